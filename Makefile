@@ -50,7 +50,7 @@ VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/slu
 SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 
 ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry paced cpu) loaders/*.c loaders/*/*.c models/*.c))
-CLI := $(sort $(filter-out $(patsubst %,cli/video_%.c,$(filter-out $(VIDEO),encode library absent)) $(foreach kind,$(filter-out $(PICTURES),jpeg webp),cli/picture_$(kind).c cli/picture_encode_$(kind).c),$(wildcard cli/*.c)))
+CLI := $(sort $(filter-out $(patsubst %,cli/video_%.c,$(filter-out $(VIDEO),encode library absent)) $(patsubst %,cli/picture_%.c,$(filter-out $(PICTURES),jpeg webp)),$(wildcard cli/*.c)))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 

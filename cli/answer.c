@@ -1,7 +1,7 @@
 #include "cli/answer.h"
 
 #include "cli/fail.h"
-#include "cli/sanitize.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 

@@ -1,69 +1,292 @@
-/* Parses the command line by the tables of flags and commands (flags.h). Does not check combinations of
- * flags. */
+/* Parses the command line by the tables of flags and commands (flags.h): see args.h. Does not check
+ * combinations of flags. */
 #include "cli/args.h"
 
 #include "cli/fail.h"
 #include "cli/help.h"
-#include "cli/flag_synonyms.h"
-#include "cli/prompt.h"
-#include "cli/sampler_names.h"
-#include "cli/values.h"
+#include "cli/messages.h"
+#include "cli/textfile.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { FLAG_NAME_MAX = 64 }; /* buffer for a flag name as typed; no flag has so long a name */
+/* ---- values: the whole text, or fail with USAGE naming flag, text and accepted values ---- */
 
-static char *commands_of(const struct flag *flag, char *out, size_t out_bytes) {
-    size_t bytes = 0;
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (flag->commands & commands[i].bit && bytes < out_bytes)
-            bytes +=
-                (size_t)snprintf(out + bytes, out_bytes - bytes, "%s%s", bytes ? ", " : "", commands[i].name);
-    return out;
+/* False for leading spaces, hexadecimal, "inf" and "nan", which strtod and strtoll accept. */
+static bool starts_number(const char *text) {
+    if (*text == '-' || *text == '+') text++;
+    return isdigit((unsigned char)*text) || (*text == '.' && isdigit((unsigned char)text[1]));
 }
+
+static bool is_plain_number(const char *text) {
+    return starts_number(text) && !strpbrk(text, "xXpP");
+}
+
+static int value_whole(const struct flag *flag, const char *text, int *out, struct sluice_error *e) {
+    char expected[96], *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", flag->least, flag->most);
+    if (!is_plain_number(text) || *end || errno || (double)value < flag->least || (double)value > flag->most)
+        return fail_value(e, flag->name, text, expected);
+    *out = (int)value;
+    return SLUICE_OK;
+}
+
+static int value_real(const struct flag *flag, const char *text, double *out, struct sluice_error *e) {
+    char expected[96], *end;
+    double value = strtod(text, &end);
+    snprintf(expected, sizeof expected, "a number from %g to %g", flag->least, flag->most);
+    if (!is_plain_number(text) || *end || !isfinite(value) || value < flag->least || value > flag->most)
+        return fail_value(e, flag->name, text, expected);
+    *out = value;
+    return SLUICE_OK;
+}
+
+/* Parses a number within the flag's range; sets *end to the text after it. */
+static bool read_scale(const struct flag *flag, const char *text, char **end, double *out) {
+    *out = strtod(text, end);
+    size_t bytes = (size_t)(*end - text);
+    bool plain = starts_number(text) && strcspn(text, "xXpP") >= bytes && isfinite(*out);
+    return plain && *out >= flag->least && *out <= flag->most;
+}
+
+/* One or two numbers, "3.5" or "4,3"; the second is above 0. */
+static int value_scales(const struct flag *flag, const char *text, struct scales *out,
+                        struct sluice_error *e) {
+    char expected[112], *end;
+    struct scales scales = {0};
+    bool right = read_scale(flag, text, &end, &scales.high);
+    if (right && *end == ',') right = read_scale(flag, end + 1, &end, &scales.low) && scales.low > 0;
+    snprintf(expected, sizeof expected, "a number from %g to %g, or two, HIGH,LOW, the second above 0",
+             flag->least, flag->most);
+    if (!right || *end) return fail_value(e, flag->name, text, expected);
+    *out = scales;
+    return SLUICE_OK;
+}
+
+/* A list of at most LAYERS_MAX layers: "7,8,9", also with spaces or, as in stable-diffusion.cpp, brackets. */
+static int value_layers(const struct flag *flag, const char *text, struct layers *out,
+                        struct sluice_error *e) {
+    char expected[96];
+    bool bracketed = *text == '[', right;
+    const char *at = text + bracketed;
+    out->n = 0;
+    do {
+        char *end = NULL;
+        at += strspn(at, " ");
+        bool is_number = isdigit((unsigned char)*at) && out->n < LAYERS_MAX;
+        long layer = is_number ? strtol(at, &end, 10) : 0;
+        right = is_number && (double)layer >= flag->least && (double)layer <= flag->most;
+        if (right) {
+            out->at[out->n++] = (int)layer;
+            at = end + strspn(end, " ");
+        }
+    } while (right && (*at == ',' ? *at++ : isdigit((unsigned char)*at)));
+    if (right && bracketed) right = *at++ == ']';
+    snprintf(expected, sizeof expected, "whole numbers from %.0f to %.0f, as 7,8,9, at most %d", flag->least,
+             flag->most, LAYERS_MAX);
+    return right && !*at ? SLUICE_OK : fail_value(e, flag->name, text, expected);
+}
+
+/* "FILE" or "FILE:0.8". A number after the last colon is the strength, unless a file has the whole text as
+ * its name. Allocates the path. */
+static int value_lora(const struct flag *flag, const char *text, struct sluice_lora *out,
+                      struct sluice_error *e) {
+    const char *colon = strrchr(text, ':');
+    if (colon && (!is_plain_number(colon + 1) || access(text, F_OK) == 0)) colon = NULL;
+    *out = (struct sluice_lora){NULL, 1};
+    if (colon && value_real(flag, colon + 1, &out->strength, e)) return e->code;
+    size_t bytes = colon ? (size_t)(colon - text) : strlen(text);
+    if (!bytes) return fail_value(e, flag->name, text, flag->value);
+    out->path = strndup(text, bytes);
+    return out->path ? SLUICE_OK : fail(e, SLUICE_MEMORY, "no memory for the command line");
+}
+
+static int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e) {
+    char *end;
+    errno = 0;
+    /* Up to 2^63-1, not 2^64-1: the report carries the seed as a JSON integer. */
+    long long value = strtoll(text, &end, 10);
+    if (!is_plain_number(text) || *end || errno || value < -1)
+        return fail_value(e, flag->name, text,
+                          "a whole number from 0 to 9223372036854775807, or -1 for a random one");
+    out->random = value < 0;
+    out->value = out->random ? 0 : (uint64_t)value;
+    return SLUICE_OK;
+}
+
+/* Bytes per unit of a size's suffix, 0 for an unknown suffix. machine: bytes that 100 % means. */
+static long double unit_bytes(const char *suffix, int64_t machine) {
+    static const struct {
+        const char *suffix;
+        long double bytes;
+    } units[] = {
+        {"", 1073741824},     {"B", 1},      {"K", 1024},      {"M", 1048576},      {"G", 1073741824},
+        {"T", 1099511627776}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776}};
+    if (strcmp(suffix, "%") == 0) return (long double)machine / 100;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcasecmp(suffix, units[i].suffix) == 0) return units[i].bytes;
+    }
+    return 0;
+}
+
+int value_above_memory(const struct flag *flag, const char *text, struct sluice_error *e) {
+    int64_t machine = sluice_memory_bytes();
+    return fail(e, SLUICE_USAGE,
+                "the budget is above the memory of this machine" WHERE "%s" FOUND "\"%s\"" EXPECTED
+                "at most %" PRId64 "B (%.2fG)",
+                flag->name, text, machine, (double)machine / 1073741824);
+}
+
+/* Parses a size into *number and returns the bytes per unit; 0 if text is not a size. */
+static long double read_size(const char *text, int64_t machine, long double *number) {
+    size_t digits = strspn(text, "0123456789.");
+    char *end;
+    if (!isdigit((unsigned char)*text) || digits > 40) return 0;
+    *number = strtold(text, &end);
+    long double unit = end == text + digits ? unit_bytes(end, machine) : 0;
+    bool whole = unit != 1 || !memchr(text, '.', digits);
+    return whole && *number * unit >= 1 ? unit : 0;
+}
+
+static const char size_expected[] = "more than 0, as 3G, 2.5G, 512M, 123456B, 80% or a bare number of GiB";
+
+/* A size in bytes: 3G 2.5G 512M 64K (binary units), 123456B, 80% of this machine's memory, a bare number in
+ * GiB. At most 2^60 bytes. */
+static int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
+    int64_t machine = sluice_memory_bytes();
+    long double number = 0, unit = read_size(text, machine, &number);
+    if (unit == 0) return fail_value(e, flag->name, text, size_expected);
+    if (number * unit > (long double)(1LL << 60)) return value_above_memory(flag, text, e);
+    *out = (int64_t)(number * unit);
+    return SLUICE_OK;
+}
+
+/* A size of device memory. A percentage (at most 100) is kept, since the device is not open yet. */
+static int value_device_size(const struct flag *flag, const char *text, struct device_size *out,
+                             struct sluice_error *e) {
+    static const long double most = 1LL << 60;
+    bool percent = *text && text[strlen(text) - 1] == '%';
+    long double number = 0, unit = read_size(text, 1LL << 40, &number);
+    if (unit == 0 || number * unit > most || (percent && number > 100))
+        return fail_value(e, flag->name, text, size_expected);
+    out->percent = percent ? (double)number : 0;
+    out->bytes = percent ? 0 : (int64_t)(number * unit);
+    return SLUICE_OK;
+}
+
+static bool is_choice(const struct flag *flag, const char *text) {
+    size_t bytes = strlen(text);
+    for (const char *choice = flag->choices; *choice;) {
+        size_t length = strcspn(choice, "|");
+        if (bytes == length && memcmp(choice, text, length) == 0) return true;
+        choice += length + (choice[length] == '|');
+    }
+    return false;
+}
+
+/* A sampler under any of its names. *schedule: schedule in the name, or NULL. */
+static int value_sampler(const struct flag *flag, const char *text, const char **sampler,
+                         const char **schedule, struct sluice_error *e) {
+    char names[256];
+    *schedule = NULL;
+    *sampler = text;
+    if (is_choice(flag, text)) return SLUICE_OK;
+    *sampler = sampler_parse(text, schedule);
+    return *sampler ? SLUICE_OK : fail_value(e, flag->name, text, sampler_list(names, sizeof names));
+}
+
+static int value_schedule(const struct flag *flag, const char *text, const char **out,
+                          struct sluice_error *e) {
+    char names[256];
+    *out = text;
+    if (is_choice(flag, text)) return SLUICE_OK;
+    *out = schedule_parse(text);
+    return *out ? SLUICE_OK : fail_value(e, flag->name, text, schedule_list(names, sizeof names));
+}
+
+/* ---- prompts ---- */
+
+const char *prompt_file(const char *typed) {
+    return typed[0] == '@' && typed[1] != '@' ? typed + 1 : NULL;
+}
+
+/* Removes what editors add: a byte order mark, CR before LF, and one final newline. */
+static void normalise_file_text(struct prompt_text *prompt) {
+    char *from = prompt->text, *end = from + prompt->bytes, *to = from;
+    if (prompt->bytes >= 3 && memcmp(from, "\xEF\xBB\xBF", 3) == 0) from += 3;
+    for (; from < end; from++) {
+        bool of_line_end = *from == '\r' && from + 1 < end && from[1] == '\n';
+        if (!of_line_end) *to++ = *from;
+    }
+    if (to > prompt->text && to[-1] == '\n') to--;
+    prompt->bytes = (size_t)(to - prompt->text);
+}
+
+/* Fills prompt->text from prompt->typed and checks that it is UTF-8. Text of files is normalised, and must
+ * not have NUL; as_bytes (tokenize) keeps all bytes. Exit code 3 if the file cannot be read, else 2. */
+static int read_prompt(struct prompt_text *prompt, const char *flag, bool as_bytes, struct sluice_error *e) {
+    const char *path = prompt_file(prompt->typed);
+    if (path) {
+        int problem = textfile_read_bytes(path, SLUICE_TEXT_BYTES_MAX, &prompt->text, &prompt->bytes);
+        if (problem == ENOMEM) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
+        if (problem)
+            return fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO,
+                        "the file of %s cannot be read: %s" WHERE "%s", flag, textfile_problem(problem),
+                        path);
+        if (prompt->bytes > SLUICE_TEXT_BYTES_MAX)
+            return fail(e, SLUICE_USAGE, "the prompt is too long" WHERE "%s" EXPECTED "at most %d bytes",
+                        flag, SLUICE_TEXT_BYTES_MAX);
+        if (!as_bytes) normalise_file_text(prompt);
+        prompt->text[prompt->bytes] = 0;
+    } else {
+        prompt->text = strdup(prompt->typed + (prompt->typed[0] == '@'));
+        if (!prompt->text) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
+        prompt->bytes = strlen(prompt->text);
+    }
+    for (size_t i = 0; i < prompt->bytes;) {
+        const char *at = prompt->text + i;
+        size_t length = sanitize_utf8_length(at, prompt->bytes - i);
+        if (length == 0 || (*at == 0 && !as_bytes))
+            return fail(e, SLUICE_USAGE,
+                        "the prompt is not UTF-8 text" WHERE "%s, byte %zu" FOUND "byte 0x%02X" EXPECTED "%s",
+                        flag, i, (unsigned char)*at, length ? "text without NUL bytes" : "UTF-8");
+        i += length;
+    }
+    return SLUICE_OK;
+}
+
+/* ---- the command line ---- */
 
 static int unknown_flag(const struct args *args, const char *typed, struct sluice_error *e) {
-    char of[96];
+    const struct command *command = args->command;
     const struct flag *elsewhere = flag_find(typed);
-    const char *nearest = flag_nearest(args->command->bit, typed);
-    const char *answer = foreign_flag_advice(typed);
-    bool is_json_flag = elsewhere && args->command->bit & (GENERATE | DECODE) && !strcmp(typed, "--json");
+    const char *answer = elsewhere ? NULL : foreign_flag_advice(typed);
+    const char *nearest = flag_nearest(command->bit, typed);
+    char what[192] = "unknown flag", expected[96];
+    snprintf(expected, sizeof expected, "a flag that sluice %s --help-all lists", command->name);
     if (elsewhere) {
-        fail(e, SLUICE_USAGE, "this flag belongs to other commands: %s",
-             commands_of(elsewhere, of, sizeof of));
+        int bytes = snprintf(what, sizeof what, "this flag belongs to other commands: "), n = 0;
+        for (int i = 0; i < N_COMMANDS; i++)
+            if (elsewhere->commands & commands[i].bit)
+                bytes += snprintf(what + bytes, sizeof what - (size_t)bytes, "%s%s", n++ ? ", " : "",
+                                  commands[i].name);
+        if (command->bit & (GENERATE | DECODE) && !strcmp(typed, "--json"))
+            answer = "--report FILE, or --report - for JSON on stdout";
     } else if (answer) {
-        fail(e, SLUICE_USAGE, "not a flag of this program");
+        snprintf(what, sizeof what, "not a flag of this program");
     } else if (nearest) {
-        fail(e, SLUICE_USAGE, "unknown flag, did you mean %s?", nearest);
-    } else {
-        fail(e, SLUICE_USAGE, "unknown flag");
+        snprintf(what, sizeof what, "unknown flag, did you mean %s?", nearest);
     }
-    fail_where(e, "sluice %s", args->command->name);
-    fail_found(e, "%s", typed);
-    if (answer && !elsewhere) return fail_expected(e, "%s", answer);
-    if (is_json_flag) return fail_expected(e, "--report FILE, or --report - for JSON on stdout");
-    return fail_expected(e, "a flag that sluice %s --help-all lists", args->command->name);
-}
-
-static int missing_value(const struct flag *flag, const char *found, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "a value is missing" WHERE "%s" FOUND "%s", flag->name, found ? found : "nothing");
-    char clause[256];
-    if (flag->kind == FLAG_CHOICE) return fail_expected(e, "%s", flag->choices);
-    if (flag->kind == FLAG_SAMPLER) return fail_expected(e, "%s", sampler_list(clause, sizeof clause));
-    if (flag->kind == FLAG_SCHEDULER) return fail_expected(e, "%s", schedule_list(clause, sizeof clause));
-    return fail_expected(e, "%s: %s", flag->value, help_clause(flag, clause, sizeof clause));
-}
-
-/* Error for a flag that is repeated with another value. Repeating a flag with an equal value is accepted. */
-static int repeated_with_other_value(const struct flag *flag, const char *first, const char *second,
-                                     struct sluice_error *e) {
-    return fail(e, SLUICE_USAGE,
-                "flag given twice with different values" WHERE "%s" FOUND "\"%s\" and \"%s\"" EXPECTED
-                "one value",
-                flag->name, first, second);
+    return fail(e, SLUICE_USAGE, "%s" WHERE "sluice %s" FOUND "%s" EXPECTED "%s", what, command->name, typed,
+                answer ? answer : expected);
 }
 
 static int store_string(const struct flag *flag, const char *text, const char **out, struct sluice_error *e) {
@@ -78,30 +301,11 @@ static int too_often(const struct flag *flag, const char *text, int most, struct
                 text, most);
 }
 
-static int store_another(const struct flag *flag, const char *text, struct strings *out,
-                         struct sluice_error *e) {
-    if (out->n == STRINGS_MAX) return too_often(flag, text, STRINGS_MAX, e);
-    return store_string(flag, text, &out->at[out->n++], e);
-}
-
-static int store_lora(const struct flag *flag, const char *text, struct loras *out, struct sluice_error *e) {
-    if (out->n == SLUICE_LORAS_MAX) return too_often(flag, text, SLUICE_LORAS_MAX, e);
-    return value_lora(flag, text, &out->at[out->n++], e);
-}
-
-/* Appends the path of a model part (--vae PATH). A repeated pair of flag and path adds nothing. */
-static int store_part(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
-    int n = args->model.n_parts;
-    for (int i = 0; i < n; i++)
-        if (args->parts[i].flag == flag->name) return SLUICE_OK;
-    args->parts[n].flag = flag->name;
-    args->model.parts = args->parts;
-    args->model.n_parts++;
-    return store_string(flag, text, &args->parts[n].path, e);
-}
-
+/* Parses a value and stores it in the member of args that the flag's row names. */
 static int store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     void *to = (char *)args + flag->offset;
+    struct strings *strings = to;
+    struct loras *loras = to;
     switch (flag->kind) {
     case FLAG_SWITCH:
         *(bool *)to = true;
@@ -109,9 +313,11 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
     case FLAG_STRING:
         return store_string(flag, text, to, e);
     case FLAG_STRINGS:
-        return store_another(flag, text, to, e);
+        if (strings->n == STRINGS_MAX) return too_often(flag, text, STRINGS_MAX, e);
+        return store_string(flag, text, &strings->at[strings->n++], e);
     case FLAG_LORAS:
-        return store_lora(flag, text, to, e);
+        if (loras->n == SLUICE_LORAS_MAX) return too_often(flag, text, SLUICE_LORAS_MAX, e);
+        return value_lora(flag, text, &loras->at[loras->n++], e);
     case FLAG_PROMPT:
         ((struct prompt_text *)to)->typed = text;
         return SLUICE_OK;
@@ -131,111 +337,104 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return value_device_size(flag, text, to, e);
     case FLAG_CHOICE:
         *(const char **)to = text;
-        return value_choice(flag, text, e);
+        return is_choice(flag, text) ? SLUICE_OK : fail_value(e, flag->name, text, flag->choices);
     case FLAG_SAMPLER:
         return value_sampler(flag, text, &args->sampler, &args->sampler_schedule, e);
     case FLAG_SCHEDULER:
         return value_schedule(flag, text, to, e);
     case FLAG_PART:
-        return store_part(args, flag, text, e);
+        for (int i = 0; i < args->model.n_parts; i++)
+            if (args->parts[i].flag == flag->name) return SLUICE_OK; /* repeated with the same path */
+        args->model.parts = args->parts;
+        args->parts[args->model.n_parts].flag = flag->name;
+        return store_string(flag, text, &args->parts[args->model.n_parts++].path, e);
     }
     return fail(e, SLUICE_INTERNAL, "a flag of unknown kind");
 }
 
-static int args_take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
+/* Stores a flag that was read. Repeating a flag with an equal value is accepted. */
+static int take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     long row = flag - flags;
     if (args->is_set[row] && text && !flag_repeats(flag) && strcmp(args->typed[row], text) != 0)
-        return repeated_with_other_value(flag, args->typed[row], text, e);
+        return fail(e, SLUICE_USAGE,
+                    "flag given twice with different values" WHERE "%s" FOUND "\"%s\" and \"%s\"" EXPECTED
+                    "one value",
+                    flag->name, args->typed[row], text);
     args->is_set[row] = true;
     args->typed[row] = text;
     return store(args, flag, text, e);
 }
 
-/* Splits "--name=value" and "-b4": copies the name, returns the value, or NULL if there is none. */
-static const char *split_word(const char *word, char name[FLAG_NAME_MAX]) {
+/* Reads the flag at argv[*i] and its value, also "--name=value" and "-b4"; sets *i to the last word read. If
+ * the next word is a flag, the value is missing; "--name=-m" passes such a value. */
+static int read_flag(struct args *args, int argc, char **argv, int *i, struct sluice_error *e) {
+    char name[64], clause[256]; /* no flag has a name of 64 bytes */
+    const char *word = argv[*i];
     size_t length = word[1] == '-' ? strcspn(word, "=") : 2;
     if (word[1] != '-' && !isdigit((unsigned char)word[length + (word[length] == '-')]))
         length = strlen(word);
-    snprintf(name, FLAG_NAME_MAX, "%.*s", (int)length, word);
-    return word[length] ? word + length + (word[length] == '=') : NULL;
-}
-
-/* Reads the flag at argv[*i] and its value; sets *i to the last word read. If the next word is a flag, the
- * value is missing; "--name=-m" passes such a value. */
-static int read_flag(struct args *args, int argc, char **argv, int *i, struct sluice_error *e) {
-    char name[FLAG_NAME_MAX];
-    const char *value = split_word(argv[*i], name);
+    snprintf(name, sizeof name, "%.*s", (int)length, word);
+    const char *value = word[length] ? word + length + (word[length] == '=') : NULL;
     const struct flag *flag = flag_find(name);
     if (!flag || !(flag->commands & args->command->bit)) return unknown_flag(args, name, e);
     if (flag->kind == FLAG_SWITCH)
         return value ? fail_value(e, flag->name, value, "no value: this flag is a switch")
-                     : args_take(args, flag, NULL, e);
-    if (value) return args_take(args, flag, value, e);
+                     : take(args, flag, NULL, e);
+    if (value) return take(args, flag, value, e);
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
-    if (!next || flag_find(next) || strncmp(next, "--help", 6) == 0) return missing_value(flag, next, e);
-    ++*i;
-    return args_take(args, flag, next, e);
-}
-
-static int read_operand(struct args *args, const char *text, struct sluice_error *e) {
-    if (args->n_operands < args->command->n_operands && *text) {
-        args->operands[args->n_operands++] = text;
-        return SLUICE_OK;
+    if (next && !flag_find(next) && strncmp(next, "--help", 6) != 0) {
+        ++*i;
+        return take(args, flag, next, e);
     }
-    return fail(e, SLUICE_USAGE, "unexpected argument" WHERE "sluice %s" FOUND "\"%s\"" EXPECTED "flags%s%s",
-                args->command->name, text, args->command->operands ? " and " : " only",
-                args->command->operands ? args->command->operands : "");
+    fail(e, SLUICE_USAGE, "a value is missing" WHERE "%s" FOUND "%s", flag->name, next ? next : "nothing");
+    if (flag->kind == FLAG_CHOICE) return fail_expected(e, "%s", flag->choices);
+    if (flag->kind == FLAG_SAMPLER) return fail_expected(e, "%s", sampler_list(clause, sizeof clause));
+    if (flag->kind == FLAG_SCHEDULER) return fail_expected(e, "%s", schedule_list(clause, sizeof clause));
+    return fail_expected(e, "%s: %s", flag->value, help_clause(flag, clause, sizeof clause));
 }
 
+/* Reads the flag or operand at argv[*i]. *only_operands: the word "--" has been read. */
 static int read_word(struct args *args, int argc, char **argv, int *i, bool *only_operands,
                      struct sluice_error *e) {
+    const struct command *command = args->command;
     const char *word = argv[*i];
-    if (*only_operands || word[0] != '-' || !word[1]) return read_operand(args, word, e);
-    if (strcmp(word, "--") == 0) {
+    if (*only_operands || word[0] != '-' || !word[1]) {
+        if (args->n_operands == command->n_operands || !*word)
+            return fail(e, SLUICE_USAGE,
+                        "unexpected argument" WHERE "sluice %s" FOUND "\"%s\"" EXPECTED "flags%s%s",
+                        command->name, word, command->operands ? " and " : " only",
+                        command->operands ? command->operands : "");
+        args->operands[args->n_operands++] = word;
+    } else if (strcmp(word, "--") == 0) {
         *only_operands = true;
-        return SLUICE_OK;
-    }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+    } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         args->help = true;
-        return SLUICE_OK;
-    }
-    if (strcmp(word, "--help-all") == 0) {
+    } else if (strcmp(word, "--help-all") == 0) {
         args->help = args->help_all = true;
-        return SLUICE_OK;
+    } else {
+        return read_flag(args, argc, argv, i, e);
     }
-    return read_flag(args, argc, argv, i, e);
+    return SLUICE_OK;
 }
 
-static int check_together(const struct args *args, struct sluice_error *e) {
-    if (args->quiet && args->verbose) {
+/* Checks what needs all words, then reads the files of @FILE prompts: a mistyped flag is reported first. */
+static int complete(struct args *args, struct sluice_error *e) {
+    const struct command *command = args->command;
+    const char *prompt = args->prompt.typed, *negative = args->negative_prompt.typed;
+    bool as_bytes = command->bit == TOKENIZE;
+    if (args->quiet && args->verbose)
         return fail(e, SLUICE_USAGE,
                     "-q and -v contradict each other" WHERE "sluice %s" EXPECTED "one of them",
-                    args->command->name);
-    }
-    if (args->n_operands >= args->command->n_operands_least) return SLUICE_OK;
-    return fail(e, SLUICE_USAGE, "an argument is missing" WHERE "sluice %s" EXPECTED "%s",
-                args->command->name, args->command->operands);
-}
-
-static int two_from_stdin(struct sluice_error *e) {
-    return fail(e, SLUICE_USAGE,
-                "both prompts are read from stdin" WHERE "--prompt, --negative-prompt" FOUND
-                "\"@-\" twice" EXPECTED "a file for one of them");
-}
-
-static bool from_stdin(const struct prompt_text *prompt) {
-    return prompt->typed && strcmp(prompt->typed, "@-") == 0;
-}
-
-/* Reads the files of @FILE prompts. Runs last, so that a mistyped flag is reported first. */
-static int read_prompts(struct args *args, struct sluice_error *e) {
-    bool as_bytes = args->command->bit == TOKENIZE;
-    int status = SLUICE_OK;
-    if (from_stdin(&args->prompt) && from_stdin(&args->negative_prompt)) return two_from_stdin(e);
-    if (args->prompt.typed) status = prompt_read(&args->prompt, "--prompt", as_bytes, e);
-    if (!status && args->negative_prompt.typed)
-        status = prompt_read(&args->negative_prompt, "--negative-prompt", as_bytes, e);
-    return status;
+                    command->name);
+    if (args->n_operands < command->n_operands_least)
+        return fail(e, SLUICE_USAGE, "an argument is missing" WHERE "sluice %s" EXPECTED "%s", command->name,
+                    command->operands);
+    if (prompt && negative && !strcmp(prompt, "@-") && !strcmp(negative, "@-"))
+        return fail(e, SLUICE_USAGE,
+                    "both prompts are read from stdin" WHERE "--prompt, --negative-prompt" FOUND
+                    "\"@-\" twice" EXPECTED "a file for one of them");
+    if (prompt && read_prompt(&args->prompt, "--prompt", as_bytes, e)) return e->code;
+    return negative ? read_prompt(&args->negative_prompt, "--negative-prompt", as_bytes, e) : SLUICE_OK;
 }
 
 int args_parse(struct args *args, const struct command *command, int argc, char **argv,
@@ -252,9 +451,7 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
         if (problem && !status) status = problem;
     }
     if (args->help) return SLUICE_OK;
-    if (!status) status = check_together(args, e);
-    if (!status) status = read_prompts(args, e);
-    return status;
+    return status ? status : complete(args, e);
 }
 
 void args_destroy(struct args *args) {

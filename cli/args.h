@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* A prompt (-p, -n): as typed and, after prompt_read, the text. */
+/* A prompt (-p, -n): as typed, and the text, which args_parse reads. */
 struct prompt_text {
     const char *typed;
     char *text; /* owned, NUL-terminated; `tokenize` also accepts NULs inside */
@@ -81,8 +81,9 @@ struct args {
         markdown, quiet, verbose, no_progress, help, help_all;
 };
 
-/* Parses argv as flags and operands of the command. Returns the first error, but parses the rest too, so
- * that --report is found. Borrows strings from argv. */
+/* Parses argv as flags and operands of the command; reads the prompts: of files, removes a byte order mark,
+ * CR before LF and one final newline (tokenize keeps all bytes). Returns the first error, but parses the rest
+ * too, so that --report is found. Borrows strings from argv. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv,
                struct sluice_error *e);
 void args_destroy(struct args *args);
@@ -91,5 +92,10 @@ void args_destroy(struct args *args);
 bool args_has_flag(const struct args *args, const char *name);
 /* Value i of a flag as typed, counted from 0 (--lora: the path); NULL after the last. */
 const char *args_value(const struct args *args, const struct flag *flag, int i);
+
+/* FILE of a prompt "@FILE" ("-": stdin); NULL for text. Text that begins with @ is typed as "@@...". */
+const char *prompt_file(const char *typed);
+/* Error for a size that is above this machine's memory. */
+int value_above_memory(const struct flag *flag, const char *text, struct sluice_error *e);
 
 #endif

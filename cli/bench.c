@@ -3,7 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/fail.h"
-#include "cli/interrupt.h"
+#include "cli/outfile.h"
 #include "cli/messages.h"
 
 #include <stdio.h>

@@ -4,8 +4,6 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/interrupt.h"
-#include "cli/leftovers.h"
 #include "cli/outfile.h"
 #include "cli/request.h"
 #include "cli/messages.h"

@@ -3,10 +3,8 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/inputs.h"
-#include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/outfile.h"
-#include "cli/progress.h"
 #include "cli/messages.h"
 #include "cli/textfile.h"
 
@@ -136,7 +134,7 @@ int bench_bus(const struct args *args, struct sluice_error *e) {
                     "--dir and --model contradict each other" WHERE "sluice bench bus" EXPECTED
                     "one of them");
     }
-    int status = inputs_check_output(args, "--save", args->save, e);
+    int status = output_check_inputs(args, "--save", args->save, e);
     if (!status && args->model.model) status = find_file(args->model.model, e);
     return status ? status : measure_rates(args, sluice_bench_bus, print_bus, e);
 }

@@ -3,8 +3,7 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/interrupt.h"
-#include "cli/progress.h"
+#include "cli/outfile.h"
 #include "cli/messages.h"
 
 #include <stdio.h>

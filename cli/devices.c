@@ -2,7 +2,6 @@
 #include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fields.h"
-#include "cli/progress.h"
 #include "cli/messages.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "cli/families_plans.h"
 #include "cli/families_tables.h"
 #include "cli/fields.h"
-#include "cli/progress.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>

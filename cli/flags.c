@@ -2,10 +2,10 @@
 #include "cli/flags.h"
 
 #include "cli/args.h"
-#include "cli/flag_synonyms.h"
 #include "engine/sluice_bench.h"
 
-#include <stdbool.h>
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #define RUNS      (GENERATE | PLAN)
@@ -245,20 +245,106 @@ const struct command commands[N_COMMANDS] = {
     {"manual", MANUAL, NULL, 0, 0, "print the man page", "sluice manual | man -l -", NULL},
 };
 
-static void add_parts(void) {
+/* ---- flags of other programs, mostly stable-diffusion.cpp; none is a flag of sluice ---- */
+
+/* Other names of our flags. */
+static const struct {
+    const char *theirs, *ours;
+} synonyms[] = {
+    {"--cfg", "--cfg-scale"},
+    {"--negative", "--negative-prompt"},
+    {"--batch-count", "--batch"},
+    {"--sampling-method", "--sampler"},
+    {"--lora-model-dir", "--lora-dir"},
+    {"--schedule", "--scheduler"},
+    {"--num-inference-steps", "--steps"},
+    {"--init-image", "--init-img"},
+    {"--video-frames", "--frames"},
+    {"--control-video", "--control"},
+    {"--tensor-type-rules", "--rule"},
+    {"--qwen2vl", "--llm"},
+    {"--qwen2vl_vision", "--llm_vision"},
+    {"--skip-layers", "--slg-layers"},
+    {"--tae", "--taesd"},
+    {"--skip-layer-start", "--slg-start"},
+    {"--skip-layer-end", "--slg-end"},
+    {"--preview-interval", "--preview-every"},
+};
+
+/* Advice in the error for flags without an equal here. */
+static const struct {
+    const char *theirs; /* names, each between spaces */
+    const char *answer;
+} others[] = {
+    {" --offload-to-cpu --vae-on-cpu --clip-on-cpu --control-net-cpu --backend --params-backend ",
+     "--max-vram SIZE and --max-ram SIZE: placement follows from these limits"},
+    {" --diffusion-fa --fa --diffusion-conv-direct --vae-conv-direct --force-sdxl-vae-conv-scale --color ",
+     "the command without this flag: there is nothing to switch"},
+    {" --mmap --no-mmap ", "--direct-io auto|on|off"},
+    {" -M --mode ", "the command as the first word: generate, convert, ... (sluice --help)"},
+    {" --lora-apply-mode ",
+     "a run without this flag: LoRAs are applied at run time; `sluice convert --lora` merges them"},
+    {" --upscale-model --upscale-repeats --upscale-tile-size --upscaler --upscale-sigmas --hires "
+     "--hires-strength --hires-steps --hires-upscaler ",
+     "larger -W N and -H N: upscalers are not implemented"},
+    {" --control-net --controlnet --control-image --control-strength --control-start --control-end "
+     "--control-mode "
+     "--control-mask --control-inpaint --canny --guess-mode ",
+     "a run without ControlNet, which is not implemented (--control DIR: control video of VACE)"},
+    {" --redux --redux-image --redux-strength ", "a run without Flux Redux, which is not implemented"},
+    {" --cache --cache-mode --cache-threshold --cache-max-skip --cache-retention --cache-ratios --easycache ",
+     "a run without a step cache, which is not implemented"},
+    {" --nag-scale --cfg-zero --cfg-norm --cfg-until --cfg-rescale --stg-scale --stg-blocks ",
+     "--cfg-scale S: this kind of guidance is not implemented"},
+    {" --ip-adapter --ipadapter --pulid ", "a run without IP-Adapter, which is not implemented"},
+    {" --preview-noisy ", "--preview latent: the model's prediction without noise"},
+    {" --vae-tile-size --vae-tile-overlap --vae-relative-tile-size ", "--vae-tiling auto|on|off"},
+    {" --rng --sampler-rng ", "--seed N alone: its noise is the same on every device"},
+    {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},
+    {" --eta --sigmas --timestep-shift --prediction --img-cfg-scale ",
+     "a run without this flag: no supported model takes it"},
+    {" --embd-dir --embeddings ", "a run without this flag: textual inversion is not supported"},
+    {" --photo-maker --pm-id-images-dir --pm-style-strength --high-noise-steps --moe-boundary "
+     "--vace-strength ",
+     "a run without this flag: no supported model takes it"},
+    {" --high-noise-cfg-scale ", "--cfg-scale HIGH,LOW"},
+    {" --qwen-image-zero-cond-t ", "--edit 2511"},
+    {" --size --resolution ", "-W N -H N"},
+    {" --unet ", "--diffusion-model FILE"},
+    {" --fp8 ", "--type f8_e4m3"},
+    {" --gpu ", "--device cuda:N"},
+    {" --n-iter --batch-size --num-images ", "-b N"},
+    {" --lowvram --medvram --low-vram --cpu-offload ", "--max-vram SIZE"},
+};
+
+enum { N_SAME = sizeof synonyms / sizeof *synonyms, N_OTHERS = sizeof others / sizeof *others };
+
+const char *foreign_flag_advice(const char *typed) {
+    size_t bytes = strlen(typed);
+    for (int i = 0; i < N_OTHERS; i++)
+        for (const char *at = others[i].theirs; bytes && (at = strstr(at, typed)); at++)
+            if (at > others[i].theirs && at[-1] == ' ' && at[bytes] == ' ') return others[i].answer;
+    return NULL;
+}
+
+const char *flag_synonym(const char *ours, int i) {
+    for (int k = 0; k < N_SAME; k++)
+        if (strcmp(synonyms[k].ours, ours) == 0 && i-- == 0) return synonyms[k].theirs;
+    return NULL;
+}
+
+/* ---- search ---- */
+
+void flags_init(void) {
     static char help[COMPONENT_FILES_MAX][96];
     const char *name;
+    n_flags = 0;
+    flags[n_flags++] = static_flags[0];
     for (int i = 0; i < COMPONENT_FILES_MAX && (name = sluice_part_flag(i, help[i], sizeof help[i])); i++)
         flags[n_flags++] = (struct flag){
             .commands = MODELS, .name = name, .value = "PATH", .kind = FLAG_PART, .help = help[i]};
-}
-
-void flags_init(void) {
-    n_flags = 0;
-    for (size_t i = 0; i < sizeof static_flags / sizeof *static_flags; i++) {
+    for (size_t i = 1; i < sizeof static_flags / sizeof *static_flags; i++)
         flags[n_flags++] = static_flags[i];
-        if (!i) add_parts();
-    }
 }
 
 const struct flag *flag_find(const char *typed) {
@@ -266,8 +352,9 @@ const struct flag *flag_find(const char *typed) {
         bool letter = flags[i].letter && strcmp(flags[i].letter, typed) == 0;
         if (letter || strcmp(flags[i].name, typed) == 0) return &flags[i];
     }
-    const char *ours = flag_synonym_target(typed);
-    return ours ? flag_find(ours) : NULL;
+    for (int i = 0; i < N_SAME; i++)
+        if (strcmp(synonyms[i].theirs, typed) == 0) return flag_find(synonyms[i].ours);
+    return NULL;
 }
 
 const struct command *command_find(const char *name) {
@@ -334,4 +421,128 @@ const char *command_nearest(const char *typed) {
         if (nearer(typed, commands[i].name, &best)) name = commands[i].name;
     }
     return name;
+}
+
+/* ---- names of samplers and schedules ---- */
+
+enum { NAME_MAX_BYTES = 64 };
+
+/* Names of a sampler or schedule: the flag's value, the web UI's and ComfyUI's. NULL: the program lacks it,
+ * or its name equals `ours`. */
+struct name {
+    const char *ours, *webui, *comfy;
+};
+
+static const struct name samplers[] = {
+    {"euler", "Euler", NULL},
+    {"euler_a", "Euler a", "euler_ancestral"},
+    {"heun", "Heun", NULL},
+    {"dpm2", "DPM2", "dpm_2"},
+    {"dpm2_a", "DPM2 a", "dpm_2_ancestral"},
+    {"dpm++2s_a", "DPM++ 2S a", "dpmpp_2s_ancestral"},
+    {"dpm++2m", "DPM++ 2M", "dpmpp_2m"},
+    {"dpm++3m", NULL, NULL},
+    {"dpm++2m_sde", "DPM++ 2M SDE", "dpmpp_2m_sde"},
+    {"dpm++_sde", "DPM++ SDE", "dpmpp_sde"},
+    {"lms", "LMS", NULL},
+    {"ipndm", NULL, NULL},
+    {"pndm", "PLMS", NULL},
+    {"ddim", "DDIM", NULL},
+    {"deis", NULL, NULL},
+    {"unipc", "UniPC", "uni_pc"},
+    {"lcm", "LCM", NULL},
+    {"tcd", NULL, NULL},
+};
+
+static const struct name schedules[] = {
+    {"leading", NULL, NULL},
+    {"trailing", NULL, NULL},
+    {"linspace", NULL, NULL},
+    {"discrete", "Uniform", "normal"},
+    {"karras", "Karras", NULL},
+    {"exponential", "Exponential", NULL},
+    {"ays", "Align Your Steps", "align_your_steps"},
+    {"sgm_uniform", "SGM Uniform", NULL},
+    {"simple", "Simple", NULL},
+    {"smoothstep", NULL, NULL},
+    {"kl_optimal", "KL Optimal", NULL},
+    {"lcm", NULL, NULL},
+    {"bong_tangent", NULL, NULL},
+    {"beta", "Beta", NULL},
+};
+
+enum { N_SAMPLERS = sizeof samplers / sizeof *samplers, N_SCHEDULES = sizeof schedules / sizeof *schedules };
+
+/* Copies a name in lower case, with letters, digits and + only. */
+static void simplify(const char *name, char out[NAME_MAX_BYTES]) {
+    size_t n = 0;
+    for (; *name && n + 1 < NAME_MAX_BYTES; name++)
+        if (isalnum((unsigned char)*name) || *name == '+') out[n++] = (char)tolower((unsigned char)*name);
+    out[n] = 0;
+}
+
+/* Number of bytes at the start of text that match spelling 0, 1 or 2 of a name, simplified; 0: no match. */
+static size_t prefix_bytes(const struct name *name, const char *text, int spelling) {
+    const char *const spellings[] = {name->ours, name->webui, name->comfy};
+    char simple[NAME_MAX_BYTES];
+    if (!spellings[spelling]) return 0;
+    simplify(spellings[spelling], simple);
+    return strncmp(text, simple, strlen(simple)) == 0 ? strlen(simple) : 0;
+}
+
+static const char *find_schedule(const char *simple) {
+    for (int i = 0; i < N_SCHEDULES; i++)
+        for (int k = 0; k < 3; k++) {
+            size_t bytes = prefix_bytes(&schedules[i], simple, k);
+            if (bytes && !simple[bytes]) return schedules[i].ours;
+        }
+    return NULL;
+}
+
+const char *sampler_parse(const char *text, const char **schedule) {
+    char simple[NAME_MAX_BYTES];
+    simplify(text, simple);
+    for (int i = 0; i < N_SAMPLERS; i++)
+        for (int k = 0; k < 3; k++) {
+            size_t bytes = prefix_bytes(&samplers[i], simple, k);
+            if (!bytes) continue;
+            *schedule = find_schedule(simple + bytes);
+            if (*schedule || !simple[bytes]) return samplers[i].ours;
+        }
+    return NULL;
+}
+
+const char *schedule_parse(const char *text) {
+    char simple[NAME_MAX_BYTES];
+    simplify(text, simple);
+    return find_schedule(simple);
+}
+
+static char *list(const struct name *names, int n, char *out, size_t out_bytes) {
+    size_t bytes = 0;
+    for (int i = 0; i < n && bytes < out_bytes; i++)
+        bytes += (size_t)snprintf(out + bytes, out_bytes - bytes, "%s%s", i ? ", " : "", names[i].ours);
+    return out;
+}
+
+char *sampler_list(char *out, size_t out_bytes) {
+    return list(samplers, N_SAMPLERS, out, out_bytes);
+}
+
+char *schedule_list(char *out, size_t out_bytes) {
+    return list(schedules, N_SCHEDULES, out, out_bytes);
+}
+
+static const char *webui_name(const struct name *names, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i].ours, name) == 0) return names[i].webui ? names[i].webui : name;
+    return name;
+}
+
+const char *sampler_webui_name(const char *name) {
+    return webui_name(samplers, N_SAMPLERS, name);
+}
+
+const char *schedule_webui_name(const char *name) {
+    return webui_name(schedules, N_SCHEDULES, name);
 }

@@ -1,4 +1,5 @@
-/* The flags and commands as tables, for parsing, --help, man page, completions and "did you mean". */
+/* The flags and commands as tables, for parsing, --help, man page, completions and "did you mean"; and the
+ * names that other programs use for flags, samplers and noise schedules. */
 #ifndef SLUICE_CLI_FLAGS_H
 #define SLUICE_CLI_FLAGS_H
 
@@ -76,12 +77,31 @@ void flags_init(void);
 #define N_COMMANDS 11
 extern const struct command commands[N_COMMANDS];
 
-/* Finds a flag by letter ("-m"), name or synonym (flag_synonyms.h); NULL if unknown. */
+/* Finds a flag by letter ("-m"), name or synonym; NULL if unknown. */
 const struct flag *flag_find(const char *typed);
 const struct command *command_find(const char *name);
 /* Return the flag of a command, or the command, whose name is most similar to the typed text; NULL if no name
  * is similar. */
 const char *flag_nearest(unsigned command, const char *typed);
 const char *command_nearest(const char *typed);
+
+/* What to use instead of another program's flag; NULL for an unknown flag. */
+const char *foreign_flag_advice(const char *typed);
+/* Synonym i of our flag, counted from 0; NULL after the last. */
+const char *flag_synonym(const char *ours, int i);
+
+/* The value of --sampler for a name as ComfyUI, or the infotext of AUTOMATIC1111's web UI and Civitai, writes
+ * it
+ * ("DPM++ 2M Karras"); case, spaces, _ and - are ignored. Sets *schedule to the --scheduler value of a
+ * schedule at its end, or NULL. NULL for an unknown name. */
+const char *sampler_parse(const char *text, const char **schedule);
+/* The value of --scheduler for a schedule's name; NULL for an unknown one. */
+const char *schedule_parse(const char *text);
+/* All values of --sampler, or of --scheduler, separated by commas; returns out. */
+char *sampler_list(char *out, size_t out_bytes);
+char *schedule_list(char *out, size_t out_bytes);
+/* The web UI's name of a sampler or schedule; name itself if it has none. */
+const char *sampler_webui_name(const char *name);
+const char *schedule_webui_name(const char *name);
 
 #endif

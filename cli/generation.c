@@ -3,20 +3,127 @@
 
 #include "cli/commands.h"
 #include "cli/fail.h"
-#include "cli/interrupt.h"
 #include "cli/outfile.h"
-#include "cli/output.h"
-#include "cli/parameters.h"
-#include "cli/plan_table.h"
-#include "cli/picture_write.h"
 #include "cli/report.h"
-#include "cli/request.h"
-#include "cli/messages.h"
-#include "cli/summary.h"
+#include "cli/picture.h"
+#include "cli/plan_table.h"
+#include "cli/video.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- videos as one image per frame ---- */
+
+/* Makes the final and the temporary name of a frame. */
+static int name_both(const struct frames *frames, int frame, char name[PATH_MAX], char temporary[PATH_MAX],
+                     struct sluice_error *e) {
+    struct output_item item = frames->item;
+    item.frame = frame;
+    if (output_name(frames->pattern, &item, name, e)) return e->code;
+    const char *slash = strrchr(name, '/');
+    int bytes = snprintf(temporary, PATH_MAX, "%s/%s", frames->temporary, slash ? slash + 1 : name);
+    return bytes < PATH_MAX ? SLUICE_OK : fail_output(e, name, ENAMETOOLONG);
+}
+
+/* Renames all frames to their final names. On failure removes the frames that already have final names. */
+static int rename_all(struct frames *frames, struct sluice_error *e) {
+    char name[PATH_MAX], temporary[PATH_MAX];
+    struct sluice_error ignored;
+    int n = 0, status = SLUICE_OK;
+    for (; n < frames->item.frames && !status; n++) {
+        status = name_both(frames, n + 1, name, temporary, e);
+        if (!status && rename(temporary, name)) status = fail_output(e, name, errno);
+    }
+    for (; status && n > 1; n--)
+        if (!name_both(frames, n - 1, name, temporary, &ignored)) unlink(name);
+    if (status) return status;
+    int problem = leftovers_unlock(frames->temporary) || rmdir(frames->temporary) ? errno : 0;
+    close(frames->lock_file);
+    frames->pattern = NULL;
+    return problem ? fail_output(e, name, problem) : SLUICE_OK;
+}
+
+/* Removes the frames of an unfinished video. */
+static void frames_abandon(struct frames *frames) {
+    if (!frames->pattern) return;
+    leftovers_remove_tree(frames->temporary);
+    if (frames->lock_file >= 0) close(frames->lock_file);
+    if (frames->made) rmdir(frames->target);
+    frames->pattern = NULL;
+}
+
+/* Writes the next frame of a video. The first call creates the target folder, and the temporary folder next
+ * to the first frame; the last one renames all frames. On failure removes all frames. */
+static int frames_put(struct frames *frames, const char *pattern, struct output_item item,
+                      const struct picture_content *content, struct sluice_error *e) {
+    char name[PATH_MAX], temporary[PATH_MAX];
+    int status = SLUICE_OK;
+    if (!frames->pattern) {
+        *frames = (struct frames){.pattern = pattern, .item = item, .lock_file = -1};
+        status = output_name(pattern, &item, name, e);
+        const char *base = status ? NULL : leftovers_folder(name, frames->target);
+        int bytes = status ? 0 : snprintf(frames->temporary, PATH_MAX, "%s.tmp.%ld", name, (long)getpid());
+        if (!status && (!base || bytes >= PATH_MAX)) status = fail_output(e, name, ENAMETOOLONG);
+        if (!status) {
+            frames->made = mkdir(frames->target, 0777) == 0;
+            leftovers_clear(frames->temporary);
+            if (!mkdir(frames->temporary, 0777)) frames->lock_file = leftovers_lock(frames->temporary);
+            if (frames->lock_file < 0) status = fail_output(e, frames->target, errno);
+        }
+    }
+    frames->item.frame = item.frame;
+    if (!status) status = name_both(frames, item.frame, name, temporary, e);
+    if (!status && (status = picture_write(temporary, content, e))) fail_where(e, "%s", name);
+    if (!status && item.frame == item.frames) status = rename_all(frames, e);
+    if (status) frames_abandon(frames);
+    return status;
+}
+
+/* ---- previews ---- */
+
+static bool uses_terminal(const struct args *args) {
+    return !args->quiet && !args->no_progress && terminal_shows_pictures();
+}
+
+static bool uses_file(const struct args *args) {
+    return args->preview_path || !uses_terminal(args);
+}
+
+static const char *previews_pattern(const struct args *args) {
+    return args->preview_path ? args->preview_path : "preview.png";
+}
+
+/* Checks that the preview files of all images can be written, and are neither an input nor another output.
+ * Exit code 2 or 6. item: all images of the run. */
+static int previews_check(const struct args *args, struct output_item item, struct sluice_error *e) {
+    const char *pattern = previews_pattern(args);
+    struct output_item preview = {1, item.n, item.first_seed, 1, 0};
+    char name[PATH_MAX];
+    /* Plans count no memory per pixel for previews, which WebP needs. */
+    if (strcmp(pattern, "-") == 0 || !picture_has_extension(pattern) || picture_write_bytes_a_pixel(pattern))
+        return fail_value(e, "--preview-path", pattern, "a file name ending in .png, .jpg or .jpeg");
+    if (picture_check_name(pattern, e)) return fail_where(e, "--preview-path");
+    int status = SLUICE_OK;
+    if (!uses_file(args)) return SLUICE_OK;
+    do {
+        status = output_name(pattern, &preview, name, e);
+        if (!status) status = output_check_distinct("--preview-path", name, "--report", args->report, e);
+        if (!status)
+            status = output_check_distinct("--preview-path", name, "--save-latent", args->save_latent, e);
+        if (!status) status = output_check_distinct("--preview-path", name, "--dump", args->dump, e);
+        if (!status && !args->no_decode && item.frames)
+            status = output_check_no_image(args, item, "--preview-path", name, e);
+        if (!status) status = output_check_inputs(args, "--preview-path", name, e);
+        if (!status) status = outfile_probe(name, e);
+    } while (!status && output_next(&preview));
+    return status;
+}
+
+/* ---- callbacks of the library ---- */
 
 static int output_quality(const struct generation *generation) {
     return generation->args->quality ? generation->args->quality : PICTURE_QUALITY;
@@ -24,15 +131,6 @@ static int output_quality(const struct generation *generation) {
 
 static struct output_item all_images(const struct generation *generation) {
     return (struct output_item){1, generation->n_images, generation->seed, generation->n_frames, 0};
-}
-
-/* Prints the seed as the run begins to compute, so that a refused run prints only its error. */
-static void print_seed(struct generation *generation) {
-    const struct args *args = generation->args;
-    if (generation->seed_printed) return;
-    generation->seed_printed = true;
-    if (args->seed.random || !(args->quiet || generation->latent))
-        message_note("seed %llu", (unsigned long long)generation->seed);
 }
 
 static void on_log(void *user, int level, const char *line) {
@@ -44,7 +142,11 @@ static void on_log(void *user, int level, const char *line) {
 
 static void on_progress(void *user, const struct sluice_progress *now) {
     struct generation *generation = user;
-    print_seed(generation);
+    const struct args *args = generation->args;
+    /* The seed is printed as the run begins to compute, so that a refused run prints only its error. */
+    if (!generation->seed_printed && (args->seed.random || !(args->quiet || generation->latent)))
+        message_note("seed %llu", (unsigned long long)generation->seed);
+    generation->seed_printed = true;
     progress_show(&generation->progress, now);
     interrupt_pending();
 }
@@ -57,7 +159,7 @@ static int print_written(const struct generation *generation, struct output_item
     if (output_name(pattern, &item, name, e)) return e->code;
     if (!generation->latent) snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
     if (item.frame) snprintf(frames, sizeof frames, "first of %d frames, ", image->frames);
-    if (output_is_video(name))
+    if (video_has_extension(name))
         snprintf(frames, sizeof frames, "%d frame%s at %d fps, ", image->frames,
                  image->frames == 1 ? "" : "s", generation->request.fps);
     message_note("wrote %s (%s%dx%d, %spixels sha256 %s)", strcmp(name, "-") ? name : "the image to stdout",
@@ -95,9 +197,9 @@ static int save_image(struct generation *generation, const struct sluice_image *
     char *text = silent ? NULL : parameters_text(generation->args, &generation->request, image);
     if (!text && !silent) return fail(e, SLUICE_MEMORY, "no memory for the image's metadata");
     const struct picture_content content = {image, text, output_quality(generation)};
-    status = is_frames                  ? frames_put(&generation->frames, pattern, item, &content, e)
-             : output_is_video(pattern) ? put_video(generation, name, image, &content, e)
-                                        : picture_write(name, &content, e);
+    status = is_frames                      ? frames_put(&generation->frames, pattern, item, &content, e)
+             : video_has_extension(pattern) ? put_video(generation, name, image, &content, e)
+                                            : picture_write(name, &content, e);
     free(text);
     if (status || image->frame + 1 < image->frames) return status;
     generation->n_written++;
@@ -115,20 +217,42 @@ static void on_image(void *user, const struct sluice_image *image) {
         sluice_cancel(generation->session);
 }
 
+/* Library callback. A failure prints one warning and does not end the run. */
+static void on_preview(void *user, const struct sluice_preview *preview) {
+    struct generation *generation = user;
+    struct previews *previews = &generation->previews;
+    const struct args *args = generation->args;
+    struct sluice_image image = {.struct_size = sizeof image,
+                                 .width = preview->width,
+                                 .height = preview->height,
+                                 .rgb = preview->rgb,
+                                 .frames = 1};
+    struct output_item item = {preview->index + 1, generation->n_images, generation->seed, 1, 0};
+    struct sluice_error e = {0};
+    char line[1024], name[PATH_MAX];
+    if (!preview->index && uses_terminal(args)) terminal_show(&previews->terminal, preview);
+    if (!uses_file(args) || previews->failed) return;
+    int status = output_name(previews_pattern(args), &item, name, &e);
+    if (!status) status = picture_write(name, &(struct picture_content){&image, NULL, PICTURE_QUALITY}, &e);
+    if (!status && !previews->announced && !args->quiet) message_note("preview file: %s", name);
+    previews->announced = previews->announced || !status;
+    previews->failed = status;
+    if (status) message_note("warning: cannot write previews: %s", sluice_error_line(&e, line, sizeof line));
+}
+
+/* ---- a run ---- */
+
+/* Counts the memory of encoding the output and of showing previews, the same on all terminals. */
+static void count_memory(struct generation *generation) {
+    const struct args *args = generation->args;
+    output_count_memory(args, generation->n_frames, &generation->request);
+    if (args->preview) generation->request.caller_bytes += TERMINAL_BYTES;
+}
+
 static int check_names(const struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     int status = output_check(args, all_images(generation), e);
     return status || !args->preview ? status : previews_check(args, all_images(generation), e);
-}
-
-static void count_memory(struct generation *generation) {
-    output_count_memory(generation->args, generation->n_frames, &generation->request);
-    generation->request.caller_bytes += previews_bytes(generation->args);
-}
-
-static void on_preview(void *user, const struct sluice_preview *preview) {
-    struct generation *generation = user;
-    previews_show(&generation->previews, generation->args, all_images(generation), preview);
 }
 
 int generation_open(struct generation *generation, struct sluice_error *e) {
@@ -178,7 +302,7 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     struct plan_table_size size = {0};
     char *json = NULL;
-    bool fits, is_video = !args->no_decode && output_is_video(output_pattern(args, generation->n_frames));
+    bool fits, is_video = !args->no_decode && video_has_extension(output_pattern(args, generation->n_frames));
     generation->progress.are_videos = generation->n_frames > 1;
     if (!generation->latent && !args->verbose && !is_video) return SLUICE_OK;
     int status =
@@ -206,7 +330,7 @@ static int check_outputs(const struct generation *generation, struct sluice_erro
                                       .quality = output_quality(generation)};
     int status = check_names(generation, e);
     if (status || args->no_decode) return status;
-    bool is_video = output_is_video(pattern), is_fallback;
+    bool is_video = video_has_extension(pattern), is_fallback;
     if (is_video && !settings.fps)
         return fail_value(e, "--output", pattern,
                           "--fps N too (this model has no default frame rate), or image files");
@@ -237,26 +361,6 @@ static int run_session(struct generation *generation, struct sluice_error *e) {
     return e->code;
 }
 
-static void print_summary(const struct generation *generation) {
-    struct summary summary = {.session = generation->session,
-                              .n_pictures = generation->n_written,
-                              .are_videos = generation->n_frames > 1,
-                              .seconds = progress_clock() - generation->started,
-                              .verbose = generation->args->verbose};
-    if (!generation->args->quiet) summary_print(&summary);
-}
-
-static int generation_prepare(struct generation *generation, struct sluice_error *e) {
-    const struct args *args = generation->args;
-    int status = request_check(args, e);
-    if (!status) status = request_seed(args, &generation->seed, e);
-    if (!status) status = check_names(generation, e);
-    if (status) return status;
-    if (!args->device && !args->quiet) devices_note_cpu();
-    if (args->no_decode && args->output && !args->quiet) message_note("no image is written: --no-decode");
-    return SLUICE_OK;
-}
-
 /* Runs generate or decode, with report and cleanup. latent: file to decode; NULL: generate. */
 static int generation_run(const struct args *args, const char *latent, struct sluice_error *e) {
     struct generation generation = {.args = args, .latent = latent, .started = progress_clock()};
@@ -267,17 +371,28 @@ static int generation_run(const struct args *args, const char *latent, struct sl
     if (output_check_report(args, all_images(&generation), e)) return e->code;
     interrupt_gracefully();
     progress_start(&generation.progress, args->quiet || args->no_progress, generation.n_images);
-    int status = generation_prepare(&generation, e);
+    int status = request_check(args, e);
+    if (!status) status = request_seed(args, &generation.seed, e);
+    if (!status) status = check_names(&generation, e);
+    if (!status && !args->device && !args->quiet) devices_note_cpu();
+    if (!status && args->no_decode && args->output && !args->quiet)
+        message_note("no image is written: --no-decode");
     if (!status) status = generation_open(&generation, e);
     if (!status) status = query_plan(&generation, e);
     if (!status) status = check_outputs(&generation, e);
     if (!status) output_check_pipes(args, all_images(&generation));
     if (!status) status = run_session(&generation, e);
-    if (!status) print_summary(&generation);
+    double seconds = progress_clock() - generation.started;
+    if (!status && !args->quiet)
+        summary_print(&(struct summary){.session = generation.session,
+                                        .n_pictures = generation.n_written,
+                                        .are_videos = generation.n_frames > 1,
+                                        .seconds = seconds,
+                                        .verbose = args->verbose});
     struct report report = {.name = args->report,
                             .session = generation.has_run ? generation.session : NULL,
-                            .seed = generation.seed};
-    report.seconds = progress_clock() - generation.started;
+                            .seed = generation.seed,
+                            .seconds = progress_clock() - generation.started};
     status = report_write(&report, e);
     generation_close(&generation);
     return status;

@@ -3,13 +3,30 @@
 #define SLUICE_CLI_GENERATION_H
 
 #include "cli/args.h"
-#include "cli/frames.h"
-#include "cli/previews.h"
-#include "cli/progress.h"
+#include "cli/messages.h"
+#include "cli/output.h"
 #include "cli/request.h"
-#include "cli/video.h"
+#include "cli/terminal.h"
 
 #include <stdbool.h>
+
+/* A video that is being written as one image per frame: into a temporary folder, from which all frames are
+ * renamed together, so that a cancelled run leaves none. */
+struct frames {
+    const char *pattern;     /* file name pattern, as in output_name; NULL: no video is being written */
+    struct output_item item; /* the video; item.frame is the last frame written */
+    int lock_file;           /* lock file of the temporary folder */
+    bool made;               /* this run created the target folder */
+    char target[PATH_MAX], temporary[PATH_MAX];
+};
+
+/* Preview images: those of the first image are shown on a terminal that can display images; else, or with
+ * --preview-path, each overwrites a file. */
+struct previews {
+    struct terminal terminal;
+    bool announced; /* the file's name has been printed */
+    bool failed;    /* a file could not be written: no more previews */
+};
 
 struct generation {
     const struct args *args;
@@ -20,15 +37,15 @@ struct generation {
     struct request_files files;
     uint64_t seed;
     bool seed_printed;
-    int n_images;      /* images or videos of the run */
-    int n_frames;      /* frames per video; 1: images; 0: not known yet */
-    int width, height; /* planned size of a video */
-    int n_written;
-    struct video *video;  /* the video file that is being written, or NULL */
-    struct frames frames; /* the video that is being written as one image per frame */
+    int n_images;        /* images or videos of the run */
+    int n_frames;        /* frames per video; 1: images; 0: not known yet */
+    int width, height;   /* planned size of a video */
+    int n_written;       /* images or videos that are completely written */
+    struct video *video; /* the video file that is being written, or NULL */
+    struct frames frames;
     struct previews previews;
-    bool has_run; /* a run was started, so sluice_report has a report */
-    double started;
+    bool has_run;   /* a run was started, so sluice_report has a report */
+    double started; /* progress_clock at the start of the program */
     struct progress progress;
     struct sluice_error failure; /* first error of a callback; code 0: none */
 };

@@ -3,8 +3,7 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/sanitize.h"
-#include "cli/progress.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/help.h"
-#include "cli/interrupt.h"
 #include "cli/outfile.h"
 #include "cli/output.h"
 #include "cli/report.h"

@@ -1,30 +1,172 @@
 #include "cli/outfile.h"
 
 #include "cli/fail.h"
-#include "cli/interrupt.h"
-#include "cli/leftovers.h"
 #include "cli/messages.h"
-#include "cli/sanitize.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+/* ---- signals ---- */
 
 /* Paths that the signal handler removes. A path's flag is set only when the path is completely written. */
 static char pending_path[PATH_MAX], library_path[PATH_MAX];
 static atomic_bool pending, library_pending;
 
-void outfile_unlink_in_handler(void) {
-    if (atomic_load(&pending)) unlink(pending_path);
-    if (atomic_load(&library_pending)) unlink(library_path);
+/* The handler calls only async-signal-safe functions. It acts on the main thread only, so that the session
+ * cannot be closed at the same time. */
+static atomic_int n_signals;
+static atomic_bool graceful;
+static sluice_session *_Atomic watched;
+
+static void on_signal(int number) {
+    int saved = errno;
+    if (syscall(SYS_gettid) != getpid()) {
+        syscall(SYS_tgkill, getpid(), getpid(), number);
+        errno = saved;
+        return;
+    }
+    int before = atomic_fetch_add(&n_signals, 1);
+    sluice_session *session = atomic_load(&watched);
+    if (session) sluice_cancel(session);
+    if (before > 0 || !atomic_load(&graceful)) {
+        if (atomic_load(&pending)) unlink(pending_path);
+        if (atomic_load(&library_pending)) unlink(library_path);
+        /* If the final error line has already been printed, main exits with its own code. */
+        if (message_cancelled_in_handler()) _exit(130);
+    }
+    errno = saved;
 }
+
+/* Stack of the signal handler. oneDNN's AVX2 matrix products use the stack pointer register for packed
+ * operands: a handler on the normal stack would corrupt the heap (observed: "corrupted size vs. prev_size"
+ * after a cancelled `bench ops`). */
+static char handler_stack[64 << 10];
+
+void interrupt_install(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaddset(&action.sa_mask, SIGHUP);
+    sigaltstack(&(stack_t){.ss_sp = handler_stack, .ss_size = sizeof handler_stack}, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); /* writing beyond the file size limit fails */
+    sigaction(SIGTERM, &action, NULL);
+    /* A SIGHUP that is ignored at program start (nohup) stays ignored. */
+    sigaction(SIGHUP, NULL, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
+    /* SIGINT is handled even if it was ignored, as in background jobs of a shell: scripts use kill -INT. */
+    sigaction(SIGINT, &action, NULL);
+}
+
+void interrupt_gracefully(void) {
+    atomic_store(&graceful, true);
+}
+
+void interrupt_watch(sluice_session *session) {
+    atomic_store(&watched, session);
+}
+
+bool interrupt_pending(void) {
+    sluice_session *session = atomic_load(&watched);
+    if (atomic_load(&n_signals) == 0) return false;
+    if (session) sluice_cancel(session);
+    return true;
+}
+
+int interrupt_error(struct sluice_error *error) {
+    return fail(error, SLUICE_CANCELLED, "cancelled");
+}
+
+/* ---- temporary files and folders of killed processes ---- */
+
+static const char lock_name[] = ".sluice-unfinished";
+
+enum { LOCK_PATH_BYTES = PATH_MAX + sizeof lock_name };
+
+const char *leftovers_folder(const char *name, char out[PATH_MAX]) {
+    const char *slash = strrchr(name, '/');
+    int bytes = snprintf(out, PATH_MAX, "%.*s", slash ? (int)(slash - name + 1) : 2, slash ? name : "./");
+    return bytes >= PATH_MAX ? NULL : slash ? slash + 1 : name;
+}
+
+/* True for a regular file of this user that no process has locked. Locks it. */
+static bool is_abandoned(int file) {
+    struct stat info;
+    bool ours = fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
+    return ours && flock(file, LOCK_EX | LOCK_NB) == 0;
+}
+
+static void lock_path(const char *folder, char lock[LOCK_PATH_BYTES]) {
+    snprintf(lock, LOCK_PATH_BYTES, "%s/%s", folder, lock_name);
+}
+
+void leftovers_clear(const char *name) {
+    enum { READING = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC };
+    char folder[PATH_MAX], path[PATH_MAX], lock[LOCK_PATH_BYTES];
+    const char *base = leftovers_folder(name, folder);
+    DIR *entries = base ? opendir(folder) : NULL;
+    size_t length = base ? strlen(base) : 0;
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        const char *end = NULL; /* the suffix ".tmp.PID" of the entry's name */
+        for (const char *next = entry->d_name; (next = strstr(next, ".tmp.")); next++) end = next;
+        if (!end || !end[5] || end[5 + strspn(end + 5, "0123456789")]) continue;
+        bool of_name = length && end == entry->d_name + length && !strncmp(entry->d_name, base, length);
+        int file = of_name ? openat(dirfd(entries), entry->d_name, READING) : -1;
+        if (file >= 0) {
+            if (is_abandoned(file)) unlinkat(dirfd(entries), entry->d_name, 0);
+            close(file);
+        }
+        if (snprintf(path, sizeof path, "%s%s", folder, entry->d_name) >= PATH_MAX) continue;
+        lock_path(path, lock);
+        file = open(lock, READING);
+        if (file < 0) continue;
+        if (is_abandoned(file)) leftovers_remove_tree(path);
+        close(file);
+    }
+    if (entries) closedir(entries);
+}
+
+int leftovers_lock(const char *folder) {
+    char lock[LOCK_PATH_BYTES];
+    lock_path(folder, lock);
+    int file = open(lock, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0 || !flock(file, LOCK_EX | LOCK_NB)) return file;
+    close(file);
+    return -1;
+}
+
+int leftovers_unlock(const char *folder) {
+    char lock[LOCK_PATH_BYTES];
+    lock_path(folder, lock);
+    return unlink(lock);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    (void)info;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+void leftovers_remove_tree(const char *folder) {
+    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- output files ---- */
 
 static bool name_temporary(char temporary[PATH_MAX], const char *name) {
     int bytes = snprintf(temporary, PATH_MAX, "%s.tmp.%ld", name, (long)getpid());
@@ -50,19 +192,15 @@ static int set_names(struct outfile *out, const char *name) {
     return 0;
 }
 
-/* Opens an unnamed file in the folder of name. Fails with EOPNOTSUPP without /proc, which name_it needs. */
-static int open_unnamed(const char *name) {
-    char folder[PATH_MAX];
-    errno = EOPNOTSUPP;
-    if (!leftovers_folder(name, folder) || access("/proc/self/fd", X_OK)) return -1;
-    return open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
-}
-
 /* Opens an unnamed file, which vanishes if the process is killed. Where O_TMPFILE is unsupported (EISDIR,
- * EINVAL), opens the temporary name instead. */
+ * EINVAL), or without /proc, which name_it needs, opens the temporary name instead. */
 static int open_new(struct outfile *out) {
+    char folder[PATH_MAX];
+    int file = -1;
     leftovers_clear(out->name);
-    int file = open_unnamed(out->name);
+    errno = EOPNOTSUPP;
+    if (leftovers_folder(out->name, folder) && !access("/proc/self/fd", X_OK))
+        file = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     out->unnamed = file >= 0;
     if (file < 0 && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return -1;
     strcpy(pending_path, out->temporary);
@@ -112,16 +250,6 @@ void outfile_check_pipe(const char *name) {
     open_pipes[slot].file = file;
 }
 
-/* Closes the descriptor that outfile_check_pipe kept, after the pipe is open for writing. */
-static void release_pipe(const char *name) {
-    for (int i = 0; i < N_OPEN_PIPES; i++) {
-        if (!open_pipes[i].name || strcmp(open_pipes[i].name, name) != 0) continue;
-        close(open_pipes[i].file);
-        free(open_pipes[i].name);
-        open_pipes[i].name = NULL;
-    }
-}
-
 /* Opens a device or a pipe. Polls for the pipe's reader: a blocking open(2) would continue after a signal. */
 static int open_in_place(const char *name) {
     struct timespec while_waiting = {.tv_nsec = 20000000};
@@ -133,7 +261,13 @@ static int open_in_place(const char *name) {
         nanosleep(&while_waiting, NULL);
     }
     fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
-    release_pipe(name);
+    /* The pipe is open for writing: closes the descriptor that outfile_check_pipe kept. */
+    for (int i = 0; i < N_OPEN_PIPES; i++) {
+        if (!open_pipes[i].name || strcmp(open_pipes[i].name, name) != 0) continue;
+        close(open_pipes[i].file);
+        free(open_pipes[i].name);
+        open_pipes[i].name = NULL;
+    }
     return file;
 }
 
@@ -158,17 +292,7 @@ void outfile_abandon(struct outfile *out) {
     atomic_store(&pending, false);
 }
 
-/* Makes the renamed file durable. Failure is ignored, because some file systems do not support it. */
-static void sync_folder(const char *name) {
-    char folder[PATH_MAX];
-    if (!leftovers_folder(name, folder)) return;
-    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file < 0) return;
-    fsync(file);
-    close(file);
-}
-
-static int finish_writing(struct outfile *out) {
+int outfile_commit(struct outfile *out, struct sluice_error *e) {
     int problem = fflush(out->file) ? errno : 0;
     if (!problem && ferror(out->file)) problem = EIO;
     if (!problem && out->renames && fsync(fileno(out->file)) && errno != EINVAL) problem = errno;
@@ -176,17 +300,18 @@ static int finish_writing(struct outfile *out) {
     if (fclose(out->file) && !problem) problem = errno;
     out->file = NULL;
     if (!problem && out->renames && rename(out->temporary, out->name)) problem = errno;
-    return problem;
-}
-
-int outfile_commit(struct outfile *out, struct sluice_error *e) {
-    int problem = finish_writing(out);
     if (problem) {
         outfile_abandon(out);
         return fail_output(e, out->name, problem);
     }
     atomic_store(&pending, false);
-    if (out->renames) sync_folder(out->name);
+    /* Makes the renamed file durable. Failure is ignored: some file systems do not support it. */
+    char folder[PATH_MAX];
+    if (!out->renames || !leftovers_folder(out->name, folder)) return SLUICE_OK;
+    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0) return SLUICE_OK;
+    fsync(file);
+    close(file);
     return SLUICE_OK;
 }
 

@@ -1,9 +1,13 @@
-/* Atomic output files: a file appears complete under its name, or not at all.
+/* Output files that appear complete under their name or not at all, and the signals that cancel a run and
+ * remove its temporary files.
  *
  * The data goes to an unnamed file (O_TMPFILE), or to a locked NAME.tmp.PID where the file system has no
- * unnamed files; then fsync, rename, close, fsync of the folder. The next file of the same name removes
- * abandoned NAME.tmp.PID (leftovers.h). An existing device or pipe is written in place, because renaming
- * would replace it. One file at a time. */
+ * unnamed files; then fsync, rename, close, fsync of the folder. An existing device or pipe is written in
+ * place, because renaming would replace it. One file at a time.
+ *
+ * Files and folders NAME.tmp.PID that a killed process left behind are removed when the next output of that
+ * name is opened. A process that is still writing holds a lock (flock), which also works between machines
+ * that share a file system. */
 #ifndef SLUICE_CLI_OUTFILE_H
 #define SLUICE_CLI_OUTFILE_H
 
@@ -35,13 +39,39 @@ int outfile_probe(const char *name, struct sluice_error *e);
 void outfile_check_pipe(const char *name);
 /* The signal handler removes NAME.tmp.PID of the file `name`, which the library writes. NULL: none. */
 void outfile_set_library_path(const char *name);
-/* Removes the temporary files that are being written. Async-signal-safe. */
-void outfile_unlink_in_handler(void);
 
 /* Writes JSON and a newline to a file, or to stdout if name is "-". */
 int outfile_write_text(const char *name, const char *text, struct sluice_error *e);
 /* Flush stdout; exit code 6 on failure. outfile_flush_text: a reader that has closed the pipe is no error. */
 int outfile_flush_stdout(struct sluice_error *e);
 int outfile_flush_text(struct sluice_error *e);
+
+/* Removes abandoned files NAME.tmp.PID of `name`, and every abandoned folder *.tmp.PID next to it that has a
+ * lock file. Keeps entries that are locked or belong to another user. */
+void leftovers_clear(const char *name);
+/* Creates and locks the lock file of a temporary folder. Returns its descriptor, or -1 with errno. Closing
+ * the descriptor releases the lock. */
+int leftovers_lock(const char *folder);
+/* Removes the lock file, when the folder is complete. Returns 0, or -1 with errno. */
+int leftovers_unlock(const char *folder);
+/* Removes a folder with everything in it. */
+void leftovers_remove_tree(const char *folder);
+/* Splits a path: writes its folder with the final slash ("./" if there is none) to out and returns the base
+ * name. NULL: too long. */
+const char *leftovers_folder(const char *name, char out[PATH_MAX]);
+
+/* Installs the handlers of SIGINT (Ctrl-C), SIGTERM and SIGHUP (closed terminal): until interrupt_gracefully
+ * is called the first signal exits; afterwards it cancels the watched session, and the second one exits.
+ * Temporary files are removed in every case. Ignores SIGPIPE, so that writing to a closed pipe fails. */
+void interrupt_install(void);
+/* From now on the first signal does not exit: the caller polls interrupt_pending and cleans up itself. */
+void interrupt_gracefully(void);
+/* Sets the session that a signal cancels. Pass NULL before closing the session. */
+void interrupt_watch(sluice_session *session);
+/* True after a signal. Cancels the watched session again, because sluice_cancel has no effect before the run
+ * begins; callbacks of the run therefore call this. */
+bool interrupt_pending(void);
+/* Fills the error of a cancelled run. */
+int interrupt_error(struct sluice_error *error);
 
 #endif

@@ -1,19 +1,168 @@
+/* Output names and checks before the run: see output.h. The checks of inputs open no file. */
 #include "cli/output.h"
 
 #include "cli/fail.h"
-#include "cli/inputs.h"
 #include "cli/outfile.h"
-#include "cli/picture_write.h"
+#include "cli/picture.h"
 #include "cli/video.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* ---- inputs that no output may overwrite ---- */
+
+/* Companions: name patterns of files that are read together with a model file in the same folder. */
+static const char *const companions[] = {
+    "config.json", "*-[0-9]*-of-[0-9]*.safetensors", "tokenizer*.json",  "vocab.json",
+    "merges.txt",  "special_tokens_map.json",        "added_tokens.json"};
+
+static int refuse_input(struct sluice_error *e, const char *flag, const char *name, const char *what,
+                        const char *reader) {
+    return fail(e, SLUICE_USAGE, "%s would overwrite %s %s" WHERE "%s" FOUND "\"%s\"" EXPECTED "another name",
+                flag, what, reader, flag, name);
+}
+
+static bool same_file(const struct stat *output, const char *input) {
+    struct stat info;
+    return stat(input, &info) == 0 && info.st_dev == output->st_dev && info.st_ino == output->st_ino;
+}
+
+/* Compares folders by inode, since one folder can be mounted in several places. */
+static bool same_folder(const char *one, const char *other) {
+    struct stat info;
+    return stat(one, &info) == 0 && same_file(&info, other);
+}
+
+static bool folder_of(const char *name, char out[PATH_MAX]) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(name, '/');
+    int bytes =
+        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - name + 1) : 1, slash ? name : ".");
+    return bytes < PATH_MAX && realpath(folder, out);
+}
+
+/* Removes the last component of a path; false if there is none. */
+static bool go_up(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash || !slash[1]) return false;
+    slash[slash == path] = 0;
+    return true;
+}
+
+/* State of compare_entry, since nftw has no argument for its callback. */
+static struct {
+    struct stat folder;
+    int n;
+    bool found;
+} search;
+
+static int compare_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    enum { ENTRIES_MOST = 10000 }; /* bounds the search of a whole disk; a model has some dozens of files */
+    struct stat target;
+    (void)place;
+    if (kind == FTW_SL && stat(path, &target) == 0) info = &target;
+    bool same = info->st_dev == search.folder.st_dev && info->st_ino == search.folder.st_ino;
+    search.found = same && S_ISDIR(info->st_mode);
+    return search.found || ++search.n > ENTRIES_MOST;
+}
+
+/* True if folder is root or lies below it, also through mounts. Both paths have their links resolved. */
+static bool is_at_or_below(char *folder, const char *root) {
+    search.n = 0;
+    search.found = false;
+    if (stat(folder, &search.folder)) return false;
+    nftw(root, compare_entry, 16, FTW_PHYS);
+    if (search.found) return true;
+    do {
+        if (same_folder(folder, root)) return true;
+    } while (go_up(folder));
+    return false;
+}
+
+/* True if output or its link target lies in folder. Images and videos are exempt: models read none. */
+static bool lies_in(const char *output, const char *folder) {
+    char root[PATH_MAX], path[PATH_MAX];
+    if (picture_has_extension(output) || video_has_extension(output) || !realpath(folder, root)) return false;
+    if (folder_of(output, path) && is_at_or_below(path, root)) return true;
+    return realpath(output, path) && go_up(path) && is_at_or_below(path, root);
+}
+
+/* Checks the output file `name` against a model or part at `path`: a folder, or a file with companions. */
+static int check_part(const char *flag, const char *name, const char *reader, const char *path,
+                      struct sluice_error *e) {
+    struct stat info;
+    char folder[PATH_MAX], root[PATH_MAX], real[PATH_MAX], output_folder[PATH_MAX];
+    if (stat(path, &info)) return SLUICE_OK;
+    bool is_folder = S_ISDIR(info.st_mode), has_folder = is_folder || folder_of(path, folder);
+    /* A file in a folder tokenizer* next to a text encoder's folder. */
+    if (has_folder && realpath(is_folder ? path : folder, root) && realpath(name, real) && go_up(root) &&
+        go_up(real)) {
+        const char *base = strrchr(real, '/');
+        if (base && !fnmatch("/tokenizer*", base, 0) && go_up(real) && same_folder(real, root))
+            return refuse_input(e, flag, name, "a file that is read with", reader);
+    }
+    if (is_folder)
+        return lies_in(name, path) ? refuse_input(e, flag, name, "a file in the folder of", reader)
+                                   : SLUICE_OK;
+    if (!has_folder || !realpath(name, real) || !folder_of(real, output_folder)) return SLUICE_OK;
+    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++)
+        if (same_folder(output_folder, folder) && fnmatch(companions[i], strrchr(real, '/') + 1, 0) == 0)
+            return refuse_input(e, flag, name, "a file that is read with the file of", reader);
+    return SLUICE_OK;
+}
+
+/* Checks the output file `name`, with stat `output`, against one value of an input flag. */
+static int check_value(const struct flag *reader, const char *path, const char *flag, const char *name,
+                       const struct stat *output, struct sluice_error *e) {
+    char folder[PATH_MAX];
+    if (reader->kind == FLAG_PROMPT) path = prompt_file(path);
+    if (!path) return SLUICE_OK;
+    if (same_file(output, path)) return refuse_input(e, flag, name, "the file of", reader->name);
+    if (!strcmp(reader->name, "--control") && folder_of(name, folder) && same_folder(folder, path))
+        return refuse_input(e, flag, name, "a file in the folder of", reader->name);
+    if (!strcmp(reader->name, "--lora-dir")) { /* prompts may name any LoRA in the folder */
+        size_t n = strlen(name), tail = strlen(".safetensors");
+        bool adapter = n > tail && !strcmp(name + n - tail, ".safetensors");
+        return adapter && lies_in(name, path)
+                   ? refuse_input(e, flag, name, "an adapter in the folder of", reader->name)
+                   : SLUICE_OK;
+    }
+    bool is_part =
+        reader->kind == FLAG_PART || !strcmp(reader->name, "--model") || !strcmp(reader->name, "--tokenizer");
+    return is_part ? check_part(flag, name, reader->name, path, e) : SLUICE_OK;
+}
+
+int output_check_inputs(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
+    static const char *const readers[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
+                                          "--init-latent", "--init-img",  "--end-img", "--ref-image",
+                                          "--mask",        "--control",   "--plan",    "--rates",
+                                          "--lora",        "--lora-dir"};
+    struct stat info;
+    if (!name || strcmp(name, "-") == 0 || stat(name, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
+    int status = SLUICE_OK;
+    for (int i = 0; i < n_flags && !status; i++) {
+        const char *path;
+        bool reads = flags[i].kind == FLAG_PART;
+        for (size_t k = 0; k < sizeof readers / sizeof *readers; k++)
+            reads = reads || !strcmp(flags[i].name, readers[k]);
+        if (!reads) continue;
+        for (int n = 0; !status && (path = args_value(args, &flags[i], n)); n++)
+            status = check_value(&flags[i], path, flag, name, &info, e);
+    }
+    for (int i = 0; i < args->n_operands && !status; i++)
+        if (same_file(&info, args->operands[i]))
+            status = refuse_input(e, flag, name, "the input file", args->operands[i]);
+    return status;
+}
+
+/* ---- names ---- */
 
 const char *output_pattern(const struct args *args, int frames) {
     struct sluice_error ignored;
@@ -26,12 +175,8 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-bool output_is_video(const char *pattern) {
-    return video_has_extension(pattern);
-}
-
 bool output_is_frames(const char *pattern, int frames) {
-    return frames > 1 && !output_is_video(pattern);
+    return frames > 1 && !video_has_extension(pattern);
 }
 
 /* True for an existing folder and for a name with a final slash. */
@@ -99,17 +244,13 @@ static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct 
     put_number(out, n, digits, (unsigned)(item->frame ? item->frame : item->number));
 }
 
-/* Returns the frame pattern of a folder, FOLDER/%04d.png; returns any other pattern unchanged. */
-static const char *name_in_folder(const char *pattern, char out[PATH_MAX]) {
-    if (!is_folder(pattern)) return pattern;
-    int bytes = snprintf(out, PATH_MAX, "%s%s%%04d.png", pattern, *base_name(pattern) ? "/" : "");
-    return bytes < PATH_MAX ? out : pattern;
-}
-
 int output_name(const char *pattern, const struct output_item *item, char out[PATH_MAX],
                 struct sluice_error *e) {
     char inside[PATH_MAX];
-    if (item->frame) pattern = name_in_folder(pattern, inside);
+    if (item->frame && is_folder(pattern)) {
+        int bytes = snprintf(inside, PATH_MAX, "%s%s%%04d.png", pattern, *base_name(pattern) ? "/" : "");
+        if (bytes < PATH_MAX) pattern = inside;
+    }
     const char *dot = strrchr(base_name(pattern), '.');
     bool seeds = count_placeholders(pattern, 's');
     bool numbered = !count_placeholders(pattern, 'd') && (item->frame || (item->n > 1 && !seeds));
@@ -141,19 +282,18 @@ bool output_next(struct output_item *item) {
     return item->number++ < item->n;
 }
 
+/* ---- checks before the run ---- */
+
 /* Makes the path absolute, with links of its folder resolved. Keeps "-" and names in missing folders. */
 static void canonical(const char *name, char out[PATH_MAX]) {
     char plain[PATH_MAX], folder[PATH_MAX];
     size_t length = strlen(name);
     while (length > 1 && name[length - 1] == '/') length--;
     snprintf(plain, sizeof plain, "%.*s", (int)length, name);
-    name = plain;
-    const char *base = base_name(name);
-    snprintf(out, PATH_MAX, "%s", name);
-    if (strcmp(name, "-") == 0) return;
-    if (!inputs_folder_of(name, folder)) return;
-    int bytes = snprintf(out, PATH_MAX, "%s/%s", folder, base);
-    if (bytes >= PATH_MAX) snprintf(out, PATH_MAX, "%s", name);
+    snprintf(out, PATH_MAX, "%s", plain);
+    if (strcmp(plain, "-") == 0 || !folder_of(plain, folder)) return;
+    int bytes = snprintf(out, PATH_MAX, "%s/%s", folder, base_name(plain));
+    if (bytes >= PATH_MAX) snprintf(out, PATH_MAX, "%s", plain);
 }
 
 int output_check_distinct(const char *flag, const char *name, const char *other_flag, const char *other,
@@ -168,31 +308,18 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
                 other_flag, flag, name);
 }
 
-/* All frames go into one folder, because they are renamed together from a temporary folder beside it. */
-static int check_frames_folder(const char *pattern, struct sluice_error *e) {
-    const char *base = base_name(pattern);
-    bool in_base_name = count_placeholders(pattern, 'd') == count_placeholders(base, 'd');
-    if (is_folder(pattern) && count_placeholders(pattern, 'd'))
-        return fail_value(e, "--output", pattern,
-                          "a folder without %d: its frames are named 0001.png, 0002.png, ...");
-    return in_base_name ? SLUICE_OK
-                        : fail_value(e, "--output", pattern,
-                                     "%d only after the last /: all frames go into one folder");
-}
-
-/* An image model writes no video file, unless --frames 1 requests one. */
-static int check_video(const struct args *args, const char *pattern, int frames, struct sluice_error *e) {
-    if (frames == 1 && !args->frames && args->command->bit == GENERATE)
-        return fail_value(e, "--output", pattern,
-                          "a file name ending in .png, .jpg, .jpeg or .webp: this model generates images");
-    return video_check_name(pattern, e);
-}
-
-static int refuse_folder(const char *pattern, struct sluice_error *e) {
-    return fail(e, SLUICE_USAGE,
-                "the output is a folder" WHERE "--output" FOUND "\"%s\"" EXPECTED
-                "a file name, such as %s%soutput.png",
-                pattern, pattern, *base_name(pattern) ? "/" : "");
+int output_check_no_image(const struct args *args, struct output_item item, const char *flag,
+                          const char *name, struct sluice_error *e) {
+    char output[PATH_MAX];
+    const char *pattern = output_pattern(args, item.frames);
+    int status = SLUICE_OK;
+    if (!name) return SLUICE_OK;
+    item = output_first(item, pattern);
+    do {
+        status = output_name(pattern, &item, output, e);
+        if (!status) status = output_check_distinct(flag, name, "--output", output, e);
+    } while (!status && output_next(&item));
+    return status;
 }
 
 static int check_pattern(const struct args *args, const char *pattern, struct output_item item,
@@ -202,28 +329,35 @@ static int check_pattern(const struct args *args, const char *pattern, struct ou
     if (status) return status;
     if (is_stdout && (item.n > 1 || is_frames))
         return fail_value(e, "--output", pattern, "a file name: stdout takes only one image");
-    if (output_is_video(pattern)) return check_video(args, pattern, item.frames, e);
-    if (is_frames) status = check_frames_folder(pattern, e);
+    if (video_has_extension(pattern)) {
+        /* An image model writes no video file, unless --frames 1 requests one. */
+        if (item.frames == 1 && !args->frames && args->command->bit == GENERATE)
+            return fail_value(
+                e, "--output", pattern,
+                "a file name ending in .png, .jpg, .jpeg or .webp: this model generates images");
+        return video_check_name(pattern, e);
+    }
     if (!is_frames && !picture_has_extension(pattern) && is_existing_folder(pattern))
-        return refuse_folder(pattern, e);
-    return status || (is_frames && is_folder(pattern)) ? status : picture_check_name(pattern, e);
-}
-
-/* Checks that an output file can be created. A new folder for frames is checked as if it were a file. */
-static int probe_output(const char *name, const char *pattern, bool is_frames, struct sluice_error *e) {
-    struct stat info;
-    char folder[PATH_MAX];
-    bool made = is_frames && is_folder(pattern) && inputs_folder_of(name, folder);
-    if (!is_frames || !is_folder(pattern) || made) return outfile_probe(name, e);
-    snprintf(folder, sizeof folder, "%.*s", (int)(base_name(name) - name - 1), name);
-    return stat(folder, &info) ? outfile_probe(folder, e) : fail_output(e, folder, ENOTDIR);
+        return fail(e, SLUICE_USAGE,
+                    "the output is a folder" WHERE "--output" FOUND "\"%s\"" EXPECTED
+                    "a file name, such as %s%soutput.png",
+                    pattern, pattern, *base_name(pattern) ? "/" : "");
+    if (!is_frames) return picture_check_name(pattern, e);
+    /* All frames go into one folder, because they are renamed together from a temporary folder beside it. */
+    int n_numbers = count_placeholders(pattern, 'd');
+    if (is_folder(pattern) && n_numbers)
+        return fail_value(e, "--output", pattern,
+                          "a folder without %d: its frames are named 0001.png, 0002.png, ...");
+    if (n_numbers != count_placeholders(base_name(pattern), 'd'))
+        return fail_value(e, "--output", pattern, "%d only after the last /: all frames go into one folder");
+    return is_folder(pattern) ? SLUICE_OK : picture_check_name(pattern, e);
 }
 
 static int check_images(const struct args *args, struct output_item item, struct sluice_error *e) {
     char name[PATH_MAX];
     const char *pattern = output_pattern(args, item.frames);
     /* --output may name a folder for frames; the check runs again when the number of frames is known. */
-    if (!item.frames && !output_is_video(pattern) && is_folder(pattern)) return SLUICE_OK;
+    if (!item.frames && !video_has_extension(pattern) && is_folder(pattern)) return SLUICE_OK;
     int status = check_pattern(args, pattern, item, e);
     if (status || strcmp(pattern, "-") == 0) return status;
     bool is_frames = output_is_frames(pattern, item.frames);
@@ -231,8 +365,17 @@ static int check_images(const struct args *args, struct output_item item, struct
     do {
         status = output_name(pattern, &item, name, e);
         if (!status) status = output_check_distinct("--dump", args->dump, "--output", name, e);
-        if (!status) status = inputs_check_output(args, "--output", name, e);
-        if (!status) status = probe_output(name, pattern, is_frames, e);
+        if (!status) status = output_check_inputs(args, "--output", name, e);
+        if (status) break;
+        /* A new folder for frames is checked as if it were a file. */
+        struct stat info;
+        char folder[PATH_MAX];
+        if (!is_frames || !is_folder(pattern) || folder_of(name, folder)) {
+            status = outfile_probe(name, e);
+        } else {
+            snprintf(folder, sizeof folder, "%.*s", (int)(base_name(name) - name - 1), name);
+            status = stat(folder, &info) ? outfile_probe(folder, e) : fail_output(e, folder, ENOTDIR);
+        }
     } while (!status && output_next(&item));
     return status;
 }
@@ -249,82 +392,55 @@ static bool is_dumped(const struct args *args, const char *base) {
     return false;
 }
 
-/* Checks that --dump overwrites no input. The number of files is not known yet, so every existing file with
- * the name of a dump file is checked. */
-static int check_dumped(const struct args *args, struct sluice_error *e) {
+/* Checks --dump: it overwrites no input, and a file can be created in the folder, which is created (not its
+ * parents). The number of files is not known yet, so every existing file with the name of a dump file is
+ * checked. */
+static int check_dump(const struct args *args, struct sluice_error *e) {
     char name[PATH_MAX];
     int status = SLUICE_OK;
     DIR *dir = opendir(args->dump);
     for (struct dirent *entry; !status && dir && (entry = readdir(dir));) {
         int bytes = snprintf(name, sizeof name, "%s/%s", args->dump, entry->d_name);
         if (bytes < PATH_MAX && is_dumped(args, entry->d_name))
-            status = inputs_check_output(args, "--dump", name, e);
+            status = output_check_inputs(args, "--dump", name, e);
     }
     if (dir) closedir(dir);
-    return status;
-}
-
-/* Creates the folder (not its parents), and checks that a file can be created in it. */
-static int check_folder(const char *folder, struct sluice_error *e) {
-    char name[PATH_MAX];
-    if (mkdir(folder, 0777) && errno != EEXIST) return fail_output(e, folder, errno);
-    int bytes = snprintf(name, sizeof name, "%s/.probe", folder);
-    if (bytes >= PATH_MAX) return fail_output(e, folder, ENAMETOOLONG);
-    return outfile_probe(name, e);
-}
-
-static int check_dump(const struct args *args, struct sluice_error *e) {
-    return check_dumped(args, e) ? e->code : check_folder(args->dump, e);
-}
-
-/* Creates the folder of --prompt-cache. It may be read-only: entries are then only read, with a warning. */
-static int check_cache(const char *folder, struct sluice_error *e) {
-    struct stat found;
-    if (mkdir(folder, 0777) && errno != EEXIST) return fail_output(e, folder, errno);
-    if (stat(folder, &found)) return fail_output(e, folder, errno);
-    return S_ISDIR(found.st_mode) ? SLUICE_OK : fail_output(e, folder, ENOTDIR);
+    if (status) return status;
+    if (mkdir(args->dump, 0777) && errno != EEXIST) return fail_output(e, args->dump, errno);
+    int bytes = snprintf(name, sizeof name, "%s/.probe", args->dump);
+    return bytes < PATH_MAX ? outfile_probe(name, e) : fail_output(e, args->dump, ENAMETOOLONG);
 }
 
 int output_check_report(const struct args *args, struct output_item item, struct sluice_error *e) {
-    char name[PATH_MAX];
     bool pictures = args->command->bit != PLAN && !args->no_decode;
-    int status = inputs_check_output(args, "--report", args->report, e);
+    int status = output_check_inputs(args, "--report", args->report, e);
     if (!status)
         status = output_check_distinct("--report", args->report, "--save-latent", args->save_latent, e);
     if (!status) status = output_check_distinct("--dump", args->dump, "--report", args->report, e);
-    const char *pattern = output_pattern(args, item.frames);
-    if (status || !pictures || !args->report) return status;
-    item = output_first(item, pattern);
-    do {
-        status = output_name(pattern, &item, name, e);
-        if (!status) status = output_check_distinct("--report", args->report, "--output", name, e);
-    } while (!status && output_next(&item));
-    return status;
-}
-
-static int check_latent(const struct args *args, struct output_item item, struct sluice_error *e) {
-    char name[PATH_MAX];
-    int status = SLUICE_OK;
-    const char *pattern = output_pattern(args, item.frames);
-    item = output_first(item, pattern);
-    do {
-        if (!args->no_decode) status = output_name(pattern, &item, name, e);
-        if (!args->no_decode && !status)
-            status = output_check_distinct("--save-latent", args->save_latent, "--output", name, e);
-    } while (!status && output_next(&item));
-    if (!status) status = output_check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
-    if (!status) status = inputs_check_output(args, "--save-latent", args->save_latent, e);
-    return status ? status : outfile_probe(args->save_latent, e);
+    if (status || !pictures) return status;
+    return output_check_no_image(args, item, "--report", args->report, e);
 }
 
 int output_check(const struct args *args, struct output_item item, struct sluice_error *e) {
     int status = output_check_report(args, item, e);
     if (!status && !args->no_decode) status = check_images(args, item, e);
     if (!status && args->report && strcmp(args->report, "-") != 0) status = outfile_probe(args->report, e);
-    if (!status && args->save_latent) status = check_latent(args, item, e);
+    if (!status && args->save_latent) {
+        if (!args->no_decode)
+            status = output_check_no_image(args, item, "--save-latent", args->save_latent, e);
+        if (!status)
+            status = output_check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
+        if (!status) status = output_check_inputs(args, "--save-latent", args->save_latent, e);
+        if (!status) status = outfile_probe(args->save_latent, e);
+    }
     if (!status && args->dump) status = check_dump(args, e);
-    if (!status && args->prompt_cache) status = check_cache(args->prompt_cache, e);
-    return status;
+    if (status || !args->prompt_cache) return status;
+    /* The folder of --prompt-cache is created. It may be read-only: entries are then only read, with a
+     * warning. */
+    const char *cache = args->prompt_cache;
+    struct stat info;
+    if ((mkdir(cache, 0777) && errno != EEXIST) || stat(cache, &info)) return fail_output(e, cache, errno);
+    return S_ISDIR(info.st_mode) ? SLUICE_OK : fail_output(e, cache, ENOTDIR);
 }
 
 void output_check_pipes(const struct args *args, struct output_item item) {
@@ -353,7 +469,7 @@ int output_check_size(const struct args *args, const struct sluice_request *requ
 
 void output_count_memory(const struct args *args, int frames, struct sluice_request *request) {
     const char *pattern = output_pattern(args, frames);
-    bool is_video = output_is_video(pattern);
+    bool is_video = video_has_extension(pattern);
     request->caller_bytes = 0;
     if (args->no_decode) return;
     if (is_video) request->caller_bytes = video_library_bytes(pattern);

@@ -1,4 +1,5 @@
-/* Names of output files, and checks before the run that every output can be written. */
+/* Names of output files, and checks before the run that every output can be written and overwrites no input:
+ * a lost model, latent or prompt cannot be generated again. */
 #ifndef SLUICE_CLI_OUTPUT_H
 #define SLUICE_CLI_OUTPUT_H
 
@@ -15,7 +16,6 @@ struct output_item {
     int frame;           /* frame number from 1 if each frame is a file of its own, else 0 */
 };
 
-bool output_is_video(const char *pattern);
 /* True if a video of `frames` frames is written as one image per frame. */
 bool output_is_frames(const char *pattern, int frames);
 /* Makes a file name from --output: %d is the number, %03d the number with 3 digits, %s the seed, %% a percent
@@ -33,9 +33,16 @@ void output_check_pipes(const struct args *args, struct output_item item);
 int output_check_size(const struct args *args, const struct sluice_request *request, struct sluice_error *e);
 /* Checks that --report names neither another output nor an input. After failure no report may be written. */
 int output_check_report(const struct args *args, struct output_item item, struct sluice_error *e);
+/* USAGE if `name` of the given flag is one of the images or videos of the run. NULL is allowed. */
+int output_check_no_image(const struct args *args, struct output_item item, const char *flag,
+                          const char *name, struct sluice_error *e);
 /* USAGE if both names are the same file. Names may be NULL. */
 int output_check_distinct(const char *flag, const char *name, const char *other_flag, const char *other,
                           struct sluice_error *e);
+/* Fails with USAGE and both flags if the existing file `name` of the output flag is an input: a file that
+ * another flag reads (also through links), a file in the folder of a model or part, a companion of a
+ * part's file, or a .safetensors file in --lora-dir. New files, devices, pipes and "-" are allowed. */
+int output_check_inputs(const struct args *args, const char *flag, const char *name, struct sluice_error *e);
 /* Iterate over all files of a pattern: the first item, and the next one (false after the last). */
 struct output_item output_first(struct output_item item, const char *pattern);
 bool output_next(struct output_item *item);

@@ -1,14 +1,24 @@
-/* PNG decoder. The header is checked before libpng is called and before memory is allocated. Unneeded chunks
- * are skipped, so that their size does not matter. libpng reports errors by longjmp, so the state after
- * setjmp is in struct decoder, not in local variables. */
-#include "cli/exif.h"
+/* PNG with libpng. Its errors end in longjmp, so the state after setjmp is in struct decoder or struct
+ * encoder, not in local variables.
+ *
+ * Decoding: the header is checked before libpng is called and before memory is allocated. Unneeded chunks are
+ * skipped, so that their size does not matter.
+ * Encoding: the text `parameters` is a tEXt chunk, which more tools read, or an iTXt chunk if Latin-1 cannot
+ * hold it. */
+#include "cli/picture.h"
+
 #include "cli/fail.h"
-#include "cli/picture_formats.h"
 
 #include <errno.h>
 #include <png.h>
 #include <stdlib.h>
 #include <string.h>
+
+static void ignore_warning(png_structp png, png_const_charp message) {
+    (void)png, (void)message;
+}
+
+/* ---- decoding ---- */
 
 /* Bytes of signature and IHDR: the first up to the colour type, the second up to the interlace method. */
 enum { LEAST_HEADER_BYTES = 26, HEADER_BYTES = 29 };
@@ -31,58 +41,43 @@ struct decoder {
     char message[120];
 };
 
-static bool is_legal(int depth, int colours) {
+/* Reads signature and IHDR. A file that ends after the colour type is accepted here and fails in decoding. */
+static int read_header(struct decoder *d, struct sluice_error *e) {
+    /* Allowed bits per sample by colour type, as a set of powers of two. */
     static const unsigned char depths[] = {
         [0] = 1 | 2 | 4 | 8 | 16, [2] = 8 | 16, [3] = 1 | 2 | 4 | 8, [4] = 8 | 16, [6] = 8 | 16};
-    bool power = depth > 0 && depth <= 16 && (depth & (depth - 1)) == 0;
-    return power && colours < (int)sizeof depths && depths[colours] & depth;
-}
-
-static int check_header(struct decoder *d, const unsigned char *h, struct sluice_error *e) {
+    unsigned char h[HEADER_BYTES] = {0};
+    rewind(d->from);
+    size_t bytes = fread(h, 1, sizeof h, d->from);
+    if (ferror(d->from)) return picture_unreadable(d->name, errno, e);
+    if (bytes < LEAST_HEADER_BYTES) return picture_too_short(d->name, (long long)bytes, e);
     png_uint_32 width = png_get_uint_32(h + 16), height = png_get_uint_32(h + 20);
-    if (memcmp(h + 8, "\0\0\0\15IHDR", 8) != 0) {
+    if (memcmp(h + 8, "\0\0\0\15IHDR", 8) != 0)
         return fail(e, SLUICE_TYPE,
                     "invalid PNG: the first chunk is not IHDR" WHERE "%s, byte 8" EXPECTED
                     "a chunk IHDR of 13 bytes",
                     d->name);
-    }
     if (picture_check_sides(d->name, width, height, e)) return e->code;
-    if (!is_legal(h[24], h[25])) {
-        return fail(e, SLUICE_TYPE,
-                    "invalid PNG: unknown pixel format" WHERE "%s, byte 24" FOUND
-                    "%d bits, colour type %d" EXPECTED "1 to 16 bits and colour type 0, 2, 3, 4 or 6",
-                    d->name, h[24], h[25]);
-    }
     d->width = (int)width;
     d->height = (int)height;
     d->depth = h[24];
     d->colours = h[25];
     d->interlaced = h[28];
-    return SLUICE_OK;
+    bool power = d->depth > 0 && d->depth <= 16 && (d->depth & (d->depth - 1)) == 0;
+    if (power && d->colours < (int)sizeof depths && depths[d->colours] & d->depth) return SLUICE_OK;
+    return fail(e, SLUICE_TYPE,
+                "invalid PNG: unknown pixel format" WHERE "%s, byte 24" FOUND
+                "%d bits, colour type %d" EXPECTED "1 to 16 bits and colour type 0, 2, 3, 4 or 6",
+                d->name, d->depth, d->colours);
 }
 
-/* Reads signature and IHDR. A file that ends after the colour type is accepted here and fails in decoding. */
-static int read_header(struct decoder *d, struct sluice_error *e) {
-    unsigned char header[HEADER_BYTES] = {0};
-    rewind(d->from);
-    size_t bytes = fread(header, 1, sizeof header, d->from);
-    if (ferror(d->from)) return picture_unreadable(d->name, errno, e);
-    if (bytes < LEAST_HEADER_BYTES) return picture_too_short(d->name, (long long)bytes, e);
-    return check_header(d, header, e);
-}
-
-static void picture_png_on_error(png_structp png, png_const_charp message) {
+static void decode_on_error(png_structp png, png_const_charp message) {
     struct decoder *d = png_get_error_ptr(png);
     snprintf(d->message, sizeof d->message, "%s", message);
     png_longjmp(png, 1);
 }
 
-static void picture_png_on_warning(png_structp png, png_const_charp message) {
-    (void)png;
-    (void)message;
-}
-
-static void picture_png_bytes(png_structp png, png_bytep to, size_t n) {
+static void read_bytes(png_structp png, png_bytep to, size_t n) {
     struct decoder *d = png_get_io_ptr(png);
     d->excessive = d->allowed >= 0 && (long long)n > d->allowed;
     if (d->excessive) png_error(png, "more compressed data than the image needs");
@@ -93,17 +88,6 @@ static void picture_png_bytes(png_structp png, png_bytep to, size_t n) {
     d->failed = ferror(d->from);
     d->ended = !d->failed;
     png_error(png, "read failed");
-}
-
-/* Skips unknown chunks and lifts libpng's size limit for chunks. Errors that libpng would repair silently
- * (extra data, tRNS with too many entries) are errors here. */
-static void set_up(struct decoder *d) {
-    png_set_read_fn(d->png, d, picture_png_bytes);
-    png_set_user_limits(d->png, PICTURE_READ_SIDE_MAX, PICTURE_READ_SIDE_MAX);
-    png_set_keep_unknown_chunks(d->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
-    png_set_chunk_malloc_max(d->png, PNG_UINT_31_MAX);
-    png_set_crc_action(d->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-    png_set_benign_errors(d->png, 0);
 }
 
 static bool has_palette(const struct decoder *d) {
@@ -146,16 +130,17 @@ static void expand_palette(struct decoder *d, unsigned char *row) {
     }
 }
 
-static void emit_row(struct decoder *d, unsigned char *row) {
-    if (has_palette(d)) expand_palette(d, row);
-    d->rows->take(d->rows->to, row);
-}
-
 /* False if libpng failed. Limits the compressed bytes per row, because libpng would inflate any amount of
  * data after the last row; a valid row needs little more than its size. */
 static bool decode(struct decoder *d) {
     if (setjmp(png_jmpbuf(d->png))) return false;
-    set_up(d);
+    png_set_read_fn(d->png, d, read_bytes);
+    png_set_user_limits(d->png, PICTURE_READ_SIDE_MAX, PICTURE_READ_SIDE_MAX);
+    png_set_keep_unknown_chunks(d->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+    png_set_chunk_malloc_max(d->png, PNG_UINT_31_MAX); /* no size limit for chunks */
+    /* Errors that libpng would repair silently (extra data, tRNS with too many entries) are errors here. */
+    png_set_crc_action(d->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+    png_set_benign_errors(d->png, 0);
     png_read_info(d->png, d->info);
     d->transparent = png_get_valid(d->png, d->info, PNG_INFO_tRNS);
     int passes = transform(d);
@@ -163,7 +148,9 @@ static bool decode(struct decoder *d) {
         for (int y = 0; y < d->height; y++) {
             d->allowed = 16LL * 8 * d->width + 65536;
             png_read_row(d->png, row_of(d, y), NULL);
-            if (pass == passes - 1) emit_row(d, row_of(d, y));
+            if (pass < passes - 1) continue;
+            if (has_palette(d)) expand_palette(d, row_of(d, y));
+            d->rows->take(d->rows->to, row_of(d, y));
         }
     }
     d->allowed = -1;
@@ -193,14 +180,11 @@ static const struct {
     {"unhandled critical chunk", SLUICE_UNSUPPORTED},
 };
 
-static int picture_png_code_of(const char *message) {
-    for (size_t i = 0; i < sizeof error_codes / sizeof *error_codes; i++)
-        if (strstr(message, error_codes[i].part)) return error_codes[i].code;
-    return SLUICE_IO;
-}
-
 static int damaged(const struct decoder *d, struct sluice_error *e) {
-    int code = d->excessive ? SLUICE_LIMIT : picture_png_code_of(d->message);
+    int code = SLUICE_IO;
+    for (size_t i = sizeof error_codes / sizeof *error_codes; i-- > 0;)
+        if (strstr(d->message, error_codes[i].part)) code = error_codes[i].code;
+    if (d->excessive) code = SLUICE_LIMIT;
     if (d->ended) return picture_too_short(d->name, d->at, e);
     if (d->failed) return picture_unreadable(d->name, EIO, e);
     return fail(e, code, "%s" WHERE "%s, before byte %lld" FOUND "%s",
@@ -210,17 +194,6 @@ static int damaged(const struct decoder *d, struct sluice_error *e) {
 
 static uint64_t buffer_bytes(const struct decoder *d) {
     return 3 * (uint64_t)d->width * (d->interlaced ? (uint64_t)d->height : 1);
-}
-
-static int decode_from(struct decoder *d, struct sluice_error *e) {
-    d->rgb = malloc(buffer_bytes(d));
-    d->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, picture_png_on_error, picture_png_on_warning);
-    d->info = d->png ? png_create_info_struct(d->png) : NULL;
-    if (!d->info || !d->rgb) snprintf(d->message, sizeof d->message, "out of memory");
-    bool done = d->info && d->rgb && decode(d);
-    png_destroy_read_struct(&d->png, &d->info, NULL);
-    free(d->rgb);
-    return done ? SLUICE_OK : damaged(d, e);
 }
 
 /* Reads the orientation from the eXIf chunk before the image data; 1 if there is none. */
@@ -251,7 +224,92 @@ int picture_png_decode(struct picture_source *source, const struct row_sink *row
     struct decoder d = {.from = source->from, .name = source->name, .rows = rows, .allowed = -1};
     if (read_header(&d, e)) return e->code;
     rewind(d.from);
-    int status = decode_from(&d, e);
+    d.rgb = malloc(buffer_bytes(&d));
+    d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, decode_on_error, ignore_warning);
+    d.info = d.png ? png_create_info_struct(d.png) : NULL;
+    if (!d.info || !d.rgb) snprintf(d.message, sizeof d.message, "out of memory");
+    bool done = d.info && d.rgb && decode(&d);
+    png_destroy_read_struct(&d.png, &d.info, NULL);
+    free(d.rgb);
     if (d.transparent) source->notes |= PICTURE_TRANSPARENT;
-    return status;
+    return done ? SLUICE_OK : damaged(&d, e);
+}
+
+/* ---- encoding ---- */
+
+struct encoder {
+    png_structp png;
+    png_infop info;
+    FILE *to;
+    const struct sluice_image *image;
+    char *latin1; /* the text in Latin-1; NULL: Latin-1 cannot hold it */
+    const char *utf8;
+    int problem; /* errno of a failed write */
+    char message[160];
+};
+
+static void encode_on_error(png_structp png, png_const_charp message) {
+    struct encoder *encoder = png_get_error_ptr(png);
+    snprintf(encoder->message, sizeof encoder->message, "%s", message);
+    png_longjmp(png, 1);
+}
+
+static void write_bytes(png_structp png, png_bytep bytes, size_t n) {
+    struct encoder *encoder = png_get_io_ptr(png);
+    errno = 0;
+    if (fwrite(bytes, 1, n, encoder->to) == n) return;
+    encoder->problem = errno ? errno : EIO;
+    png_error(png, "write failed");
+}
+
+static void flush_bytes(png_structp png) {
+    (void)png;
+}
+
+/* Converts well-formed UTF-8 to Latin-1, to be freed. NULL: a character above U+00FF, or out of memory. */
+static char *to_latin1(const char *utf8) {
+    char *out = malloc(strlen(utf8) + 1), *end = out;
+    for (const unsigned char *in = (const unsigned char *)utf8; out && *in; in++) {
+        if (*in > 0xC3) {
+            free(out);
+            return NULL;
+        }
+        unsigned code = *in;
+        if (code >= 0xC2) code = (code & 3) << 6 | (*++in & 0x3F);
+        *end++ = (char)code;
+    }
+    if (out) *end = 0;
+    return out;
+}
+
+static bool encode(struct encoder *encoder) {
+    const struct sluice_image *image = encoder->image;
+    if (setjmp(png_jmpbuf(encoder->png))) return false;
+    png_set_write_fn(encoder->png, encoder, write_bytes, flush_bytes);
+    png_set_IHDR(encoder->png, encoder->info, (png_uint_32)image->width, (png_uint_32)image->height, 8,
+                 PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
+    char key[] = "parameters", *utf8 = (char *)(uintptr_t)encoder->utf8; /* libpng only reads it */
+    png_text text = {.key = key, .text = encoder->latin1 ? encoder->latin1 : utf8};
+    text.compression = encoder->latin1 ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
+    if (encoder->utf8) png_set_text(encoder->png, encoder->info, &text, 1);
+    png_write_info(encoder->png, encoder->info);
+    for (size_t y = 0; y < (size_t)image->height; y++)
+        png_write_row(encoder->png, image->rgb + y * (size_t)image->width * 3);
+    png_write_end(encoder->png, encoder->info);
+    return true;
+}
+
+int picture_encode_png(FILE *to, const char *name, const struct picture_content *content,
+                       struct sluice_error *e) {
+    struct encoder encoder = {.to = to, .image = content->image, .utf8 = content->parameters};
+    encoder.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &encoder, encode_on_error, ignore_warning);
+    encoder.info = encoder.png ? png_create_info_struct(encoder.png) : NULL;
+    encoder.latin1 = content->parameters ? to_latin1(content->parameters) : NULL;
+    bool done = encoder.info && encode(&encoder);
+    free(encoder.latin1);
+    png_destroy_write_struct(&encoder.png, &encoder.info);
+    if (done) return SLUICE_OK;
+    if (encoder.problem) return fail_output(e, name, encoder.problem);
+    return picture_unencodable(name, encoder.message[0] ? encoder.message : "no memory", e);
 }

@@ -1,14 +1,20 @@
-/* WebP decoder. libwebp decodes only whole images: file and pixels are in memory
- * meanwhile, which reading_bytes counts. Source of the format: RFC 9649. */
-#include "cli/exif.h"
+/* WebP with libwebp. Source of the format: RFC 9649.
+ *
+ * Decoding: libwebp decodes only whole images; file and pixels are in memory meanwhile, which reading_bytes
+ * counts. Encoding: libwebp encodes the image chunk; the extended container with the EXIF chunk is written
+ * here. */
+#include "cli/picture.h"
+
 #include "cli/fail.h"
-#include "cli/picture_formats.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <webp/decode.h>
+#include <webp/encode.h>
+
+/* ---- decoding ---- */
 
 /* Memory of decoding. Per pixel: the RGB result, libwebp's buffer for a lossy image with transparency, its
  * buffer for a lossless image. In total: libwebp's tables and rows. */
@@ -109,14 +115,6 @@ int picture_webp_read_info(struct picture_source *source, struct sluice_error *e
     return SLUICE_OK;
 }
 
-/* False if the file is shorter than its RIFF header says. libwebp does not notice an animation that is cut
- * off after its first frame. */
-static bool webp_is_whole(FILE *from) {
-    unsigned char head[8];
-    bool read = !fseek(from, 0, SEEK_SET) && fread(head, 1, sizeof head, from) == sizeof head;
-    return read && webp_file_bytes(from) >= 8 + (long)read_little(head + 4, 4);
-}
-
 /* Loads the bytes of the first frame into a new buffer. */
 static uint8_t *webp_load(FILE *from, size_t *bytes) {
     struct webp w = {.orientation = 1};
@@ -130,19 +128,18 @@ static uint8_t *webp_load(FILE *from, size_t *bytes) {
     return data;
 }
 
-static void webp_emit_rows(const struct picture_source *source, const uint8_t *rgb,
-                           const struct row_sink *rows) {
-    for (size_t y = 0; y < (size_t)source->height; y++)
-        rows->take(rows->to, rgb + 3 * y * (size_t)source->width);
-}
-
 int picture_webp_decode(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e) {
     size_t bytes, pitch = 3 * (size_t)source->width;
     uint8_t *data = webp_load(source->from, &bytes), *rgb = malloc(pitch * (size_t)source->height);
     WebPDecoderConfig config;
     VP8StatusCode why = VP8_STATUS_OUT_OF_MEMORY;
     if (data && rgb && WebPInitDecoderConfig(&config)) why = WebPGetFeatures(data, bytes, &config.input);
-    if (why == VP8_STATUS_OK && !webp_is_whole(source->from)) why = VP8_STATUS_NOT_ENOUGH_DATA;
+    /* libwebp does not notice an animation that is cut off after its first frame: the file must be as long as
+     * its RIFF header says. */
+    unsigned char head[8];
+    bool read = !fseek(source->from, 0, SEEK_SET) && fread(head, 1, sizeof head, source->from) == sizeof head;
+    if (why == VP8_STATUS_OK && (!read || webp_file_bytes(source->from) < 8 + (long)read_little(head + 4, 4)))
+        why = VP8_STATUS_NOT_ENOUGH_DATA;
     if (why == VP8_STATUS_OK &&
         (config.input.width != source->width || config.input.height != source->height))
         why = VP8_STATUS_BITSTREAM_ERROR;
@@ -152,8 +149,81 @@ int picture_webp_decode(struct picture_source *source, const struct row_sink *ro
         config.output.u.RGBA = (WebPRGBABuffer){rgb, (int)pitch, pitch * (size_t)source->height};
         why = WebPDecode(data, bytes, &config);
     }
-    if (why == VP8_STATUS_OK) webp_emit_rows(source, rgb, rows);
+    for (size_t y = 0; why == VP8_STATUS_OK && y < (size_t)source->height; y++)
+        rows->take(rows->to, rgb + y * pitch);
     free(data);
     free(rgb);
     return why == VP8_STATUS_OK ? SLUICE_OK : webp_damaged(source->name, why, e);
+}
+
+/* ---- encoding ---- */
+
+enum { RIFF_BYTES = 12, CHUNK_BYTES = 8, EXTENDED_BYTES = 10, HAS_EXIF = 8, EXIF_MARK_BYTES = 6 };
+
+static unsigned char *put_little(unsigned char *to, size_t value, int n) {
+    for (int i = 0; i < n; i++) *to++ = (unsigned char)(value >> 8 * i);
+    return to;
+}
+
+static unsigned char *put_chunk_head(unsigned char *to, const char *type, size_t bytes) {
+    memcpy(to, type, 4);
+    return put_little(to + 4, bytes, 4);
+}
+
+static bool put_bytes(FILE *to, const void *from, size_t bytes) {
+    return fwrite(from, 1, bytes, to) == bytes;
+}
+
+/* Writes the file: as libwebp encoded it, or with EXIF in the extended container: RIFF header, VP8X chunk,
+ * image chunk, EXIF chunk. */
+static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemoryWriter *encoded_data,
+                    const struct exif *exif) {
+    unsigned char head[64], chunk[CHUNK_BYTES];
+    if (!exif->bytes) return put_bytes(to, encoded_data->mem, encoded_data->size);
+    size_t own = encoded_data->size - RIFF_BYTES, text = exif->bytes - EXIF_MARK_BYTES;
+    size_t all = 4 + CHUNK_BYTES + EXTENDED_BYTES + own + CHUNK_BYTES + text + (text & 1);
+    unsigned char *next = put_chunk_head(head, "RIFF", all);
+    memcpy(next, "WEBP", 4);
+    next = put_chunk_head(next + 4, "VP8X", EXTENDED_BYTES);
+    next = put_little(next, HAS_EXIF, 4);
+    next = put_little(next, (size_t)image->width - 1, 3);
+    next = put_little(next, (size_t)image->height - 1, 3);
+    put_chunk_head(chunk, "EXIF", text);
+    return put_bytes(to, head, (size_t)(next - head)) && put_bytes(to, encoded_data->mem + RIFF_BYTES, own) &&
+           put_bytes(to, chunk, sizeof chunk) && put_bytes(to, exif->at + EXIF_MARK_BYTES, text + (text & 1));
+}
+
+/* On failure picture->error_code has the reason. */
+static bool webp_encode(const struct picture_content *content, WebPPicture *picture,
+                        WebPMemoryWriter *encoded_data) {
+    WebPConfig config;
+    if (!WebPConfigPreset(&config, WEBP_PRESET_DEFAULT, (float)content->quality)) return false;
+    config.low_memory = 1; /* with low_memory libwebp needs a seventh of the memory */
+    picture->width = content->image->width;
+    picture->height = content->image->height;
+    picture->writer = WebPMemoryWrite;
+    picture->custom_ptr = encoded_data;
+    return WebPPictureImportRGB(picture, content->image->rgb, 3 * content->image->width) &&
+           WebPEncode(&config, picture);
+}
+
+int picture_encode_webp(FILE *to, const char *name, const struct picture_content *content,
+                        struct sluice_error *e) {
+    WebPMemoryWriter encoded_data;
+    WebPPicture picture;
+    struct exif exif = {0};
+    if (content->parameters && !exif_from_comment(content->parameters, &exif))
+        return fail(e, SLUICE_MEMORY, "no memory for the image's metadata");
+    WebPMemoryWriterInit(&encoded_data);
+    bool encoded = WebPPictureInit(&picture) && webp_encode(content, &picture, &encoded_data);
+    errno = 0;
+    if (!encoded)
+        picture_unencodable(
+            name, picture.error_code == VP8_ENC_ERROR_OUT_OF_MEMORY ? "no memory" : "libwebp failed", e);
+    else if (!put_all(to, content->image, &encoded_data, &exif))
+        fail_output(e, name, errno ? errno : EIO);
+    WebPPictureFree(&picture);
+    WebPMemoryWriterClear(&encoded_data);
+    free(exif.at);
+    return e->code;
 }

@@ -4,12 +4,11 @@
 #include "cli/fail.h"
 #include "cli/fields.h"
 #include "cli/output.h"
-#include "cli/sanitize.h"
+#include "cli/messages.h"
 #include "cli/plan_table.h"
 #include "cli/plan_types.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "cli/messages.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,7 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/sanitize.h"
-#include "cli/progress.h"
+#include "cli/messages.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/progress.h"
+#include "cli/messages.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,15 +1,19 @@
-/* The library's report lacks failures of the program itself, such as an image that
- * could not be written; "exit" and "error" are therefore corrected here. */
+/* Records of a run: see report.h. */
 #include "cli/report.h"
 
 #include "cli/fail.h"
 #include "cli/outfile.h"
+#include "cli/flags.h"
 
+#include <ctype.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the report file ---- */
 
 /* A JSON string; if text (a path) is not UTF-8, with '?' for each byte above 127. */
 static json_t *string_json(const char *text) {
@@ -29,6 +33,7 @@ static json_t *error_json(const struct sluice_error *error) {
                      string_json(error->found), "expected", string_json(error->expected));
 }
 
+/* A report with the same keys, for a run that did not take place. */
 static char *minimal_report(const struct report *report, const struct sluice_error *error) {
     json_t *plan = report->plan_json ? json_loads(report->plan_json, 0, NULL) : NULL;
     json_t *json = json_pack(
@@ -42,8 +47,9 @@ static char *minimal_report(const struct report *report, const struct sluice_err
     return text;
 }
 
-/* The library's report, unchanged if exit code and error agree, so that numbers keep their formatting. NULL:
- * no report. */
+/* The library's report, with the program's exit code and error: the library does not know failures of the
+ * program itself, such as an image that could not be written. Unchanged if both agree, so that numbers keep
+ * their formatting. NULL: no report. */
 static char *session_report(const struct report *report, const struct sluice_error *error) {
     struct sluice_error ignored;
     char *text = NULL;
@@ -77,4 +83,83 @@ int report_write(const struct report *report, struct sluice_error *error) {
     free(text);
     if (problem.code && !error->code) *error = problem;
     return error->code;
+}
+
+/* ---- generation parameters in images and videos ---- */
+
+/* Prints a value, as a JSON string if it has a comma or colon: readers of the text split it at commas and
+ * colons. */
+static void print_quoted(FILE *to, const char *value) {
+    char *quoted = NULL;
+    json_t *string = strpbrk(value, ",:\n\"") ? json_string(value) : NULL;
+    if (string) quoted = json_dumps(string, JSON_ENCODE_ANY);
+    fputs(quoted ? quoted : value, to);
+    free(quoted);
+    json_decref(string);
+}
+
+static void print_settings(FILE *to, const struct args *args, const struct sluice_request *request,
+                           const struct sluice_image *image) {
+    const char *schedule = image->scheduler ? image->scheduler : "leading";
+    if (!strcmp(schedule, "leading") || !strcmp(schedule, "trailing"))
+        schedule = "Automatic"; /* default schedules that the web UI lacks */
+    else if (!strcmp(schedule, "linspace"))
+        schedule = image->prediction && !strcmp(image->prediction, "flow") ? "Simple" : "Uniform";
+    else
+        schedule = schedule_webui_name(schedule);
+    fprintf(to, "Steps: %d, Sampler: %s, Schedule type: %s, CFG scale: %.9g, ", request->steps,
+            image->sampler ? sampler_webui_name(image->sampler) : "unknown", schedule, image->cfg_scale);
+    if (image->loras) {
+        fputs("Lora: ", to);
+        print_quoted(to, image->loras);
+        fputs(", ", to);
+    }
+    if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
+    if (image->slg_scale != 0) { /* with stable-diffusion.cpp's keys */
+        fprintf(to, "SLG scale: %.9g, Skip layers: \"[", request->slg_scale);
+        for (int i = 0; i < request->n_slg_layers; i++)
+            fprintf(to, i ? ", %d" : "%d", request->slg_layers[i]);
+        fprintf(to, "]\", Skip layer start: %.9g, Skip layer end: %.9g, ", request->slg_start,
+                request->slg_end);
+    }
+    if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
+    if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
+    if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);
+    if (args_has_flag(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
+}
+
+char *parameters_text(const struct args *args, const struct sluice_request *request,
+                      const struct sluice_image *image) {
+    char *text = NULL, resolved[PATH_MAX];
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    if (!to) return NULL;
+    bool drawn = args->command->bit == GENERATE;
+    if (drawn) fprintf(to, "%s\n", request->prompt);
+    const char *negative = request->negative_prompt ? request->negative_prompt : image->negative_prompt;
+    if (drawn && negative && *negative) fprintf(to, "Negative prompt: %s\n", negative);
+    if (drawn) print_settings(to, args, request, image);
+    if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
+    fprintf(to, "Size: %dx%d, ", image->width, image->height);
+    if (image->frames > 1) fprintf(to, "Frames: %d, ", image->frames);
+    if (image->decoder) {
+        fputs("VAE Decoder: ", to);
+        for (const char *letter = image->decoder; *letter; letter++)
+            fputc(toupper((unsigned char)*letter), to);
+        fputs(", ", to);
+    }
+    /* The last component of the model's path, with links and "." resolved. */
+    const char *path = args->model.model;
+    for (int i = 0; i < args->model.n_parts && !path; i++)
+        if (!strcmp(args->parts[i].flag, "--diffusion-model")) path = args->parts[i].path;
+    if (!path) path = "unknown";
+    if (realpath(path, resolved)) path = resolved;
+    const char *slash = strrchr(path, '/');
+    fputs("Model: ", to);
+    print_quoted(to, slash && slash[1] ? slash + 1 : path);
+    if (request->init_image) fprintf(to, ", Denoising strength: %.9g", request->strength);
+    fprintf(to, ", Version: sluice %s", sluice_version());
+    if (fclose(to) == 0) return text;
+    free(text);
+    return NULL;
 }

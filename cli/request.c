@@ -1,77 +1,24 @@
 #include "cli/request.h"
 
 #include "cli/fail.h"
-#include "cli/prompt.h"
 #include "cli/messages.h"
+#include "cli/picture.h"
 #include "cli/textfile.h"
-#include "cli/values.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-static int cli_request_refuse(const char *flag, const char *why, const char *found, const char *expected,
-                              struct sluice_error *e) {
-    return fail(e, SLUICE_USAGE, "%s" WHERE "%s" FOUND "\"%s\"" EXPECTED "%s", why, flag, found, expected);
-}
+/* ---- combinations of flags ---- */
 
-static int cli_request_check_parts(const struct args *args, struct sluice_error *e) {
-    const struct sluice_model_options *m = &args->model;
-    bool decodes = args->operands[0] != NULL;
-    /* A model, or for `decode` a decoder, must be given. The library checks all other parts of a run. */
-    if (m->model || m->family || args_has_flag(args, "--vae") || args_has_flag(args, "--taesd"))
-        return SLUICE_OK;
-    if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;
-    return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice %s" EXPECTED "%s", args->command->name,
-                decodes ? "-m PATH, --vae PATH or --taesd PATH" : "-m PATH, or a flag for every part");
-}
-
-static int check_dimensions(const struct args *args, struct sluice_error *e) {
-    if (!args->dimensions || args->model.family) return SLUICE_OK;
-    return cli_request_refuse("--dims", "only a model without files can have other sizes", args->dimensions,
-                              "--family NAME, or no --dims", e);
-}
-
-static int cli_request_check_prompt(const struct args *args, struct sluice_error *e) {
-    if (args->command->bit != GENERATE || args->prompt.text) return SLUICE_OK;
-    return fail(e, SLUICE_USAGE, "no prompt is given" WHERE "sluice generate" EXPECTED "-p TEXT or -p @FILE");
-}
-
-static int check_seeds(const struct args *args, struct sluice_error *e) {
-    if (args->batch < 2 || args->seed.value <= INT64_MAX - (uint64_t)(args->batch - 1)) return SLUICE_OK;
-    return cli_request_refuse("--seed", "the last seed of the batch is above 9223372036854775807",
-                              args->typed[flag_find("--seed") - flags], "a smaller seed", e);
-}
-
-static int check_fit(const struct args *args, struct sluice_error *e) {
-    if (!args->fit || args->init_image || args->mask || args->control) return SLUICE_OK;
-    return cli_request_refuse("--fit", "there is no input image to fit", args->fit,
-                              "--init-img FILE, --mask FILE or --control DIR too", e);
-}
-
-static int check_strength(const struct args *args, struct sluice_error *e) {
-    if (!args_has_flag(args, "--strength") || args->init_image) return SLUICE_OK;
-    return cli_request_refuse("--strength", "there is no input image to change",
-                              args->typed[flag_find("--strength") - flags], "--init-img FILE too", e);
-}
-
-static int check_slg(const struct args *args, struct sluice_error *e) {
-    static const char *const about[] = {"--slg-scale", "--slg-start", "--slg-end"};
-    for (int i = 0; i < 3 && !args->slg_layers.n; i++)
-        if (args_has_flag(args, about[i]))
-            return cli_request_refuse(about[i], "there are no layers to skip",
-                                      args->typed[flag_find(about[i]) - flags], "--slg-layers A,B too", e);
-    return SLUICE_OK;
-}
-
-static int check_preview(const struct args *args, struct sluice_error *e) {
-    static const char *const about[] = {"--preview-every", "--preview-path"};
-    for (int i = 0; i < 2 && !args->preview; i++)
-        if (args_has_flag(args, about[i]))
-            return cli_request_refuse(about[i], "previews are off", args->typed[flag_find(about[i]) - flags],
-                                      "--preview HOW too", e);
-    return SLUICE_OK;
+/* Error for a flag that the other flags do not allow; quotes its value as typed. */
+static int refuse(const struct args *args, const char *flag, const char *why, const char *expected,
+                  struct sluice_error *e) {
+    return fail(e, SLUICE_USAGE, "%s" WHERE "%s" FOUND "\"%s\"" EXPECTED "%s", why, flag,
+                args->typed[flag_find(flag) - flags], expected);
 }
 
 /* Refuses --max-ram above this machine's memory, except in plans for other machines: `plan` with --family or
@@ -86,16 +33,37 @@ static int check_memory(const struct args *args, struct sluice_error *e) {
 }
 
 int request_check(const struct args *args, struct sluice_error *e) {
-    int status = check_memory(args, e);
-    if (!status) status = cli_request_check_parts(args, e);
-    if (!status) status = check_dimensions(args, e);
-    if (!status) status = cli_request_check_prompt(args, e);
-    if (!status) status = check_seeds(args, e);
-    if (!status) status = check_strength(args, e);
-    if (!status) status = check_fit(args, e);
-    if (!status) status = check_slg(args, e);
-    if (!status) status = check_preview(args, e);
-    return status;
+    static const char *const slg[] = {"--slg-scale", "--slg-start", "--slg-end"};
+    static const char *const preview[] = {"--preview-every", "--preview-path"};
+    const struct sluice_model_options *m = &args->model;
+    bool decodes = args->operands[0] != NULL;
+    if (check_memory(args, e)) return e->code;
+    /* A model, or for `decode` a decoder, must be given. The library checks all other parts of a run. */
+    if (!m->model && !m->family && !args_has_flag(args, "--vae") && !args_has_flag(args, "--taesd") &&
+        (decodes || (!m->n_parts && !m->tokenizer)))
+        return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice %s" EXPECTED "%s", args->command->name,
+                    decodes ? "-m PATH, --vae PATH or --taesd PATH" : "-m PATH, or a flag for every part");
+    if (args->dimensions && !m->family)
+        return refuse(args, "--dims", "only a model without files can have other sizes",
+                      "--family NAME, or no --dims", e);
+    if (args->command->bit == GENERATE && !args->prompt.text)
+        return fail(e, SLUICE_USAGE,
+                    "no prompt is given" WHERE "sluice generate" EXPECTED "-p TEXT or -p @FILE");
+    if (args->batch >= 2 && args->seed.value > INT64_MAX - (uint64_t)(args->batch - 1))
+        return refuse(args, "--seed", "the last seed of the batch is above 9223372036854775807",
+                      "a smaller seed", e);
+    if (args_has_flag(args, "--strength") && !args->init_image)
+        return refuse(args, "--strength", "there is no input image to change", "--init-img FILE too", e);
+    if (args->fit && !args->init_image && !args->mask && !args->control)
+        return refuse(args, "--fit", "there is no input image to fit",
+                      "--init-img FILE, --mask FILE or --control DIR too", e);
+    for (int i = 0; i < 3; i++)
+        if (!args->slg_layers.n && args_has_flag(args, slg[i]))
+            return refuse(args, slg[i], "there are no layers to skip", "--slg-layers A,B too", e);
+    for (int i = 0; i < 2; i++)
+        if (!args->preview && args_has_flag(args, preview[i]))
+            return refuse(args, preview[i], "previews are off", "--preview HOW too", e);
+    return SLUICE_OK;
 }
 
 /* A random seed has 32 bits, as in other programs: short enough to type. */
@@ -110,38 +78,149 @@ int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e
     return SLUICE_OK;
 }
 
+/* ---- files ---- */
+
+static void note_unused(const struct args *args, const char *name, unsigned notes) {
+    if (args->quiet) return;
+    if (notes & PICTURE_TRANSPARENT) message_note("%s: transparency is ignored", name);
+    if (notes & PICTURE_ANIMATED) message_note("%s is animated: only the first frame is used", name);
+}
+
+/* Callback of the library: decodes an image. picture->user: struct args. */
+static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                     void *to, struct sluice_error *e) {
+    unsigned notes = 0;
+    int status = picture_read(picture, &(struct row_sink){take, to}, &notes, e);
+    note_unused(picture->user, picture->name, notes);
+    return status;
+}
+
+struct next_row {
+    uint8_t *at;
+    size_t bytes;
+};
+
+static void copy_row(void *to, const uint8_t *row) {
+    struct next_row *next = to;
+    memcpy(next->at, row, next->bytes);
+    next->at += next->bytes;
+}
+
+/* Callback of the library: decodes an image to packed rows. */
+static int read_pixels(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
+    return read_rows(picture, copy_row, &(struct next_row){rgb, 3 * (size_t)picture->width}, e);
+}
+
+/* Reads the header of an image. Adds its ignored properties to *notes. */
+static int open_image(const struct args *args, const char *name, struct sluice_picture *picture,
+                      unsigned *notes, struct sluice_error *e) {
+    unsigned ignored = 0;
+    int status = picture_open(name, picture, &ignored, e);
+    picture->read = read_pixels;
+    picture->read_rows = read_rows;
+    picture->user = (void *)(uintptr_t)args;
+    *notes |= ignored;
+    return status;
+}
+
+static int open_one(const struct args *args, const char *name, struct sluice_picture *picture,
+                    struct sluice_error *e) {
+    unsigned notes = 0;
+    int status = name ? open_image(args, name, picture, &notes, e) : SLUICE_OK;
+    note_unused(args, name, notes);
+    return status;
+}
+
+static int is_frame(const struct dirent *entry) {
+    return entry->d_name[0] != '.' && picture_has_extension(entry->d_name);
+}
+
+/* Opens the frames of --control DIR, sorted by name with numbers compared as numbers (f-2.png before
+ * f-10.png). Files without an image extension are ignored. */
+static int open_control(const struct args *args, struct request_files *files, struct sluice_error *e) {
+    enum { FRAMES_MAX = 4096 }; /* no model generates more */
+    struct dirent **entries = NULL;
+    int n = scandir(args->control, &entries, is_frame, versionsort), status = SLUICE_OK;
+    if (n <= 0 || n > FRAMES_MAX) {
+        const char *problem = n < 0 ? strerror(errno) : n ? "too many images" : "no images";
+        status = fail(e, SLUICE_IO, "cannot use the control video: %s" WHERE "%s" EXPECTED "%s", problem,
+                      args->control,
+                      n < 0 ? "a folder of images" : "the frames of a video, as f-1.png, f-2.png ...");
+    } else {
+        files->control_names = calloc((size_t)n, sizeof *files->control_names);
+        files->control = calloc((size_t)n, sizeof *files->control);
+        files->control_list = calloc((size_t)n, sizeof *files->control_list);
+        if (!files->control_names || !files->control || !files->control_list)
+            status = fail(e, SLUICE_MEMORY, "no memory");
+    }
+    for (int i = 0; i < n && !status; i++) {
+        files->control_list[i] = &files->control[i];
+        if (asprintf(&files->control_names[i], "%s/%s", args->control, entries[i]->d_name) < 0)
+            status = fail(e, SLUICE_MEMORY, "no memory");
+        else
+            files->n_control = i + 1;
+    }
+    for (int i = 0; i < n; i++) free(entries[i]);
+    free(entries);
+    unsigned notes = 0;
+    for (int i = 0; i < files->n_control && !status; i++)
+        status = open_image(args, files->control_names[i], &files->control[i], &notes, e);
+    note_unused(args, args->control, notes);
+    return status;
+}
+
 int request_read_files(const struct args *args, struct request_files *files, struct sluice_error *e) {
     static const struct textfile_kind plan = {"the plan", 4 << 20, SLUICE_USAGE},
                                       rates = {"the rates file", 1 << 20, SLUICE_IO};
     int status = SLUICE_OK;
     if (args->plan) status = textfile_read(args->plan, &plan, &files->plan, e);
     if (!status && args->rates) status = textfile_read(args->rates, &rates, &files->rates, e);
-    if (!status) status = input_images_open(args, &files->input_images, e);
-    return status;
+    if (!status) status = open_one(args, args->init_image, &files->init, e);
+    if (!status) status = open_one(args, args->end_image, &files->end, e);
+    if (!status) status = open_one(args, args->mask, &files->mask, e);
+    for (int i = 0; i < args->references.n && !status; i++) {
+        status = open_one(args, args->references.at[i], &files->references[i], e);
+        files->reference_list[i] = &files->references[i];
+        files->n_references = i + 1;
+    }
+    return status || !args->control ? status : open_control(args, files, e);
 }
 
 void request_free_files(struct request_files *files) {
-    input_images_close(&files->input_images);
+    for (int i = 0; i < files->n_control; i++) free(files->control_names[i]);
+    free(files->control_names);
+    free(files->control);
+    free(files->control_list);
     free(files->plan);
     free(files->rates);
 }
 
-/* With an input image and without -W or -H, width and height stay 0: the library derives them. */
-static void fill_size(struct sluice_request *request, const struct args *args) {
+/* ---- the request ---- */
+
+void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
+                  uint64_t seed, const struct request_files *files) {
+    sluice_request_defaults(model, request);
+    if (files->init.width) request->init_image = &files->init;
+    if (files->end.width) request->end_image = &files->end;
+    if (files->mask.width) request->mask = &files->mask;
+    if (files->n_references) request->references = files->reference_list;
+    request->n_references = files->n_references;
+    request->control = files->control_list;
+    request->n_control = files->n_control;
+    /* With an input image and without -W or -H, width and height stay 0: the library derives them. */
     if (request->init_image || request->n_references || request->n_control)
         request->width = request->height = 0;
     /* As many frames as the control video, rounded down to 4 k + 1, as WAN's VAE requires. */
     if (request->n_control && !args->frames) request->frames = (request->n_control - 1) / 4 * 4 + 1;
     if (args->width) request->width = args->width;
     if (args->height) request->height = args->height;
-}
-
-static void fill_values(struct sluice_request *request, const struct args *args) {
     if (args->frames) request->frames = args->frames;
     if (args->fps) request->fps = args->fps;
     if (args->steps) request->steps = args->steps;
-    if (args_has_flag(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale.high;
-    if (args_has_flag(args, "--cfg-scale")) request->cfg_scale_low = args->cfg_scale.low;
+    if (args_has_flag(args, "--cfg-scale")) {
+        request->cfg_scale = args->cfg_scale.high;
+        request->cfg_scale_low = args->cfg_scale.low;
+    }
     if (args_has_flag(args, "--guidance")) request->guidance = args->guidance;
     if (args_has_flag(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     request->slg_layers = args->slg_layers.at;
@@ -156,20 +235,6 @@ static void fill_values(struct sluice_request *request, const struct args *args)
     request->max_ram_bytes = args->max_ram_bytes;
     request->max_vram_bytes = args->max_vram.bytes;
     request->max_vram_percent = args->max_vram.percent;
-}
-
-/* Maps stable-diffusion.cpp's preview methods to ours. */
-static const char *preview_name(const char *name) {
-    if (!name) return NULL;
-    return !strcmp(name, "proj") ? "latent" : !strcmp(name, "tae") ? "taesd" : name;
-}
-
-void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
-                  uint64_t seed, const struct request_files *files) {
-    sluice_request_defaults(model, request);
-    input_images_fill(&files->input_images, request);
-    fill_size(request, args);
-    fill_values(request, args);
     request->prompt = args->prompt.text;
     request->negative_prompt = args->negative_prompt.text;
     request->seed = seed;
@@ -192,7 +257,11 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->prediction = args->prediction;
     request->prompt_weights = args->prompt_weights;
     request->clip_skip = args->clip_skip;
-    request->preview = preview_name(args->preview);
+    /* proj and tae are stable-diffusion.cpp's names. */
+    request->preview = !args->preview                   ? NULL
+                       : !strcmp(args->preview, "proj") ? "latent"
+                       : !strcmp(args->preview, "tae")  ? "taesd"
+                                                        : args->preview;
     request->preview_every = args->preview_every;
     request->loras = args->loras.at;
     request->n_loras = args->loras.n;
@@ -201,10 +270,11 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
 }
 
 void request_warn(const struct sluice_request *request, const struct args *args) {
-    if (!args->lora_dir) {
-        prompt_warn(&args->prompt, "--prompt");
-        prompt_warn(&args->negative_prompt, "--negative-prompt");
-    }
+    const char *text[] = {args->prompt.text, args->negative_prompt.text};
+    for (int i = 0; i < 2 && !args->lora_dir; i++)
+        if (text[i] && strstr(text[i], "<lora:"))
+            message_note("warning: %s: <lora:...> loads no LoRA without --lora-dir; it is read as plain text",
+                         i ? "--negative-prompt" : "--prompt");
     bool guides_low = request->cfg_scale_low != 0 && request->cfg_scale_low != 1;
     if (args->negative_prompt.bytes && request->cfg_scale == 1 && !guides_low)
         message_note("warning: --negative-prompt has no effect: --cfg-scale is 1 (no guidance)");

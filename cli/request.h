@@ -1,23 +1,34 @@
-/* Converts flags to a request of the library. Combinations that cannot work are errors. */
+/* Converts flags to a request of the library, and opens the files that the request reads. Combinations of
+ * flags that cannot work are errors. */
 #ifndef SLUICE_CLI_REQUEST_H
 #define SLUICE_CLI_REQUEST_H
 
 #include "cli/args.h"
-#include "cli/input_images.h"
 
 /* Refuses combinations of flags that no model supports: USAGE. */
 int request_check(const struct args *args, struct sluice_error *e);
+/* The seed of --seed, or a random one for -1. */
 int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e);
-/* Contents of the files of --plan and --rates (NULL without the flag), and the opened input images. */
+
+/* Contents of the files of --plan and --rates (NULL without the flag), and the input images: their headers
+ * are read before a model is opened; the library reads the pixels later, and refuses images that the model
+ * does not take. */
 struct request_files {
     char *plan, *rates;
-    struct input_images input_images;
+    struct sluice_picture init, end, mask, references[STRINGS_MAX]; /* width 0: no such flag */
+    const struct sluice_picture *reference_list[STRINGS_MAX];
+    int n_references;
+    int n_control; /* frames of the control video (--control), which VACE reads */
+    struct sluice_picture *control;
+    const struct sluice_picture **control_list;
+    char **control_names;
 };
 
-/* Reads the files. Free with request_free_files, also after failure. */
+/* Reads the files. Prints a note on transparency and animation of images, which are ignored. Free with
+ * request_free_files, also after failure. */
 int request_read_files(const struct args *args, struct request_files *files, struct sluice_error *e);
 void request_free_files(struct request_files *files);
-/* Fills the request with the model's defaults, then with the flags. Borrows files. */
+/* Fills the request with the model's defaults, then with the flags. Borrows args and files. */
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
                   uint64_t seed, const struct request_files *files);
 /* Warns about parts of the prompts that have no effect in this request. */

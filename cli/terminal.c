@@ -1,6 +1,6 @@
 #include "cli/terminal.h"
 
-#include "cli/picture_write.h"
+#include "cli/picture.h"
 #include "cli/messages.h"
 
 #include <stdio.h>

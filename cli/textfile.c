@@ -1,8 +1,8 @@
 #include "cli/textfile.h"
 
 #include "cli/fail.h"
-#include "cli/interrupt.h"
-#include "cli/progress.h"
+#include "cli/outfile.h"
+#include "cli/messages.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -16,9 +16,3 @@ void *alloc_array(struct sys *sys, uint64_t n, uint64_t element_bytes, struct er
     if (!memory) error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a file's contents", bytes);
     return memory;
 }
-
-char *copy_text(struct sys *sys, const char *from, uint64_t bytes, struct error *e) {
-    char *copy = alloc_array(sys, bytes + 1, 1, e);
-    if (copy) memcpy(copy, from, bytes);
-    return copy;
-}

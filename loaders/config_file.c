@@ -34,7 +34,7 @@ static enum status config_file_fail(const struct flattening *f, enum status code
     return error_set(e, code, "%s" WHERE "%s", what, f->config->path);
 }
 
-static char *copy_text(struct sys *sys, const char *text) {
+static char *copy_string(struct sys *sys, const char *text) {
     size_t bytes = strlen(text) + 1;
     char *copy = sys->alloc(sys, LINE_HOST, bytes);
     return copy ? memcpy(copy, text, bytes) : NULL;
@@ -51,8 +51,8 @@ static enum status copy_leaf(struct flattening *f, const json_t *leaf, struct er
                                           : CONFIG_NULL;
     value->number = json_is_true(leaf) ? 1 : json_number_value(leaf);
     value->integer = json_is_integer(leaf);
-    value->key = copy_text(sys, f->key);
-    if (json_is_string(leaf)) value->string = copy_text(sys, json_string_value(leaf));
+    value->key = copy_string(sys, f->key);
+    if (json_is_string(leaf)) value->string = copy_string(sys, json_string_value(leaf));
     if (value->key && (!json_is_string(leaf) || value->string)) return OK;
     return config_file_fail(f, MEMORY, "no memory for a configuration", e);
 }
@@ -144,7 +144,7 @@ enum status config_parse(struct sys *sys, const char *path, const char *text, co
     if (json_parse(path, text, strlen(text), CONFIG_DEPTH_MAX, &root, e) != OK) return e->code;
     json_t *object = member ? json_object_get(root, member) : root;
     if (member && !json_is_object(object)) goto out;
-    config->path = copy_text(sys, path);
+    config->path = copy_string(sys, path);
     if (!config->path)
         error_set(e, MEMORY, "no memory for a path");
     else

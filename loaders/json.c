@@ -3,6 +3,7 @@
  * replacing the allocator of the whole process. Jansson's functions that create and combine values report
  * failures correctly. */
 #include "loaders/json.h"
+#include "loaders/loaders.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "loaders/utf8.h"
 
 static const uint64_t document_bytes_max = 256000000;
 

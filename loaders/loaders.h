@@ -13,6 +13,12 @@ enum { LOADER_CONFIG_BYTES_MAX = 1 << 20 };
 /* Limits of one file and of one component: tensors, bytes of a name, bytes of all names. */
 enum { LOADER_TENSORS_MAX = 100000, LOADER_NAME_MAX = 1023, LOADER_NAMES_BYTES_MAX = 16 << 20 };
 
+/* Returns an allocated copy of the bytes with a NUL appended; NULL with MEMORY in *e. */
+char *copy_text(struct sys *sys, const char *from, uint64_t bytes, struct error *e);
+/* Offset of the first byte that does not start a valid UTF-8 sequence; `bytes` if all are valid. Surrogates
+ * and overlong forms are invalid. */
+uint64_t utf8_valid_bytes(const char *text, uint64_t bytes);
+
 /* Reads a small file completely and appends a NUL, which *bytes does not count. Free *text with sys->release;
  * NULL on failure. Fails with LIMIT if the file exceeds limit_bytes, or with MISSING, IO, TRUNC, CHANGED or
  * MEMORY.
@@ -34,6 +40,11 @@ enum status config_read_member(struct sys *sys, const char *path, const char *me
 enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e);
 
+/* Supported weight formats, text for messages. */
+#define READABLE_WEIGHTS "safetensors (f32, f16, bf16, fp8, int8, nvfp4, mxfp8) or GGUF"
+enum { FILE_KIND_BYTES = 8 };
+/* Describes an unsupported file format by the first bytes of a file; NULL: the file may be safetensors. */
+const char *file_kind_of(const unsigned char first[FILE_KIND_BYTES]);
 /* Fails with BADMAGIC if a file starts like a known binary format; the error names that format and the
  * expected one. */
 enum status file_check_text(struct sys *sys, const char *path, const char *expected, struct error *e);

@@ -1,5 +1,4 @@
 /* Rejects recognised but unsupported quantisation formats: see index_check_quantised in loaders.h. */
-#include "loaders/file_kind.h"
 #include "loaders/loaders.h"
 
 #include <string.h>

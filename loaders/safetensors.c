@@ -2,7 +2,6 @@
  * holes. The header is walked twice: the first pass counts members and name bytes, so that limits hold before
  * anything is allocated; the second decodes one entry at a time, so that memory does not grow with a hostile
  * entry. Offsets are relative to the data until the layout has been checked. */
-#include "loaders/file_kind.h"
 #include "loaders/json.h"
 #include "loaders/loaders.h"
 

@@ -1,7 +1,6 @@
 /* Writes safetensors files: see loaders.h. Readers find either the old file or the complete new one. */
 #include "loaders/json.h"
 #include "loaders/output.h"
-#include "loaders/utf8.h"
 
 #include <assert.h>
 #include <inttypes.h>

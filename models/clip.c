@@ -8,7 +8,7 @@
  * Source: transformers 5, models/clip/modeling_clip.py. */
 #include "kernels/ops.h"
 #include "models/clip_layers.h"
-#include "models/models.h"
+#include "models/slots.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -436,4 +436,5 @@ const struct family family_clip = {
     .n_state = COUNT_OF(clip_state_tensors),
     .declare = clip_declare,
     .check_lanes = clip_check_lanes,
+    .predicted = {.kind = "layer", .alone = true, .tokens = 77, .text_rows = 77, .text_columns = 768},
 };

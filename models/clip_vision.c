@@ -347,4 +347,10 @@ const struct family family_clip_vision = {
     .n_state = COUNT_OF(clip_vision_state_tensors),
     .declare = clip_vision_declare,
     .vision_grid = clip_vision_grid_of,
+    .predicted = {.kind = "layer",
+                  .alone = true,
+                  .tokens = 257,
+                  .text_rows = 257,
+                  .text_columns = 1280,
+                  .picture_side = 224},
 };

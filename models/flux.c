@@ -11,6 +11,7 @@
  * convert_flux_transformer_checkpoint_to_diffusers. */
 #include "models/row_chunk.h"
 #include "models/mmdit.h"
+#include "models/slots.h"
 
 enum {
     DIM,
@@ -36,6 +37,9 @@ enum {
 };
 
 enum { MASK_SIDE = 8 };
+
+/* Variants of Flux.1: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
+enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 
 static const float flux_time_scale = 1000;
 static const struct patches flux_patches = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
@@ -544,4 +548,139 @@ const struct family family_flux = {
     .state = flux_state_tensors,
     .n_state = COUNT_OF(flux_state_tensors),
     .declare = flux_declare,
+    .predicted = {.kind = "single",
+                  /* a step spends more time in single blocks */ .alone = true,
+                  .tokens = 4608,
+                  .text_rows = 512,
+                  .text_columns = 4096,
+                  PREDICTED_IMAGE},
+};
+
+/* clang-format off */
+/* Preview colours of Flux.1's VAE, which Z-Image shares. Fitted by stable-diffusion.cpp
+ * (src/runtime/latent-preview.h at 2e0f042). */
+static const float colours_flux[][3] = {
+    {-0.020584F, 0.0099585F, 0.0486265F}, {0.014048F, 0.013365F, 0.064788F},
+    {0.032809F, -0.033975F, -0.0073255F}, {-0.006499F, -0.007381F, 0.0406255F},
+    {0.0392835F, 0.029648F, -0.0123435F}, {-0.0079935F, -0.0018485F, 0.002506F},
+    {0.0168025F, 0.0694995F, 0.0342585F}, {-0.012225F, -0.0317835F, -0.0150505F},
+    {-0.020097F, -0.008355F, 0.0635925F}, {0.0563405F, 0.044382F, -0.02097F},
+    {-0.011749F, 0.046832F, 0.0127715F}, {0.0414495F, 0.02416F, 0.0037455F},
+    {0.037856F, 0.0370695F, 0.0409825F}, {-0.0717505F, 0.0091315F, -0.068069F},
+    {-0.0128835F, -0.0410175F, -0.0200115F}, {-0.0559245F, -0.0277945F, -0.0161805F}};
+const struct latent_colours latent_colours_flux = {
+    16, colours_flux, {0.5123F, 0.4965315F, 0.4959555F}, 0.3611F};
+/* clang-format on */
+
+/* clang-format off */
+static const struct hf_source flux_sources[] = {
+    {"comfyanonymous/flux_text_encoders", "--clip_l", "clip_l.safetensors", 246},
+    {"comfyanonymous/flux_text_encoders", "--t5xxl", "t5xxl_fp16.safetensors", 9790},
+    {"comfyanonymous/flux_text_encoders", "--t5xxl", "t5xxl_fp8_e4m3fn.safetensors", 4890},
+    {"city96/t5-v1_1-xxl-encoder-gguf", "--t5xxl", "t5-v1_1-xxl-encoder-Q8_0.gguf", 5060},
+    {"black-forest-labs/FLUX.1-dev", "--vae", "ae.safetensors", 335},
+    {"madebyollin/taef1", "--taesd", TAE, 0},
+    {0},
+};
+static const struct hf_source flux_files[] = {
+    {"black-forest-labs/FLUX.1-dev", NULL, NULL, 0},
+    {"Comfy-Org/flux1-dev", NULL, "flux1-dev-fp8.safetensors", 17200},
+    {"black-forest-labs/FLUX.1-dev", "--diffusion-model", "flux1-dev.safetensors", 23800},
+    {"city96/FLUX.1-dev-gguf", "--diffusion-model", "flux1-dev-Q4_K_S.gguf", 6810},
+    {0},
+};
+static const struct hf_source flux_schnell_files[] = {
+    {"black-forest-labs/FLUX.1-schnell", NULL, NULL, 0},
+    {"Comfy-Org/flux1-schnell", NULL, "flux1-schnell-fp8.safetensors", 0},
+    {"city96/FLUX.1-schnell-gguf", "--diffusion-model", "flux1-schnell-Q4_K_S.gguf", 0},
+    {0},
+};
+static const struct hf_source flux_kontext_files[] = {
+    {"black-forest-labs/FLUX.1-Kontext-dev", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source flux_fill_files[] = {
+    {"black-forest-labs/FLUX.1-Fill-dev", NULL, NULL, 0},
+    {0},
+};
+/* clang-format on */
+
+/* Flux.1: diffusers 0.42, pipelines/flux. CLIP and T5 read the raw prompt, padded to a fixed length without
+ * an attention mask; CLIP reads 77 tokens. Defaults are those of each pipeline's __call__, except the steps
+ * of schnell and the guidance of Kontext (model cards) and the shifts (published scheduler_config.json). */
+/* clang-format off */
+#define FLUX(t5_tokens, ...)                                                                                  \
+    .slot = {TEXT_CLIP_L(0),                                                                                  \
+             {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                            \
+              .prefixes = NAMES(T5XXL_PREFIXES),                                                                     \
+              TEXT_T5("_2", t5_tokens)},                                                                      \
+             DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                     \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},              \
+    .n_conditions = 2, .span = {{2, INFINITY}},                                                               \
+    .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096}, \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,       \
+                 .grid = {.grid_f64 = true}},                                                                 \
+    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_flux,                        \
+    .width = 1024, .height = 1024, .cfg_scale = 1
+/* clang-format on */
+
+const struct recipe recipe_flux = {
+    FLUX(512),
+    .name = "flux",
+    .variant = FLUX_GUIDED,
+    .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
+    .shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .references_max = LANE_REFERENCES_MAX,
+    .references_if_unnamed = true,
+    .steps = 28,
+    .guidance = 3.5,
+    .takes_guidance = true,
+    .strength = 0.6,
+    .published = {.title = "Flux.1 dev; Kontext as a single file",
+                  .reference = DIFFUSERS,
+                  .sources = {flux_files, flux_sources}},
+};
+
+const struct recipe recipe_flux_schnell = {
+    FLUX(256, .dimension = {{"guidance", 0}}),
+    .name = "flux_schnell",
+    .variant = FLUX_SCHNELL,
+    .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
+    .shift_rule = FLOW_SHIFT_FIXED,
+    .flow_shift = 1,
+    .steps = 4,
+    .strength = 0.6,
+    .published = {.title = "Flux.1 schnell",
+                  .reference = DIFFUSERS,
+                  .sources = {flux_schnell_files, flux_sources}},
+};
+
+const struct recipe recipe_flux_kontext = {
+    FLUX(512),
+    .name = "flux_kontext",
+    .variant = FLUX_GUIDED,
+    .pipelines = {"FluxKontextPipeline"},
+    .shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .references_max = LANE_REFERENCES_MAX,
+    .steps = 28,
+    .guidance = 2.5,
+    .takes_guidance = true,
+    .strength = 0.6,
+    .published = {.title = "Flux.1 Kontext",
+                  .reference = DIFFUSERS,
+                  .sources = {flux_kontext_files, flux_sources}},
+};
+
+const struct recipe recipe_flux_fill = {
+    FLUX(512, .dimension = {{"fill", 1}}),
+    .name = "flux_fill",
+    .variant = FLUX_FILL,
+    .pipelines = {"FluxFillPipeline"},
+    .shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .concat = CONCAT_FILL,
+    .steps = 50,
+    .guidance = 30,
+    .takes_guidance = true,
+    .strength = 1,
+    .published = {.title = "Flux.1 Fill", .reference = DIFFUSERS, .sources = {flux_fill_files, flux_sources}},
 };

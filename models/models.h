@@ -6,57 +6,32 @@
 #include "engine/sample/guidance.h"
 #include "engine/sample/sampling.h"
 
-/* All families: X(name) for family_NAME, defined in models/NAME.c. */
+/* All families and recipes: FAMILY(name) for family_name, defined in models/, RECIPE(name) for recipe_name in
+ * the file of its denoiser. Families are in the order of messages and listings. Recipes are in the order of
+ * preference: if the files name no pipeline, the first recipe that matches the weights is used. */
 /* clang-format off */
-#define PUBLISHED_FAMILIES(X)                                                                                \
-    X(zimage) X(flux) X(unet) X(qwen_image) X(wan) X(sd3)                                                           \
-    X(qwen3) X(qwen25vl) X(qwen25vl_vision) X(clip) X(clip_vision) X(t5) X(umt5)                             \
-    X(vae_kl) X(vae_kl_encoder) X(vae_wan) X(vae_wan_encoder) X(vae_wan22) X(vae_wan22_encoder)              \
-    X(taesd) X(taehv)
-/* All recipes: X(name) for recipe_NAME in models/recipes.c, in order of preference: if the files name no
- * pipeline, the first recipe that matches the weights is used. */
-#define PUBLISHED_RECIPES(X)                                                                                 \
-    X(zimage)                                                                                                \
-    X(flux) X(flux_schnell) X(flux_kontext) X(flux_fill)                                                     \
-    X(qwen_image) X(qwen_image_edit) X(qwen_image_edit_plus) X(qwen_image_edit_2511)                         \
-    X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)                      \
-    X(sd1_lcm) X(sdxl_lcm)                                                                                   \
-    X(wan) X(wan_i2v) X(wan22) X(wan22_i2v) X(wan_ti2v) X(wan_vace)                                          \
-    X(sd3) X(sd35_medium) X(sd35_large) X(sd35_large_turbo)
+#define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
+    FAMILY(zimage) RECIPE(zimage)                                                                            \
+    FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
+    FAMILY(unet)                                                                                             \
+    FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
+        RECIPE(qwen_image_edit_2511)                                                                         \
+    RECIPE(sd1) RECIPE(sd1_inpaint) RECIPE(sd2) RECIPE(sd2_inpaint) RECIPE(sdxl) RECIPE(sdxl_inpaint)        \
+        RECIPE(sdxl_refiner) RECIPE(sd1_lcm) RECIPE(sdxl_lcm)                                                \
+    FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
+        RECIPE(wan_vace)                                                                                     \
+    FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
+    FAMILY(qwen3) FAMILY(qwen25vl) FAMILY(qwen25vl_vision) FAMILY(clip) FAMILY(clip_vision)                  \
+    FAMILY(t5) FAMILY(umt5)                                                                                  \
+    FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_wan) FAMILY(vae_wan_encoder)                            \
+    FAMILY(vae_wan22) FAMILY(vae_wan22_encoder) FAMILY(taesd) FAMILY(taehv)
 /* clang-format on */
+#define NOT_LISTED(name)
+#define PUBLISHED_FAMILIES(X) PUBLISHED_MODELS(X, NOT_LISTED)
+#define PUBLISHED_RECIPES(X)  PUBLISHED_MODELS(NOT_LISTED, X)
 
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
 PUBLISHED_FAMILIES(DECLARE_FAMILY)
-
-/* Callbacks slot.matches: true if the CLIP weights have the width of CLIP-L, OpenCLIP-H or OpenCLIP-G, or of
- * none of the three (small test models). */
-bool clip_is_l(const struct tensor_index *view);
-bool clip_is_h(const struct tensor_index *view);
-bool clip_is_g(const struct tensor_index *view);
-
-/* Variants of Flux.1: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
-enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
-
-/* Variants of WAN that tensor shapes distinguish; other WAN models differ in the number of transformers or in
- * the VAE. WAN_I2V (2.1) reads CLIP vision tokens, WAN22_I2V does not. */
-enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_VACE };
-
-/* Variants of Stable Diffusion 3 that tensor shapes distinguish: 3.5 large has query and key norms, 3.5
- * medium also has dual attention layers. */
-enum { SD3_MEDIUM, SD35_MEDIUM, SD35_LARGE };
-
-/* Variants of the UNet that tensor shapes distinguish. GUIDED: with a guidance scale embedding (LCM). */
-enum {
-    UNET_SD1,
-    UNET_SD1_INPAINT,
-    UNET_SD2,
-    UNET_SD2_INPAINT,
-    UNET_SDXL,
-    UNET_SDXL_INPAINT,
-    UNET_SDXL_REFINER,
-    UNET_SD1_GUIDED,
-    UNET_SDXL_GUIDED,
-};
 
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
@@ -154,8 +129,8 @@ struct latent_colours {
     float scale; /* scaling_factor of the VAE that the values fit; 0: any VAE with n latent channels */
 };
 
-extern const struct latent_colours latent_colours_sd1, latent_colours_sdxl, latent_colours_sd3,
-    latent_colours_flux, latent_colours_wan, latent_colours_wan22;
+/* Colours of VAEs that several families share. */
+extern const struct latent_colours latent_colours_flux, latent_colours_wan;
 
 enum { CONDITIONS_MAX = 8, DENOISER_SPANS_MAX = 2 };
 
@@ -228,6 +203,28 @@ struct picture_areas {
     int multiple;
 };
 
+/* Files in a Hugging Face repository. A list ends with repository NULL. */
+struct hf_source {
+    const char *repository;
+    const char *flag; /* flag that loads the files; NULL: -m, a complete model or one without text encoders */
+    const char *files; /* file name in the repository; NULL: the whole repository, in diffusers' layout */
+    int megabytes;     /* file size in 10^6 bytes, rounded to three digits; 0: unknown */
+};
+
+/* Published models of a recipe, for listings (`sluice families`, models/README.md) and advice in errors only:
+ * no file is chosen by this data. */
+enum { PUBLISHED_SOURCES_MAX = 2 };
+struct publication {
+    const char *title; /* readable model names, such as "Flux.1 dev" */
+    /* Reference implementation and version of the test fixture for whole pipelines of this recipe; NULL: no
+     * fixture. */
+    const char *reference;
+    const struct recipe *parts_compared_in; /* if there is no fixture: recipe whose fixture covers all
+                                               components of this recipe */
+    /* Lists of files: those of this recipe alone, then those that recipes of the denoiser's family share. */
+    const struct hf_source *sources[PUBLISHED_SOURCES_MAX];
+};
+
 /* A pipeline as data. The same session code runs every recipe. */
 struct recipe {
     const char *name; /* value of --family, such as "zimage" */
@@ -283,6 +280,7 @@ struct recipe {
     double cfg_scale, guidance, strength;
     double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: the first denoiser's cfg_scale */
     bool takes_guidance;  /* the denoiser has an embedding of the distilled guidance scale */
+    struct publication published;
 };
 
 #define DECLARE_RECIPE(name) extern const struct recipe recipe_##name;
@@ -297,6 +295,9 @@ const struct family *recipe_family(const struct recipe *recipe, enum family_kind
 /* True if a recipe that --edit selects has a denoiser of the same family and variant. */
 bool recipe_has_edit_variant(const struct recipe *recipe);
 int recipe_count_slots(const struct recipe *recipe, const struct family *family);
+
+/* Returns published source number i of a recipe; NULL after the last. */
+const struct hf_source *recipe_source(const struct recipe *recipe, int i);
 
 /* Published value of a dimension: the slot's override, else the family's. */
 int slot_dimension(const struct slot *slot, const struct dimension *d);

@@ -576,4 +576,10 @@ const struct family family_qwen25vl_vision = {
     .n_state = COUNT_OF(vision_state_tensors),
     .declare = qwen25vl_vision_declare,
     .vision_grid = qwen25vl_vision_grid_of,
+    .predicted = {.kind = "layer",
+                  /* a layer with window attention */ .alone = true,
+                  .tokens = 74 * 74,
+                  .text_rows = 37 * 37,
+                  .text_columns = 3584,
+                  .picture_side = 1036},
 };

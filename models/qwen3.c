@@ -96,4 +96,5 @@ const struct family family_qwen3 = {
     .n_state = COUNT_OF(qwen_state_tensors),
     .declare = qwen_declare,
     .rows = qwen_rows,
+    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560},
 };

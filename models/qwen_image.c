@@ -9,6 +9,7 @@
  * updates only the tokens of the generated image; its text gives keys and values. Source: diffusers 0.42,
  * models/transformers/transformer_qwenimage.py, whose tensor names all published files use. */
 #include "models/mmdit.h"
+#include "models/slots.h"
 
 enum {
     DIM,
@@ -477,4 +478,155 @@ const struct family family_qwen_image = {
     .state = qwen_image_state_tensors,
     .n_state = COUNT_OF(qwen_image_state_tensors),
     .declare = qwen_image_declare,
+    .predicted = {.kind = "layer",
+                  .alone = true,
+                  .tokens = 4160,
+                  .text_rows = 64,
+                  .text_columns = 3584,
+                  PREDICTED_IMAGE},
+};
+
+/* clang-format off */
+static const struct hf_source qwen_image_sources[] = {
+    {"Comfy-Org/Qwen-Image_ComfyUI", "--llm", "qwen_2.5_vl_7b*.safetensors", 0},
+    {"unsloth/Qwen2.5-VL-7B-Instruct-GGUF", "--llm", "Qwen2.5-VL-7B-Instruct-Q4_K_M.gguf", 0},
+    {"unsloth/Qwen2.5-VL-7B-Instruct-GGUF", "--llm_vision", "mmproj-F16.gguf", 0},
+    {"Comfy-Org/Qwen-Image_ComfyUI", "--vae", "qwen_image_vae.safetensors", 0},
+    {"lightx2v/Autoencoders", "--taesd", "taew2_1.safetensors", 0},
+    {0},
+};
+static const struct hf_source qwen_image_files[] = {
+    {"Qwen/Qwen-Image", NULL, NULL, 0},
+    {"Qwen/Qwen-Image-2512", NULL, NULL, 0},
+    {"Comfy-Org/Qwen-Image_ComfyUI", "--diffusion-model", "qwen_image_bf16.safetensors", 40900},
+    {"city96/Qwen-Image-gguf", "--diffusion-model", "qwen-image-*.gguf", 0},
+    {0},
+};
+static const struct hf_source qwen_image_edit_files[] = {
+    {"Qwen/Qwen-Image-Edit", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source qwen_image_edit_plus_files[] = {
+    {"Qwen/Qwen-Image-Edit-2509", NULL, NULL, 0},
+    {"Qwen/Qwen-Image-Edit-2511", NULL, NULL, 0},
+    {0},
+};
+/* clang-format on */
+
+/* clang-format off */
+/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Language model and vision encoder of Qwen2.5-VL are in
+ * one folder, or in one file of ComfyUI; llama.cpp has the vision encoder in a separate file (mmproj).
+ * diffusers tokenises up to 1,058 tokens and drops the template's 34 tokens; the denoiser reads at most 512
+ * rows, so 546 tokens suffice, because attention is causal. Further arguments are initialisers of
+ * text_recipe. */
+#define VISION_QWEN25VL                                                                                       \
+    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                  \
+     .optional = true,                                                                                        \
+     .folder = "text_encoder", .prefix = "visual.",                                                           \
+     .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                        \
+                                       "text_encoders.qwen25_7b.transformer.visual.",                         \
+                                       "text_encoders.llm.visual.", NULL}}
+#define TEXT_QWEN25VL(...)                                                                                    \
+    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                   \
+     .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                        \
+                                       "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL},   \
+     .text = {.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, "\
+                                 "texture, quantity, text, spatial relationships of the objects and "         \
+                                 "background:<|im_end|>\n<|im_start|>user\n",                                 \
+              .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                        \
+              .tokens_max = 34 + 512, .drop_idx = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",    \
+              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},         \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "    \
+                                "Qwen/Qwen2.5-VL-7B-Instruct",                                                \
+              .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
+
+/* Template of prompts with reference images. number: format of the label before each image; "": no label. */
+#define IMAGE_PROMPT(number)                                                                                  \
+    .image_prompt = {.template_before =                                                                       \
+                     "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, " \
+                     "texture, objects, background), then explain how the user's text instruction should "    \
+                     "alter or modify the image. Generate a new image that meets the user's requirements "    \
+                     "while maintaining consistency with the original input where appropriate.<|im_end|>\n"   \
+                     "<|im_start|>user\n",                                                                    \
+                 .drop_idx = 64, .before = number "<|vision_start|>", .after = "<|vision_end|>",              \
+                 .pad = "<|image_pad|>"}
+
+/* Qwen-Image. Defaults are those of QwenImagePipeline.__call__; the schedule is that of the published
+ * scheduler_config.json. Lightning's schedule has base_shift and max_shift ln 3 and no shift_terminal. */
+#define QWEN_IMAGE(text, ...)                                                                                 \
+    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                       \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},         \
+    .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                           \
+    .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},              \
+    .shift_terminal = 0.02,                                                                                   \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,       \
+                 .grid = {.grid_f64 = true}},                                                                 \
+    .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true, .samples_posterior = true,                   \
+    .colours = &latent_colours_wan,                                                                           \
+    .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
+/* clang-format on */
+
+/* Picture areas: the first editing pipeline feeds one image, resized to the output area, to vision encoder
+ * and VAE. Later pipelines, and files without a pipeline name, resize each image to a smaller area for the
+ * vision encoder. */
+enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_VISION = 384 * 384 };
+#define QWEN_PROCESSOR                                                                                       \
+    { "Qwen2VLProcessor", "processor", true }
+
+const struct recipe recipe_qwen_image = {
+    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
+    .name = "qwen_image",
+    .pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
+    .references_max = LANE_REFERENCES_MAX,
+    .references_if_unnamed = true,
+    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .published = {.title = "Qwen-Image, 2512; Edit as a single file",
+                  .reference = DIFFUSERS,
+                  .sources = {qwen_image_files, qwen_image_sources}},
+};
+
+const struct recipe recipe_qwen_image_edit = {
+    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT(""))),
+    .name = "qwen_image_edit",
+    .processor = QWEN_PROCESSOR,
+    .edit = "plain",
+    .pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
+    .references_min = 1,
+    .references_max = 1,
+    .areas = {.vision = QWEN_AREA, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .published = {.title = "Qwen-Image-Edit",
+                  .reference = DIFFUSERS,
+                  .sources = {qwen_image_edit_files, qwen_image_sources}},
+};
+
+const struct recipe recipe_qwen_image_edit_plus = {
+    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
+    .name = "qwen_image_edit_plus",
+    .processor = QWEN_PROCESSOR,
+    .edit = "plus",
+    .pipelines = {"QwenImageEditPlusPipeline"},
+    .references_min = 1,
+    .references_max = LANE_REFERENCES_MAX,
+    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .published = {.title = "Qwen-Image-Edit 2509, 2511",
+                  .reference = DIFFUSERS,
+                  .sources = {qwen_image_edit_plus_files, qwen_image_sources}},
+};
+
+/* Edit-Plus whose reference tokens are modulated as at timestep 0 (zero_cond_t), for files without a
+ * configuration that sets zero_cond_t. */
+static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
+
+const struct recipe recipe_qwen_image_edit_2511 = {
+    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: ")), .published = qwen_2511),
+    .name = "qwen_image_edit_2511",
+    .processor = QWEN_PROCESSOR,
+    .edit = "2511",
+    .pipelines = {"QwenImageEditPlusPipeline"},
+    .references_min = 1,
+    .references_max = LANE_REFERENCES_MAX,
+    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .published = {.title = "Qwen-Image-Edit 2511, single files",
+                  .parts_compared_in = &recipe_qwen_image_edit_plus,
+                  .sources = {qwen_image_sources}},
 };

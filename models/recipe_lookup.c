@@ -1,3 +1,4 @@
+/* Look-ups in the recipes: implements models.h. */
 #include "models/models.h"
 
 #include <string.h>
@@ -32,6 +33,13 @@ int recipe_count_slots(const struct recipe *recipe, const struct family *family)
     int n = 0;
     for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) n += recipe->slot[i].family == family;
     return n;
+}
+
+const struct hf_source *recipe_source(const struct recipe *recipe, int i) {
+    for (int list = 0; list < PUBLISHED_SOURCES_MAX; list++)
+        for (const struct hf_source *s = recipe->published.sources[list]; s && s->repository; s++)
+            if (!i--) return s;
+    return NULL;
 }
 
 int slot_dimension(const struct slot *slot, const struct dimension *d) {

@@ -8,8 +8,56 @@
  * block the text gives keys and values only (context_pre_only). Source: diffusers 0.42,
  * models/transformers/transformer_sd3.py; checkpoint names of the authors: loaders/single_file_utils.py,
  * convert_sd3_transformer_checkpoint_to_diffusers. */
-#include "models/sd3_sizes.h"
 #include "models/mmdit.h"
+#include "models/slots.h"
+
+#include <math.h>
+
+/* Block name prefixes in diffusers' files and in the authors' checkpoints. */
+#define DIFFUSERS_BLOCK  "transformer_blocks.%d."
+#define CHECKPOINT_BLOCK "joint_blocks.%d."
+
+/* Indices into component.dims. */
+enum sd3_dim {
+    DIM,
+    TWO_DIM,
+    SIX_DIM,
+    FEED_FORWARD,
+    HEAD,
+    HEADS,
+    LATENT,
+    IN, /* in_channels, equal to LATENT */
+    SIDE,
+    PATCH,
+    TABLE_SIDE,
+    POSITIONS,
+    TEXT,
+    POOLED,
+    FREQUENCIES,
+    LAYERS,
+    NORMED,      /* 1: the model has query and key norms (qk_norm) */
+    DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
+    /* Dims of one block and of the block's modulation, set by block_dims; flags are 0 or 1. */
+    DUAL, /* 1: the block has a second attention (attn2) */
+    DUAL_NORMED,
+    TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */
+    TEXT_UPDATED_NORMED,
+    CONTEXT_PRE_ONLY, /* 1, in the last block: text gives keys and values only */
+    IMAGE_PARTS_DIM,  /* number of values in the block's image modulation */
+};
+
+/* Variants of Stable Diffusion 3 that tensor shapes distinguish: 3.5 large has query and key norms, 3.5
+ * medium also has dual attention layers. */
+enum { SD3_MEDIUM, SD35_MEDIUM, SD35_LARGE };
+
+enum { SD3_DUAL_LAYERS_MAX = 64, SD3_LAYERS_MAX = 400 };
+
+struct sd3_settings {
+    int head, layers, table_side;
+    int latent_side; /* side of the training images in latent pixels (sample_size) */
+    int n_dual_layers;
+    float dual_layer[SD3_DUAL_LAYERS_MAX]; /* blocks with attn2, ascending (dual_attention_layers) */
+};
 
 /* Numbers of modulation parts, DIM values each: 6 per stream; 9 with attn2; 2 for the last block's text. */
 enum { SIX_PARTS = 6, NINE_PARTS = 9, TWO_PARTS = 2 };
@@ -405,6 +453,223 @@ static bool sd3_probe(const struct tensor_index *index) {
            index_find(index, "pos_embed_input.proj.weight");
 }
 
+static enum status sd3_refuse(const struct component *c, struct error *e) {
+    static const struct similar_architecture relatives[] = {
+        {"controlnet_", "a Stable Diffusion 3 ControlNet, not a complete model"},
+        {"pos_embed_input.", "a Stable Diffusion 3 ControlNet, not a complete model"},
+        {"image_proj.", "a Stable Diffusion 3 IP-Adapter, not a complete model"},
+        {0},
+    };
+    return component_refuse_similar(c, relatives, "Stable Diffusion 3, 3.5 medium or large", e);
+}
+
+static enum status sd3_mismatch(const struct component *c, const char *key, double found, int expected,
+                                const struct config *config, struct error *e) {
+    return error_set(e, META,
+                     "'%s' contradicts the transformer's tensors" WHERE "%s" FOUND "%g" EXPECTED "%d", key,
+                     config->path ? config->path : c->index.sources[0].path, found, expected);
+}
+
+/* Returns META if config.json has another value under this key. */
+static enum status sd3_check_key(const struct component *c, const char *key, int expected,
+                                 const struct config *config, struct error *e) {
+    int value = expected;
+    if (config_int(config, key, 0, INT32_MAX, &value, e) != OK || value == expected) return e->code;
+    return sd3_mismatch(c, key, value, expected, config, e);
+}
+
+/* Tensors whose presence shows query and key norms (sd3_norm_names) or attn2 (sd3_dual_names). Of one naming
+ * scheme, a block has all tensors of a list or none. */
+static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
+                                             DIFFUSERS_BLOCK "attn.norm_k.weight",
+                                             DIFFUSERS_BLOCK "attn.norm_added_q.weight",
+                                             DIFFUSERS_BLOCK "attn.norm_added_k.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn.ln_q.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn.ln_k.weight",
+                                             CHECKPOINT_BLOCK "context_block.attn.ln_q.weight",
+                                             CHECKPOINT_BLOCK "context_block.attn.ln_k.weight",
+                                             NULL};
+static const char *const sd3_dual_names[] = {DIFFUSERS_BLOCK "attn2.to_q.weight",
+                                             DIFFUSERS_BLOCK "attn2.to_k.weight",
+                                             DIFFUSERS_BLOCK "attn2.to_v.weight",
+                                             DIFFUSERS_BLOCK "attn2.to_out.0.weight",
+                                             DIFFUSERS_BLOCK "attn2.norm_q.weight",
+                                             DIFFUSERS_BLOCK "attn2.norm_k.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn2.qkv.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn2.proj.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn2.ln_q.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn2.ln_k.weight",
+                                             NULL};
+
+/* Finds the blocks with attn2 by their tensors; META if dual_attention_layers disagrees. */
+static enum status sd3_read_dual_layers(struct component *c, const struct config *config, struct error *e) {
+    struct sd3_settings *s = (struct sd3_settings *)c->settings;
+    bool value = config_list_length(config, "dual_attention_layers");
+    int n = 0;
+    for (int i = 0; i < c->dims[LAYERS] && n < c->dims[DUAL_LAYERS]; i++) {
+        if (!component_has_block(c, sd3_dual_names, i)) continue;
+        if (value && s->dual_layer[n] != (float)i)
+            return sd3_mismatch(c, "dual_attention_layers", (double)s->dual_layer[n], i, config, e);
+        s->dual_layer[n++] = (float)i;
+    }
+    if (n < c->dims[DUAL_LAYERS]) return sd3_mismatch(c, "num_layers", c->dims[LAYERS], n, config, e);
+    return OK;
+}
+
+/* Reads the side of the position table, whose tensor may have a leading axis of 1. */
+static enum status sd3_read_positions(struct component *c, struct error *e) {
+    enum { TABLE_SIDE_MAX = 1 << 12 };
+    int32_t *d = c->dims;
+    const char *name = component_first_existing(c, "pos_embed.pos_embed", "pos_embed");
+    const struct index_entry *entry = index_find(&c->index, name);
+    d[POSITIONS] = component_dim(c, name, entry && entry->rank == 3 ? 3 : 2, entry && entry->rank == 3, e);
+    if (e->code != OK) return e->code;
+    d[TABLE_SIDE] = (int32_t)lround(sqrt(d[POSITIONS]));
+    if (d[TABLE_SIDE] <= TABLE_SIDE_MAX && d[TABLE_SIDE] * d[TABLE_SIDE] == d[POSITIONS]) return OK;
+    return error_set(e, SHAPE,
+                     "the position table is not square" WHERE "%s" FOUND "%d rows" EXPECTED
+                     "a square number of rows, one for each token of the largest image",
+                     c->index.sources[0].path, d[POSITIONS]);
+}
+
+/* Refuses inpainting models, which also read a mask and the latent of the masked image. */
+static enum status sd3_check_inputs(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    int32_t latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
+    if (d[IN] == latent) return OK;
+    return error_set(e, UNSUPPORTED,
+                     "unsupported Stable Diffusion 3 variant" WHERE "%s" FOUND
+                     "pos_embed.proj with %d input channels, %d output channels" EXPECTED
+                     "%d input channels; inpainting models (%d) are not supported",
+                     c->index.sources[0].path, d[IN], latent, latent, 2 * latent + 1);
+}
+
+static enum status sd3_check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    struct mmdit_sizes sizes = {.dim = d[DIM],
+                                .feed_forward = d[FEED_FORWARD],
+                                .head = d[HEAD],
+                                .frequencies = d[FREQUENCIES],
+                                .patch = d[PATCH],
+                                .layers = d[LAYERS],
+                                .n_blocks = 2 * d[LAYERS] + 7};
+    return mmdit_check_sizes(c, &sizes, e);
+}
+
+/* Returns META if qk_norm in config.json disagrees with the tensors. Accepts "rms_norm", null or no value. */
+static enum status sd3_check_norms(const struct component *c, const struct config *config, struct error *e) {
+    const struct config_value *value = config_find(config, "qk_norm");
+    bool normed = value && value->kind != CONFIG_NULL;
+    if (config_expect(config, "qk_norm", "rms_norm", e) != OK) return e->code;
+    if (!value || normed == (c->dims[NORMED] > 0)) return OK;
+    return error_set(e, META,
+                     "'qk_norm' contradicts the transformer's tensors" WHERE "%s" FOUND "%s" EXPECTED "%s",
+                     config->path,
+                     normed ? "\"rms_norm\", but no norm tensors for queries and keys"
+                            : "null, but norm tensors for queries and keys",
+                     normed ? "null, or attn.norm_q and attn.norm_k tensors in each block" : "\"rms_norm\"");
+}
+
+static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {
+    const int32_t *d = c->dims;
+    int patch = MMDIT_PATCH;
+    config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e);
+    if (e->code != OK || sd3_check_norms(c, config, e) != OK) return e->code;
+    sd3_check_key(c, "attention_head_dim", d[HEAD], config, e);
+    sd3_check_key(c, "num_attention_heads", d[DIM] / d[HEAD], config, e);
+    sd3_check_key(c, "caption_projection_dim", d[DIM], config, e);
+    sd3_check_key(c, "pos_embed_max_size", d[TABLE_SIDE], config, e);
+    sd3_check_key(c, "in_channels", d[IN], config, e);
+    sd3_check_key(c, "out_channels", d[IN], config, e);
+    sd3_check_key(c, "joint_attention_dim", d[TEXT], config, e);
+    sd3_check_key(c, "pooled_projection_dim", d[POOLED], config, e);
+    return e->code;
+}
+
+static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
+    enum { HEAD_PUBLISHED = 64 }; /* default head size if neither a norm nor config.json gives it */
+    int32_t *d = c->dims;
+    int head = HEAD_PUBLISHED;
+    const char *norm = component_first_existing(c, "transformer_blocks.0.attn.norm_q.weight",
+                                                "joint_blocks.0.x_block.attn.ln_q.weight");
+    config_int(config, "attention_head_dim", 1, 512, &head, e);
+    d[NORMED] = d[NORMED] > 0;
+    d[HEAD] = d[NORMED] ? component_dim(c, norm, 1, 0, e) : head;
+    d[SIDE] = MMDIT_PATCH;
+    if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
+    if (sd3_read_positions(c, e) != OK || sd3_check_config(c, config, e) != OK) return e->code;
+    return sd3_read_dual_layers(c, config, e);
+}
+
+static void sd3_derive_dims(struct component *c) {
+    struct sd3_settings *s = (struct sd3_settings *)c->settings;
+    int32_t *d = c->dims;
+    if (d[DUAL_LAYERS] > d[LAYERS]) d[DUAL_LAYERS] = d[LAYERS];
+    for (int i = 0; i < d[DUAL_LAYERS]; i++) s->dual_layer[i] = (float)i;
+    d[DIM] = d[HEADS] * d[HEAD];
+    d[FEED_FORWARD] = 4 * d[DIM];
+    d[FREQUENCIES] = 256;
+    d[PATCH] = MMDIT_PATCH * MMDIT_PATCH * d[LATENT];
+    d[IN] = d[LATENT];
+    d[POSITIONS] = d[TABLE_SIDE] * d[TABLE_SIDE];
+}
+
+static void sd3_derive(struct component *c) {
+    struct sd3_settings *s = (struct sd3_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[SIDE] = MMDIT_PATCH;
+    d[TWO_DIM] = 2 * d[DIM];
+    d[SIX_DIM] = 6 * d[DIM];
+    d[HEADS] = d[DIM] / d[HEAD];
+    d[LATENT] = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
+    s->head = d[HEAD];
+    s->layers = d[LAYERS];
+    s->table_side = d[TABLE_SIDE];
+    s->n_dual_layers = d[DUAL_LAYERS];
+    c->text_columns = d[TEXT];
+    c->pooled_columns = d[POOLED];
+    c->latent_channels = d[LATENT];
+    c->latent_side = s->latent_side;
+    c->variant = d[DUAL_LAYERS] ? SD35_MEDIUM : d[NORMED] ? SD35_LARGE : SD3_MEDIUM;
+}
+
+static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
+
+/* Published sizes: Stable Diffusion 3 medium, 2.0 B parameters. */
+static const struct dimension sd3_dimensions[] = {
+    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
+    {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim"},
+    {"layers", 24, 1, SD3_LAYERS_MAX, .place = LAYERS, OF_BLOCKS("transformer_blocks.", "joint_blocks."),
+     .key = "num_layers"},
+    {"hidden", 4096, 8, 65536, .place = TEXT, OF_TENSOR(2, 1, "context_embedder.weight"),
+     .key = "joint_attention_dim"},
+    {"sd3_pooled", 2048, 8, 65536, .place = POOLED,
+     OF_TENSOR(2, 1, "time_text_embed.text_embedder.linear_1.weight", "y_embedder.mlp.0.weight"),
+     .key = "pooled_projection_dim"},
+    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
+    {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size"},
+    {"sd3_norms", 0, 0, 1, .place = NORMED, .having = sd3_norm_names, .key = "qk_norm",
+     .words = sd3_norm_words},
+    {"sd3_seconds", 0, 0, SD3_DUAL_LAYERS_MAX, .place = DUAL_LAYERS, .having = sd3_dual_names},
+    {.place = DIM, OF_TENSOR(2, 0, "context_embedder.weight"), .key = "caption_projection_dim"},
+    {.place = IN, OF_TENSOR(4, 1, "pos_embed.proj.weight", "x_embedder.proj.weight"), .key = "in_channels"},
+    {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "final_layer.linear.weight")},
+    {.place = FREQUENCIES,
+     OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight", "t_embedder.mlp.0.weight")},
+    {.place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "transformer_blocks.0.ff.net.0.proj.weight", "joint_blocks.0.x_block.mlp.fc1.weight")},
+};
+
+static const struct setting sd3_settings_rows[] = {
+    {{"sample_size"}, offsetof(struct sd3_settings, latent_side), SETTING_INT, 128, 1, 4096}};
+static const struct setting_list sd3_lists[] = {{.key = "dual_attention_layers",
+                                                 .offset = offsetof(struct sd3_settings, dual_layer),
+                                                 .capacity = SD3_DUAL_LAYERS_MAX,
+                                                 .count = DUAL_LAYERS,
+                                                 .least = 0,
+                                                 .most = SD3_LAYERS_MAX,
+                                                 .derived = true}};
+
 static const char *const sd3_ignorable[] = {NULL};
 static const char *const sd3_architectures[] = {"sd3", NULL};
 static const struct state_tensor sd3_state_tensors[] = {
@@ -439,4 +704,149 @@ const struct family family_sd3 = {
     .declare = sd3_declare,
     .rows = sd3_rows,
     .check_lanes = sd3_check_lanes,
+    .predicted = {.kind = "layer",
+                  .alone = true,
+                  .tokens = 4429,
+                  .text_rows = 77 + 256,
+                  .text_columns = 4096,
+                  PREDICTED_IMAGE},
+};
+
+/* clang-format off */
+/* Preview colours, fitted by Stability AI (sd3.5, sd3_impls.py at 8565799). */
+static const float colours_sd3[][3] = {
+    {-0.03225F, 0.00885F, 0.0526F}, {0.0014F, 0.0156F, 0.0325F}, {0.0924F, 0.0381F, 0.018F},
+    {0.0472F, 0.018F, 0.04445F}, {0.04485F, 0.0253F, -0.0182F}, {-0.001F, 0.06015F, 0.0142F},
+    {0.04275F, 0.0059F, 0.01415F}, {-0.02695F, 0.0329F, 0.05235F}, {-0.00285F, 0.0058F, 0.035F},
+    {-0.0206F, 0.01405F, -0.00195F}, {0.0553F, 0.05855F, 0.061F}, {-0.0124F, 0.0341F, -0.02405F},
+    {0.04075F, 0.0423F, 0.06035F}, {-0.006F, -0.00275F, -0.04335F}, {-0.03745F, -0.0317F, -0.0228F},
+    {-0.0709F, -0.07285F, -0.06295F}};
+static const struct latent_colours latent_colours_sd3 = {16, colours_sd3, {0.5F, 0.5F, 0.5F}, 1.5305F};
+/* clang-format on */
+
+/* clang-format off */
+static const struct hf_source sd3_sources[] = {
+    {"Comfy-Org/stable-diffusion-3.5-fp8", "--clip_l", "clip_l.safetensors", 246},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", "--clip_g", "clip_g.safetensors", 1390},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", "--t5xxl", "t5xxl_fp16.safetensors", 9790},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", "--t5xxl", "t5xxl_fp8_e4m3fn_scaled.safetensors", 5160},
+    {"city96/t5-v1_1-xxl-encoder-gguf", "--t5xxl", "t5-v1_1-xxl-encoder-Q8_0.gguf", 5060},
+    {"stabilityai/stable-diffusion-3.5-large", "--vae", "vae/diffusion_pytorch_model.safetensors", 0},
+    {"madebyollin/taesd3", "--taesd", TAE, 0},
+    {0},
+};
+static const struct hf_source sd3_files[] = {
+    {"stabilityai/stable-diffusion-3-medium-diffusers", NULL, NULL, 0},
+    {"stabilityai/stable-diffusion-3-medium", NULL, "sd3_medium_incl_clips_t5xxlfp8.safetensors", 10900},
+    {"stabilityai/stable-diffusion-3-medium", NULL, "sd3_medium_incl_clips.safetensors", 5970},
+    {"stabilityai/stable-diffusion-3-medium", NULL, "sd3_medium.safetensors", 4340},
+    {0},
+};
+static const struct hf_source sd35_medium_files[] = {
+    {"stabilityai/stable-diffusion-3.5-medium", NULL, NULL, 0},
+    {"stabilityai/stable-diffusion-3.5-medium", NULL, "sd3.5_medium.safetensors", 0},
+    {"city96/stable-diffusion-3.5-medium-gguf", "--diffusion-model", "sd3.5_medium-Q8_0.gguf", 0},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", NULL, "sd3.5_medium_incl_clips_*.safetensors", 11600},
+    {0},
+};
+static const struct hf_source sd35_large_files[] = {
+    {"stabilityai/stable-diffusion-3.5-large", NULL, NULL, 0},
+    {"stabilityai/stable-diffusion-3.5-large", NULL, "sd3.5_large.safetensors", 16500},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", NULL, "sd3.5_large_fp8_scaled.safetensors", 14900},
+    {"city96/stable-diffusion-3.5-large-gguf", "--diffusion-model", "sd3.5_large-Q8_0.gguf", 0},
+    {0},
+};
+static const struct hf_source sd35_large_turbo_files[] = {
+    {"stabilityai/stable-diffusion-3.5-large-turbo", NULL, NULL, 0},
+    {"stabilityai/stable-diffusion-3.5-large-turbo", NULL, "sd3.5_large_turbo.safetensors", 16500},
+    {"city96/stable-diffusion-3.5-large-turbo-gguf", "--diffusion-model", "*-Q8_0.gguf", 0},
+    {0},
+};
+/* clang-format on */
+
+/* Stable Diffusion 3 and 3.5: diffusers 0.42, pipelines/stable_diffusion_3. Steps and guidance of 3 medium
+ * are the pipeline's; steps and guidance of 3.5 are the authors' program's (sd3.5, sd3_infer.py). All three
+ * encoders read the whole prompt: CLIP-L and CLIP-G side by side (77 tokens each, concatenated by feature),
+ * then T5's tokens (concatenated along the token axis). */
+static const struct published_setting sd3_vae[] = {{"scaling_factor", 1.5305}, {"shift_factor", 0.0609}, {0}};
+enum { SD3_T5_TOKENS = 256 };
+/* clang-format off */
+#define SD35_SIZES_MEDIUM                                                                                     \
+    .dimension = {{"sd3_norms", 1}, {"sd3_seconds", 13}, {"sd3_positions", 384}}
+#define SD35_SIZES_LARGE   .dimension = {{"heads", 38}, {"layers", 38}, {"sd3_norms", 1}}
+#define SD3(...)                                                                                              \
+    .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true,                                   \
+              .display_name = "CLIP-L text encoder", .folder = "text_encoder", .prefixes = NAMES(CLIP_L_PREFIXES),   \
+              .matches = clip_is_l,                                                                           \
+              TEXT_CLIP("", 0, "openai/clip-vit-large-patch14", "CLIPTextModelWithProjection",                \
+                        "CLIPTokenizer"),                                                                     \
+              .text.pad = "<|endoftext|>"},                                                                   \
+             {TEXT_CLIP_G(0), .optional = true},                                                              \
+             {.family = &family_t5, .flag = "--t5xxl", .optional = true, .folder = "text_encoder_3",          \
+              .prefixes = NAMES(T5XXL_PREFIXES),                                                                     \
+              TEXT_T5("_3", SD3_T5_TOKENS)},                                                                  \
+             DENOISER(family_sd3, __VA_ARGS__),                                                               \
+             {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES),           \
+              .published = sd3_vae},                                                                          \
+             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                       \
+             TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                           \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .zero_padded = true},     \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true,   \
+                   .zero_padded = true},                                                                      \
+                  {.slot = 2, .what = CONDITION_TOKENS},                                                      \
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},       \
+                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                  \
+    .n_conditions = 5, .span = {{3, INFINITY}},                                                               \
+    .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                              \
+                  "StableDiffusion3InpaintPipeline"},                                                         \
+    .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                              \
+    .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,                         \
+                 .sampler = &sampler_euler, .grid = {.shift_twice = true}, .grid_from_class = true},          \
+    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_sd3,                         \
+    .width = 1024, .height = 1024, .strength = 0.6
+/* clang-format on */
+
+const struct recipe recipe_sd3 = {
+    SD3(),
+    .name = "sd3",
+    .variant = SD3_MEDIUM,
+    .steps = 28,
+    .cfg_scale = 7,
+    .published = {.title = "Stable Diffusion 3 medium",
+                  .reference = DIFFUSERS,
+                  .sources = {sd3_files, sd3_sources}},
+};
+
+const struct recipe recipe_sd35_medium = {
+    SD3(SD35_SIZES_MEDIUM),
+    .name = "sd35_medium",
+    .variant = SD35_MEDIUM,
+    .steps = 50,
+    .cfg_scale = 5,
+    .published = {.title = "Stable Diffusion 3.5 medium",
+                  .reference = DIFFUSERS,
+                  .sources = {sd35_medium_files, sd3_sources}},
+};
+
+const struct recipe recipe_sd35_large = {
+    SD3(SD35_SIZES_LARGE),
+    .name = "sd35_large",
+    .variant = SD35_LARGE,
+    .steps = 40,
+    .cfg_scale = 4.5,
+    .published = {.title = "Stable Diffusion 3.5 large",
+                  .reference = DIFFUSERS,
+                  .sources = {sd35_large_files, sd3_sources}},
+};
+
+const struct recipe recipe_sd35_large_turbo = {
+    SD3(SD35_SIZES_LARGE),
+    .name = "sd35_large_turbo",
+    .name_word = "turbo",
+    .variant = SD35_LARGE,
+    .steps = 4,
+    .cfg_scale = 1,
+    .published = {.title = "Stable Diffusion 3.5 large turbo",
+                  .parts_compared_in = &recipe_sd35_large,
+                  .sources = {sd35_large_turbo_files, sd3_sources}},
 };

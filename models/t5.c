@@ -53,4 +53,5 @@ const struct family family_t5 = {
     .state = t5_state_tensors,
     .n_state = COUNT_OF(t5_state_tensors),
     .declare = t5_declare,
+    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 4096},
 };

@@ -453,4 +453,8 @@ const struct family family_taehv = {
     .ignorable = taehv_ignorable,
     .lane_state_bytes = sizeof(struct taehv_state),
     .declare = taehv_declare,
+    .predicted = {.kind = "block",
+                  .number = 202,
+                  /* the last level before full size */ .tokens = 512 * 512,
+                  PREDICTED_IMAGE},
 };

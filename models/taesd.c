@@ -241,4 +241,8 @@ const struct family family_taesd = {
     .ignorable = taesd_ignorable,
     .lane_state_bytes = sizeof(struct taesd_state),
     .declare = taesd_declare,
+    .predicted = {.kind = "block",
+                  .number = 14,
+                  /* the last level before full size */ .tokens = 512 * 512,
+                  PREDICTED_IMAGE},
 };

@@ -174,4 +174,8 @@ const struct family family_vae_kl = {
     .ignorable = vae_kl_ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
     .declare = vae_declare_decoder,
+    .predicted = {.kind = "resnet",
+                  .number = 301,
+                  /* the last level, full size */ .tokens = 1024 * 1024,
+                  PREDICTED_IMAGE},
 };

@@ -164,4 +164,5 @@ const struct family family_vae_kl_encoder = {
     .ignorable = vae_kl_encoder_ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
     .declare = vae_declare_encoder,
+    .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };

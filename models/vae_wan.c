@@ -219,4 +219,8 @@ const struct family family_vae_wan = {
     .ignorable = vae_wan_ignorable,
     .lane_state_bytes = VAE_WAN_STATE_BYTES,
     .declare = vae_wan_declare,
+    .predicted = {.kind = "resnet",
+                  .number = 301,
+                  /* the last level, full size */ .tokens = 1024 * 1024,
+                  PREDICTED_IMAGE},
 };

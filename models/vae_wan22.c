@@ -114,4 +114,5 @@ const struct family family_vae_wan22 = {
     .ignorable = vae_wan22_ignorable,
     .lane_state_bytes = sizeof(struct causal_state),
     .declare = vae_wan22_declare,
+    .predicted = {.kind = "resnet", .number = 301, VAE_WAN22_PREDICTED},
 };

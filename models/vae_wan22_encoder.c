@@ -108,4 +108,5 @@ const struct family family_vae_wan22_encoder = {
     .ignorable = vae_wan22_encoder_ignorable,
     .lane_state_bytes = sizeof(struct causal_state),
     .declare = vae_wan22_encoder_declare,
+    .predicted = {.kind = "resnet", VAE_WAN22_PREDICTED},
 };

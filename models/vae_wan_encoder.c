@@ -193,4 +193,5 @@ const struct family family_vae_wan_encoder = {
     .ignorable = vae_wan_encoder_ignorable,
     .lane_state_bytes = VAE_WAN_STATE_BYTES,
     .declare = vae_wan_encoder_declare,
+    .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };

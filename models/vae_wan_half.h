@@ -203,6 +203,10 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
+/* Predicted block: four frames of 1280 x 704; the decoder produces 2x2 pixels at a time. */
+#define VAE_WAN22_PREDICTED                                                                                  \
+    .tokens = 4 * 352 * 640, .latent_channels = VAE_WAN22_LATENT, .latent_frames = 3, .latent_side = 44,     \
+    .latent_columns = 80, .picture_side = 704, .chunk = 2
 /* Dimension table rows of Wan 2.2's VAE. encoders, decoders: dims index of the encoder's and the decoder's
  * base width. */
 #define VAE_WAN22_DIMENSIONS(encoders, decoders)                                                             \

@@ -9,9 +9,11 @@
  * one main block. Files list all hint blocks first; computing them between the main blocks gives the same
  * values. Reference: diffusers 0.42, models/transformers/transformer_wan.py and transformer_wan_vace.py; the
  * authors' names: Wan2.1, wan/modules/model.py. */
+#include "models/mmdit.h"
 #include "models/row_chunk.h"
-#include "models/wan_block.h"
-#include "models/wan_sizes.h"
+#include "models/wan.h"
+
+#include <math.h>
 
 /* Epsilon of the norms in the image embedder. */
 static const float wan_image_eps = 1e-5F;
@@ -31,6 +33,49 @@ struct wan_state {
     struct tensor modulation; /* [rows, SIX_DIM] */
     /* Counterparts of condition and modulation for clean frames, at timestep 0; rank 0: no clean frames. */
     struct tensor clean_condition, clean_modulation; /* [1, DIM], [1, SIX_DIM] */
+};
+
+/* Projections to the keys and values of cross-attention. */
+struct wan_cross_kv_weights {
+    struct linear_weights k, v;
+    struct tensor k_norm; /* [DIM]: weight of an RMS norm over all heads together */
+};
+
+struct wan_block_weights {
+    struct tensor modulation;      /* [1, 6, DIM]: scale_shift_table, added to the timestep's modulation */
+    struct linear_weights q, k, v; /* query, key and value projections of self-attention */
+    struct tensor q_norm, k_norm;  /* [DIM]: weight of an RMS norm over all heads together */
+    struct linear_weights out;
+    struct linear_weights cross_norm, cross_q; /* layer norm and query projection of cross-attention */
+    struct tensor cross_q_norm;
+    struct linear_weights cross_out;
+    struct linear_weights up, down;
+    struct linear_weights hint; /* output projection of a hint block (VACE); else absent */
+};
+
+/* Keys and values of cross-attention, with equal numbers of rows; rank 0: absent. */
+struct wan_cross_kv {
+    struct tensor k, v; /* [rows, DIM] */
+};
+
+enum { WAN_RANGES = 2, WAN_CROSS_INPUTS = 2 };
+
+/* Token rows that share a timestep. */
+struct wan_range {
+    int32_t first, rows;
+    struct tensor condition;  /* [1, DIM]: time embedding */
+    struct tensor modulation; /* [1, 6 DIM]: shift, scale and gate of attention, then shift, scale and gate of
+                                 the feed-forward */
+};
+
+/* Arguments of wan_block apart from weights and tokens. */
+struct wan_block_args {
+    struct wan_range range[WAN_RANGES];
+    int n_ranges;
+    struct tensor rope;                          /* [T, head / 2, 2] */
+    struct wan_cross_kv cross[WAN_CROSS_INPUTS]; /* keys and values of text, then of image rows */
+    int32_t head;                                /* channels per head */
+    float eps;                                   /* epsilon of all norms */
 };
 
 struct wan_mlp_weights {
@@ -151,6 +196,187 @@ static const struct weight_spec wan_final_table[] = {
                        DIM),
     LINEAR(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
 };
+
+/* The chunk of a range's token rows that is being computed. */
+struct wan_rows {
+    int32_t first, rows, end, chunk;
+};
+
+static struct wan_rows wan_rows_begin(struct context *x, const struct wan_range *range) {
+    int32_t chunk = row_chunk(x, range->rows);
+    return (struct wan_rows){range->first, chunk, range->first + range->rows, chunk};
+}
+
+static bool wan_rows_next(struct wan_rows *at) {
+    if (at->end - at->first < at->rows) at->rows = at->end - at->first;
+    return at->rows > 0;
+}
+
+static struct tensor wan_rows_of(struct tensor all, const struct wan_rows *at) {
+    return tensor_slice(all, at->first, at->rows);
+}
+
+/* Rows of a chunk-sized buffer that the current chunk fills. */
+static struct tensor wan_chunk_rows(struct tensor buffer, const struct wan_rows *at) {
+    return tensor_slice(buffer, 0, at->rows);
+}
+
+/* Modulation of a range, [1, 6 DIM]: the block's table plus the timestep's row. */
+static struct tensor wan_modulation(struct context *x, struct tensor table, const struct wan_range *range) {
+    struct tensor sum = context_tensor(x, DTYPE_F32, 2, range->modulation.dim);
+    op_add(x, sum, range->modulation, tensor_reshape(table, 2, sum.dim));
+    return sum;
+}
+
+/* Shift and scale of a norm. part: index of the shift; part + 1: index of the scale. */
+static struct affine wan_affine(struct tensor modulation, int part, int32_t dim) {
+    return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
+                           .scale = mmdit_chunk(modulation, part + 1, dim)};
+}
+
+static struct attention_options wan_heads(int32_t dim, int32_t head) {
+    return (struct attention_options){
+        .queries = dim / head, .keys = dim / head, .scale = 1 / sqrtf((float)head)};
+}
+
+/* Queries or keys: RMS norm over all heads together, then rope. heads: f32 scratch in the shape of `out`. */
+static void wan_norm_rope(struct context *x, struct tensor out, struct tensor heads, struct tensor norm,
+                          const struct wan_block_args *call, const struct wan_rows *at) {
+    op_rms_norm(x, heads, heads, norm, call->eps, (struct modulation){0});
+    op_rope(x, out, heads, wan_rows_of(call->rope, at),
+            (struct rotation){.heads = out.dim[1] / call->head, .pairs = ROPE_INTERLEAVED});
+}
+
+/* Computes queries, keys and values of all tokens, chunk by chunk. */
+static void wan_project(struct context *x, const struct wan_block_weights *w,
+                        const struct wan_block_args *call, struct tensor tokens,
+                        const struct tensor modulation[WAN_RANGES], const struct mmdit_qkv *a) {
+    int32_t dim = tokens.dim[1];
+    for (int i = 0; i < call->n_ranges; i++) {
+        uint64_t mark = x->scratch->used;
+        struct wan_rows at = wan_rows_begin(x, &call->range[i]);
+        struct tensor buffer = context_operand(x, 2, (int32_t[]){at.chunk, dim});
+        struct tensor wide = context_tensor(x, DTYPE_F32, 2, (int32_t[]){at.chunk, dim});
+        for (; wan_rows_next(&at); at.first += at.rows) {
+            struct tensor n = wan_chunk_rows(buffer, &at), heads = wan_chunk_rows(wide, &at);
+            op_layer_norm(x, n, wan_rows_of(tokens, &at), wan_affine(modulation[i], 0, dim), call->eps);
+            mmdit_linear(x, heads, n, &w->q);
+            wan_norm_rope(x, wan_rows_of(a->q, &at), heads, w->q_norm, call, &at);
+            mmdit_linear(x, heads, n, &w->k);
+            wan_norm_rope(x, wan_rows_of(a->k, &at), heads, w->k_norm, call, &at);
+            mmdit_linear(x, wan_rows_of(a->v, &at), n, &w->v);
+        }
+        x->scratch->used = mark;
+    }
+}
+
+static void wan_attend(struct context *x, const struct wan_block_weights *w,
+                       const struct wan_block_args *call, struct tensor tokens,
+                       const struct tensor modulation[WAN_RANGES]) {
+    int32_t dim = tokens.dim[1];
+    uint64_t before = x->scratch->used;
+    struct mmdit_qkv a = {.q = context_operand(x, 2, tokens.dim),
+                          .k = context_operand(x, 2, tokens.dim),
+                          .v = context_operand(x, 2, tokens.dim)};
+    wan_project(x, w, call, tokens, modulation, &a);
+    op_attention(x, a.q, a.q, a.k, a.v, wan_heads(dim, call->head));
+    for (int i = 0; i < call->n_ranges; i++) {
+        const struct wan_range *range = &call->range[i];
+        struct tensor t = tensor_slice(tokens, range->first, range->rows);
+        op_linear(x, t, tensor_slice(a.q, range->first, range->rows), w->out.weight,
+                  (struct epilogue){
+                      .bias = w->out.bias, .gate = mmdit_chunk(modulation[i], 2, dim), .residual = t});
+    }
+    x->scratch->used = before;
+}
+
+/* Computes kv from rows [T, DIM]. Keys and values may have the device's attention operand type. */
+static void wan_project_cross_kv(struct context *x, struct wan_cross_kv kv, struct tensor rows,
+                                 const struct wan_cross_kv_weights *w, float eps) {
+    struct tensor heads = context_unrounded(x, kv.k);
+    mmdit_linear(x, heads, rows, &w->k);
+    op_rms_norm(x, kv.k, heads, w->k_norm, eps, (struct modulation){0});
+    mmdit_linear(x, kv.v, rows, &w->v);
+}
+
+/* Cross-attention with the same queries to text and to image rows; the two results are added. */
+static void wan_cross_attend(struct context *x, const struct wan_block_weights *w,
+                             const struct wan_block_args *call, struct tensor t) {
+    uint64_t before = x->scratch->used;
+    struct attention_options how = wan_heads(t.dim[1], call->head);
+    bool both = call->cross[1].k.rank;
+    struct tensor n = context_operand(x, 2, t.dim), q = context_operand(x, 2, t.dim);
+    struct tensor heads = context_tensor(x, DTYPE_F32, 2, t.dim);
+    op_layer_norm(x, n, t, (struct affine){.weight = w->cross_norm.weight, .bias = w->cross_norm.bias},
+                  call->eps);
+    mmdit_linear(x, heads, n, &w->cross_q);
+    op_rms_norm(x, q, heads, w->cross_q_norm, call->eps, (struct modulation){0});
+    struct tensor sum = both ? heads : q;
+    op_attention(x, sum, q, call->cross[0].k, call->cross[0].v, how);
+    if (both) {
+        struct tensor other = context_tensor(x, DTYPE_F32, 2, t.dim);
+        op_attention(x, other, q, call->cross[1].k, call->cross[1].v, how);
+        op_add(x, sum, sum, other);
+    }
+    op_linear(x, t, sum, w->cross_out.weight, (struct epilogue){.bias = w->cross_out.bias, .residual = t});
+    x->scratch->used = before;
+}
+
+static void wan_feed_forward(struct context *x, const struct wan_block_weights *w,
+                             const struct wan_block_args *call, struct tensor t, struct tensor modulation) {
+    int32_t dim = t.dim[1];
+    uint64_t before = x->scratch->used;
+    struct tensor n = context_operand(x, 2, t.dim);
+    struct tensor wide = context_operand(x, 2, (int32_t[]){t.dim[0], w->up.weight.dim[0]});
+    op_layer_norm(x, n, t, wan_affine(modulation, 3, dim), call->eps);
+    op_linear(x, wide, n, w->up.weight,
+              (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
+    op_linear(
+        x, t, wide, w->down.weight,
+        (struct epilogue){.bias = w->down.bias, .gate = mmdit_chunk(modulation, 5, dim), .residual = t});
+    x->scratch->used = before;
+}
+
+/* Runs a block: updates tokens [T, DIM] in place. A video has many tokens, so wide intermediates exist for a
+ * chunk of rows only; queries, keys and values exist for all rows. */
+static void wan_block(struct context *x, const struct wan_block_weights *w, const struct wan_block_args *call,
+                      struct tensor tokens) {
+    struct tensor modulation[WAN_RANGES] = {{0}};
+    for (int i = 0; i < call->n_ranges; i++)
+        modulation[i] = wan_modulation(x, w->modulation, &call->range[i]);
+    wan_attend(x, w, call, tokens, modulation);
+    for (int i = 0; i < call->n_ranges; i++)
+        for (struct wan_rows at = wan_rows_begin(x, &call->range[i]); wan_rows_next(&at);
+             at.first += at.rows) {
+            wan_cross_attend(x, w, call, wan_rows_of(tokens, &at));
+            wan_feed_forward(x, w, call, wan_rows_of(tokens, &at), modulation[i]);
+        }
+}
+
+/* Final layer: norm, modulation by table [1, 2, DIM] (shift, scale) plus each range's time embedding,
+ * linear layer, unpatchify into the prediction. */
+static void wan_predict(struct context *x, const struct linear_weights *w, struct tensor table,
+                        const struct wan_block_args *call, struct tensor tokens, struct tensor prediction) {
+    int32_t dim = tokens.dim[1], both[] = {2, dim};
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens.dim[0], w->weight.dim[0]});
+    for (int i = 0; i < call->n_ranges; i++) {
+        uint64_t mark = x->scratch->used;
+        struct wan_rows at = wan_rows_begin(x, &call->range[i]);
+        struct tensor sum = context_tensor(x, DTYPE_F32, 2, both);
+        struct tensor buffer = context_operand(x, 2, (int32_t[]){at.chunk, dim});
+        op_copy(x, sum, tensor_reshape(table, 2, both));
+        op_add(x, sum, sum, call->range[i].condition);
+        struct affine affine = wan_affine(tensor_reshape(sum, 2, (int32_t[]){1, 2 * dim}), 0, dim);
+        for (; wan_rows_next(&at); at.first += at.rows) {
+            struct tensor n = wan_chunk_rows(buffer, &at);
+            op_layer_norm(x, n, wan_rows_of(tokens, &at), affine, call->eps);
+            mmdit_linear(x, wan_rows_of(patches, &at), n, w);
+        }
+        x->scratch->used = mark;
+    }
+    op_unpatchify(x, latent_planes(prediction), patches,
+                  (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_LAST}, 1);
+}
 
 static void wan_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct wan_mlp_weights *w = weights;
@@ -514,4 +740,13 @@ const struct family family_wan = {
     .state = wan_state_tensors,
     .n_state = COUNT_OF(wan_state_tensors),
     .declare = wan_declare,
+    .predicted = {.kind = "layer",
+                  /* 81 frames of 832 x 480 */ .alone = true,
+                  .tokens = 21 * 30 * 52,
+                  .text_rows = 512,
+                  .text_columns = 4096,
+                  .latent_channels = 16,
+                  .latent_frames = 21,
+                  .latent_side = 60,
+                  .latent_columns = 104},
 };

@@ -11,6 +11,7 @@
 #include "kernels/ops.h"
 #include "models/models.h"
 #include "models/row_chunk.h"
+#include "models/slots.h"
 
 #include <math.h>
 
@@ -566,4 +567,64 @@ const struct family family_zimage = {
     .state = zimage_state_tensors,
     .n_state = COUNT_OF(zimage_state_tensors),
     .declare = zimage_declare,
+    .predicted = {.kind = "layer",
+                  .alone = true,
+                  .tokens = 4128,
+                  .text_rows = 32,
+                  .text_columns = 2560,
+                  PREDICTED_IMAGE},
+};
+
+/* clang-format off */
+static const struct hf_source zimage_files[] = {
+    {"Tongyi-MAI/Z-Image-Turbo", NULL, NULL, 0},
+    {"Comfy-Org/z_image_turbo", "--diffusion-model", "z_image_turbo_bf16.safetensors", 12300},
+    {"leejet/Z-Image-Turbo-GGUF", "--diffusion-model", "z_image_turbo-Q4_K.gguf", 0},
+    {"Comfy-Org/z_image_turbo", "--llm", "qwen_3_4b.safetensors", 8040},
+    {"unsloth/Qwen3-4B-Instruct-2507-GGUF", "--llm", "Qwen3-4B-Instruct-2507-Q4_K_M.gguf", 2500},
+    {"Comfy-Org/z_image_turbo", "--vae", "ae.safetensors", 335},
+    {"madebyollin/taef1", "--taesd", TAE, 0},
+    {0},
+};
+/* clang-format on */
+
+/* Z-Image. Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking
+ * enabled adds no think block). Sizes, steps and guidance are those of Z-Image-Turbo, which is distilled.
+ * Strength: pipeline_z_image_img2img.py. */
+const struct recipe recipe_zimage = {
+    .name = "zimage",
+    .slot = {{.family = &family_qwen3,
+              .flag = "--llm",
+              .folder = "text_encoder",
+              .prefixes = NAMES({"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.", NULL}),
+              .text = {.template_before = "<|im_start|>user\n",
+                       .template_after = "<|im_end|>\n<|im_start|>assistant\n",
+                       .tokens_max = 512,
+                       .special_tokens = {"<|im_start|>", "<|im_end|>"},
+                       .tokenizer = "BPE",
+                       .tokenizer_folder = "tokenizer",
+                       .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging "
+                                         "Face folder, or tokenizer.json of Qwen/Qwen3-4B",
+                       .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
+             DENOISER(family_zimage),
+             VAE_KL},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1}},
+    .n_conditions = 1,
+    .span = {{1, INFINITY}},
+    .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
+    .patch = 2,
+    .shift_rule = FLOW_SHIFT_FIXED,
+    .flow_shift = 3.0,
+    .sampling = {.prediction = &prediction_flow_inverted,
+                 .schedule = &schedule_flow,
+                 .sampler = &sampler_euler},
+    .guide = guidance_cfg,
+    .samples_posterior = true,
+    .colours = &latent_colours_flux,
+    .width = 1024,
+    .height = 1024,
+    .steps = 8,
+    .cfg_scale = 1,
+    .strength = 0.6,
+    .published = {.title = "Z-Image, Z-Image-Turbo", .reference = DIFFUSERS, .sources = {zimage_files}},
 };

@@ -29,10 +29,10 @@ endef
 $(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
 .SECONDARY: $(patsubst %.c,$B/obj/%.o,$(wildcard test/*/test_*.c))
 # What the program alone has.
-$B/test_picture_read $B/test_picture_kinds: $(filter-out $B/obj/cli/picture_encode_% $B/obj/cli/picture_write.o,$(filter $B/obj/cli/picture_%.o,$(CLI_O))) $(patsubst %,$B/obj/cli/%.o,exif fail)
-$B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers outfile sanitize messages)
-$B/test_video: $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers outfile palette sanitize messages video video_encode video_library)
-$B/test_terminal: $(patsubst %,$B/obj/cli/%.o,sanitize progress messages summary terminal)
+$B/test_picture_read $B/test_picture_kinds: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
+$B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail outfile messages)
+$B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode video_library)
+$B/test_terminal: $(patsubst %,$B/obj/cli/%.o,messages terminal)
 # It counts these calls.
 $B/test_planning_cost: LDFLAGS += -Wl,--wrap=block_stream_seconds,--wrap=block_stream_bound
 

@@ -3,7 +3,6 @@
 #include "engine/api/request.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
-#include "models/published_models.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -91,8 +90,8 @@ static json_t *layouts_json(const struct recipe *r) {
 
 static json_t *sources_json(const struct recipe *r) {
     json_t *list = json_array();
-    for (const struct hf_source *s = hf_sources; s->repository; s++) {
-        if (!hf_source_has_recipe(s, r)) continue;
+    const struct hf_source *s;
+    for (int i = 0; (s = recipe_source(r, i)); i++) {
         json_t *megabytes = s->megabytes ? json_integer(s->megabytes) : json_null();
         json_push(list, json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag,
                                   "files", s->files, "megabytes", megabytes));
@@ -108,22 +107,20 @@ static json_t *pipelines_json(const struct recipe *r) {
 
 static json_t *family_json(const struct sluice_model *m) {
     const struct recipe *r = m->recipe;
-    const struct published_model *p = published_model_of(r);
+    const struct publication *p = &r->published;
     json_int_t bytes;
     json_t *parts = parts_json(m, &bytes);
-    json_t *family =
-        json_pack("{s:s, s:s?, s:s, s:o, s:i, s:i, s:i, s:i, s:f, s:b, s:I, s:o}", "name", r->name, "title",
-                  p ? p->title : NULL, "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines",
-                  pipelines_json(r), "width", m->width, "height", m->height, "frames",
-                  m->frames ? m->frames : 1, "steps", m->steps, "cfg_scale", m->cfg_scale,
-                  "guides_if_negative", (int)r->cfg_needs_negative, "bytes", bytes, "parts", parts);
+    json_t *family = json_pack(
+        "{s:s, s:s?, s:s, s:o, s:i, s:i, s:i, s:i, s:f, s:b, s:I, s:o}", "name", r->name, "title", p->title,
+        "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines", pipelines_json(r), "width",
+        m->width, "height", m->height, "frames", m->frames ? m->frames : 1, "steps", m->steps, "cfg_scale",
+        m->cfg_scale, "guides_if_negative", (int)r->cfg_needs_negative, "bytes", bytes, "parts", parts);
     if (!family) return NULL;
     json_put(family, "takes", takes_json(m));
     json_put(family, "layouts", layouts_json(r));
     json_put(family, "sources", sources_json(r));
-    json_put(family, "reference", p && p->reference ? json_string(p->reference) : json_null());
-    json_put(family, "like",
-             p && p->parts_compared_in ? json_string(p->parts_compared_in->name) : json_null());
+    json_put(family, "reference", p->reference ? json_string(p->reference) : json_null());
+    json_put(family, "like", p->parts_compared_in ? json_string(p->parts_compared_in->name) : json_null());
     return family;
 }
 

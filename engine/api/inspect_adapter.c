@@ -1,9 +1,7 @@
 #include "engine/api/inspect_adapter.h"
 
 #include "engine/api/inspect_tensors.h"
-#include "engine/open/adapter_file.h"
-#include "engine/open/adapter_keys.h"
-#include "engine/open/adapter_prefixes.h"
+#include "engine/open/adapter_match.h"
 #include "loaders/json.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 #include "engine/api/loras.h"
 
 #include "engine/base/text.h"
-#include "engine/open/adapters.h"
+#include "engine/open/adapter_file.h"
 #include "engine/open/paths.h"
 
 #include <string.h>

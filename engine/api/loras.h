@@ -4,7 +4,7 @@
 #define SLUICE_API_LORAS_H
 
 #include "engine/base/source.h"
-#include "engine/open/lora_tags.h"
+#include "engine/open/prompt_syntax.h"
 
 struct lora {
     char *path;

@@ -9,7 +9,7 @@
 #ifndef SLUICE_API_RATES_FILE_H
 #define SLUICE_API_RATES_FILE_H
 
-#include "engine/run/rates.h"
+#include "engine/run/plan.h"
 
 #include <stdint.h>
 

@@ -184,7 +184,7 @@ uint64_t session_adapters_bytes(const struct session_adapters *a) {
     uint64_t bytes = 0;
     for (int i = 0; a && i < a->n_files; i++)
         bytes += sizeof **a->file + strlen(a->file[i]->lora.path) + strlen(a->file[i]->name) +
-                 adapter_host_bytes(a->file[i]->adapter) + a->file[i]->match.host_bytes;
+                 a->file[i]->adapter->host_bytes + a->file[i]->match.host_bytes;
     for (int i = 0; a && i < SLOTS_MAX; i++) {
         if (a->component[i]) bytes += sizeof *a->component[i] + component_layout_bytes(a->component[i]);
         bytes += a->combination[i].host_bytes;

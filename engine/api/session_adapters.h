@@ -7,7 +7,7 @@
 
 #include "engine/api/loras.h"
 #include "engine/api/requantised.h"
-#include "engine/open/adapters.h"
+#include "engine/open/adapter_combine.h"
 
 struct loaded_adapter {
     struct lora lora; /* file and strength; lora.path is owned by this struct */

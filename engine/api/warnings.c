@@ -2,7 +2,7 @@
 
 #include "engine/api/devices.h"
 #include "engine/base/text.h"
-#include "engine/open/emphasis.h"
+#include "engine/open/prompt_syntax.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define SLUICE_BENCH_BENCH_H
 
 #include "engine/base/sys.h"
-#include "engine/run/rates.h"
+#include "engine/run/plan.h"
 #include "engine/sluice_bench.h"
 
 #include <jansson.h>

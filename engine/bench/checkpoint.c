@@ -5,7 +5,7 @@
 #include "engine/api/arguments.h"
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
-#include "engine/open/sizes.h"
+#include "engine/open/published.h"
 #include "engine/sluice_bench.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/json.h"

@@ -6,7 +6,7 @@
 #include "engine/base/text.h"
 #include "engine/open/configuration.h"
 #include "engine/open/model.h"
-#include "engine/open/sizes.h"
+#include "engine/open/published.h"
 #include "engine/sluice_bench.h"
 #include "loaders/json.h"
 

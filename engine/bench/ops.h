@@ -1,7 +1,7 @@
 #ifndef SLUICE_BENCH_OPS_H
 #define SLUICE_BENCH_OPS_H
 
-#include "engine/run/rates.h"
+#include "engine/run/plan.h"
 
 #include <jansson.h>
 

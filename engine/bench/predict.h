@@ -12,8 +12,8 @@ struct predict_case {
     int32_t tokens; /* tokens of the block; pixels for VAEs */
 };
 
-/* Returns the predicted block of each published family. n: number of blocks. */
-const struct predict_case *predict_cases(int *n);
+/* Returns the case of a family's predicted block (family.predicted), with weights in bf16. */
+struct predict_case predict_case_of(const struct family *family);
 
 /* Launches of one kernel within one operator, summed over the block. */
 struct predict_row {

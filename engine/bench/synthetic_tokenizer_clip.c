@@ -1,6 +1,6 @@
 /* A synthetic tokenizer of CLIP's kind (BPE with word ends). */
 #include "engine/bench/synthetic_tokenizer.h"
-#include "loaders/tokenizer/byte_level.h"
+#include "loaders/tokenizer/tables.h"
 #include "loaders/json.h"
 
 #include <stdio.h>

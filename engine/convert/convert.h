@@ -1,8 +1,8 @@
 /* `sluice convert`: writes one component's weights to one file, in other types. Each step has a source file:
- * opening the inputs (open.c), choosing the type of each tensor (types.c), merging adapters (merge.c,
- * merge_values.c), converting rows (stream.c), writing the file and its metadata (convert.c). Only headers
- * are read before all types are chosen and free disk space is checked. Tensors are then converted some rows
- * at a time, so memory does not grow with their size. */
+ * opening the inputs (open.c), choosing the type of each tensor (types.c), merging adapters (merge.c),
+ * converting rows (stream.c), writing the file and its metadata (convert.c). Only headers are read before all
+ * types are chosen and free disk space is checked. Tensors are then converted some rows at a time, so memory
+ * does not grow with their size. */
 #ifndef SLUICE_CONVERT_CONVERT_H
 #define SLUICE_CONVERT_CONVERT_H
 

@@ -1,8 +1,9 @@
-/* Finds the tensors that adapters are merged into; merge_values.c adds to their values. */
-#include "engine/convert/merge_values.h"
+/* Merges adapters into tensors: implements merge.h. Opening finds the tensors that the adapters change. Each
+ * change is then computed for COLUMNS_AT_ONCE columns of a row at a time, few enough for the CPU cache, and
+ * added to the base values. */
+#include "engine/convert/merge.h"
 
-#include "engine/open/adapter_file.h"
-#include "engine/open/adapter_shapes.h"
+#include "engine/open/adapter_match.h"
 #include "engine/open/configuration.h"
 #include "loaders/alloc_array.h"
 
@@ -11,6 +12,48 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MERGED_RUNS_MAX = 2 * WEIGHT_SLICES_MAX };
+
+/* Rows [from, from + rows) of one tensor map to rows [to, to + rows) of another. */
+struct merged_run {
+    int32_t from, to, rows;
+};
+
+struct merged_adapter {
+    struct adapter *adapter;
+    double strength;
+    struct changes changes;
+};
+
+struct merged_piece {
+    const struct index_entry *entry; /* base tensor that the adapter changes */
+    const struct merged_adapter *adapter;
+    const struct change *change;
+    int order;       /* position among all changes to the base tensor: changes are added in ascending order */
+    int64_t columns; /* values per row of the base tensor */
+    double scale;
+    int n_runs;
+    struct merged_run runs[MERGED_RUNS_MAX]; /* from adapter rows to base tensor rows */
+};
+
+/* Factors of one change in f32. A vector's values are in half[0].down. LoRA uses half[0].up and half[0].down,
+ * LoHa `up` and `down` of both halves. LoKr's two matrices are half[0].down and half[1].down. */
+struct merged_values {
+    const struct merged_piece *piece;
+    struct derived_half half[2];
+};
+
+struct merge {
+    struct sys *sys;
+    struct merged_adapter *adapters;
+    int n_adapters;
+    struct merged_piece *pieces; /* sorted by base tensor, then order */
+    int n_pieces;
+    struct merged_values *loaded; /* factors of all changes to the tensor given to the last merge_load */
+    int n_loaded;
+    int64_t columns; /* values per row of the loaded tensor */
+};
 
 /* Row ranges of a stored tensor (such as a fused qkv) that make up one weight, in the order of the weight's
  * rows. */
@@ -48,45 +91,35 @@ static int join_parts(const struct row_parts *adapter, const struct row_parts *b
     return n;
 }
 
-static bool same_weight(const struct weight_name *x, const struct weight_name *y) {
-    return x->spec == y->spec && x->ref.kind == y->ref.kind && x->ref.number == y->ref.number;
-}
-
-/* Finds the name table's entry for the tensor that stores the weight in the base model's files; NULL: not
- * found. */
-static const struct weight_name *base_name(const struct weight_names *names, const struct weight_name *name,
-                                           const char *of_entry) {
-    int n = 0;
-    const struct weight_name *at = weight_names_find(names, name->slot, of_entry, &n);
-    for (int i = 0; i < n; i++)
-        if (same_weight(&at[i], name) && !strcmp(at[i].name, of_entry)) return &at[i];
-    return NULL;
-}
-
-/* Fails because the weight is a temporal slice of a larger kernel, which cannot be merged into. */
-static enum status fail_slice(const struct index_entry *entry, const struct component *c, struct error *e) {
-    return error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'" WHERE "%s",
-                     entry->name, c->index.sources[entry->source].path);
-}
-
-static enum status fail_scale(const struct adapter *a, const struct change *c, struct error *e) {
-    return error_set(
-        e, META, "the strength of an adapter times the scale of its module '%.*s' is too large" WHERE "%s",
-        c->module->name_bytes, c->module->name, a->index.sources[0].path);
-}
-
 /* Adds one change of an adapter to merge.pieces. Skips layers that the base model's files lack. */
 static enum status add_piece(struct merge *m, struct merged_adapter *a, const struct change *c,
                              const struct component *component, struct error *e) {
-    const struct index_entry *entry = block_find_weight(&c->name->ref, c->name->spec, &component->index);
-    const char *of_entry = entry ? index_name(&component->index, entry) : NULL;
-    const struct weight_name *base = entry ? base_name(&a->changes.names, c->name, of_entry) : NULL;
+    const struct weight_name *name = c->name, *base = NULL;
+    const struct index_entry *entry = block_find_weight(&name->ref, name->spec, &component->index);
+    if (!entry) return OK;
+    const char *of_entry = index_name(&component->index, entry);
+    int n = 0; /* of the names of the entry, find the one for this weight */
+    const struct weight_name *names = weight_names_find(&a->changes.names, name->slot, of_entry, &n);
+    for (int i = 0; i < n && !base; i++) {
+        const struct weight_name *at = &names[i];
+        bool same_weight =
+            at->spec == name->spec && at->ref.kind == name->ref.kind && at->ref.number == name->ref.number;
+        if (same_weight && !strcmp(at->name, of_entry)) base = at;
+    }
     if (!base) return OK;
-    int64_t columns = weight_name_columns(c->name);
-    if (index_elements(entry) != base->rows * columns) return fail_slice(entry, component, e);
+    int64_t columns = weight_name_columns(name);
+    if (index_elements(entry) != base->rows * columns) { /* a temporal slice of a larger kernel */
+        return error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'" WHERE "%s",
+                         entry->name, component->index.sources[entry->source].path);
+    }
     double scale = a->strength * (double)c->scale;
-    if (!isfinite((float)scale)) return fail_scale(a->adapter, c, e);
-    struct row_parts of_adapter = parts_of(c->name), of_base = parts_of(base);
+    if (!isfinite((float)scale)) {
+        return error_set(e, META,
+                         "the strength of an adapter times the scale of its module '%.*s' is too large" WHERE
+                         "%s",
+                         c->module->name_bytes, c->module->name, adapter_source(a->adapter)->path);
+    }
+    struct row_parts of_adapter = parts_of(name), of_base = parts_of(base);
     struct merged_piece *piece = &m->pieces[m->n_pieces];
     *piece = (struct merged_piece){
         .entry = entry, .adapter = a, .change = c, .order = m->n_pieces, .columns = columns, .scale = scale};
@@ -148,18 +181,16 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
                      a->index.sources[0].path, s->family->display_name);
 }
 
-static enum status fail_kind(const struct merge_subject *s, struct error *e) {
-    return error_set(e, UNSUPPORTED,
-                     "adapters can be merged only into transformers, UNets and text encoders" WHERE "%s" FOUND
-                     "%s",
-                     s->path, s->family->display_name);
-}
-
 /* Finds the best pipeline for an adapter. If none fits, returns the error of the first, most common
  * pipeline. */
 static enum status find_candidate(const struct merge_subject *s, const struct adapter *a,
                                   struct candidate *best, struct error *e) {
-    if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) return fail_kind(s, e);
+    if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) {
+        return error_set(e, UNSUPPORTED,
+                         "adapters can be merged only into transformers, UNets and text encoders" WHERE
+                         "%s" FOUND "%s",
+                         s->path, s->family->display_name);
+    }
     for (const struct recipe *const *r = recipes; *r && e->code != MEMORY; r++)
         for (int i = 0; (*r)->slot[i].family; i++) {
             const struct slot *slot = &(*r)->slot[i];
@@ -180,18 +211,6 @@ static enum status find_candidate(const struct merge_subject *s, const struct ad
     return e->code;
 }
 
-static enum status find_changes(struct merge *m, const struct merge_subject *s, struct merged_adapter *a,
-                                struct error *e) {
-    struct candidate best = {0};
-    if (find_candidate(s, a->adapter, &best, e) == OK) {
-        a->changes = best.changes;
-        best.changes = (struct changes){0};
-        add_pieces(m, a, &best.component, e);
-    }
-    candidate_close(&best);
-    return e->code;
-}
-
 static enum status open_adapter(struct merge *m, const struct merge_subject *s,
                                 const struct sluice_lora *lora, struct error *e) {
     if (!lora->path || !isfinite(lora->strength)) {
@@ -201,9 +220,15 @@ static enum status open_adapter(struct merge *m, const struct merge_subject *s,
     if (lora->strength == 0) return OK;
     struct merged_adapter *a = &m->adapters[m->n_adapters++];
     a->strength = lora->strength;
-    if (adapter_open(s->sys, lora->path, &a->adapter, e) != OK || find_changes(m, s, a, e) != OK)
-        return e->code;
-    return adapter_check_finite(a->adapter, e);
+    if (adapter_open(s->sys, lora->path, &a->adapter, e) != OK) return e->code;
+    struct candidate best = {0};
+    if (find_candidate(s, a->adapter, &best, e) == OK) {
+        a->changes = best.changes;
+        best.changes = (struct changes){0};
+        add_pieces(m, a, &best.component, e);
+    }
+    candidate_close(&best);
+    return e->code == OK ? adapter_check_finite(a->adapter, e) : e->code;
 }
 
 enum status merge_open(const struct merge_subject *s, struct merge **merge, struct error *e) {
@@ -219,9 +244,18 @@ enum status merge_open(const struct merge_subject *s, struct merge **merge, stru
     return e->code;
 }
 
+/* Frees the loaded factors. */
+static void unload(struct merge *m) {
+    for (int i = 0; i < m->n_loaded; i++)
+        adapter_drop_halves(m->loaded[i].piece->adapter->adapter, m->loaded[i].half);
+    m->sys->release(m->sys, m->loaded);
+    m->loaded = NULL;
+    m->n_loaded = 0;
+}
+
 void merge_close(struct merge *m) {
     if (!m) return;
-    merge_unload(m);
+    unload(m);
     for (int i = 0; i < m->n_adapters; i++) {
         changes_destroy(&m->adapters[i].changes);
         adapter_close(m->adapters[i].adapter);
@@ -239,17 +273,8 @@ bool merge_reads(const struct merge *m, uint64_t device, uint64_t inode) {
     return false;
 }
 
-bool merge_changes(const struct merge *m, const struct index_entry *entry) {
-    return m && merge_first(m, entry) < m->n_pieces;
-}
-
-int merge_count(const struct merge *m) {
-    int n = 0;
-    for (int i = 0; m && i < m->n_pieces; i++) n += !i || m->pieces[i].entry != m->pieces[i - 1].entry;
-    return n;
-}
-
-int merge_first(const struct merge *m, const struct index_entry *entry) {
+/* Index of the first piece that changes the tensor; n_pieces if none does. */
+static int first_piece(const struct merge *m, const struct index_entry *entry) {
     int first = 0, end = m->n_pieces;
     while (first < end) {
         int middle = first + (end - first) / 2;
@@ -259,4 +284,153 @@ int merge_first(const struct merge *m, const struct index_entry *entry) {
             end = middle;
     }
     return first < m->n_pieces && m->pieces[first].entry == entry ? first : m->n_pieces;
+}
+
+bool merge_changes(const struct merge *m, const struct index_entry *entry) {
+    return m && first_piece(m, entry) < m->n_pieces;
+}
+
+int merge_count(const struct merge *m) {
+    int n = 0;
+    for (int i = 0; m && i < m->n_pieces; i++) n += !i || m->pieces[i].entry != m->pieces[i - 1].entry;
+    return n;
+}
+
+static float *read_factor(const struct adapter *a, const struct index_entry *entry, struct error *e) {
+    int64_t n = index_elements(entry);
+    float *values = e->code == OK ? alloc_array(a->sys, (uint64_t)n, sizeof *values, e) : NULL;
+    if (values) adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, n, values, e);
+    return values;
+}
+
+/* Computes columns [first, first + n) of a row of the product up * down. Skips zeros in `up`, which is often
+ * an identity matrix. */
+static void sum_row(const struct derived_half *h, int64_t row, int64_t first, int64_t n, float *to) {
+    memset(to, 0, (size_t)n * sizeof *to);
+    for (int64_t j = 0; j < h->rank; j++) {
+        float up = h->up[row * h->rank + j];
+        const float *down = h->down + j * h->columns + first;
+        if (up == 0) continue;
+        for (int64_t i = 0; i < n; i++) to[i] += up * down[i];
+    }
+}
+
+/* Multiplies the factors of one matrix of a LoKr's Kronecker product, since every row needs the whole matrix.
+ */
+static enum status multiply_half(const struct adapter *a, struct derived_half *h, struct error *e) {
+    float *whole = alloc_array(a->sys, (uint64_t)h->rows * (uint64_t)h->columns, sizeof *whole, e);
+    if (!whole) return e->code;
+    for (int64_t row = 0; row < h->rows; row++) sum_row(h, row, 0, h->columns, whole + row * h->columns);
+    a->sys->release(a->sys, h->up);
+    a->sys->release(a->sys, h->down);
+    h->up = NULL;
+    h->down = whole;
+    return OK;
+}
+
+/* Loads the factors of one change. */
+static enum status load_piece(const struct merged_piece *piece, struct merged_values *v, struct error *e) {
+    const struct adapter *a = piece->adapter->adapter;
+    const struct adapter_module *m = piece->change->module;
+    const struct index_entry *down = m->tensor[ADAPTER_DOWN], *up = m->tensor[ADAPTER_UP];
+    struct derived_half *half = &v->half[0];
+    v->piece = piece;
+    if (piece->change->vector) {
+        half->down = read_factor(a, piece->change->vector, e);
+        return e->code;
+    }
+    if (!adapter_is_derived(m)) {
+        *half = (struct derived_half){
+            .rows = up->dim[0], .rank = down->dim[0], .columns = index_elements(down) / down->dim[0]};
+        half->up = read_factor(a, up, e);
+        half->down = read_factor(a, down, e);
+        return e->code;
+    }
+    if (m->form == ADAPTER_LORA) { /* with a middle factor (lora_mid) */
+        struct derived_size size;
+        if (adapter_derived_size(a, m, &size, e) != OK) return e->code;
+        *half = (struct derived_half){.rows = size.rows, .rank = size.rank, .columns = size.columns};
+        half->up = alloc_array(a->sys, (uint64_t)size.rows * (uint64_t)size.rank, sizeof *half->up, e);
+        half->down = alloc_array(a->sys, (uint64_t)size.rank * (uint64_t)size.columns, sizeof *half->down, e);
+        return half->up && half->down ? adapter_derive(a, m, half->up, half->down, e) : e->code;
+    }
+    if (adapter_read_halves(a, m, v->half, e) != OK || m->form == ADAPTER_LOHA) return e->code;
+    if (multiply_half(a, &v->half[0], e) == OK) multiply_half(a, &v->half[1], e);
+    return e->code;
+}
+
+enum status merge_load(struct merge *m, const struct index_entry *entry, struct error *e) {
+    int first = first_piece(m, entry), n = 0;
+    unload(m);
+    while (first + n < m->n_pieces && m->pieces[first + n].entry == entry) n++;
+    if (!n) return OK;
+    m->columns = m->pieces[first].columns;
+    m->loaded = alloc_array(m->sys, (uint64_t)n, sizeof *m->loaded, e);
+    if (!m->loaded) return e->code;
+    memset(m->loaded, 0, (size_t)n * sizeof *m->loaded);
+    for (int i = 0; i < n && e->code == OK; i++)
+        load_piece(&m->pieces[first + i], &m->loaded[m->n_loaded++], e);
+    return e->code;
+}
+
+enum { COLUMNS_AT_ONCE = 512 };
+
+/* Computes columns [first, first + n) of a row of LoKr's Kronecker product. */
+static void kronecker_row(const struct derived_half half[2], int64_t row, int64_t first, int64_t n,
+                          float *to) {
+    const struct derived_half *outer = &half[0], *inner = &half[1];
+    const float *one = outer->down + row / inner->rows * outer->columns;
+    const float *other = inner->down + row % inner->rows * inner->columns;
+    for (int64_t at = 0, some; at < n; at += some) {
+        int64_t column = (first + at) % inner->columns;
+        float factor = one[(first + at) / inner->columns];
+        some = inner->columns - column < n - at ? inner->columns - column : n - at;
+        for (int64_t i = 0; i < some; i++) to[at + i] = factor * other[column + i];
+    }
+}
+
+/* Computes what one change (merged_piece) adds to columns [first, first + n). row: row of the adapter's
+ * tensor. */
+static void piece_row(const struct merged_values *v, int64_t columns, int64_t row, int64_t first, int64_t n,
+                      float *to) {
+    const struct change *c = v->piece->change;
+    if (c->vector) {
+        memcpy(to, v->half[0].down + row * columns + first, (size_t)n * sizeof *to);
+    } else if (c->module->form == ADAPTER_LOKR) {
+        kronecker_row(v->half, row, first, n, to);
+    } else {
+        sum_row(&v->half[0], row, first, n, to);
+    }
+    if (c->vector || c->module->form != ADAPTER_LOHA) return;
+    float other[COLUMNS_AT_ONCE];
+    sum_row(&v->half[1], row, first, n, other);
+    for (int64_t i = 0; i < n; i++) to[i] *= other[i];
+}
+
+/* Adds one change to columns [first, first + n) of a row of the base tensor. columns: values per row. */
+static void add_to_row(const struct merged_values *v, int64_t columns, int64_t row, int64_t first, int64_t n,
+                       float *numbers) {
+    float sums[COLUMNS_AT_ONCE], scale = (float)v->piece->scale;
+    for (int i = 0; i < v->piece->n_runs; i++) {
+        const struct merged_run *run = &v->piece->runs[i];
+        if (row < run->to || row >= (int64_t)run->to + run->rows) continue;
+        for (int64_t at = 0; at < n; at += COLUMNS_AT_ONCE) {
+            int64_t some = n - at < COLUMNS_AT_ONCE ? n - at : COLUMNS_AT_ONCE;
+            piece_row(v, columns, row - run->to + run->from, first + at, some, sums);
+            for (int64_t k = 0; k < some; k++) numbers[at + k] += scale * sums[k];
+        }
+    }
+}
+
+/* first and n need not be multiples of the row length: callers may convert by quantisation block. */
+void merge_add(const struct merge *m, int64_t first, int64_t n, float *numbers) {
+    while (n > 0) {
+        int64_t row = first / m->columns, column = first % m->columns;
+        int64_t some = m->columns - column < n ? m->columns - column : n;
+        for (int i = 0; i < m->n_loaded; i++)
+            add_to_row(&m->loaded[i], m->columns, row, column, some, numbers);
+        first += some;
+        numbers += some;
+        n -= some;
+    }
 }

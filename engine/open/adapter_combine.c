@@ -1,7 +1,6 @@
-/* Combines several adapters with their strengths. Low-rank factors for the same weight become adjacent list
- * entries. Changes to vectors (biases, norms) are summed in f32, in the order of the adapters. */
-#include "engine/open/adapter_values.h"
-#include "engine/open/adapters.h"
+/* Combines adapters: implements adapter_combine.h. */
+#include "engine/open/adapter_combine.h"
+
 #include "loaders/alloc_array.h"
 
 #include <math.h>
@@ -37,10 +36,7 @@ static int compare_vectors(const void *a, const void *b) {
     return x->i_use - y->i_use;
 }
 
-static bool same_vector(const struct vector_change *x, const struct vector_change *y) {
-    return x->of->block == y->of->block && x->of->weight == y->of->weight;
-}
-
+/* Reads a vector of the base model as f32. Values without a file (a model without files) stay 0. */
 static enum status read_base(const struct component *c, const struct adapted_vector *v, float *to,
                              struct error *e) {
     const struct block *block = &c->blocks[v->block];
@@ -58,26 +54,21 @@ static enum status read_base(const struct component *c, const struct adapted_vec
     return e->code;
 }
 
-static enum status add_piece(const struct factor *f, int64_t first, int64_t n, float scale, float *read,
-                             float *to, struct error *e) {
-    if (adapter_read_values(f->source, f->offset, f->dtype, first, n, read, e) != OK) return e->code;
-    for (int64_t i = 0; i < n; i++) to[i] += scale * read[i];
-    return OK;
-}
-
 /* Adds one adapter's change to the vector `to`. read: buffer of change->values floats. */
 static enum status add_change(const struct vector_change *change, float *read, float *to, struct error *e) {
     const struct factor *f = &change->of->values;
     int64_t columns = factor_columns(f);
-    if (!f->n_parts) return add_piece(f, 0, change->values, change->scale, read, to, e);
-    for (int i = 0; i < f->n_parts && e->code == OK; i++) {
-        int64_t n = f->part[i].rows * columns;
-        add_piece(f, f->part[i].first * columns, n, change->scale, read, to, e);
+    for (int i = 0; i < (f->n_parts ? f->n_parts : 1); i++) {
+        int64_t first = f->n_parts ? f->part[i].first * columns : 0;
+        int64_t n = f->n_parts ? f->part[i].rows * columns : change->values;
+        if (adapter_read_values(f->source, f->offset, f->dtype, first, n, read, e) != OK) return e->code;
+        for (int64_t k = 0; k < n; k++) to[k] += change->scale * read[k];
         to += n;
     }
-    return e->code;
+    return OK;
 }
 
+/* Lists the changes of all adapters to vectors in a slot. Returns their number; changes NULL: only counts. */
 static int list_changes(const struct adapter_use *uses, int n_uses, int slot, struct vector_change *changes) {
     int n = 0;
     for (int i = 0; i < n_uses; i++) {
@@ -94,8 +85,10 @@ static int list_changes(const struct adapter_use *uses, int n_uses, int slot, st
     return n;
 }
 
+/* True if no earlier change is for the same vector. */
 static bool is_first(const struct vector_change *changes, int i) {
-    return i == 0 || !same_vector(&changes[i - 1], &changes[i]);
+    const struct adapted_vector *x = i ? changes[i - 1].of : NULL, *y = changes[i].of;
+    return !x || x->block != y->block || x->weight != y->weight;
 }
 
 static enum status allocate_vectors(struct combining *x, struct error *e) {

@@ -1,9 +1,10 @@
-/* Content of an adapter file: modules, each with its tensors. Module names are as in the file, with prefix;
- * adapter_match (adapters.h) matches the names to a model. */
+/* Adapter files (LoRA, LoHa, LoKr, weight differences): opens a safetensors file and groups its tensors into
+ * modules. Module names are as in the file, with prefix; adapter_match.h matches them to a model. Only
+ * headers and scalars (alpha) are read. */
 #ifndef SLUICE_OPEN_ADAPTER_FILE_H
 #define SLUICE_OPEN_ADAPTER_FILE_H
 
-#include "engine/open/adapters.h"
+#include "engine/base/index.h"
 
 /* Role of a tensor in its module, from the end of its name. */
 enum adapter_role {
@@ -49,6 +50,7 @@ struct adapter_module {
     float scale; /* factor of the product: alpha / rank, or the scalar tensor of role ADAPTER_SCALE */
 };
 
+/* An opened adapter file. Immutable; may be matched several times. */
 struct adapter {
     struct sys *sys;
     struct tensor_index index;      /* tensors of the adapter file */
@@ -58,6 +60,33 @@ struct adapter {
     int n_unknown;
     uint64_t host_bytes;
 };
+
+/* Opens a safetensors file and groups its tensors by module. UNSUPPORTED: a model instead of an adapter, an
+ * unsupported kind of adapter (OFT, ...), which the error names, or an alpha_pattern that is a regular
+ * expression. SHAPE, DUP, MISSING: factors that do not form a pair. META: alpha is not finite. Also errors of
+ * safetensors_open. */
+enum status adapter_open(struct sys *sys, const char *path, struct adapter **adapter, struct error *e);
+void adapter_close(struct adapter *adapter);
+
+/* The adapter's open file, for comparing adapters, for messages, and for reading factors. */
+static inline struct byte_source *adapter_source(const struct adapter *adapter) {
+    return &adapter->index.sources[0];
+}
+
+/* Path of the adapter_config.json next to peft's adapter_model.safetensors, which has the alphas if the file
+ * lacks them; freed with sys->release. NULL: no such file, or no memory (*e). */
+char *adapter_config_path(struct sys *sys, const char *path, struct error *e);
+
+/* A key of an adapter file: the end gives the tensor's role, the rest is the module's name. */
+struct adapter_key {
+    int name_bytes; /* length of the module's name at the beginning of the key */
+    enum adapter_role role;
+    enum adapter_dialect dialect;
+    const char *refused; /* name of the unsupported kind of adapter; NULL: supported, role is set */
+};
+
+/* Parses a key. False: not a key of an adapter. */
+bool adapter_key_read(const char *key, struct adapter_key *out);
 
 /* Prints the shape of a tensor as "[3, 64]". Returns out. */
 char *adapter_print_shape(const struct index_entry *entry, char *out, size_t bytes);

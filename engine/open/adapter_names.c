@@ -1,9 +1,15 @@
+/* Lists and finds the names by which adapters refer to weights: implements adapter_names.h. */
 #include "engine/open/adapter_names.h"
 
+#include "engine/base/text.h"
+#include "engine/open/paths.h"
 #include "loaders/alloc_array.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* List of weight names under construction. In a first pass names->at is NULL, and the names are only
  * counted. */
@@ -19,24 +25,23 @@ static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims,
     return rows;
 }
 
-static void set_parts(struct weight_name *name, const struct weight_slice *slice, const int32_t *dims) {
-    name->rows = rows_above(slice, dims, slice->n_parts);
-    name->n_parts = slice->n_taken;
-    for (int i = 0; i < slice->n_taken; i++) {
-        name->part[i].first = rows_above(slice, dims, slice->taken[i]);
-        name->part[i].rows = dims[slice->rows[slice->taken[i]]];
-    }
-}
-
 static void list_name(struct listing *l, const char *format, int number, const struct weight_name *like,
                       const int32_t *dims) {
     char text[2 * BLOCK_NAME_MAX];
     size_t bytes = strlen(block_weight_name(format, number, text)) + 1;
     if (l->names->at) {
+        const struct weight_slice *fused = &like->spec->fused;
         struct weight_name *name = &l->names->at[l->n];
         *name = *like;
         name->name = memcpy(l->names->text + l->text_bytes, text, bytes);
-        if (like->naming == NAMING_FUSED) set_parts(name, &like->spec->fused, dims);
+        if (like->naming == NAMING_FUSED) {
+            name->rows = rows_above(fused, dims, fused->n_parts);
+            name->n_parts = fused->n_taken;
+            for (int i = 0; i < fused->n_taken; i++) {
+                name->part[i].first = rows_above(fused, dims, fused->taken[i]);
+                name->part[i].rows = dims[fused->rows[fused->taken[i]]];
+            }
+        }
     }
     l->n++;
     l->text_bytes += bytes;
@@ -57,12 +62,7 @@ static void list_weight(struct listing *l, const struct block_ref *ref, struct w
     if (spec->fused.name) list_name(l, spec->fused.name, checkpoint_number, &like, dims);
 }
 
-static bool has_tensor(const struct block *block, size_t offset) {
-    for (int i = 0; i < block->n_tensors; i++)
-        if (block->tensors[i].offset == offset) return true;
-    return false;
-}
-
+/* Lists the weights of one block. block NULL: an unused layer, which has no tensors. */
 static void list_block(struct listing *l, const struct component *c, const struct block_ref *ref,
                        const struct block *block, struct weight_name like) {
     int32_t dims[FAMILY_DIMS_MAX];
@@ -70,8 +70,10 @@ static void list_block(struct listing *l, const struct component *c, const struc
     for (int i = 0; i < ref->kind->n_weights; i++) {
         like.spec = &ref->kind->weights[i];
         like.weight = i;
-        if (!block_has_weight(like.spec, dims)) continue;
-        if (block && !has_tensor(block, like.spec->offset)) continue;
+        bool has_tensor = !block;
+        for (int k = 0; block && k < block->n_tensors; k++)
+            has_tensor |= block->tensors[k].offset == like.spec->offset;
+        if (!has_tensor || !block_has_weight(like.spec, dims)) continue;
         like.refused =
             like.spec->embedding_lookup || ref->kind->embedding_table ? "an embedding table" : NULL;
         list_weight(l, ref, like, dims);
@@ -101,6 +103,7 @@ static void list_model(struct listing *l, const struct sluice_model *m, struct b
     }
 }
 
+/* Compares two names, with dots equal to underscores. */
 static char plain(char c) {
     return c == '.' ? '_' : c;
 }
@@ -209,4 +212,169 @@ int weight_names_nearest(const struct weight_names *names, int slot, const char 
         nearest[k] = at;
     }
     return n;
+}
+
+/* Prefixes for denoisers. */
+static const char *const of_denoisers[] = {
+    "",
+    "transformer.",
+    "unet.",
+    "diffusion_model.",
+    "model.diffusion_model.",
+    "lora_unet_",
+    "lora_unet__",
+    "lora_transformer_",
+    "lycoris_",
+    "lycoris_unet_",
+};
+static const char second_denoiser[] = "transformer_2.";
+
+/* Prefixes for text encoders. kohya numbers the encoders (te1, te2) like Hugging Face's folders; some
+ * trainers give Flux's T5 the number 3. */
+static const struct {
+    const struct family *family; /* NULL: any family */
+    const char *folder, *prefix;
+} of_encoders[] = {
+    {NULL, "text_encoder", "text_encoder."}, {NULL, "text_encoder", "lora_te_"},
+    {NULL, "text_encoder", "lora_te1_"},     {NULL, "text_encoder_2", "text_encoder_2."},
+    {NULL, "text_encoder_2", "lora_te2_"},   {NULL, "text_encoder_3", "text_encoder_3."},
+    {NULL, "text_encoder_3", "lora_te3_"},   {&family_t5, "text_encoder_2", "lora_te3_"},
+};
+
+static bool begins(const char *name, const char *prefix) {
+    return !strncmp(name, prefix, strlen(prefix));
+}
+
+const char *adapter_after_prefix(const char *name, const char *prefix) {
+    static const char peft[] = "base_model.model.";
+    if (!begins(name, prefix)) return NULL;
+    name += strlen(prefix);
+    return begins(name, peft) ? name + sizeof peft - 1 : name;
+}
+
+#define NOISE "noise"
+
+/* True if the word "high" or "low" that ends at `at` in a file name means one of WAN's two transformers. Then
+ * "noise" follows, or nothing but "lora", "model" and words with digits (version, rank, bits). Otherwise the
+ * word belongs to a style ("low-poly"). */
+static bool ends_name(const char *at, const char *end) {
+    static const char *const neutral[] = {NOISE, "lora", "model"};
+    if (at < end && !strncasecmp(at + 1, NOISE, strlen(NOISE)) &&
+        !isalnum((unsigned char)at[1 + strlen(NOISE)]))
+        return true;
+    while (at < end) {
+        int bytes = 0;
+        bool is_neutral = false;
+        for (; at + bytes < end && isalnum((unsigned char)at[bytes]); bytes++)
+            is_neutral |= isdigit((unsigned char)at[bytes]) != 0;
+        for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++)
+            is_neutral |= (size_t)bytes == strlen(neutral[i]) && !strncasecmp(at, neutral[i], (size_t)bytes);
+        if (bytes && !is_neutral) return false;
+        at += bytes + 1;
+    }
+    return true;
+}
+
+static bool name_selects(const char *name, const char *end, const char *word) {
+    size_t n = strlen(word);
+    bool whole = ends_with(word, NOISE);
+    for (const char *at = name; at + n <= end; at++) {
+        bool begins = at == name || !isalnum((unsigned char)at[-1]);
+        if (begins && !strncasecmp(at, word, n) && !isalnum((unsigned char)at[n]) &&
+            (whole || ends_name(at + n, end)))
+            return true;
+    }
+    return false;
+}
+
+static bool name_selects_any(const char *name, const char *end, const struct slot *slot) {
+    for (const char *const *word = slot->name_words; *word; word++)
+        if (name_selects(name, end, *word)) return true;
+    return false;
+}
+
+static int named_slot(const char *name, const char *end, const struct recipe *recipe, int first, int second) {
+    bool of_first = name_selects_any(name, end, &recipe->slot[first]);
+    bool of_second = name_selects_any(name, end, &recipe->slot[second]);
+    return of_first == of_second ? -1 : of_first ? first : second;
+}
+
+/* Assigns an adapter to one of two denoisers, or to both: by the prefix "transformer_2.", by the name of the
+ * adapter's file, or by the name of the file's folder. */
+static void choose_denoiser(const struct adapter *a, const struct recipe *recipe, int first, int second,
+                            struct adapter_prefixes *prefixes) {
+    const char *path = a->index.sources[0].path, *file = path_last_part(path), *dot = strrchr(file, '.');
+    int named = named_slot(file, dot ? dot : file + strlen(file), recipe, first, second);
+    if (named < 0) {
+        const char *end = file;
+        while (end > path && end[-1] == '/') end--;
+        const char *folder = end;
+        while (folder > path && folder[-1] != '/') folder--;
+        named = named_slot(folder, end, recipe, first, second);
+    }
+    bool by_prefix = false;
+    for (int i = 0; i < a->n_modules; i++) by_prefix |= begins(a->modules[i].name, second_denoiser);
+    if (by_prefix) {
+        prefixes->of[second][0] = second_denoiser;
+        prefixes->of[second][1] = NULL;
+    } else if (named >= 0) {
+        prefixes->of[named == first ? second : first][0] = NULL;
+        prefixes->named = &recipe->slot[named];
+    } else {
+        prefixes->for_all = true;
+    }
+}
+
+void adapter_find_prefixes(const struct adapter *a, const struct recipe *recipe,
+                           struct adapter_prefixes *prefixes) {
+    int first = recipe_slot(recipe, FAMILY_DENOISER);
+    *prefixes = (struct adapter_prefixes){0};
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) {
+        const struct slot *slot = &recipe->slot[i];
+        const char **to = prefixes->of[i];
+        if (slot->family->kind == FAMILY_TEXT) {
+            int n = 0;
+            for (size_t k = 0; k < sizeof of_encoders / sizeof *of_encoders; k++) {
+                bool of_family = !of_encoders[k].family || of_encoders[k].family == slot->family;
+                if (of_family && !strcmp(of_encoders[k].folder, slot->folder))
+                    to[n++] = of_encoders[k].prefix;
+            }
+            for (const char *const *own = slot->prefixes; own && *own && n < ADAPTER_PREFIXES_MAX; own++)
+                if (**own) to[n++] = *own;
+        } else if (slot->family->kind == FAMILY_DENOISER) {
+            memcpy(to, of_denoisers, sizeof of_denoisers);
+            if (i != first) choose_denoiser(a, recipe, first, i, prefixes);
+        }
+    }
+}
+
+/* Ends of attention module names in adapter files of old diffusers versions ("attn1.processor.to_q"). meant:
+ * the current end of the name, first in a UNet or transformer, then in a text encoder. */
+static const struct old_end {
+    const char *old, *meant[2];
+} old_ends[] = {
+    {".to_q", {".to_q", ".q_proj"}},
+    {".to_k", {".to_k", ".k_proj"}},
+    {".to_v", {".to_v", ".v_proj"}},
+    {".to_out", {".to_out.0", ".out_proj"}},
+};
+
+bool adapter_module_name(const struct adapter_module *module, int i, char *out) {
+    static const char processor[] = ".processor";
+    int bytes = snprintf(out, LOADER_NAME_MAX + 1, "%.*s", module->name_bytes, module->name);
+    if (i == 0) return true;
+    if (module->dialect != ADAPTER_OLD_DIFFUSERS || i > 2) return false;
+    char *at = strstr(out, processor);
+    if (at) {
+        bytes -= (int)strlen(processor);
+        memmove(at, at + strlen(processor), strlen(at + strlen(processor)) + 1);
+    }
+    for (size_t k = 0; k < sizeof old_ends / sizeof *old_ends; k++) {
+        const char *old = old_ends[k].old;
+        if ((size_t)bytes == strlen(old) || !ends_with(out, old)) continue;
+        bytes -= (int)strlen(old);
+        snprintf(out + bytes, (size_t)(LOADER_NAME_MAX + 1 - bytes), "%s", old_ends[k].meant[i - 1]);
+        return true;
+    }
+    return i == 1;
 }

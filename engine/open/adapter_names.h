@@ -1,9 +1,12 @@
-/* All names by which an adapter may refer to a model's weights: names in diffusers, names in the original
- * checkpoint, and names of fused tensors. The list does not depend on the names in the model's files. Lookup
- * treats dots and underscores as equal. */
+/* Names in adapters. Trainers name modules in several ways, often with underscores for dots. Underscores
+ * cannot be converted back to dots, so module names are looked up, not parsed: every weight of the model
+ * lists its names (diffusers, original checkpoint, fused tensor), whatever the names in the model's own
+ * files. Lookup treats dots and underscores as equal. Before the lookup the prefix that adapters use for the
+ * component ("lora_unet_", "transformer.") is removed from the module's name. */
 #ifndef SLUICE_OPEN_ADAPTER_NAMES_H
 #define SLUICE_OPEN_ADAPTER_NAMES_H
 
+#include "engine/open/adapter_file.h"
 #include "engine/open/model.h"
 
 /* Naming convention of a weight's name. If an adapter has a layer in several conventions, the first
@@ -55,5 +58,28 @@ const struct weight_name *weight_names_find(const struct weight_names *names, in
  * the number of listed names. */
 int weight_names_nearest(const struct weight_names *names, int slot, const char *name,
                          const struct weight_name **nearest, int n_max);
+
+enum { ADAPTER_PREFIXES_MAX = 15 };
+
+/* Possible prefixes of module names for each slot; a slot without prefixes is not adapted. If a recipe has
+ * two denoisers of one family, prefixes ("transformer_2.") select the denoiser. Without such prefixes the
+ * name of the adapter's file or folder selects it ("high_noise", or "high" at the end). Otherwise the adapter
+ * applies to both denoisers. */
+struct adapter_prefixes {
+    const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* prefixes of each slot, NULL-terminated */
+    const struct slot *named; /* the denoiser selected by the name of the adapter's file or folder; or NULL */
+    bool for_all; /* the adapter applies to both denoisers: no prefix or file name selects one denoiser */
+};
+void adapter_find_prefixes(const struct adapter *adapter, const struct recipe *recipe,
+                           struct adapter_prefixes *prefixes);
+
+/* Removes the prefix, and peft's "base_model.model." before it, from a module name. NULL: the name has
+ * another prefix. */
+const char *adapter_after_prefix(const char *name, const char *prefix);
+
+/* Writes candidate i (from 0) for the module's name in the model to out, LOADER_NAME_MAX + 1 bytes. Candidate
+ * 0 is the name in the file; old diffusers names have further candidates. False: no more
+ * candidates. */
+bool adapter_module_name(const struct adapter_module *module, int i, char *out);
 
 #endif

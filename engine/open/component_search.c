@@ -4,7 +4,7 @@
 #include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
 #include "loaders/loaders.h"
-#include "models/published_models.h"
+#include "models/models.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -92,17 +92,19 @@ static bool is_last_part(const char *path, const char *name) {
  * file in a published repository, the error includes the download command. */
 static enum status fail_no_model(const char *model, struct error *e) {
     error_set(e, MISSING, "there is no such model file or folder" WHERE "%s", model);
-    for (const struct hf_source *s = hf_sources; s->repository; s++) {
-        if (s->flag) continue;
-        if (!s->files && is_last_part(model, path_last_part(s->repository)))
-            return error_expected(
-                e, "an existing path; get it by: hf download %s --local-dir %s (see `sluice families`)",
-                s->repository, path_last_part(s->repository));
-        if (s->files && is_last_part(model, s->files))
-            return error_expected(
-                e, "an existing path; get it by: hf download %s %s --local-dir . (see `sluice families`)",
-                s->repository, s->files);
-    }
+    const struct hf_source *s;
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (int i = 0; (s = recipe_source(*r, i)); i++) {
+            if (s->flag) continue;
+            if (!s->files && is_last_part(model, path_last_part(s->repository)))
+                return error_expected(
+                    e, "an existing path; get it by: hf download %s --local-dir %s (see `sluice families`)",
+                    s->repository, path_last_part(s->repository));
+            if (s->files && is_last_part(model, s->files))
+                return error_expected(
+                    e, "an existing path; get it by: hf download %s %s --local-dir . (see `sluice families`)",
+                    s->repository, s->files);
+        }
     return error_expected(
         e, "an existing path; `sluice families` lists published models and where to download them");
 }

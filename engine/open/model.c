@@ -4,7 +4,6 @@
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/published.h"
-#include "engine/open/prediction_type.h"
 #include "engine/open/settings.h"
 #include "engine/open/tokenizers.h"
 
@@ -282,7 +281,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
     if (e->code == OK) settings_read_schedule(m, files->scheduler, e);
-    if (e->code == OK && !m->decodes_only) prediction_type_detect(m, e);
+    if (e->code == OK && !m->decodes_only) settings_detect_prediction(m, e);
     if (e->code == OK) settings_read_pipeline(m, m->decodes_only ? NULL : files->pipeline, e);
     if (e->code == OK) settings_read_defaults(m, files->defaults, e);
     return e->code == OK ? model_check_parts(m, e) : e->code;

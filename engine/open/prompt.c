@@ -1,11 +1,12 @@
+/* Encodes prompts: implements prompt.h. */
 #include "engine/open/prompt.h"
 
-#include "engine/open/prompt_clean.h"
-#include "engine/open/prompt_windows.h"
+#include "engine/open/prompt_syntax.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <utf8proc.h>
 
 static enum status check_special(const struct tokenizer *tokenizer, const char *token, struct error *e) {
     if (!token || tokenizer_special(tokenizer, token) >= 0) return e->code;
@@ -27,6 +28,140 @@ enum status prompt_check(const struct text_recipe *recipe, const struct tokenize
     check_special(tokenizer, recipe->eos, e);
     check_special(tokenizer, recipe->image_prompt.pad, e);
     return check_special(tokenizer, recipe->pad, e);
+}
+
+/* Output text of a cleaning step. The buffer may be the buffer of the input, because no step makes a text
+ * longer: the write position never passes the read position. */
+struct cleaned_text {
+    char *at;
+    size_t bytes;
+};
+
+static void put(struct cleaned_text *out, const char *from, size_t bytes) {
+    memmove(out->at + out->bytes, from, bytes);
+    out->bytes += bytes;
+}
+
+static void put_code(struct cleaned_text *out, int32_t code) {
+    utf8proc_uint8_t bytes[4];
+    put(out, (const char *)bytes, (size_t)utf8proc_encode_char(code, bytes));
+}
+
+enum { REPLACEMENT = 0xFFFD, CODE_MOST = 0x10FFFF };
+
+/* Characters 0x80 to 0x9F of Windows code page 1252. */
+static const int32_t code_page[32] = {0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
+                                      0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0x8D,   0x17D,  0x8F,
+                                      0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
+                                      0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
+
+static int digit_of(char c, int base) {
+    int lower = c | 32, digit = c >= '0' && c <= '9'           ? c - '0'
+                                : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10
+                                                               : 16;
+    return digit < base ? digit : -1;
+}
+
+/* Decodes "#38;" or "#x26;". Returns the length read; 0: no number. */
+static size_t unescape_number(struct cleaned_text *out, const char *text, size_t bytes) {
+    int base = bytes > 1 && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
+    size_t first = base == 16 ? 2 : 1, n = first;
+    int32_t code = 0;
+    for (; n < bytes && digit_of(text[n], base) >= 0; n++)
+        if (code <= CODE_MOST) code = code * base + digit_of(text[n], base);
+    if (n == first) return 0;
+    /* html.unescape drops control characters and codes that are no characters. */
+    bool dropped = (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
+                   (code >= 0xFDD0 && code <= 0xFDEF) || (code & 0xFFFE) == 0xFFFE;
+    if (code >= 0x80 && code <= 0x9F)
+        put_code(out, code_page[code - 0x80]);
+    else if (!code || (code >= 0xD800 && code <= 0xDFFF) || code > CODE_MOST)
+        put_code(out, REPLACEMENT);
+    else if (!dropped)
+        put_code(out, code);
+    return n + (n < bytes && text[n] == ';');
+}
+
+/* Decodes "amp;" or "amp". Returns the length read; 0: not a name of the table. */
+static size_t unescape_name(struct cleaned_text *out, const char *text, size_t bytes) {
+    static const struct {
+        const char *name;
+        bool bare; /* HTML allows the name without a semicolon */
+        int32_t code;
+    } names[] = {{"amp", true, '&'},  {"lt", true, '<'},     {"gt", true, '>'},
+                 {"quot", true, '"'}, {"apos", false, '\''}, {"nbsp", true, 0xA0}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i].name);
+        if (n > bytes || memcmp(text, names[i].name, n) != 0) continue;
+        bool closed = n < bytes && text[n] == ';';
+        if (!closed && !names[i].bare) return 0;
+        put_code(out, names[i].code);
+        return n + closed;
+    }
+    return 0;
+}
+
+/* Decodes the references of a text. Returns the length of the output. */
+static size_t unescape(struct cleaned_text *out, const char *text, size_t bytes) {
+    size_t from = 0;
+    while (from < bytes) {
+        const char *sign = memchr(text + from, '&', bytes - from);
+        size_t plain = sign ? (size_t)(sign - text) - from : bytes - from;
+        put(out, text + from, plain);
+        from += plain + 1;
+        if (from > bytes) break;
+        bool numbered = from < bytes && text[from] == '#';
+        size_t n = (numbered ? unescape_number : unescape_name)(out, text + from, bytes - from);
+        if (!n) put(out, "&", 1);
+        from += n;
+    }
+    return out->bytes;
+}
+
+static bool is_space(int32_t c) {
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+           c == 0x3000;
+}
+
+/* True for characters that Python's str.strip removes: white space and ASCII separators. */
+static bool is_stripped(int32_t c) {
+    return is_space(c) || (c >= 0x1C && c <= 0x1F);
+}
+
+/* Replaces runs of white space by one blank, strips both ends, and makes quotes straight. Returns the length
+ * up to the last character that is not stripped. */
+static size_t collapse(struct cleaned_text *out, const char *text, size_t bytes) {
+    bool spaced = false;
+    size_t kept = 0;
+    for (size_t i = 0; i < bytes;) {
+        utf8proc_int32_t c = 0;
+        i += (size_t)utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(bytes - i), &c);
+        if (is_space(c) || (!kept && is_stripped(c))) {
+            spaced = true;
+            continue;
+        }
+        if (spaced && kept) put(out, " ", 1);
+        spaced = false;
+        if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) c = '\'';
+        if (c >= 0x201C && c <= 0x201F) c = '"';
+        put_code(out, c);
+        if (!is_stripped(c)) kept = out->bytes;
+    }
+    return kept;
+}
+
+enum status prompt_clean(struct sys *sys, const char *text, size_t bytes, char **cleaned,
+                         size_t *cleaned_bytes, struct error *e) {
+    *cleaned = NULL;
+    if (tokenizer_check_text("text", text, bytes, bytes, e) != OK) return e->code;
+    char *buffer = sys->alloc(sys, LINE_HOST, bytes + 1);
+    if (!buffer) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
+    size_t once = unescape(&(struct cleaned_text){.at = buffer}, text, bytes);
+    size_t twice = unescape(&(struct cleaned_text){.at = buffer}, buffer, once);
+    *cleaned_bytes = collapse(&(struct cleaned_text){.at = buffer}, buffer, twice);
+    *cleaned = buffer;
+    return OK;
 }
 
 /* A text under construction; if `at` is NULL the bytes are only counted. */
@@ -65,37 +200,27 @@ static void write_prompt(struct text_builder *whole, const struct text_recipe *r
     append_template(whole, recipe->template_after, 0);
 }
 
-static enum status encode_written(struct sys *sys, const struct text_recipe *recipe,
-                                  const struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                  int n_pictures, struct prompt_tokens *tokens, struct error *e) {
-    struct text_builder whole = {0};
-    write_prompt(&whole, recipe, text, bytes, n_pictures);
-    whole.at = sys->alloc(sys, LINE_HOST, whole.bytes + 1);
-    whole.bytes = 0;
-    if (!whole.at) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
-    write_prompt(&whole, recipe, text, bytes, n_pictures);
-    tokenizer_encode(tokenizer, whole.at, whole.bytes, &tokens->ids, &tokens->n_ids, e);
-    tokens->drop_idx = n_pictures ? recipe->image_prompt.drop_idx : recipe->drop_idx;
-    sys->release(sys, whole.at);
-    return e->code;
-}
-
+/* Encodes a prompt of any length with its template, cleaned if the recipe says so. */
 static enum status encode_text(struct sys *sys, const struct text_recipe *recipe,
                                const struct tokenizer *tokenizer, const char *text, size_t bytes,
                                int n_pictures, struct prompt_tokens *tokens, struct error *e) {
     char *cleaned = NULL;
     if (recipe->clean_html && prompt_clean(sys, text, bytes, &cleaned, &bytes, e) != OK) return e->code;
-    encode_written(sys, recipe, tokenizer, cleaned ? cleaned : text, bytes, n_pictures, tokens, e);
+    if (cleaned) text = cleaned;
+    struct text_builder whole = {0};
+    write_prompt(&whole, recipe, text, bytes, n_pictures);
+    whole.at = sys->alloc(sys, LINE_HOST, whole.bytes + 1);
+    whole.bytes = 0;
+    if (whole.at) {
+        write_prompt(&whole, recipe, text, bytes, n_pictures);
+        tokenizer_encode(tokenizer, whole.at, whole.bytes, &tokens->ids, &tokens->n_ids, e);
+    } else {
+        error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
+    }
+    tokens->drop_idx = n_pictures ? recipe->image_prompt.drop_idx : recipe->drop_idx;
+    sys->release(sys, whole.at);
     sys->release(sys, cleaned);
     return e->code;
-}
-
-static bool has_special_tokens(const struct text_recipe *recipe) {
-    return recipe->bos || recipe->eos || recipe->pad || recipe->pad_with_id_0;
-}
-
-static bool pads(const struct text_recipe *recipe) {
-    return recipe->pad || recipe->pad_with_id_0;
 }
 
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer) {
@@ -116,7 +241,7 @@ static enum status add_special_tokens(struct sys *sys, const struct text_recipe 
                                       struct error *e) {
     int n_special = (recipe->bos != NULL) + (recipe->eos != NULL), content = tokens->n_ids, n = 0;
     if (content > recipe->tokens_max - n_special) content = recipe->tokens_max - n_special;
-    int n_ids = pads(recipe) ? recipe->tokens_max : content + n_special;
+    int n_ids = recipe->pad || recipe->pad_with_id_0 ? recipe->tokens_max : content + n_special;
     int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)(n_ids + 1) * sizeof *ids);
     if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", n_ids);
     int32_t last = recipe->eos ? tokenizer_special(tokenizer, recipe->eos) : -1;
@@ -132,18 +257,158 @@ static enum status add_special_tokens(struct sys *sys, const struct text_recipe 
     return OK;
 }
 
+/* Windows: long prompts are split into chunks of 75 tokens for CLIP, as in AUTOMATIC1111's web UI. Each
+ * window has tokens_max tokens: first token, content, last token, padding. A window ends when it is full,
+ * after a comma among its last 20 tokens, or at BREAK. Source: stable-diffusion-webui 1.10,
+ * modules/sd_hijack_clip.py, tokenize_line, with the default comma_padding_backtrack of 20. */
+enum { WINDOW_BACKTRACK = 20 };
+
+struct windows {
+    const struct text_recipe *recipe;
+    int32_t first, last, pad, comma;
+    int size;       /* number of content tokens in a full window, without the first and last token */
+    int n;          /* number of content tokens in the current window */
+    int last_comma; /* position of the last comma in the current window; -1: none */
+    int n_windows;
+    int32_t *ids; /* [windows_max, tokens_max] */
+    float *weights;
+    bool cut;
+};
+
+static int32_t *window_ids(const struct windows *w) {
+    return w->ids + w->n_windows * w->recipe->tokens_max + 1;
+}
+
+static float *window_weights(const struct windows *w) {
+    return w->weights + w->n_windows * w->recipe->tokens_max + 1;
+}
+
+static void end_window(struct windows *w, int n) {
+    int32_t *ids = window_ids(w);
+    float *weights = window_weights(w);
+    ids[-1] = w->first;
+    ids[n] = w->last;
+    for (int i = n + 1; i <= w->size; i++) ids[i] = w->pad;
+    weights[-1] = 1;
+    for (int i = n; i <= w->size; i++) weights[i] = 1;
+    w->n_windows++;
+    w->n = 0;
+    w->last_comma = -1;
+}
+
+static bool has_free_window(const struct windows *w) {
+    return w->n_windows < w->recipe->windows_max;
+}
+
+static void put_token(struct windows *w, int32_t id, float weight) {
+    w->cut |= !has_free_window(w);
+    if (w->cut) return;
+    window_ids(w)[w->n] = id;
+    window_weights(w)[w->n++] = weight;
+}
+
+/* Adds a content token. A full window is closed first: after its last comma if that is near, so that the
+ * tokens after the comma move to the next window. */
+static void add_token(struct windows *w, int32_t id, float weight) {
+    if (id == w->comma) {
+        w->last_comma = w->n;
+    } else if (w->n == w->size && w->last_comma >= 0 && w->n - w->last_comma <= WINDOW_BACKTRACK) {
+        int32_t moved[WINDOW_BACKTRACK];
+        float weights[WINDOW_BACKTRACK];
+        int from = w->last_comma + 1, n = w->n - from;
+        memcpy(moved, window_ids(w) + from, (size_t)n * sizeof *moved);
+        memcpy(weights, window_weights(w) + from, (size_t)n * sizeof *weights);
+        end_window(w, from);
+        for (int i = 0; i < n; i++) put_token(w, moved[i], weights[i]);
+    }
+    if (w->n == w->size) end_window(w, w->size);
+    put_token(w, id, weight);
+}
+
+static enum status add_piece(struct sys *sys, struct windows *w, const struct tokenizer *tokenizer,
+                             const struct emphasis *m, const struct emphasis_piece *piece, struct error *e) {
+    int32_t *ids = NULL;
+    int n = 0;
+    if (piece->breaks) {
+        if (has_free_window(w)) end_window(w, w->n);
+        return OK;
+    }
+    tokenizer_encode(tokenizer, m->text + piece->first, piece->bytes, &ids, &n, e);
+    for (int i = 0; i < n && !w->cut && e->code == OK; i++) add_token(w, ids[i], (float)piece->weight);
+    sys->release(sys, ids);
+    return e->code;
+}
+
+static enum status fill_windows(struct sys *sys, struct windows *w, const struct tokenizer *tokenizer,
+                                const struct emphasis *m, struct error *e) {
+    const struct text_recipe *recipe = w->recipe;
+    size_t most = (size_t)recipe->windows_max * (size_t)recipe->tokens_max;
+    int32_t *comma = NULL;
+    int n = 0;
+    if (tokenizer_encode(tokenizer, ",", 1, &comma, &n, e) != OK) return e->code;
+    w->comma = n == 1 ? comma[0] : -1;
+    sys->release(sys, comma);
+    w->first = tokenizer_special(tokenizer, recipe->bos);
+    w->last = tokenizer_special(tokenizer, recipe->eos);
+    w->pad = prompt_pad(recipe, tokenizer);
+    w->ids = sys->alloc(sys, LINE_HOST, most * sizeof *w->ids);
+    w->weights = sys->alloc(sys, LINE_HOST, most * sizeof *w->weights);
+    if (!w->ids || !w->weights) return error_set(e, MEMORY, "no memory for %zu tokens", most);
+    for (int i = 0; i < m->n_pieces && !w->cut && e->code == OK; i++)
+        add_piece(sys, w, tokenizer, m, &m->piece[i], e);
+    if (has_free_window(w) && (w->n || !w->n_windows)) end_window(w, w->n);
+    return e->code;
+}
+
+/* Copies the filled windows to tokens. If all weights are 1, stores no weights, so that emphasis without
+ * effect changes no bit of the result. */
+static enum status take_filled(struct sys *sys, const struct windows *w, struct prompt_tokens *tokens,
+                               struct error *e) {
+    int n = w->n_windows * w->recipe->tokens_max, even = 0;
+    size_t ids = (size_t)n * sizeof *tokens->ids, weights = (size_t)n * sizeof *tokens->weights;
+    while (even < n && w->weights[even] == 1) even++;
+    tokens->ids = sys->alloc(sys, LINE_HOST, ids);
+    if (even < n) tokens->weights = sys->alloc(sys, LINE_HOST, weights);
+    if (!tokens->ids || (even < n && !tokens->weights))
+        return error_set(e, MEMORY, "no memory for %d tokens", n);
+    memcpy(tokens->ids, w->ids, ids);
+    if (tokens->weights) memcpy(tokens->weights, w->weights, weights);
+    tokens->n_ids = n;
+    tokens->window = w->recipe->tokens_max;
+    tokens->cut = w->cut;
+    return OK;
+}
+
+static enum status encode_windows(struct sys *sys, const struct text_recipe *recipe,
+                                  const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                  bool use_emphasis, struct prompt_tokens *tokens, struct error *e) {
+    struct windows w = {.recipe = recipe, .size = recipe->tokens_max - 2, .last_comma = -1};
+    struct emphasis m = {0};
+    struct emphasis_piece whole = {.bytes = bytes, .weight = 1};
+    if (use_emphasis)
+        emphasis_read(sys, text, bytes, &m, e);
+    else
+        m = (struct emphasis){.text = (char *)(uintptr_t)text, .piece = &whole, .n_pieces = bytes > 0};
+    if (e->code == OK && fill_windows(sys, &w, tokenizer, &m, e) == OK) take_filled(sys, &w, tokens, e);
+    if (use_emphasis) emphasis_destroy(sys, &m);
+    sys->release(sys, w.ids);
+    sys->release(sys, w.weights);
+    return e->code;
+}
+
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
                           const struct tokenizer *tokenizer, const char *text, size_t bytes,
                           bool use_emphasis, struct prompt_tokens *tokens, struct error *e) {
     *tokens = (struct prompt_tokens){0};
     if (recipe->windows_max) {
-        if (windows_encode(sys, recipe, tokenizer, text, bytes, use_emphasis, tokens, e) == OK)
+        if (encode_windows(sys, recipe, tokenizer, text, bytes, use_emphasis, tokens, e) == OK)
             tokens->pooled_row = find_last(tokens, tokenizer_special(tokenizer, recipe->eos));
         tokens->drop_idx = recipe->drop_idx;
         return e->code;
     }
     if (encode_text(sys, recipe, tokenizer, text, bytes, 0, tokens, e) != OK) return e->code;
-    if (has_special_tokens(recipe)) return add_special_tokens(sys, recipe, tokenizer, tokens, e);
+    if (recipe->bos || recipe->eos || recipe->pad || recipe->pad_with_id_0)
+        return add_special_tokens(sys, recipe, tokenizer, tokens, e);
     tokens->cut = tokens->n_ids > recipe->tokens_max;
     if (tokens->cut) tokens->n_ids = recipe->tokens_max;
     return OK;

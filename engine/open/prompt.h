@@ -1,5 +1,5 @@
-/* Encodes a prompt to tokens: adds the recipe's template, splits long prompts into windows or truncates them,
- * and inserts placeholder tokens for images. */
+/* Encodes a prompt to tokens: cleans the text, adds the recipe's template, splits long prompts into windows
+ * or truncates them, and inserts placeholder tokens for images. */
 #ifndef SLUICE_OPEN_PROMPT_H
 #define SLUICE_OPEN_PROMPT_H
 
@@ -26,7 +26,7 @@ enum status prompt_check(const struct text_recipe *recipe, const struct tokenize
 /* Id of the padding token: from the tokenizer's configuration, else from the recipe. */
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer);
 
-/* Encodes a prompt of `bytes` bytes. use_emphasis: parse emphasis such as "(word:1.3)" (emphasis.h), for
+/* Encodes a prompt of `bytes` bytes. use_emphasis: parse emphasis such as "(word:1.3)" (prompt_syntax.h), for
  * recipes with windows. Destroy tokens also after failure. */
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
                           const struct tokenizer *tokenizer, const char *text, size_t bytes,
@@ -38,5 +38,21 @@ enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *re
                                    const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,
                                    struct error *e);
 void prompt_destroy(struct sys *sys, struct prompt_tokens *tokens);
+
+/* Cleans a prompt as WAN's pipelines do before tokenizing: decodes HTML character references twice, collapses
+ * white space, and strips it at the ends.
+ *
+ * References: all numbers ("&#38;", "&#x26;"), and the names amp, lt, gt, quot, apos and nbsp. Other names
+ * ("&eacute;", "&clubs;") stay as they are; html.unescape and ftfy decode all 2,231 names of HTML 5.
+ *
+ * Source: diffusers 0.42, pipelines/wan/pipeline_wan.py, prompt_clean. With ftfy installed, diffusers repairs
+ * the text first. Of ftfy's changes to valid text only straight quotes are done here: the tokenizer's
+ * normalisation does the rest (ligatures, wide letters, composed accents, control characters). Wrongly
+ * decoded text ("cafÃ©") stays as it is.
+ *
+ * Returns the cleaned prompt in *cleaned, *cleaned_bytes bytes, freed with sys->release; NULL after failure.
+ * MEMORY; errors of tokenizer_check_text (invalid UTF-8). */
+enum status prompt_clean(struct sys *sys, const char *text, size_t bytes, char **cleaned,
+                         size_t *cleaned_bytes, struct error *e);
 
 #endif

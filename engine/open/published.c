@@ -1,11 +1,122 @@
+/* Models without files: implements published.h. */
 #include "engine/open/published.h"
 
 #include "engine/open/component_files.h"
 #include "engine/open/configuration.h"
 #include "loaders/loaders.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+const struct recipe *sizes_find_recipe(const char *name, struct error *e) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if (!strcmp((*r)->name, name)) return *r;
+    char known[sizeof e->where] = "";
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, " %s", (*r)->name);
+    }
+    error_set(e, USAGE, "unknown family" WHERE "known:%s" FOUND "'%s'", known, name);
+    return NULL;
+}
+
+/* True if a slot's sizes are needed: the only slot, or any slot that is no extra one. */
+static bool sizes_has(const struct sizes *sizes, const struct recipe *recipe, const struct slot *slot) {
+    return sizes->only < SLOTS_MAX ? slot == &recipe->slot[sizes->only] : !slot_is_extra(slot);
+}
+
+/* Adds the list of known dimension names to the error. Names that several families share are listed once. */
+static enum status list_choices(const struct sizes *sizes, const struct recipe *recipe, struct error *e) {
+    char names[320] = " dtype ";
+    size_t n = strlen(names);
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        for (int i = 0; sizes_has(sizes, recipe, s) && i < s->family->n_dimensions && n < sizeof names; i++) {
+            const char *name = s->family->dimensions[i].name;
+            char word[64]; /* every listed name has a blank on both sides */
+            snprintf(word, sizeof word, " %s ", name ? name : "");
+            if (name && !strstr(names, word)) n += (size_t)snprintf(names + n, sizeof names - n, "%s ", name);
+        }
+    return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
+}
+
+/* Sets a dimension of --dims: "name=value" in every slot whose family has the dimension, "part.name=value"
+ * only in the slot with this flag ("clip_g.") or folder ("text_encoder_2."). */
+static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe, const char *name,
+                                size_t name_bytes, long value, struct error *e) {
+    const char *part = name, *dot = memchr(name, '.', name_bytes);
+    size_t part_bytes = dot ? (size_t)(dot - name) + 1 : 0;
+    bool known = false;
+    name += part_bytes;
+    name_bytes -= part_bytes;
+    for (int s = 0; s < SLOTS_MAX && recipe->slot[s].family; s++) {
+        const struct slot *slot = &recipe->slot[s];
+        const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
+        bool by_flag = strlen(flag) + 1 == part_bytes && !strncmp(flag, part, part_bytes - 1);
+        bool by_folder =
+            strlen(slot->folder) + 1 == part_bytes && !strncmp(slot->folder, part, part_bytes - 1);
+        if (!sizes_has(sizes, recipe, slot) || (part_bytes && !by_flag && !by_folder)) continue;
+        for (int i = 0; i < slot->family->n_dimensions; i++) {
+            const struct dimension *d = &slot->family->dimensions[i];
+            if (!d->name || strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
+            known = true;
+            if (value < d->least || value > d->most) {
+                return error_set(e, USAGE,
+                                 "the dimension '%s' is out of range" FOUND "%ld" EXPECTED "%d to %d",
+                                 d->name, value, d->least, d->most);
+            }
+            sizes->of[s][i] = (int)value;
+        }
+    }
+    if (known) return OK;
+    error_set(e, USAGE, "unknown dimension '%.*s'", (int)(part_bytes + name_bytes), part);
+    return list_choices(sizes, recipe, e);
+}
+
+/* Reads one entry of --dims, "name=value". */
+static enum status read_choice(struct sizes *sizes, const struct recipe *recipe, const char *text,
+                               size_t length, struct error *e) {
+    const char *equals = memchr(text, '=', length);
+    char *end = NULL;
+    if (!equals) {
+        return error_set(e, USAGE,
+                         "--dims has an entry without '='" FOUND "'%.*s'" EXPECTED "name=value,name=value",
+                         (int)length, text);
+    }
+    size_t name = (size_t)(equals - text), bytes = length - name - 1;
+    if (name == 5 && !strncmp(text, "dtype", name)) {
+        sizes->dtype = equals + 1;
+        sizes->dtype_bytes = bytes;
+        return OK;
+    }
+    long number = strtol(equals + 1, &end, 10);
+    if (end == equals + 1 || end != text + length) {
+        return error_set(e, USAGE, "the dimension '%.*s' is not a number" FOUND "'%.*s'", (int)name, text,
+                         (int)bytes, equals + 1);
+    }
+    return sizes_choose(sizes, recipe, text, name, number, e);
+}
+
+enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int only, const char *text,
+                       struct error *e) {
+    *sizes = (struct sizes){.only = only};
+    for (int s = 0; s < SLOTS_MAX && recipe->slot[s].family; s++)
+        for (int i = 0; i < recipe->slot[s].family->n_dimensions; i++)
+            sizes->of[s][i] = slot_dimension(&recipe->slot[s], &recipe->slot[s].family->dimensions[i]);
+    for (const char *at = text; at && *at && e->code == OK;) {
+        size_t length = strcspn(at, ",");
+        size_t name = strcspn(at, "=,") + 1; /* with the "=" */
+        const char *same = text;             /* first entry of this name */
+        while (same < at && strncmp(same, at, name)) same += strcspn(same, ",") + 1;
+        if (read_choice(sizes, recipe, at, length, e) == OK && same < at) {
+            error_set(e, USAGE,
+                      "--dims gives a dimension twice" FOUND "'%.*s'" EXPECTED "each dimension once",
+                      (int)length, at);
+        }
+        at += length + (at[length] == ',');
+    }
+    return e->code;
+}
 
 enum { NAME_BYTES = 2 * BLOCK_NAME_MAX };
 
@@ -47,7 +158,7 @@ static void list_weights(struct listing *l, const struct component *c, const str
 }
 
 /* Sorts the entries and drops duplicates: several weights may be slices of one tensor. */
-static void sort_entries_by_name(struct tensor_index *index, int n) {
+static void sort_entries(struct tensor_index *index, int n) {
     uint64_t offset = 0;
     qsort(index->entries, (size_t)n, sizeof *index->entries, index_compare_names);
     for (int i = 0; i < n; i++) {
@@ -60,7 +171,8 @@ static void sort_entries_by_name(struct tensor_index *index, int n) {
     }
 }
 
-static enum status published_make_source(struct tensor_index *index, const char *name, struct error *e) {
+/* Gives the index one source without a file, for messages. */
+static enum status make_source(struct tensor_index *index, const char *name, struct error *e) {
     struct sys *sys = index->sys;
     size_t bytes = strlen(name) + 1;
     index->sources = sys->alloc(sys, LINE_HOST, sizeof *index->sources);
@@ -77,8 +189,8 @@ struct binding {
     struct sys *sys;
     const struct recipe *recipe;
     const struct sizes *sizes;
-    struct component *made;
-    struct block_ref *refs;
+    struct component *made; /* buffer for a component that only has sizes */
+    struct block_ref *refs; /* buffer for the blocks of `made` */
 };
 
 static void derive_slot(const struct binding *b, int slot) {
@@ -97,8 +209,8 @@ static void list_file(struct listing *l, const struct binding *b, int slot) {
     }
 }
 
-static enum status published_make_index(const struct binding *b, int slot, struct tensor_index *index,
-                                        struct error *e) {
+static enum status make_index(const struct binding *b, int slot, struct tensor_index *index,
+                              struct error *e) {
     struct listing l = {0};
     list_file(&l, b, slot);
     *index = (struct tensor_index){.sys = b->sys};
@@ -108,18 +220,8 @@ static enum status published_make_index(const struct binding *b, int slot, struc
     index->host_bytes = (uint64_t)l.n * sizeof *index->entries + l.name_bytes;
     l = (struct listing){.entries = index->entries, .names = index->names};
     list_file(&l, b, slot);
-    sort_entries_by_name(index, l.n);
-    return published_make_source(index, b->recipe->slot[slot].family->name, e);
-}
-
-/* Binds a component without files to the config.json that a model of the given sizes would have. */
-static enum status bind_configured(struct component *c, const struct component *made, struct error *e) {
-    char text[4096];
-    struct config config = {0};
-    component_write_config(&made, 1, text, sizeof text);
-    if (config_parse(c->sys, made->family->name, text, NULL, &config, e) == OK) component_bind(c, &config, e);
-    config_destroy(&config);
-    return e->code;
+    sort_entries(index, l.n);
+    return make_source(index, b->recipe->slot[slot].family->name, e);
 }
 
 /* Binds the component of one slot. An autoencoder's encoder borrows the index of its decoder, which must be
@@ -130,32 +232,36 @@ static enum status bind_slot(const struct binding *b, int slot, struct component
     configuration_begin(b->recipe, slot, b->sys, c);
     if (c->family->kind == FAMILY_ENCODER)
         c->index = index_view(&all[decoder].index, NULL, all[decoder].index.view);
-    else if (published_make_index(b, slot, &c->index, e) != OK)
+    else if (make_index(b, slot, &c->index, e) != OK)
         return e->code;
     derive_slot(b, slot);
-    return bind_configured(c, b->made, e);
-}
-
-/* Estimates a tokenizer's memory. Bytes per token id, measured with generated tokenizers of published sizes
- * (bench checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
-static uint64_t tokenizer_bytes_of(const struct slot *slot, const struct component *c) {
-    enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
-    if (slot->family->kind != FAMILY_TEXT) return 0;
-    bool merges = strstr(slot->text.tokenizer, "BPE") != NULL;
-    return (uint64_t)c->tables[0].tensors[0].shape.dim[0] * (merges ? BYTES_OF_MERGES : BYTES_OF_UNIGRAMS);
+    /* the config.json that a model of these sizes would have */
+    const struct component *made = b->made;
+    char text[4096];
+    struct config config = {0};
+    component_write_config(&made, 1, text, sizeof text);
+    if (config_parse(c->sys, made->family->name, text, NULL, &config, e) == OK) component_bind(c, &config, e);
+    config_destroy(&config);
+    return e->code;
 }
 
 enum status published_bind(struct sys *sys, const struct recipe *recipe, const struct sizes *sizes,
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e) {
+    /* Memory of a tokenizer in bytes per token id, measured with generated tokenizers of published sizes
+     * (bench checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
+    enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
                         sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};
     *tokenizer_bytes = 0;
     if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
         if (!slot_is_extra(&recipe->slot[slot]) && !part_disabled(options, &recipe->slot[slot]) &&
-            bind_slot(&b, slot, component, e) == OK)
-            *tokenizer_bytes += tokenizer_bytes_of(&recipe->slot[slot], &component[slot]);
+            bind_slot(&b, slot, component, e) == OK && recipe->slot[slot].family->kind == FAMILY_TEXT) {
+            bool merges = strstr(recipe->slot[slot].text.tokenizer, "BPE") != NULL;
+            int32_t ids = component[slot].tables[0].tensors[0].shape.dim[0];
+            *tokenizer_bytes += (uint64_t)ids * (merges ? BYTES_OF_MERGES : BYTES_OF_UNIGRAMS);
+        }
     sys->release(sys, b.made);
     sys->release(sys, b.refs);
     return e->code;

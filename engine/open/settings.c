@@ -1,5 +1,9 @@
+/* Reads the settings of a model: implements settings.h. */
 #include "engine/open/settings.h"
 
+#include "engine/base/half.h"
+
+#include <math.h>
 #include <string.h>
 
 enum { SHIFT_TOKENS_MAX = 1 << 20 };
@@ -60,33 +64,61 @@ enum status settings_read_schedule(struct sluice_model *m, const char *path, str
     return e->code;
 }
 
-static void read_default_shift(struct sluice_model *m, const struct config *config, struct error *e) {
-    if (!config_find(config, "flow_shift")) return;
-    m->shift_rule = FLOW_SHIFT_FIXED;
-    m->shift_terminal = 0;
-    m->has_schedule = true;
-    if (m->flow_shift == 0) m->flow_shift = 1;
-    config_float(config, "flow_shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
+/* True if a tensor has the name, with or without the denoiser's tensor prefix. */
+static bool has_marker(void *user, const char *name) {
+    const struct tensor_index *index = user;
+    if (index_find(index, name)) return true;
+    for (int i = 0; i < index->n_entries; i++)
+        if (!strcmp(index->entries[i].name, name)) return true;
+    return false;
 }
 
-/* Reads expand_timesteps: a timestep per token, 0 for tokens of the input image's latent frame. Models that
- * read the image in concat channels have one timestep for all tokens, so the key is refused for them. */
-static enum status read_expansion(struct sluice_model *m, const struct config *config, struct error *e) {
-    bool concatenates = m->recipe->concat != CONCAT_NONE,
-         expands = m->init == INIT_FIRST_FRAME && !concatenates;
-    if (concatenates) return config_refuse(config, "expand_timesteps", e);
-    if (config_bool(config, "expand_timesteps", &expands, e) == OK)
-        m->init = expands ? INIT_FIRST_FRAME : INIT_NONE;
+static float value_of(const void *values, enum dtype dtype, int i) {
+    uint16_t half = 0;
+    if (dtype == DTYPE_F32) return ((const float *)values)[i];
+    memcpy(&half, (const char *)values + (size_t)i * sizeof half, sizeof half);
+    return dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
+}
+
+/* Standard deviation of n values. */
+static double deviation(const void *values, enum dtype dtype, int n) {
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n; i++) sum += (double)value_of(values, dtype, i);
+    for (int i = 0; i < n; i++) squares += pow((double)value_of(values, dtype, i) - sum / n, 2);
+    return sqrt(squares / n);
+}
+
+/* Detects v-prediction by the standard deviation of the recipe's probe, a vector of the denoiser. */
+static enum status detect_by_probe(struct sluice_model *m, const struct tensor_index *index,
+                                   struct error *e) {
+    const struct prediction_probe *probe = &m->recipe->prediction_probe;
+    enum { PROBE_VALUES_MAX = 4096 };
+    const struct index_entry *entry = NULL;
+    for (int i = 0; i < PREDICTION_PROBE_NAMES && probe->name[i] && !entry; i++)
+        entry = index_find(index, probe->name[i]);
+    if (!entry || entry->rank != 1 || entry->dim[0] > PROBE_VALUES_MAX) return OK;
+    if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_F16 && entry->dtype != DTYPE_BF16) return OK;
+    void *values = m->sys->alloc(m->sys, LINE_HOST, entry->bytes);
+    if (!values) return error_set(e, MEMORY, "no memory to detect the prediction type");
+    if (source_read(&index->sources[entry->source], values, entry->bytes, entry->offset, e) == OK &&
+        deviation(values, entry->dtype, entry->dim[0]) > probe->deviation)
+        m->sampling.prediction = &prediction_v;
+    m->sys->release(m->sys, values);
     return e->code;
 }
 
-/* Reads boundary_ratio; null or 0: the first denoiser runs alone, as in diffusers. */
-static void read_boundary(struct sluice_model *m, const struct config *config, struct error *e) {
-    const struct config_value *value = config_find(config, "boundary_ratio");
-    if (value && value->kind == CONFIG_NULL)
-        m->boundary = 0;
-    else
-        config_float(config, "boundary_ratio", 0, 1, &m->boundary, e);
+enum status settings_detect_prediction(struct sluice_model *m, struct error *e) {
+    struct tensor_index *index = &m->component[recipe_slot(m->recipe, FAMILY_DENOISER)].index;
+    if (m->sampling.prediction->is_flow) return OK;
+    if (!m->has_schedule && detect_by_probe(m, index, e) != OK) return e->code;
+    if (index->predicts_v) m->sampling.prediction = &prediction_v;
+    if (sampling_detect(has_marker, index, &m->sampling, e) != OK)
+        return error_where(e, "%s", index->sources[0].path);
+    /* `leading` spacing is replaced for zero-SNR models: it omits the last training timestep, at which they
+     * must start. */
+    if (!m->has_schedule && m->sampling.noise.rescale_zero_snr != ZERO_SNR_NO)
+        m->sampling.grid.spacing = SPACING_TRAILING;
+    return OK;
 }
 
 enum status settings_read_pipeline(struct sluice_model *m, const char *path, struct error *e) {
@@ -94,11 +126,26 @@ enum status settings_read_pipeline(struct sluice_model *m, const char *path, str
     m->force_zeros_for_empty_prompt = m->recipe->force_zeros_for_empty_prompt;
     m->init = m->recipe->init;
     m->boundary = m->recipe->span[1].below;
-    if (path && config_read(m->sys, path, &config, e) == OK) {
-        config_bool(&config, "force_zeros_for_empty_prompt", &m->force_zeros_for_empty_prompt, e);
-        if (m->boundary > 0) read_boundary(m, &config, e);
-        if (m->recipe->frames_max) read_expansion(m, &config, e);
+    if (!path) return OK;
+    if (config_read(m->sys, path, &config, e) != OK) goto out;
+    config_bool(&config, "force_zeros_for_empty_prompt", &m->force_zeros_for_empty_prompt, e);
+    if (m->boundary > 0) {
+        const struct config_value *value = config_find(&config, "boundary_ratio");
+        if (value && value->kind == CONFIG_NULL)
+            m->boundary = 0; /* null or 0: the first denoiser runs alone, as in diffusers */
+        else
+            config_float(&config, "boundary_ratio", 0, 1, &m->boundary, e);
     }
+    /* expand_timesteps: a timestep per token, 0 for tokens of the input image's latent frame. Models that
+     * read the image in concat channels have one timestep for all tokens, so the key is refused for them. */
+    if (m->recipe->frames_max && m->recipe->concat != CONCAT_NONE) {
+        config_refuse(&config, "expand_timesteps", e);
+    } else if (m->recipe->frames_max) {
+        bool expands = m->init == INIT_FIRST_FRAME;
+        if (config_bool(&config, "expand_timesteps", &expands, e) == OK)
+            m->init = expands ? INIT_FIRST_FRAME : INIT_NONE;
+    }
+out:
     config_destroy(&config);
     return e->code;
 }
@@ -138,7 +185,14 @@ enum status settings_read_defaults(struct sluice_model *m, const char *path, str
         if (m->recipe->frames_max) config_int(&config, "frames", 1, m->recipe->frames_max, &m->frames, e);
         if (m->recipe->frames_max) config_int(&config, "fps", 1, SLUICE_FPS_MAX, &m->fps, e);
         if (m->recipe->takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
-        read_default_shift(m, &config, e);
+        if (config_find(&config, "flow_shift")) {
+            m->shift_rule = FLOW_SHIFT_FIXED;
+            m->shift_terminal = 0;
+            m->has_schedule = true;
+            if (m->flow_shift == 0) m->flow_shift = 1;
+            config_float(&config, "flow_shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,
+                         &m->flow_shift, e);
+        }
     }
     config_destroy(&config);
     return e->code;

@@ -5,7 +5,7 @@
 #include "engine/open/prompt.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
-#include "models/published_models.h"
+#include "models/models.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -146,8 +146,9 @@ static const struct component_file *find_encoder(const struct tokenizer_search *
 /* Returns the Hugging Face repository that has the recipe's whole pipeline, with tokenizers; NULL:
  * unknown. */
 static const char *published_folder(const struct recipe *recipe) {
-    for (const struct hf_source *s = hf_sources; s->repository; s++)
-        if (!s->flag && !s->files && hf_source_has_recipe(s, recipe)) return s->repository;
+    const struct hf_source *s;
+    for (int i = 0; (s = recipe_source(recipe, i)); i++)
+        if (!s->flag && !s->files) return s->repository;
     return NULL;
 }
 

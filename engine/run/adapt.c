@@ -36,55 +36,41 @@ static enum status check_factor(const struct factor *f, const struct packed_tens
     return OK;
 }
 
-/* True if a row of an adapter factor and a row of the weight have equal shapes (ignoring axes of size 1), or
- * equally many values. */
-static bool same_columns(const struct factor *f, const struct tensor *weight) {
-    int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
-    int n = 0, m = 0;
-    for (int i = 1; i < f->rank; i++)
-        if (f->dim[i] != 1) left[n++] = f->dim[i];
-    for (int i = 1; i < weight->rank; i++)
-        if (weight->dim[i] != 1) right[m++] = weight->dim[i];
-    if (n <= 1) return factor_columns(f) == tensor_elements(weight) / weight->dim[0];
-    return n == m && !memcmp(left, right, (size_t)n * sizeof *left);
-}
-
-/* True if the adapter changes all rows of a convolution, or any existing range of rows of a matrix. */
-static bool rows_fit(const struct adapted_weight *a, const struct tensor *weight) {
-    int32_t n = factor_rows(&a->up);
-    if (weight->rank > 2) return !a->row && n == weight->dim[0];
-    return a->row >= 0 && n <= weight->dim[0] - a->row;
-}
-
+/* Checks that the low-rank factors fit the weight: rows of `down` and of the weight have equal shapes
+ * (ignoring axes of size 1) or equally many values; `up` changes all rows of a convolution, or any existing
+ * range of rows of a matrix. */
 static enum status check_pair(const struct adapted_weight *a, const struct packed_tensor *t,
                               struct error *e) {
     const struct tensor *weight = &t->shape;
+    const struct factor *down = &a->down;
+    int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
+    int n = 0, m = 0;
     char expected[128];
-    int32_t up[] = {weight->dim[0], factor_rows(&a->down)};
-    if (check_factor(&a->down, t, e) != OK || check_factor(&a->up, t, e) != OK) return e->code;
-    if (weight->rank < 2 || a->down.rank < 2 || !same_columns(&a->down, weight)) {
-        int32_t down[TENSOR_RANK_MAX];
-        memcpy(down, weight->dim, sizeof down);
-        down[0] = a->down.dim[0];
-        block_print_shape(weight->rank, down, expected, sizeof expected);
-        factor_mismatch(&a->down, t, SHAPE, e);
+    if (check_factor(down, t, e) != OK || check_factor(&a->up, t, e) != OK) return e->code;
+    for (int i = 1; i < down->rank; i++)
+        if (down->dim[i] != 1) left[n++] = down->dim[i];
+    for (int i = 1; i < weight->rank; i++)
+        if (weight->dim[i] != 1) right[m++] = weight->dim[i];
+    bool fits = weight->rank >= 2 && down->rank >= 2;
+    if (fits && n > 1)
+        fits = n == m && !memcmp(left, right, (size_t)n * sizeof *left);
+    else if (fits)
+        fits = factor_columns(down) == tensor_elements(weight) / weight->dim[0];
+    if (!fits) {
+        int32_t dim[TENSOR_RANK_MAX];
+        memcpy(dim, weight->dim, sizeof dim);
+        dim[0] = down->dim[0];
+        block_print_shape(weight->rank, dim, expected, sizeof expected);
+        factor_mismatch(down, t, SHAPE, e);
         return error_expected(e, "%s", expected);
     }
-    if (factor_columns(&a->up) == up[1] && rows_fit(a, weight)) return OK;
+    int32_t up[] = {weight->dim[0], factor_rows(down)}, rows = factor_rows(&a->up);
+    fits =
+        weight->rank > 2 ? !a->row && rows == weight->dim[0] : a->row >= 0 && rows <= weight->dim[0] - a->row;
+    if (factor_columns(&a->up) == up[1] && fits) return OK;
     block_print_shape(2, up, expected, sizeof expected);
     factor_mismatch(&a->up, t, SHAPE, e);
     return error_expected(e, "%s, or some of its rows", expected);
-}
-
-static enum status check_vector(const struct replaced_vector *v, const struct packed_tensor *t,
-                                struct error *e) {
-    const struct factor *f = &v->values;
-    char expected[128];
-    if (check_factor(f, t, e) != OK) return e->code;
-    if (factor_rows(f) * factor_columns(f) == tensor_elements(&t->shape)) return OK;
-    block_print_shape(t->shape.rank, t->shape.dim, expected, sizeof expected);
-    factor_mismatch(f, t, SHAPE, e);
-    return error_expected(e, "%s", expected);
 }
 
 /* Adds a word to an FNV-1a hash. The product moves bits upwards only, so the upper half is folded down. */
@@ -113,16 +99,10 @@ static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     hash_word(hash, (uint64_t)source->identity.modified_ns);
 }
 
-static uint64_t hash_adapter_bytes(const struct block *block) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (int i = 0; i < block->n_segments && block->segments[i].packed_offset < block->adapter_bytes; i++)
-        hash_segment(&hash, &block->segments[i]);
-    return hash;
-}
-
+/* A block while adapters are added to it. */
 struct block_adapter {
     const struct adaptation *all;
-    int block;
+    int block; /* index of the block in the adaptation; -1: no adapter applies */
     struct block *to;
 };
 
@@ -147,27 +127,26 @@ static uint64_t add_factor(struct block *to, const struct factor *f) {
     return at;
 }
 
-static bool same_factor(const struct factor *a, const struct factor *b) {
-    bool same = a->source == b->source && a->offset == b->offset && a->dtype == b->dtype &&
-                factor_columns(a) == factor_columns(b) && a->n_parts == b->n_parts && a->dim[0] == b->dim[0];
-    for (int i = 0; i < a->n_parts; i++)
-        same = same && a->part[i].first == b->part[i].first && a->part[i].rows == b->part[i].rows;
-    return same;
-}
-
 /* Index of the block's first adapter with the same `down` factor; the two adapters then share the bytes of
  * the factor. */
 static int down_of(const struct block_adapter *x, int i_pair) {
+    const struct factor *down = &x->all->weights[i_pair].down;
     int n = 0;
     for (int i = 0; i < i_pair; i++) {
-        const struct adapted_weight *other = &x->all->weights[i];
-        if (other->block != x->block) continue;
-        if (same_factor(&other->down, &x->all->weights[i_pair].down)) break;
+        const struct factor *other = &x->all->weights[i].down;
+        if (x->all->weights[i].block != x->block) continue;
+        bool same = down->source == other->source && down->offset == other->offset &&
+                    down->dtype == other->dtype && factor_columns(down) == factor_columns(other) &&
+                    down->n_parts == other->n_parts && down->dim[0] == other->dim[0];
+        for (int k = 0; k < down->n_parts && same; k++)
+            same = down->part[k].first == other->part[k].first && down->part[k].rows == other->part[k].rows;
+        if (same) break;
         n++;
     }
     return n;
 }
 
+/* Finds the packed tensor of the block's weight. NULL with MISSING: the block lacks the weight. */
 static struct packed_tensor *find_tensor(const struct block_adapter *x, int weight, const struct factor *f,
                                          struct error *e) {
     const struct block_kind *kind = x->to->kind;
@@ -195,15 +174,23 @@ static enum status add_pair(struct block_adapter *x, int i, struct error *e) {
 }
 
 static enum status replace_vector(struct block_adapter *x, const struct replaced_vector *v, struct error *e) {
-    struct packed_tensor *t = find_tensor(x, v->weight, &v->values, e);
-    if (!t || check_vector(v, t, e) != OK) return e->code;
-    t->shape = tensor_make(NULL, v->values.dtype, t->shape.rank, t->shape.dim);
-    t->packed_offset = add_factor(x->to, &v->values);
+    const struct factor *f = &v->values;
+    struct packed_tensor *t = find_tensor(x, v->weight, f, e);
+    if (!t || check_factor(f, t, e) != OK) return e->code;
+    if (factor_rows(f) * factor_columns(f) != tensor_elements(&t->shape)) {
+        char expected[128];
+        block_print_shape(t->shape.rank, t->shape.dim, expected, sizeof expected);
+        factor_mismatch(f, t, SHAPE, e);
+        return error_expected(e, "%s", expected);
+    }
+    t->shape = tensor_make(NULL, f->dtype, t->shape.rank, t->shape.dim);
+    t->packed_offset = add_factor(x->to, f);
     t->scales_offset = 0;
     t->replaced = true;
     return OK;
 }
 
+/* Appends the segments of the block without adapters, and moves their tensors after the adapter bytes. */
 static void add_base(const struct block *from, struct block *to) {
     for (int i = 0; i < to->n_tensors; i++) {
         struct packed_tensor *t = &to->tensors[i];
@@ -219,6 +206,7 @@ static void add_base(const struct block *from, struct block *to) {
     to->bytes = from->bytes + to->adapter_bytes;
 }
 
+/* Starts the block as a copy of `from` without segments, with memory for all segments and adapters. */
 static enum status adapt_begin(struct sys *sys, const struct block *from, const struct block_adapter *x,
                                struct error *e) {
     int n = 0, segments = from->n_segments;
@@ -251,7 +239,9 @@ static enum status block_adapt(struct sys *sys, const struct block *from, const 
         if (all->weights[i].block == block) add_pair(&x, i, e);
     add_base(from, to);
     to->base = block_base(from);
-    to->adapter_hash = to->adapter_bytes ? hash_adapter_bytes(to) : 0;
+    to->adapter_hash = to->adapter_bytes ? 0xcbf29ce484222325 : 0;
+    for (int i = 0; i < to->n_segments && to->segments[i].packed_offset < to->adapter_bytes; i++)
+        hash_segment(&to->adapter_hash, &to->segments[i]);
     return e->code;
 }
 

@@ -7,13 +7,6 @@
 
 enum { HALVINGS = 5 };
 
-static int longest_stage(const struct plan *plan) {
-    int longest = 0;
-    for (int s = 1; s < plan->n_stages; s++)
-        if (plan->stage[s].seconds > plan->stage[longest].seconds) longest = s;
-    return longest;
-}
-
 /* True if computation alone limits the time of a step of the stage. */
 static bool computing_decides(const struct run_need *need, const struct plan *plan, int stage,
                               double step_seconds) {
@@ -46,15 +39,12 @@ static struct advice solve_with(const struct advice_input *q, enum advice_kind k
     return a;
 }
 
-/* Returns the memory (RAM or VRAM) that limits the stage's speed. With a discrete GPU, more RAM holds more
- * weights and helps only if the disk is the limit. */
-static enum advice_kind binding_memory(const struct run_need *need, const struct plan *plan, int stage) {
-    return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
-}
-
+/* Adds advice on the memory that limits the stage's speed. With a discrete GPU, more RAM holds more weights
+ * and helps only if the disk is the limit. */
 static void advise_memory(const struct advice_input *q, struct plan_advice *out) {
     static const double more[] = {0.25, 0.5, 1};
-    enum advice_kind kind = binding_memory(q->needs[0], q->now, q->stage);
+    bool vram = q->needs[0]->separate && q->now->stage[q->stage].bound != BOUND_DISK;
+    enum advice_kind kind = vram ? ADVICE_VRAM : ADVICE_RAM;
     uint64_t budget = kind == ADVICE_RAM ? q->now->ram_budget_bytes : q->now->vram_budget_bytes, low = 0;
     for (int i = 0; i < 3; i++) {
         uint64_t extra = (uint64_t)(more[i] * (double)budget) + 1;
@@ -91,7 +81,10 @@ void plan_advise(const struct run_need *const *needs, int n, int chosen, const s
     const struct run_need *need = needs[chosen];
     memset(advice, 0, sizeof *advice);
     if (!plan->n_stages) return;
-    int stage = advice->stage = longest_stage(plan);
+    int stage = 0;
+    for (int s = 1; s < plan->n_stages; s++)
+        if (plan->stage[s].seconds > plan->stage[stage].seconds) stage = s;
+    advice->stage = stage;
     struct advice_input q = {needs, n, plan, stage};
     advice->seconds = plan->seconds;
     advice->step_seconds = plan_step_seconds(&plan->stage[stage]);

@@ -1,29 +1,116 @@
-/* The loop over visits, for dry and real runs: implements executor.h. */
+/* The loop over visits, for dry and real runs, and the memory of a stage: implements executor.h. */
 #include "engine/run/executor.h"
 
-#include "engine/run/stage_memory.h"
 #include "kernels/dry/dry.h"
 
 #include <stdio.h>
 #include <string.h>
 
-struct execution {
-    const struct run *run;
-    struct error *e;
-    const struct visit *visit;
-    struct context *context;
-    struct store *store;
-    struct store_counters *counters;
-    double done, done_before; /* FLOPs of completed visits, now and at the last restart point */
-    int n_ended;              /* index after the last visit with a called evaluation_ended hook */
-
-    const struct run_need *need;
-    const struct residents *residents;
-    const struct plan *plan;  /* current plan */
-    struct plan reduced[2];   /* two buffers for the plans after evictions, used alternately */
-    int n_evicted, n_retries; /* number of evictions: in the run; in this stage after failed allocations */
-    bool operator_failed;     /* an operator of the last visit found no memory */
+/* Memory of a stage except weights. State, scratch and workspace lie in device memory if the device has its
+ * own, else in host memory, as the plan counts them. Full-frame buffers are part of the state unless the plan
+ * keeps them in host memory. Forward functions receive tensors and do not depend on where these lie. */
+struct stage_memory {
+    struct arena state, scratch, workspace;
+    struct arena pictures; /* arena of full-frame buffers; empty if these are part of the state */
+    void *lane_states;     /* state structures, one per lane; inherited if the previous stage hoists */
+    void *weights;         /* weights structure of the current block, filled by block_point */
 };
+
+/* Allocates an arena with undefined contents: forwards write before they read. */
+static bool take_arena(const struct run *run, enum memory_line line, struct arena *arena) {
+    const struct device_memory *own = run->device->memory;
+    if (!arena->bytes) return true;
+    arena->base = own ? own->reserve(run->device, arena->bytes) : run->sys->map(run->sys, line, arena->bytes);
+    if (own && arena->base && own->commit(run->device, arena->base, arena->bytes)) {
+        own->unreserve(run->device, arena->base, arena->bytes);
+        arena->base = NULL;
+    }
+    return arena->base;
+}
+
+/* Frees an arena, after the store has ended the stage and so waited for both device queues. */
+static void free_arena(const struct run *run, enum memory_line line, struct arena *arena) {
+    const struct device_memory *own = run->device->memory;
+    if (!own) {
+        run->sys->unmap(run->sys, line, arena->base, arena->bytes);
+    } else if (arena->base) {
+        own->decommit(run->device, arena->base, arena->bytes);
+        own->unreserve(run->device, arena->base, arena->bytes);
+    }
+    *arena = (struct arena){0};
+}
+
+/* Empty stage memory for a dry run, which only counts bytes. */
+static struct stage_memory stage_memory_counting(void) {
+    return (struct stage_memory){
+        .state = arena_counting(), .scratch = arena_counting(), .pictures = arena_counting_apart()};
+}
+
+/* Allocates the state and scratch bytes given by need and plan. A stage that inherits its lane states
+ * allocates only the rest. MEMORY; stage_memory_leave then frees what was allocated. */
+static enum status stage_memory_take(const struct run *run, const struct stage_need *need,
+                                     const struct plan_stage *plan, struct stage_memory *memory,
+                                     struct error *e) {
+    bool there = true;
+    if (plan->pictures_on_host) memory->pictures.bytes = align_up(need->picture_bytes, PLAN_PAGE);
+    if (!memory->lane_states) {
+        memory->state = (struct arena){.bytes = plan->state_bytes};
+        there = take_arena(run, LINE_STATE, &memory->state);
+    }
+    memory->scratch = (struct arena){.bytes = plan->activation_bytes};
+    memory->workspace = (struct arena){.bytes = plan->workspace_bytes};
+    if (memory->pictures.bytes)
+        memory->pictures.base = shared_map(run->sys, run->device, LINE_STATE, memory->pictures.bytes);
+    there = there && (memory->pictures.base || !memory->pictures.bytes);
+    there = there && take_arena(run, LINE_ACTIVATION, &memory->scratch) &&
+            take_arena(run, LINE_WORKSPACE, &memory->workspace);
+    return there ? OK : error_set(e, MEMORY, "no memory for the activations of stage '%s'", plan->name);
+}
+
+/* Allocates the host structures of lanes and weights, and declares the lane state. For real and dry runs. */
+static enum status stage_memory_open(struct sys *sys, struct stage *stage, struct stage_memory *memory,
+                                     struct error *e) {
+    const struct family *family = stage->component->family;
+    size_t largest = 1, lane_bytes = family->lane_state_bytes;
+    for (int i = 0; i < stage->n_blocks; i++) {
+        size_t bytes = block_weights_bytes(stage->blocks[i]);
+        if (bytes > largest) largest = bytes;
+    }
+    memory->weights = sys_new(sys, 1, largest, "the weights structure of a stage", e);
+    if (!memory->weights || memory->lane_states) return e->code;
+    memory->lane_states = sys_new(sys, (size_t)stage->n_lanes, lane_bytes, "the lane states of a stage", e);
+    if (!memory->lane_states) return e->code;
+    struct arena *pictures = memory->pictures.bytes ? &memory->pictures : &memory->state;
+    bool ok = true;
+    for (int i = 0; i < stage->n_lanes * stage->n_groups; i++)
+        stage->lanes[i].state = (char *)memory->lane_states + (size_t)(i % stage->n_lanes) * lane_bytes;
+    family->declare(stage->component, stage->lanes, stage->n_lanes, &memory->state, pictures, &ok);
+    return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
+}
+
+/* Frees the host structures. */
+static void stage_memory_close(struct sys *sys, struct stage_memory *memory) {
+    sys->release(sys, memory->lane_states);
+    sys->release(sys, memory->weights);
+    memory->lane_states = memory->weights = NULL;
+}
+
+/* Frees the stage's memory, except the lane state if keeps_state. A second call does nothing. */
+static void stage_memory_leave(const struct run *run, struct stage_memory *memory, bool keeps_state) {
+    struct stage_memory inherited = {0};
+    if (keeps_state) {
+        inherited = (struct stage_memory){.state = memory->state, .lane_states = memory->lane_states};
+        memory->state = (struct arena){0};
+        memory->lane_states = NULL;
+    }
+    stage_memory_close(run->sys, memory);
+    free_arena(run, LINE_STATE, &memory->state);
+    shared_unmap(run->sys, run->device, LINE_STATE, memory->pictures.base, memory->pictures.bytes);
+    memory->pictures = (struct arena){0};
+    free_arena(run, LINE_ACTIVATION, &memory->scratch);
+    free_arena(run, LINE_WORKSPACE, &memory->workspace);
+    *memory = inherited;
+}
 
 /* Runs one visit: the block's forward for each lane of the group. In a dry run `place` is empty. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
@@ -59,33 +146,8 @@ enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t 
     return e->code;
 }
 
-static void describe_stage(const struct run *run, int i_stage, struct stage_need *need) {
-    const struct stage *stage = &run->stages[i_stage];
-    memcpy(need->name, stage->name, sizeof need->name);
-    snprintf(need->family, sizeof need->family, "%s", stage->component->family->name);
-    need->evaluations = stage->evaluations;
-    need->lanes = stage->n_lanes;
-    need->groups = stage->n_groups;
-    need->hoists = stage->hoists;
-    need->tiled = stage->lanes->tiled;
-    need->n_blocks = stage->n_blocks;
-    for (int i = 0; i < stage->n_blocks; i++) {
-        need->block_bytes[i] = stage->blocks[i]->bytes;
-        need->block_adapter_bytes[i] = stage->blocks[i]->adapter_bytes;
-        need->block_keepable[i] = i < stage->n_model_blocks;
-    }
-}
-
 static bool same_size(const struct tensor *a, const struct tensor *b) {
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank);
-}
-
-/* Number of leading evaluations of a stage that a dry run must measure to cover all tensor shapes: one per
- * group and chunk, or all if the lanes' pictures differ in size. */
-static int distinct_evaluations(const struct stage *stage) {
-    for (int i = 1; i < stage->n_lanes; i++)
-        if (!same_size(&stage->lanes[i].picture, &stage->lanes->picture)) return stage->evaluations;
-    return stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1);
 }
 
 /* True if the two lanes run the same operators on the same shapes. */
@@ -101,12 +163,7 @@ static bool lanes_alike(const struct lane *a, const struct lane *b) {
            same_size(&a->picture, &b->picture) && same_size(&a->moments, &b->moments);
 }
 
-static int count_alike_lanes(const struct lane *lanes, int n) {
-    int i = 1;
-    while (i < n && lanes_alike(lanes, lanes + i)) i++;
-    return i;
-}
-
+/* True if all lanes of groups a and b have the same shapes. */
 static bool groups_alike(const struct stage *stage, int a, int b) {
     for (int i = 0; i < stage->n_lanes; i++)
         if (!lanes_alike(&stage->lanes[a * stage->n_lanes + i], &stage->lanes[b * stage->n_lanes + i]))
@@ -114,6 +171,7 @@ static bool groups_alike(const struct stage *stage, int a, int b) {
     return true;
 }
 
+/* Consecutive evaluations that compute the same lanes. */
 struct phase {
     int first, n;
 };
@@ -126,16 +184,7 @@ static struct phase phase_of(const struct stage *stage, int evaluation) {
     return (struct phase){first ? 0 : n, stage->evaluations - n};
 }
 
-/* Number of consecutive evaluations that one measurement covers, because their lanes have equal shapes. 0 if
- * an earlier measurement covers this evaluation. Chunks of video frames are measured one by one. */
-static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
-    int n = 1;
-    if (evaluation < 0 || stage->n_groups != unlike) return 1;
-    if (evaluation && groups_alike(stage, evaluation - 1, evaluation)) return 0;
-    while (evaluation + n < unlike && groups_alike(stage, evaluation, evaluation + n)) n++;
-    return n;
-}
-
+/* Measurement of one visit over all its lanes. */
 struct measured {
     double seconds, flops, adapter_flops;
     uint64_t picture_bytes;
@@ -149,7 +198,8 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     struct visit one = *visit;
     *m = (struct measured){0};
     for (int left = visit->n_lanes, n; left; left -= n, one.first_lane += n) {
-        n = count_alike_lanes(lanes + one.first_lane, left);
+        const struct lane *first = lanes + one.first_lane;
+        for (n = 1; n < left && lanes_alike(first, first + n);) n++;
         one.n_lanes = 1;
         x->flops = x->adapter_flops = dry->seconds = 0;
         dry->picture_bytes = 0;
@@ -166,41 +216,48 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* Adds the measurement of a visit to the stage's needs, for all evaluations of its phase (consecutive
- * evaluations that compute the same lanes). The phase has `of` distinct evaluations; the measurement stands
- * for n_alike of them. */
-static void add_measurement(const struct stage *stage, const struct visit *visit, const struct measured *m,
-                            int n_alike, int of, struct stage_need *need) {
-    int evaluations = visit->evaluation < 0 ? 1 : phase_of(stage, visit->evaluation).n;
-    double share = visit->evaluation < 0 ? 1 : (double)evaluations / stage->evaluations;
-    need->block_seconds[visit->block] += m->seconds * n_alike / of * share;
-    if (need->picture_bytes)
-        need->block_picture_bytes[visit->block] += m->picture_bytes * (unsigned)n_alike / (unsigned)of;
-    need->flops += m->flops * n_alike * evaluations / of;
-    need->adapter_flops += m->adapter_flops * n_alike * evaluations / of;
-}
-
+/* Measures the visits of a stage and adds them to its need. Evaluations with equal shapes are measured once.
+ */
 static enum status measure_visits(const struct run *run, int i_stage, struct context *x, struct dry *dry,
                                   void *weights, struct stage_need *need) {
     const struct stage *stage = &run->stages[i_stage];
-    int unlike = distinct_evaluations(stage), evaluation = -1, n_alike = 1;
+    /* Number of leading evaluations of each phase that cover all tensor shapes: one per group and chunk, or
+     * all if the lanes' pictures differ in size. n_alike: number of these that the current measurement
+     * covers; 0: an earlier measurement covers them. */
+    int unlike = stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1), n_alike = 1, evaluation = -1;
+    for (int i = 1; i < stage->n_lanes; i++)
+        if (!same_size(&stage->lanes[i].picture, &stage->lanes->picture)) unlike = stage->evaluations;
     for (int i = 0; i < run->visits->n_visits; i++) {
         const struct visit *visit = &run->visits->visits[i];
         struct measured m;
         if (visit->stage != i_stage) continue;
-        if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        int of_phase = visit->evaluation; /* index of the evaluation within the phase (see phase_of) */
-        if (of_phase > 0) of_phase -= phase_of(stage, visit->evaluation).first;
-        if (of_phase >= unlike) continue;
-        if (visit->evaluation != evaluation) n_alike = alike_evaluations(stage, of_phase, unlike);
+        bool once = visit->evaluation < 0;
+        struct phase phase = once ? (struct phase){0, 1} : phase_of(stage, visit->evaluation);
+        int k = once ? 0 : visit->evaluation - phase.first; /* index of the evaluation within its phase */
+        if (!once) need->block_repeats[visit->block] = true;
+        if (k >= unlike) continue;
+        if (visit->evaluation != evaluation) {
+            n_alike = 1;
+            if (!once && stage->n_groups == unlike) { /* chunks of video frames are measured one by one */
+                if (k && groups_alike(stage, k - 1, k)) n_alike = 0;
+                while (n_alike && k + n_alike < unlike && groups_alike(stage, k, k + n_alike)) n_alike++;
+            }
+        }
         evaluation = visit->evaluation;
         if (!n_alike) continue;
         if (measure_visit(x, dry, stage, visit, weights, &m) != OK) break;
-        add_measurement(stage, visit, &m, n_alike, visit->evaluation < 0 ? 1 : unlike, need);
+        int of = once ? 1 : unlike;
+        double share = once ? 1 : (double)phase.n / stage->evaluations;
+        need->block_seconds[visit->block] += m.seconds * n_alike / of * share;
+        if (need->picture_bytes)
+            need->block_picture_bytes[visit->block] += m.picture_bytes * (unsigned)n_alike / (unsigned)of;
+        need->flops += m.flops * n_alike * phase.n / of;
+        need->adapter_flops += m.adapter_flops * n_alike * phase.n / of;
     }
     return x->error->code;
 }
 
+/* Measures the memory, FLOPs and seconds of one stage. */
 static enum status measure_stage(const struct run *run, int i_stage, struct dry *dry, struct stage_need *need,
                                  struct error *e) {
     struct stage *stage = &run->stages[i_stage];
@@ -235,7 +292,21 @@ enum status executor_measure(const struct run *run, bool prepare, struct run_nee
     need->separate = run->device->memory != NULL;
     need->device_bytes = run->device->overhead_bytes;
     for (int i = 0; i < run->n_stages && e->code == OK; i++) {
-        describe_stage(run, i, &need->stage[i]);
+        const struct stage *stage = &run->stages[i];
+        struct stage_need *n = &need->stage[i];
+        memcpy(n->name, stage->name, sizeof n->name);
+        snprintf(n->family, sizeof n->family, "%s", stage->component->family->name);
+        n->evaluations = stage->evaluations;
+        n->lanes = stage->n_lanes;
+        n->groups = stage->n_groups;
+        n->hoists = stage->hoists;
+        n->tiled = stage->lanes->tiled;
+        n->n_blocks = stage->n_blocks;
+        for (int k = 0; k < n->n_blocks; k++) {
+            n->block_bytes[k] = stage->blocks[k]->bytes;
+            n->block_adapter_bytes[k] = stage->blocks[k]->adapter_bytes;
+            n->block_keepable[k] = k < stage->n_model_blocks;
+        }
         measure_stage(run, i, &dry, &need->stage[i], e);
     }
     /* oneDNN primitives are built before the first visit and stay for all stages. */
@@ -245,6 +316,26 @@ enum status executor_measure(const struct run *run, bool prepare, struct run_nee
     return e->code;
 }
 
+/* State of a real run. */
+struct execution {
+    const struct run *run;
+    struct error *e;
+    const struct visit *visit; /* current or last visit */
+    struct context *context;
+    struct store *store;
+    struct store_counters *counters;
+    double done, done_before; /* FLOPs of completed visits, now and at the last restart point */
+    int n_ended;              /* index after the last visit with a called evaluation_ended hook */
+
+    const struct run_need *need;
+    const struct residents *residents;
+    const struct plan *plan;  /* current plan */
+    struct plan reduced[2];   /* two buffers for the plans after evictions, used alternately */
+    int n_evicted, n_retries; /* number of evictions: in the run; in this stage after failed allocations */
+    bool operator_failed;     /* an operator of the last visit found no memory */
+};
+
+/* Called by operators and by the store while waiting: updates the counters and calls the hook. */
 static bool execution_tick(void *user) {
     struct execution *x = user;
     if (x->counters) *x->counters = store_count(x->store);
@@ -258,6 +349,7 @@ static bool execution_await(void *user, const struct tensor *tensor) {
     return !tensor->weight_end || store_await(x->store, i_visit, tensor->weight_end, x->e) == OK;
 }
 
+/* Waits until the device has computed all queued operators. */
 static enum status wait_for_device(struct execution *x) {
     double stalled = 0;
     device_wait(x->run->device, &stalled, x->e);
@@ -265,6 +357,7 @@ static enum status wait_for_device(struct execution *x) {
     return x->e->code;
 }
 
+/* Runs one visit between acquire and release of its weights, and calls the hook after an evaluation. */
 static enum status execute_visit(struct execution *x, int i_visit, struct stage_memory *memory) {
     const struct run *run = x->run;
     const struct visit *visit = x->visit;
@@ -287,6 +380,7 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
 
+/* True if visit i is the first of an evaluation. */
 static bool begins_evaluation(const struct visit_list *visits, int i) {
     const struct visit *v = &visits->visits[i];
     return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
@@ -334,34 +428,29 @@ static bool evict_more(struct execution *x, int i_visit, enum evict_reason reaso
     return false;
 }
 
-/* If an operator found no memory: evicts residents and restarts the evaluation (for video VAEs, the lane). */
-static void retry_evaluation(struct execution *x, int *i_visit) {
-    int first = *i_visit;
-    if (!x->operator_failed) return;
-    while (!can_restart_at(x->run, first)) first--;
-    if (!evict_more(x, first, EVICT_OPERATOR)) return;
-    *i_visit = first;
-    x->done = x->done_before;
-}
-
-/* Calls the hook before an evaluation, when the device no longer reads the inputs that the hook writes. */
-static enum status begin_evaluation(struct execution *x) {
-    const struct run_hooks *hooks = x->run->hooks;
-    x->operator_failed = false;
-    if (!hooks->evaluation_begins || x->visit->evaluation < 0) return OK;
-    return wait_for_device(x) == OK ? hooks->evaluation_begins(hooks->user, x->visit, x->e) : x->e->code;
-}
-
 /* Executes one visit and handles failure or eviction. Returns the index of the next visit. */
 static int execute_next(struct execution *x, int i_visit, struct stage_memory *memory) {
     const struct visit_list *visits = x->run->visits;
     const struct run_hooks *hooks = x->run->hooks;
     x->visit = &visits->visits[i_visit];
     if (can_restart_at(x->run, i_visit)) x->done_before = x->done;
-    if (begins_evaluation(visits, i_visit) && begin_evaluation(x) != OK) return i_visit;
+    if (begins_evaluation(visits, i_visit)) {
+        x->operator_failed = false;
+        if (hooks->evaluation_begins && x->visit->evaluation >= 0) {
+            /* The hook writes inputs, which the device must no longer read. */
+            if (wait_for_device(x) != OK) return i_visit;
+            if (hooks->evaluation_begins(hooks->user, x->visit, x->e) != OK) return i_visit;
+        }
+    }
     if (execute_visit(x, i_visit, memory) != OK) {
-        retry_evaluation(x, &i_visit);
-        return i_visit;
+        /* An operator found no memory: evicts residents and restarts the evaluation (for video VAEs, the
+         * lane). */
+        int first = i_visit;
+        if (!x->operator_failed) return i_visit;
+        while (!can_restart_at(x->run, first)) first--;
+        if (!evict_more(x, first, EVICT_OPERATOR)) return i_visit;
+        x->done = x->done_before;
+        return first;
     }
     i_visit++;
     bool last = i_visit == visits->n_visits || visits->visits[i_visit].stage != x->visit->stage;
@@ -371,16 +460,6 @@ static int execute_next(struct execution *x, int i_visit, struct stage_memory *m
     return i_visit;
 }
 
-/* Allocates a stage's memory. The store begins the stage first, because the store returns ring memory that
- * this stage does not use. */
-static enum status take_stage(struct execution *x, int i_stage, struct stage_memory *memory) {
-    const struct run *run = x->run;
-    if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
-    if (stage_memory_take(run, &x->need->stage[i_stage], &x->plan->stage[i_stage], memory, x->e) != OK)
-        return x->e->code;
-    return stage_memory_open(run->sys, &run->stages[i_stage], memory, x->e);
-}
-
 enum status executor_explain(struct device *device, struct error *e) {
     struct error failed = {0};
     double stalled = 0;
@@ -388,20 +467,25 @@ enum status executor_explain(struct device *device, struct error *e) {
     return e->code;
 }
 
-/* Allocates a stage's memory, with fewer residents if memory is short. */
+/* Allocates a stage's memory, with fewer residents if memory is short. The store begins the stage first,
+ * because the store returns ring memory that this stage does not use. */
 static enum status begin_stage(struct execution *x, int i_visit, struct stage_memory *memory) {
-    int i_stage = x->run->visits->visits[i_visit].stage;
+    const struct run *run = x->run;
+    int i = run->visits->visits[i_visit].stage;
     bool goes_on = memory->lane_states; /* true: the stage inherits the previous stage's lane state */
     x->n_retries = 0;
-    while (take_stage(x, i_stage, memory) != OK) {
-        store_end_stage(x->store, i_stage);
-        stage_memory_leave(x->run, memory, goes_on);
-        if (executor_explain(x->run->device, x->e) != MEMORY || !evict_more(x, i_visit, EVICT_STAGE)) break;
+    while (store_begin_stage(x->store, i, x->e) != OK ||
+           stage_memory_take(run, &x->need->stage[i], &x->plan->stage[i], memory, x->e) != OK ||
+           stage_memory_open(run->sys, &run->stages[i], memory, x->e) != OK) {
+        store_end_stage(x->store, i);
+        stage_memory_leave(run, memory, goes_on);
+        if (executor_explain(run->device, x->e) != MEMORY || !evict_more(x, i_visit, EVICT_STAGE)) break;
     }
     x->n_retries = 0;
     return x->e->code;
 }
 
+/* Executes the stage of visit *i_visit; *i_visit: first visit of the next stage. */
 static enum status execute_stage(struct execution *x, int *i_visit, struct stage_memory *memory) {
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;
@@ -428,21 +512,6 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct stage
     return x->e->code;
 }
 
-/* Reserves all device memory of the plan before the first visit, so that a lack of memory shows early. */
-static enum status reserve_device_memory(struct execution *x) {
-    const struct device_memory *own = x->run->device->memory;
-    if (!own || !own->preallocate || x->run->nested) return OK;
-    return own->preallocate(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
-}
-
-/* Discards residents after a device failure, because copies into them may have failed. */
-static void discard_after_failure(const struct run *run, struct residents *residents, const struct error *e) {
-    struct error late = {0};
-    double stalled = 0;
-    device_wait(run->device, &stalled, &late);
-    if (late.code != OK || e->code == DEVICE) residents_destroy(residents);
-}
-
 enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,
                          struct residents *residents, struct store_counters *counters, struct error *e) {
     struct execution x = {
@@ -465,11 +534,18 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
         .tick_user = &x,
     };
     if (store_open(&options, &x.store, e) != OK) return e->code;
-    reserve_device_memory(&x);
+    /* Reserves all device memory of the plan before the first visit, so that a lack of memory shows early. */
+    const struct device_memory *own = run->device->memory;
+    if (own && own->preallocate && !run->nested)
+        own->preallocate(run->device, plan->vram_peak_bytes - need->device_bytes, e);
     for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, &memory);
     stage_memory_leave(run, &memory, false);
     if (counters) *counters = store_count(x.store);
     store_close(x.store);
-    discard_after_failure(run, residents, e);
+    /* Discards residents after a device failure, because copies into them may have failed. */
+    struct error late = {0};
+    double stalled = 0;
+    device_wait(run->device, &stalled, &late);
+    if (late.code != OK || e->code == DEVICE) residents_destroy(residents);
     return e->code;
 }

@@ -7,8 +7,10 @@
 #include "engine/base/config.h"
 #include "engine/run/block.h"
 #include "engine/run/dimension.h"
-#include "engine/run/visit.h"
+#include "engine/run/lane.h"
 #include "kernels/ops.h"
+
+struct visit_list;
 
 enum family_kind {
     FAMILY_TEXT,
@@ -60,6 +62,23 @@ struct text_reads {
     bool projected;              /* the pooled row is projected (text_projection) */
     const char *projected_class; /* `projected` applies only to this class in config.json; NULL: always */
 };
+
+/* The block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
+ * 1024 x 1024 or a video, and the longest prompts. Sizes of 0 mean 1. */
+struct predicted_block {
+    const char *kind; /* kind of the block; NULL: none */
+    int number;
+    bool alone; /* only the first block of this kind runs; false: also all blocks before it, not counted */
+    int32_t tokens; /* tokens of the block; pixels for VAEs */
+    int32_t text_rows, text_columns;
+    int32_t latent_channels, latent_frames, latent_side; /* latent_side: rows */
+    int32_t latent_columns;                              /* 0: as many as rows */
+    int32_t picture_side;                                /* side of the image in pixels */
+    int chunk;                                           /* frames per chunk of a video VAE; 0: image mode */
+};
+
+/* Sizes of an image of 1024 x 1024 with 16 latent channels. */
+#define PREDICTED_IMAGE .latent_channels = 16, .latent_side = 128, .picture_side = 1024
 
 struct family {
     const char *name;
@@ -134,6 +153,7 @@ struct family {
      * component_visits. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
+    struct predicted_block predicted;
 };
 
 /* Image normalisation of a vision encoder, per colour: (value - mean) / deviation for values 0 to 1.
@@ -232,16 +252,5 @@ static inline int component_frame_factor(const struct component *c) {
 }
 /* Splits the frames of a latent into the chunks of a VAE: see family.chunks. */
 int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
-
-/* Appends the visits of a stage; visits before the first evaluation come first. visit.block indexes
- * c->blocks, followed by the blocks of gathered embedding rows: table t for lane i at c->n_blocks + t *
- * n_lanes + i in a text encoder, else table t at c->n_blocks + t. */
-enum status component_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                             int evaluations, struct visit_list *list, struct error *e);
-/* Number of blocks of gathered embedding rows in a stage with n_lanes lanes. */
-int component_gathered_blocks(const struct component *c, int n_lanes);
-/* Makes a block of the embedding-table rows that a lane needs. The caller destroys it, also on failure. */
-enum status component_gather_rows(const struct component *c, int i_table, const struct lane *lane,
-                                  struct block *out, struct error *e);
 
 #endif

@@ -1,13 +1,17 @@
 /* The plan: where bytes lie and when they move. A plan never changes computed values or shapes. It is a
  * structure without pointers that can be printed, hashed and parsed. The planner is a pure function of
- * visits, dry-run measurements (struct stage_need) and budgets. */
+ * visits, dry-run measurements (struct stage_need) and budgets:
+ *
+ *     plan.c           sizes that a stage needs, the check of a plan, its hash
+ *     plan_search.c    the search for the fastest plan of one stage, with the time model of timing.h
+ *     plan_solve.c     solving, choosing, evaluating and reducing plans of a whole run */
 #ifndef SLUICE_RUN_PLAN_H
 #define SLUICE_RUN_PLAN_H
 
 #include "engine/base/arena.h"
 #include "engine/base/error.h"
 #include "engine/base/tensor.h"
-#include "engine/run/rates.h"
+#include "kernels/ops.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,6 +46,15 @@ enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
 
 /* Requested placement of full-frame buffers, on a device with its own memory. */
 enum pictures_place { PICTURES_ANYWHERE, PICTURES_ON_DEVICE, PICTURES_ON_HOST };
+
+/* Throughput rates, which convert work to seconds: measured by `bench bus` and `bench ops`, or defaults. */
+struct rates {
+    struct op_rates ops; /* rates of operators on the computing device */
+    double disk;         /* bytes per second from files to host memory, with several readers */
+    double host_copy;    /* bytes per second from host memory to host memory */
+    double h2d; /* bytes per second from pinned host memory to device memory; unused if device and host share
+                   one memory */
+};
 
 /* Memory and time of one stage, measured by the dry run. */
 struct stage_need {
@@ -140,22 +153,34 @@ static inline int plan_readers(bool separate, uint64_t bounce_bytes) {
     return bounce_bytes ? PLAN_DIRECT_READERS : PLAN_READERS;
 }
 
+/* Bit sets of blocks, by the index of the block in its stage. */
+static inline bool blocks_has(const uint64_t *blocks, int i) {
+    return blocks[i / 64] >> (i % 64) & 1;
+}
+
+static inline void blocks_set(uint64_t *blocks, int i, bool in) {
+    uint64_t bit = (uint64_t)1 << (i % 64);
+    blocks[i / 64] = (blocks[i / 64] & ~bit) | (in ? bit : 0);
+}
+
+static inline void blocks_toggle(uint64_t *blocks, int i) {
+    blocks[i / 64] ^= (uint64_t)1 << (i % 64);
+}
+
 static inline bool plan_is_resident(const struct plan_stage *stage, int block) {
-    return stage->resident[block / 64] >> (block % 64) & 1;
+    return blocks_has(stage->resident, block);
 }
 
 static inline bool plan_is_pooled(const struct plan_stage *stage, int block) {
-    return stage->pooled[block / 64] >> (block % 64) & 1;
+    return blocks_has(stage->pooled, block);
 }
 
 static inline void plan_set_pooled(struct plan_stage *stage, int block, bool pooled) {
-    uint64_t bit = (uint64_t)1 << (block % 64);
-    stage->pooled[block / 64] = (stage->pooled[block / 64] & ~bit) | (pooled ? bit : 0);
+    blocks_set(stage->pooled, block, pooled);
 }
 
 static inline void plan_set_resident(struct plan_stage *stage, int block, bool resident) {
-    uint64_t bit = (uint64_t)1 << (block % 64);
-    stage->resident[block / 64] = (stage->resident[block / 64] & ~bit) | (resident ? bit : 0);
+    blocks_set(stage->resident, block, resident);
 }
 
 static inline uint64_t plan_pages(uint64_t bytes) {
@@ -190,7 +215,7 @@ bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_
 
 /* Chooses among n needs of the same run, which differ in lanes per group and in tiled decoding. Solves each
  * and returns the index of the fastest plan that works; ties go to the first. The least budgets in *plan are
- * the minimum over all needs. See plan_choose.c. */
+ * the minimum over all needs. */
 int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_bytes,
                 uint64_t vram_budget_bytes, struct plan *plan);
 
@@ -203,7 +228,7 @@ void plan_evaluate(const struct run_need *need, struct plan *plan);
  * reduced first; evicted blocks are spread evenly over a stage. The ring of the active stage grows to hold
  * the largest block that now streams, or two such blocks if enough memory remains. The ring never grows by
  * more than the stage frees, so that no peak rises. Returns the bytes returned now, counting only pages that
- * one block occupies alone. 0: nothing can be evicted, and *reduced equals the plan. See plan_evict.c. */
+ * one block occupies alone. 0: nothing can be evicted, and *reduced equals the plan. */
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
                     uint64_t bytes, struct plan *reduced);
 

@@ -1,5 +1,5 @@
 /* Searches for the plan of one stage that is predicted to be fastest within the budgets.
- * The candidates do not depend on the budgets: sets of residents times ring sizes (plan_sizes.h), and on a
+ * The candidates do not depend on the budgets: sets of residents times ring sizes, and on a
  * separate device times sets of pooled blocks (kept in pinned host memory) and sizes of staging buffers. Sets
  * of residents are evenly spread (block_stream_thin), one for each of GRID sizes; on small stages they are
  * improved block by block, or all sets are tried. Sets of pooled blocks are chosen in the same way. A budget
@@ -15,7 +15,7 @@
  * bytes are better. */
 #include "engine/run/plan_search.h"
 
-#include "engine/run/plan_sizes.h"
+#include "engine/run/timing.h"
 
 #include <string.h>
 
@@ -32,7 +32,15 @@ enum {
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
     DISK_WEIGHT = 8, /* a byte from the disk counts as 8 bytes over the bus if rates are unknown */
+    /* Candidate sizes of ring and staging are sums of consecutive block sizes, because only the number of
+     * consecutive blocks that fit matters: all sums of 1 to WINDOWS blocks, if at most this many blocks pass
+     * the ring or staging. */
+    WINDOWS = 16,
+    SIZES_RING_BLOCKS = 16,
+    SIZES_STAGING_BLOCKS = 12,
+    SIZES_MAX = 2 * SIZES_STAGING_BLOCKS * WINDOWS + 16,
 };
+_Static_assert(SIZES_MAX >= SIZES_RING_BLOCKS * WINDOWS + 16, "sizes of a ring");
 static const double TIE = 1 + 1e-9;
 static const double ROUNDED = 1e-12; /* relative rounding error of times summed in another order */
 static const double NEVER = 1e300;
@@ -65,28 +73,24 @@ struct search {
     struct plan_stage chosen;
 };
 
-static void add(uint64_t *set, int place) {
-    set[place / 64] |= (uint64_t)1 << (place % 64);
-}
-
-static void toggle(uint64_t *set, int place) {
-    set[place / 64] ^= (uint64_t)1 << (place % 64);
-}
-
-static bool plan_search_has(const uint64_t *set, int place) {
-    return set[place / 64] >> (place % 64) & 1;
-}
-
-static uint64_t plan_search_set_bytes(const struct search *s, const uint64_t *set) {
+/* Bytes of a set of blocks, without padding. */
+static uint64_t set_bytes(const struct search *s, const uint64_t *set) {
     uint64_t bytes = 0;
     for (int i = 0; i < s->need->n_blocks; i++)
-        if (plan_search_has(set, i)) bytes += s->need->block_bytes[i];
+        if (blocks_has(set, i)) bytes += s->need->block_bytes[i];
     return bytes;
 }
 
-/* Substitute for seconds if rates are unknown: bytes per evaluation. A ring without space for two blocks
- * delays the copier by at most half of the time; an eighth is assumed. */
-static double untimed(const struct search *s, const struct plan_stage *stage) {
+/* Seconds above which a plan is rejected. */
+static double limit(const struct search *s) {
+    return s->choosing ? s->best * s->tie : s->best;
+}
+
+/* Predicted seconds of a plan; too low for some plans that are rejected anyway. If rates are unknown, the
+ * substitute for seconds is bytes per evaluation: a ring without space for two blocks delays the copier by at
+ * most half of the time, and an eighth is assumed. */
+static double score(const struct search *s, const struct plan_stage *stage) {
+    if (s->timed) return block_stream_seconds(s->block_stream, stage, limit(s) * (1 + ROUNDED));
     double bus = 0, disk = 0, least = (double)plan_least_ring(s->need, stage);
     for (int i = 0; i < s->need->n_blocks; i++) {
         if (!s->need->block_repeats[i] || plan_is_resident(stage, i)) continue;
@@ -95,17 +99,6 @@ static double untimed(const struct search *s, const struct plan_stage *stage) {
     }
     double narrow = least > 0 ? 2 - (double)stage->ring_bytes / least : 0;
     return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0)) + s->picture_traffic;
-}
-
-/* Seconds above which a plan is rejected. */
-static double limit(const struct search *s) {
-    return s->choosing ? s->best * s->tie : s->best;
-}
-
-/* Predicted seconds of a plan. The result may be too low for plans that are rejected anyway. */
-static double score(const struct search *s, const struct plan_stage *stage) {
-    double enough = limit(s) * (1 + ROUNDED);
-    return s->timed ? block_stream_seconds(s->block_stream, stage, enough) : untimed(s, stage);
 }
 
 /* True if a plan of these seconds is rejected; the first pass also rejects plans as fast as the best. */
@@ -124,15 +117,7 @@ static bool cannot_fit_better(const struct search *s, const struct plan_stage *s
     return too_slow(s, score(s, &widest));
 }
 
-/* True if the plan is too slow with any set of pooled blocks, because blocks that exceed host memory are read
- * from the disk again. */
-static bool pool_too_small(const struct search *s, const struct plan_stage *stage) {
-    uint64_t streamed = stage->streamed_bytes_per_evaluation;
-    if (!s->timed || !s->run->separate || streamed <= s->host_bytes) return false;
-    double again = (double)(streamed - s->host_bytes) / s->run->rates.disk;
-    return too_slow(s, s->block_stream->start.busy[BOUND_DISK] + (s->block_stream->evaluations - 1) * again);
-}
-
+/* Compares two costs as qsort does: negative if `a` is less. */
 static int compare(const struct cost *a, const struct cost *b) {
     if (a->streamed != b->streamed) return a->streamed < b->streamed ? -1 : 1;
     if (a->narrow != b->narrow) return a->narrow < b->narrow ? -1 : 1;
@@ -144,16 +129,6 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
     return (struct cost){.streamed = stage->streamed_bytes_per_evaluation,
                          .narrow = two > stage->ring_bytes ? two - stage->ring_bytes : 0,
                          .bytes = stage->resident_bytes + stage->ring_bytes};
-}
-
-/* True if plans with these residents cost at least as much as the chosen plan, for every ring size. If rates
- * are unknown, only higher costs count: a later set of equal cost is spread more evenly. */
-static bool costs_more(const struct search *s, const struct plan_stage *stage) {
-    struct plan_stage ideal = *stage;
-    uint64_t two = 2 * plan_least_ring(s->need, stage), capacity = s->device_bytes - stage->resident_bytes;
-    ideal.ring_bytes = two < capacity ? two : capacity; /* ring of least cost; smaller rings cost more */
-    struct cost least = cost_of(s, &ideal);
-    return s->choosing && compare(&least, &s->cost) >= (s->timed ? 0 : 1);
 }
 
 /* Evaluates a plan that fits the budgets. Of equal plans the last one tried wins, which is spread most
@@ -188,6 +163,101 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
     return fastest;
 }
 
+/* Inserts a byte size in descending order, without duplicates. Returns the new number of sizes. */
+static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
+    int at = n;
+    bytes = align_up(bytes, PLAN_PAGE);
+    for (int i = 0; i < n; i++)
+        if (sizes[i] == bytes) return n;
+    for (; at && sizes[at - 1] < bytes; at--) sizes[at] = sizes[at - 1];
+    sizes[at] = bytes;
+    return n + 1;
+}
+
+/* Sizes of the blocks that pass through a ring or staging buffers, in order. The first n_first blocks pass
+ * once; the later blocks pass again in every evaluation. */
+struct passage {
+    uint64_t bytes[2 * PLAN_BLOCKS_MAX];
+    int n_first, n;
+};
+
+/* Size of the block that passes as number i; the sequence repeats after p->n blocks. */
+static uint64_t passage_at(const struct passage *p, int i) {
+    int n_later = p->n - p->n_first;
+    if (i < p->n) return p->bytes[i];
+    return n_later ? p->bytes[p->n_first + (i - p->n_first) % n_later] : 0;
+}
+
+/* Adds to `sizes` every sum above `least` of the sizes of 1 to WINDOWS consecutive blocks. */
+static int add_all_sums(const struct passage *p, uint64_t least, uint64_t *sizes, int n_sizes) {
+    for (int i = 0; i < p->n; i++) {
+        uint64_t sum = 0;
+        for (int k = 0; k < WINDOWS; k++) {
+            sum += passage_at(p, i + k);
+            if (sum > least) n_sizes = add_size(sizes, n_sizes, sum);
+        }
+    }
+    return n_sizes;
+}
+
+/* Candidate ring sizes, from space for any 8 consecutive blocks down to the least ring, which holds the
+ * largest block. Writes whole-page bytes, largest first, to `sizes` (SIZES_MAX). Returns their number.
+ * Without rates the candidates are space for one block and for two blocks. With all_sums and at most
+ * SIZES_RING_BLOCKS streamed blocks they are all sums of consecutive blocks. */
+static int ring_sizes(const struct search *s, const struct plan_stage *stage, bool all_sums,
+                      uint64_t *sizes) {
+    static const int eighths[] = {9, 10, 12, 14}, windows[] = {2, 3, 4, 6, 8};
+    const struct block_stream *c = s->block_stream;
+    uint64_t least = plan_least_ring(s->need, stage);
+    int n_sizes = add_size(sizes, 0, least);
+    struct passage p;
+    p.n_first = p.n = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (plan_is_resident(stage, c->place[i]) || !c->bytes[i]) continue;
+        p.n_first += i < c->n_once;
+        p.bytes[p.n++] = c->bytes[i];
+    }
+    if (!p.n) return n_sizes;
+    if (!s->timed) return add_size(sizes, n_sizes, 2 * least);
+    if (all_sums && p.n <= SIZES_RING_BLOCKS) return add_all_sums(&p, least, sizes, n_sizes);
+    for (int i = 0; i < 4; i++) n_sizes = add_size(sizes, n_sizes, least * (uint64_t)eighths[i] / 8);
+    for (int w = 0; w < 5; w++) {
+        uint64_t sum = 0, most = 0; /* largest sum of windows[w] consecutive blocks */
+        for (int i = 0; i < p.n + windows[w]; i++) {
+            sum += passage_at(&p, i);
+            if (i >= windows[w]) sum -= passage_at(&p, i - windows[w]);
+            if (sum > most) most = sum;
+        }
+        n_sizes = add_size(sizes, n_sizes, most);
+    }
+    return n_sizes;
+}
+
+/* Candidate staging sizes; output as in ring_sizes. Larger staging keeps the disk busy while the bus copies
+ * pooled blocks. */
+static int staging_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
+    const struct block_stream *c = s->block_stream;
+    struct passage p; /* blocks that come from the disk through staging; residents in the first evaluation */
+    uint64_t least = plan_least_staging(s->run, stage, s->stage), most = 0;
+    p.n = 0;
+    for (int later = 0; later < 2; later++) {
+        p.n_first = p.n;
+        for (int i = later ? c->n_once : 0; i < c->n; i++) {
+            int place = c->place[i];
+            bool resident = plan_is_resident(stage, place);
+            if (resident ? later : plan_is_pooled(stage, place)) continue;
+            if (!c->bytes[i]) continue;
+            p.bytes[p.n++] = c->bytes[i];
+            if (c->bytes[i] > most) most = c->bytes[i];
+        }
+    }
+    int n_sizes = add_size(sizes, 0, least);
+    if (p.n_first <= SIZES_STAGING_BLOCKS) n_sizes = add_all_sums(&p, least, sizes, n_sizes);
+    for (uint64_t i = 1; i <= 4; i *= 2)
+        if (i * most > least) n_sizes = add_size(sizes, n_sizes, i * most);
+    return n_sizes;
+}
+
 /* Tries one set of pooled blocks. Returns true if no other set of pooled blocks need be tried with these
  * residents: in the second pass after a success, because all such sets have equal cost. */
 static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
@@ -196,7 +266,7 @@ static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
     if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return false;
     if (cannot_fit_better(s, stage)) return false;
     bool done = false;
-    int n = sizes_of_staging(s->run, s->stage, s->block_stream, stage, sizes);
+    int n = staging_sizes(s, stage, sizes);
     stage->staging_bytes = 0;
     uint64_t pinnable = plan_pinnable(s->run, stage, s->stage);
     for (int i = 0; i < n; i++) {
@@ -227,30 +297,17 @@ static bool try_pools_from(struct search *s, struct pools *p, int i, uint64_t by
     if (i == p->n) return try_pool(s, p->stage, p->rings, p->n_rings);
     uint64_t more = bytes + s->need->block_bytes[p->place[i]];
     if (more <= s->host_bytes && try_pools_from(s, p, i + 1, more)) return true;
-    toggle(p->stage->pooled, p->place[i]);
+    blocks_toggle(p->stage->pooled, p->place[i]);
     p->stage->pool_bytes = bytes;
     bool done = !cannot_fit_better(s, p->stage) && try_pools_from(s, p, i + 1, bytes);
-    toggle(p->stage->pooled, p->place[i]);
+    blocks_toggle(p->stage->pooled, p->place[i]);
     return done;
 }
 
-static void try_all_pools(struct search *s, struct plan_stage *stage, const uint64_t *poolable,
-                          const uint64_t *rings, int n_rings) {
-    struct pools p = {.stage = stage, .rings = rings, .n_rings = n_rings};
-    for (int i = 0; i < s->n_eligible; i++)
-        if (plan_search_has(poolable, s->eligible_place[i])) p.place[p.n++] = s->eligible_place[i];
-    memcpy(stage->pooled, poolable, sizeof stage->pooled);
-    try_pools_from(s, &p, 0, 0);
-}
-
-static int plan_search_count(const struct search *s, const uint64_t *set) {
-    int n = 0;
-    for (int i = 0; i < s->n_eligible; i++) n += plan_search_has(set, s->eligible_place[i]);
-    return n;
-}
-
+/* Tries sets of pooled blocks for these residents. Without device memory of its own there is no pool. */
 static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
     uint64_t stream[SET], poolable[SET];
+    struct pools p = {.stage = stage, .rings = rings, .n_rings = n_rings};
     if (!s->run->separate) {
         try_rings(s, stage, rings, n_rings);
         return;
@@ -259,11 +316,16 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
         stream[i] = s->all[i] & ~stage->resident[i];
         poolable[i] = s->eligible[i] & ~stage->resident[i];
     }
-    uint64_t bytes = plan_search_set_bytes(s, poolable);
+    uint64_t bytes = set_bytes(s, poolable);
     memcpy(stage->pooled, poolable, sizeof stage->pooled);
     if (try_pool(s, stage, rings, n_rings) || !bytes) return;
-    if (s->exact || (s->timed && plan_search_count(s, poolable) <= EXACT_POOL)) {
-        try_all_pools(s, stage, poolable, rings, n_rings);
+    int n = 0;
+    for (int i = 0; i < s->n_eligible; i++) n += blocks_has(poolable, s->eligible_place[i]);
+    if (s->exact || (s->timed && n <= EXACT_POOL)) {
+        for (int i = 0; i < s->n_eligible; i++)
+            if (blocks_has(poolable, s->eligible_place[i])) p.place[p.n++] = s->eligible_place[i];
+        memcpy(stage->pooled, poolable, sizeof stage->pooled);
+        try_pools_from(s, &p, 0, 0);
         return;
     }
     for (int i = POOL_GRID - 1; i >= 0; i--) {
@@ -273,23 +335,37 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
     }
 }
 
+/* Tries all plans with this set of residents, unless a lower bound excludes them. */
 static void try_residents(struct search *s, const uint64_t *set) {
     /* all memory counts as pinned until the size of staging is chosen: gives a lower bound of the time */
     struct plan_stage stage = {.pinned_bytes = UINT64_MAX};
-    uint64_t sizes[SIZES_MAX];
+    uint64_t sizes[SIZES_MAX], streamed = 0, least_ring;
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = plan_blocks_bytes(s->need, set);
-    if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
+    least_ring = plan_least_ring(s->need, &stage);
+    if (stage.resident_bytes + least_ring > s->device_bytes) return;
     for (int i = 0; i < s->n_eligible; i++)
-        if (!plan_search_has(set, s->eligible_place[i]))
-            stage.streamed_bytes_per_evaluation += s->need->block_bytes[s->eligible_place[i]];
-    if (costs_more(s, &stage)) return;
+        if (!blocks_has(set, s->eligible_place[i])) streamed += s->need->block_bytes[s->eligible_place[i]];
+    stage.streamed_bytes_per_evaluation = streamed;
+    if (s->choosing) {
+        /* No ring makes these residents cheaper than the chosen plan. Without rates only higher costs count:
+         * a later set of equal cost is spread more evenly. */
+        struct plan_stage ideal = stage;
+        uint64_t capacity = s->device_bytes - stage.resident_bytes;
+        ideal.ring_bytes = 2 * least_ring < capacity ? 2 * least_ring : capacity; /* the cheapest ring */
+        struct cost least = cost_of(s, &ideal);
+        if (compare(&least, &s->cost) >= (s->timed ? 0 : 1)) return;
+    }
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
-    if (pool_too_small(s, &stage) || cannot_fit_better(s, &stage)) return;
+    if (s->timed && s->run->separate && streamed > s->host_bytes) {
+        /* With any pool, blocks that exceed host memory are read from the disk again. */
+        double again = (double)(streamed - s->host_bytes) / s->run->rates.disk;
+        const struct block_stream *c = s->block_stream;
+        if (too_slow(s, c->start.busy[BOUND_DISK] + (c->evaluations - 1) * again)) return;
+    }
+    if (cannot_fit_better(s, &stage)) return;
     memset(stage.pooled, 0, sizeof stage.pooled);
-    enum sizes_kind kind = s->n_eligible <= IMPROVED_BLOCKS ? SIZES_ALL : SIZES_SOME;
-    if (!s->timed) kind = SIZES_UNTIMED;
-    try_pools(s, &stage, sizes, sizes_of_ring(s->need, s->block_stream, &stage, kind, sizes));
+    try_pools(s, &stage, sizes, ring_sizes(s, &stage, s->n_eligible <= IMPROVED_BLOCKS, sizes));
 }
 
 /* True if no plan that streams at least as many bytes as this one would be chosen. */
@@ -308,11 +384,11 @@ static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uin
     }
     int place = s->eligible_place[i - 1];
     uint64_t more = s->need->block_bytes[place];
-    toggle(stage->resident, place);
+    blocks_toggle(stage->resident, place);
     stage->streamed_bytes_per_evaluation += more;
     if (!cannot_improve(s, stage)) try_sets_from(s, stage, i - 1, bytes);
     stage->streamed_bytes_per_evaluation -= more;
-    toggle(stage->resident, place);
+    blocks_toggle(stage->resident, place);
     if (plan_pages(bytes + more) <= s->device_bytes) try_sets_from(s, stage, i - 1, bytes + more);
 }
 
@@ -327,7 +403,7 @@ static struct plan_stage ideal_of(const struct search *s) {
 
 /* Predicted seconds of the stage with this set of residents, a ring for n_ring blocks, and all other blocks
  * in the host pool. */
-static double plan_search_seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
+static double seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
     struct plan_stage stage = {0};
     memcpy(stage.resident, set, sizeof stage.resident);
     for (int i = 0; i < SET; i++) stage.pooled[i] = s->eligible[i] & ~set[i];
@@ -339,35 +415,25 @@ static double plan_search_seconds_of(const struct search *s, const uint64_t *set
 /* Adds or exchanges one block in a set of residents: the change that saves most time within `most` bytes.
  * Returns false if no change saves time. */
 static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
-    uint64_t used = plan_search_set_bytes(s, set);
+    uint64_t used = set_bytes(s, set);
     int best_in = -1, best_out = -1;
     for (int in = 0; in < s->n_eligible; in++)
         for (int out = -1; out < s->n_eligible; out++) {
             int a = s->eligible_place[in], b = out < 0 ? -1 : s->eligible_place[out];
-            if (plan_search_has(set, a) || (b >= 0 && !plan_search_has(set, b))) continue;
+            if (blocks_has(set, a) || (b >= 0 && !blocks_has(set, b))) continue;
             uint64_t less = b < 0 ? 0 : s->need->block_bytes[b];
             if (used - less + s->need->block_bytes[a] > most) continue;
-            toggle(set, a);
-            if (b >= 0) toggle(set, b);
-            double now = plan_search_seconds_of(s, set, n_ring);
+            blocks_toggle(set, a);
+            if (b >= 0) blocks_toggle(set, b);
+            double now = seconds_of(s, set, n_ring);
             if (now < *seconds) *seconds = now, best_in = a, best_out = b;
-            toggle(set, a);
-            if (b >= 0) toggle(set, b);
+            blocks_toggle(set, a);
+            if (b >= 0) blocks_toggle(set, b);
         }
     if (best_in < 0) return false;
-    toggle(set, best_in);
-    if (best_out >= 0) toggle(set, best_out);
+    blocks_toggle(set, best_in);
+    if (best_out >= 0) blocks_toggle(set, best_out);
     return true;
-}
-
-static void try_improved(struct search *s, const uint64_t *from, uint64_t most) {
-    for (int n_ring = 1; n_ring <= 2; n_ring++) {
-        uint64_t set[SET];
-        memcpy(set, from, sizeof set);
-        double seconds = plan_search_seconds_of(s, set, n_ring);
-        for (int i = 0; i < ROUNDS && improve_once(s, set, most, n_ring, &seconds); i++)
-            try_residents(s, set);
-    }
 }
 
 /* Tries evenly spread sets of residents, from the largest. allowance: bytes by which the stream may exceed an
@@ -381,11 +447,18 @@ static void try_paced(struct search *s, double allowance) {
         struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
         block_stream_thin(s->block_stream, &thinning, set);
         if (memcmp(set, last, sizeof set)) try_residents(s, set);
-        if (improves && i % IMPROVE_EVERY == 0) try_improved(s, set, thinning.most);
+        for (int n_ring = 1; n_ring <= 2 && improves && i % IMPROVE_EVERY == 0; n_ring++) {
+            uint64_t better[SET];
+            memcpy(better, set, sizeof better);
+            double seconds = seconds_of(s, better, n_ring);
+            for (int k = 0; k < ROUNDS && improve_once(s, better, thinning.most, n_ring, &seconds); k++)
+                try_residents(s, better);
+        }
         memcpy(last, set, sizeof last);
     }
 }
 
+/* Tries all candidate sets of residents in one pass. */
 static void try_sets(struct search *s) {
     uint64_t largest = 0;
     for (int i = 0; i < s->n_eligible; i++) {
@@ -401,46 +474,38 @@ static void try_sets(struct search *s) {
     if (s->exact) try_sets_from(s, &ideal, s->n_eligible, 0);
 }
 
-static bool timed(const struct run_need *run, const struct stage_need *need) {
-    double compute = 0;
-    for (int i = 0; i < need->n_blocks; i++) compute += need->block_seconds[i];
-    return compute > 0 && run->rates.disk > 0 && (!run->separate || run->rates.h2d > 0);
-}
-
-/* Sorts blocks by size, largest first, so that sets that do not fit are excluded early. */
-static void largest_first(struct search *s) {
-    for (int i = 1; i < s->n_eligible; i++)
-        for (int k = i; k; k--) {
-            int *a = &s->eligible_place[k - 1], *b = &s->eligible_place[k], first = *a;
-            if (s->need->block_bytes[*b] <= s->need->block_bytes[*a]) break;
-            *a = *b;
-            *b = first;
-        }
-}
-
+/* Prepares the search of one stage with one placement of full-frame buffers; fills *block_stream. */
 static void search_begin(struct search *s, const struct run_need *run, int stage, bool pictures_on_host,
                          struct block_stream *block_stream) {
-    memset(s, 0, sizeof *s);
     const struct stage_need *need = &run->stage[stage];
-    block_stream_make(need, &run->rates, run->separate, pictures_on_host, block_stream);
-    for (int i = 0; pictures_on_host && i < need->n_blocks; i++)
-        s->picture_traffic += (double)need->block_picture_bytes[i];
+    double compute = 0;
+    memset(s, 0, sizeof *s);
     s->run = run;
     s->need = need;
     s->block_stream = block_stream;
     s->stage = stage;
-    s->timed = timed(run, need);
+    block_stream_make(need, &run->rates, run->separate, pictures_on_host, block_stream);
     for (int i = 0; i < need->n_blocks; i++) {
-        add(s->all, i);
+        compute += need->block_seconds[i];
+        if (pictures_on_host) s->picture_traffic += (double)need->block_picture_bytes[i];
+        blocks_set(s->all, i, true);
         bool eligible = need->block_repeats[i] && need->block_keepable[i] && need->evaluations > 1;
         if (!eligible || !need->block_bytes[i]) continue;
-        add(s->eligible, i);
+        blocks_set(s->eligible, i, true);
         s->eligible_bytes += need->block_bytes[i];
         s->eligible_place[s->n_eligible++] = i;
     }
+    s->timed = compute > 0 && run->rates.disk > 0 && (!run->separate || run->rates.h2d > 0);
     int most = run->separate ? EXACT_SEPARATE : EXACT_BLOCKS;
     s->exact = s->timed && s->n_eligible <= most && need->n_blocks <= EXACT_VISITS;
-    if (s->exact) largest_first(s);
+    /* Sorts blocks by size, largest first, so that sets that do not fit are excluded early. */
+    for (int i = 1; i < s->n_eligible && s->exact; i++)
+        for (int k = i; k; k--) {
+            int *x = &s->eligible_place[k - 1], *y = &s->eligible_place[k], first = *x;
+            if (need->block_bytes[*y] <= need->block_bytes[*x]) break;
+            *x = *y;
+            *y = first;
+        }
 }
 
 double plan_search_bound(const struct run_need *need, int stage) {
@@ -451,29 +516,8 @@ double plan_search_bound(const struct run_need *need, int stage) {
     return s.timed ? block_stream_bound(&block_stream, &ideal) : 0;
 }
 
-/* Runs both passes and writes the choice to *stage. residents: tries only this set; NULL: all. Returns false
- * if nothing fits. */
-static bool search_run(struct search *s, const uint64_t *residents, struct plan_stage *stage) {
-    s->best = NEVER;
-    s->tie = residents ? 1 : TIE;
-    s->cost = (struct cost){.streamed = UINT64_MAX};
-    for (int pass = 0; pass < 2; pass++) {
-        s->choosing = pass == 1;
-        if (residents)
-            try_residents(s, residents);
-        else
-            try_sets(s);
-    }
-    if (s->cost.streamed == UINT64_MAX) return false;
-    memcpy(stage->resident, s->chosen.resident, sizeof stage->resident);
-    memcpy(stage->pooled, s->chosen.pooled, sizeof stage->pooled);
-    stage->ring_bytes = s->chosen.ring_bytes;
-    stage->staging_bytes = s->chosen.staging_bytes;
-    return true;
-}
-
 /* Searches with one placement of full-frame buffers, in the memory that fixed bytes and other stages leave.
- * Returns the plan's seconds (without rates see `untimed`); NEVER if no plan fits. */
+ * Returns the plan's seconds (without rates see `score`); NEVER if no plan fits. */
 static double search_place(const struct plan_search_input *q, bool pictures_on_host,
                            struct plan_stage *stage) {
     struct search s;
@@ -486,7 +530,21 @@ static double search_place(const struct plan_search_input *q, bool pictures_on_h
     search_begin(&s, need, q->stage, pictures_on_host, &block_stream);
     s.device_bytes = device - fixed - q->other_stages_bytes;
     s.host_bytes = q->budget->ram_budget_bytes - fixed_ram;
-    if (!search_run(&s, q->residents, stage)) return NEVER;
+    s.best = NEVER;
+    s.tie = q->residents ? 1 : TIE;
+    s.cost = (struct cost){.streamed = UINT64_MAX};
+    for (int pass = 0; pass < 2; pass++) {
+        s.choosing = pass == 1;
+        if (q->residents)
+            try_residents(&s, q->residents);
+        else
+            try_sets(&s);
+    }
+    if (s.cost.streamed == UINT64_MAX) return NEVER;
+    memcpy(stage->resident, s.chosen.resident, sizeof stage->resident);
+    memcpy(stage->pooled, s.chosen.pooled, sizeof stage->pooled);
+    stage->ring_bytes = s.chosen.ring_bytes;
+    stage->staging_bytes = s.chosen.staging_bytes;
     stage->pictures_on_host = pictures_on_host;
     return s.seconds;
 }

@@ -14,7 +14,7 @@ struct plan_search_input {
 
 /* Writes residents, ring, pool, staging and placement of full-frame buffers to *stage. Leaves *stage
  * unchanged if no plan fits. */
-void plan_search(const struct plan_search_input *advice_input, struct plan_stage *stage);
+void plan_search(const struct plan_search_input *input, struct plan_stage *stage);
 /* Lower bound of the predicted seconds of any plan of this stage, up to rounding; 0 if rates are unknown. */
 double plan_search_bound(const struct run_need *need, int stage);
 

@@ -37,18 +37,6 @@ static void give_pages_back(struct sys *sys, struct device *device, char *memory
     if (!on_device(device)) sys->unreserve(sys, memory, bytes);
 }
 
-static void set_bit(uint64_t *set, int i) {
-    set[i / 64] |= (uint64_t)1 << (i % 64);
-}
-
-static void clear_bit(uint64_t *set, int i) {
-    set[i / 64] &= ~((uint64_t)1 << (i % 64));
-}
-
-static bool has_bit(const uint64_t *set, int i) {
-    return set[i / 64] >> (i % 64) & 1;
-}
-
 /* Identity of a stage's list of model blocks: an FNV-1a hash over the addresses of the base blocks (base
  * weights) or over the adapter hashes of the blocks (adapter bytes). */
 static uint64_t blocks_fingerprint(const struct store_stage *stage, enum packed_part part) {
@@ -61,6 +49,7 @@ static uint64_t blocks_fingerprint(const struct store_stage *stage, enum packed_
     return hash;
 }
 
+/* Assigns offsets to one part of the blocks of the bit set `member`; without memory. */
 static struct resident_part laid_out(const struct store_stage *stage, enum packed_part part,
                                      const uint64_t *member) {
     struct resident_part p = {.blocks = blocks_fingerprint(stage, part), .n_blocks = stage->n_blocks};
@@ -75,6 +64,7 @@ static struct resident_part laid_out(const struct store_stage *stage, enum packe
     return p;
 }
 
+/* True if the part's memory can stay: no model block has another offset in the wanted layout. */
 static bool same_layout(const struct resident_part *part, const struct resident_part *wanted,
                         int n_model_blocks) {
     if (!part->base || part->evicted || part->bytes != wanted->bytes || part->blocks != wanted->blocks)
@@ -86,34 +76,23 @@ static bool same_layout(const struct resident_part *part, const struct resident_
     return true;
 }
 
-/* Finds an earlier run's memory for the list of blocks with fingerprint `blocks`. Skips memory that already
- * belongs to the stage with the memory's index. Returns the index; -1 if none. */
-static int find_unclaimed(const struct resident_memory *memory, enum packed_part part,
-                          const struct store_stage *stages, int n_stages, uint64_t blocks) {
-    for (int i = 0; i < PLAN_STAGES_MAX; i++)
-        if (memory[i].part[part].base && memory[i].part[part].blocks == blocks &&
-            (i >= n_stages || blocks_fingerprint(&stages[i], part) != blocks))
-            return i;
-    return -1;
-}
-
-static void match_part(struct resident_memory *memory, enum packed_part part,
-                       const struct store_stage *stages, int n_stages) {
-    for (int i = 0; i < n_stages; i++) {
-        uint64_t blocks = blocks_fingerprint(&stages[i], part);
-        struct resident_part *to = &memory[i].part[part];
-        if (to->base && to->blocks == blocks) continue;
-        int from = find_unclaimed(memory, part, stages, n_stages, blocks);
-        if (from < 0) continue;
-        struct resident_part found = memory[from].part[part];
-        memory[from].part[part] = *to;
-        *to = found;
-    }
-}
-
 void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
                            int n_stages) {
-    for (int p = 0; p < PACKED_PARTS; p++) match_part(memory, p, stages, n_stages);
+    for (int p = 0; p < PACKED_PARTS; p++)
+        for (int i = 0; i < n_stages; i++) {
+            uint64_t blocks = blocks_fingerprint(&stages[i], p);
+            struct resident_part *to = &memory[i].part[p];
+            if (to->base && to->blocks == blocks) continue;
+            int k =
+                0; /* finds memory with the same blocks that is not the memory of a stage with these blocks */
+            while (k < PLAN_STAGES_MAX && (!memory[k].part[p].base || memory[k].part[p].blocks != blocks ||
+                                           (k < n_stages && blocks_fingerprint(&stages[k], p) == blocks)))
+                k++;
+            if (k == PLAN_STAGES_MAX) continue;
+            struct resident_part found = memory[k].part[p];
+            memory[k].part[p] = *to;
+            *to = found;
+        }
 }
 
 /* Byte range [first, last) of the pages that no other block of the layout shares with this block. */
@@ -128,7 +107,7 @@ static void part_end(struct resident_part *part, struct sys *sys, struct device 
     if (!part->base) return;
     pins_end(&part->pins);
     for (int i = 0; part->evicted && i < part->n_blocks; i++) {
-        if (!has_bit(part->gone, i)) continue;
+        if (!blocks_has(part->gone, i)) continue;
         exclusive_pages(part, i, &first, &last);
         if (first > start) give_pages_back(sys, device, part->base + start, first - start);
         start = last;
@@ -139,33 +118,6 @@ static void part_end(struct resident_part *part, struct sys *sys, struct device 
     part->evicted = false;
     memset(part->gone, 0, sizeof part->gone);
     memset(part->ready, 0, sizeof part->ready);
-}
-
-static void part_evict(struct resident_part *part, struct sys *sys, struct device *device, int block) {
-    uint64_t first, last;
-    clear_bit(part->member, block);
-    clear_bit(part->ready, block);
-    exclusive_pages(part, block, &first, &last);
-    if (!part->base || first == last) return;
-    give_pages_back(sys, device, part->base + first, last - first);
-    set_bit(part->gone, block);
-    part->evicted = true;
-}
-
-static enum status part_begin(struct resident_part *part, struct sys *sys, struct device *device,
-                              struct error *e) {
-    if (!part->bytes || part->base) return OK;
-    char *base = weights_reserve(sys, device, part->bytes);
-    if (base && weights_commit(sys, device, base, part->bytes)) {
-        weights_unreserve(sys, device, base, part->bytes);
-        base = NULL;
-    }
-    if (!base)
-        return error_set(e, MEMORY, "no memory for %llu bytes of resident weights",
-                         (unsigned long long)part->bytes);
-    part->base = base;
-    part->evicted = false;
-    return OK;
 }
 
 /* A move of blocks between layouts in separate address ranges, in steps: pages are allocated as bytes arrive
@@ -180,7 +132,8 @@ struct moving {
 };
 
 static bool moves(const struct moving *m, int block) {
-    return block < m->n_model_blocks && resident_memory_has(m->to, block) && has_bit(m->from->ready, block);
+    return block < m->n_model_blocks && resident_memory_has(m->to, block) &&
+           blocks_has(m->from->ready, block);
 }
 
 /* True if there is a block to move, and moving needs at most the memory of the larger layout plus one step.
@@ -209,27 +162,25 @@ static void give_pages(struct moving *m, uint64_t to) {
     m->returned = to;
 }
 
-static void move_bytes(struct moving *m, uint64_t to, uint64_t from, uint64_t bytes) {
-    char *here = m->to->base + to, *there = m->from->base + from;
-    take_pages(m, align_up(to + bytes, PLAN_PAGE));
-    if (m->failed) return;
-    if (on_device(m->device))
-        m->device->memory->move(m->device, here, there, bytes);
-    else
-        memcpy(here, there, bytes);
-    give_pages(m, (from + bytes) / PLAN_PAGE * PLAN_PAGE);
-}
-
+/* Moves a block in steps of at most 1/64 of the layout. */
 static void move_block(struct moving *m, int block) {
     enum { STEPS = 64, STEP_MOST = 2 << 20 };
     uint64_t to = resident_memory_offset(m->to, block), from = resident_memory_offset(m->from, block);
-    uint64_t bytes = resident_memory_offset(m->to, block + 1) - to, step = plan_pages(m->to->bytes / STEPS);
+    uint64_t end = resident_memory_offset(m->to, block + 1), step = plan_pages(m->to->bytes / STEPS);
     if (step > STEP_MOST) step = STEP_MOST;
-    for (uint64_t at = 0, n; at < bytes && !m->failed; at += n) {
-        n = bytes - at < step ? bytes - at : step;
-        move_bytes(m, to + at, from + at, n);
+    while (to < end) {
+        uint64_t n = end - to < step ? end - to : step;
+        take_pages(m, align_up(to + n, PLAN_PAGE));
+        if (m->failed) return;
+        if (on_device(m->device))
+            m->device->memory->move(m->device, m->to->base + to, m->from->base + from, n);
+        else
+            memcpy(m->to->base + to, m->from->base + from, n);
+        to += n;
+        from += n;
+        give_pages(m, from / PLAN_PAGE * PLAN_PAGE);
     }
-    if (!m->failed) set_bit(m->to->ready, block);
+    blocks_set(m->to->ready, block, true);
 }
 
 /* Moves adapter bytes or base weights to the new layout; drops the bytes if pages cannot be allocated. */
@@ -252,29 +203,24 @@ static void move_part(struct moving *m) {
     memset(m->to->ready, 0, sizeof m->to->ready);
 }
 
-static void part_lay_out(struct resident_part *part, struct sys *sys, struct device *device,
-                         struct resident_part *wanted, int n_model_blocks) {
-    struct moving m = {
-        .sys = sys, .device = device, .from = part, .to = wanted, .n_model_blocks = n_model_blocks};
-    if (same_layout(part, wanted, n_model_blocks)) {
-        wanted->base = part->base;
-        wanted->pins = part->pins;
-        for (int i = 0; i < n_model_blocks; i++)
-            if (has_bit(part->ready, i)) set_bit(wanted->ready, i);
-    } else if (may_move(&m)) {
-        move_part(&m);
-    } else {
-        part_end(part, sys, device);
-    }
-    *part = *wanted;
-}
-
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows) {
+    int n = stage->n_model_blocks;
     for (int p = 0; p < PACKED_PARTS; p++) {
         struct resident_part *part = &memory->part[p], wanted = laid_out(stage, p, member);
+        struct moving m = {.sys = sys, .device = device, .from = part, .to = &wanted, .n_model_blocks = n};
         if ((wanted.bytes > (part->base ? part->bytes : 0)) != grows) continue;
-        part_lay_out(part, sys, device, &wanted, stage->n_model_blocks);
+        if (same_layout(part, &wanted, n)) {
+            wanted.base = part->base;
+            wanted.pins = part->pins;
+            for (int i = 0; i < n; i++)
+                if (blocks_has(part->ready, i)) blocks_set(wanted.ready, i, true);
+        } else if (may_move(&m)) {
+            move_part(&m);
+        } else {
+            part_end(part, sys, device);
+        }
+        *part = wanted;
     }
 }
 
@@ -294,7 +240,7 @@ struct packed_place resident_memory_place(const struct resident_memory *memory, 
 }
 
 void resident_memory_set_ready(struct resident_memory *memory, int block) {
-    for (int p = 0; p < PACKED_PARTS; p++) set_bit(memory->part[p].ready, block);
+    for (int p = 0; p < PACKED_PARTS; p++) blocks_set(memory->part[p].ready, block, true);
 }
 
 void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, struct device *device,
@@ -303,13 +249,36 @@ void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, str
         struct resident_part *part = &memory->part[p];
         if (!part->base) *part = laid_out(stage, p, member);
         for (int i = 0; i < stage->n_blocks; i++)
-            if (resident_memory_has(part, i) && !has_bit(member, i)) part_evict(part, sys, device, i);
+            if (resident_memory_has(part, i) && !blocks_has(member, i)) {
+                uint64_t first, last;
+                blocks_set(part->member, i, false);
+                blocks_set(part->ready, i, false);
+                exclusive_pages(part, i, &first, &last);
+                if (!part->base || first == last) continue;
+                give_pages_back(sys, device, part->base + first, last - first);
+                blocks_set(part->gone, i, true);
+                part->evicted = true;
+            }
     }
 }
 
 enum status resident_memory_begin(struct resident_memory *memory, struct sys *sys, struct device *device,
                                   struct error *e) {
-    for (int p = 0; p < PACKED_PARTS; p++) part_begin(&memory->part[p], sys, device, e);
+    for (int p = 0; p < PACKED_PARTS; p++) {
+        struct resident_part *part = &memory->part[p];
+        if (!part->bytes || part->base) continue;
+        char *base = weights_reserve(sys, device, part->bytes);
+        if (base && weights_commit(sys, device, base, part->bytes)) {
+            weights_unreserve(sys, device, base, part->bytes);
+            base = NULL;
+        }
+        if (base)
+            part->evicted = false;
+        else
+            error_set(e, MEMORY, "no memory for %llu bytes of resident weights",
+                      (unsigned long long)part->bytes);
+        part->base = base;
+    }
     return e->code;
 }
 

@@ -22,10 +22,10 @@ struct resident_part {
     uint64_t bytes;
     uint64_t blocks; /* hash that identifies the stage's list of blocks across runs */
     int n_blocks;
-    uint64_t member[PLAN_BLOCKS_MAX / 64];
-    uint32_t offset[PLAN_BLOCKS_MAX +
-                    1]; /* offset of each block in units of ARENA_ALIGN; a block ends where the next begins */
-    uint64_t ready[PLAN_BLOCKS_MAX / 64];
+    uint64_t member[PLAN_BLOCKS_MAX / 64]; /* bit set of the resident blocks */
+    /* Offset of each block in units of ARENA_ALIGN; a block ends where the next begins. */
+    uint32_t offset[PLAN_BLOCKS_MAX + 1];
+    uint64_t ready[PLAN_BLOCKS_MAX / 64]; /* bit set of the blocks whose bytes are loaded */
     struct pins pins; /* pinned ranges of host memory that holds weights for a discrete GPU */
     bool evicted;     /* some blocks were evicted: no later run reuses the memory */
     uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* bit set of evicted blocks with returned pages */
@@ -36,12 +36,12 @@ struct resident_memory {
 };
 
 static inline bool resident_memory_has(const struct resident_part *part, int block) {
-    return part->member[block / 64] >> (block % 64) & 1;
+    return blocks_has(part->member, block);
 }
 
 static inline bool resident_memory_ready(const struct resident_memory *memory, enum packed_part part,
                                          int block) {
-    return memory->part[part].ready[block / 64] >> (block % 64) & 1;
+    return blocks_has(memory->part[part].ready, block);
 }
 
 static inline uint64_t resident_memory_offset(const struct resident_part *part, int block) {
@@ -65,7 +65,9 @@ void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const
  * of its size (at most 2 MiB) plus two pages beyond the larger layout. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows);
+/* True if any part has memory. */
 bool resident_memory_held(const struct resident_memory *memory);
+/* Address of each part of a block; NULL for a part without memory. */
 struct packed_place resident_memory_place(const struct resident_memory *memory, int block);
 void resident_memory_set_ready(struct resident_memory *memory, int block);
 /* Evicts the blocks outside the bit set `member`, which must not be in use. The pages that only evicted

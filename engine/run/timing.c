@@ -19,10 +19,6 @@ static double transfer_seconds(uint64_t bytes, double rate) {
     return rate > 0 ? (double)bytes / rate : 0;
 }
 
-static bool in_set(const uint64_t *set, int place) {
-    return set[place / 64] >> (place % 64) & 1;
-}
-
 struct load block_stream_first_load(const struct block_stream *c) {
     struct load load = {{0}};
     for (int i = 0; i < c->n; i++) {
@@ -71,15 +67,6 @@ static double end_of(const struct simulation *s, int visit) {
     return visit < 0 ? 0 : s->end[visit];
 }
 
-/* Earliest time at which the plan's limits on prefetching allow the current visit's block to move. */
-static double earliest_start(const struct simulation *s) {
-    double from = 0;
-    if (s->stage->depth) from = end_of(s, s->visit - s->stage->depth - 1);
-    if (s->stage->no_wrap) from = larger(from, end_of(s, s->evaluation_start - 1));
-    if (s->stage->waits) from = larger(from, end_of(s, s->visit - 1));
-    return from;
-}
-
 /* Time at which a buffer of `limit` bytes has space for the visit. freed: times at which earlier visits free
  * space. */
 static double wait_for_space(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
@@ -119,53 +106,45 @@ static double upstream_then_bus(struct simulation *s, int i, struct upstream ups
     return larger(bus_began + c->bus[i], read + c->bus[i] / piece);
 }
 
-static struct upstream upstream_of(struct simulation *s, int i, bool in_pool) {
-    const struct block_stream *c = s->c;
-    return in_pool ? (struct upstream){c->host[i], c->host_rate, &s->host_free}
-                   : (struct upstream){c->disk[i], c->disk_rate, &s->disk_free};
-}
-
 /* Time at which the bytes of the current visit are on the device. */
 static double arrival(struct simulation *s, int i, bool first) {
     const struct block_stream *c = s->c;
-    bool resident = plan_is_resident(s->stage, c->place[i]);
-    bool pooled = !resident && plan_is_pooled(s->stage, c->place[i]);
-    bool windowed = pooled && in_set(s->windowed, c->place[i]);
+    const struct plan_stage *stage = s->stage;
+    bool resident = plan_is_resident(stage, c->place[i]);
+    bool pooled = !resident && plan_is_pooled(stage, c->place[i]);
+    bool windowed = pooled && blocks_has(s->windowed, c->place[i]);
+    double from = 0; /* earliest time at which the plan's limits on prefetching allow the block to move */
     if (!c->bytes[i] || (resident && !first)) return 0;
     s->moved[s->visit] = c->bytes[i];
-    double from = earliest_start(s), bus_from = from;
-    if (!resident) bus_from = larger(from, wait_for_space(s, &s->ring, s->end, s->stage->ring_bytes));
+    if (stage->depth) from = end_of(s, s->visit - stage->depth - 1);
+    if (stage->no_wrap) from = larger(from, end_of(s, s->evaluation_start - 1));
+    if (stage->waits) from = larger(from, end_of(s, s->visit - 1));
+    double bus_from = from;
+    if (!resident) bus_from = larger(from, wait_for_space(s, &s->ring, s->end, stage->ring_bytes));
     bus_from = larger(bus_from, s->bus_free);
-    if (!c->separate)
+    if (!c->separate) {
         s->bus_free = s->disk_free = bus_from + c->disk[i];
-    else if (pooled && !first && !windowed)
+    } else if (pooled && !first && !windowed) {
         s->bus_free = bus_from + c->bus[i];
-    else
+    } else {
+        struct upstream disk = {c->disk[i], c->disk_rate, &s->disk_free},
+                        host = {c->host[i], c->host_rate, &s->host_free};
         s->bus_free =
-            upstream_then_bus(s, i, upstream_of(s, i, pooled && !first), !pooled || windowed, from, bus_from);
+            upstream_then_bus(s, i, pooled && !first ? host : disk, !pooled || windowed, from, bus_from);
+    }
     if (windowed && first) /* the block enters the host pool when the disk read ends */
         s->host_free = larger(s->host_free, s->disk_free);
     s->copied[s->visit] = s->bus_free;
     return s->bus_free;
 }
 
+/* Simulates one pass over blocks [from, to) of the stream. first: the first evaluation. */
 static void simulate(struct simulation *s, int from, int to, bool first) {
     s->evaluation_start = s->visit;
     for (int i = from; i < to; i++, s->visit++) {
         double there = arrival(s, i, first);
         s->end[s->visit] = larger(end_of(s, s->visit - 1), there) + s->c->compute[i];
     }
-}
-
-/* Extrapolates the seconds of a stage from the n simulated evaluations: each further evaluation takes the
- * mean of the last two. Such an evaluation takes at least `least` seconds, the load of an evaluation, which a
- * large ring can hide during the simulation. */
-static void extrapolate(const struct simulation *s, const double *ended, int n, double least,
-                        struct timing *timing) {
-    double last = n > 1 ? ended[n - 1] - ended[n - 2] : ended[0];
-    if (n > 2) last = (ended[n - 1] - ended[n - 3]) / 2;
-    timing->evaluation_seconds = n > 1 ? larger(last, least) : last;
-    timing->seconds = ended[n - 1] + (s->c->evaluations - n) * timing->evaluation_seconds;
 }
 
 static bool same_length(double a, double b, double of) {
@@ -195,7 +174,7 @@ static void find_windowed(struct simulation *s) {
     for (int place = 0; place < PLAN_BLOCKS_MAX; place++) {
         if (!plan_is_pooled(s->stage, place) || plan_is_resident(s->stage, place)) continue;
         end += bytes[place];
-        if (end > s->stage->pinned_bytes) s->windowed[place / 64] |= (uint64_t)1 << (place % 64);
+        if (end > s->stage->pinned_bytes) blocks_set(s->windowed, place, true);
     }
 }
 
@@ -229,15 +208,12 @@ static void timing_run(const struct block_stream *c, const struct plan_stage *st
                 same_length(end - ended[n - 1], ended[n - 1] - ended[n - 2], end);
         lag = now;
     }
-    extrapolate(&s, ended, n, largest_load(&later), timing);
-}
-
-static struct load start_of(const struct block_stream *c) {
-    const struct plan_stage endless = {.ring_bytes = UINT64_MAX / 2, .staging_bytes = UINT64_MAX / 2};
-    struct simulation s;
-    simulation_begin(&s, c, &endless);
-    simulate(&s, c->n_once, c->n, true);
-    return load_so_far(&s);
+    /* Each further evaluation takes the mean of the last two simulated ones, but at least the load of an
+     * evaluation, which a large ring can hide during the simulation. */
+    double last = n > 1 ? ended[n - 1] - ended[n - 2] : ended[0], least = largest_load(&later);
+    if (n > 2) last = (ended[n - 1] - ended[n - 3]) / 2;
+    timing->evaluation_seconds = n > 1 ? larger(last, least) : last;
+    timing->seconds = ended[n - 1] + (c->evaluations - n) * timing->evaluation_seconds;
 }
 
 void block_stream_make(const struct stage_need *need, const struct rates *rates, bool separate,
@@ -262,7 +238,11 @@ void block_stream_make(const struct stage_need *need, const struct rates *rates,
             block_stream->disk[to] =
                 transfer_seconds(need->block_bytes[i], rates->disk) + need->block_fill_seconds[i];
         }
-    block_stream->start = start_of(block_stream);
+    const struct plan_stage endless = {.ring_bytes = UINT64_MAX / 2, .staging_bytes = UINT64_MAX / 2};
+    struct simulation s;
+    simulation_begin(&s, block_stream, &endless);
+    simulate(&s, block_stream->n_once, block_stream->n, true);
+    block_stream->start = load_so_far(&s);
 }
 
 double block_stream_bound(const struct block_stream *c, const struct plan_stage *stage) {
@@ -314,17 +294,17 @@ void block_stream_thin(const struct block_stream *c, const struct thinning *thin
     for (int i = c->n_once; i < c->n; i++) timed = timed || c->compute[i] > 0;
     for (int i = c->n_once; i < c->n; i++) {
         all += weight_of(c, i, timed);
-        if (in_set(thinning->stream, c->place[i])) bytes += c->bytes[i];
+        if (blocks_has(thinning->stream, c->place[i])) bytes += c->bytes[i];
     }
     double rate = all > 0 && bytes > thinning->most ? (double)(bytes - thinning->most) / all : 0;
     for (int i = c->n_once; i < c->n; i++) {
         int place = c->place[i];
         passed += weight_of(c, i, timed);
-        if (!in_set(thinning->stream, place)) continue;
-        bool take = in_set(thinning->eligible, place) && got + c->bytes[i] <= thinning->most &&
+        if (!blocks_has(thinning->stream, place)) continue;
+        bool take = blocks_has(thinning->eligible, place) && got + c->bytes[i] <= thinning->most &&
                     streamed + (double)c->bytes[i] > rate * passed + thinning->allowance;
         if (take) {
-            taken[place / 64] |= (uint64_t)1 << (place % 64);
+            blocks_set(taken, place, true);
             got += c->bytes[i];
         } else {
             streamed += (double)c->bytes[i];

@@ -1,6 +1,5 @@
 /* Reads the bytes of a GGUF header in file order: see header.h. */
 #include "loaders/gguf/header.h"
-#include "loaders/utf8.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,4 @@
 /* GGUF headers: reads the fixed part; metadata.c and tensors.c read the rest. See gguf.h. */
-#include "loaders/file_kind.h"
 #include "loaders/gguf/header.h"
 
 #include <inttypes.h>

@@ -2,7 +2,6 @@
 #include "loaders/gguf/header.h"
 #include "loaders/json.h"
 #include "loaders/alloc_array.h"
-#include "loaders/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* GGUF metadata: key-value pairs, read in order, then sorted. Array values point to their elements. */
 #include "loaders/gguf/header.h"
 #include "loaders/alloc_array.h"
-#include "loaders/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>

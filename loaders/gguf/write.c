@@ -2,7 +2,6 @@
 #include "loaders/gguf/header.h"
 #include "loaders/alloc_array.h"
 #include "loaders/output.h"
-#include "loaders/utf8.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,24 +1,33 @@
-/* Byte-pair encoding: the bytes of a piece become symbols in a linked list; a heap holds the pairs that can
- * merge. The pair of lowest rank merges first, and among equal ranks the leftmost pair. A merge creates at
- * most two new pairs and uses one, so 2n heap entries suffice and a word of n bytes costs O(n log n).
- * Outdated entries stay in the heap and are recognised when popped. Reproduces Word::merge_all of Hugging
- * Face tokenizers 0.23 (models/bpe). */
-#include "loaders/alloc_array.h"
-#include "loaders/tokenizer/bpe.h"
+/* Byte-pair encoding: tables of words and merges, their vocabulary in tokenizer files, and encoding.
+ * Encoding: the bytes of a piece become symbols in a linked list; a heap holds the pairs that can merge. The
+ * pair of lowest rank merges first, and among equal ranks the leftmost pair. A merge creates at most two new
+ * pairs and uses one, so 2n heap entries suffice and a word of n bytes costs O(n log n). Outdated entries
+ * stay in the heap and are recognised when popped. Reproduces Word::merge_all of Hugging Face tokenizers 0.23
+ * (models/bpe). */
+#include "loaders/tokenizer/reading.h"
 
+#include <inttypes.h>
 #include <string.h>
 
-#include "engine/base/checked.h"
 
-static uint32_t hash_pair(int32_t left, int32_t right) {
-    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
-    return (uint32_t)(h >> 32) ^ (uint32_t)h;
+/* True for printable Latin-1 bytes, which represent themselves; other bytes become U+0100 and up. */
+static bool stands_for_itself(int byte) {
+    return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }
 
-static uint32_t hash_bytes(const char *at, uint64_t bytes) {
-    uint64_t h = 0xCBF29CE484222325u;
-    for (uint64_t i = 0; i < bytes; i++) h = (h ^ (unsigned char)at[i]) * 0x100000001B3u;
-    return (uint32_t)(h >> 32) ^ (uint32_t)h;
+int byte_to_alphabet(int byte) {
+    if (stands_for_itself(byte)) return byte;
+    int code = 256;
+    for (int b = 0; b < byte; b++) code += !stands_for_itself(b);
+    return code;
+}
+
+int alphabet_to_byte(int code) {
+    if (code < 0 || code >= TOKENIZER_ALPHABET_END) return -1;
+    if (code < 256) return stands_for_itself(code) ? code : -1;
+    for (int b = 0; b < 256; b++)
+        if (byte_to_alphabet(b) == code) return b;
+    return -1;
 }
 
 /* Allocates hash slots for n entries, at most half full; sets *mask. */
@@ -26,7 +35,7 @@ static uint32_t *make_slots(struct sys *sys, uint64_t n, uint32_t *mask, struct 
     uint64_t n_slots = 2;
     while (n_slots < 2 * n) n_slots *= 2;
     *mask = (uint32_t)(n_slots - 1);
-    return alloc_array(sys, n_slots, sizeof(uint32_t), e);
+    return sys_new(sys, n_slots, sizeof(uint32_t), "a hash table of tokens", e);
 }
 
 static enum status check_count(uint64_t n, const char *of, struct error *e) {
@@ -37,14 +46,15 @@ static enum status check_count(uint64_t n, const char *of, struct error *e) {
 
 enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_t n, struct error *e) {
     if (check_count(n, "merges", e)) return e->code;
-    table->merges = alloc_array(sys, n, sizeof *table->merges, e);
+    table->merges = sys_new(sys, n, sizeof *table->merges, "the merges", e);
     table->slots = make_slots(sys, n, &table->mask, e);
     return e->code;
 }
 
 /* The hash slot of a merge pair, or the empty slot where the pair belongs. */
 static uint32_t *merge_slot(const struct merge_table *table, int32_t left, int32_t right) {
-    uint32_t i = hash_pair(left, right) & table->mask;
+    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
+    uint32_t i = ((uint32_t)(h >> 32) ^ (uint32_t)h) & table->mask;
     for (; table->slots[i]; i = (i + 1) & table->mask) {
         const struct merge *m = &table->merges[table->slots[i] - 1];
         if (m->left == left && m->right == right) break;
@@ -52,16 +62,11 @@ static uint32_t *merge_slot(const struct merge_table *table, int32_t left, int32
     return &table->slots[i];
 }
 
-void merge_table_add(struct merge_table *table, struct merge merge) {
-    table->merges[table->n_merges++] = merge;
-    *merge_slot(table, merge.left, merge.right) = table->n_merges;
-}
-
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e) {
     if (check_count(n, "tokens", e) || check_count(blob_bytes, "bytes of tokens", e)) return e->code;
-    table->blob = alloc_array(sys, blob_bytes, 1, e);
-    table->words = alloc_array(sys, n, sizeof *table->words, e);
+    table->blob = sys_new(sys, blob_bytes, 1, "the texts of tokens", e);
+    table->words = sys_new(sys, n, sizeof *table->words, "the tokens", e);
     table->slots = make_slots(sys, n, &table->mask, e);
     return e->code;
 }
@@ -74,7 +79,9 @@ void word_table_destroy(struct sys *sys, struct word_table *table) {
 }
 
 static uint32_t *word_slot(const struct word_table *table, struct span text) {
-    uint32_t i = hash_bytes(text.at, text.bytes) & table->mask;
+    uint64_t h = 0xCBF29CE484222325u;
+    for (uint64_t j = 0; j < text.bytes; j++) h = (h ^ (unsigned char)text.at[j]) * 0x100000001B3u;
+    uint32_t i = ((uint32_t)(h >> 32) ^ (uint32_t)h) & table->mask;
     for (; table->slots[i]; i = (i + 1) & table->mask) {
         const struct word *w = &table->words[table->slots[i] - 1];
         if (w->bytes == text.bytes && !memcmp(table->blob + w->offset, text.at, text.bytes)) break;
@@ -92,10 +99,93 @@ void word_table_add(struct word_table *table, struct word word) {
     *word_slot(table, (struct span){table->blob + word.offset, word.bytes}) = table->n_words;
 }
 
+enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e) {
+    for (int i = 0; i < 512; i++) { /* each byte within a piece, then at its end */
+        char text[4 + TOKENIZER_SUFFIX_BYTES];
+        uint64_t n = (uint64_t)utf8proc_encode_char(byte_to_alphabet(i & 255), (utf8proc_uint8_t *)text);
+        uint64_t end = i < 256 ? 0 : suffix.bytes;
+        memcpy(text + n, suffix.at, end);
+        (i < 256 ? r->t->byte_id : r->t->last_id)[i & 255] =
+            reading_vocab_id(r, (struct span){text, n + end});
+    }
+    r->joined = sys_new(r->t->sys, r->longest + 1, 1, "merged tokens", e);
+    return e->code;
+}
+
+enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e) {
+    if (!json_is_object(r->vocab))
+        return reading_wrong_kind(r, "the vocabulary", r->vocab, "an object of ids", e);
+    if (reading_start_ids(r, e)) return e->code;
+    for (void *at = json_object_iter(r->vocab); at; at = json_object_iter_next(r->vocab, at)) {
+        const char *token = json_object_iter_key(at);
+        const json_t *value = json_object_iter_value(at);
+        if (reading_check_id(r, token, value, e)) return e->code;
+        if (!reading_take_id(r, json_integer_value(value))) {
+            error_set(e, META, "tokenizer: two tokens have the same id, the second is \"%s\"" WHERE "%s",
+                      token, r->path);
+            error_found(e, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+            return error_expected(e, "unique ids");
+        }
+        if (json_object_iter_key_len(at) > r->longest) r->longest = json_object_iter_key_len(at);
+    }
+    return bpe_finish_vocab(r, suffix, e);
+}
+
+enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e) {
+    if (reading_absent(unk)) return OK;
+    if (!json_is_string(unk)) return reading_wrong_kind(r, "model.unk_token", unk, "a string or null", e);
+    r->t->unk = reading_vocab_id(r, string_span(unk));
+    for (int byte = 0; byte < 256 && r->t->unk < 0; byte++) {
+        if (r->t->byte_id[byte] >= 0 && r->t->last_id[byte] >= 0) continue;
+        reading_fail(r, META, "model.unk_token", "is not in the vocabulary", e);
+        error_found(e, "\"%s\"", json_string_value(unk));
+        return error_expected(e, "a token, because byte 0x%02x has none", (unsigned)byte);
+    }
+    return OK;
+}
+
+static enum status bad_merge(const struct reading *r, uint64_t rank, const char *problem, struct span text,
+                             struct error *e) {
+    return error_set(e, META, "tokenizer: merge rule %" PRIu64 " %s" WHERE "%s" FOUND "\"%.*s\"", rank,
+                     problem, r->path, text.bytes > 120 ? 120 : (int)text.bytes, text.at);
+}
+
+enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span left, struct span right,
+                          struct error *e) {
+    struct merge merge = {reading_vocab_id(r, left), reading_vocab_id(r, right), -1};
+    if (merge.left < 0 || merge.right < 0)
+        return bad_merge(r, rank, "has a part that is not in the vocabulary", merge.left < 0 ? left : right,
+                         e);
+    if (left.bytes > r->longest || right.bytes > r->longest - left.bytes) {
+        bad_merge(r, rank, "makes a text longer than any token", right, e);
+        return error_expected(e, "at most %" PRIu64 " bytes", r->longest);
+    }
+    memcpy(r->joined, left.at, left.bytes);
+    memcpy(r->joined + left.bytes, right.at, right.bytes);
+    struct span joined = {r->joined, left.bytes + right.bytes};
+    merge.joined = reading_vocab_id(r, joined);
+    if (merge.joined < 0) return bad_merge(r, rank, "makes a text that is not in the vocabulary", joined, e);
+    struct merge_table *table = &r->t->merges;
+    table->merges[table->n_merges++] = merge;
+    *merge_slot(table, merge.left, merge.right) = table->n_merges;
+    return OK;
+}
+
+enum status bpe_add_merge_text(struct reading *r, uint64_t rank, struct span text, struct error *e) {
+    const char *space = memchr(text.at, ' ', text.bytes);
+    struct span left = {text.at, space ? (uint64_t)(space - text.at) : 0};
+    struct span right = {space ? space + 1 : NULL, text.bytes - left.bytes - 1};
+    if (!space || memchr(right.at, ' ', right.bytes)) {
+        bad_merge(r, rank, "does not have two parts", text, e);
+        return error_expected(e, "two tokens and one space between them");
+    }
+    return bpe_add_merge(r, rank, left, right, e);
+}
+
 enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, struct error *e) {
     if (list->n == list->capacity) {
         uint64_t capacity = list->capacity ? 2 * list->capacity : 64;
-        int32_t *ids = alloc_array(sys, capacity, sizeof *ids, e);
+        int32_t *ids = sys_new(sys, capacity, sizeof *ids, "token ids", e);
         if (!ids) return e->code;
         if (list->n) memcpy(ids, list->ids, list->n * sizeof *ids);
         sys->release(sys, list->ids);
@@ -104,28 +194,6 @@ enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, stru
     }
     list->ids[list->n++] = id;
     return OK;
-}
-
-/* Reserves scratch for a piece of n bytes. Grows by doubling, so that the total cost stays linear for pieces
- * of growing length. */
-static enum status scratch_reserve(struct sys *sys, struct bpe_scratch *scratch, uint64_t n,
-                                   struct error *e) {
-    if (n <= scratch->capacity) return OK;
-    uint64_t capacity = scratch->capacity ? scratch->capacity : 64;
-    while (capacity < n) capacity *= 2;
-    sys->release(sys, scratch->symbols);
-    sys->release(sys, scratch->heap);
-    *scratch = (struct bpe_scratch){0};
-    scratch->symbols = alloc_array(sys, capacity, sizeof *scratch->symbols, e);
-    scratch->heap = alloc_array(sys, capacity, 2 * sizeof *scratch->heap, e);
-    if (!e->code) scratch->capacity = capacity;
-    return e->code;
-}
-
-static void heap_push(struct bpe_scratch *s, uint64_t entry) {
-    uint64_t i = s->n_heap++;
-    for (; i > 0 && s->heap[(i - 1) / 2] > entry; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
-    s->heap[i] = entry;
 }
 
 static uint64_t heap_pop(struct bpe_scratch *s) {
@@ -146,20 +214,12 @@ static uint32_t find_merge(const struct merge_table *table, const struct bpe_sym
     return *merge_slot(table, symbols[i].id, symbols[symbols[i].next].id);
 }
 
-static void push_pair(const struct merge_table *table, struct bpe_scratch *s, int32_t i) {
-    uint32_t found = find_merge(table, s->symbols, i);
-    if (found) heap_push(s, (uint64_t)(found - 1) << 32 | (uint32_t)i);
-}
-
-/* Merges symbol i with its right neighbour and pushes the two new pairs. */
-static void join_symbols(const struct merge_table *table, struct bpe_scratch *s, int32_t i, int32_t joined) {
-    struct bpe_symbol *left = &s->symbols[i], *right = &s->symbols[left->next];
-    left->id = joined;
-    right->id = -1;
-    left->next = right->next;
-    if (left->next >= 0) s->symbols[left->next].previous = i;
-    if (left->previous >= 0) push_pair(table, s, left->previous);
-    push_pair(table, s, i);
+static void push_pair(const struct merge_table *table, struct bpe_scratch *s, int32_t left) {
+    uint32_t found = find_merge(table, s->symbols, left);
+    if (!found) return;
+    uint64_t entry = (uint64_t)(found - 1) << 32 | (uint32_t)left, i = s->n_heap++;
+    for (; i > 0 && s->heap[(i - 1) / 2] > entry; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = entry;
 }
 
 static void merge_all(const struct merge_table *table, struct bpe_scratch *s, int32_t n) {
@@ -171,14 +231,35 @@ static void merge_all(const struct merge_table *table, struct bpe_scratch *s, in
         uint32_t found = find_merge(table, s->symbols, i);
         /* The symbols of a pair may have changed since the pair was pushed on the heap. Like Hugging Face
          * tokenizers, checks only that the merged token is still the same. */
-        if (found && table->merges[found - 1].joined == joined) join_symbols(table, s, i, joined);
+        if (!found || table->merges[found - 1].joined != joined) continue;
+        struct bpe_symbol *left = &s->symbols[i], *right = &s->symbols[left->next];
+        left->id = joined;
+        right->id = -1;
+        left->next = right->next;
+        if (left->next >= 0) s->symbols[left->next].previous = i;
+        if (left->previous >= 0) push_pair(table, s, left->previous);
+        push_pair(table, s, i);
     }
 }
 
-/* Makes one symbol per byte. A byte without a token becomes unk, or is dropped if there is no unk token. */
-static int32_t symbols_of(const struct tokenizer *t, struct span piece, struct bpe_symbol *symbols) {
-    int32_t n = 0;
+enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,
+                      struct id_list *out, struct error *e) {
+    int32_t n = 0, whole = t->ignore_merges ? word_table_find(&t->words, piece) : -1;
     bool after_unk = false;
+    if (whole >= 0) return id_list_push(t->sys, out, whole, e);
+    if (piece.bytes > scratch->capacity) {
+        /* Grows by doubling, so that the total cost stays linear for pieces of growing length. */
+        uint64_t capacity = scratch->capacity ? scratch->capacity : 64;
+        while (capacity < piece.bytes) capacity *= 2;
+        t->sys->release(t->sys, scratch->symbols);
+        t->sys->release(t->sys, scratch->heap);
+        *scratch = (struct bpe_scratch){0};
+        scratch->symbols = sys_new(t->sys, capacity, sizeof *scratch->symbols, "the symbols of a piece", e);
+        scratch->heap = sys_new(t->sys, capacity, 2 * sizeof *scratch->heap, "the merges of a piece", e);
+        if (e->code) return e->code;
+        scratch->capacity = capacity;
+    }
+    /* One symbol per byte. A byte without a token becomes unk, or is dropped if there is no unk token. */
     for (uint64_t i = 0; i < piece.bytes; i++) {
         const int32_t *ids = i + 1 < piece.bytes ? t->byte_id : t->last_id;
         int32_t id = ids[(unsigned char)piece.at[i]];
@@ -186,21 +267,10 @@ static int32_t symbols_of(const struct tokenizer *t, struct span piece, struct b
         if (is_unk) id = t->unk;
         if (id < 0 || (is_unk && after_unk && t->fuse_unk)) continue;
         after_unk = is_unk;
-        symbols[n] = (struct bpe_symbol){.id = id, .next = n + 1, .previous = n - 1};
+        scratch->symbols[n] = (struct bpe_symbol){.id = id, .next = n + 1, .previous = n - 1};
         n++;
     }
-    if (n) symbols[n - 1].next = -1;
-    return n;
-}
-
-enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,
-                      struct id_list *out, struct error *e) {
-    if (t->ignore_merges) {
-        int32_t whole = word_table_find(&t->words, piece);
-        if (whole >= 0) return id_list_push(t->sys, out, whole, e);
-    }
-    if (scratch_reserve(t->sys, scratch, piece.bytes, e)) return e->code;
-    int32_t n = symbols_of(t, piece, scratch->symbols);
+    if (n) scratch->symbols[n - 1].next = -1;
     merge_all(&t->merges, scratch, n);
     for (int32_t i = n ? 0 : -1; i >= 0; i = scratch->symbols[i].next)
         if (id_list_push(t->sys, out, scratch->symbols[i].id, e)) return e->code;

@@ -1,13 +1,9 @@
 /* Helpers for reading tokenizer files of any format: see reading.h. */
 #include "loaders/tokenizer/reading.h"
-#include "loaders/alloc_array.h"
-#include "loaders/tokenizer/added_tokens.h"
-#include "loaders/tokenizer/bpe.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "loaders/loaders.h"
 
 enum { JSON_DEPTH = 64 };
 
@@ -83,7 +79,7 @@ int32_t reading_vocab_id(const struct reading *r, struct span text) {
 }
 
 enum status reading_start_ids(struct reading *r, struct error *e) {
-    r->taken = alloc_array(r->t->sys, TOKENIZER_ID_MAX / 8 + 1, 1, e);
+    r->taken = sys_new(r->t->sys, TOKENIZER_ID_MAX / 8 + 1, 1, "the set of token ids", e);
     return e->code;
 }
 
@@ -102,15 +98,5 @@ enum status reading_json_file(struct sys *sys, const char *path, json_t **root, 
     if (file_read_text(sys, path, TOKENIZER_FILE_BYTES, &text, &bytes, e)) return e->code;
     json_parse(path, text, bytes, JSON_DEPTH, root, e);
     sys->release(sys, text);
-    return e->code;
-}
-
-enum status reading_finish(struct reading *r, struct error *e) {
-    struct sys *sys = r->t->sys;
-    if (!e->code) added_sets_build(r->t, e);
-    sys->release(sys, r->taken);
-    sys->release(sys, r->joined);
-    sys->release(sys, r->scores);
-    if (r->t->unigram.edges) word_table_destroy(sys, &r->t->words);
     return e->code;
 }

@@ -3,6 +3,7 @@
 #define SLUICE_LOADERS_TOKENIZER_READING_H
 
 #include "loaders/json.h"
+#include "loaders/loaders.h"
 #include "loaders/tokenizer/tables.h"
 
 struct reading {
@@ -16,15 +17,16 @@ struct reading {
     uint32_t text_bytes; /* bytes of pieces so far */
 };
 
-/* Fill an empty tokenizer from tokenizer.json (tokenizer_read_json), or from vocab.json, merges.txt and
- * further files in a folder (tokenizer_read_folder). After an error call tokenizer_close. */
-enum status tokenizer_read_json(struct tokenizer *t, const char *path, struct error *e);
-enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e);
-/* Fills an empty tokenizer from a spiece.model alone. bytes: its content, or NULL to read path. */
-enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, const struct span *bytes,
-                                  struct error *e);
-/* Fills an empty tokenizer from GGUF metadata. */
-enum status tokenizer_read_gguf(struct tokenizer *t, const char *path, struct error *e);
+/* The readers fill the empty tokenizer r->t. tokenizer_read_json: tokenizer.json at r->path.
+ * tokenizer_read_folder: vocab.json and merges.txt, or spiece.model, in the folder r->path.
+ * tokenizer_read_gguf: GGUF metadata. */
+enum status tokenizer_read_json(struct reading *r, struct error *e);
+enum status tokenizer_read_folder(struct reading *r, struct error *e);
+enum status tokenizer_read_gguf(struct reading *r, struct error *e);
+/* Reads a spiece.model. bytes: its content, or NULL to read r->path. config, special_map: documents of its
+ * folder, or NULL. BOUNDS and TYPE for invalid protobuf. */
+enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
+                                  const json_t *special_map, struct error *e);
 
 /* Fails with "tokenizer: OBJECT PROBLEM" and the path of the file. */
 enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
@@ -35,6 +37,7 @@ enum status reading_unsupported(const struct reading *r, const char *object, con
                                 const char *expected, struct error *e);
 /* Name of a value's JSON type for messages, such as "an object"; "nothing" for NULL. */
 const char *reading_kind(const json_t *value);
+/* True for a missing member and for null. */
 bool reading_absent(const json_t *value);
 /* Reads a boolean member; *out is unchanged if it is absent or null. */
 enum status reading_bool(const struct reading *r, const json_t *object, const char *key, const char *name,
@@ -46,26 +49,18 @@ bool reading_is_text(const json_t *value, const char *text);
 /* Fails with META unless a token's id is an integer from 0 to TOKENIZER_ID_MAX. */
 enum status reading_check_id(const struct reading *r, const char *token, const json_t *value,
                              struct error *e);
-/* Allocates the bit set of used ids, which reading_finish frees. */
+/* Allocates the bit set of used ids. */
 enum status reading_start_ids(struct reading *r, struct error *e);
 /* Marks an id as used. False if it was used already. */
 bool reading_take_id(struct reading *r, int64_t id);
 enum status reading_json_file(struct sys *sys, const char *path, json_t **root, struct error *e);
-/* Call last: sorts the added tokens and frees everything needed only for reading. */
-enum status reading_finish(struct reading *r, struct error *e);
-
-enum { TOKENIZER_FILE_BYTES = 256000000 };
-
+/* The id of a token in the vocabulary; -1: none. */
 int32_t reading_vocab_id(const struct reading *r, struct span text);
 static inline struct span string_span(const json_t *string) {
     return (struct span){json_string_value(string), json_string_length(string)};
 }
 
-/* Reads normalizer and pre_tokenizer of a BPE's tokenizer.json. */
-enum status pre_tokenizer_read(struct reading *r, const json_t *root, struct error *e);
-/* Set normalizer and pre_tokenizer of a folder without tokenizer.json, as its class implies. */
-enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e);
-enum status pre_tokenizer_set_clip(struct reading *r, struct error *e);
+enum { TOKENIZER_FILE_BYTES = 256000000 };
 
 /* Reads the BPE vocabulary r->vocab. Sets the used ids, and the ids of single bytes within a word and at its
  * end (with end-of-word suffix). */
@@ -73,12 +68,13 @@ enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *
 /* As bpe_read_vocab, for a vocabulary that is already in t->words. The used ids and r->longest must be
  * set. */
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e);
-/* Adds the merge "left right" with this rank to the allocated table. */
-enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, struct error *e);
+/* Add the merge of two tokens, or of the text "left right", with this rank to the allocated table. */
+enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span left, struct span right,
+                          struct error *e);
+enum status bpe_add_merge_text(struct reading *r, uint64_t rank, struct span text, struct error *e);
 /* Reads unk_token (or null), which stands for bytes without a token. A name outside the vocabulary is an
  * error only if such bytes exist. */
 enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
-enum status bpe_read_merges_text(struct reading *r, struct span text, struct error *e);
 
 /* added_read_list reads tokenizer.json's added_tokens; added_read_decoder tokenizer_config.json's
  * added_tokens_decoder; added_read_map added_tokens.json, with special tokens named in the configurations. */
@@ -106,10 +102,6 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);
 /* Adds T5's <extra_id_99> to <extra_id_0>, both as pieces and as added tokens in the list. */
 enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct error *e);
 
-/* Reads a SentencePiece model, followed by n_extra of T5's <extra_id_N>. Appends the added tokens among its
- * pieces to specials, as elements of added_tokens. BOUNDS and TYPE for invalid protobuf. */
-enum status spiece_read(struct reading *r, struct span file, int n_extra, json_t *specials, struct error *e);
-enum status unigram_read_json(struct reading *r, const json_t *root, struct error *e);
 /* Reads the added tokens of T5Tokenizer: `others`, and tokens named in config and special_map. config and
  * special_map may be NULL. */
 enum status unigram_read_added(struct reading *r, const json_t *config, const json_t *special_map,

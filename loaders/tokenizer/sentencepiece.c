@@ -4,12 +4,10 @@
  * a character without a piece becomes the unknown token, not byte pieces. Sources: sentencepiece_model.proto,
  * SentencePiece 0.1.97; wire format: https://protobuf.dev/programming-guides/encoding. */
 #include "loaders/tokenizer/reading.h"
-#include "loaders/tokenizer/normalize.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "loaders/loaders.h"
 
 enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
 enum { MODEL_PIECES = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
@@ -51,13 +49,6 @@ static enum status read_varint(struct walk *w, uint64_t *value, struct error *e)
     return field_fail(w, BOUNDS, "has a number of more than 10 bytes", e);
 }
 
-static enum status spiece_read_fixed(struct walk *w, int n, uint64_t *value, struct error *e) {
-    *value = 0;
-    if (w->end - w->at < n) return field_fail(w, BOUNDS, "ends in the middle of a number", e);
-    for (int i = 0; i < n; i++) *value |= (uint64_t)(unsigned char)*w->at++ << 8 * i;
-    return OK;
-}
-
 /* Reads the next field; false at the end or after an error. */
 static bool next_field(struct walk *w, struct field *f, struct error *e) {
     uint64_t tag;
@@ -65,14 +56,17 @@ static bool next_field(struct walk *w, struct field *f, struct error *e) {
     if (w->at == w->end || read_varint(w, &tag, e)) return false;
     f->number = tag >> 3 > UINT32_MAX ? 0 : (uint32_t)(tag >> 3);
     f->wire = tag & 7;
+    int fixed = f->wire == WIRE_32 ? 4 : 8;
     if (!f->number)
         field_fail(w, TYPE, "has an invalid number", e);
     else if (f->wire == WIRE_VARINT || f->wire == WIRE_BYTES)
         read_varint(w, &f->value, e);
-    else if (f->wire == WIRE_64 || f->wire == WIRE_32)
-        spiece_read_fixed(w, f->wire == WIRE_32 ? 4 : 8, &f->value, e);
-    else
+    else if (f->wire != WIRE_64 && f->wire != WIRE_32)
         field_fail(w, TYPE, "has an unknown wire type", e);
+    else if (w->end - w->at < fixed)
+        field_fail(w, BOUNDS, "ends in the middle of a number", e);
+    else
+        for (int i = 0; i < fixed; i++) f->value |= (uint64_t)(unsigned char)*w->at++ << 8 * i;
     if (e->code || f->wire != WIRE_BYTES) return !e->code;
     if (f->value > (uint64_t)(w->end - w->at)) {
         field_fail(w, BOUNDS, "reaches beyond the end", e);
@@ -145,23 +139,7 @@ static enum status walk_model(struct model *m, struct error *e) {
                         "of a SentencePiece model is missing", e);
 }
 
-static enum status refuse_model(const struct walk *w, const char *what, uint64_t found, const char *expected,
-                                struct error *e) {
-    reading_fail(w->r, UNSUPPORTED, what, "is not supported", e);
-    error_found(e, "%" PRIu64, found);
-    return error_expected(e, "%s", expected);
-}
-
-/* Checks the ids of the unknown, first, last and padding piece; -1 means absent. */
-static enum status check_special_id(const struct walk *w, const struct field *f, uint64_t n_pieces,
-                                    struct error *e) {
-    int64_t id = (int64_t)f->value;
-    if (id >= (f->number == TRAINER_UNK ? 0 : -1) && (id < 0 || (uint64_t)id < n_pieces)) return OK;
-    reading_fail(w->r, META, "a special piece's id", "is invalid", e);
-    error_found(e, "%" PRId64 " in field %" PRIu32, id, f->number);
-    return error_expected(e, "one of %" PRIu64 " pieces", n_pieces);
-}
-
+/* Checks the model type, and the ids of the unknown, first, last and padding piece; -1 means absent. */
 static enum status check_trainer(const struct model *m, struct error *e) {
     struct walk w = walk_into(&m->file, m->trainer);
     struct field f;
@@ -169,14 +147,22 @@ static enum status check_trainer(const struct model *m, struct error *e) {
         bool special = f.number >= TRAINER_UNK && f.number <= TRAINER_PAD;
         if (f.number != TRAINER_MODEL && !special) continue;
         if (expect_wire(&w, &f, WIRE_VARINT, e)) return e->code;
-        if (f.number == TRAINER_MODEL && f.value != UNIGRAM_MODEL)
-            return refuse_model(&w, "the model type", f.value, "1 (unigram)", e);
-        if (special && check_special_id(&w, &f, m->n_pieces, e)) return e->code;
+        if (f.number == TRAINER_MODEL && f.value != UNIGRAM_MODEL) {
+            reading_fail(w.r, UNSUPPORTED, "the model type", "is not supported", e);
+            error_found(e, "%" PRIu64, f.value);
+            return error_expected(e, "1 (unigram)");
+        }
+        int64_t id = (int64_t)f.value;
+        if (!special || (id >= (f.number == TRAINER_UNK ? 0 : -1) && (id < 0 || (uint64_t)id < m->n_pieces)))
+            continue;
+        reading_fail(w.r, META, "a special piece's id", "is invalid", e);
+        error_found(e, "%" PRId64 " in field %" PRIu32, id, f.number);
+        return error_expected(e, "one of %" PRIu64 " pieces", m->n_pieces);
     }
     return e->code;
 }
 
-static enum status spiece_read_table(struct reading *r, struct model *m, struct error *e) {
+static enum status read_table(struct reading *r, struct model *m, struct error *e) {
     struct walk w = walk_into(&m->file, m->normalizer);
     struct field f;
     while (next_field(&w, &f, e)) {
@@ -188,7 +174,7 @@ static enum status spiece_read_table(struct reading *r, struct model *m, struct 
     return charsmap_make(r->t->sys, m->table, r->path, &r->t->charsmap, e);
 }
 
-static enum status spiece_read_pieces(struct reading *r, struct model *m, json_t *list, struct error *e) {
+static enum status read_pieces(struct reading *r, struct model *m, json_t *list, struct error *e) {
     struct walk w = m->file;
     struct field f;
     struct piece piece;
@@ -205,11 +191,44 @@ static enum status spiece_read_pieces(struct reading *r, struct model *m, json_t
     return e->code;
 }
 
-enum status spiece_read(struct reading *r, struct span file, int n_extra, json_t *specials, struct error *e) {
+enum status unigram_read_added(struct reading *r, const json_t *config, const json_t *special_map,
+                               json_t *others, struct error *e) {
+    json_t *defaults =
+        json_pack("{s:s, s:s, s:s}", "eos_token", "</s>", "unk_token", "<unk>", "pad_token", "<pad>");
+    const struct named_tokens named = {config, special_map, defaults, others};
+    if (!defaults) error_set(e, MEMORY, "no memory for added tokens");
+    if (!e->code) added_read_named(r, &named, e);
+    json_decref(defaults);
+    return e->code;
+}
+
+enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
+                                  const json_t *special_map, struct error *e) {
+    const json_t *class = json_object_get(config, "tokenizer_class"),
+                 *extra = json_object_get(config, "extra_ids");
+    json_int_t n_extra = reading_absent(extra) ? 100 : json_integer_value(extra);
+    char *text = NULL;
+    uint64_t n = 0;
+    if (!bytes && file_read_text(r->t->sys, r->path, TOKENIZER_FILE_BYTES, &text, &n, e)) return e->code;
+    const struct span file = bytes ? *bytes : (struct span){text, n};
     struct model m = {.file = {r, file.at, file.at, file.at + file.bytes}, .unk = -1};
-    if (!walk_model(&m, e) && !check_trainer(&m, e) && !spiece_read_table(r, &m, e) &&
-        !pieces_make(r, m.n_pieces + (uint64_t)n_extra, m.text_bytes + 32 * (uint64_t)n_extra, e) &&
-        !spiece_read_pieces(r, &m, specials, e) && !pieces_add_extra(r, n_extra, specials, e))
+    unsigned json_failures = failed_json_allocations();
+    json_t *others = json_array();
+    if (!reading_absent(class) && !reading_is_text(class, "T5Tokenizer") &&
+        !reading_is_text(class, "T5TokenizerFast"))
+        reading_unsupported(r, "tokenizer_class",
+                            json_is_string(class) ? json_string_value(class) : reading_kind(class),
+                            "T5Tokenizer", e);
+    else if (!reading_absent(extra) && (!json_is_integer(extra) || n_extra < 0 || n_extra > 1000))
+        reading_wrong_kind(r, "extra_ids", extra, "an integer from 0 to 1000", e);
+    else if (!walk_model(&m, e) && !check_trainer(&m, e) && !read_table(r, &m, e) &&
+             !pieces_make(r, m.n_pieces + (uint64_t)n_extra, m.text_bytes + 32 * (uint64_t)n_extra, e) &&
+             !read_pieces(r, &m, others, e) && !pieces_add_extra(r, (int)n_extra, others, e))
         pieces_finish(r, m.unk, e);
+    if (!others || failed_json_allocations() != json_failures)
+        error_set(e, MEMORY, "no memory for added tokens");
+    if (!e->code) unigram_read_added(r, config, special_map, others, e);
+    json_decref(others);
+    r->t->sys->release(r->t->sys, text);
     return e->code;
 }

@@ -10,14 +10,11 @@
  * - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as sc:.
  * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected.
  * Compared with the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
-#include "loaders/alloc_array.h"
-#include "loaders/tokenizer/byte_level.h"
-#include "loaders/tokenizer/split.h"
+#include "loaders/tokenizer/tables.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "engine/base/checked.h"
 
 const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -78,7 +75,7 @@ struct translation {
     bool too_long;
 };
 
-static void tokenizer_split_put_bytes(struct translation *t, const char *bytes, uint64_t n) {
+static void put_bytes(struct translation *t, const char *bytes, uint64_t n) {
     if (n > t->room - t->n_out) {
         t->too_long = true;
         return;
@@ -87,8 +84,8 @@ static void tokenizer_split_put_bytes(struct translation *t, const char *bytes, 
     t->n_out += n;
 }
 
-static void tokenizer_split_put(struct translation *t, const char *text) {
-    tokenizer_split_put_bytes(t, text, strlen(text));
+static void put(struct translation *t, const char *text) {
+    put_bytes(t, text, strlen(text));
 }
 
 /* The pattern's character `ahead` positions after the current one; 0 past the end. */
@@ -96,13 +93,14 @@ static char look(const struct translation *t, uint64_t ahead) {
     return ahead < t->bytes - t->at ? t->in[t->at + ahead] : 0;
 }
 
-static void tokenizer_split_refuse(struct translation *t, uint64_t bytes) {
+/* Refuses the construct of `bytes` bytes at the current position; the first refused construct is reported. */
+static void refuse(struct translation *t, uint64_t bytes) {
     if (bytes > t->bytes - t->at) bytes = t->bytes - t->at;
     if (!t->refused[0]) snprintf(t->refused, sizeof t->refused, "%.*s", (int)bytes, t->in + t->at);
 }
 
 static void copy(struct translation *t, uint64_t n) {
-    tokenizer_split_put_bytes(t, t->in + t->at, n);
+    put_bytes(t, t->in + t->at, n);
     t->at += n;
 }
 
@@ -112,115 +110,86 @@ static void put_property(struct translation *t, bool negated, const char *name, 
         if ((int)strlen(properties[i].name) != bytes || memcmp(properties[i].name, name, (size_t)bytes))
             continue;
         if (negated && t->in_class) break;
-        if (!t->in_class) tokenizer_split_put(t, negated ? "[^" : "[");
-        tokenizer_split_put(t, properties[i].members);
-        if (!t->in_class) tokenizer_split_put(t, "]");
+        if (!t->in_class) put(t, negated ? "[^" : "[");
+        put(t, properties[i].members);
+        if (!t->in_class) put(t, "]");
         return;
     }
     char text[64];
     snprintf(text, sizeof text, "\\%c{%s%.*s}", negated ? 'P' : 'p', bytes > 2 ? "sc:" : "", bytes, name);
-    tokenizer_split_put(t, text);
+    put(t, text);
 }
 
-/* Translates \p{Name}, \P{Name}, \p{^Name}. */
-static void translate_property(struct translation *t) {
-    bool negated = look(t, 1) == 'P';
-    const char *name = t->in + t->at + 3, *end = NULL;
-    if (look(t, 2) == '{') end = memchr(name, '}', t->bytes - t->at - 3);
-    if (!end || end == name || end - name > 40) {
-        tokenizer_split_refuse(t, 8);
-        return;
-    }
-    uint64_t length = (uint64_t)(end - name);
-    if (*name == '^') {
-        negated = !negated;
-        name++;
-    }
-    put_property(t, negated, name, (int)(end - name));
-    t->at += 4 + length;
-}
-
+/* Translates a backslash and what it escapes. */
 static void translate_escape(struct translation *t) {
+    const char *here = t->in + t->at, *end = NULL;
     char c = look(t, 1);
-    if (c == 'p' || c == 'P') {
-        translate_property(t);
+    uint64_t left = t->bytes - t->at;
+    if (c == 'p' || c == 'P') { /* \p{Name}, \P{Name}, \p{^Name} */
+        const char *name = here + 3;
+        if (look(t, 2) == '{') end = memchr(name, '}', left - 3);
+        if (!end || end == name || end - name > 40) {
+            refuse(t, 8);
+            return;
+        }
+        bool inverted = *name == '^';
+        put_property(t, (c == 'P') != inverted, name + inverted, (int)(end - name) - inverted);
+        t->at += (uint64_t)(end - here) + 1;
         return;
     }
-    const char *brace = c == 'x' && look(t, 2) == '{' ? memchr(t->in + t->at, '}', t->bytes - t->at) : NULL;
-    if (brace) {
-        copy(t, (uint64_t)(brace - (t->in + t->at)) + 1);
+    if (c == 'x' && look(t, 2) == '{' && (end = memchr(here, '}', left))) {
+        copy(t, (uint64_t)(end - here) + 1);
         return;
     }
     if (c == 's' || c == 'S')
-        tokenizer_split_put(t, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
+        put(t, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
     else if (c == 'd' || c == 'D')
         put_property(t, c == 'D', "Nd", 2);
     else if (c && strchr("rntfaex", c))
-        tokenizer_split_put_bytes(t, t->in + t->at, 2);
+        put_bytes(t, here, 2);
     else if (c > ' ' && c < 0x7F &&
              !((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')))
-        tokenizer_split_put_bytes(t, t->in + t->at, 2);
+        put_bytes(t, here, 2);
     else
-        tokenizer_split_refuse(t, 2);
+        refuse(t, 2);
     t->at += 2;
 }
 
-/* Translates a character inside [...]; rejects nested classes, intersections and POSIX names. */
-static void translate_in_class(struct translation *t) {
-    char c = look(t, 0);
-    if (c == '[') tokenizer_split_refuse(t, 2);
-    if (c == '&' && look(t, 1) == '&') tokenizer_split_refuse(t, 2);
-    if (c == ']') t->in_class = false;
-    copy(t, 1);
-}
-
-static void translate_class_start(struct translation *t) {
-    t->in_class = true;
-    copy(t, look(t, 1) == '^' ? 2 : 1);
-    if (look(t, 0) == ']') tokenizer_split_refuse(t, 1);
-}
-
-/* Translates an opening parenthesis with the kind of its group. */
-static void translate_group(struct translation *t) {
-    static const char *const kinds[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:"};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        size_t n = strlen(kinds[i]);
-        if (n > t->bytes - t->at || memcmp(t->in + t->at, kinds[i], n)) continue;
-        copy(t, n);
-        return;
-    }
-    if (look(t, 1) == '?' || look(t, 1) == '*') tokenizer_split_refuse(t, 4);
-    copy(t, 1);
-}
-
-/* Translates a brace. {n}, {n,} and {n,m} mean the same in both engines unless ? or + follows. Other braces
- * are literal in both, except {,m}. */
-static void translate_brace(struct translation *t) {
-    uint64_t n = 1;
-    while ((look(t, n) >= '0' && look(t, n) <= '9') || look(t, n) == ',') n++;
-    bool quantifier = n > 1 && look(t, n) == '}';
-    char after = quantifier ? look(t, n + 1) : 0;
-    if (quantifier && (look(t, 1) == ',' || after == '+' || after == '?')) tokenizer_split_refuse(t, n + 2);
-    copy(t, quantifier ? n + 1 : 1);
-}
-
 static void translate(struct translation *t) {
+    static const char *const groups[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:"};
     while (t->at < t->bytes && !t->refused[0] && !t->too_long) {
         char c = look(t, 0);
-        if (c == '\\')
+        if (c == '\\') {
             translate_escape(t);
-        else if (t->in_class)
-            translate_in_class(t);
-        else if (c == '[')
-            translate_class_start(t);
-        else if (c == '(')
-            translate_group(t);
-        else if (c == '{')
-            translate_brace(t);
-        else if (c == '^' || c == '$')
-            tokenizer_split_refuse(t, 1);
-        else
+        } else if (t->in_class) { /* nested classes, intersections and POSIX names are refused */
+            if (c == '[' || (c == '&' && look(t, 1) == '&')) refuse(t, 2);
+            if (c == ']') t->in_class = false;
             copy(t, 1);
+        } else if (c == '[') {
+            t->in_class = true;
+            copy(t, look(t, 1) == '^' ? 2 : 1);
+            if (look(t, 0) == ']') refuse(t, 1);
+        } else if (c == '(') {
+            size_t n = 0;
+            for (size_t i = 0; i < sizeof groups / sizeof *groups && !n; i++)
+                if (strlen(groups[i]) <= t->bytes - t->at &&
+                    !memcmp(t->in + t->at, groups[i], strlen(groups[i])))
+                    n = strlen(groups[i]);
+            if (!n && (look(t, 1) == '?' || look(t, 1) == '*')) refuse(t, 4);
+            copy(t, n ? n : 1);
+        } else if (c == '{') {
+            /* {n}, {n,} and {n,m} mean the same in both engines unless ? or + follows. Other braces are
+             * literal in both, except {,m}. */
+            uint64_t n = 1;
+            while ((look(t, n) >= '0' && look(t, n) <= '9') || look(t, n) == ',') n++;
+            bool quantifier = n > 1 && look(t, n) == '}';
+            char after = quantifier ? look(t, n + 1) : 0;
+            if (quantifier && (look(t, 1) == ',' || after == '+' || after == '?')) refuse(t, n + 2);
+            copy(t, quantifier ? n + 1 : 1);
+        } else {
+            if (c == '^' || c == '$') refuse(t, 1);
+            copy(t, 1);
+        }
     }
 }
 
@@ -232,86 +201,84 @@ static void pcre_release(void *memory, void *sys) {
     ((struct sys *)sys)->release(sys, memory);
 }
 
-/* Compiles a pattern. PCRE2 allocates through sys; LF ends lines, whatever its build options. */
-static enum status compile(struct tokenizer *t, pcre2_code **out, struct span pattern, struct error *e) {
-    if (!t->memory) t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
-    pcre2_compile_context *context = t->memory ? pcre2_compile_context_create(t->memory) : NULL;
-    int code = 0;
-    PCRE2_SIZE at = 0;
-    if (!context) return error_set(e, MEMORY, "no memory for the split pattern");
-    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    *out = pcre2_compile((PCRE2_SPTR)pattern.at, pattern.bytes, PCRE2_UTF | PCRE2_UCP, &code, &at, context);
-    pcre2_compile_context_free(context);
-    if (*out) return OK;
-    if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY)
-        return error_set(e, MEMORY, "no memory for the split pattern");
-    PCRE2_UCHAR why[120] = "";
-    pcre2_get_error_message(code, why, sizeof why);
-    return error_set(e, UNSUPPORTED, "tokenizer: the split pattern does not compile" FOUND "%s",
-                     (const char *)why);
-}
-
 enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
                           struct error *e) {
     struct translation tr = {.in = pattern.at, .bytes = pattern.bytes, .room = TRANSLATED_BYTES_MAX};
+    pcre2_compile_context *context = NULL;
+    int problem = 0;
+    PCRE2_SIZE at = 0;
     if (pattern.bytes > TOKENIZER_PATTERN_BYTES) {
         return error_set(e, LIMIT,
-                         "tokenizer: the split pattern is too long" WHERE "%s, %s" FOUND "%llu bytes" EXPECTED
-                         "at most %d",
-                         t->path, member, (unsigned long long)pattern.bytes, TOKENIZER_PATTERN_BYTES);
+                         "tokenizer: the split pattern is too long" WHERE "%s, %s" FOUND "%" PRIu64
+                         " bytes" EXPECTED "at most %d",
+                         t->path, member, pattern.bytes, TOKENIZER_PATTERN_BYTES);
     }
-    tr.out = alloc_array(t->sys, tr.room, 1, e);
+    tr.out = sys_new(t->sys, tr.room, 1, "the split pattern", e);
     if (!tr.out) return e->code;
     translate(&tr);
     if (tr.refused[0]) {
         error_set(e, UNSUPPORTED,
                   "tokenizer: the split pattern uses an unsupported regular expression" FOUND "\"%s\"",
                   tr.refused);
-    } else if (tr.too_long) {
+        goto out;
+    }
+    if (tr.too_long) {
         error_set(e, LIMIT,
                   "tokenizer: the split pattern is too long when translated for PCRE2" EXPECTED
                   "at most %d bytes",
                   TRANSLATED_BYTES_MAX);
-    } else {
-        compile(t, code, (struct span){tr.out, tr.n_out}, e);
+        goto out;
     }
+    /* PCRE2 allocates through sys; LF ends lines, whatever its build options. */
+    if (!t->memory) t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
+    if (t->memory) context = pcre2_compile_context_create(t->memory);
+    if (context) {
+        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+        *code = pcre2_compile((PCRE2_SPTR)tr.out, tr.n_out, PCRE2_UTF | PCRE2_UCP, &problem, &at, context);
+        pcre2_compile_context_free(context);
+    }
+    if (!context || (!*code && (problem == PCRE2_ERROR_HEAP_FAILED || problem == PCRE2_ERROR_NOMEMORY))) {
+        error_set(e, MEMORY, "no memory for the split pattern");
+    } else if (!*code) {
+        PCRE2_UCHAR why[120] = "";
+        pcre2_get_error_message(problem, why, sizeof why);
+        error_set(e, UNSUPPORTED, "tokenizer: the split pattern does not compile" FOUND "%s",
+                  (const char *)why);
+    }
+out:
     t->sys->release(t->sys, tr.out);
     return e->code ? error_where(e, "%s, %s", t->path, member) : OK;
 }
 
-static enum status match_failed(const struct split *s, int code, struct error *e) {
+/* Finds the next match into start and end; false if there is none or on error. Like Oniguruma's iterator,
+ * skips an empty match directly after the last one. */
+static bool find_match(struct split *s, struct error *e) {
+    int code = 0;
+    while (s->from < s->text.bytes && code >= 0) {
+        code = pcre2_match(s->code, (PCRE2_SPTR)s->text.at, s->text.bytes, s->from, PCRE2_NO_UTF_CHECK,
+                           s->data, s->context);
+        if (code < 0) break;
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(s->data);
+        if (at[0] != at[1] || !s->matched || at[1] != s->end) {
+            s->start = at[0];
+            s->end = s->from = at[1];
+            return s->matched = true;
+        }
+        do s->from++;
+        while (s->from < s->text.bytes && ((unsigned char)s->text.at[s->from] & 0xC0) == 0x80);
+    }
+    if (code >= 0 || code == PCRE2_ERROR_NOMATCH) return false;
     bool limit =
         code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_HEAPLIMIT || code == PCRE2_ERROR_DEPTHLIMIT;
-    if (code == PCRE2_ERROR_NOMEMORY) return error_set(e, MEMORY, "no memory to split a text");
     PCRE2_UCHAR why[120] = "";
     pcre2_get_error_message(code, why, sizeof why);
-    return error_set(e, limit ? LIMIT : INTERNAL,
-                     "the tokenizer's split pattern takes too long on this text" WHERE
-                     "%s, byte %llu of a piece of text" FOUND "%s" EXPECTED "steps in proportion to the text",
-                     s->t->path, (unsigned long long)s->from, (const char *)why);
-}
-
-/* Finds the next match into start and end; false if there is none. Like Oniguruma's iterator, skips an empty
- * match directly after the last one. */
-static bool find_match(struct split *s, struct error *e) {
-    while (s->from < s->text.bytes) {
-        int code = pcre2_match(s->code, (PCRE2_SPTR)s->text.at, s->text.bytes, s->from, PCRE2_NO_UTF_CHECK,
-                               s->data, s->context);
-        if (code < 0) {
-            if (code != PCRE2_ERROR_NOMATCH) match_failed(s, code, e);
-            return false;
-        }
-        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(s->data);
-        if (at[0] == at[1] && s->matched && at[1] == s->end) {
-            do s->from++;
-            while (s->from < s->text.bytes && ((unsigned char)s->text.at[s->from] & 0xC0) == 0x80);
-            continue;
-        }
-        s->start = at[0];
-        s->end = s->from = at[1];
-        s->matched = true;
-        return true;
-    }
+    if (code == PCRE2_ERROR_NOMEMORY)
+        error_set(e, MEMORY, "no memory to split a text");
+    else
+        error_set(e, limit ? LIMIT : INTERNAL,
+                  "the tokenizer's split pattern takes too long on this text" WHERE "%s, byte %" PRIu64
+                  " of a piece of text" FOUND "%s" EXPECTED "steps in proportion to the text",
+                  s->t->path, s->from, (const char *)why);
     return false;
 }
 

@@ -1,4 +1,4 @@
-/* The tables of a tokenizer, which reading fills and encoding only reads. Steps from text to ids, in order:
+/* The tables of a tokenizer, which the readers (reading.h) fill, and the steps that encode a text with them:
  *
  *     added tokens in the raw text            added_tokens.c
  *     normalisation (NFC, ...)                normalize.c
@@ -13,9 +13,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <utf8proc.h>
 
 #include "loaders/tokenizer/tokenizer.h"
 
@@ -116,5 +118,105 @@ struct tokenizer {
     struct unigram unigram; /* unigram model, used instead of the split pattern and merges */
     bool drop_gaps;         /* text between matches of split is dropped */
 };
+
+static inline struct span span_of(const char *text) {
+    return (struct span){text, strlen(text)};
+}
+/* Reads the code point at byte i of valid UTF-8; returns its length in bytes. */
+static inline uint64_t code_at(struct span text, uint64_t i, int32_t *code) {
+    return (uint64_t)utf8proc_iterate((const utf8proc_uint8_t *)text.at + i,
+                                      (utf8proc_ssize_t)(text.bytes - i), code);
+}
+
+/* Normalisation (normalize.c): applies the tokenizer's steps to valid UTF-8. *out is NULL if nothing changes;
+ * otherwise *text points into it, and it is freed with sys->release. LIMIT if a normalisation table makes the
+ * text many times longer. */
+enum status text_normalize(const struct tokenizer *t, struct span *text, char **out, struct error *e);
+/* Copies and checks a normalisation table (precompiled_charsmap). path: its file, for messages. BOUNDS, LIMIT
+ * (1 MB). */
+enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
+                          struct error *e);
+/* code_is_space: Unicode's White_Space. code_is_word: letters, marks, decimal digits, connectors, joiners,
+ * circled or squared Latin capitals. As \s and \w in Rust, which Hugging Face tokenizers apply next to added
+ * tokens. */
+bool code_is_space(int32_t code);
+bool code_is_word(int32_t code);
+
+/* Added tokens (added_tokens.c).
+ * Builds the sorted sets t->raw and t->normalized from t->added. DUP: equal contents. */
+enum status added_sets_build(struct tokenizer *t, struct error *e);
+
+struct added_search {
+    const struct added_set *set;
+    struct span text;
+    uint64_t from;                 /* next position to search */
+    uint64_t taken;                /* end of the last match, including the white space that rstrip took */
+    uint64_t white_from, white_to; /* range of white space after a match, to scan it only once */
+    uint64_t start, end;           /* current match, including the white space that lstrip and rstrip take */
+    int32_t id;
+};
+/* Finds the next match; false if there is none. If the last match's rstrip took white space with which the
+ * new match begins, start lies before the last match's end. Hugging Face tokenizers fail on most such
+ * texts. */
+bool added_next(struct added_search *search);
+
+/* Split patterns (split.c) of GPT-2's ByteLevel pre-tokenizer, of Qwen2 and of CLIP. */
+extern const char gpt2_pattern[], qwen2_pattern[], clip_pattern[];
+/* Compiles a split pattern into *code (t->split or t->resplit); path and member: its origin, for messages.
+ * UNSUPPORTED names constructs that cannot be translated exactly. */
+enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
+                          struct error *e);
+
+struct split {
+    const struct tokenizer *t;
+    const pcre2_code *code;
+    bool drop_gaps;
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+    struct span text;
+    uint64_t returned;   /* position in the text after the last returned piece */
+    uint64_t from;       /* next position to search */
+    uint64_t start, end; /* range of the last match; its piece has not been returned yet if returned < end */
+    bool matched;        /* the pattern has matched at least once in this text */
+};
+/* Returns the next piece, never empty; false after the last or on error. Without drop_gaps the pieces cover
+ * the whole text. */
+bool split_next(struct split *split, struct span *piece, struct error *e);
+
+/* Byte-pair encoding (bpe.c). */
+struct bpe_symbol {
+    int32_t id, next, previous; /* list links; id -1: the symbol was merged into its left neighbour */
+};
+struct bpe_scratch {
+    struct bpe_symbol *symbols;
+    uint64_t *heap; /* priority queue of merges: rank << 32 | index of the left symbol */
+    uint64_t n_heap, capacity;
+};
+
+/* Allocates a table for n merges, to be added in rank order. A repeated pair gets its last rank. */
+enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_t n, struct error *e);
+/* Allocates a table for n words of blob_bytes bytes in total. */
+enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
+                            struct error *e);
+void word_table_destroy(struct sys *sys, struct word_table *table);
+/* The id of a word, or -1. */
+int32_t word_table_find(const struct word_table *table, struct span text);
+/* Adds a word whose bytes the caller has written at its offset in the blob. */
+void word_table_add(struct word_table *table, struct word word);
+
+/* Appends an id; the caller frees list->ids with sys->release. */
+enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, struct error *e);
+/* Encodes one piece of the split pattern: appends its ids to out. The caller frees the scratch. */
+enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,
+                      struct id_list *out, struct error *e);
+/* GPT-2's bytes_to_unicode: maps a byte to the code point that represents the byte in token texts.
+ * alphabet_to_byte is the inverse, -1 for other code points; these are all below TOKENIZER_ALPHABET_END. */
+enum { TOKENIZER_ALPHABET_END = 324 };
+int byte_to_alphabet(int byte);
+int alphabet_to_byte(int code);
+
+/* Unigram models (unigram.c), which replace the split pattern and the merges: encodes normalised text without
+ * added tokens, and appends the ids to the list. */
+enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e);
 
 #endif

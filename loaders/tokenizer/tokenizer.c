@@ -1,11 +1,5 @@
 /* Tokenizers: opening, and encoding a text. See tokenizer.h; tables.h lists the steps. */
-#include "loaders/alloc_array.h"
-#include "loaders/tokenizer/added_tokens.h"
-#include "loaders/tokenizer/bpe.h"
-#include "loaders/tokenizer/normalize.h"
 #include "loaders/tokenizer/reading.h"
-#include "loaders/tokenizer/split.h"
-#include "loaders/tokenizer/unigram.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,8 +7,8 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/text.h"
 #include "loaders/gguf/gguf.h"
-#include "loaders/utf8.h"
 
 /* Encoding state of one text, with all its allocations. */
 struct encoding {
@@ -39,27 +33,25 @@ static bool is_whole(struct span piece) {
     return letters == piece.bytes || signs == piece.bytes || continued + 1 == piece.bytes;
 }
 
-static enum status encode_piece(struct encoding *c, struct span text, struct error *e) {
-    struct split split = {
-        .t = c->t, .code = c->t->resplit, .data = c->redata, .context = c->context, .text = text};
-    struct span piece;
-    if (!split.code || is_whole(text)) return bpe_piece(c->t, &c->scratch, text, &c->out, e);
-    while (split_next(&split, &piece, e))
-        if (bpe_piece(c->t, &c->scratch, piece, &c->out, e)) return e->code;
-    return e->code;
-}
-
 static enum status encode_plain(struct encoding *c, struct span text, struct error *e) {
-    struct split split = {.t = c->t,
-                          .code = c->t->split,
-                          .drop_gaps = c->t->drop_gaps,
+    const struct tokenizer *t = c->t;
+    struct split split = {.t = t,
+                          .code = t->split,
+                          .drop_gaps = t->drop_gaps,
                           .data = c->data,
                           .context = c->context,
                           .text = text};
-    struct span piece;
-    if (c->t->unigram.edges) return unigram_text(c->t, text, &c->out, e);
-    while (split_next(&split, &piece, e))
-        if (encode_piece(c, piece, e)) return e->code;
+    struct span piece, part;
+    if (t->unigram.edges) return unigram_text(t, text, &c->out, e);
+    while (!e->code && split_next(&split, &piece, e)) {
+        if (!t->resplit || is_whole(piece)) {
+            bpe_piece(t, &c->scratch, piece, &c->out, e);
+            continue;
+        }
+        struct split again = {
+            .t = t, .code = t->resplit, .data = c->redata, .context = c->context, .text = piece};
+        while (!e->code && split_next(&again, &part, e)) bpe_piece(t, &c->scratch, part, &c->out, e);
+    }
     return e->code;
 }
 
@@ -104,20 +96,6 @@ enum status tokenizer_check_text(const char *name, const char *text, uint64_t by
     return error_is_usage(e);
 }
 
-/* Allocates PCRE2's match data. Real patterns take a few steps per byte; the limit stops hostile patterns
- * that backtrack without end. Backtracking memory counts under LINE_HOST. */
-static enum status encoding_start(struct encoding *c, uint64_t bytes, struct error *e) {
-    if (c->t->unigram.edges) return OK;
-    c->data = pcre2_match_data_create_from_pattern(c->t->split, c->t->memory);
-    if (c->t->resplit) c->redata = pcre2_match_data_create_from_pattern(c->t->resplit, c->t->memory);
-    c->context = pcre2_match_context_create(c->t->memory);
-    if (!c->data || !c->context || (c->t->resplit && !c->redata))
-        return error_set(e, MEMORY, "no memory to split a text");
-    pcre2_set_match_limit(c->context, (uint32_t)(10000 + 16 * bytes));
-    pcre2_set_heap_limit(c->context, 64 * 1024);
-    return OK;
-}
-
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64_t bytes, int32_t **ids,
                              int *n_ids, struct error *e) {
     struct encoding c = {.t = t};
@@ -125,9 +103,22 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
     *n_ids = 0;
     if (tokenizer_check_text("text", text, bytes, TOKENIZER_TEXT_BYTES, e)) return e->code;
     /* Allocates the list of ids even if the text has no ids, so that NULL means failure. */
-    c.out.ids = alloc_array(t->sys, 64, sizeof *c.out.ids, e);
+    c.out.ids = sys_new(t->sys, 64, sizeof *c.out.ids, "token ids", e);
     c.out.capacity = 64;
-    if (e->code || encoding_start(&c, bytes, e)) goto out;
+    if (e->code) goto out;
+    if (!t->unigram.edges) {
+        c.data = pcre2_match_data_create_from_pattern(t->split, t->memory);
+        if (t->resplit) c.redata = pcre2_match_data_create_from_pattern(t->resplit, t->memory);
+        c.context = pcre2_match_context_create(t->memory);
+        if (!c.data || !c.context || (t->resplit && !c.redata)) {
+            error_set(e, MEMORY, "no memory to split a text");
+            goto out;
+        }
+        /* Real patterns take a few steps per byte; the limit stops hostile patterns that backtrack without
+         * end. Backtracking memory counts under LINE_HOST. */
+        pcre2_set_match_limit(c.context, (uint32_t)(10000 + 16 * bytes));
+        pcre2_set_heap_limit(c.context, 64 * 1024);
+    }
     encode_between_added(&c, &t->raw, (struct span){text, bytes}, encode_normalized, e);
 out:
     pcre2_match_data_free(c.data);
@@ -195,25 +186,40 @@ static bool find_json(struct sys *sys, const char *path, char *json, int json_by
     return !is_absent(file_bytes(sys, json, &regular));
 }
 
-static bool is_spiece(const char *path) {
-    size_t n = strlen(path);
-    return n > 6 && !strcmp(path + n - 6, ".model");
-}
-
 enum { PATH_BYTES = 4096 };
 
-static struct tokenizer *tokenizer_begin(struct sys *sys, struct error *e) {
-    struct tokenizer *t = alloc_array(sys, 1, sizeof *t, e);
-    if (!t) return NULL;
+/* Opens a tokenizer file or folder; spiece: content of a spiece.model, or NULL. */
+static enum status open_any(struct sys *sys, const char *path, const struct span *spiece,
+                            struct tokenizer **tokenizer, struct error *e) {
+    char json[PATH_BYTES];
+    *tokenizer = NULL;
+    struct tokenizer *t = sys_new(sys, 1, sizeof *t, "a tokenizer", e);
+    if (!t) return e->code;
     t->sys = sys;
     t->unk = t->pad = -1;
     t->kind = "BPE";
-    return t;
-}
-
-/* Returns the tokenizer, or closes it after an error. */
-static enum status tokenizer_end(struct tokenizer *t, struct tokenizer **tokenizer, struct error *e) {
-    t->sys->trim(t->sys);
+    struct reading r = {.t = t, .path = path};
+    bool model = spiece || ends_with(path, ".model"), gguf = !model && gguf_is(sys, path);
+    bool is_json = !model && !gguf && find_json(sys, path, json, sizeof json);
+    if (is_json) r.path = json;
+    t->path = copy_text(sys, r.path, strlen(r.path), e);
+    if (e->code)
+        goto out;
+    else if (model)
+        tokenizer_read_spiece(&r, spiece, NULL, NULL, e);
+    else if (gguf)
+        tokenizer_read_gguf(&r, e);
+    else if (is_json)
+        tokenizer_read_json(&r, e);
+    else
+        tokenizer_read_folder(&r, e);
+    if (!e->code) added_sets_build(t, e);
+out:
+    sys->release(sys, r.taken);
+    sys->release(sys, r.joined);
+    sys->release(sys, r.scores);
+    if (t->unigram.edges) word_table_destroy(sys, &t->words);
+    sys->trim(sys);
     if (e->code)
         tokenizer_close(t);
     else
@@ -222,30 +228,15 @@ static enum status tokenizer_end(struct tokenizer *t, struct tokenizer **tokeniz
 }
 
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e) {
-    char json[PATH_BYTES];
     *tokenizer = NULL;
     if (strlen(path) > PATH_BYTES - 64) return error_set(e, USAGE, "the path of the tokenizer is too long");
-    struct tokenizer *t = tokenizer_begin(sys, e);
-    if (!t) return e->code;
-    if (is_spiece(path))
-        tokenizer_read_spiece(t, path, NULL, e);
-    else if (gguf_is(sys, path))
-        tokenizer_read_gguf(t, path, e);
-    else if (find_json(sys, path, json, sizeof json))
-        tokenizer_read_json(t, json, e);
-    else
-        tokenizer_read_folder(t, path, e);
-    return tokenizer_end(t, tokenizer, e);
+    return open_any(sys, path, NULL, tokenizer, e);
 }
 
 enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,
                                   struct tokenizer **tokenizer, struct error *e) {
     const struct span file = {bytes, n};
-    *tokenizer = NULL;
-    struct tokenizer *t = tokenizer_begin(sys, e);
-    if (!t) return e->code;
-    tokenizer_read_spiece(t, path, &file, e);
-    return tokenizer_end(t, tokenizer, e);
+    return open_any(sys, path, &file, tokenizer, e);
 }
 
 void tokenizer_close(struct tokenizer *t) {
@@ -256,11 +247,10 @@ void tokenizer_close(struct tokenizer *t) {
             sys->release(sys, (char *)t->added[i].pattern.at);
         sys->release(sys, (char *)t->added[i].content.at);
     }
-    void *const parts[] = {t->added,         t->raw.sorted,   t->normalized.sorted,
-                           t->merges.merges, t->merges.slots, t->path};
+    void *const parts[] = {t->added,         t->raw.sorted,    t->normalized.sorted, t->merges.merges,
+                           t->merges.slots,  t->path,          t->charsmap.units,    t->charsmap.texts,
+                           t->unigram.edges, t->unigram.piece, t->unigram.scores};
     word_table_destroy(sys, &t->words);
-    unigram_destroy(sys, &t->unigram);
-    charsmap_destroy(sys, &t->charsmap);
     pcre2_code_free(t->split);
     pcre2_code_free(t->resplit);
     pcre2_general_context_free(t->memory);

@@ -1,21 +1,133 @@
 /* Unigram tokenizers (T5): splits normalised text into words, and each word into its most probable pieces.
  * Text is split at white space, which is dropped. U+2581 starts every word, and starts another one within a
  * word. Pieces never span words. Source: Hugging Face tokenizers 0.23 (WhitespaceSplit, Metaspace, Unigram)
- * as combined by transformers 5.23's T5Tokenizer.
+ * as combined by transformers 5.23's T5Tokenizer. pieces_* build the vocabulary for all file formats.
  * SentencePiece's library was tried and rejected. It adds scores in single precision and may choose another
  * order of the same pieces than the reference: in 64 of 3,000 texts of two repeated characters and in 220 of
  * 3,000 texts of runs. 10^6 unknown characters take 170 s, because the library copies all of them for each
  * character. A NUL ends a piece. The library allocates 5 MB for 32,100 pieces outside the memory budget. */
-#include "loaders/alloc_array.h"
-#include "loaders/tokenizer/bpe.h"
-#include "loaders/tokenizer/normalize.h"
-#include "loaders/tokenizer/unigram.h"
+#include "loaders/tokenizer/reading.h"
 
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
-#include <utf8proc.h>
+
+
+/* Trie nodes are 24-bit numbers. */
+enum { PIECES_BYTES_MAX = (1 << 24) - 2, UNKNOWN_PENALTY = 10 };
+
+enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e) {
+    struct tokenizer *t = r->t;
+    if (n > TOKENIZER_ID_MAX) {
+        reading_fail(r, LIMIT, "the vocabulary", "is too large", e);
+        error_found(e, "%" PRIu64 " pieces", n);
+        return error_expected(e, "at most %d", TOKENIZER_ID_MAX);
+    }
+    if (text_bytes > PIECES_BYTES_MAX) {
+        reading_fail(r, LIMIT, "the vocabulary", "is too long", e);
+        error_found(e, "%" PRIu64 " bytes of pieces", text_bytes);
+        return error_expected(e, "at most %d", PIECES_BYTES_MAX);
+    }
+    if (word_table_make(t->sys, &t->words, n, text_bytes, e) || reading_start_ids(r, e)) return e->code;
+    r->scores = sys_new(t->sys, n, sizeof *r->scores, "the scores of the pieces", e);
+    return e->code;
+}
+
+static enum status bad_piece(const struct reading *r, enum status code, const char *problem,
+                             struct error *e) {
+    return error_set(e, code, "tokenizer: piece %" PRIu32 " %s" WHERE "%s", r->t->words.n_words, problem,
+                     r->path);
+}
+
+enum status pieces_add(struct reading *r, struct span text, double score, struct error *e) {
+    struct word_table *words = &r->t->words;
+    if (!text.bytes) return bad_piece(r, META, "is empty", e);
+    if (text.bytes > TOKENIZER_PIECE_BYTES) {
+        bad_piece(r, LIMIT, "is too long", e);
+        error_found(e, "%" PRIu64 " bytes", text.bytes);
+        return error_expected(e, "at most %d", TOKENIZER_PIECE_BYTES);
+    }
+    if (utf8_valid_bytes(text.at, text.bytes) < text.bytes) return bad_piece(r, UTF8, "is not UTF-8", e);
+    if (!isfinite(score)) {
+        bad_piece(r, META, "has an invalid score", e);
+        error_found(e, "%g", score);
+        return error_expected(e, "a finite number");
+    }
+    if (word_table_find(words, text) >= 0) {
+        bad_piece(r, DUP, "occurs twice", e);
+        return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.at);
+    }
+    struct word word = {r->text_bytes, (uint32_t)text.bytes, (int32_t)words->n_words};
+    memcpy(words->blob + word.offset, text.at, text.bytes);
+    r->text_bytes += word.bytes;
+    r->scores[words->n_words] = score;
+    reading_take_id(r, word.id);
+    word_table_add(words, word);
+    return OK;
+}
+
+enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct error *e) {
+    char text[32];
+    while (n-- > 0 && !e->code) {
+        uint64_t bytes = (uint64_t)snprintf(text, sizeof text, "<extra_id_%d>", n);
+        added_list_token(list, r->t->words.n_words, (struct span){text, bytes}, true);
+        pieces_add(r, (struct span){text, bytes}, 0, e);
+    }
+    return e->code;
+}
+
+/* Finds the slot of the trie edge from a node by a byte, and the child node. If there is no such edge, the
+ * child is 0 and *key is where to write a new edge. */
+static uint32_t *edge_slot(const struct unigram *u, uint32_t node, uint32_t byte, uint32_t **key) {
+    uint32_t wanted = node << 8 | byte;
+    uint64_t h = wanted * 0x9E3779B97F4A7C15u;
+    uint32_t i = (uint32_t)(h >> 32) & u->mask;
+    while (u->edges[i].child && u->edges[i].key != wanted) i = (i + 1) & u->mask;
+    if (key) *key = &u->edges[i].key;
+    return &u->edges[i].child;
+}
+
+enum status pieces_finish(struct reading *r, int64_t unk, struct error *e) {
+    struct tokenizer *t = r->t;
+    const struct word_table *words = &t->words;
+    struct unigram *u = &t->unigram;
+    if (unk < 0 || unk >= words->n_words) {
+        reading_fail(r, META, "the unknown piece's id", "is invalid", e);
+        error_found(e, "%" PRId64, unk);
+        return error_expected(e, "one of %" PRIu32 " pieces", words->n_words);
+    }
+    t->unk = (int32_t)unk;
+    t->kind = "unigram";
+    u->scores = r->scores;
+    r->scores = NULL;
+    uint64_t n_slots = 2; /* text_bytes bounds the number of trie edges; usually half as many exist */
+    while (n_slots <= (uint64_t)r->text_bytes + r->text_bytes / 4) n_slots *= 2;
+    u->mask = (uint32_t)(n_slots - 1);
+    u->edges = sys_new(t->sys, n_slots, sizeof *u->edges, "the edges of the pieces", e);
+    u->piece = sys_new(t->sys, (uint64_t)r->text_bytes + 1, sizeof *u->piece, "the pieces", e);
+    if (e->code) return e->code;
+    u->piece[u->n_nodes++] = -1;
+    for (uint32_t i = 0; i < words->n_words; i++) {
+        uint32_t node = 0, *key;
+        for (uint64_t j = 0; j < words->words[i].bytes; j++) {
+            uint32_t byte = (unsigned char)words->blob[words->words[i].offset + j];
+            uint32_t *child = edge_slot(u, node, byte, &key);
+            if (!*child) {
+                *key = node << 8 | byte;
+                u->piece[ *child = u->n_nodes++] = -1;
+            }
+            node = *child;
+        }
+        u->piece[node] = (int32_t)i;
+        if (!i || u->scores[i] < u->unknown_score) u->unknown_score = u->scores[i];
+    }
+    u->unknown_score -= UNKNOWN_PENALTY;
+    return OK;
+}
 
 static const char mark[] = "\xe2\x96\x81"; /* U+2581, which starts every word */
-enum { MARK_BYTES = 3, UNKNOWN_PENALTY = 10 };
+enum { MARK_BYTES = 3 };
 
 enum { NOWHERE = UINT32_MAX };
 
@@ -35,56 +147,6 @@ struct unigram_encoding {
     struct place *places;
     struct id_list *out;
 };
-
-/* Finds the slot of the trie edge from a node by a byte, and the child node. If there is no such edge, the
- * child is 0 and *key is where to write a new edge. */
-static uint32_t *edge_slot(const struct unigram *u, uint32_t node, uint32_t byte, uint32_t **key) {
-    uint32_t wanted = node << 8 | byte;
-    uint64_t h = wanted * 0x9E3779B97F4A7C15u;
-    uint32_t i = (uint32_t)(h >> 32) & u->mask;
-    while (u->edges[i].child && u->edges[i].key != wanted) i = (i + 1) & u->mask;
-    if (key) *key = &u->edges[i].key;
-    return &u->edges[i].child;
-}
-
-static void unigram_add_piece(struct unigram *u, struct span text, int32_t id) {
-    uint32_t node = 0, *key;
-    for (uint64_t i = 0; i < text.bytes; i++) {
-        uint32_t byte = (unsigned char)text.at[i], *child = edge_slot(u, node, byte, &key);
-        if (!*child) {
-            *key = node << 8 | byte;
-            u->piece[ *child = u->n_nodes++] = -1;
-        }
-        node = *child;
-    }
-    u->piece[node] = id;
-}
-
-enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_bytes, struct error *e) {
-    const struct word_table *words = &t->words;
-    struct unigram *u = &t->unigram;
-    u->scores = scores;
-    uint64_t n_slots = 2; /* text_bytes bounds the number of trie edges; usually half as many exist */
-    while (n_slots <= text_bytes + text_bytes / 4) n_slots *= 2;
-    u->mask = (uint32_t)(n_slots - 1);
-    u->edges = alloc_array(t->sys, n_slots, sizeof *u->edges, e);
-    u->piece = alloc_array(t->sys, text_bytes + 1, sizeof *u->piece, e);
-    if (e->code) return e->code;
-    u->piece[u->n_nodes++] = -1;
-    for (uint32_t i = 0; i < words->n_words; i++) {
-        unigram_add_piece(u, (struct span){words->blob + words->words[i].offset, words->words[i].bytes},
-                          (int32_t)i);
-        if (!i || scores[i] < u->unknown_score) u->unknown_score = scores[i];
-    }
-    u->unknown_score -= UNKNOWN_PENALTY;
-    return OK;
-}
-
-void unigram_destroy(struct sys *sys, struct unigram *u) {
-    sys->release(sys, u->edges);
-    sys->release(sys, u->piece);
-    sys->release(sys, u->scores);
-}
 
 static uint64_t character_bytes(char first) {
     unsigned char c = (unsigned char)first;
@@ -149,29 +211,21 @@ static enum status encode_marked(struct unigram_encoding *m, struct span text, s
     return OK;
 }
 
-static enum status encode_words(struct unigram_encoding *m, struct span text, struct error *e) {
+enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e) {
+    struct unigram_encoding m = {.t = t, .out = out};
     uint64_t from = 0;
-    for (uint64_t i = 0; i <= text.bytes;) {
-        utf8proc_int32_t code = ' ';
-        uint64_t n = 1;
-        if (i < text.bytes)
-            n = (uint64_t)utf8proc_iterate((const utf8proc_uint8_t *)text.at + i,
-                                           (utf8proc_ssize_t)(text.bytes - i), &code);
+    m.word = sys_new(t->sys, text.bytes + MARK_BYTES, 1, "the words of a text", e);
+    m.found = sys_new(t->sys, text.bytes + MARK_BYTES, sizeof *m.found, "the ids of a word", e);
+    m.places = sys_new(t->sys, text.bytes + MARK_BYTES + 1, sizeof *m.places, "the pieces of a word", e);
+    for (uint64_t i = 0; i <= text.bytes && !e->code;) {
+        int32_t code = ' ';
+        uint64_t n = i < text.bytes ? code_at(text, i, &code) : 1;
         if (code_is_space(code)) {
-            if (from < i && encode_marked(m, (struct span){text.at + from, i - from}, e)) return e->code;
+            if (from < i) encode_marked(&m, (struct span){text.at + from, i - from}, e);
             from = i + n;
         }
         i += n;
     }
-    return OK;
-}
-
-enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e) {
-    struct unigram_encoding m = {.t = t, .out = out};
-    m.word = alloc_array(t->sys, text.bytes + MARK_BYTES, 1, e);
-    m.found = alloc_array(t->sys, text.bytes + MARK_BYTES, sizeof *m.found, e);
-    m.places = alloc_array(t->sys, text.bytes + MARK_BYTES + 1, sizeof *m.places, e);
-    if (!e->code) encode_words(&m, text, e);
     t->sys->release(t->sys, m.word);
     t->sys->release(t->sys, m.found);
     t->sys->release(t->sys, m.places);

@@ -1,5 +1,5 @@
 /* LoRA tags in prompts (<lora:NAME:STRENGTH>): the remaining text, the adapters, and refusals. */
-#include "engine/open/lora_tags.h"
+#include "engine/open/prompt_syntax.h"
 #include "test/lib/check.h"
 
 #include <string.h>

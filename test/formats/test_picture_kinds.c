@@ -3,7 +3,7 @@
  * code 3. No file causes a crash, hang or leak.
  *
  * SEED in the environment varies the damage. */
-#include "cli/picture_read.h"
+#include "cli/picture.h"
 #include "engine/base/random.h"
 #include "test/lib/png_bytes.h"
 

@@ -3,7 +3,7 @@
  * damage, which must not cause a crash, hang or leak.
  *
  * Files lie in memory (memfd_create). SEED in the environment varies the damage. */
-#include "cli/picture_read.h"
+#include "cli/picture.h"
 #include "engine/base/random.h"
 #include "test/lib/png_bytes.h"
 

@@ -1,8 +1,8 @@
 /* Prompts in windows of 77 tokens with weighted words, against AUTOMATIC1111's web UI
  * (test/golden/windows.py). Also tests rules that only Sluice has: other padding tokens, the maximum number
  * of windows, BREAK within brackets, invalid weights. */
-#include "engine/open/emphasis.h"
-#include "engine/open/prompt_windows.h"
+#include "engine/open/prompt_syntax.h"
+#include "engine/open/prompt.h"
 #include "engine/base/random.h"
 #include "test/lib/check.h"
 

@@ -28,18 +28,6 @@ static struct predict_rows predict(const struct cuda_card *of, const struct pred
     return rows;
 }
 
-static const struct predict_case *case_of(const struct family *family) {
-    int n;
-    const struct predict_case *cases = predict_cases(&n), *found = NULL;
-    for (int i = 0; i < n; i++) {
-        if (cases[i].sizes.family != family) continue;
-        assert_null(found); /* each family appears once in the table */
-        found = &cases[i];
-    }
-    assert_non_null(found);
-    return found;
-}
-
 static struct predict_row sum_of(const struct predict_rows *rows, enum work_class class) {
     struct predict_row sum = {0};
     for (int i = 0; i < rows->n; i++) {
@@ -108,10 +96,11 @@ static void test_flops_match_formulas(void **state) {
     };
     assert_int_equal(sizeof formulas / sizeof *formulas, N_PUBLISHED);
     for (int i = 0; i < N_PUBLISHED; i++) {
-        const struct predict_case *c = case_of(published[i]);
+        struct predict_case c = predict_case_of(published[i]);
+        assert_non_null(published[i]->predicted.kind);
         assert_ptr_equal(formulas[i].family, published[i]);
-        struct predict_rows rows = predict(card, c);
-        assert_near(c->tokens, formulas[i].tokens, 0);
+        struct predict_rows rows = predict(card, &c);
+        assert_near(c.tokens, formulas[i].tokens, 0);
         assert_near(sum_of(&rows, WORK_PRODUCT).flops, formulas[i].products, 1e-9);
         assert_near(sum_of(&rows, WORK_ATTENTION).flops, formulas[i].attention, 1e-9);
         assert_near(sum_of(&rows, WORK_CONV).flops, formulas[i].convolutions, 1e-9);
@@ -123,7 +112,8 @@ static void test_pass_bytes_and_launches(void **state) {
     (void)state;
     enum { LAUNCHES_MOST = 60 };
     const double pass_bytes_most = 1.4e9;
-    struct predict_rows rows = predict(card, case_of(&family_zimage));
+    struct predict_case c = predict_case_of(&family_zimage);
+    struct predict_rows rows = predict(card, &c);
     struct predict_row passes = sum_of(&rows, WORK_PASS);
     int launches = passes.calls + sum_of(&rows, WORK_PRODUCT).calls + sum_of(&rows, WORK_ATTENTION).calls;
     print_message("%d launches, passes move %.2f GB\n", launches, passes.bytes / 1e9);
@@ -159,7 +149,7 @@ static void test_chunk_sizes_are_constant(void **state) {
 /* Quantised weights add dequantisation passes and no products. */
 static void test_quantised_weights_add_passes_only(void **state) {
     (void)state;
-    struct predict_case stored = *case_of(&family_zimage);
+    struct predict_case stored = predict_case_of(&family_zimage);
     struct predict_rows plain = predict(card, &stored);
     stored.sizes.type = DTYPE_Q4_K;
     struct predict_rows rows = predict(card, &stored);
@@ -196,7 +186,8 @@ static void test_seconds_follow_card(void **state) {
 static void test_padded_heads_are_counted(void **state) {
     (void)state;
     struct predict_row row = {0};
-    struct predict_rows rows = predict(card, case_of(&family_unet));
+    struct predict_case c = predict_case_of(&family_unet);
+    struct predict_rows rows = predict(card, &c);
     for (int i = 0; i < rows.n; i++)
         if (rows.rows[i].class == WORK_ATTENTION) row = rows.rows[i];
     assert_near(row.seconds, row.flops * 48 / 40 / (card->attention * card->product_flops), 0.05);

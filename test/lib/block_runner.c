@@ -2,6 +2,7 @@
 
 #include "engine/run/pinned_memory.h"
 #include "engine/run/reader.h"
+#include "engine/run/visit.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 #include "test/lib/synthetic_family.h"
 
+#include "engine/run/visit.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>

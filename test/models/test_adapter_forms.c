@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/open/adapters.h"
-#include "engine/open/adapter_values.h"
+#include "engine/open/adapter_combine.h"
 #include "test/lib/adapter_files.h"
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"

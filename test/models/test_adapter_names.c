@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/open/adapters.h"
+#include "engine/open/adapter_combine.h"
 #include "test/lib/adapter_files.h"
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"

@@ -1,7 +1,7 @@
-/* The list of published models (models/published_models.c): each recipe occurs once; each download source
- * names a flag of the recipe; the stated reference is the diffusers version that made the pipeline fixture of
+/* Published models of the recipes (recipe.published): each recipe has a title; each download source names a
+ * flag of the recipe; the stated reference is the diffusers version that made the pipeline fixture of
  * the recipe. A recipe without its own fixture must name fixtures of its components. */
-#include "models/published_models.h"
+#include "models/models.h"
 
 #include "engine/open/model.h"
 #include "test/lib/check.h"
@@ -15,38 +15,31 @@
 static const struct recipe *const published[] = {PUBLISHED_RECIPES(RECIPE)};
 enum { N_PUBLISHED = sizeof published / sizeof *published, REFERENCE = 64 };
 
-static const struct published_model *checked_publication(const struct recipe *r) {
-    int n = 0;
-    for (const struct published_model *p = published_models; p->recipe; p++) n += p->recipe == r;
-    const struct published_model *p = published_model_of(r);
-    check(n == 1, "%s has %d rows in published_models", r->name, n);
-    if (check(p && p->title, "%s has no title", r->name)) return p;
-    return NULL;
-}
-
 static bool has_flag(const struct recipe *r, const char *flag) {
     for (int i = 0; r->slot[i].family; i++)
         if (r->slot[i].flag && !strcmp(r->slot[i].flag, flag)) return true;
     return false;
 }
 
-static void test_recipe_has_source(const struct recipe *r) {
-    int n = 0;
-    for (const struct hf_source *s = hf_sources; s->repository; s++) n += hf_source_has_recipe(s, r);
-    check(n > 0, "%s has no download source", r->name);
+static void test_sources(const struct recipe *r) {
+    const struct hf_source *s;
+    check(recipe_source(r, 0), "%s has no download source", r->name);
+    for (int i = 0; (s = recipe_source(r, i)); i++) {
+        check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "'%s' is not OWNER/REPOSITORY",
+              s->repository);
+        check(!s->flag || s->files, "%s: no files listed for %s", s->repository, s->flag);
+        check(!s->flag || has_flag(r, s->flag), "%s: recipe %s has no flag %s", s->repository, r->name,
+              s->flag);
+    }
 }
 
-static void test_source_flags_exist(const struct hf_source *s) {
-    const struct family *denoiser = recipe_family(s->recipe[0], FAMILY_DENOISER);
-    check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "'%s' is not OWNER/REPOSITORY",
-          s->repository);
-    check(!s->flag || s->files, "%s: no files listed for %s", s->repository, s->flag);
-    for (const struct recipe *const *r = s->recipe; *r; r++) {
-        check(!s->flag || has_flag(*r, s->flag), "%s: recipe %s has no flag %s", s->repository, (*r)->name,
-              s->flag);
-        check(recipe_family(*r, FAMILY_DENOISER) == denoiser, "%s: recipes with different denoisers",
-              s->repository);
-    }
+/* Recipes that share a list of sources have denoisers of the same family. */
+static void test_shared_sources_have_one_denoiser(const struct recipe *a, const struct recipe *b) {
+    for (int i = 0; i < PUBLISHED_SOURCES_MAX; i++)
+        for (int k = 0; k < PUBLISHED_SOURCES_MAX; k++)
+            check(!a->published.sources[i] || a->published.sources[i] != b->published.sources[k] ||
+                      recipe_family(a, FAMILY_DENOISER) == recipe_family(b, FAMILY_DENOISER),
+                  "%s and %s share sources but have different denoisers", a->name, b->name);
 }
 
 /* A pipeline fixture: its recipe, and the program that made its data, such as "diffusers 0.42.1". */
@@ -86,9 +79,10 @@ static const struct compared *compared_of(const struct recipe *r) {
     return NULL;
 }
 
-static void test_reference_matches_fixture(const struct published_model *p) {
-    const struct compared *c = compared_of(p->recipe);
-    const char *name = p->recipe->name;
+static void test_reference_matches_fixture(const struct recipe *r) {
+    const struct publication *p = &r->published;
+    const struct compared *c = compared_of(r);
+    const char *name = r->name;
     if (!p->reference) {
         check(!c, "%s: has a fixture by %s but no reference", name, c ? c->reference : "");
         check(p->parts_compared_in && compared_of(p->parts_compared_in),
@@ -104,11 +98,11 @@ static void test_reference_matches_fixture(const struct published_model *p) {
 int main(void) {
     for (int i = 0; i < n_fixtures; i++)
         if (fixtures[i].pipeline) read_fixture(&fixtures[i]);
-    for (const struct hf_source *s = hf_sources; s->repository; s++) test_source_flags_exist(s);
     for (int i = 0; i < N_PUBLISHED; i++) {
-        const struct published_model *p = checked_publication(published[i]);
-        test_recipe_has_source(published[i]);
-        if (p) test_reference_matches_fixture(p);
+        check(published[i]->published.title, "%s has no title", published[i]->name);
+        test_sources(published[i]);
+        test_reference_matches_fixture(published[i]);
+        for (int k = 0; k < i; k++) test_shared_sources_have_one_denoiser(published[i], published[k]);
     }
     return finish();
 }

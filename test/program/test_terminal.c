@@ -1,10 +1,7 @@
 /* stderr of the program, on a terminal and in a file: progress line, preview images, sanitized text, summary.
  * This test replaces the functions of the library. */
-#include "cli/sanitize.h"
-#include "cli/progress.h"
 #include "cli/messages.h"
-#include "cli/picture_write.h"
-#include "cli/summary.h"
+#include "cli/picture.h"
 #include "cli/terminal.h"
 #include "test/lib/check.h"
 

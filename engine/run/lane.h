@@ -1,0 +1,130 @@
+/* Lanes: the sequences that a stage computes, and the input of one forward function. */
+#ifndef SLUICE_RUN_LANE_H
+#define SLUICE_RUN_LANE_H
+
+#include "engine/base/tensor.h"
+
+#include <stdbool.h>
+
+enum { LANE_REFERENCES_MAX = 3, ADD_TIME_IDS_MAX = 6 };
+
+/* An image inside a prompt. A vision encoder computes its tokens, a grid in row order. */
+struct vision_span {
+    struct tensor rows;           /* [height width, C]: written by the vision encoder */
+    int32_t first, height, width; /* first token's index; rows and columns of tokens; 0: none */
+};
+
+/* One sequence being computed in a stage: a prompt, an image under one guidance branch, or a picture to
+ * encode or decode. The session writes the fields when it lays out a run and does not change them between the
+ * first and the last visit; only `state` and the contents of the tensors change then. */
+struct lane {
+    /* Tensors that pass between stages, in inter-stage buffers of the session. The kind of family decides
+     * which ones its forward functions read and write. */
+    struct tensor text;   /* [T, C]: prompt_embeds, written by a text encoder, read by the denoiser */
+    struct tensor pooled; /* [1, C]: pooled_projections, written by a text encoder that pools */
+    struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
+    struct tensor concat; /* [C, F, Y, X]: concat channels (inpainting, image-to-video, VACE) */
+    /* [T, C]: image embeddings of one or more images, one below the other, written by a vision encoder and
+     * read by the denoiser in addition to the text. */
+    struct tensor image;
+    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X]: reference images; absent: rank 0 */
+    struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */
+    /* [N, Y, X, 3], about -1 to 1: frames of a chunk, written by the decoder, read by encoders. N is the
+     * longest chunk's frame count; a shorter chunk uses the first frames. */
+    struct tensor picture;
+    struct tensor moments; /* [Y, X, 2 C]: mean and log variance of a latent frame, written by the encoder */
+
+    /* Input of a text encoder's stage, from the tokenizer and the recipe. */
+    const int32_t *tokens; /* token ids of the prompt */
+    int n_tokens;
+    /* Images of the prompt in order of position; their rows replace token embeddings. Absent images come
+     * last. The vision encoder writes the rows. */
+    struct vision_span vision_spans[LANE_REFERENCES_MAX];
+    int window;     /* attention and positions are limited to windows of this many tokens; 0: no windows */
+    int clip_skip;  /* 1: output of the last layer, 2: of the layer before; 0: as in the recipe */
+    int pooled_row; /* index of the token whose row is pooled */
+
+    /* Input of a denoiser's stage, from the request. */
+    float guidance;     /* distilled guidance scale (guidance embedding) */
+    int n_clean_frames; /* leading latent frames that come from the input image: no noise, timestep 0 */
+    /* Micro-conditioning read with the pooled row: SDXL's sizes, crop, aesthetic score (add_time_ids). Equal
+     * in all lanes of one prompt. */
+    float add_time_ids[ADD_TIME_IDS_MAX];
+    int n_add_time_ids;
+    /* Skip-layer guidance: numbers of the blocks that this lane skips. evaluations: range in which the lane
+     * is computed; n = 0: all. All lanes with a range have the same range and come after lanes without a
+     * range. */
+    const int *skip_layers;
+    int n_skip_layers;
+    struct {
+        int first, n;
+    } evaluations;
+
+    /* How the lane is computed: chosen with the grouping of lanes, before the dry run. */
+    int prompt;         /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
+    enum dtype operand; /* type of state that only matrix products and attention read: context_operand */
+    int hoisted;        /* number of timesteps that the state holds hoisted rows for; 0: none */
+    bool tiled;         /* decoder with full-frame buffers as small as possible (VAE tiling) */
+    bool padding;       /* padding lane, which completes a group of lanes; never computed */
+
+    /* Structure of the family's state tensors: the executor allocates it when the stage begins, and
+     * family->declare fills it. */
+    void *state;
+};
+
+/* True if the lane is computed in this evaluation. */
+static inline bool lane_is_of(const struct lane *lane, int evaluation) {
+    int after = evaluation - lane->evaluations.first;
+    return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
+}
+
+/* Index of the first lane that has the same prompt as lane i. */
+static inline int lane_first_of_prompt(const struct lane *lanes, int i) {
+    int first = 0;
+    while (lanes[first].prompt != lanes[i].prompt) first++;
+    return first;
+}
+
+/* Reshapes a latent [C, F, Y, X] to planes [C, F Y, X]: frames become rows of one image. A patch never
+ * crosses frames, because a frame is a whole number of rows of patches. */
+static inline struct tensor latent_planes(struct tensor latent) {
+    return tensor_reshape(latent, 3,
+                          (int32_t[]){latent.dim[0], latent.dim[1] * latent.dim[2], latent.dim[3]});
+}
+
+/* One frame of a latent [C, F, Y, X] as a matrix [C, Y X]; its row stride covers F frames. */
+static inline struct tensor latent_frame(struct tensor latent, int32_t frame) {
+    int32_t pixels = latent.dim[2] * latent.dim[3];
+    struct tensor rows = tensor_reshape(latent, 2, (int32_t[]){latent.dim[0], latent.dim[1] * pixels});
+    return tensor_slice_columns(rows, frame * pixels, pixels);
+}
+
+/* First frame of the lane's picture, [Y, X, 3]. */
+static inline struct tensor lane_picture(const struct lane *lane) {
+    return tensor_reshape(tensor_slice(lane->picture, 0, 1), 3, lane->picture.dim + 1);
+}
+
+/* Inputs of a forward function besides the weights. */
+struct visit_scope {
+    const void *settings; /* the family's settings structure */
+    const struct lane *lane;
+    int number; /* number of the block */
+    int chunk;  /* index of the chunk of video frames, in a VAE's stage */
+    /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
+     * hoisted; none in other visits before the first evaluation. */
+    int timestep, n_timesteps;
+    const float *timesteps; /* timestep values, as the family's recipe defines them */
+};
+
+/* Slices timestep-dependent rows [all timesteps or 1, C] to this visit's rows [n_timesteps, C]. Without
+ * hoisting there is one row, of the current evaluation. */
+static inline struct tensor scope_rows(struct tensor rows, const struct visit_scope *scope) {
+    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
+}
+
+/* Applies scope_rows to this block's rows in a tensor of all blocks' rows, [blocks, rows, C]. */
+static inline struct tensor scope_rows_of_block(struct tensor all, const struct visit_scope *scope) {
+    return scope_rows(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
+}
+
+#endif

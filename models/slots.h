@@ -1,0 +1,96 @@
+/* Slots that the recipes of several families share: text encoders, autoencoders, tiny decoders. */
+#ifndef SLUICE_MODELS_SLOTS_H
+#define SLUICE_MODELS_SLOTS_H
+
+#include "models/models.h"
+
+#include <math.h>
+
+/* Callbacks slot.matches: true if the CLIP weights have the width of CLIP-L, OpenCLIP-H or OpenCLIP-G, or of
+ * none of the three (small test models). */
+bool clip_is_l(const struct tensor_index *view);
+bool clip_is_h(const struct tensor_index *view);
+bool clip_is_g(const struct tensor_index *view);
+
+/* Reference implementation that made the committed fixtures; version as in test/golden/requirements.txt. */
+#define DIFFUSERS "diffusers 0.42.1"
+/* File name pattern of a tiny VAE, encoder and decoder, in diffusers' format. */
+#define TAE "diffusion_*"
+
+/* Tensor name prefixes of transformers, ComfyUI and the authors' files. */
+#define DENOISER_PREFIXES                                                                                    \
+    { "", "model.diffusion_model.", "diffusion_model.", NULL }
+#define VAE_PREFIXES                                                                                         \
+    { "", "first_stage_model.", "vae.", NULL }
+#define TINY_PREFIXES                                                                                        \
+    { "", "taesd_decoder.", "decoder.", "tae.", "tae.decoder.", NULL }
+#define CLIP_L_PREFIXES                                                                                      \
+    {                                                                                                        \
+        "", "text_encoders.clip_l.transformer.", "text_encoders.clip_l.", "clip_l.",                         \
+            "cond_stage_model.transformer.", "conditioner.embedders.0.transformer.", NULL                    \
+    }
+#define T5XXL_PREFIXES                                                                                       \
+    { "", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.", "t5xxl.", NULL }
+#define NAMES(...) (const char *const[]) __VA_ARGS__
+
+/* clang-format off */
+#define DENOISER(of, ...)                                                                                     \
+    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = NAMES(DENOISER_PREFIXES),    \
+     __VA_ARGS__}
+#define TINY_DECODER(of, ...)                                                                                 \
+    {.family = &(of), .flag = "--taesd", .folder = "taesd", .prefixes = NAMES(TINY_PREFIXES), .optional = true,      \
+     __VA_ARGS__}
+#define VAE_KL                                                                                                \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},                   \
+    {.family = &family_vae_kl_encoder, .folder = "vae"},                                                      \
+    TINY_DECODER(family_taesd, .weights_name = "taef1")
+#define VAE_WAN                                                                                               \
+    {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},                  \
+    {.family = &family_vae_wan_encoder, .folder = "vae"},                                                     \
+    TINY_DECODER(family_taehv, .weights_name = "taew2_1")
+
+/* CLIP text encoders. Prefixes are those of transformers, ComfyUI and the authors' files;
+ * stable-diffusion.cpp renames the authors' prefix to "cond_stage_model.transformer." and, for a second
+ * encoder, "cond_stage_model.1.transformer.".
+ *
+ * CLIP has 77 positions. OpenCLIP pads with id 0, OpenAI's CLIP with the end token. windows: maximum number
+ * of 77-token windows of a long prompt; 0: the prompt is truncated. */
+enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
+static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
+#define TEXT_CLIP(folder_number, windows, source, ...)                                                        \
+    .text = {.bos = "<|startoftext|>", .eos = "<|endoftext|>",                                                \
+             .tokens_max = CLIP_TOKENS, .windows_max = windows, .tokenizer = "CLIP BPE",                      \
+             .tokenizer_folder = "tokenizer" folder_number,                                                   \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the tokenizer of "      \
+                               source,                                                                        \
+             .classes = {__VA_ARGS__}}
+#define TEXT_CLIP_L(windows)                                                                                  \
+    {.family = &family_clip, .flag = "--clip_l", .display_name = "CLIP-L text encoder",                       \
+     .folder = "text_encoder", .prefixes = NAMES(CLIP_L_PREFIXES),                                                   \
+     .matches = clip_is_l,                                                                                    \
+     TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),               \
+     .text.pad = "<|endoftext|>"}
+#define TEXT_CLIP_G(windows)                                                                                  \
+    .family = &family_clip, .flag = "--clip_g", .display_name = "OpenCLIP-G text encoder",                    \
+     .folder = "text_encoder_2",                                                                              \
+     .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",      \
+                                       "clip_g.", "conditioner.embedders.1.model.",                           \
+                                       "cond_stage_model.1.transformer.",                                     \
+                                       "conditioner.embedders.0.model.", NULL},                               \
+     .matches = clip_is_g,                                                                                    \
+     .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},              \
+                   {"clip_projection", 1280}},                                                                \
+     .published = erf_gelu,                                                                                   \
+     TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                                     \
+               "CLIPTextModelWithProjection", "CLIPTokenizer"),                                               \
+     .text.pad_with_id_0 = true
+
+#define TEXT_T5(folder_number, most)                                                                          \
+    .text = {.eos = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                     \
+             .tokenizer_folder = "tokenizer" folder_number,                                                   \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "                       \
+                               "spiece.model of google/t5-v1_1-xxl",                                          \
+             .classes = {"T5EncoderModel", "T5TokenizerFast"}}
+/* clang-format on */
+
+#endif
