@@ -82,16 +82,6 @@ template <int HELD> static __global__ void __launch_bounds__(512, 1) rms_activat
     rms_run<HELD, ROWS_ANY, true>(r, parts);
 }
 
-static void launch_activated(const struct norm_team *team, cudaStream_t stream, struct rms_call call) {
-    unsigned blocks = blocks_of(&call.runs, team);
-    if (team->held == 1)
-        LAUNCH((rms_activated<1>), blocks, team->block, 0, stream, call);
-    else if (team->held == 4)
-        LAUNCH((rms_activated<4>), blocks, team->block, 0, stream, call);
-    else
-        LAUNCH((rms_activated<0>), blocks, team->block, 0, stream, call);
-}
-
 static void rms_prepare_vectors(struct cuda *cuda, const struct op *op, const struct rms_layout *l,
                                 char *workspace, struct rms_call *call) {
     int32_t c = op->in[1].dim[0];
@@ -118,10 +108,15 @@ static enum status cuda_rms_run(struct cuda *cuda, const struct op *op, char *wo
     rms_prepare_vectors(cuda, op, &l, workspace, &call);
     enum rows_kind kind = rows_kind_of(call.out, call.in, call.base, call.runs.c);
     call.activation = op->modulation.activation;
-    if (call.activation)
-        launch_activated(&team, cuda->compute, call);
+    unsigned blocks = blocks_of(&call.runs, &team);
+    if (!call.activation)
+        LAUNCH_RUNS(rms_runs, &team, kind, blocks, cuda->compute, call);
+    else if (team.held == 1)
+        LAUNCH((rms_activated<1>), blocks, team.block, 0, cuda->compute, call);
+    else if (team.held == 4)
+        LAUNCH((rms_activated<4>), blocks, team.block, 0, cuda->compute, call);
     else
-        LAUNCH_RUNS(rms_runs, &team, kind, blocks_of(&call.runs, &team), cuda->compute, call);
+        LAUNCH((rms_activated<0>), blocks, team.block, 0, cuda->compute, call);
     return cuda_launched(op, e);
 }
 

@@ -23,10 +23,6 @@ enum {
     DISTANCES_AT_ONCE = 1024, /* relative position buckets, one byte each: T5's 512 tokens take one launch */
 };
 
-static inline int arguments_launches(int64_t n, int64_t at_once) {
-    return (int)((n + at_once - 1) / at_once);
-}
-
 #ifdef __cplusplus
 }
 #endif
