@@ -2,7 +2,7 @@
 #include "engine/bench/stream_shapes.h"
 
 #include "engine/run/timing.h"
-#include "kernels/dry/async_timed.h"
+#include "kernels/dry/timed.h"
 
 #include <string.h>
 

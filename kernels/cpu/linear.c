@@ -18,14 +18,6 @@
 
 #include <string.h>
 
-/* Panels have about 2 MiB of f32 weights: a panel fits a core's cache, there are enough panels for many
- * threads, and oneDNN reaches 0.97 to 1 of its full rate. Measured with 64, 128, 256 and 512 columns of 3840
- * and 10240 inputs: no difference beyond noise with AVX-512; 64 is 3 % slower with AVX2 (bench/LOG.md). */
-static int32_t panel_columns(int32_t n, int32_t k) {
-    int32_t columns = k > 4096 ? 64 : 128;
-    return columns < n ? columns : n;
-}
-
 struct linear_layout {
     int32_t panel;                    /* output columns per panel */
     enum dtype dtype;                 /* type of the product's operands */
@@ -48,7 +40,13 @@ enum { LINEAR_KEYS = 4, LINEAR_ADAPTER = 2, LINEAR_LAST_RUN = 2 };
 static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const struct op *op) {
     const struct tensor *in = &op->in[0], *weight = &op->in[1];
     int32_t n = weight->dim[0], k = weight->dim[1];
-    struct linear_layout l = {.panel = panel_columns(n, k), .dtype = DTYPE_F32, .kind = ONEDNN_PRODUCT_T};
+    /* Panels have about 2 MiB of f32 weights: a panel fits a core's cache, there are enough panels for many
+     * threads, and oneDNN reaches 0.97 to 1 of its full rate. Measured with 64, 128, 256 and 512 columns of
+     * 3840 and 10240 inputs: no difference beyond noise with AVX-512; 64 is 3 % slower with AVX2
+     * (bench/LOG.md). */
+    int32_t columns = k > 4096 ? 64 : 128;
+    struct linear_layout l = {
+        .panel = columns < n ? columns : n, .dtype = DTYPE_F32, .kind = ONEDNN_PRODUCT_T};
     struct onednn_key packed = {ONEDNN_PRODUCT_PACKED, {in->dim[0], l.panel, k}};
     if (op->precision == PRECISION_BF16) {
         l.dtype = DTYPE_BF16;

@@ -445,17 +445,6 @@ WIDE static void scale_mxfp8(float *to, const unsigned char *row, int64_t first,
     }
 }
 
-/* Multiplies the values of blocks [first, first + n) of a row by their scales in tiled layout: tiles of 128
- * rows x 4 blocks, stored as 32 rows of the four quarters, 4 blocks each. Source: cuBLAS 13, "1D block
- * scaling factors layout". */
-static void scale_tiled(float *to, const struct tensor *w, int64_t row, int64_t first, int64_t n) {
-    int64_t blocks = tensor_columns(w) / dtype_tiled_values(w->dtype), across = (blocks + 3) / 4;
-    row += w->scale_row;
-    const unsigned char *scales = (const unsigned char *)w->scales + row / 128 * across * TILE_BYTES +
-                                  row % 32 * 16 + row % 128 / 32 * 4;
-    (w->dtype == DTYPE_NVFP4_TILED ? scale_nvfp4 : scale_mxfp8)(to, scales, first, n);
-}
-
 enum { BLOCK_MOST = 256, PIECE = 1024 };
 
 bool weights_are(const struct tensor *w, enum dtype dtype) {
@@ -478,7 +467,13 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     int64_t values = n * dtype_block_values(w->dtype);
     decoders[w->dtype](to, at.line + at.block * dtype_block_bytes(w->dtype), n);
     if (dtype_tiled_values(w->dtype)) {
-        scale_tiled(to, w, at.row, at.block, n);
+        /* Tiles of 128 rows x 4 blocks are stored as 32 rows of the four quarters, 4 blocks each. Source:
+         * cuBLAS 13, "1D block scaling factors layout". */
+        int64_t blocks = tensor_columns(w) / dtype_tiled_values(w->dtype), row = w->scale_row + at.row;
+        const unsigned char *scales = (const unsigned char *)w->scales +
+                                      row / 128 * ((blocks + 3) / 4) * TILE_BYTES + row % 32 * 16 +
+                                      row % 128 / 32 * 4;
+        (w->dtype == DTYPE_NVFP4_TILED ? scale_nvfp4 : scale_mxfp8)(to, scales, at.block, n);
     } else if (w->scales) {
         float scale; /* one per row, at any address */
         memcpy(&scale, (const char *)w->scales + (w->scale_row + at.row) * (int64_t)sizeof scale,

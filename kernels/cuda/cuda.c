@@ -148,19 +148,6 @@ static uint64_t cuda_available(struct device *device) {
     return available < device->memory_bytes ? available : device->memory_bytes;
 }
 
-/* Runs prepared library calls once on the scratch memory. A library whose call needs more scratch than
- * residents of the previous run leave loads its code at the first real call. */
-static enum status warm_up_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
-    struct cuda *cuda = &g->cuda;
-    double stalled = 0;
-    enum status status = OK;
-    if (cuda->products) status = products_warm_up(cuda->products, scratch, bytes, cuda->compute, e);
-    if (status == OK && cuda->convolutions)
-        status = convolutions_warm_up(cuda->convolutions, scratch, bytes, cuda->compute, e);
-    check_lost(g, status);
-    return streams_wait(g->streams, &stalled, e);
-}
-
 /* Loads all kernels and runs all library calls once on unused pages, before the overhead is measured: CUDA
  * loads code at first use, into memory that counts as the device's overhead. */
 static enum status load(struct gpu *g, struct error *e) {
@@ -185,7 +172,14 @@ static enum status load(struct gpu *g, struct error *e) {
         if (gpu_errors_take(&g->errors, e) == OK)
             error_set(e, DEVICE, "the GPU cannot map %llu bytes of its memory", (unsigned long long)bytes);
     } else {
-        warm_up_libraries(g, scratch, bytes, e);
+        /* A library whose call needs more scratch than this loads its code at the first real call. */
+        enum status status = OK;
+        double stalled = 0;
+        if (cuda->products) status = products_warm_up(cuda->products, scratch, bytes, cuda->compute, e);
+        if (status == OK && cuda->convolutions)
+            status = convolutions_warm_up(cuda->convolutions, scratch, bytes, cuda->compute, e);
+        check_lost(g, status);
+        streams_wait(g->streams, &stalled, e);
     }
     if (scratch && cuda_enter(g)) pages_unreserve(g->pages, scratch);
     return e->code;

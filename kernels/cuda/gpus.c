@@ -64,6 +64,7 @@ static enum status report_no_gpu(cudaError_t code, struct error *e) {
                      cudaGetErrorString(code));
 }
 
+/* Returns the number of GPUs, or 0 with the reason in e. */
 static int gpus_count(struct error *e) {
     int n = 0;
     cudaError_t code = cudaGetDeviceCount(&n);
@@ -248,17 +249,6 @@ static enum status bus_take(struct bus *bus, struct error *e) {
     return e->code;
 }
 
-/* Returns the seconds of n back-to-back copies. */
-static double bus_time(struct bus *bus, int n, struct error *e) {
-    double began = bus->sys->clock(bus->sys);
-    for (int i = 0; i < n && e->code == OK; i++)
-        cuda_check(cudaMemcpyAsync(bus->up ? bus->gpu : bus->host, bus->up ? bus->host : bus->gpu, bus->bytes,
-                                   bus->up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, bus->stream),
-                   "cudaMemcpyAsync", e);
-    if (e->code == OK) cuda_check(cudaStreamSynchronize(bus->stream), "cudaStreamSynchronize", e);
-    return bus->sys->clock(bus->sys) - began;
-}
-
 /* Disturbances only slow a copy down, so the fastest of TRIES counts. One try moves TRY_BYTES in back-to-back
  * copies, as weights are streamed. */
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
@@ -276,7 +266,13 @@ enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uin
     n = n < 1 ? 1 : n > COPIES_MAX ? COPIES_MAX : n;
     bus_take(&bus, e);
     for (int i = 0; i < TRIES && e->code == OK; i++) {
-        double seconds = bus_time(&bus, (int)n, e);
+        double began = sys->clock(sys);
+        for (uint64_t copy = 0; copy < n && e->code == OK; copy++)
+            cuda_check(cudaMemcpyAsync(bus.up ? bus.gpu : bus.host, bus.up ? bus.host : bus.gpu, bytes,
+                                       bus.up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, bus.stream),
+                       "cudaMemcpyAsync", e);
+        if (e->code == OK) cuda_check(cudaStreamSynchronize(bus.stream), "cudaStreamSynchronize", e);
+        double seconds = sys->clock(sys) - began;
         if (i == 0 || seconds < least) least = seconds;
     }
     if (e->code == OK && least > 0) *bytes_per_second = (double)n * (double)bytes / least;
