@@ -198,8 +198,7 @@ static void load_add_row(struct load *l, enum way way, double *readers, double *
                         rate / other));
 }
 
-/* noinline: the caller checks the stack before this function's large stack frame is needed. */
-__attribute__((noinline)) static enum status measure_way(struct load *l, enum way way, struct error *e) {
+static enum status measure_way(struct load *l, enum way way, struct error *e) {
     double readers[ROUNDS], dd[ROUNDS];
     bool direct = true;
     if (way == WAY_DIRECT) each_source(l, load_open_direct, &direct, e);
