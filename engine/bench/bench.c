@@ -13,7 +13,7 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
     struct rates ignored = {0};
     *bench = (struct bench){0};
     sys_init_machine(&bench->sys);
-    if (!check_struct_size(options, "options", e) || !check_stack(SLUICE_STACK_BYTES, e)) return e->code;
+    if (!check_struct_size(options, "options", e)) return e->code;
     copy_sized(&bench->options, sizeof bench->options, options);
     bench->json_failures = failed_json_allocations();
     bench->rows = json_array();
