@@ -65,8 +65,8 @@ $B/sluice: $(CLI_O) $B/libsluice.a $B/cli.objects
 # A hash of the sources is part of prompt cache keys: embeddings cached by another build are not reused.
 SOURCES := $(shell find engine kernels loaders models -type f -name '*.[ch]*' | LC_ALL=C sort | xargs cat | sha256sum | cut -c1-16)
 $(call keep,sources,$(SOURCES))
-$B/obj/engine/api/prompt_cache_key.o: $B/sources
-$B/obj/engine/api/prompt_cache_key.o: CFLAGS += -DSLUICE_SOURCES='"$(SOURCES)"'
+$B/obj/engine/cache/prompt_cache_key.o: $B/sources
+$B/obj/engine/cache/prompt_cache_key.o: CFLAGS += -DSLUICE_SOURCES='"$(SOURCES)"'
 # One object whose hidden symbols are local: whoever links the archive sees only sluice_ names.
 $B/libsluice.a: $(ENGINE_O) $B/cuda.objects Makefile
 	@echo "  ar $@"

@@ -59,16 +59,9 @@ struct published_place {
 static struct published_place place_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                            const int32_t *dims, bool authors) {
     struct published_place place;
-    const struct weight_slice *slice = &spec->fused;
-    const struct weight_spec shown = authors ? *spec : block_published_weight(spec);
-    bool fused = authors && !spec->checkpoint_name && slice->name && !slice->all;
-    const char *format = fused ? slice->name : shown.names[0];
-    if (authors && spec->checkpoint_name) format = spec->checkpoint_name;
-    block_weight_name(format, ref->number + (authors ? ref->number_offset : 0), place.name);
-    place.rank = block_published_shape(&shown, dims, place.dim);
-    if (!fused) return place;
-    place.dim[0] = 0;
-    for (int i = 0; i < slice->n_parts; i++) place.dim[0] += dims[slice->rows[i]];
+    const char *pattern = authors && spec->checkpoint_name ? spec->checkpoint_name : spec->names[0];
+    block_weight_name(pattern, ref->number + (authors ? ref->number_offset : 0), place.name);
+    place.rank = block_published_shape(spec, pattern, dims, place.dim);
     return place;
 }
 

@@ -89,11 +89,10 @@ static enum status add_weight(struct writer *w, const char *prefix, const struct
                               const struct weight_spec *spec, const int32_t *dims, struct error *e) {
     char name[2 * BLOCK_NAME_MAX + BLOCK_NAME_MAX];
     struct weight_tensors tensors;
-    const struct weight_spec published = block_published_weight(spec);
     size_t before = (size_t)snprintf(name, BLOCK_NAME_MAX, "%s", prefix ? prefix : "");
-    block_weight_name(published.names[0], ref->number, name + before);
+    block_weight_name(spec->names[0], ref->number, name + before);
     if (is_listed(w, name)) return OK;
-    int n = stored_types_divide(&w->listed, ref->kind, &published, dims, &tensors);
+    int n = stored_types_divide(&w->listed, ref->kind, spec, dims, &tensors);
     for (int i = 0; i < n; i++) {
         char *copy = name_tensor(w->sys, name, tensors.end[i]);
         if (!copy) return error_set(e, MEMORY, "no memory for a tensor's name");

@@ -1,7 +1,7 @@
 #include "bench/dev/checkpoint_types.h"
 
 #include "engine/bench/random_weights.h"
-#include "loaders/quantised_format.h"
+#include "loaders/quantised.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -170,7 +170,7 @@ static int add_scales(const struct stored_type *type, struct synthetic_tensor ma
 int stored_types_divide(struct stored_types *types, const struct block_kind *kind,
                         const struct weight_spec *spec, const int32_t *dims, struct weight_tensors *out) {
     int32_t dim[WEIGHT_FILE_RANK_MAX];
-    int n = 0, rank = block_published_shape(spec, dims, dim);
+    int n = 0, rank = block_published_shape(spec, spec->names[0], dims, dim);
     struct synthetic_tensor made = {.values = tensor_make(NULL, DTYPE_BF16, rank, dim),
                                     .init_scale = spec->init_scale};
     const struct stored_type *type = stored_type_choose(types, kind, &made.values);

@@ -68,14 +68,7 @@ static void paced_unreserve(struct device *device, void *memory, size_t bytes) {
     sys->unreserve(sys, memory, bytes);
 }
 
-static void wait_until(struct paced *p, double when) {
-    double left = when - p->sys->clock(p->sys);
-    if (left <= 0) return;
-    struct timespec span = {.tv_sec = (time_t)left};
-    span.tv_nsec = (long)((left - (double)span.tv_sec) * 1e9);
-    nanosleep(&span, NULL);
-}
-
+/* Copies slice by slice, at the rate of the simulated bus. */
 static void carry(struct paced *p, const struct copy *copy) {
     double now = p->sys->clock(p->sys);
     if (p->free_at < now) p->free_at = now;
@@ -84,7 +77,11 @@ static void carry(struct paced *p, const struct copy *copy) {
         memcpy(copy->to + at, copy->from + at, bytes);
         if (p->rate <= 0) continue;
         p->free_at += (double)bytes / p->rate;
-        wait_until(p, p->free_at);
+        double left = p->free_at - p->sys->clock(p->sys);
+        if (left <= 0) continue;
+        struct timespec span = {.tv_sec = (time_t)left};
+        span.tv_nsec = (long)((left - (double)span.tv_sec) * 1e9);
+        nanosleep(&span, NULL);
     }
 }
 
@@ -172,11 +169,8 @@ static void paced_destroy(struct device *device) {
 }
 
 struct device *paced_open(struct sys *sys, struct device *compute, double bytes_per_second, struct error *e) {
-    struct paced *p = sys->alloc(sys, LINE_HOST, sizeof *p);
-    if (!p) {
-        error_set(e, MEMORY, "no memory for the paced device");
-        return NULL;
-    }
+    struct paced *p = sys_new(sys, 1, sizeof *p, "the paced device", e);
+    if (!p) return NULL;
     *p = (struct paced){.device = {.name = "paced",
                                    .memory = &paced_memory,
                                    .cost = paced_cost,

@@ -130,14 +130,13 @@ struct listing {
 
 static void list_weight(struct listing *l, const struct block_ref *ref, const struct weight_spec *spec,
                         const int32_t *dims) {
-    const struct weight_spec published = block_published_weight(spec);
     char name[NAME_BYTES];
-    size_t bytes = strlen(block_weight_name(published.names[0], ref->number, name)) + 1;
+    size_t bytes = strlen(block_weight_name(spec->names[0], ref->number, name)) + 1;
     if (l->entries) {
         struct index_entry *entry = &l->entries[l->n];
         *entry = (struct index_entry){.dtype = DTYPE_BF16, .scale = 1};
         entry->name = memcpy(l->names + l->name_bytes, name, bytes);
-        entry->rank = block_published_shape(&published, dims, entry->dim);
+        entry->rank = block_published_shape(spec, spec->names[0], dims, entry->dim);
         struct tensor shape = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
         entry->bytes = (uint64_t)tensor_bytes(&shape);
     }
