@@ -251,8 +251,7 @@ int sluice_convert(const struct sluice_convert_options *options, char **json, st
     struct sluice_convert_options ours = {.struct_size = sizeof ours};
     struct error e = {0};
     struct sys machine;
-    if (!check_struct_size(options, "options", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
-        return publish_error(&e, error);
+    if (!check_struct_size(options, "options", &e)) return publish_error(&e, error);
     copy_sized(&ours, sizeof ours, options);
     sys_init_machine(&machine);
     convert_files(&machine, &ours, json, &e);

@@ -3,7 +3,7 @@
 
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
-#include "loaders/index_merge.h"
+#include "loaders/loaders.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "engine/base/half.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
-#include "loaders/quantised_format.h"
+#include "loaders/quantised.h"
 
 #include <math.h>
 #include <stdatomic.h>

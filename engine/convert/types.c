@@ -5,7 +5,7 @@
 #include "engine/convert/convert.h"
 
 #include "loaders/quantise/quantise.h"
-#include "loaders/quantised_format.h"
+#include "loaders/quantised.h"
 
 #include <pcre2.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
 #include "engine/base/checked.h"
 #include "engine/base/sys.h"
 #include "engine/open/published.h"
-#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -35,7 +34,7 @@ static const char *path_of(const struct adapter *a) {
 static enum status add_change(struct changes *c, struct change change, struct error *e) {
     if (c->n == c->capacity) {
         int capacity = c->capacity ? 2 * c->capacity : 256;
-        struct change *at = alloc_array(c->sys, (uint64_t)capacity, sizeof *at, e);
+        struct change *at = sys_new(c->sys, (size_t)capacity, sizeof *at, "weight changes", e);
         if (!at) return e->code;
         if (c->n) memcpy(at, c->at, (size_t)c->n * sizeof *at);
         c->sys->release(c->sys, c->at);
@@ -529,9 +528,9 @@ static enum status derive_all(struct matching *m, struct error *e) {
     struct adapter_match *match = m->match;
     struct sys *sys = m->adapter->sys;
     const char *path = path_of(m->adapter);
-    struct adapter_derived *d = match->derived = alloc_array(sys, 1, sizeof *d, e);
+    struct adapter_derived *d = match->derived = sys_new(sys, 1, sizeof *d, "derived weights", e);
     if (!d || header_limit_check(sys, path, m->derived_bytes, e) != OK) return e->code;
-    d->values = alloc_array(sys, m->derived_bytes, 1, e);
+    d->values = sys_new(sys, m->derived_bytes, 1, "derived values", e);
     if (!d->values) return e->code;
     snprintf(d->path, sizeof d->path, "%s", path);
     d->source = source_of_memory(sys, d->path, d->values, m->derived_bytes);
@@ -561,12 +560,15 @@ static enum status allocate(struct matching *m, struct error *e) {
         struct adapter_part *part = &m->match->part[i];
         uint64_t bytes =
             (uint64_t)weights[i] * sizeof *part->weights + (uint64_t)vectors[i] * sizeof *part->vectors;
-        if (weights[i]) part->weights = alloc_array(sys, (uint64_t)weights[i], sizeof *part->weights, e);
-        if (vectors[i]) part->vectors = alloc_array(sys, (uint64_t)vectors[i], sizeof *part->vectors, e);
+        if (weights[i])
+            part->weights = sys_new(sys, (size_t)weights[i], sizeof *part->weights, "adapted weights", e);
+        if (vectors[i])
+            part->vectors = sys_new(sys, (size_t)vectors[i], sizeof *part->vectors, "adapted vectors", e);
         m->match->host_bytes += bytes;
     }
     if (e->code == OK)
-        m->derivations = alloc_array(sys, (uint64_t)m->adapter->n_modules, sizeof *m->derivations, e);
+        m->derivations =
+            sys_new(sys, (size_t)m->adapter->n_modules, sizeof *m->derivations, "derived weights", e);
     return e->code;
 }
 
@@ -639,8 +641,8 @@ static bool fits_published(const struct adapter *a, const struct recipe *recipe,
 int adapter_recipes(const struct adapter *a, const struct recipe **list, int n_max) {
     struct error failure = {0};
     int n = 0;
-    struct sluice_model *m = alloc_array(a->sys, 1, sizeof *m, &failure);
-    struct sizes *sizes = alloc_array(a->sys, 1, sizeof *sizes, &failure);
+    struct sluice_model *m = sys_new(a->sys, 1, sizeof *m, "a model", &failure);
+    struct sizes *sizes = sys_new(a->sys, 1, sizeof *sizes, "sizes of a family", &failure);
     for (const struct recipe *const *r = recipes; *r && n < n_max && m && sizes; r++)
         if (fits_published(a, *r, m, sizes)) list[n++] = *r;
     a->sys->release(a->sys, m);
