@@ -39,13 +39,13 @@ static size_t stack_left(void) {
 }
 
 bool check_stack(size_t bytes, struct error *e) {
-    char size[SIZE_TEXT_BYTES];
+    char found[SIZE_TEXT_BYTES], expected[SIZE_TEXT_BYTES];
     size_t left = stack_left();
     if (left >= bytes) return true;
     error_set(e, USAGE,
               "the calling thread's stack is too small" FOUND "%s left" EXPECTED
               "at least %s (raise ulimit -s, or set the thread's stack size)",
-              size_text(left, size), size_text(bytes, size));
+              size_text(left, found), size_text(bytes, expected));
     return false;
 }
 
