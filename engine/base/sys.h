@@ -17,7 +17,7 @@ enum memory_line {
     LINE_STATE,      /* lane state and inter-stage tensors */
     LINE_ACTIVATION, /* scratch of one visit */
     LINE_WORKSPACE,  /* scratch of one operator */
-    LINE_DEVICE,     /* host memory that simulates device memory: see kernels/paced */
+    LINE_DEVICE,     /* host memory that simulates device memory: see bench/dev/paced.h */
     N_MEMORY_LINES,
 };
 
