@@ -16,6 +16,7 @@ void linear_skinny(struct context *x, struct tensor out, struct tensor in, struc
 void low_rank_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                          struct tensor bias, enum activation activation);
 
+/* Arguments of op_conv2d. */
 struct conv_call {
     struct tensor out, in, weight;
     struct epilogue epilogue;

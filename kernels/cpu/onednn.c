@@ -95,6 +95,7 @@ enum { OPERAND_SRC, OPERAND_WEIGHTS, OPERAND_BIAS, OPERAND_DST, OPERAND_SCRATCH,
 static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
                                                  DNNL_ARG_SCRATCHPAD};
 
+/* A primitive that is built, in the hash table of primitives. */
 struct entry {
     struct onednn_key key;
     dnnl_primitive_t primitive; /* NULL: the table entry is unused */
