@@ -3,7 +3,7 @@
  *
  * CUDA's current GPU is per thread, and reader threads call in too. So every function that calls CUDA first
  * calls cuda_enter. A lost GPU gets no further calls. */
-#include "engine/base/memory_nodes.h"
+#include "engine/base/machine_limits.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cudnn.h"
