@@ -2,17 +2,17 @@
 
 #include "loaders/json.h"
 
-static json_t *tensor_json(const struct index_entry *entry) {
-    json_t *shape = json_array();
-    for (int i = 0; i < entry->rank; i++) json_push(shape, json_integer(entry->dim[i]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", index_type_name(entry),
-                     "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used);
-}
-
 json_t *inspect_tensors(const struct tensor_index *index) {
     json_t *list = json_array();
-    for (int i = 0; i < index->n_entries; i++)
-        if (index_contains(index, &index->entries[i])) json_push(list, tensor_json(&index->entries[i]));
+    for (int i = 0; i < index->n_entries; i++) {
+        const struct index_entry *entry = &index->entries[i];
+        if (!index_contains(index, entry)) continue;
+        json_t *shape = json_array();
+        for (int k = 0; k < entry->rank; k++) json_push(shape, json_integer(entry->dim[k]));
+        json_push(list,
+                  json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", index_type_name(entry),
+                            "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used));
+    }
     return list;
 }
 

@@ -213,15 +213,6 @@ out:
     return e->code;
 }
 
-/* Sets up the prompt cache's folder. Planning devices get no folder, because they encode no prompts. */
-static void open_prompt_cache(struct sluice_session *s) {
-    struct prompt_cache *c = &s->prompt_cache;
-    if (c->folder && device_fingerprint(s->device, s->options.device, c->fingerprint, sizeof c->fingerprint))
-        return;
-    s->sys->release(s->sys, c->folder);
-    c->folder = NULL;
-}
-
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
                         sluice_session **session, struct sluice_error *error) {
     struct error e = {0};
@@ -246,7 +237,13 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     if (e.code == OK && check_threads(threads, &e))
         s->device = device_open(sys, s->options.device, threads, s->options.plans_only, &e);
     if (s->device && s->device->memory) s->residents.device = s->device;
-    if (s->device) open_prompt_cache(s);
+    /* Planning devices get no prompt cache files, because they encode no prompts. */
+    struct prompt_cache *cache = &s->prompt_cache;
+    if (s->device && !(cache->folder && device_fingerprint(s->device, s->options.device, cache->fingerprint,
+                                                           sizeof cache->fingerprint))) {
+        sys->release(sys, cache->folder);
+        cache->folder = NULL;
+    }
     if (e.code == OK) {
         *session = s;
         warn_session(&s->options, model, s->device);
@@ -286,16 +283,6 @@ int sluice_run(sluice_session *session, const struct sluice_request *request, st
 
 enum { LATENT_SIDE_MAX = 2048 };
 
-/* True if a VAE file, opened alone as an image VAE, could belong to a video pipeline: a video recipe has the
- * same decoder family, and without config.json the file does not name a pipeline. */
-static bool may_be_video_vae(const struct sluice_model *m) {
-    const struct family *decoder = model_decoder(m)->family;
-    bool may = false;
-    for (const struct recipe *const *r = recipes; *r && m->decodes_only; r++)
-        may = may || ((*r)->frames_max && recipe_family(*r, decoder->kind) == decoder);
-    return may && !m->recipe->frames_max;
-}
-
 static enum status decode_dims(struct sluice_session *s, const char *path, int32_t dim[5], struct error *e) {
     struct tensor_index index;
     if (latent_open(s->sys, path, &index, dim, e) == OK) {
@@ -306,12 +293,18 @@ static enum status decode_dims(struct sluice_session *s, const char *path, int32
         bool fits = dim[0] >= 1 && dim[0] <= BATCH_MAX && dim[1] == channels && dim[2] >= 1 && dim[2] <= most;
         for (int i = 3; i < 5; i++) fits &= dim[i] >= 1 && dim[i] <= LATENT_SIDE_MAX;
         if (!fits) {
+            /* A VAE file without config.json does not name a pipeline: opened alone as an image VAE, it could
+             * belong to a video pipeline whose recipe has the same decoder family. */
+            bool may_be_video = false;
+            for (const struct recipe *const *r = recipes; *r && s->model->decodes_only && !frames; r++)
+                may_be_video |=
+                    (*r)->frames_max && recipe_family(*r, decoder->family->kind) == decoder->family;
             error_set(e, SHAPE, "the latent's shape does not fit this model's VAE" WHERE "%s", path);
             latent_found(index_find(&index, "latent"), e);
             if (frames) snprintf(of_video, sizeof of_video, "1 to %d, ", most);
             error_expected(
                 e, "[1 to %d, %d, %sh, w]%s", BATCH_MAX, channels, of_video,
-                dim[2] > 1 && may_be_video_vae(s->model)
+                dim[2] > 1 && may_be_video
                     ? "; for video latents give -m the model's folder, or put config.json beside the VAE"
                     : "");
         }

@@ -179,18 +179,6 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     return read_blocks(job, s, blocks, p, e);
 }
 
-/* Reads a plan's "bounce_bytes" (buffer for direct reads past the page cache), unless the request sets
- * direct_io. */
-static enum status read_bounce(struct job *job, json_t *bounce, struct error *e) {
-    const char *asked = job->request.direct_io;
-    json_int_t bytes = json_integer_value(bounce), most = 1 << 30;
-    if (asked && strcmp(asked, "auto")) return OK;
-    if ((bounce && !json_is_integer(bounce)) || bytes < 0 || bytes > most)
-        return plan_invalid(job, e, "\"bounce_bytes\" is not a size from 0 to 1 GiB", NULL);
-    job->need->bounce_bytes = align_up((uint64_t)bytes, PLAN_DIRECT_READERS * PLAN_PAGE);
-    return OK;
-}
-
 /* The value of a key in a plan's last stage of the given kind; NULL if the stage or the key is missing. */
 static json_t *stage_value(const struct job *job, json_t *stages, const struct stage_kind *kind,
                            const char *key) {
@@ -230,8 +218,15 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);
-    if (read_layout(job, stages, e) != OK || read_bounce(job, json_object_get(root, "bounce_bytes"), e) != OK)
-        return e->code;
+    if (read_layout(job, stages, e) != OK) return e->code;
+    /* The buffer for direct reads past the page cache, unless the request sets direct_io. */
+    json_t *bounce = json_object_get(root, "bounce_bytes");
+    json_int_t bounce_bytes = json_integer_value(bounce), most = 1 << 30;
+    if (!job->request.direct_io || !strcmp(job->request.direct_io, "auto")) {
+        if ((bounce && !json_is_integer(bounce)) || bounce_bytes < 0 || bounce_bytes > most)
+            return plan_invalid(job, e, "\"bounce_bytes\" is not a size from 0 to 1 GiB", NULL);
+        job->need->bounce_bytes = align_up((uint64_t)bounce_bytes, PLAN_DIRECT_READERS * PLAN_PAGE);
+    }
     uint64_t device_bytes = (uint64_t)job->request.max_vram_bytes;
     if (!device_bytes && json_is_integer(vram) && json_integer_value(vram) > 0)
         device_bytes = (uint64_t)json_integer_value(vram);

@@ -278,17 +278,6 @@ void prompts_close(struct job *job) {
 
 /* ---- places in prompt_embeds ---- */
 
-/* Number of rows that the encoder in this slot contributes to a prompt's prompt_embeds. */
-static int32_t text_rows(const struct job *job, int slot, int prompt) {
-    int32_t n = 0;
-    const struct prompt_tokens *tokens = &job->prompts.tokens[slot][prompt];
-    if (job->model->recipe->slot[slot].family->kind == FAMILY_TEXT) return tokens->n_ids - tokens->drop_idx;
-    for (int i = 0; i < job->pictures.n_encoded; i++)
-        if (job->pictures.encoded[i].slot == slot)
-            n += job->pictures.encoded[i].columns * job->pictures.encoded[i].rows;
-    return n;
-}
-
 struct text_places prompts_place_texts(const struct job *job, int prompt) {
     const struct recipe *recipe = job->model->recipe;
     struct text_places p = {0};
@@ -301,7 +290,13 @@ struct text_places prompts_place_texts(const struct job *job, int prompt) {
             p.pooled_columns += own;
             continue;
         }
-        int32_t n = text_rows(job, c->slot, prompt);
+        /* Rows that the encoder contributes: tokens of a text encoder, or vision tokens of all pictures. */
+        const struct prompt_tokens *tokens = &job->prompts.tokens[c->slot][prompt];
+        bool is_text = recipe->slot[c->slot].family->kind == FAMILY_TEXT;
+        int32_t n = is_text ? tokens->n_ids - tokens->drop_idx : 0;
+        for (int k = 0; k < job->pictures.n_encoded && !is_text; k++)
+            if (job->pictures.encoded[k].slot == c->slot)
+                n += job->pictures.encoded[k].columns * job->pictures.encoded[k].rows;
         if (!c->concat_columns) row = p.rows;
         column = c->concat_columns ? column + last_columns : 0;
         last_columns = own;
