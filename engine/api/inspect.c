@@ -1,7 +1,6 @@
 /* JSON output of `inspect` (contents of model files) and `tokenize` (token ids of a prompt). */
 #include "engine/api/arguments.h"
-#include "engine/api/inspect_adapter.h"
-#include "engine/api/inspect_tensors.h"
+#include "engine/api/inspect_file.h"
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
 #include "engine/open/paths.h"

@@ -2,7 +2,6 @@
 
 #include "engine/job/candidates.h"
 #include "engine/job/open.h"
-#include "engine/job/plan_file.h"
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/schedule.h"
@@ -85,7 +84,7 @@ static json_t *request_json(const struct job *job) {
     if (job->settings.n_encoded_prompts < job->settings.n_prompts)
         json_put(json, "zero_negative", json_true());
     if (prompts_count_hits(job)) json_put(json, "recalled", json_integer(prompts_count_hits(job)));
-    json_t *loras = plan_file_loras(job);
+    json_t *loras = planner_list_loras(job);
     json_array_size(loras) ? json_put(json, "loras", loras) : json_decref(loras);
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
