@@ -40,7 +40,7 @@ struct position_weights {
 };
 
 struct norm_weights {
-    struct clip_linear norm;
+    struct linear_weights norm;
 };
 
 struct projection_weights {
@@ -241,7 +241,7 @@ static enum status clip_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (s->layer.heads >= 1 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512 &&
-        d[CLIP_LAYERS] > c->reads.hidden_state_from_end && d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
+        d[CLIP_LAYERS] > c->reads.hidden.from_end[0] && d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
         return OK;
     return error_set(e, SHAPE,
                      "inconsistent CLIP text encoder sizes" WHERE "%s" FOUND
@@ -392,13 +392,13 @@ enum { LAYERS_H = 24 };
 
 static void clip_derive(struct component *c) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
-    bool cut = c->reads.final_norm && c->reads.hidden_state_from_end && !clip_is_named_by_openclip(c) &&
+    bool cut = c->reads.hidden.final_norm && c->reads.hidden.from_end[0] && !clip_is_named_by_openclip(c) &&
                c->dims[CLIP_LAYERS] != LAYERS_H;
     c->dims[CLIP_HEADS] = s->layer.heads;
     s->layers = c->dims[CLIP_LAYERS];
-    s->hidden_state_from_end = c->reads.hidden_state_from_end;
+    s->hidden_state_from_end = c->reads.hidden.from_end[0];
     s->n_absent_layers = cut ? s->hidden_state_from_end : 0;
-    s->normed = c->reads.final_norm || !s->hidden_state_from_end;
+    s->normed = c->reads.hidden.final_norm || !s->hidden_state_from_end;
     s->layer.causal = true;
     s->projected = c->reads.pooled && c->reads.projected;
     if (c->reads.projected) c->config_rest = CONFIG_REST("CLIPTextModelWithProjection");

@@ -2,13 +2,13 @@
 
 #include <math.h>
 
-void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct clip_linear *norm,
+void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *norm,
                float eps) {
     op_layer_norm(x, out, in, (struct affine){.weight = norm->weight, .bias = norm->bias}, eps);
 }
 
 static void clip_product(struct context *x, struct tensor out, struct tensor in,
-                         const struct clip_linear *w) {
+                         const struct linear_weights *w) {
     op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
 }
 

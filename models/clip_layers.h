@@ -14,12 +14,8 @@ enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_DIMS };
 /* Values of the setting hidden_act (config.json): quick_gelu, gelu. */
 enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
 
-struct clip_linear {
-    struct tensor weight, bias;
-};
-
 struct clip_layer_weights {
-    struct clip_linear norm1, q, k, v, out, norm2, up, down;
+    struct linear_weights norm1, q, k, v, out, norm2, up, down;
 };
 
 /* Weight table of a CLIP layer. Macro NAMES(name, gguf, wan) lists a family's tensor names in files of
@@ -44,18 +40,12 @@ struct clip_layer_weights {
         CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, CLIP_WIDTH),                             \
             .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                    \
     }
-#define CLIP_FUSED_QKV(FUSED, end, i)                                                                        \
-    .fused = {.name = FUSED end,                                                                             \
-              .n_parts = 3,                                                                                  \
-              .rows = {CLIP_WIDTH, CLIP_WIDTH, CLIP_WIDTH},                                                  \
-              .n_taken = 1,                                                                                  \
-              .taken = {i}}
 #define CLIP_QKV(NAMES, FUSED, field, i, name, gguf)                                                         \
     {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, "attn." #field, 2, CLIP_WIDTH, CLIP_WIDTH),     \
-     CLIP_FUSED_QKV(FUSED, "weight", i)},                                                                    \
+     .checkpoint_name = FUSED "weight[" #i "/3]"},                                                           \
     {                                                                                                        \
         CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, "attn." #field, 1, CLIP_WIDTH),                  \
-            CLIP_FUSED_QKV(FUSED, "bias", i)                                                                 \
+            .checkpoint_name = FUSED "bias[" #i "/3]"                                                        \
     }
 #define CLIP_LAYER_WEIGHTS(NAMES, FUSED)                                                                     \
     CLIP_NORM(NAMES, norm1, "layer_norm1", "ln1", "norm1", "ln_1"),                                          \
@@ -86,7 +76,7 @@ struct clip_scratch clip_layer_scratch(struct context *x, const struct clip_laye
 void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
                 struct tensor rows, const struct clip_scratch *scratch);
 /* Layer norm of each row; `out` may equal `in`. */
-void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct clip_linear *norm,
+void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *norm,
                float eps);
 
 #endif

@@ -33,7 +33,7 @@ struct clip_vision_state {
 
 struct patch_weights {
     struct tensor class, patch, positions;
-    struct clip_linear norm;
+    struct linear_weights norm;
 };
 
 #define PATCH_WEIGHT(field, init_scale_, name, wan, open, rank_, ...)                                        \
@@ -94,7 +94,7 @@ static const struct block_kind clip_vision_kind_wan =
     BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
 
 struct norm_weights {
-    struct clip_linear norm;
+    struct linear_weights norm;
 };
 
 #define NORM_WEIGHT(field, init_scale_, end)                                                                 \

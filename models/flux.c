@@ -74,122 +74,90 @@ struct single_weights {
     struct linear_weights up, out;
 };
 
-#define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
-    BLOCK_WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows,         \
-                    columns),                                                                                \
-        BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
-#define LINEAR(...) LINEAR_IF(0, __VA_ARGS__)
-
-/* Table row of a weight that the authors' checkpoint stores fused with other weights (q, k, v and, in single
- * blocks, the MLP's first layer). part_: index of the weight within the fused tensor. */
-#define FUSED_PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                          \
-    {                                                                                                        \
-        .offset = offsetof(struct structure, field_), .names = {name_},                                      \
-        .fused = {.name = fused_,                                                                            \
-                  .n_parts = n_parts_,                                                                       \
-                  .rows = {DIM, DIM, DIM, FEED_FORWARD},                                                     \
-                  .n_taken = 1,                                                                              \
-                  .taken = {part_}},                                                                         \
-        .rank = rank_, .dim = {rows_, DIM}, .init_scale = 1                                                  \
-    }
-#define LINEAR_PART(structure, field, name, fused, n_parts, part, rows)                                      \
-    FUSED_PART(structure, field.weight, name ".weight", fused ".weight", n_parts, part, 2, rows),            \
-        FUSED_PART(structure, field.bias, name ".bias", fused ".bias", n_parts, part, 1, rows)
-
 static const struct weight_spec flux_context_table[] = {
-    LINEAR(linear_block_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
+    LINEAR_NAMED(linear_block_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
 
 static const struct weight_spec flux_embedder_table[] = {
-    LINEAR(linear_block_weights, linear, "x_embedder", "img_in", DIM, IN)};
+    LINEAR_NAMED(linear_block_weights, linear, "x_embedder", "img_in", DIM, IN)};
 
 #define EMBEDDER(when, field, name, checkpoint, columns)                                                     \
     LINEAR_IF(when, mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1", \
               checkpoint "_in.in_layer", DIM, columns),                                                      \
         LINEAR_IF(when, mmdit_time_text_embed_weights, field##_out,                                          \
                   "time_text_embed." name "_embedder.linear_2", checkpoint "_in.out_layer", DIM, DIM)
-
 static const struct weight_spec flux_conditioning_table[] = {
     EMBEDDER(0, time, "timestep", "time", FREQUENCIES),
     EMBEDDER(GUIDED, guidance, "guidance", "guidance", FREQUENCIES),
     EMBEDDER(0, pooled, "text", "vector", POOLED)};
 
-#define DOUBLE_BLOCK      "transformer_blocks.%d."
-#define CHECKPOINT_DOUBLE "double_blocks.%d."
-
-#define STREAM_QKV(stream, checkpoint, q_, k_, v_, q_norm_, k_norm_)                                         \
-    LINEAR_PART(double_weights, stream.attention.q, DOUBLE_BLOCK "attn." q_,                                 \
-                CHECKPOINT_DOUBLE checkpoint "_attn.qkv", 3, 0, DIM),                                        \
-        LINEAR_PART(double_weights, stream.attention.k, DOUBLE_BLOCK "attn." k_,                             \
-                    CHECKPOINT_DOUBLE checkpoint "_attn.qkv", 3, 1, DIM),                                    \
-        LINEAR_PART(double_weights, stream.attention.v, DOUBLE_BLOCK "attn." v_,                             \
-                    CHECKPOINT_DOUBLE checkpoint "_attn.qkv", 3, 2, DIM),                                    \
-        BLOCK_WEIGHT_NAMED(double_weights, stream.attention.q_norm, 0,                                       \
-                           DOUBLE_BLOCK "attn." q_norm_ ".weight",                                           \
-                           CHECKPOINT_DOUBLE checkpoint "_attn.norm.query_norm.scale", 1, HEAD),             \
-        BLOCK_WEIGHT_NAMED(double_weights, stream.attention.k_norm, 0,                                       \
-                           DOUBLE_BLOCK "attn." k_norm_ ".weight",                                           \
-                           CHECKPOINT_DOUBLE checkpoint "_attn.norm.key_norm.scale", 1, HEAD)
-
-#define STREAM_FEED_FORWARD(stream, checkpoint, name)                                                        \
-    LINEAR(double_weights, stream.up, DOUBLE_BLOCK name ".net.0.proj",                                       \
-           CHECKPOINT_DOUBLE checkpoint "_mlp.0", FEED_FORWARD, DIM),                                        \
-        LINEAR(double_weights, stream.down, DOUBLE_BLOCK name ".net.2",                                      \
-               CHECKPOINT_DOUBLE checkpoint "_mlp.2", DIM, FEED_FORWARD)
+#define LAYER_LINEAR(field, name, checkpoint, rows, columns)                                                 \
+    LINEAR_NAMED(double_weights, field, "transformer_blocks.%d." name, "double_blocks.%d." checkpoint, rows, \
+                 columns)
+#define LAYER_NORM(field, name, checkpoint)                                                                  \
+    BLOCK_WEIGHT_NAMED(double_weights, field, 0, "transformer_blocks.%d.attn." name ".weight",               \
+                       "double_blocks.%d." checkpoint ".scale", 1, HEAD)
 
 /* Weights of a double block, in the order of use. */
 static const struct weight_spec flux_double_table[] = {
-    STREAM_QKV(image, "img", "to_q", "to_k", "to_v", "norm_q", "norm_k"),
-    STREAM_QKV(text, "txt", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"),
-    LINEAR(double_weights, image.attention.out, DOUBLE_BLOCK "attn.to_out.0",
-           CHECKPOINT_DOUBLE "img_attn.proj", DIM, DIM),
-    LINEAR(double_weights, text.attention.out, DOUBLE_BLOCK "attn.to_add_out",
-           CHECKPOINT_DOUBLE "txt_attn.proj", DIM, DIM),
-    STREAM_FEED_FORWARD(image, "img", "ff"),
-    STREAM_FEED_FORWARD(text, "txt", "ff_context"),
+    LAYER_LINEAR(image.attention.q, "attn.to_q", "img_attn.qkv[0/3]", DIM, DIM),
+    LAYER_LINEAR(image.attention.k, "attn.to_k", "img_attn.qkv[1/3]", DIM, DIM),
+    LAYER_LINEAR(image.attention.v, "attn.to_v", "img_attn.qkv[2/3]", DIM, DIM),
+    LAYER_NORM(image.attention.q_norm, "norm_q", "img_attn.norm.query_norm"),
+    LAYER_NORM(image.attention.k_norm, "norm_k", "img_attn.norm.key_norm"),
+    LAYER_LINEAR(text.attention.q, "attn.add_q_proj", "txt_attn.qkv[0/3]", DIM, DIM),
+    LAYER_LINEAR(text.attention.k, "attn.add_k_proj", "txt_attn.qkv[1/3]", DIM, DIM),
+    LAYER_LINEAR(text.attention.v, "attn.add_v_proj", "txt_attn.qkv[2/3]", DIM, DIM),
+    LAYER_NORM(text.attention.q_norm, "norm_added_q", "txt_attn.norm.query_norm"),
+    LAYER_NORM(text.attention.k_norm, "norm_added_k", "txt_attn.norm.key_norm"),
+    LAYER_LINEAR(image.attention.out, "attn.to_out.0", "img_attn.proj", DIM, DIM),
+    LAYER_LINEAR(text.attention.out, "attn.to_add_out", "txt_attn.proj", DIM, DIM),
+    LAYER_LINEAR(image.up, "ff.net.0.proj", "img_mlp.0", FEED_FORWARD, DIM),
+    LAYER_LINEAR(image.down, "ff.net.2", "img_mlp.2", DIM, FEED_FORWARD),
+    LAYER_LINEAR(text.up, "ff_context.net.0.proj", "txt_mlp.0", FEED_FORWARD, DIM),
+    LAYER_LINEAR(text.down, "ff_context.net.2", "txt_mlp.2", DIM, FEED_FORWARD),
 };
 
 static const struct weight_spec flux_double_modulation_table[] = {
-    LINEAR(double_modulation_weights, image, DOUBLE_BLOCK "norm1.linear", CHECKPOINT_DOUBLE "img_mod.lin",
-           SIX_DIM, DIM),
-    LINEAR(double_modulation_weights, text, DOUBLE_BLOCK "norm1_context.linear",
-           CHECKPOINT_DOUBLE "txt_mod.lin", SIX_DIM, DIM),
+    LINEAR_NAMED(double_modulation_weights, image, "transformer_blocks.%d.norm1.linear",
+                 "double_blocks.%d.img_mod.lin", SIX_DIM, DIM),
+    LINEAR_NAMED(double_modulation_weights, text, "transformer_blocks.%d.norm1_context.linear",
+                 "double_blocks.%d.txt_mod.lin", SIX_DIM, DIM),
 };
 
-#define SINGLE_BLOCK      "single_transformer_blocks.%d."
-#define CHECKPOINT_SINGLE "single_blocks.%d."
-
+/* The authors' linear1 holds q, k, v and the MLP's first layer. */
+static const int flux_linear1_rows[] = {DIM, DIM, DIM, FEED_FORWARD};
+#define LINEAR1_WEIGHT(field_, part, tail, rank_, rows)                                                      \
+    {                                                                                                        \
+        .offset = offsetof(struct single_weights, field_), .names = {"single_transformer_blocks.%d." tail},  \
+        .checkpoint_name = "single_blocks.%d.linear1" part, .part_rows = flux_linear1_rows, .rank = rank_,   \
+        .dim = {rows, DIM}, .init_scale = 1                                                                  \
+    }
+#define LINEAR1(field, name, part, rows)                                                                     \
+    LINEAR1_WEIGHT(field.weight, part ".weight", name ".weight", 2, rows),                                   \
+        LINEAR1_WEIGHT(field.bias, part ".bias", name ".bias", 1, rows)
 static const struct weight_spec flux_single_table[] = {
-    LINEAR_PART(single_weights, q, SINGLE_BLOCK "attn.to_q", CHECKPOINT_SINGLE "linear1", 4, 0, DIM),
-    LINEAR_PART(single_weights, k, SINGLE_BLOCK "attn.to_k", CHECKPOINT_SINGLE "linear1", 4, 1, DIM),
-    LINEAR_PART(single_weights, v, SINGLE_BLOCK "attn.to_v", CHECKPOINT_SINGLE "linear1", 4, 2, DIM),
-    BLOCK_WEIGHT_NAMED(single_weights, q_norm, 0, SINGLE_BLOCK "attn.norm_q.weight",
-                       CHECKPOINT_SINGLE "norm.query_norm.scale", 1, HEAD),
-    BLOCK_WEIGHT_NAMED(single_weights, k_norm, 0, SINGLE_BLOCK "attn.norm_k.weight",
-                       CHECKPOINT_SINGLE "norm.key_norm.scale", 1, HEAD),
-    LINEAR_PART(single_weights, up, SINGLE_BLOCK "proj_mlp", CHECKPOINT_SINGLE "linear1", 4, 3, FEED_FORWARD),
-    LINEAR(single_weights, out, SINGLE_BLOCK "proj_out", CHECKPOINT_SINGLE "linear2", DIM, FUSED_IN),
+    LINEAR1(q, "attn.to_q", "[0/4]", DIM),
+    LINEAR1(k, "attn.to_k", "[1/4]", DIM),
+    LINEAR1(v, "attn.to_v", "[2/4]", DIM),
+    BLOCK_WEIGHT_NAMED(single_weights, q_norm, 0, "single_transformer_blocks.%d.attn.norm_q.weight",
+                       "single_blocks.%d.norm.query_norm.scale", 1, HEAD),
+    BLOCK_WEIGHT_NAMED(single_weights, k_norm, 0, "single_transformer_blocks.%d.attn.norm_k.weight",
+                       "single_blocks.%d.norm.key_norm.scale", 1, HEAD),
+    LINEAR1(up, "proj_mlp", "[3/4]", FEED_FORWARD),
+    LINEAR_NAMED(single_weights, out, "single_transformer_blocks.%d.proj_out", "single_blocks.%d.linear2",
+                 DIM, FUSED_IN),
 };
 
 static const struct weight_spec flux_single_modulation_table[] = {
-    LINEAR(linear_block_weights, linear, SINGLE_BLOCK "norm.linear", CHECKPOINT_SINGLE "modulation.lin",
-           THREE_DIM, DIM)};
+    LINEAR_NAMED(linear_block_weights, linear, "single_transformer_blocks.%d.norm.linear",
+                 "single_blocks.%d.modulation.lin", THREE_DIM, DIM)};
 
 /* The final AdaLN layer. diffusers stores scale, then shift; the authors' checkpoint shift, then scale. */
-#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                               \
-    {                                                                                                        \
-        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},  \
-        .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
-                  .n_parts = 2,                                                                              \
-                  .rows = {DIM, DIM},                                                                        \
-                  .n_taken = 2,                                                                              \
-                  .taken = {1, 0}},                                                                          \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                \
-    }
-static const struct weight_spec flux_final_modulation_table[] = {FINAL_SCALE_SHIFT(weight, "weight", 2),
-                                                                 FINAL_SCALE_SHIFT(bias, "bias", 1)};
+static const struct weight_spec flux_final_modulation_table[] = {LINEAR_NAMED(
+    linear_block_weights, linear, "norm_out.linear", "final_layer.adaLN_modulation.1[1,0/2]", TWO_DIM, DIM)};
 
 static const struct weight_spec flux_final_table[] = {
-    LINEAR(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+    LINEAR_NAMED(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
 static struct rope_grid flux_grid_of(struct tensor latent, int32_t first_axis) {
     return (struct rope_grid){.start = {first_axis, 0, 0},

@@ -12,10 +12,6 @@ enum { MMDIT_PATCH = 2 }; /* patch size in latent pixels; the values of a token 
 
 static const float mmdit_norm_eps = 1e-6f;
 
-struct linear_weights {
-    struct tensor weight, bias;
-};
-
 struct linear_block_weights {
     struct linear_weights linear;
 };

@@ -141,11 +141,8 @@ enum condition_kind { CONDITION_TOKENS, CONDITION_POOLED };
 struct condition {
     int slot;
     enum condition_kind what;
-    /* Selects hidden_states[-1 - hidden_state_from_end] of the text encoder; 0: the last hidden state, after
-     * the final norm. */
-    int hidden_state_from_end;
-    bool final_norm; /* apply the final norm also to an earlier hidden state */
-    bool projected;  /* apply text_projection to the pooled row */
+    struct hidden_states hidden; /* hidden states of the text encoder */
+    bool projected;              /* apply text_projection to the pooled row */
     /* text_projection is applied only in a pipeline folder whose config.json names the slot's class.
      * Otherwise text_projection is unused and may be absent. */
     bool projected_if_class;

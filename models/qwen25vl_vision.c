@@ -18,7 +18,6 @@
 
 enum {
     WIDTH,
-    QKV,
     HEAD,
     HEADS,
     FEED_FORWARD,
@@ -135,8 +134,8 @@ struct vision_layer_weights {
 /* q, k or v of a layer: part of a fused tensor in safetensors files, a separate tensor in GGUF files. */
 #define QKV_PART(field, part, tail, gguf, r, ...)                                                            \
     {                                                                                                        \
-        .offset = offsetof(struct vision_layer_weights, field), .names = {"v.blk.%d." gguf},                 \
-        .fused = {"blocks.%d.attn.qkv." tail, 3, {WIDTH, WIDTH, WIDTH}, 1, {part}, QKV}, .rank = r,          \
+        .offset = offsetof(struct vision_layer_weights, field),                                              \
+        .names = {"blocks.%d.attn.qkv[" #part "/3]." tail, "v.blk.%d." gguf}, .rank = r,                     \
         .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
     }
 #define QKV_LINEAR(field, part, gguf)                                                                        \
@@ -537,7 +536,6 @@ static void qwen25vl_vision_derive_dims(struct component *c) {
 static void qwen25vl_vision_derive(struct component *c) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     c->dims[HEADS] = s->heads;
-    c->dims[QKV] = 3 * c->dims[WIDTH];
     c->text_columns = c->dims[OUT];
     c->picture_format = s->format;
 }

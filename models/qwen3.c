@@ -85,7 +85,7 @@ const struct family family_qwen3 = {
     .configure = qwen_configure,
     .derive_dims = qwen3_derive_dims,
     .derive = qwen_derive,
-    .reads = {.hidden_state_from_end = 1, .tokens = true}, /* hidden_states[-2] */
+    .reads = {.hidden = {.from_end = {1}}, .tokens = true}, /* hidden_states[-2] */
     .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
                    "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
                    "\"max_position_embeddings\": 40960",

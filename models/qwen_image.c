@@ -67,10 +67,6 @@ struct layer_modulation_weights {
     struct linear_weights image, text;
 };
 
-#define LINEAR(structure, field, name, rows, columns)                                                        \
-    BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 2, rows, columns),                              \
-        BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, rows)
-
 static const struct weight_spec qwen_image_text_table[] = {
     BLOCK_WEIGHT(text_weights, norm, 0, "txt_norm.weight", 1, TEXT),
     LINEAR(text_weights, linear, "txt_in", DIM, TEXT),

@@ -32,10 +32,9 @@ static struct tensor qwen_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Copies hidden states to lane.text if a separate tensor holds them. */
-static void qwen_write_output(struct context *x, const struct lane *lane) {
-    const struct qwen_state *state = lane->state;
-    if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
+/* Columns of lane.text that receive hidden state number i of settings->hidden. */
+static struct tensor qwen_output(const struct lane *lane, int i, int32_t columns) {
+    return tensor_slice_columns(lane->text, i * columns, columns);
 }
 
 /* Segment of a prompt: consecutive text tokens and the image after them. */
@@ -175,15 +174,35 @@ void qwen_forward_layer(struct context *x, const void *weights, const struct vis
     op_linear(x, up, n, w->up, none);
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
-    if (scope->number == settings->last_layer) qwen_write_output(x, scope->lane);
+    const struct hidden_states *hidden = &settings->hidden;
+    bool separate = ((const struct qwen_state *)scope->lane->state)->tokens.rank;
+    for (int i = 0; i < hidden_states_count(hidden) && separate; i++)
+        if (hidden->from_end[i] && scope->number == settings->layers - 1 - hidden->from_end[i])
+            op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
 }
 
+/* Norms hidden state number i, which the tokens hold, and writes it to lane.text. */
+static void qwen_norm_output(struct context *x, struct tensor norm, const struct visit_scope *scope, int i) {
+    const struct qwen_settings *settings = scope->settings;
+    const struct qwen_state *state = scope->lane->state;
+    struct tensor tokens = qwen_tokens(scope->lane);
+    op_rms_norm(x, tokens, tokens, norm, settings->norm_eps, (struct modulation){0});
+    if (state->tokens.rank) op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
+}
+
+/* The last layer's output comes first: the tokens' memory is then free for earlier states. */
 static void qwen_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
-    const struct qwen_settings *settings = scope->settings;
+    const struct qwen_state *state = scope->lane->state;
+    const struct hidden_states *hidden = &((const struct qwen_settings *)scope->settings)->hidden;
     struct tensor tokens = qwen_tokens(scope->lane);
-    op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
-    qwen_write_output(x, scope->lane);
+    for (int i = 0; i < hidden_states_count(hidden); i++)
+        if (!hidden->from_end[i]) qwen_norm_output(x, w->norm, scope, i);
+    for (int i = 0; i < hidden_states_count(hidden) && hidden->final_norm; i++) {
+        if (!hidden->from_end[i]) continue;
+        if (state->tokens.rank) op_copy(x, tokens, qwen_output(scope->lane, i, tokens.dim[1]));
+        qwen_norm_output(x, w->norm, scope, i);
+    }
 }
 
 static const struct block_kind qwen_kind_embedding = {
@@ -199,12 +218,11 @@ static const struct block_kind qwen_kind_norm =
     BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .never_quantised = true);
 
 int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs) {
-    int n = 0, layers = c->dims[QWEN_LAYERS];
+    int n = 0, layers = c->dims[QWEN_LAYERS], least = hidden_states_least(&c->reads.hidden);
     refs[n++] = (struct block_ref){.kind = &qwen_kind_embedding};
     for (int i = 0; i < layers; i++)
-        refs[n++] = (struct block_ref){
-            .kind = layer, .number = i, .unused = i >= layers - c->reads.hidden_state_from_end};
-    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = c->reads.hidden_state_from_end};
+        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - least};
+    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = least && !c->reads.hidden.final_norm};
     return n;
 }
 
@@ -224,7 +242,7 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int32_t head = d[QWEN_HEAD];
     if (head > 0 && d[QWEN_Q] % head == 0 && d[QWEN_KV] % head == 0 && d[QWEN_Q] % d[QWEN_KV] == 0 &&
-        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > c->reads.hidden_state_from_end &&
+        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > hidden_states_most(&c->reads.hidden) &&
         d[QWEN_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
         return OK;
     return error_set(e, SHAPE,
@@ -232,7 +250,7 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
                      "queries %d, keys %d, head %d, layers %d" EXPECTED
                      "queries a multiple of keys, keys a multiple of an even head size, at least %d layers",
                      c->index.sources[0].path, d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS],
-                     c->reads.hidden_state_from_end + 1);
+                     hidden_states_most(&c->reads.hidden) + 1);
 }
 
 enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {
@@ -240,12 +258,13 @@ enum status qwen_configure(struct component *c, const struct config *config, str
 }
 
 void qwen_derive(struct component *c) {
+    struct qwen_settings *s = (struct qwen_settings *)c->settings;
     int32_t *d = c->dims;
     d[QWEN_HEADS] = d[QWEN_Q] / d[QWEN_HEAD];
     d[QWEN_KEY_HEADS] = d[QWEN_KV] / d[QWEN_HEAD];
-    ((struct qwen_settings *)c->settings)->last_layer =
-        c->reads.hidden_state_from_end ? d[QWEN_LAYERS] - 1 - c->reads.hidden_state_from_end : -1;
-    c->text_columns = d[QWEN_HIDDEN];
+    s->layers = d[QWEN_LAYERS];
+    s->hidden = c->reads.hidden;
+    c->text_columns = hidden_states_count(&s->hidden) * d[QWEN_HIDDEN];
 }
 
 void qwen_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
@@ -253,8 +272,9 @@ void qwen_declare(const struct component *c, struct lane *lanes, int n_lanes, st
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct qwen_state *state = lanes[i].state;
-        if (!tensor_packed(&lanes[i].text))
-            state->tokens = arena_tensor(arena, DTYPE_F32, 2, lanes[i].text.dim, ok);
+        int32_t tokens[] = {lanes[i].text.dim[0], c->dims[QWEN_HIDDEN]};
+        if (!tensor_packed(&lanes[i].text) || hidden_states_count(&c->reads.hidden) > 1)
+            state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         state->rope = arena_tensor(arena, DTYPE_F32, 3,
                                    (int32_t[]){lanes[i].text.dim[0], c->dims[QWEN_HEAD] / 2, 2}, ok);
     }

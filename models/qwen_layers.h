@@ -31,12 +31,13 @@ struct qwen_settings {
     float norm_eps;
     int heads;                         /* number of query heads; 0: absent in the configuration */
     int mrope_section[MROPE_SECTIONS]; /* rope pairs of a head for time, row, column; 0: rope has one axis */
-    int last_layer; /* index of the layer whose output is read; -1: output of the final norm */
+    int layers;
+    struct hidden_states hidden; /* hidden states that lane.text receives */
 };
 
 struct qwen_state {
     struct tensor rope;   /* [T, HEAD/2, 2] */
-    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text, whose rows have no gaps */
+    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text */
 };
 
 struct qwen_layer_weights {

@@ -87,10 +87,6 @@ struct sd3_modulation_weights {
     struct linear_weights image, text;
 };
 
-#define LINEAR(structure, field, name, checkpoint, rows, columns)                                            \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),  \
-        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
-
 static const struct weight_spec sd3_position_table[] = {{
     .offset = offsetof(struct sd3_pos_embed_weights, rows),
     .names = {"pos_embed.pos_embed"},
@@ -109,112 +105,71 @@ static const struct weight_spec sd3_embedder_table[] = {
 };
 
 static const struct weight_spec sd3_context_table[] = {
-    LINEAR(linear_block_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
+    LINEAR_NAMED(linear_block_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
 
 #define EMBEDDER(field, name, checkpoint, columns)                                                           \
-    LINEAR(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",          \
-           checkpoint "_embedder.mlp.0", DIM, columns),                                                      \
-        LINEAR(mmdit_time_text_embed_weights, field##_out, "time_text_embed." name "_embedder.linear_2",     \
-               checkpoint "_embedder.mlp.2", DIM, DIM)
+    LINEAR_NAMED(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",    \
+                 checkpoint "_embedder.mlp.0", DIM, columns),                                                \
+        LINEAR_NAMED(mmdit_time_text_embed_weights, field##_out,                                             \
+                     "time_text_embed." name "_embedder.linear_2", checkpoint "_embedder.mlp.2", DIM, DIM)
 static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "timestep", "t", FREQUENCIES),
                                                             EMBEDDER(pooled, "text", "y", POOLED)};
 
-/* q, k or v, which the authors' checkpoint fuses. Argument `when` of this and the following macros: index of
- * a dim that is 0 in blocks without the weight; 0: every block has the weight. */
-#define QKV_THIRD(when_, field_, name_, fused_, part_, rank_)                                                \
-    {                                                                                                        \
-        .offset = offsetof(struct sd3_layer_weights, field_), .names = {DIFFUSERS_BLOCK name_},              \
-        .fused = {.name = CHECKPOINT_BLOCK fused_,                                                           \
-                  .n_parts = 3,                                                                              \
-                  .rows = {DIM, DIM, DIM},                                                                   \
-                  .n_taken = 1,                                                                              \
-                  .taken = {part_}},                                                                         \
-        .rank = rank_, .dim = {DIM, DIM}, .init_scale = 1, .if_dim = when_                                   \
-    }
-#define QKV_LINEAR(when, field, name, fused, part)                                                           \
-    QKV_THIRD(when, field.weight, name ".weight", fused ".weight", part, 2),                                 \
-        QKV_THIRD(when, field.bias, name ".bias", fused ".bias", part, 1)
-#define WEIGHT_IF(when, structure, field, init_scale, name, checkpoint, ...)                                 \
-    BLOCK_WEIGHT_IF(when, structure, field, init_scale, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK checkpoint,   \
-                    __VA_ARGS__)
-#define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
-    WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),     \
-        WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
-#define LAYER_LINEAR_IF(when, field, name, checkpoint, rows, columns)                                        \
-    LINEAR_IF(when, sd3_layer_weights, field, name, checkpoint, rows, columns)
-#define NORM(when, field, name, checkpoint)                                                                  \
-    WEIGHT_IF(when, sd3_layer_weights, field, 0, name ".weight", checkpoint ".weight", 1, HEAD)
+/* when: index of a dim that is 0 in blocks without the weight; 0: every block has the weight. */
+#define LAYER_LINEAR(when, field, name, checkpoint, rows, columns)                                           \
+    LINEAR_IF(when, sd3_layer_weights, field, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK checkpoint, rows,       \
+              columns)
+#define LAYER_NORM(when, field, name, checkpoint)                                                            \
+    BLOCK_WEIGHT_IF(when, sd3_layer_weights, field, 0, DIFFUSERS_BLOCK name ".weight",                       \
+                    CHECKPOINT_BLOCK checkpoint ".weight", 1, HEAD)
+#define TEXT_Q(when, when_normed)                                                                            \
+    LAYER_LINEAR(when, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv[0/3]", DIM, DIM),        \
+        LAYER_NORM(when_normed, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q")
 
 /* Weights of a joint block, in the order of use. */
 static const struct weight_spec sd3_layer_table[] = {
-    QKV_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv", 0),
-    NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
-    QKV_LINEAR(0, image.attention.k, "attn.to_k", "x_block.attn.qkv", 1),
-    NORM(NORMED, image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k"),
-    QKV_LINEAR(0, image.attention.v, "attn.to_v", "x_block.attn.qkv", 2),
-    QKV_LINEAR(TEXT_UPDATED, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
-    NORM(TEXT_UPDATED_NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
-    QKV_LINEAR(0, text.attention.k, "attn.add_k_proj", "context_block.attn.qkv", 1),
-    NORM(NORMED, text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k"),
-    QKV_LINEAR(0, text.attention.v, "attn.add_v_proj", "context_block.attn.qkv", 2),
-    LAYER_LINEAR_IF(0, image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),
-    LAYER_LINEAR_IF(TEXT_UPDATED, text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),
-    QKV_LINEAR(DUAL, image.attention2.q, "attn2.to_q", "x_block.attn2.qkv", 0),
-    NORM(DUAL_NORMED, image.attention2.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),
-    QKV_LINEAR(DUAL, image.attention2.k, "attn2.to_k", "x_block.attn2.qkv", 1),
-    NORM(DUAL_NORMED, image.attention2.k_norm, "attn2.norm_k", "x_block.attn2.ln_k"),
-    QKV_LINEAR(DUAL, image.attention2.v, "attn2.to_v", "x_block.attn2.qkv", 2),
-    LAYER_LINEAR_IF(DUAL, image.attention2.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
-    LAYER_LINEAR_IF(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
-    LAYER_LINEAR_IF(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
-    LAYER_LINEAR_IF(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD,
-                    DIM),
-    LAYER_LINEAR_IF(TEXT_UPDATED, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
+    LAYER_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv[0/3]", DIM, DIM),
+    LAYER_NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
+    LAYER_LINEAR(0, image.attention.k, "attn.to_k", "x_block.attn.qkv[1/3]", DIM, DIM),
+    LAYER_NORM(NORMED, image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k"),
+    LAYER_LINEAR(0, image.attention.v, "attn.to_v", "x_block.attn.qkv[2/3]", DIM, DIM),
+    TEXT_Q(TEXT_UPDATED, TEXT_UPDATED_NORMED),
+    LAYER_LINEAR(0, text.attention.k, "attn.add_k_proj", "context_block.attn.qkv[1/3]", DIM, DIM),
+    LAYER_NORM(NORMED, text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k"),
+    LAYER_LINEAR(0, text.attention.v, "attn.add_v_proj", "context_block.attn.qkv[2/3]", DIM, DIM),
+    LAYER_LINEAR(0, image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),
+    LAYER_LINEAR(TEXT_UPDATED, text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),
+    LAYER_LINEAR(DUAL, image.attention2.q, "attn2.to_q", "x_block.attn2.qkv[0/3]", DIM, DIM),
+    LAYER_NORM(DUAL_NORMED, image.attention2.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),
+    LAYER_LINEAR(DUAL, image.attention2.k, "attn2.to_k", "x_block.attn2.qkv[1/3]", DIM, DIM),
+    LAYER_NORM(DUAL_NORMED, image.attention2.k_norm, "attn2.norm_k", "x_block.attn2.ln_k"),
+    LAYER_LINEAR(DUAL, image.attention2.v, "attn2.to_v", "x_block.attn2.qkv[2/3]", DIM, DIM),
+    LAYER_LINEAR(DUAL, image.attention2.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
+    LAYER_LINEAR(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_LINEAR(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
+    LAYER_LINEAR(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_LINEAR(TEXT_UPDATED, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
 };
 /* Text queries of the last block: present in files, unused (context_pre_only). */
-static const struct weight_spec sd3_unused_table[] = {
-    QKV_LINEAR(0, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
-    NORM(NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
-};
+static const struct weight_spec sd3_unused_table[] = {TEXT_Q(0, NORMED)};
 
-/* AdaLN of the last block's text: shift, scale. diffusers' files store scale, then shift. */
-#define LAST_TEXT_SHIFT_SCALE(field_, tail, rank_)                                                           \
-    {                                                                                                        \
-        .offset = offsetof(struct sd3_modulation_weights, text.field_),                                      \
-        .names = {CHECKPOINT_BLOCK "context_block.adaLN_modulation.1." tail},                                \
-        .fused = {.name = DIFFUSERS_BLOCK "norm1_context.linear." tail,                                      \
-                  .n_parts = 2,                                                                              \
-                  .rows = {DIM, DIM},                                                                        \
-                  .n_taken = 2,                                                                              \
-                  .taken = {1, 0},                                                                           \
-                  .all = TWO_DIM},                                                                           \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1, .if_dim = CONTEXT_PRE_ONLY                    \
-    }
+#define ADALN(when, stream, name, checkpoint, rows)                                                          \
+    LINEAR_IF(when, sd3_modulation_weights, stream, DIFFUSERS_BLOCK name ".linear",                          \
+              CHECKPOINT_BLOCK checkpoint ".adaLN_modulation.1", rows, DIM)
 static const struct weight_spec sd3_modulation_table[] = {
-    LINEAR_IF(0, sd3_modulation_weights, image, "norm1.linear", "x_block.adaLN_modulation.1", IMAGE_PARTS_DIM,
-              DIM),
-    LINEAR_IF(TEXT_UPDATED, sd3_modulation_weights, text, "norm1_context.linear",
-              "context_block.adaLN_modulation.1", SIX_DIM, DIM),
-    LAST_TEXT_SHIFT_SCALE(weight, "weight", 2),
-    LAST_TEXT_SHIFT_SCALE(bias, "bias", 1),
+    ADALN(0, image, "norm1", "x_block", IMAGE_PARTS_DIM),
+    ADALN(TEXT_UPDATED, text, "norm1_context", "context_block", SIX_DIM),
+    /* The last block's text: shift, scale. diffusers' files store scale, then shift. */
+    LINEAR_IF(CONTEXT_PRE_ONLY, sd3_modulation_weights, text, DIFFUSERS_BLOCK "norm1_context.linear[1,0/2]",
+              CHECKPOINT_BLOCK "context_block.adaLN_modulation.1", TWO_DIM, DIM),
 };
 
 /* The final AdaLN layer. diffusers stores scale, then shift; the authors' checkpoint shift, then scale. */
-#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                               \
-    {                                                                                                        \
-        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},  \
-        .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
-                  .n_parts = 2,                                                                              \
-                  .rows = {DIM, DIM},                                                                        \
-                  .n_taken = 2,                                                                              \
-                  .taken = {1, 0}},                                                                          \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                \
-    }
-static const struct weight_spec sd3_final_modulation_table[] = {FINAL_SCALE_SHIFT(weight, "weight", 2),
-                                                                FINAL_SCALE_SHIFT(bias, "bias", 1)};
+static const struct weight_spec sd3_final_modulation_table[] = {LINEAR_NAMED(
+    linear_block_weights, linear, "norm_out.linear", "final_layer.adaLN_modulation.1[1,0/2]", TWO_DIM, DIM)};
 
 static const struct weight_spec sd3_final_table[] = {
-    LINEAR(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+    LINEAR_NAMED(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
 static bool sd3_is_dual(const struct sd3_settings *s, int number) {
     for (int i = 0; i < s->n_dual_layers; i++)
@@ -470,14 +425,6 @@ static enum status sd3_mismatch(const struct component *c, const char *key, doub
                      config->path ? config->path : c->index.sources[0].path, found, expected);
 }
 
-/* Returns META if config.json has another value under this key. */
-static enum status sd3_check_key(const struct component *c, const char *key, int expected,
-                                 const struct config *config, struct error *e) {
-    int value = expected;
-    if (config_int(config, key, 0, INT32_MAX, &value, e) != OK || value == expected) return e->code;
-    return sd3_mismatch(c, key, value, expected, config, e);
-}
-
 /* Tensors whose presence shows query and key norms (sd3_norm_names) or attn2 (sd3_dual_names). Of one naming
  * scheme, a block has all tensors of a list or none. */
 static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
@@ -570,22 +517,6 @@ static enum status sd3_check_norms(const struct component *c, const struct confi
                      normed ? "null, or attn.norm_q and attn.norm_k tensors in each block" : "\"rms_norm\"");
 }
 
-static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {
-    const int32_t *d = c->dims;
-    int patch = MMDIT_PATCH;
-    config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e);
-    if (e->code != OK || sd3_check_norms(c, config, e) != OK) return e->code;
-    sd3_check_key(c, "attention_head_dim", d[HEAD], config, e);
-    sd3_check_key(c, "num_attention_heads", d[DIM] / d[HEAD], config, e);
-    sd3_check_key(c, "caption_projection_dim", d[DIM], config, e);
-    sd3_check_key(c, "pos_embed_max_size", d[TABLE_SIDE], config, e);
-    sd3_check_key(c, "in_channels", d[IN], config, e);
-    sd3_check_key(c, "out_channels", d[IN], config, e);
-    sd3_check_key(c, "joint_attention_dim", d[TEXT], config, e);
-    sd3_check_key(c, "pooled_projection_dim", d[POOLED], config, e);
-    return e->code;
-}
-
 static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
     enum { HEAD_PUBLISHED = 64 }; /* default head size if neither a norm nor config.json gives it */
     int32_t *d = c->dims;
@@ -597,7 +528,11 @@ static enum status sd3_configure(struct component *c, const struct config *confi
     d[HEAD] = d[NORMED] ? component_dim(c, norm, 1, 0, e) : head;
     d[SIDE] = MMDIT_PATCH;
     if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
-    if (sd3_read_positions(c, e) != OK || sd3_check_config(c, config, e) != OK) return e->code;
+    int patch = MMDIT_PATCH;
+    if (sd3_read_positions(c, e) != OK ||
+        config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK ||
+        sd3_check_norms(c, config, e) != OK)
+        return e->code;
     return sd3_read_dual_layers(c, config, e);
 }
 
@@ -637,22 +572,28 @@ static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
 /* Published sizes: Stable Diffusion 3 medium, 2.0 B parameters. */
 static const struct dimension sd3_dimensions[] = {
-    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
-    {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim"},
+    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads", .checked = true},
+    {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim", .checked = true},
     {"layers", 24, 1, SD3_LAYERS_MAX, .place = LAYERS, OF_BLOCKS("transformer_blocks.", "joint_blocks."),
      .key = "num_layers"},
     {"hidden", 4096, 8, 65536, .place = TEXT, OF_TENSOR(2, 1, "context_embedder.weight"),
-     .key = "joint_attention_dim"},
+     .key = "joint_attention_dim", .checked = true},
     {"sd3_pooled", 2048, 8, 65536, .place = POOLED,
      OF_TENSOR(2, 1, "time_text_embed.text_embedder.linear_1.weight", "y_embedder.mlp.0.weight"),
-     .key = "pooled_projection_dim"},
-    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
-    {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size"},
+     .key = "pooled_projection_dim", .checked = true},
+    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels", .checked = true},
+    {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size", .checked = true},
     {"sd3_norms", 0, 0, 1, .place = NORMED, .having = sd3_norm_names, .key = "qk_norm",
      .words = sd3_norm_words},
     {"sd3_seconds", 0, 0, SD3_DUAL_LAYERS_MAX, .place = DUAL_LAYERS, .having = sd3_dual_names},
-    {.place = DIM, OF_TENSOR(2, 0, "context_embedder.weight"), .key = "caption_projection_dim"},
-    {.place = IN, OF_TENSOR(4, 1, "pos_embed.proj.weight", "x_embedder.proj.weight"), .key = "in_channels"},
+    {.place = DIM,
+     OF_TENSOR(2, 0, "context_embedder.weight"),
+     .key = "caption_projection_dim",
+     .checked = true},
+    {.place = IN,
+     OF_TENSOR(4, 1, "pos_embed.proj.weight", "x_embedder.proj.weight"),
+     .key = "in_channels",
+     .checked = true},
     {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "final_layer.linear.weight")},
     {.place = FREQUENCIES,
      OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight", "t_embedder.mlp.0.weight")},
@@ -790,8 +731,8 @@ enum { SD3_T5_TOKENS = 256 };
               .published = sd3_vae},                                                                          \
              {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                       \
              TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                           \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .zero_padded = true},     \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true,   \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .zero_padded = true},     \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true,   \
                    .zero_padded = true},                                                                      \
                   {.slot = 2, .what = CONDITION_TOKENS},                                                      \
                   {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},       \

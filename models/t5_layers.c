@@ -165,12 +165,12 @@ int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_
     int n = 0, layers = c->dims[T5_LAYERS];
     refs[n++] = (struct block_ref){.kind = &t5_kind_embedding};
     for (int i = 0; i < layers; i++) {
-        bool unused = i >= layers - c->reads.hidden_state_from_end;
+        bool unused = i >= layers - c->reads.hidden.from_end[0];
         if (!i || of_every_layer)
             refs[n++] = (struct block_ref){.kind = &t5_kind_bias, .number = i, .unused = unused};
         refs[n++] = (struct block_ref){.kind = &t5_kind_layer, .number = i, .unused = unused};
     }
-    refs[n++] = (struct block_ref){.kind = &t5_kind_norm, .unused = c->reads.hidden_state_from_end};
+    refs[n++] = (struct block_ref){.kind = &t5_kind_norm, .unused = c->reads.hidden.from_end[0]};
     return n;
 }
 
@@ -202,7 +202,7 @@ bool t5_is_gated(const struct tensor_index *index) {
 static enum status t5_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[T5_Q] % d[T5_HEADS] == 0 && d[T5_Q] / d[T5_HEADS] <= 512 && d[T5_BUCKETS] % 4 == 0 &&
-        d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] > c->reads.hidden_state_from_end &&
+        d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] > c->reads.hidden.from_end[0] &&
         2 * d[T5_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
     return error_set(
@@ -256,7 +256,7 @@ void t5_derive_dims(struct component *c) {
 void t5_derive(struct component *c) {
     c->dims[T5_HEAD] = c->dims[T5_Q] / c->dims[T5_HEADS];
     ((struct t5_settings *)c->settings)->last_layer =
-        c->reads.hidden_state_from_end ? c->dims[T5_LAYERS] - 1 - c->reads.hidden_state_from_end : -1;
+        c->reads.hidden.from_end[0] ? c->dims[T5_LAYERS] - 1 - c->reads.hidden.from_end[0] : -1;
     c->text_columns = c->dims[T5_HIDDEN];
 }
 

@@ -34,10 +34,6 @@ struct unet_state {
     struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
 };
 
-struct linear_weights {
-    struct tensor weight, bias;
-};
-
 struct conditioning_weights {
     struct linear_weights time_in, time_out, added_in, added_out;
     struct tensor guidance;
@@ -64,19 +60,6 @@ struct layer_weights {
     struct linear_weights text_out, norm3, up, down;
 };
 
-#define WEIGHTED(structure, field, name, checkpoint, rank_, ...)                                             \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", rank_, __VA_ARGS__)
-#define BIASED(structure, field, init_scale_, name, checkpoint, columns)                                     \
-    BLOCK_WEIGHT_NAMED(structure, field.bias, init_scale_, name ".bias", checkpoint ".bias", 1, columns)
-#define LINEAR(structure, field, name, checkpoint, rows, columns)                                            \
-    WEIGHTED(structure, field, name, checkpoint, 2, rows, columns),                                          \
-        BIASED(structure, field, 1, name, checkpoint, rows)
-#define CONV(structure, field, name, checkpoint, out, in, side)                                              \
-    WEIGHTED(structure, field, name, checkpoint, 4, out, in, side, side),                                    \
-        BIASED(structure, field, 1, name, checkpoint, out)
-#define NORM(structure, field, name, checkpoint, columns)                                                    \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
-        BIASED(structure, field, 1, name, checkpoint, columns)
 /* Weight of a linear layer, which some files store as a 1x1 convolution. */
 #define PROJECTION(structure, field, name, checkpoint_, rows, columns)                                       \
     {.offset = offsetof(struct structure, field.weight),                                                     \
@@ -86,15 +69,16 @@ struct layer_weights {
      .dim = {rows, columns},                                                                                 \
      .ones = CONV_AXES,                                                                                      \
      .init_scale = 1},                                                                                       \
-        BIASED(structure, field, 1, name, checkpoint_, rows)
+        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint_ ".bias", 1, rows)
 
 #define TIME_ROWS                                                                                            \
-    LINEAR(conditioning_weights, time_in, "time_embedding.linear_1", "time_embed.0", TIME, FREQUENCIES),     \
-        LINEAR(conditioning_weights, time_out, "time_embedding.linear_2", "time_embed.2", TIME, TIME)
+    LINEAR_NAMED(conditioning_weights, time_in, "time_embedding.linear_1", "time_embed.0", TIME,             \
+                 FREQUENCIES),                                                                               \
+        LINEAR_NAMED(conditioning_weights, time_out, "time_embedding.linear_2", "time_embed.2", TIME, TIME)
 static const struct weight_spec unet_time_table[] = {TIME_ROWS};
 #define ADDED_ROWS                                                                                           \
-    LINEAR(conditioning_weights, added_in, "add_embedding.linear_1", "label_emb.0.0", TIME, ADDED),          \
-        LINEAR(conditioning_weights, added_out, "add_embedding.linear_2", "label_emb.0.2", TIME, TIME)
+    LINEAR_NAMED(conditioning_weights, added_in, "add_embedding.linear_1", "label_emb.0.0", TIME, ADDED),    \
+        LINEAR_NAMED(conditioning_weights, added_out, "add_embedding.linear_2", "label_emb.0.2", TIME, TIME)
 #define GUIDANCE_ROW                                                                                         \
     BLOCK_WEIGHT_NAMED(conditioning_weights, guidance, 1, "time_embedding.cond_proj.weight",                 \
                        "time_embed.cond_proj.weight", 2, FREQUENCIES, GUIDANCE)
@@ -103,29 +87,29 @@ static const struct weight_spec unet_guided_time_table[] = {GUIDANCE_ROW, TIME_R
 static const struct weight_spec unet_guided_added_table[] = {GUIDANCE_ROW, TIME_ROWS, ADDED_ROWS};
 
 static const struct weight_spec unet_in_table[] = {
-    CONV(linear_block_weights, product, "conv_in", "input_blocks.0.0", OUT, IN_CHANNELS, K3)};
+    CONV_NAMED(linear_block_weights, product, "conv_in", "input_blocks.0.0", OUT, IN_CHANNELS, K3)};
 static const struct weight_spec unet_out_table[] = {
-    NORM(linear_block_weights, norm, "conv_norm_out", "out.0", OUT),
-    CONV(linear_block_weights, product, "conv_out", "out.2", LATENT, OUT, K3)};
-static const struct weight_spec unet_downsample_table[] = {CONV(linear_block_weights, product,
-                                                                "down_blocks.%d.downsamplers.0.conv",
-                                                                "input_blocks.%d.0.op", OUT, OUT, K3)};
+    NORM_NAMED(linear_block_weights, norm, "conv_norm_out", "out.0", OUT),
+    CONV_NAMED(linear_block_weights, product, "conv_out", "out.2", LATENT, OUT, K3)};
+static const struct weight_spec unet_downsample_table[] = {CONV_NAMED(linear_block_weights, product,
+                                                                      "down_blocks.%d.downsamplers.0.conv",
+                                                                      "input_blocks.%d.0.op", OUT, OUT, K3)};
 /* In the authors' checkpoints the upsampling convolution is module 1 of its block, or module 2 after a
  * transformer. */
-static const struct weight_spec unet_upsample_table[] = {CONV(linear_block_weights, product,
-                                                              "up_blocks.%d.upsamplers.0.conv",
-                                                              "output_blocks.%d.1.conv", OUT, OUT, K3)};
+static const struct weight_spec unet_upsample_table[] = {CONV_NAMED(linear_block_weights, product,
+                                                                    "up_blocks.%d.upsamplers.0.conv",
+                                                                    "output_blocks.%d.1.conv", OUT, OUT, K3)};
 static const struct weight_spec unet_upsample_after_attention_table[] = {
-    CONV(linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv", OUT, OUT,
-         K3)};
+    CONV_NAMED(linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv",
+               OUT, OUT, K3)};
 
 #define RESNET(name, checkpoint)                                                                             \
-    NORM(resnet_weights, norm1, name ".norm1", checkpoint ".in_layers.0", IN),                               \
-        CONV(resnet_weights, conv1, name ".conv1", checkpoint ".in_layers.2", OUT, IN, K3),                  \
-        NORM(resnet_weights, norm2, name ".norm2", checkpoint ".out_layers.0", OUT),                         \
-        CONV(resnet_weights, conv2, name ".conv2", checkpoint ".out_layers.3", OUT, OUT, K3)
+    NORM_NAMED(resnet_weights, norm1, name ".norm1", checkpoint ".in_layers.0", IN),                         \
+        CONV_NAMED(resnet_weights, conv1, name ".conv1", checkpoint ".in_layers.2", OUT, IN, K3),            \
+        NORM_NAMED(resnet_weights, norm2, name ".norm2", checkpoint ".out_layers.0", OUT),                   \
+        CONV_NAMED(resnet_weights, conv2, name ".conv2", checkpoint ".out_layers.3", OUT, OUT, K3)
 #define SHORTCUT(name, checkpoint)                                                                           \
-    CONV(resnet_weights, shortcut, name ".conv_shortcut", checkpoint ".skip_connection", OUT, IN, K1)
+    CONV_NAMED(resnet_weights, shortcut, name ".conv_shortcut", checkpoint ".skip_connection", OUT, IN, K1)
 
 /* Name part of a transformer layer, the same in diffusers' files and the authors' checkpoints. */
 #define LAYER_NAME ".transformer_blocks.%d"
@@ -133,9 +117,9 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
     BLOCK_WEIGHT_NAMED(structure, field, 1, A LAYER_NAME tail ".weight",                                     \
                        A_CHECKPOINT LAYER_NAME tail ".weight", 2, rows, columns)
 #define LAYER_LINEAR(field, A, A_CHECKPOINT, tail, rows, columns)                                            \
-    LINEAR(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, rows, columns)
+    LINEAR_NAMED(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, rows, columns)
 #define LAYER_NORM(field, A, A_CHECKPOINT, tail)                                                             \
-    NORM(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, OUT)
+    NORM_NAMED(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, OUT)
 
 /* Weights of a transformer layer, in order of use. */
 #define LAYER(A, A_CHECKPOINT)                                                                               \
@@ -156,13 +140,13 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
 
 /* Weight tables of one side (down, mid, up). R: name prefix of the resnet; A: of the transformer. */
 #define SIDE_TABLES(side, R, R_CHECKPOINT, A, A_CHECKPOINT)                                                  \
-    static const struct weight_spec unet_##side##_time_table[] = {                                           \
-        LINEAR(linear_block_weights, product, R ".time_emb_proj", R_CHECKPOINT ".emb_layers.1", OUT, TIME)}; \
+    static const struct weight_spec unet_##side##_time_table[] = {LINEAR_NAMED(                              \
+        linear_block_weights, product, R ".time_emb_proj", R_CHECKPOINT ".emb_layers.1", OUT, TIME)};        \
     static const struct weight_spec unet_##side##_resnet_table[] = {RESNET(R, R_CHECKPOINT)};                \
     static const struct weight_spec unet_##side##_wider_resnet_table[] = {RESNET(R, R_CHECKPOINT),           \
                                                                           SHORTCUT(R, R_CHECKPOINT)};        \
     static const struct weight_spec unet_##side##_proj_in_table[] = {                                        \
-        NORM(linear_block_weights, norm, A ".norm", A_CHECKPOINT ".norm", OUT),                              \
+        NORM_NAMED(linear_block_weights, norm, A ".norm", A_CHECKPOINT ".norm", OUT),                        \
         PROJECTION(linear_block_weights, product, A ".proj_in", A_CHECKPOINT ".proj_in", OUT, OUT)};         \
     static const struct weight_spec unet_##side##_text_table[] = {TEXT(A, A_CHECKPOINT)};                    \
     static const struct weight_spec unet_##side##_layer_table[] = {LAYER(A, A_CHECKPOINT)};                  \

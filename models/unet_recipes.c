@@ -550,7 +550,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     .slot = {TEXT_CLIP_H,                                                                                     \
              UNET(sd2_unet, inpaints, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),         \
              VAE_KL_4(sd_vae, "taesd")},                                                                      \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .final_norm = true}},     \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}, .final_norm = true}}},     \
     .n_conditions = 1, .span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2), .width = 768, .height = 768,       \
     .colours = &latent_colours_sd1, .cfg_scale = 7
 #define SDXL(inpaints, guided)                                                                                \
@@ -559,8 +559,8 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
                   {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},        \
                   {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                     \
              VAE_KL_4(sdxl_vae, "taesdxl")},                                                                  \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1},                          \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true},  \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}},                          \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true},  \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                  \
     .n_conditions = 3, .span = {{2, INFINITY}}, .add_time_ids = ADD_TIME_IDS_SIZES,                           \
     .force_zeros_for_empty_prompt = true,                                                                     \
@@ -694,7 +694,7 @@ const struct recipe recipe_sdxl_refiner = {
                   {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280},
                   {"unet_numbers", 5}),
              VAE_KL_4(sdxl_vae, "taesdxl")},
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}},
                   {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
     .n_conditions = 2,
     .span = {{1, INFINITY}},

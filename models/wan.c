@@ -100,27 +100,18 @@ struct wan_final_weights {
     struct linear_weights linear;
 };
 
-#define VECTOR(structure, field, init_scale, name, checkpoint, rows)                                         \
-    BLOCK_WEIGHT_NAMED(structure, field, init_scale, name, checkpoint, 1, rows)
-#define LINEAR(structure, field, name, checkpoint, rows, columns)                                            \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),  \
-        VECTOR(structure, field.bias, 1, name ".bias", checkpoint ".bias", rows)
-#define NORM(structure, field, name, checkpoint, rows)                                                       \
-    VECTOR(structure, field.weight, 0, name ".weight", checkpoint ".weight", rows),                          \
-        VECTOR(structure, field.bias, 1, name ".bias", checkpoint ".bias", rows)
-
 static const struct weight_spec wan_text_table[] = {
-    LINEAR(wan_mlp_weights, in, WAN_CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
-    LINEAR(wan_mlp_weights, out, WAN_CONDITION "text_embedder.linear_2", "text_embedding.2", DIM, DIM),
+    LINEAR_NAMED(wan_mlp_weights, in, WAN_CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
+    LINEAR_NAMED(wan_mlp_weights, out, WAN_CONDITION "text_embedder.linear_2", "text_embedding.2", DIM, DIM),
 };
 
 #define IMAGE_EMBEDDER                                                                                       \
-    NORM(wan_image_weights, in_norm, WAN_CONDITION "image_embedder.norm1", "img_emb.proj.0", IMAGE),         \
-        LINEAR(wan_image_weights, in, WAN_CONDITION "image_embedder.ff.net.0.proj", "img_emb.proj.1", IMAGE, \
-               IMAGE),                                                                                       \
-        LINEAR(wan_image_weights, out, WAN_CONDITION "image_embedder.ff.net.2", "img_emb.proj.3", DIM,       \
-               IMAGE),                                                                                       \
-        NORM(wan_image_weights, out_norm, WAN_CONDITION "image_embedder.norm2", "img_emb.proj.4", DIM)
+    NORM_NAMED(wan_image_weights, in_norm, WAN_CONDITION "image_embedder.norm1", "img_emb.proj.0", IMAGE),   \
+        LINEAR_NAMED(wan_image_weights, in, WAN_CONDITION "image_embedder.ff.net.0.proj", "img_emb.proj.1",  \
+                     IMAGE, IMAGE),                                                                          \
+        LINEAR_NAMED(wan_image_weights, out, WAN_CONDITION "image_embedder.ff.net.2", "img_emb.proj.3", DIM, \
+                     IMAGE),                                                                                 \
+        NORM_NAMED(wan_image_weights, out_norm, WAN_CONDITION "image_embedder.norm2", "img_emb.proj.4", DIM)
 static const struct weight_spec wan_image_table[] = {IMAGE_EMBEDDER};
 static const struct weight_spec wan_image_pos_embed_table[] = {
     BLOCK_WEIGHT_NAMED(wan_image_weights, pos_embed, 1, WAN_CONDITION "image_embedder.pos_embed",
@@ -129,11 +120,12 @@ static const struct weight_spec wan_image_pos_embed_table[] = {
 };
 
 static const struct weight_spec wan_time_table[] = {
-    LINEAR(wan_mlp_weights, in, WAN_CONDITION "time_embedder.linear_1", "time_embedding.0", DIM, FREQUENCIES),
-    LINEAR(wan_mlp_weights, out, WAN_CONDITION "time_embedder.linear_2", "time_embedding.2", DIM, DIM),
+    LINEAR_NAMED(wan_mlp_weights, in, WAN_CONDITION "time_embedder.linear_1", "time_embedding.0", DIM,
+                 FREQUENCIES),
+    LINEAR_NAMED(wan_mlp_weights, out, WAN_CONDITION "time_embedder.linear_2", "time_embedding.2", DIM, DIM),
 };
 static const struct weight_spec wan_modulation_table[] = {
-    LINEAR(linear_block_weights, linear, WAN_CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
+    LINEAR_NAMED(linear_block_weights, linear, WAN_CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
 
 /* Weight table rows of a patch embedding, which files store as a 3D convolution over one frame. */
 #define PATCHES(structure, field_, name, in)                                                                 \
@@ -148,17 +140,17 @@ static const struct weight_spec wan_embedder_table[] = {
     PATCHES(linear_block_weights, linear, "patch_embedding", IN)};
 static const struct weight_spec wan_control_embedder_table[] = {
     PATCHES(wan_control_weights, in, "vace_patch_embedding", HINTS_IN),
-    LINEAR(wan_control_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
+    LINEAR_NAMED(wan_control_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
 };
 
 /* Weight table rows of a block's cross-attention keys and values. of: name prefix, "" or "vace_". */
 #define CROSS_KV(of, field, k_, v_, norm_, k_checkpoint, v_checkpoint, norm_checkpoint)                      \
-    LINEAR(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_checkpoint, \
-           DIM, DIM),                                                                                        \
-        VECTOR(wan_block_kv_weights, field.k_norm, 0, of "blocks.%d.attn2." norm_ ".weight",                 \
-               of "blocks.%d.cross_attn." norm_checkpoint ".weight", DIM),                                   \
-        LINEAR(wan_block_kv_weights, field.v, of "blocks.%d.attn2." v_,                                      \
-               of "blocks.%d.cross_attn." v_checkpoint, DIM, DIM)
+    LINEAR_NAMED(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_,                                    \
+                 of "blocks.%d.cross_attn." k_checkpoint, DIM, DIM),                                         \
+        BLOCK_WEIGHT_NAMED(wan_block_kv_weights, field.k_norm, 0, of "blocks.%d.attn2." norm_ ".weight",     \
+                           of "blocks.%d.cross_attn." norm_checkpoint ".weight", 1, DIM),                    \
+        LINEAR_NAMED(wan_block_kv_weights, field.v, of "blocks.%d.attn2." v_,                                \
+                     of "blocks.%d.cross_attn." v_checkpoint, DIM, DIM)
 #define TEXT_KV(of) CROSS_KV(of, text, "to_k", "to_v", "norm_k", "k", "v", "norm_k")
 static const struct weight_spec wan_text_kv_table[] = {TEXT_KV("")};
 static const struct weight_spec wan_hint_kv_table[] = {TEXT_KV("vace_")};
@@ -168,10 +160,10 @@ static const struct weight_spec wan_text_image_kv_table[] = {
 };
 
 #define OF_BLOCK(of, field, name, checkpoint)                                                                \
-    LINEAR(wan_block_weights, field, of "blocks.%d." name, of "blocks.%d." checkpoint, DIM, DIM)
+    LINEAR_NAMED(wan_block_weights, field, of "blocks.%d." name, of "blocks.%d." checkpoint, DIM, DIM)
 #define WIDE_NORM(of, field, name, checkpoint)                                                               \
-    VECTOR(wan_block_weights, field, 0, of "blocks.%d." name ".weight",                                      \
-           of "blocks.%d." checkpoint ".weight", DIM)
+    BLOCK_WEIGHT_NAMED(wan_block_weights, field, 0, of "blocks.%d." name ".weight",                          \
+                       of "blocks.%d." checkpoint ".weight", 1, DIM)
 #define BLOCK(of)                                                                                            \
     BLOCK_WEIGHT_NAMED(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",                   \
                        of "blocks.%d.modulation", 3, ONE, SIX, DIM),                                         \
@@ -180,13 +172,14 @@ static const struct weight_spec wan_text_image_kv_table[] = {
         OF_BLOCK(of, k, "attn1.to_k", "self_attn.k"),                                                        \
         WIDE_NORM(of, k_norm, "attn1.norm_k", "self_attn.norm_k"),                                           \
         OF_BLOCK(of, v, "attn1.to_v", "self_attn.v"), OF_BLOCK(of, out, "attn1.to_out.0", "self_attn.o"),    \
-        NORM(wan_block_weights, cross_norm, of "blocks.%d.norm2", of "blocks.%d.norm3", DIM),                \
+        NORM_NAMED(wan_block_weights, cross_norm, of "blocks.%d.norm2", of "blocks.%d.norm3", DIM),          \
         OF_BLOCK(of, cross_q, "attn2.to_q", "cross_attn.q"),                                                 \
         WIDE_NORM(of, cross_q_norm, "attn2.norm_q", "cross_attn.norm_q"),                                    \
         OF_BLOCK(of, cross_out, "attn2.to_out.0", "cross_attn.o"),                                           \
-        LINEAR(wan_block_weights, up, of "blocks.%d.ffn.net.0.proj", of "blocks.%d.ffn.0", FEED_FORWARD,     \
-               DIM),                                                                                         \
-        LINEAR(wan_block_weights, down, of "blocks.%d.ffn.net.2", of "blocks.%d.ffn.2", DIM, FEED_FORWARD)
+        LINEAR_NAMED(wan_block_weights, up, of "blocks.%d.ffn.net.0.proj", of "blocks.%d.ffn.0",             \
+                     FEED_FORWARD, DIM),                                                                     \
+        LINEAR_NAMED(wan_block_weights, down, of "blocks.%d.ffn.net.2", of "blocks.%d.ffn.2", DIM,           \
+                     FEED_FORWARD)
 static const struct weight_spec wan_layer_table[] = {BLOCK("")};
 static const struct weight_spec wan_hint_table[] = {BLOCK("vace_"),
                                                     OF_BLOCK("vace_", hint, "proj_out", "after_proj")};
@@ -194,7 +187,7 @@ static const struct weight_spec wan_hint_table[] = {BLOCK("vace_"),
 static const struct weight_spec wan_final_table[] = {
     BLOCK_WEIGHT_NAMED(wan_final_weights, modulation, 1, "scale_shift_table", "head.modulation", 3, ONE, TWO,
                        DIM),
-    LINEAR(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
+    LINEAR_NAMED(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
 };
 
 /* The chunk of a range's token rows that is being computed. */

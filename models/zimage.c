@@ -99,23 +99,15 @@ static const struct weight_spec zimage_embedder_table[] = {
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
 
-/* q, k or v: diffusers has one tensor for each, the authors' checkpoint one fused tensor for all three. */
-#define QKV_LINEAR(prefix, field, name_, part_)                                                              \
-    {                                                                                                        \
-        .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
-        .fused = {.name = prefix "attention.qkv.weight",                                                     \
-                  .n_parts = 3,                                                                              \
-                  .rows = {DIM, DIM, DIM},                                                                   \
-                  .n_taken = 1,                                                                              \
-                  .taken = {part_}},                                                                         \
-        .rank = 2, .dim = {DIM, DIM}, .init_scale = 1                                                        \
-    }
-
 /* Weights of a layer. Context refiner, noise refiner and main layers differ only in the name prefix. */
 #define LAYER_WEIGHTS(prefix)                                                                                \
     BLOCK_WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                          \
-        QKV_LINEAR(prefix, q, "to_q", 0), QKV_LINEAR(prefix, k, "to_k", 1),                                  \
-        QKV_LINEAR(prefix, v, "to_v", 2),                                                                    \
+        BLOCK_WEIGHT_NAMED(layer_weights, q, 1, prefix "attention.to_q.weight",                              \
+                           prefix "attention.qkv[0/3].weight", 2, DIM, DIM),                                 \
+        BLOCK_WEIGHT_NAMED(layer_weights, k, 1, prefix "attention.to_k.weight",                              \
+                           prefix "attention.qkv[1/3].weight", 2, DIM, DIM),                                 \
+        BLOCK_WEIGHT_NAMED(layer_weights, v, 1, prefix "attention.to_v.weight",                              \
+                           prefix "attention.qkv[2/3].weight", 2, DIM, DIM),                                 \
         BLOCK_WEIGHT_NAMED(layer_weights, q_norm, 0, prefix "attention.norm_q.weight",                       \
                            prefix "attention.q_norm.weight", 1, HEAD),                                       \
         BLOCK_WEIGHT_NAMED(layer_weights, k_norm, 0, prefix "attention.norm_k.weight",                       \
@@ -608,7 +600,7 @@ const struct recipe recipe_zimage = {
                        .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
              DENOISER(family_zimage),
              VAE_KL},
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1}},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}}},
     .n_conditions = 1,
     .span = {{1, INFINITY}},
     .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},

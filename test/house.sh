@@ -27,7 +27,6 @@ may() {
 may engine/base 'engine/base/*'
 may kernels 'engine/base/*' 'kernels/*.h'
 may kernels/dry 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/dry/*'
-may kernels/paced 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/paced/*'
 may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'
 # ptx_emulated.h is in test/emu: kernels compiled for the CPU include it.
 may kernels/cuda 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cuda/*' ptx_emulated.h
@@ -45,10 +44,11 @@ may engine/generate engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/sampl
 may engine/api engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/sample/*' 'engine/open/*' 'engine/pictures/*' 'engine/machine/*' 'engine/cache/*' 'engine/job/*' 'engine/generate/*' 'engine/api/*' 'kernels/*' 'loaders/*' 'models/*'
 may engine/bench 'engine/*' 'kernels/*' 'loaders/*' 'models/*'
 may engine/convert 'engine/*' 'kernels/*' 'loaders/*' 'models/*'
+may bench/dev 'engine/*' 'kernels/*' 'loaders/*' 'models/*' 'bench/dev/*' 'cli/*'
 may cli engine/sluice.h engine/sluice_bench.h 'cli/*'
 # No include circle among the units of the product; a unit is the files of one name (NAME.c, NAME.h, NAME.cu).
 # tsort reports each pair of units that lies on a circle. Exceptions, to be removed: folders and units with circles.
-circles='cli kernels/cuda kernels/cpu kernels/ops kernels/low_rank loaders/gguf loaders/tokenizer engine/run engine/open engine/bench'
+circles='kernels/cuda kernels/cpu kernels/ops kernels/low_rank loaders/gguf loaders/tokenizer engine/run'
 git ls-files --cached --others --exclude-standard -- engine kernels loaders models cli | grep -E '\.(c|h|cu|cuh)$' | while read -r file; do
     [ -f "$file" ] && sed -n "s,^#include \"\\(.*\\)\".*,$file \\1,p" "$file"
 done | sed -E 's/\.(c|h|cu|cuh)( |$)/\2/g' | awk '$1 != $2 { print }' >build/includes

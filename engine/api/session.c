@@ -218,8 +218,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     struct error e = {0};
     if (!check_not_null(session, "session", &e)) return publish_error(&e, error);
     *session = NULL;
-    if (!check_not_null(model, "model", &e) || !check_struct_size(options, "options", &e) ||
-        !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(model, "model", &e) || !check_struct_size(options, "options", &e))
         return publish_error(&e, error);
     struct sys *sys = model->sys;
     struct sluice_session *s = sys->alloc(sys, LINE_HOST, sizeof *s);
@@ -268,8 +267,7 @@ void sluice_session_close(sluice_session *s) {
 
 static bool check_run_arguments(const struct sluice_session *session, const struct sluice_request *request,
                                 struct error *e) {
-    return check_not_null(session, "session", e) && check_struct_size(request, "request", e) &&
-           check_stack(SLUICE_STACK_BYTES, e);
+    return check_not_null(session, "session", e) && check_struct_size(request, "request", e);
 }
 
 int sluice_run(sluice_session *session, const struct sluice_request *request, struct sluice_error *error) {
@@ -357,8 +355,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
 
 int sluice_report(sluice_session *session, char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!check_not_null(session, "session", &e) || !check_not_null(json, "json", &e) ||
-        !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(session, "session", &e) || !check_not_null(json, "json", &e))
         return publish_error(&e, error);
     unsigned json_failures = failed_json_allocations();
     *json = json_to_text(report_json(&session->report, session->plan, session->device), JSON_INDENT(1),

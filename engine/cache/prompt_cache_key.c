@@ -50,8 +50,9 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
     add_text(sha, c->family->name);
     add(sha, c->dims, sizeof c->dims);
     add(sha, c->settings, sizeof c->settings);
-    add_number(sha, c->reads.hidden_state_from_end);
-    add_number(sha, c->reads.final_norm);
+    for (int i = 0; i < hidden_states_count(&c->reads.hidden); i++)
+        add_number(sha, c->reads.hidden.from_end[i]);
+    add_number(sha, c->reads.hidden.final_norm);
     add_number(sha, c->reads.projected);
     add_number(sha, c->text_columns);
     add_number(sha, c->pooled_columns);

@@ -89,7 +89,7 @@ bool device_fingerprint(const struct device *device, const char *name, char *out
 }
 
 double device_measure_rate(struct sys *sys, struct device *device, enum precision precision) {
-    enum { T = 256, K = 512, N = 512, TRIES = 4 };
+    enum { T = 128, K = 512, N = 512, TRIES = 4 };
     struct error e = {0};
     struct arena arena = {.bytes = DEVICE_RATE_BYTES};
     double best = 0;

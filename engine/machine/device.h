@@ -24,7 +24,7 @@ bool device_fingerprint(const struct device *device, const char *name, char *out
 uint64_t device_default_budget(struct device *device);
 
 /* Temporary memory of device_measure_rate in bytes. The plan counts it as part of opening a model. */
-enum { DEVICE_RATE_BYTES = 6 << 20 };
+enum { DEVICE_RATE_BYTES = 5 << 19 };
 
 /* Measures the device's rate in FLOP/s: a medium-sized matrix product, the best of a few tries; 0 on failure.
  * The time estimate that is logged before step 1 uses this rate. Call before a run. */

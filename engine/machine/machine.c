@@ -1,7 +1,6 @@
 #include "engine/machine/machine.h"
 
-#include "engine/base/control_groups.h"
-#include "engine/base/free_memory.h"
+#include "engine/base/machine_limits.h"
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>

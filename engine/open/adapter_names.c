@@ -3,7 +3,6 @@
 
 #include "engine/base/text.h"
 #include "engine/open/paths.h"
-#include "loaders/alloc_array.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -19,28 +18,20 @@ struct listing {
     int n;
 };
 
-static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims, int part) {
-    int32_t rows = 0;
-    for (int i = 0; i < part; i++) rows += dims[slice->rows[i]];
-    return rows;
-}
-
 static void list_name(struct listing *l, const char *format, int number, const struct weight_name *like,
                       const int32_t *dims) {
     char text[2 * BLOCK_NAME_MAX];
     size_t bytes = strlen(block_weight_name(format, number, text)) + 1;
     if (l->names->at) {
-        const struct weight_slice *fused = &like->spec->fused;
         struct weight_name *name = &l->names->at[l->n];
         *name = *like;
         name->name = memcpy(l->names->text + l->text_bytes, text, bytes);
-        if (like->naming == NAMING_FUSED) {
-            name->rows = rows_above(fused, dims, fused->n_parts);
-            name->n_parts = fused->n_taken;
-            for (int i = 0; i < fused->n_taken; i++) {
-                name->part[i].first = rows_above(fused, dims, fused->taken[i]);
-                name->part[i].rows = dims[fused->rows[fused->taken[i]]];
-            }
+        struct weight_parts parts = block_weight_parts(like->spec, format, dims);
+        name->rows = parts.rows;
+        name->n_parts = parts.n;
+        for (int i = 0; i < parts.n; i++) {
+            name->part[i].first = parts.at[i].first;
+            name->part[i].rows = parts.at[i].rows;
         }
     }
     l->n++;
@@ -50,16 +41,15 @@ static void list_name(struct listing *l, const char *format, int number, const s
 static void list_weight(struct listing *l, const struct block_ref *ref, struct weight_name like,
                         const int32_t *dims) {
     const struct weight_spec *spec = like.spec;
-    int checkpoint_number = ref->number + ref->number_offset;
+    const char *pattern;
     like.rank = spec->rank;
     for (int i = 0; i < spec->rank; i++) like.dim[i] = dims[spec->dim[i]];
-    like.rows = like.dim[0];
-    for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
-        list_name(l, spec->names[i], ref->number, &like, dims);
-    like.naming = NAMING_CHECKPOINT;
-    if (spec->checkpoint_name) list_name(l, spec->checkpoint_name, checkpoint_number, &like, dims);
-    like.naming = NAMING_FUSED;
-    if (spec->fused.name) list_name(l, spec->fused.name, checkpoint_number, &like, dims);
+    for (int i = 0, number; (pattern = block_weight_pattern(ref, spec, i, &number)); i++) {
+        like.naming = strchr(pattern, '[')               ? NAMING_FUSED
+                      : pattern == spec->checkpoint_name ? NAMING_CHECKPOINT
+                                                         : NAMING_PRIMARY;
+        list_name(l, pattern, number, &like, dims);
+    }
 }
 
 /* Lists the weights of one block. block NULL: an unused layer, which has no tensors. */
@@ -124,12 +114,13 @@ static int compare_weight_names(const void *a, const void *b) {
 
 enum status weight_names_list(const struct sluice_model *m, struct weight_names *names, struct error *e) {
     *names = (struct weight_names){.sys = m->sys};
-    struct block_ref *refs = alloc_array(m->sys, FAMILY_BLOCKS_MAX, sizeof *refs, e);
+    struct block_ref *refs = sys_new(m->sys, FAMILY_BLOCKS_MAX, sizeof *refs, "the names of weights", e);
     if (!refs) return e->code;
     struct listing l = {.names = names};
     list_model(&l, m, refs);
-    names->text = alloc_array(m->sys, l.text_bytes, 1, e);
-    names->at = names->text ? alloc_array(m->sys, (uint64_t)l.n, sizeof *names->at, e) : NULL;
+    names->text = sys_new(m->sys, l.text_bytes, 1, "the names of weights", e);
+    names->at =
+        names->text ? sys_new(m->sys, (size_t)l.n, sizeof *names->at, "the names of weights", e) : NULL;
     names->bytes = l.text_bytes + (uint64_t)l.n * sizeof *names->at;
     if (names->at) {
         names->n = l.n;

@@ -130,14 +130,13 @@ struct listing {
 
 static void list_weight(struct listing *l, const struct block_ref *ref, const struct weight_spec *spec,
                         const int32_t *dims) {
-    const struct weight_spec published = block_published_weight(spec);
     char name[NAME_BYTES];
-    size_t bytes = strlen(block_weight_name(published.names[0], ref->number, name)) + 1;
+    size_t bytes = strlen(block_weight_name(spec->names[0], ref->number, name)) + 1;
     if (l->entries) {
         struct index_entry *entry = &l->entries[l->n];
         *entry = (struct index_entry){.dtype = DTYPE_BF16, .scale = 1};
         entry->name = memcpy(l->names + l->name_bytes, name, bytes);
-        entry->rank = block_published_shape(&published, dims, entry->dim);
+        entry->rank = block_published_shape(spec, spec->names[0], dims, entry->dim);
         struct tensor shape = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
         entry->bytes = (uint64_t)tensor_bytes(&shape);
     }
@@ -249,7 +248,7 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e) {
     /* Memory of a tokenizer in bytes per token id, measured with generated tokenizers of published sizes
-     * (bench checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
+     * (sluice-dev checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
     enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
                         sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};

@@ -11,70 +11,85 @@ char *block_weight_name(const char *format, int number, char *out) {
     number %= BLOCK_ROW_STEP;
     for (const char *at = format; (at = strstr(at, "%d")) != NULL; at += 2)
         if (at != strstr(format, "%d")) step *= BLOCK_NUMBER_STEP;
-    for (const char *at; (at = strstr(format, "%d")) != NULL && n < bytes; format = at + 2) {
-        n += (size_t)snprintf(out + n, bytes - n, "%.*s%d", (int)(at - format), format, number / step);
-        number %= step;
-        step /= BLOCK_NUMBER_STEP;
+    for (; *format && n + 1 < bytes; format++) {
+        if (*format == '[') {
+            format = strchr(format, ']');
+        } else if (format[0] == '%' && format[1] == 'd') {
+            n += (size_t)snprintf(out + n, bytes - n, "%d", number / step);
+            number %= step;
+            step /= BLOCK_NUMBER_STEP;
+            format++;
+        } else {
+            out[n++] = *format;
+        }
     }
-    if (n < bytes) snprintf(out + n, bytes - n, "%s", format);
+    out[n < bytes ? n : bytes - 1] = 0;
     return out;
 }
 
-/* Location of a weight in a checkpoint: a whole tensor, or a part: some rows, a time slice of a kernel, or a
- * range of inputs. */
-struct place {
-    struct index_entry *entry;
-    const struct weight_slice *slice; /* set if the weight is part of a fused tensor; NULL: all rows */
-    int32_t slices;                   /* number of time slices or input parts; 1: not sliced */
-    int32_t at;                       /* index of the time slice or input part */
-    int axis;                         /* axis of the weight at which a time slice or input part starts */
-};
+const char *block_weight_pattern(const struct block_ref *ref, const struct weight_spec *spec, int i,
+                                 int *number) {
+    int n_names = 0;
+    while (n_names < WEIGHT_NAMES_MAX && spec->names[n_names]) n_names++;
+    *number = ref->number + (i < n_names ? 0 : ref->number_offset);
+    return i < n_names ? spec->names[i] : i == n_names ? spec->checkpoint_name : NULL;
+}
 
-int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]) {
+struct weight_parts block_weight_parts(const struct weight_spec *spec, const char *pattern,
+                                       const int32_t *dims) {
+    struct weight_parts parts = {.rows = dims[spec->dim[0]]};
+    int taken[WEIGHT_SLICES_MAX], n_all;
+    const char *at = strchr(pattern, '[');
+    if (!at) return parts;
+    for (; *at != '/'; at += 2) taken[parts.n++] = at[1] - '0';
+    n_all = at[1] - '0';
+    int64_t above = 0;
+    for (int part = 0; part < n_all; part++) {
+        int32_t rows = spec->part_rows ? dims[spec->part_rows[part]] : dims[spec->dim[0]] / parts.n;
+        for (int i = 0; i < parts.n; i++)
+            if (taken[i] == part) parts.at[i].first = (int32_t)above, parts.at[i].rows = rows;
+        above += rows;
+        if (above > INT32_MAX) return (struct weight_parts){.n = parts.n, .rows = -1};
+    }
+    parts.rows = (int32_t)above;
+    return parts;
+}
+
+/* Writes a weight's shape as stored in files, leaving out axes of size 1. Returns the rank. */
+static int file_shape(const struct weight_spec *spec, const char *pattern, const int32_t *dims,
+                      int32_t dim[WEIGHT_FILE_RANK_MAX]) {
     int n = 0;
     for (int i = 0; i < spec->rank; i++) {
         if (spec->slices && i == spec->rank - 2) dim[n++] = dims[spec->slices];
         dim[n++] = dims[spec->dim[i]] * (i == 1 && spec->input_parts ? spec->input_parts : 1);
     }
+    dim[0] = block_weight_parts(spec, pattern, dims).rows;
     return n;
 }
 
-struct weight_spec block_published_weight(const struct weight_spec *spec) {
-    struct weight_spec published = *spec;
-    if (!spec->fused.all) return published;
-    published.names[0] = spec->fused.name;
-    published.dim[0] = spec->fused.all;
-    return published;
-}
-
-int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
+int block_published_shape(const struct weight_spec *spec, const char *pattern, const int32_t *dims,
                           int32_t dim[WEIGHT_FILE_RANK_MAX]) {
     int n = spec->one_first;
     dim[0] = 1;
-    n += block_file_shape(spec, dims, dim + n);
+    n += file_shape(spec, pattern, dims, dim + n);
     for (int ones = spec->ones ? dims[spec->ones] : 0; ones > 0; ones--) dim[n++] = 1;
     return n;
 }
 
-static struct place block_find_place(const struct block_ref *ref, const struct weight_spec *spec,
-                                     const struct tensor_index *index) {
+/* Finds the index entry of a weight, and the pattern of its name. */
+static struct index_entry *find_weight(const struct block_ref *ref, const struct weight_spec *spec,
+                                       const struct tensor_index *index, const char **pattern) {
     char name[2 * BLOCK_NAME_MAX];
-    struct place place = {.slices = 1};
-    int checkpoint_number = ref->number + ref->number_offset;
-    for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i] && !place.entry; i++)
-        place.entry = index_find(index, block_weight_name(spec->names[i], ref->number, name));
-    if (!place.entry && spec->checkpoint_name)
-        place.entry = index_find(index, block_weight_name(spec->checkpoint_name, checkpoint_number, name));
-    if (!place.entry && spec->fused.name) {
-        place.entry = index_find(index, block_weight_name(spec->fused.name, checkpoint_number, name));
-        place.slice = &spec->fused;
-    }
-    return place;
+    struct index_entry *entry = NULL;
+    for (int i = 0, number; !entry && (*pattern = block_weight_pattern(ref, spec, i, &number)); i++)
+        entry = index_find(index, block_weight_name(*pattern, number, name));
+    return entry;
 }
 
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index) {
-    return block_find_place(ref, spec, index).entry;
+    const char *pattern;
+    return find_weight(ref, spec, index, &pattern);
 }
 
 /* Replaces a quantised type by a type with smaller blocks and no less accuracy: blocks of 32 values instead
@@ -132,96 +147,85 @@ static bool same_merged_shape(const struct index_entry *entry, int rank, const i
 
 /* True if rows are whole quantisation blocks, or if blocks continue across the rows of a whole matrix or
  * convolution. Rows of such a matrix must be a multiple of 8 values, because operators read 8 values at a
- * time. */
-static bool fills_blocks(const struct place *place, const struct block_kind *kind, int rank,
+ * time. whole: the weight is a whole tensor, not some rows or slices. */
+static bool fills_blocks(const struct index_entry *entry, bool whole, const struct block_kind *kind, int rank,
                          const int32_t *dim) {
     enum { EIGHT = 8 };
-    const struct index_entry *entry = place->entry;
     int values = dtype_block_values(entry->dtype);
     int64_t all = 1;
     for (int i = 0; i < rank; i++) all *= dim[i];
     if (dim[rank - 1] % values == 0) return true;
     bool grouped = entry->scales.bytes || dtype_is_rotated(entry->dtype);
-    bool alone = !place->slice && place->slices == 1 && !kind->embedding_table && !grouped;
+    bool alone = whole && !kind->embedding_table && !grouped;
     return alone && all % values == 0 && (rank == 4 || (rank == 2 && dim[1] % EIGHT == 0));
 }
 
-/* Returns NULL if the tensor's type can be used, else the expected type for the error. Quantisation blocks
- * must not cross parts of a vector or rows of an embedding table; row scales need a matrix. */
-static const char *wanted_type(const struct place *place, const struct block_kind *kind, int rank,
-                               const int32_t *dim) {
-    const struct index_entry *entry = place->entry;
-    int values = dtype_block_values(entry->dtype);
-    if (!dtype_is_weight(entry->dtype)) return "F32, F16, BF16 or a quantised type";
-    if (!fills_blocks(place, kind, rank, dim) || (place->slice && rank == 1 && values > 1))
-        return "rows that are a multiple of the type's block size";
-    if (entry->scales.bytes && rank != 2) return "one scale for the whole tensor";
-    if (dtype_tiled_values(entry->dtype) && kind->embedding_table)
-        return "a type whose rows can be read separately";
-    return NULL;
-}
-
-static enum status check_weight(const struct place *place, const struct block *block, int rank,
-                                const int32_t *dim, struct error *e) {
-    const struct index_entry *entry = place->entry;
-    const char *path = block->index->sources[entry->source].path;
-    const char *wanted = NULL;
-    char found[128], expected[128];
+/* Checks shape and type of a tensor. Quantisation blocks must not cross parts of a vector or rows of an
+ * embedding table; row scales need a matrix. fused, whole: the weight is some rows of the tensor, or all of
+ * it. */
+static enum status check_weight(const struct index_entry *entry, bool fused, bool whole,
+                                const struct block *block, int rank, const int32_t *dim, struct error *e) {
+    const char *path = block->index->sources[entry->source].path, *wanted = NULL;
     if (!same_shape(entry, rank, dim) && !same_merged_shape(entry, rank, dim)) {
+        char found[128], expected[128];
         block_print_shape(entry->rank, entry->dim, found, sizeof found);
         block_print_shape(rank, dim, expected, sizeof expected);
-        error_set(e, SHAPE, "tensor '%s' has the wrong shape", entry->name);
-    } else if ((wanted = wanted_type(place, block->kind, rank, dim))) {
-        error_set(e, UNSUPPORTED, "tensor '%s' has an unsupported element type", entry->name);
-        snprintf(found, sizeof found, "%s", index_type_name(entry));
-        snprintf(expected, sizeof expected, "%s", wanted);
-    } else {
-        return OK;
+        return error_set(e, SHAPE, "tensor '%s' has the wrong shape" WHERE "%s" FOUND "%s" EXPECTED "%s",
+                         entry->name, path, found, expected);
     }
-    error_where(e, "%s", path);
-    error_found(e, "%s", found);
-    return error_expected(e, "%s", expected);
+    if (!dtype_is_weight(entry->dtype))
+        wanted = "F32, F16, BF16 or a quantised type";
+    else if (!fills_blocks(entry, whole, block->kind, rank, dim) ||
+             (fused && rank == 1 && dtype_block_values(entry->dtype) > 1))
+        wanted = "rows that are a multiple of the type's block size";
+    else if (entry->scales.bytes && rank != 2)
+        wanted = "one scale for the whole tensor";
+    else if (dtype_tiled_values(entry->dtype) && block->kind->embedding_table)
+        wanted = "a type whose rows can be read separately";
+    if (!wanted) return OK;
+    return error_set(e, UNSUPPORTED,
+                     "tensor '%s' has an unsupported element type" WHERE "%s" FOUND "%s" EXPECTED "%s",
+                     entry->name, path, index_type_name(entry), wanted);
 }
 
-/* Returns the alternative name of a weight that suits the file: some tensor of the file has the same text
- * before the block number. */
-static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
-    for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
-        for (int k = 0; k < index->n_entries; k++) {
-            const char *name = index_name(index, &index->entries[k]);
-            if (!strncmp(name, spec->names[i], strcspn(spec->names[i], "%"))) return spec->names[i];
-        }
-    return spec->names[0];
+static bool is_fused(const char *pattern) {
+    return strchr(pattern, '[') != NULL;
+}
+
+/* Returns the name under which a weight is reported missing: a whole tensor's name that suits the file,
+ * because some tensor of the file has the same text before the block number, else the first name of a whole
+ * tensor. */
+static const char *missing_pattern(const struct weight_spec *spec, const struct tensor_index *index) {
+    const char *first = NULL;
+    for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++) {
+        if (is_fused(spec->names[i])) continue;
+        if (!first) first = spec->names[i];
+        for (int k = 0; k < index->n_entries; k++)
+            if (!strncmp(index_name(index, &index->entries[k]), spec->names[i], strcspn(spec->names[i], "%")))
+                return spec->names[i];
+    }
+    return first ? first : spec->checkpoint_name;
 }
 
 char *block_missing_name(const struct block_ref *ref, const struct weight_spec *spec,
                          const struct tensor_index *index, char *out) {
-    return block_weight_name(name_in_style(spec, index), ref->number, out);
+    return block_weight_name(missing_pattern(spec, index), ref->number, out);
 }
 
 static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                   const struct tensor_index *index, struct error *e) {
-    const char *other = spec->checkpoint_name ? spec->checkpoint_name : spec->fused.name;
+    const char *reported = missing_pattern(spec, index), *other = spec->checkpoint_name;
     char name[2 * BLOCK_NAME_MAX];
     error_set(e, MISSING, "tensor '%s%s' is missing" WHERE "%s", index_prefix(index),
-              block_missing_name(ref, spec, index, name),
+              block_weight_name(reported, ref->number, name),
               index->n_sources ? index->sources[0].path : "no file");
+    if (!other || other == reported) other = is_fused(spec->names[0]) ? spec->names[0] : NULL;
     if (!other) return e->code;
     return error_expected(e, "that tensor, or '%s%s'", index_prefix(index),
                           block_weight_name(other, ref->number + ref->number_offset, name));
 }
 
-/* Rows of a fused tensor before part number `part`; -1 on overflow, which matches no shape. */
-static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims, int part) {
-    int64_t rows = 0;
-    for (int i = 0; i < part; i++) rows += dims[slice->rows[i]];
-    return rows <= INT32_MAX ? (int32_t)rows : -1;
-}
-
-static const struct byte_source *source_of(const struct block *block, int source) {
-    return &block->index->sources[source];
-}
-
+/* Appends bytes of a file to the packed block. */
 static struct packed_segment *add_segment(struct block *block, const struct byte_source *source,
                                           uint64_t file_offset, uint64_t bytes) {
     struct packed_segment *segment = &block->segments[block->n_segments++];
@@ -229,24 +233,6 @@ static struct packed_segment *add_segment(struct block *block, const struct byte
         .source = source, .file_offset = file_offset, .packed_offset = block->bytes, .bytes = bytes};
     block->bytes += bytes;
     return segment;
-}
-
-/* A range of rows of a tensor in a file; one or more ranges make up a weight. */
-struct row_part {
-    int32_t first, rows;
-};
-
-static int row_parts(const struct place *place, const int32_t *dims, int32_t all,
-                     struct row_part parts[WEIGHT_SLICES_MAX]) {
-    const struct weight_slice *slice = place->slice;
-    if (!slice) {
-        parts[0] = (struct row_part){0, all};
-        return 1;
-    }
-    for (int i = 0; i < slice->n_taken; i++)
-        parts[i] =
-            (struct row_part){rows_above(slice, dims, slice->taken[i]), dims[slice->rows[slice->taken[i]]]};
-    return slice->n_taken;
 }
 
 /* Bytes of the given number of rows of a tensor; each value of a vector is a row. */
@@ -259,87 +245,40 @@ static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
 /* Appends a weight's scales, which lie in another tensor, after its values. A tile of scales covers 128 rows.
  * Only the first part of a weight may start within a tile, and only the last may end within one. */
 static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
-                                  const struct row_part *parts, int n, struct packed_tensor *t,
+                                  const struct weight_parts *parts, struct packed_tensor *t,
                                   struct error *e) {
     enum { TILE_ROWS = 128 };
-    bool tiled = dtype_tiled_values(entry->dtype) > 0;
-    int32_t step = tiled ? TILE_ROWS : 1, all = (entry->dim[0] + step - 1) / step;
+    int32_t step = dtype_tiled_values(entry->dtype) > 0 ? TILE_ROWS : 1;
+    int32_t all = (entry->dim[0] + step - 1) / step;
     uint64_t step_bytes = entry->scales.bytes / (uint64_t)all;
     t->scales_offset = block->bytes;
-    t->shape.scale_row = parts[0].first % step;
-    for (int i = 0; i < n; i++) {
-        int32_t from = parts[i].first / step, to = (parts[i].first + parts[i].rows + step - 1) / step;
-        if ((i > 0 && parts[i].first % step) || (i + 1 < n && (parts[i].first + parts[i].rows) % step)) {
+    t->shape.scale_row = parts->at[0].first % step;
+    for (int i = 0; i < parts->n; i++) {
+        int32_t first = parts->at[i].first, end = first + parts->at[i].rows;
+        int32_t from = first / step, to = (end + step - 1) / step;
+        if ((i > 0 && first % step) || (i + 1 < parts->n && end % step))
             return error_set(e, UNSUPPORTED,
                              "fused tensor '%s' is split at a row where its scales cannot be split" WHERE
                              "%s" FOUND "rows %" PRId32 " to %" PRId32 EXPECTED "multiples of %d rows",
-                             entry->name, block->index->sources[entry->source].path, parts[i].first,
-                             parts[i].first + parts[i].rows, TILE_ROWS);
-        }
-        add_segment(block, source_of(block, entry->scales.source),
+                             entry->name, block->index->sources[entry->source].path, first, end, TILE_ROWS);
+        add_segment(block, &block->index->sources[entry->scales.source],
                     entry->scales.offset + (uint64_t)from * step_bytes, (uint64_t)(to - from) * step_bytes);
     }
     block->bytes = align_up(block->bytes, ARENA_ALIGN);
     return OK;
 }
 
-/* Appends a weight's rows, contiguous in the file or interleaved with other slices of the kernels. */
-static void add_rows(struct block *block, const struct place *place, const struct tensor *shape,
-                     struct row_part part) {
-    const struct index_entry *entry = place->entry;
-    uint64_t slices = (uint64_t)place->slices, first = rows_bytes(shape, part.first) * slices;
-    struct packed_segment *segment = add_segment(block, source_of(block, entry->source),
-                                                 entry->offset + first, rows_bytes(shape, part.rows));
-    if (slices == 1) return;
-    int64_t run = 1;
-    for (int i = place->axis; i < shape->rank; i++) run *= shape->dim[i];
-    segment->run = (uint64_t)dtype_bytes(shape->dtype, run);
-    segment->stride = segment->run * slices;
-    segment->file_offset += segment->run * (uint64_t)place->at;
-}
-
-static enum status lay_out_weight(struct block *block, const struct place *place, const int32_t *dims,
-                                  struct packed_tensor *t, struct error *e) {
-    const struct index_entry *entry = place->entry;
-    struct row_part parts[WEIGHT_SLICES_MAX];
-    int n = row_parts(place, dims, t->shape.dim[0], parts);
-    t->packed_offset = block->bytes;
-    for (int i = 0; i < n; i++) add_rows(block, place, &t->shape, parts[i]);
-    block->bytes = align_up(block->bytes, ARENA_ALIGN);
-    return entry->scales.bytes ? lay_out_scales(block, entry, parts, n, t, e) : OK;
-}
-
-static enum status bind_weight(struct block *block, const struct block_ref *ref,
-                               const struct weight_spec *spec, const int32_t *dims, struct error *e) {
-    struct place place = block_find_place(ref, spec, block->index);
-    if (!place.entry) return spec->optional ? OK : missing_weight(ref, spec, block->index, e);
-    int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_FILE_RANK_MAX];
-    int rank = block_file_shape(spec, dims, whole);
-    for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
-    if (spec->slices) place.slices = dims[spec->slices];
-    place.axis = spec->rank - 2;
-    place.at = place.slices - 1 - spec->before_last;
-    if (spec->input_parts)
-        place = (struct place){place.entry, place.slice, spec->input_parts, spec->input_part, 1};
-    if (place.slice) whole[0] = rows_above(place.slice, dims, place.slice->n_parts);
-    if (check_weight(&place, block, rank, whole, e) != OK) return e->code;
-    struct packed_tensor *t = &block->tensors[block->n_tensors++];
-    *t = (struct packed_tensor){.offset = spec->offset,
-                                .entry = place.entry,
-                                .shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim)};
-    t->shape.scale = place.entry->scale;
-    place.entry->used = true;
-    return lay_out_weight(block, &place, dims, t, e);
-}
-
-/* Upper bound of the number of segments of a block of this kind. */
-static int segments_most(const struct block_kind *kind) {
-    int n = 1;
-    for (int i = 0; i < kind->n_weights; i++) {
-        int parts = kind->weights[i].fused.n_taken;
-        n += 2 * (parts > 1 ? parts : 1); /* each part has a segment of values and one of scales */
+/* Largest number of parts of a weight under any of its names. Each part has a segment of values and one of
+ * scales. */
+static int most_parts(const struct block_ref *ref, const struct weight_spec *spec) {
+    const char *pattern;
+    int most = 1;
+    for (int i = 0, number; (pattern = block_weight_pattern(ref, spec, i, &number)); i++) {
+        const char *at = strchr(pattern, '[');
+        for (int n = 0; at && *at != '/'; at += 2)
+            if (++n > most) most = n;
     }
-    return n;
+    return most;
 }
 
 static enum status begin_block(struct sys *sys, struct block *block, int n_segments, struct error *e) {
@@ -350,15 +289,56 @@ static enum status begin_block(struct sys *sys, struct block *block, int n_segme
 enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
                        const int32_t *dims, struct block *block, struct error *e) {
     const struct block_kind *kind = ref->kind;
-    *block = (struct block){.kind = kind, .number = ref->number, .index = index};
     char name[2 * BLOCK_NAME_MAX];
+    *block = (struct block){.kind = kind, .number = ref->number, .index = index};
     snprintf(block->name, sizeof block->name, "%.*s", BLOCK_NAME_MAX - 1,
              block_weight_name(kind->format, ref->number, name));
-    if (begin_block(sys, block, segments_most(kind), e) != OK) return e->code;
-    for (int i = 0; i < kind->n_weights; i++)
-        if (block_has_weight(&kind->weights[i], dims) &&
-            bind_weight(block, ref, &kind->weights[i], dims, e) != OK)
-            return e->code;
+    int n_segments = 1;
+    for (int i = 0; i < kind->n_weights; i++) n_segments += 2 * most_parts(ref, &kind->weights[i]);
+    if (begin_block(sys, block, n_segments, e) != OK) return e->code;
+    for (const struct weight_spec *spec = kind->weights; spec < kind->weights + kind->n_weights; spec++) {
+        const char *pattern;
+        if (!block_has_weight(spec, dims)) continue;
+        struct index_entry *entry = find_weight(ref, spec, index, &pattern);
+        if (!entry && spec->optional) continue;
+        if (!entry) return missing_weight(ref, spec, index, e);
+
+        /* The weight is the whole tensor, some rows of it, or one time slice or input part of its kernels,
+         * which starts at an axis of the weight. */
+        struct weight_parts parts = block_weight_parts(spec, pattern, dims);
+        bool fused = parts.n > 0;
+        int32_t n_slices = spec->slices ? dims[spec->slices] : spec->input_parts ? spec->input_parts : 1;
+        int32_t slice = spec->input_parts ? spec->input_part : n_slices - 1 - spec->before_last;
+        int axis = spec->input_parts ? 1 : spec->rank - 2;
+        int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_FILE_RANK_MAX];
+        int rank = file_shape(spec, pattern, dims, whole);
+        if (check_weight(entry, fused, !fused && n_slices == 1, block, rank, whole, e) != OK) return e->code;
+        for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
+        if (!fused) parts.n = 1, parts.at[0].first = 0, parts.at[0].rows = dim[0];
+
+        struct packed_tensor *t = &block->tensors[block->n_tensors++];
+        *t = (struct packed_tensor){.offset = spec->offset,
+                                    .packed_offset = block->bytes,
+                                    .entry = entry,
+                                    .shape = tensor_make(NULL, entry->dtype, spec->rank, dim)};
+        t->shape.scale = entry->scale;
+        entry->used = true;
+        int64_t run = 1; /* values of a slice that are contiguous in the file */
+        for (int i = axis; i >= 0 && i < spec->rank; i++) run *= dim[i];
+        uint64_t run_bytes = (uint64_t)dtype_bytes(entry->dtype, run);
+        for (int i = 0; i < parts.n; i++) {
+            uint64_t first = rows_bytes(&t->shape, parts.at[i].first) * (uint64_t)n_slices;
+            struct packed_segment *segment =
+                add_segment(block, &index->sources[entry->source], entry->offset + first,
+                            rows_bytes(&t->shape, parts.at[i].rows));
+            if (n_slices == 1) continue;
+            segment->run = run_bytes;
+            segment->stride = run_bytes * (uint64_t)n_slices;
+            segment->file_offset += run_bytes * (uint64_t)slice;
+        }
+        block->bytes = align_up(block->bytes, ARENA_ALIGN);
+        if (entry->scales.bytes && lay_out_scales(block, entry, &parts, t, e) != OK) return e->code;
+    }
     return OK;
 }
 

@@ -17,22 +17,17 @@ enum {
 };
 enum { WEIGHT_SLICES_MAX = 4 };
 
-/* A weight that checkpoints may store as rows of a fused tensor (such as qkv) of several parts. */
-struct weight_slice {
-    const char *name; /* name of the fused tensor; NULL: not fused */
-    int n_parts;
-    int rows[WEIGHT_SLICES_MAX]; /* number of rows of each part, as indices into the family's dims */
-    int n_taken, taken[WEIGHT_SLICES_MAX];
-    int all; /* index of the dim that counts the fused tensor's rows; 0: published files are not fused */
-};
-
-/* One row of a weight table. A weight is searched under its names, then under the authors' checkpoint name,
- * then as rows of a fused tensor. */
+/* One row of a weight table.
+ *
+ * Tensor names are patterns: %d stands for the block's number (block_weight_name). "attn.qkv[1/3].weight"
+ * means part 1 (from 0) of the three parts of rows of the fused tensor "attn.qkv.weight"; "[1,0/2]" means
+ * part 1, then part 0. A weight is searched under its names, then under the authors' checkpoint name. */
 struct weight_spec {
     size_t offset;                       /* offset of a struct tensor in the weights structure */
-    const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; see block_weight_name */
+    const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */
     const char *checkpoint_name;         /* tensor name in the authors' checkpoints; NULL: none */
-    struct weight_slice fused;           /* fused tensor of the authors' checkpoints that holds the weight */
+    /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts. */
+    const int *part_rows;
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
     int ones;       /* index of the dim that counts optional trailing axes of size 1 in files; 0: none */
@@ -51,6 +46,11 @@ struct weight_spec {
     double init_scale; /* random weights: uniform within this value / sqrt(inputs) around 0; 0: around 1 */
 };
 
+/* Weight and bias of a linear layer, a convolution or a norm. */
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
 /* One row of a weight table: structure, field, random scale, tensor name, rank, dims. */
 #define BLOCK_WEIGHT(structure, field, init_scale_, name, rank_, ...)                                        \
     {                                                                                                        \
@@ -65,6 +65,24 @@ struct weight_spec {
         .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_, .if_dim = when_                      \
     }
 #define BLOCK_WEIGHT_NAMED(...) BLOCK_WEIGHT_IF(0, __VA_ARGS__)
+
+/* Rows of a linear layer with a bias: field is a struct linear_weights; names lack ".weight" and ".bias". */
+#define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
+    BLOCK_WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows,         \
+                    columns),                                                                                \
+        BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
+#define LINEAR_NAMED(...) LINEAR_IF(0, __VA_ARGS__)
+#define LINEAR(structure, field, name, rows, columns)                                                        \
+    BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 2, rows, columns),                              \
+        BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, rows)
+/* Rows of a norm with a bias, and of an image convolution with a square kernel. */
+#define NORM_NAMED(structure, field, name, checkpoint, columns)                                              \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
+        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, columns)
+#define CONV_NAMED(structure, field, name, checkpoint, out, in, side)                                        \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 4, out, in, side,   \
+                       side),                                                                                \
+        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, out)
 
 /* Initialises a block kind from a weight table and its weights structure; more initialisers may follow. */
 #define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \
@@ -221,9 +239,9 @@ static inline char *packed_byte(const struct block *block, const struct packed_p
  * several sequences of blocks with different names, each sequence starts at a multiple of BLOCK_ROW_STEP. */
 enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
 
-/* Formats a tensor name of a weight table for a block. The last %d is the block's number in its sequence;
- * with several %d, each takes two decimal digits of the number and the first takes the rest. out has
- * BLOCK_NAME_MAX * 2 bytes. Returns out. */
+/* Formats a tensor name of a weight table for a block, without the brackets of a pattern. The last %d is the
+ * block's number in its sequence; with several %d, each takes two decimal digits of the number and the first
+ * takes the rest. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
 /* True if blocks with these dims have the weight (see weight_spec.if_dim). */
@@ -231,13 +249,24 @@ static inline bool block_has_weight(const struct weight_spec *spec, const int32_
     return !spec->if_dim || dims[spec->if_dim];
 }
 
-/* Writes a weight's shape as stored in files, leaving out axes of size 1. Returns the rank. */
-int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
-/* Returns the row of the weight table as published files store the weight: with name and shape of the fused
- * tensor, if fused. */
-struct weight_spec block_published_weight(const struct weight_spec *spec);
-/* Writes a weight's shape in published files, axes of size 1 included. Returns the rank. */
-int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
+/* Returns pattern number i under which files may have a weight: its names, then the checkpoint name; NULL
+ * after the last. *number: the block's number in that pattern. */
+const char *block_weight_pattern(const struct block_ref *ref, const struct weight_spec *spec, int i,
+                                 int *number);
+
+/* The row ranges of a fused tensor that make up a weight, in order. */
+struct weight_parts {
+    int n;        /* number of ranges; 0: the tensor is not fused */
+    int32_t rows; /* number of rows of the tensor; -1: more than INT32_MAX */
+    struct {
+        int32_t first, rows;
+    } at[WEIGHT_SLICES_MAX];
+};
+struct weight_parts block_weight_parts(const struct weight_spec *spec, const char *pattern,
+                                       const int32_t *dims);
+
+/* Writes a weight's shape in published files with this pattern, axes of size 1 included. Returns the rank. */
+int block_published_shape(const struct weight_spec *spec, const char *pattern, const int32_t *dims,
                           int32_t dim[WEIGHT_FILE_RANK_MAX]);
 
 /* Finds the index entry with a weight of the block, whole or as rows of a fused tensor; NULL if absent. */

@@ -167,6 +167,18 @@ static void dimension_check_blocks(const struct component *c, const struct dimen
         component_check_count(c, config, d->key, c->dims[d->place], e);
 }
 
+/* Compares a configuration's integer at the row's key with the dim. */
+static void dimension_check_key(const struct component *c, const struct dimension *d,
+                                const struct config *config, struct error *e) {
+    int declared = c->dims[d->place];
+    if (e->code != OK || config_int(config, d->key, 0, INT32_MAX, &declared, e) != OK ||
+        declared == c->dims[d->place])
+        return;
+    error_set(e, META, "'%s' contradicts the %s's tensors" WHERE "%s" FOUND "%d" EXPECTED "%d", d->key,
+              c->family->display_name, config->path ? config->path : c->index.sources[0].path, declared,
+              c->dims[d->place]);
+}
+
 enum status component_configure(struct component *c, const struct config *config, struct error *e) {
     static const struct config nothing;
     const struct family *family = c->family;
@@ -184,7 +196,9 @@ enum status component_configure(struct component *c, const struct config *config
         setting_read(c, &family->picture_settings[i], config->pictures ? config->pictures : &nothing, e);
     if (e->code != OK || (family->configure && family->configure(c, config, e) != OK)) return e->code;
     if (family->derive) family->derive(c);
-    return OK;
+    for (int i = 0; i < family->n_dimensions; i++)
+        if (family->dimensions[i].checked) dimension_check_key(c, &family->dimensions[i], config, e);
+    return e->code;
 }
 
 void component_derive(struct component *c, const int *chosen) {

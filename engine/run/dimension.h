@@ -31,6 +31,7 @@ struct dimension {
      * these tensors. */
     const char *const *having;
     const char *key; /* key of the dim when config.json is written; reading uses tensor shapes; NULL: none */
+    bool checked;    /* a configuration with another integer at `key` contradicts the tensors: META */
     enum dimension_form form;
     const char *const *words; /* strings that config.json has for the values 0, 1, ...; NULL: not written */
 };

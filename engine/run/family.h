@@ -53,12 +53,37 @@ struct vision_grid {
     } whole;
 };
 
+/* The hidden states of a text encoder that a pipeline reads: hidden_states[-1 - from_end[i]]. from_end 0 is
+ * the output of the last layer after the final norm; earlier states have no norm, unless final_norm is set.
+ * Several states are concatenated by columns, in this order. */
+enum { HIDDEN_STATES_MAX = 4 };
+struct hidden_states {
+    int n; /* number of states; 0 means 1 */
+    int from_end[HIDDEN_STATES_MAX];
+    bool final_norm; /* the final norm is applied to all states */
+};
+
+static inline int hidden_states_count(const struct hidden_states *h) {
+    return h->n ? h->n : 1;
+}
+/* Number of layers after the last of the states, and after the first of them. */
+static inline int hidden_states_least(const struct hidden_states *h) {
+    int least = h->from_end[0];
+    for (int i = 1; i < h->n; i++)
+        if (h->from_end[i] < least) least = h->from_end[i];
+    return least;
+}
+static inline int hidden_states_most(const struct hidden_states *h) {
+    int most = h->from_end[0];
+    for (int i = 1; i < h->n; i++)
+        if (h->from_end[i] > most) most = h->from_end[i];
+    return most;
+}
+
 /* Which outputs of a text encoder the pipeline uses. */
 struct text_reads {
-    /* 0: normalised output of the last layer; n: hidden state before the last n layers, without the norm. */
-    int hidden_state_from_end;
+    struct hidden_states hidden;
     bool tokens, pooled;         /* outputs in use: hidden states of all tokens; one pooled row per prompt */
-    bool final_norm;             /* the final norm is applied to the tokens at any hidden_state_from_end */
     bool projected;              /* the pooled row is projected (text_projection) */
     const char *projected_class; /* `projected` applies only to this class in config.json; NULL: always */
 };

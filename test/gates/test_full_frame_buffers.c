@@ -5,7 +5,7 @@
 #include "engine/job/planner.h"
 #include "engine/api/plan_json.h"
 #include "engine/run/timing.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 
 #include "test/lib/synthetic_run.h"
 

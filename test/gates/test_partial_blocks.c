@@ -2,7 +2,7 @@
  * bytes; blocks that arrive in many pieces; weights that are row ranges of one tensor in the file. Builds
  * without oneDNN, so that ThreadSanitizer can check it. */
 #include "engine/run/reader.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 #include "test/lib/store_fixture.h"
 #include "test/lib/synthetic_run.h"
 
@@ -132,25 +132,21 @@ struct part_weights {
     struct tensor swapped, alone, above, swapped_bias;
 };
 
-#define PART_WEIGHT(field, tensor, rank_, rows_, n_taken_, ...)                                              \
+static const int part_rows[] = {SHORT, LONG, SHORT};
+#define PART_WEIGHT(field, parts, tail, rank_, rows_)                                                        \
     {                                                                                                        \
         .offset = offsetof(struct part_weights, field), .names = {"whole." #field},                          \
-        .fused = {.name = tensor,                                                                            \
-                  .n_parts = 3,                                                                              \
-                  .rows = {SHORT, LONG, SHORT},                                                              \
-                  .n_taken = n_taken_,                                                                       \
-                  .taken = {__VA_ARGS__}},                                                                   \
-        .rank = rank_, .dim = {                                                                              \
+        .checkpoint_name = "fused[" parts "/3]." tail, .part_rows = part_rows, .rank = rank_, .dim = {       \
             rows_,                                                                                           \
             COLUMNS                                                                                          \
         }                                                                                                    \
     }
 
 static const struct weight_spec part_table[] = {
-    PART_WEIGHT(swapped, "fused.weight", 2, BOTH, 2, 2, 1),
-    PART_WEIGHT(alone, "fused.weight", 2, LONG, 1, 1),
-    PART_WEIGHT(above, "fused.weight", 2, BOTH, 2, 0, 1),
-    PART_WEIGHT(swapped_bias, "fused.bias", 1, BOTH, 2, 1, 0),
+    PART_WEIGHT(swapped, "2,1", "weight", 2, BOTH),
+    PART_WEIGHT(alone, "1", "weight", 2, LONG),
+    PART_WEIGHT(above, "0,1", "weight", 2, BOTH),
+    PART_WEIGHT(swapped_bias, "1,0", "bias", 1, BOTH),
 };
 
 static const struct block_kind part_kind = BLOCK_KIND("parts", "parts", part_table, part_weights, NULL);

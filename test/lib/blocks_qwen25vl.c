@@ -107,10 +107,53 @@ static void test_hidden(const struct golden *g) {
     }
 }
 
+/* Runs the encoder's blocks; `skipped`: name of a block that does not run, or NULL. The caller closes it. */
+static struct block_runner *run_encoder(const struct golden *g, const char *skipped) {
+    struct tensor ids = golden(g, "case0.ids.cond");
+    struct block_runner *b = open_case(g, 0, ids);
+    runner_gather(b, ids);
+    for (int k = 0; k < b->component->n_blocks; k++)
+        if (!skipped || strcmp(b->component->blocks[k].name, skipped) != 0)
+            runner_run(b, &b->component->blocks[k], 0);
+    return b;
+}
+
+/* Two hidden states are concatenated by columns: the one before the last layer, with or without the final
+ * norm, and the last one. */
+static void test_two_hidden_states(const struct golden *g) {
+    struct component *c = &g->model->component[slot_of(g)];
+    char last[BLOCK_NAME_MAX];
+    snprintf(last, sizeof last, "layers.%d", c->n_blocks - 2); /* the norm is the last block */
+    struct block_runner *of_last = run_encoder(g, NULL), *normed = run_encoder(g, last);
+    int32_t columns = c->text_columns, rows = of_last->lane.text.dim[0];
+    for (int final_norm = 0; final_norm < 2; final_norm++) {
+        c->reads.hidden = (struct hidden_states){.n = 2, .from_end = {1, 0}, .final_norm = final_norm};
+        c->family->derive(c);
+        assert_int_equal(c->text_columns, 2 * columns);
+        struct block_runner *both = run_encoder(g, NULL);
+        c->reads.hidden = (struct hidden_states){0};
+        c->family->derive(c);
+        bool equal = true;
+        for (int32_t i = 0; i < rows; i++) {
+            const float *row = (const float *)both->lane.text.data + (int64_t)i * 2 * columns;
+            const float *plain = (const float *)of_last->lane.text.data + (int64_t)i * columns;
+            const float *earlier = (const float *)normed->lane.text.data + (int64_t)i * columns;
+            size_t bytes = (size_t)columns * sizeof *row;
+            assert_memory_equal(row + columns, plain, bytes);
+            equal = equal && !memcmp(row, earlier, bytes);
+        }
+        assert_true(equal == (final_norm == 1));
+        runner_close(both);
+    }
+    runner_close(of_last);
+    runner_close(normed);
+}
+
 static const struct golden_test tests[] = {
     {"embedding", test_embedding, PRECISION_F32, false, "block.language.in"},
     {"layer", test_layer, PRECISION_F32, false, "block.language.in"},
     {"hidden", test_hidden, PRECISION_F32, false, "case0.hidden.cond"},
+    {"two hidden states", test_two_hidden_states, PRECISION_F32, false, "case0.hidden.cond"},
     {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.language.in"},
     {"layer, bf16", test_layer, PRECISION_BF16, true, "block.language.in"},
     {"hidden, bf16", test_hidden, PRECISION_BF16, true, "case0.hidden.cond"},

@@ -37,10 +37,6 @@ struct norm_weights {
     struct tensor weight;
 };
 
-struct linear_weights {
-    struct tensor weight, bias;
-};
-
 /* MLP of text and vision encoders: x + down(gelu(up(norm(x)))). */
 struct mlp_weights {
     struct tensor norm, up, up_bias, down, down_bias;
@@ -122,11 +118,11 @@ static int synthetic_text_blocks(const struct component *c, struct block_ref *re
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &text_kind_table};
     for (int i = 0; i < c->dims[LAYERS]; i++) {
-        if (i == c->dims[LAYERS] - c->reads.hidden_state_from_end)
+        if (i == c->dims[LAYERS] - c->reads.hidden.from_end[0])
             refs[n++] = (struct block_ref){.kind = &text_kind_norm};
         refs[n++] = (struct block_ref){.kind = &text_kind_layer, .number = i};
     }
-    if (!c->reads.hidden_state_from_end) refs[n++] = (struct block_ref){.kind = &text_kind_norm};
+    if (!c->reads.hidden.from_end[0]) refs[n++] = (struct block_ref){.kind = &text_kind_norm};
     refs[n++] = (struct block_ref){.kind = &text_kind_pool};
     return n;
 }
@@ -772,8 +768,8 @@ const struct recipe recipe_synthetic = {
              SLOT(SYNTHETIC_DENOISER, synthetic_denoiser, "--synthetic-high-noise", "transformer"),
              SLOT(SYNTHETIC_DENOISER_2, synthetic_denoiser, "--synthetic-low-noise", "transformer_2"),
              SLOT(SYNTHETIC_VIDEO_VAE, synthetic_video_vae, "--synthetic-video-vae", "vae")},
-    .condition = {{.slot = SYNTHETIC_TEXT, .hidden_state_from_end = 1, .padded_to = SYNTHETIC_PADDED},
-                  {.slot = SYNTHETIC_TEXT_2, .hidden_state_from_end = 2, .concat_columns = true},
+    .condition = {{.slot = SYNTHETIC_TEXT, .hidden = {.from_end = {1}}, .padded_to = SYNTHETIC_PADDED},
+                  {.slot = SYNTHETIC_TEXT_2, .hidden = {.from_end = {2}}, .concat_columns = true},
                   {.slot = SYNTHETIC_LLM, .zero_padded = true, .padded_to = SYNTHETIC_PADDED},
                   {.slot = SYNTHETIC_VISION, .zero_padded = true},
                   {.slot = SYNTHETIC_TEXT, .what = CONDITION_POOLED},

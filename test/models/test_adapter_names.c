@@ -265,7 +265,7 @@ static const struct row {
      peft,
      3072,
      {1536},
-     "transformer: joint_blocks.23.context_block.adaLN_modulation.1.weight[1536+1536][0+1536]"},
+     "transformer: transformer_blocks.23.norm1_context.linear.weight[1536+1536][0+1536]"},
     {"sd3",
      "transformer.transformer_blocks.5.ff_context.net.2",
      peft,

@@ -40,17 +40,13 @@ struct weights {
     struct tensor bias, kernel, first, second;
 };
 
+static const int part_rows[] = {FIRST, SECOND};
 /* A weight that is some rows of a fused kernel. */
 #define PART_OF_ROWS(field_, part_, rows_)                                                                   \
     {                                                                                                        \
-        .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"}, .rank = 4,                 \
-        .dim = {rows_, INNER, SIDE, SIDE}, .slices = SLICES, .fused = {                                      \
-            .name = "both.weight",                                                                           \
-            .n_parts = 2,                                                                                    \
-            .rows = {FIRST, SECOND},                                                                         \
-            .n_taken = 1,                                                                                    \
-            .taken = {part_}                                                                                 \
-        }                                                                                                    \
+        .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"},                            \
+        .checkpoint_name = "both[" #part_ "/2].weight", .part_rows = part_rows, .rank = 4,                   \
+        .dim = {rows_, INNER, SIDE, SIDE}, .slices = SLICES                                                  \
     }
 static const struct weight_spec table[] = {
     BLOCK_WEIGHT(weights, bias, 1, "bias", 1, OUTER),

@@ -28,27 +28,24 @@ struct weights {
     struct tensor a, b, c;
 };
 
+static const int part_rows[] = {FIRST, SECOND, THIRD};
 /* Three parts of one fused tensor, like q, k and v in attention. */
 #define PART(field_, part_, rows_)                                                                           \
     {                                                                                                        \
-        .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"}, .rank = 2,                 \
-        .dim = {rows_, COLUMNS}, .fused = {                                                                  \
-            .name = "all.weight",                                                                            \
-            .n_parts = 3,                                                                                    \
-            .rows = {FIRST, SECOND, THIRD},                                                                  \
-            .n_taken = 1,                                                                                    \
-            .taken = {part_}                                                                                 \
+        .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"},                            \
+        .checkpoint_name = "all[" #part_ "/3].weight", .part_rows = part_rows, .rank = 2, .dim = {           \
+            rows_,                                                                                           \
+            COLUMNS                                                                                          \
         }                                                                                                    \
     }
 static const struct weight_spec thirds[] = {PART(a, 0, FIRST), PART(b, 1, SECOND), PART(c, 2, THIRD)};
 /* Two parts in exchanged order, like shift and scale in AdaLN. */
-static const struct weight_spec swapped[] = {
-    {.offset = offsetof(struct weights, a),
-     .names = {"a.weight"},
-     .rank = 2,
-     .dim = {TWO_PARTS, COLUMNS},
-     .fused = {
-         .name = "all.weight", .n_parts = 3, .rows = {FIRST, SECOND, THIRD}, .n_taken = 2, .taken = {2, 1}}}};
+static const struct weight_spec swapped[] = {{.offset = offsetof(struct weights, a),
+                                              .names = {"a.weight"},
+                                              .checkpoint_name = "all[2,1/3].weight",
+                                              .part_rows = part_rows,
+                                              .rank = 2,
+                                              .dim = {TWO_PARTS, COLUMNS}}};
 static const struct weight_spec whole[] = {BLOCK_WEIGHT(weights, a, 1, "all.weight", 2, WHOLE, COLUMNS)};
 static const struct weight_spec convolution[] = {
     BLOCK_WEIGHT(weights, a, 1, "all.weight", 4, WHOLE, COLUMNS, SIDE, SIDE)};

@@ -4,6 +4,7 @@
 #include "engine/open/component_files.h"
 #include "engine/open/pipeline.h"
 #include "engine/sluice.h"
+#include "models/slots.h"
 #include "test/lib/check.h"
 
 #include <stdio.h>
