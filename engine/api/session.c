@@ -86,12 +86,14 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     sha256_digest(&sha, SHA256_DIGEST_SIZE, key);
 }
 
-/* True if the free memory still allows the kept plan, whose default budgets came from the free memory. */
-static bool plan_still_fits(struct job *job) {
+/* True if a kept plan fits its budgets, and default budgets, which follow the free memory, still allow it. */
+static bool plan_still_fits(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct plan *p = &job->plan;
+    struct error misfit = {0};
     if (r->plan) return true;
-    return (r->max_ram_bytes || p->ram_peak_bytes <= machine_default_budget()) &&
+    return plan_check(job->need, p, &misfit) == OK &&
+           (r->max_ram_bytes || p->ram_peak_bytes <= machine_default_budget()) &&
            (r->max_vram_bytes || p->vram_peak_bytes <= device_default_budget(job->device));
 }
 
@@ -111,7 +113,7 @@ static enum status plan_job(struct sluice_session *s, const struct sluice_reques
     request_key(request, dim, key);
     if (runs && s->has_plan && !memcmp(key, s->plan_key, sizeof key)) {
         s->has_plan = false;
-        if (runs && check_runnable(&s->options, job, e) != OK) return e->code;
+        if (check_runnable(&s->options, job, e) != OK) return e->code;
         return plan_still_fits(job) ? OK : planner_decide(job, e);
     }
     close_job(s);
