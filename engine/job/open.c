@@ -145,3 +145,16 @@ void job_close(struct job *job) {
     sys->release(sys, job->candidates.choices);
     *job = (struct job){0};
 }
+
+void job_move(struct job *to, struct job *from) {
+    *to = *from;
+    const struct sluice_picture **const images[] = {&to->request.init_image, &to->request.end_image,
+                                                    &to->request.mask};
+    for (size_t i = 0; i < sizeof images / sizeof *images; i++)
+        if (*images[i]) *images[i] = to->pictures.input + (*images[i] - from->pictures.input);
+    for (int i = 0; i < to->request.n_references; i++)
+        to->pictures.references[i] = &to->pictures.input[PICTURE_REFERENCES + i];
+    to->request.references = to->pictures.references;
+    if (to->preview_job) to->preview_job->context.parent = to;
+    *from = (struct job){0};
+}
