@@ -53,8 +53,8 @@ static enum status encode_longest(const struct job *job, const struct text_recip
         tokens->n_ids = tokens->picture[i] + vision_tokens[i];
     }
     tokens->n_ids += recipe->tokens_max - recipe->drop_idx;
-    tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
-    return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
+    tokens->ids = sys_new(job->sys, (size_t)tokens->n_ids, sizeof *tokens->ids, "tokens", e);
+    return e->code;
 }
 
 /* Encodes one prompt for the text encoder in this slot. */
@@ -203,10 +203,6 @@ int prompts_count_hits(const struct job *job) {
     return n;
 }
 
-uint64_t prompts_cache_peak_bytes(const struct job *job) {
-    return job->prompts.hits.peak_bytes;
-}
-
 enum status prompts_copy_cached(const struct job *job, int slot, int prompt, struct error *e) {
     const struct prompt_cache_entry *entry = job->prompts.hits.entry[slot][prompt];
     struct prompt_embeds to = embed_tensors(job, slot, prompt);
@@ -241,16 +237,16 @@ static enum status gather_rows(struct job *job, int slot, struct error *e) {
     struct lane lane = {
         .latent = tensor_make(NULL, DTYPE_F32, 4,
                               (int32_t[]){job->latents.C, job->latents.F, job->latents.Y, job->latents.X})};
-    job->prompts.gathered[slot] =
-        job->sys->alloc(job->sys, LINE_HOST, GATHERED_MAX * sizeof *job->prompts.gathered[slot]);
-    if (!job->prompts.gathered[slot]) return error_set(e, MEMORY, "no memory for embedding rows");
+    struct block *rows = sys_new(job->sys, GATHERED_MAX, sizeof *rows, "embedding rows", e);
+    job->prompts.gathered[slot] = rows;
+    if (!rows) return e->code;
     for (int table = 0; table < c->n_tables; table++)
         for (int i = 0; i < n_lanes && e->code == OK; i++) {
             int prompt = job->prompts.hits.misses[slot][i];
             lane.tokens = job->prompts.tokens[slot][prompt].ids;
             lane.n_tokens = job->prompts.tokens[slot][prompt].n_ids;
             prompts_list_vision_spans(job, slot, prompt, lane.vision_spans);
-            component_gather_rows(c, table, &lane, &job->prompts.gathered[slot][table * n_lanes + i], e);
+            component_gather_rows(c, table, &lane, &rows[table * n_lanes + i], e);
         }
     return e->code;
 }
