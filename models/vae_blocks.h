@@ -1,5 +1,5 @@
 /* Forward functions of image VAE blocks: resnets, mid-block attention, upsampling and downsampling, and the
- * first and last convolutions. Tensor names and configuration: vae_kl_half.h, vae_wan_half.h.
+ * first and last convolutions. Tensor names and configuration: vae_kl.c, vae_wan_half.h.
  *
  * Resnet: x' = shortcut(x) + conv2(silu(norm2(conv1(silu(norm1(x)))))). Norms are group norms over the whole
  * feature map (AutoencoderKL) or RMS norms over each pixel's channels (Wan). Each operator runs over the
