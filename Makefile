@@ -1,5 +1,6 @@
 # Sluice. One Makefile, one CONFIG, a build folder each.
 #   make            the program and the libraries, build/release
+#   make dev        build/release/sluice-dev: random checkpoints and the streaming study, for developers
 #   make demo       installs what is missing, builds, draws a gallery
 #   make test       installs what is missing, then make check
 #   make check      format, include rules, tests in release, asan and tsan; make check-all: what takes longer
@@ -43,14 +44,13 @@ PICTURES_jpeg := -DPICTURES_JPEG
 PICTURES_webp := -DPICTURES_WEBP
 # Videos where FFmpeg's headers are; its libraries are loaded by who writes one. FFMPEG=0: not.
 FFMPEG ?= $(call has_header,libavformat/avformat.h,$(call has_header,libavcodec/avcodec.h,$(call has_header,libswscale/swscale.h,1)))
-VIDEO := $(if $(filter 1,$(FFMPEG)),encode library,absent)
 CLI_LIBS := -lpng $(patsubst %,-l%,$(PICTURES)) -ljansson -lz
 
 VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
 SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 
-ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry paced cpu) loaders/*.c loaders/*/*.c models/*.c))
-CLI := $(sort $(filter-out $(patsubst %,cli/video_%.c,$(filter-out $(VIDEO),encode library absent)) $(patsubst %,cli/picture_%.c,$(filter-out $(PICTURES),jpeg webp)),$(wildcard cli/*.c)))
+ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry cpu) loaders/*.c loaders/*/*.c models/*.c))
+CLI := $(sort $(filter-out $(if $(filter 1,$(FFMPEG)),,cli/video_encode.c) $(patsubst %,cli/picture_%.c,$(filter-out $(PICTURES),jpeg webp)),$(wildcard cli/*.c)))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 
@@ -65,8 +65,8 @@ $B/sluice: $(CLI_O) $B/libsluice.a $B/cli.objects
 # A hash of the sources is part of prompt cache keys: embeddings cached by another build are not reused.
 SOURCES := $(shell find engine kernels loaders models -type f -name '*.[ch]*' | LC_ALL=C sort | xargs cat | sha256sum | cut -c1-16)
 $(call keep,sources,$(SOURCES))
-$B/obj/engine/api/prompt_cache_key.o: $B/sources
-$B/obj/engine/api/prompt_cache_key.o: CFLAGS += -DSLUICE_SOURCES='"$(SOURCES)"'
+$B/obj/engine/cache/prompt_cache_key.o: $B/sources
+$B/obj/engine/cache/prompt_cache_key.o: CFLAGS += -DSLUICE_SOURCES='"$(SOURCES)"'
 # One object whose hidden symbols are local: whoever links the archive sees only sluice_ names.
 $B/libsluice.a: $(ENGINE_O) $B/cuda.objects Makefile
 	@echo "  ar $@"
@@ -89,9 +89,19 @@ $B/gallery: $(GALLERY_O) $B/libsluice.a
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcairo -lsixel $(LIBS)
 
-# The picture in bench/results: looks into the engine, so it links the objects.
+# sluice-dev: random checkpoints and the streaming study. They look into the engine, so they link the objects.
+DEV_O := $(patsubst %.c,$B/obj/%.o,$(filter-out %/main.c %_command.c,$(wildcard bench/dev/*.c)))
+DEV_PROGRAM_O := $(patsubst %.c,$B/obj/%.o,$(wildcard bench/dev/main.c bench/dev/*_command.c)) \
+                 $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
+.PHONY: dev
+dev: $B/sluice-dev
+$B/sluice-dev: $(DEV_PROGRAM_O) $(DEV_O) $(ENGINE_O) $B/cuda.objects
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+
+# The picture in bench/results.
 PICTURE_O := $B/obj/bench/stream_picture.o
-$B/stream_picture: $(PICTURE_O) $(ENGINE_O)
+$B/stream_picture: $(PICTURE_O) $(DEV_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcairo $(LIBS)
 
@@ -113,9 +123,11 @@ $B/adapter_cost: $(ADAPTER_COST_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$B/obj/cli/%.o: CFLAGS += $(foreach kind,$(PICTURES),$(PICTURES_$(kind)))
+$B/obj/cli/%.o: CFLAGS += $(foreach kind,$(PICTURES),$(PICTURES_$(kind))) $(if $(filter 1,$(FFMPEG)),-DVIDEO_FFMPEG)
+# Which formats these hold follows from the sources.
+$B/obj/cli/picture.o $B/obj/cli/video.o: $B/cli.objects
 
--include $(HEADERS_O:.o=.d) $(CPU_OPERATORS_O:.o=.d) $(ADAPTER_COST_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
+-include $(HEADERS_O:.o=.d) $(CPU_OPERATORS_O:.o=.d) $(ADAPTER_COST_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d) $(DEV_O:.o=.d) $(DEV_PROGRAM_O:.o=.d)
 
 include test/check.mk
 include bench/gpu/gpu.mk

@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OMP_WAIT_POLICY=passive
 prompt="a red fox in the snow"
-[ -d "$model" ] || "$sluice" bench checkpoint "$family" "$model" --seed 5
+[ -d "$model" ] || "$sluice-dev" checkpoint "$family" "$model" --seed 5
 [ "$(du -s -B1 "$model" | cut -f1)" -ge "$(du -s -B1 --apparent-size "$model" | cut -f1)" ] || echo "warning: $model contains sparse files"
 echo "opening the headers of $(ls "$model"/*/*.safetensors | wc -l) files: $(/usr/bin/time -f %e "$sluice" inspect "$model" 2>&1 >/dev/null) s"
 

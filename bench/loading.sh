@@ -10,10 +10,10 @@ if [ -z "$model" ]; then
     model=build/loading_model
     trap 'rm -rf "$model"' EXIT
     rm -rf "$model"
-    $sluice bench checkpoint zimage "$model" --seed 3 --quiet \
+    $sluice-dev checkpoint zimage "$model" --seed 3 --quiet \
         --dims heads=16,layers=16,hidden=1024,text_heads=8,text_key_heads=2,text_layers=6
 fi
-make -s build/release/headers
+make -s dev build/release/headers
 build/release/headers build
 file=$(find -L "$model" -name '*.safetensors' -printf '%s %p\n' | sort -rn | head -n 1 | cut -d' ' -f2-)
 cat "$file" >/dev/null

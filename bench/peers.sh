@@ -83,7 +83,7 @@ if [ "$sd_source" != none ]; then
     build_sd sd-tuned -DGGML_LLAMAFILE=ON
 fi
 model=$dir/model
-[ -d "$model" ] || "$sluice" bench checkpoint zimage "$model" --seed 7 --no-progress -q \
+[ -d "$model" ] || "$sluice-dev" checkpoint zimage "$model" --seed 7 --no-progress -q \
     --dims layers=$layers,refiners=1,text_layers=$text_layers
 # stable-diffusion.cpp reads neither shards nor separate q, k and v of this model.
 if [ "$sd_source" != none ]; then
@@ -180,7 +180,7 @@ cat <<END
 - Sluice: $("$sluice" --version 2>&1 | head -n 1), $(git rev-parse --short HEAD 2>/dev/null || echo "no commit")
 - stable-diffusion.cpp: $(version_of_sd)
 - diffusers: $(version_of_diffusers)
-- model: \`sluice bench checkpoint zimage DIR --dims layers=$layers,refiners=1,text_layers=$text_layers\`; bf16
+- model: \`sluice-dev checkpoint zimage DIR --dims layers=$layers,refiners=1,text_layers=$text_layers\`; bf16
   files in the page cache, f32 arithmetic
 - command: \`STEPS=$steps sh bench/peers.sh DIR $rounds $(echo $sizes)\`, which runs all programs; the first step is not counted
 

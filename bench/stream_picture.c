@@ -1,10 +1,10 @@
 /* A diagram of weight streaming: one steady-state step of Flux under the virtual clock of `sluice bench
  * stream`, with three memory layouts of the same size. It shows the bus traffic, the compute, the stalls and
- * the fill level of the ring buffer. Uses engine/bench/stream.h directly, because the program prints only a
+ * the fill level of the ring buffer. Uses bench/dev/stream.h directly, because the program prints only a
  * table.
  *
  *     stream_picture OUT.png */
-#include "engine/bench/stream.h"
+#include "bench/dev/stream.h"
 
 #include <cairo/cairo.h>
 #include <math.h>

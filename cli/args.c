@@ -1,19 +1,21 @@
-/* Parses the command line by the tables of flags and commands (flags.h): see args.h. Does not check
- * combinations of flags. */
+/* Parses the command line by the tables of flags and commands, and reads prompts and other text files: see
+ * args.h. Does not check combinations of flags. */
 #include "cli/args.h"
 
 #include "cli/fail.h"
-#include "cli/help.h"
 #include "cli/messages.h"
-#include "cli/textfile.h"
+#include "cli/outfile.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- values: the whole text, or fail with USAGE naming flag, text and accepted values ---- */
@@ -192,24 +194,92 @@ static bool is_choice(const struct flag *flag, const char *text) {
     return false;
 }
 
-/* A sampler under any of its names. *schedule: schedule in the name, or NULL. */
-static int value_sampler(const struct flag *flag, const char *text, const char **sampler,
-                         const char **schedule, struct sluice_error *e) {
-    char names[256];
-    *schedule = NULL;
-    *sampler = text;
-    if (is_choice(flag, text)) return SLUICE_OK;
-    *sampler = sampler_parse(text, schedule);
-    return *sampler ? SLUICE_OK : fail_value(e, flag->name, text, sampler_list(names, sizeof names));
+/* ---- text files ---- */
+
+/* The error of read_bytes in words. */
+static const char *textfile_problem(int problem) {
+    return problem == EPIPE ? "no process writes to this pipe" : strerror(problem);
 }
 
-static int value_schedule(const struct flag *flag, const char *text, const char **out,
-                          struct sluice_error *e) {
-    char names[256];
-    *out = text;
-    if (is_choice(flag, text)) return SLUICE_OK;
-    *out = schedule_parse(text);
-    return *out ? SLUICE_OK : fail_value(e, flag->name, text, schedule_list(names, sizeof names));
+/* Reads the next bytes; 0 at the end. begun: earlier reads returned bytes, so an empty read means a closed
+ * pipe. */
+static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
+    enum { WRITER_MS = 1000, LOOK_MS = 100 };
+    struct pollfd wait = {.fd = file, .events = POLLIN};
+    for (int waited = 0; waited <= WRITER_MS;) {
+        int ready = poll(&wait, 1, LOOK_MS);
+        if (interrupt_pending()) return errno = EINTR, -1;
+        if (ready <= 0 && file == STDIN_FILENO) continue; /* a read of stdin blocks */
+        ssize_t n = read(file, to, bytes);
+        if (n > 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return n;
+        struct stat s;
+        if (n == 0 && (begun || fstat(file, &s) || !S_ISFIFO(s.st_mode))) return 0;
+        if (n == 0) waited += LOOK_MS;
+    }
+    errno = EPIPE;
+    return -1;
+}
+
+static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
+    bool awaited = file != STDIN_FILENO; /* stdin always has a writer, even if it sends nothing */
+    size_t capacity = 0;
+    for (ssize_t n = 1; n > 0 && *bytes <= bytes_max; *bytes += (size_t)n) {
+        if (*bytes == capacity) {
+            capacity = capacity ? 2 * capacity : 8192;
+            if (capacity > bytes_max + 1) capacity = bytes_max + 1;
+            char *larger = realloc(*text, capacity + 1);
+            if (!larger) return ENOMEM;
+            *text = larger;
+        }
+        n = read_some(file, *text + *bytes, capacity - *bytes, !awaited || *bytes > 0);
+        if (n < 0) return errno;
+    }
+    (*text)[*bytes] = 0;
+    return 0;
+}
+
+/* Reads a file, or stdin if path is "-", into *text: at most bytes_max + 1 bytes and a final NUL; the caller
+ * frees it. Returns 0 or an errno: EPIPE if no process opens a pipe for writing within a second, EINTR after
+ * a signal. */
+static int read_bytes(const char *path, size_t bytes_max, char **text, size_t *bytes) {
+    *text = NULL;
+    *bytes = 0;
+    bool is_stdin = strcmp(path, "-") == 0;
+    int file = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return errno;
+    int problem = read_all(file, bytes_max, text, bytes);
+    if (!is_stdin) close(file);
+    if (!problem) return 0;
+    free(*text);
+    *text = NULL;
+    return problem;
+}
+
+/* Error for a file that is too large for its kind and thus probably the wrong file. */
+static int textfile_too_large(const char *path, const struct textfile_kind *kind, struct sluice_error *e) {
+    struct stat s;
+    char size[32] = "", most[32];
+    if (stat(path, &s) == 0 && S_ISREG(s.st_mode)) progress_bytes((double)s.st_size, size);
+    return fail(e, kind->too_large, "%s is too large" WHERE "%s" FOUND "%s" EXPECTED "at most %s", kind->what,
+                path, size, progress_bytes((double)kind->bytes_max, most));
+}
+
+int textfile_read(const char *path, const struct textfile_kind *kind, char **text, struct sluice_error *e) {
+    struct stat s;
+    size_t bytes = 0;
+    *text = NULL;
+    if (stat(path, &s) == 0 && S_ISREG(s.st_mode) && (uint64_t)s.st_size > kind->bytes_max)
+        return textfile_too_large(path, kind, e);
+    int problem = read_bytes(path, kind->bytes_max, text, &bytes);
+    bool larger = bytes > kind->bytes_max;
+    if (!problem && !larger && memchr(*text, 0, bytes)) problem = EILSEQ;
+    if (!problem && !larger) return SLUICE_OK;
+    free(*text);
+    *text = NULL;
+    if (larger) return textfile_too_large(path, kind, e);
+    if (problem == EINTR) return interrupt_error(e);
+    return fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "%s cannot be read: %s" WHERE "%s",
+                kind->what, textfile_problem(problem), path);
 }
 
 /* ---- prompts ---- */
@@ -235,7 +305,7 @@ static void normalise_file_text(struct prompt_text *prompt) {
 static int read_prompt(struct prompt_text *prompt, const char *flag, bool as_bytes, struct sluice_error *e) {
     const char *path = prompt_file(prompt->typed);
     if (path) {
-        int problem = textfile_read_bytes(path, SLUICE_TEXT_BYTES_MAX, &prompt->text, &prompt->bytes);
+        int problem = read_bytes(path, SLUICE_TEXT_BYTES_MAX, &prompt->text, &prompt->bytes);
         if (problem == ENOMEM) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
         if (problem)
             return fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO,
@@ -306,13 +376,16 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
     void *to = (char *)args + flag->offset;
     struct strings *strings = to;
     struct loras *loras = to;
+    char names[256];
     switch (flag->kind) {
     case FLAG_SWITCH:
         *(bool *)to = true;
         return SLUICE_OK;
     case FLAG_STRING:
+    case FLAG_INPUT:
         return store_string(flag, text, to, e);
     case FLAG_STRINGS:
+    case FLAG_INPUTS:
         if (strings->n == STRINGS_MAX) return too_often(flag, text, STRINGS_MAX, e);
         return store_string(flag, text, &strings->at[strings->n++], e);
     case FLAG_LORAS:
@@ -339,9 +412,13 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         *(const char **)to = text;
         return is_choice(flag, text) ? SLUICE_OK : fail_value(e, flag->name, text, flag->choices);
     case FLAG_SAMPLER:
-        return value_sampler(flag, text, &args->sampler, &args->sampler_schedule, e);
+        args->sampler = sampler_parse(text, &args->sampler_schedule);
+        sampler_list(names, sizeof names);
+        return args->sampler ? SLUICE_OK : fail_value(e, flag->name, text, names);
     case FLAG_SCHEDULER:
-        return value_schedule(flag, text, to, e);
+        args->scheduler = schedule_parse(text);
+        schedule_list(names, sizeof names);
+        return args->scheduler ? SLUICE_OK : fail_value(e, flag->name, text, names);
     case FLAG_PART:
         for (int i = 0; i < args->model.n_parts; i++)
             if (args->parts[i].flag == flag->name) return SLUICE_OK; /* repeated with the same path */
@@ -386,11 +463,14 @@ static int read_flag(struct args *args, int argc, char **argv, int *i, struct sl
         ++*i;
         return take(args, flag, next, e);
     }
-    fail(e, SLUICE_USAGE, "a value is missing" WHERE "%s" FOUND "%s", flag->name, next ? next : "nothing");
-    if (flag->kind == FLAG_CHOICE) return fail_expected(e, "%s", flag->choices);
-    if (flag->kind == FLAG_SAMPLER) return fail_expected(e, "%s", sampler_list(clause, sizeof clause));
-    if (flag->kind == FLAG_SCHEDULER) return fail_expected(e, "%s", schedule_list(clause, sizeof clause));
-    return fail_expected(e, "%s: %s", flag->value, help_clause(flag, clause, sizeof clause));
+    char expected[320];
+    snprintf(expected, sizeof expected, "%s: %s", flag->value, flag_clause(flag, clause, sizeof clause));
+    return fail(e, SLUICE_USAGE, "a value is missing" WHERE "%s" FOUND "%s" EXPECTED "%s", flag->name,
+                next ? next : "nothing",
+                flag->kind == FLAG_CHOICE      ? flag->choices
+                : flag->kind == FLAG_SAMPLER   ? sampler_list(clause, sizeof clause)
+                : flag->kind == FLAG_SCHEDULER ? schedule_list(clause, sizeof clause)
+                                               : expected);
 }
 
 /* Reads the flag or operand at argv[*i]. *only_operands: the word "--" has been read. */
@@ -469,6 +549,6 @@ const char *args_value(const struct args *args, const struct flag *flag, int i) 
     const struct strings *several = (const void *)((const char *)args + flag->offset);
     const struct loras *loras = (const void *)several;
     if (flag->kind == FLAG_LORAS) return i < loras->n ? loras->at[i].path : NULL;
-    if (flag->kind == FLAG_STRINGS) return i < several->n ? several->at[i] : NULL;
+    if (flag_repeats(flag)) return i < several->n ? several->at[i] : NULL;
     return i == 0 ? args->typed[flag - flags] : NULL;
 }

@@ -1,11 +1,129 @@
-/* The parsed command line, with syntax and ranges checked; commands check what needs a model or a disk. */
+/* The command line: the tables of flags and commands (flags.c), for parsing, --help, man page, completions
+ * and "did you mean"; the names that other programs use for flags, samplers and noise schedules; and the
+ * parsed command line, with syntax and ranges checked (args.c). Commands check what needs a model or a disk.
+ */
 #ifndef SLUICE_CLI_ARGS_H
 #define SLUICE_CLI_ARGS_H
 
-#include "cli/flags.h"
 #include "engine/sluice.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+
+/* ---- tables ---- */
+
+enum command_bit {
+    GENERATE = 1,
+    DECODE = 2,
+    PLAN = 4,
+    INSPECT = 8,
+    TOKENIZE = 16,
+    BENCH = 32,
+    DEVICES = 64,
+    CONVERT = 128,
+    COMPLETION = 256,
+    MANUAL = 512,
+    FAMILIES = 1024,
+};
+
+enum { OPERANDS_MAX = 64 };
+
+enum flag_kind {
+    FLAG_SWITCH,      /* bool; takes no value */
+    FLAG_STRING,      /* const char *; not empty */
+    FLAG_STRINGS,     /* struct strings; may be repeated */
+    FLAG_INPUT,       /* const char *: path of a file or folder that is read; no output may overwrite it */
+    FLAG_INPUTS,      /* struct strings: such paths; may be repeated */
+    FLAG_LORAS,       /* struct loras; may be repeated */
+    FLAG_PROMPT,      /* struct prompt_text */
+    FLAG_WHOLE,       /* int in [least, most] */
+    FLAG_REAL,        /* double in [least, most] */
+    FLAG_SCALES,      /* struct scales: one or two doubles, each in [least, most] */
+    FLAG_LAYERS,      /* struct layers: whole numbers in [least, most] */
+    FLAG_SEED,        /* struct seed */
+    FLAG_SIZE,        /* int64_t bytes of RAM */
+    FLAG_DEVICE_SIZE, /* struct device_size */
+    FLAG_CHOICE,      /* const char *, one of choices */
+    FLAG_SAMPLER,     /* const char *: the sampler; a schedule in its name goes to sampler_schedule */
+    FLAG_SCHEDULER,   /* const char *: the noise schedule */
+    FLAG_PART,        /* path of a model part, appended to struct args' parts */
+};
+
+struct flag {
+    const char *group;  /* heading in --help; NULL: same as the row before */
+    unsigned commands;  /* enum command_bit */
+    const char *letter; /* "-m" or NULL */
+    const char *name;   /* "--model" */
+    const char *value;  /* placeholder of the value in --help; NULL for a switch */
+    enum flag_kind kind;
+    size_t offset; /* offset of the value in struct args */
+    double least, most;
+    const char *choices; /* valid values, as "auto|on|off" */
+    const char *help;
+};
+
+static inline bool flag_repeats(const struct flag *flag) {
+    return flag->kind == FLAG_STRINGS || flag->kind == FLAG_INPUTS || flag->kind == FLAG_LORAS;
+}
+
+/* True if the value names a file or folder that is read; of a prompt, if it is @FILE. */
+static inline bool flag_reads(const struct flag *flag) {
+    return flag->kind == FLAG_INPUT || flag->kind == FLAG_INPUTS || flag->kind == FLAG_LORAS ||
+           flag->kind == FLAG_PROMPT || flag->kind == FLAG_PART;
+}
+
+struct args;
+
+struct command {
+    const char *name;
+    enum command_bit bit;
+    int (*run)(const struct args *args, struct sluice_error *e);
+    const char *operands; /* operands as in --help, or NULL */
+    int n_operands_least, n_operands;
+    const char *summary;
+    const char *example;
+    const char *details; /* further text for --help-all, or NULL */
+};
+
+/* All flags in the order of --help; filled by flags_init, which main calls first. */
+enum { FLAGS_MAX = 112, COMPONENT_FILES_MAX = 16 };
+extern struct flag flags[FLAGS_MAX];
+extern int n_flags;
+void flags_init(void);
+
+#define N_COMMANDS 11
+extern const struct command commands[N_COMMANDS];
+
+/* Finds a flag by letter ("-m"), name or synonym; NULL if unknown. */
+const struct flag *flag_find(const char *typed);
+/* Copies the first clause of a flag's help text into out; returns out. */
+char *flag_clause(const struct flag *flag, char *out, size_t out_bytes);
+const struct command *command_find(const char *name);
+/* Return the flag of a command, or the command, whose name is most similar to the typed text; NULL if no name
+ * is similar. */
+const char *flag_nearest(unsigned command, const char *typed);
+const char *command_nearest(const char *typed);
+
+/* What to use instead of another program's flag; NULL for an unknown flag. */
+const char *foreign_flag_advice(const char *typed);
+/* Synonym i of our flag, counted from 0; NULL after the last. */
+const char *flag_synonym(const char *ours, int i);
+
+/* The value of --sampler for a name as ComfyUI, or the infotext of AUTOMATIC1111's web UI and Civitai, writes
+ * it
+ * ("DPM++ 2M Karras"); case, spaces, _ and - are ignored. Sets *schedule to the --scheduler value of a
+ * schedule at its end, or NULL. NULL for an unknown name. */
+const char *sampler_parse(const char *text, const char **schedule);
+/* The value of --scheduler for a schedule's name; NULL for an unknown one. */
+const char *schedule_parse(const char *text);
+/* All values of --sampler, or of --scheduler, separated by commas; returns out. */
+char *sampler_list(char *out, size_t out_bytes);
+char *schedule_list(char *out, size_t out_bytes);
+/* The web UI's name of a sampler or schedule; name itself if it has none. */
+const char *sampler_webui_name(const char *name);
+const char *schedule_webui_name(const char *name);
+
+/* ---- the parsed command line ---- */
 
 /* A prompt (-p, -n): as typed, and the text, which args_parse reads. */
 struct prompt_text {
@@ -68,17 +186,16 @@ struct args {
         *prompt_weights;
     const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent, *dump,
         *prompt_cache, *plan, *rates, *report, *preview, *preview_path;
-    const char *adapter;
     int rank;
-    const char *dimensions, *save, *folder, *clock, *predict;
+    const char *dimensions, *save, *folder, *predict;
     const char *part;
     struct strings references, rules;
     struct loras loras;
     const char *lora_dir;
     int64_t max_ram_bytes;
     struct device_size max_vram;
-    bool lora_partial, no_metadata, text_encoders, no_decode, no_replan, json, tensors, types, plans,
-        markdown, quiet, verbose, no_progress, help, help_all;
+    bool lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans, quiet, verbose,
+        no_progress, help, help_all;
 };
 
 /* Parses argv as flags and operands of the command; reads the prompts: of files, removes a byte order mark,
@@ -97,5 +214,17 @@ const char *args_value(const struct args *args, const struct flag *flag, int i);
 const char *prompt_file(const char *typed);
 /* Error for a size that is above this machine's memory. */
 int value_above_memory(const struct flag *flag, const char *text, struct sluice_error *e);
+
+/* ---- text files that flags name ---- */
+
+struct textfile_kind {
+    const char *what; /* name in messages, such as "the plan" */
+    size_t bytes_max;
+    int too_large; /* error code for a file above bytes_max; a regular file is then not read */
+};
+
+/* Reads a text file, or stdin if path is "-", into *text, NUL-terminated; the caller frees it. NUL bytes are
+ * an error. Exit codes: 5 if out of memory, 130 after a signal, else 3. */
+int textfile_read(const char *path, const struct textfile_kind *kind, char **text, struct sluice_error *e);
 
 #endif

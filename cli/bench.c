@@ -11,16 +11,13 @@
 
 static const struct {
     const char *name;
-    int n_operands;    /* maximum number of operands, including the bench's name */
     const char *flags; /* flags that the bench accepts, each between spaces */
     int (*work)(const struct args *args, struct sluice_error *e);
 } benches[] = {
-    {"bus", 1, " --json --save --threads --dir --model ", bench_bus},
-    {"ops", 1, " --json --save --threads ", bench_ops},
-    {"load", 1, " --json --model ", bench_load},
-    {"stream", 1, " --json --threads --clock ", bench_stream},
-    {"block", 1, " --json --threads --type --rank --device --predict ", bench_block},
-    {"checkpoint", 3, " --dims --seed --adapter --rank --text-encoders ", bench_checkpoint},
+    {"bus", " --json --save --threads --dir --model ", bench_bus},
+    {"ops", " --json --save --threads ", bench_ops},
+    {"load", " --json --model ", bench_load},
+    {"block", " --json --threads --type --rank --device --predict ", bench_block},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
 
@@ -46,7 +43,6 @@ struct sluice_bench_options bench_options(const struct args *args) {
     return (struct sluice_bench_options){.struct_size = sizeof(struct sluice_bench_options),
                                          .threads = args->threads,
                                          .folder = args->folder,
-                                         .clock = args->clock,
                                          .model = &args->model,
                                          .type = args->type,
                                          .predict = args->predict,
@@ -64,18 +60,22 @@ static int bench_check_flags(const struct args *args, int bench, struct sluice_e
                     "this flag belongs to other benches" WHERE "sluice bench %s" FOUND "%s" EXPECTED "%s",
                     benches[bench].name, flags[i].name, benches[bench].flags + 1);
     }
-    if (args->n_operands <= benches[bench].n_operands) return SLUICE_OK;
+    return SLUICE_OK;
+}
+
+int bench_check_moved(const char *name, struct sluice_error *e) {
+    if (strcmp(name, "checkpoint") != 0 && strcmp(name, "stream") != 0) return SLUICE_OK;
     return fail(e, SLUICE_USAGE,
-                "unexpected argument" WHERE "sluice bench %s" FOUND "\"%s\"" EXPECTED "flags only",
-                benches[bench].name, args->operands[benches[bench].n_operands]);
+                "this command is in sluice-dev, which `make dev` builds" WHERE "sluice bench %s" EXPECTED
+                "sluice-dev %s ...",
+                name, name);
 }
 
 int bench_command(const struct args *args, struct sluice_error *e) {
     int bench = 0;
     while (bench < N_BENCHES && strcmp(args->operands[0], benches[bench].name) != 0) bench++;
     if (bench == N_BENCHES)
-        return fail_value(e, "sluice bench", args->operands[0],
-                          "bus, ops, load, stream, block or checkpoint");
+        return fail_value(e, "sluice bench", args->operands[0], "bus, ops, load or block");
     int status = bench_check_flags(args, bench, e);
     return status ? status : benches[bench].work(args, e);
 }

@@ -2,17 +2,15 @@
 #ifndef SLUICE_CLI_BENCH_H
 #define SLUICE_CLI_BENCH_H
 
-#include "cli/answer.h"
+#include "cli/commands.h"
 #include "cli/args.h"
 #include "engine/sluice_bench.h"
 
 #include <jansson.h>
 
-int bench_checkpoint(const struct args *args, struct sluice_error *e);
 int bench_bus(const struct args *args, struct sluice_error *e);
 int bench_ops(const struct args *args, struct sluice_error *e);
 int bench_load(const struct args *args, struct sluice_error *e);
-int bench_stream(const struct args *args, struct sluice_error *e);
 int bench_block(const struct args *args, struct sluice_error *e);
 
 /* Options of the library's benches from the flags, with a progress line. Borrows args. */

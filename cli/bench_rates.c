@@ -6,7 +6,7 @@
 #include "cli/output.h"
 #include "cli/outfile.h"
 #include "cli/messages.h"
-#include "cli/textfile.h"
+#include "cli/args.h"
 
 #include <ftw.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* `sluice bench load`, `stream` and `block`: print measured or predicted times. */
+/* `sluice bench load` and `block`: print measured or predicted times. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -23,83 +23,6 @@ static void print_load(json_t *root) {
                field_number(row, "gbytes_per_second"), field_number(row, "dd_gbytes_per_second"),
                100 * field_number(row, "share"));
     }
-}
-
-static bool on_one_line(const json_t *a, const json_t *b) {
-    return strcmp(field_string(a, "blocks"), field_string(b, "blocks")) == 0 &&
-           field_number(a, "bus_gbytes_per_second") == field_number(b, "bus_gbytes_per_second") &&
-           field_number(a, "resident_percent") == field_number(b, "resident_percent");
-}
-
-static bool is_ours(const json_t *row) {
-    return strcmp(field_string(row, "layout"), "ours") == 0;
-}
-
-static void print_head(const json_t *rows) {
-    size_t i;
-    json_t *row;
-    printf("%-10s %6s %5s  %8s %8s %6s ", "blocks", "GB/s", "res.", "ours, s", "bound, s", "eff.");
-    json_array_foreach(rows, i, row) {
-        if (!on_one_line(row, json_array_get(rows, 0))) break;
-        if (!is_ours(row))
-            printf(" %*s", (int)strlen(field_string(row, "layout")) < 7 ? 7 : 0, field_string(row, "layout"));
-    }
-    puts("");
-}
-
-static void print_ours(const json_t *row) {
-    printf("%-10s %6.4g %3.0f %%  %8.4g %8.4g %4.0f %% ", field_string(row, "blocks"),
-           field_number(row, "bus_gbytes_per_second"), field_number(row, "resident_percent"),
-           field_number(row, "seconds"), field_number(row, "floor_seconds"),
-           100 * field_number(row, "efficiency"));
-}
-
-/* True if the next row differs only in its larger host times; then this row is not printed. */
-static bool is_followed_by_its_like(const json_t *rows, size_t i) {
-    const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
-    return next && on_one_line(row, next) && field_flag(row, "pooled") == field_flag(next, "pooled") &&
-           field_number(row, "disk_gbytes_per_second") == field_number(next, "disk_gbytes_per_second");
-}
-
-static void print_ahead(const json_t *rows) {
-    size_t i;
-    json_t *row;
-    if (!json_array_size(rows)) return;
-    printf("\nWith a host that runs ahead of the device, as with CUDA:\n%-12s %6s %5s %11s %8s %9s  %8s %8s "
-           "%6s\n",
-           "blocks", "GB/s", "res.", "from", "ms/visit", "us/piece", "ours, s", "bound, s", "eff.");
-    json_array_foreach((json_t *)rows, i, row) {
-        char from[32] = "memory";
-        if (is_followed_by_its_like(rows, i)) continue;
-        if (!field_flag(row, "pooled"))
-            snprintf(from, sizeof from, "%.3g GB/s", field_number(row, "disk_gbytes_per_second"));
-        printf("%-12s %6.4g %3.0f %% %11s %8.2g %9.2g  %8.4g %8.4g %4.0f %%\n", field_string(row, "blocks"),
-               field_number(row, "bus_gbytes_per_second"), field_number(row, "resident_percent"), from,
-               1e3 * field_number(row, "host_seconds_per_visit"),
-               1e6 * field_number(row, "reader_seconds_per_piece"), field_number(row, "seconds"),
-               field_number(row, "floor_seconds"), 100 * field_number(row, "efficiency"));
-    }
-}
-
-/* Prints one line per model, bus rate and resident share, and one column per memory layout, "ours" first. */
-static void print_stream(json_t *root) {
-    size_t i;
-    json_t *row;
-    const json_t *rows = json_object_get(root, "rows");
-    print_head(rows);
-    json_array_foreach(rows, i, row) {
-        if (is_ours(row)) {
-            if (i) puts("");
-            print_ours(row);
-        } else {
-            int width = (int)strlen(field_string(row, "layout"));
-            printf(" %*.4g", width < 7 ? 7 : width, field_number(row, "seconds"));
-        }
-    }
-    puts("\n\nSeconds per step. ours: the solver's plan with the same memory as the other layouts; eff.: "
-         "bound / ours.\nbranches_apart computes two sequences, so its lower bound may be higher (see "
-         "--json).");
-    print_ahead(json_object_get(root, "ahead"));
 }
 
 static void print_share(const json_t *row, const char *name) {
@@ -213,10 +136,6 @@ int bench_load(const struct args *args, struct sluice_error *e) {
     return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice bench load" EXPECTED "-m DIR");
 }
 
-int bench_stream(const struct args *args, struct sluice_error *e) {
-    return measure_table(args, print_stream, sluice_bench_stream, e);
-}
-
 /* True if `bench block` accepts --device: a CPU or, with --predict, "cuda" or "cuda:CARD" for the GPU CARD of
  * the card table. */
 static bool block_device_fits(const struct args *args) {
@@ -229,10 +148,13 @@ static bool block_device_fits(const struct args *args) {
 int bench_block(const struct args *args, struct sluice_error *e) {
     if (!args->device || block_device_fits(args))
         return measure_table(args, args->predict ? print_prediction : print_block, sluice_bench_block, e);
-    fail(e, SLUICE_USAGE, "%s" WHERE "--device of sluice bench block" FOUND "%s",
-         args->predict ? "predictions are for the GPU that --predict names"
-                       : "this bench measures the CPU; `make bench-gpu` measures a GPU",
-         args->device);
-    if (!args->predict) return fail_expected(e, "cpu, or --predict CARD");
-    return fail_expected(e, "cuda, or cuda:%s", args->predict);
+    if (args->predict)
+        return fail(e, SLUICE_USAGE,
+                    "predictions are for the GPU that --predict names" WHERE
+                    "--device of sluice bench block" FOUND "%s" EXPECTED "cuda, or cuda:%s",
+                    args->device, args->predict);
+    return fail(e, SLUICE_USAGE,
+                "this bench measures the CPU; `make bench-gpu` measures a GPU" WHERE
+                "--device of sluice bench block" FOUND "%s" EXPECTED "cpu, or --predict CARD",
+                args->device);
 }

@@ -15,23 +15,20 @@ struct converting {
     int shown; /* last printed progress: on a terminal in units of 0.1 s, in a log in tenths of the work */
 };
 
-static void show(struct converting *converting, double fraction, const char *what) {
+/* Callback of the library. */
+static bool on_progress(void *user, double fraction, const char *what) {
+    struct converting *converting = user;
+    const struct args *args = converting->args;
     char line[320], spent[32], left[32];
     double seconds = progress_clock() - converting->began;
     int now = message_on_terminal() ? (int)(10 * seconds) + 1 : (int)(10 * fraction);
-    if (now == converting->shown) return;
+    if (args->quiet || args->no_progress || now == converting->shown) return !interrupt_pending();
     converting->shown = now;
     bool known = fraction > 0.01 && seconds > 1;
     snprintf(line, sizeof line, "converting %.0f %%  %s%s%s%s  %s", 100 * fraction,
              progress_duration(seconds, spent), known ? ", " : "",
              known ? progress_duration(seconds / fraction - seconds, left) : "", known ? " left" : "", what);
     message_on_terminal() ? message_live(line) : message_note("%s", line);
-}
-
-static bool convert_on_progress(void *user, double fraction, const char *what) {
-    struct converting *converting = user;
-    const struct args *args = converting->args;
-    if (!args->quiet && !args->no_progress) show(converting, fraction, what);
     return !interrupt_pending();
 }
 
@@ -52,18 +49,8 @@ static void print_summary(const char *output, const json_t *summary) {
     }
 }
 
-static int print_json(const struct args *args, const char *json, struct sluice_error *e) {
-    if (args->json) return sanitize_print_json(stdout, json), SLUICE_OK;
-    if (args->quiet) return SLUICE_OK;
-    json_t *summary = json_loads(json, 0, NULL);
-    if (!summary) return fail(e, SLUICE_INTERNAL, "the library's summary is not JSON");
-    print_summary(args->output, summary);
-    json_decref(summary);
-    return SLUICE_OK;
-}
-
 int convert_command(const struct args *args, struct sluice_error *e) {
-    struct converting converting = {.args = args, .shown = 0};
+    struct converting converting = {.args = args, .began = progress_clock()};
     struct sluice_convert_options options = {
         .struct_size = sizeof options,
         .inputs = args->operands,
@@ -76,7 +63,7 @@ int convert_command(const struct args *args, struct sluice_error *e) {
         .loras = args->loras.at,
         .n_loras = args->loras.n,
         .lora_partial = args->lora_partial,
-        .on_progress = convert_on_progress,
+        .on_progress = on_progress,
         .user = &converting,
     };
     char *json = NULL;
@@ -85,13 +72,21 @@ int convert_command(const struct args *args, struct sluice_error *e) {
                     "no output is given" WHERE "sluice convert" EXPECTED
                     "--output FILE.gguf or FILE.safetensors");
     }
-    converting.began = progress_clock();
     interrupt_gracefully();
     outfile_set_library_path(args->output);
     int status = sluice_convert(&options, &json, e);
     outfile_set_library_path(NULL);
     message_live_end();
-    if (!status) status = print_json(args, json, e);
+    if (!status && args->json) {
+        sanitize_print_json(stdout, json);
+    } else if (!status && !args->quiet) {
+        json_t *summary = json_loads(json, 0, NULL);
+        if (summary)
+            print_summary(args->output, summary);
+        else
+            status = fail(e, SLUICE_INTERNAL, "the library's summary is not JSON");
+        json_decref(summary);
+    }
     sluice_free(json);
     return status;
 }

@@ -73,28 +73,9 @@ int fail(struct sluice_error *e, int code, const char *format, ...) {
     return code;
 }
 
-#define REPLACE_PART(part)                                                                                   \
-    do {                                                                                                     \
-        char *text = NULL;                                                                                   \
-        va_list list;                                                                                        \
-        va_start(list, format);                                                                              \
-        if (vasprintf(&text, format, list) < 0) text = NULL;                                                 \
-        va_end(list);                                                                                        \
-        keep_ends(e->part, sizeof e->part, text ? text : "");                                                \
-        free(text);                                                                                          \
-        return e->code;                                                                                      \
-    } while (0)
-
-int fail_where(struct sluice_error *e, const char *format, ...) {
-    REPLACE_PART(where);
-}
-
-int fail_found(struct sluice_error *e, const char *format, ...) {
-    REPLACE_PART(found);
-}
-
-int fail_expected(struct sluice_error *e, const char *format, ...) {
-    REPLACE_PART(expected);
+int fail_where(struct sluice_error *e, const char *where) {
+    keep_ends(e->where, sizeof e->where, where);
+    return e->code;
 }
 
 /* Returns strerror(problem), or a clearer text if the folder of `path` is missing or deleted. */

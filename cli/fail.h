@@ -13,10 +13,8 @@
  * name). The exit code follows from the code. A part that is too long loses its middle. Returns code. */
 int fail(struct sluice_error *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Replace one part of an error of another function. Return e->code. */
-int fail_where(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int fail_found(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int fail_expected(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Replaces the flag or file in an error of another function. Returns e->code. */
+int fail_where(struct sluice_error *e, const char *where);
 
 /* Error for an output that cannot be written, with the reason in words. Exit code 6. */
 int fail_output(struct sluice_error *e, const char *path, int error_number);

@@ -1,15 +1,208 @@
-/* `sluice families`: lists the supported models as they are published. */
-#include "cli/answer.h"
+/* `sluice families`: lists the supported models as they are published, with plans at published sizes: memory
+ * and predicted time on GPUs and on a CPU. */
 #include "cli/commands.h"
 #include "cli/fail.h"
-#include "cli/families_plans.h"
-#include "cli/families_tables.h"
 #include "cli/fields.h"
+#include "cli/generation.h"
 #include "cli/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- plans ---- */
+
+#define GIB (1LL << 30)
+
+/* Devices and budgets to plan for. GPUs: nearly all VRAM, and 20 GiB of RAM, which most machines with such a
+ * card have free. CPU: two cores and 16 GiB of RAM, the least that WAN's decoder needs. */
+static const struct place {
+    const char *device;
+    int vram_gib, ram_gib;
+} places[] = {{"cuda:3060", 11, 20},
+              {"cuda:4060ti", 15, 20},
+              {"cuda:4090", 22, 20},
+              {"cuda:h100", 76, 20},
+              {"cpu", 0, 16}};
+enum { N_PLACES = sizeof places / sizeof *places, PLACE_THREADS = 2 };
+
+static json_t *command_of(const json_t *family, const struct place *place) {
+    char line[192];
+    bool card = place->vram_gib > 0;
+    int n = snprintf(line, sizeof line, "sluice plan --family %s%s --device %s", field_string(family, "name"),
+                     field_flag(family, "guides_if_negative") ? " -n \" \"" : "", place->device);
+    n += card ? snprintf(line + n, sizeof line - (size_t)n, " --max-vram %dG", place->vram_gib)
+              : snprintf(line + n, sizeof line - (size_t)n, " -t %d", PLACE_THREADS);
+    snprintf(line + n, sizeof line - (size_t)n, " --max-ram %dG --direct-io on", place->ram_gib);
+    return json_string(line);
+}
+
+/* Seconds per sampler step, summed over all denoiser stages. */
+static double step_seconds(const json_t *plan) {
+    double seconds = 0, steps = field_number(json_object_get(plan, "request"), "steps");
+    size_t i;
+    json_t *stage;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+        if (!strncmp(field_string(stage, "name"), "denoise", 7)) seconds += field_number(stage, "seconds");
+    }
+    return steps > 0 ? seconds / steps : 0;
+}
+
+static json_t *outcome_of(const json_t *family, const struct place *place, const json_t *plan) {
+    static const char *const keys[] = {"card", "budget", "least", "peak", "seconds", "bound"};
+    json_t *outcome = json_object();
+    json_object_set_new(outcome, "device", json_string(place->device));
+    json_object_set_new(outcome, "command", command_of(family, place));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = json_object_get(plan, keys[i]);
+        json_object_set(outcome, keys[i], value ? value : json_null());
+    }
+    json_object_set_new(outcome, "step_seconds", json_real(step_seconds(plan)));
+    return outcome;
+}
+
+/* Adds the plan of a family for one device and budget, as `sluice plan` computes it. A model that uses
+ * guidance only with a negative prompt is planned with a negative prompt. --direct-io on makes plans
+ * independent of this machine's page cache and RAM. */
+static int plan_at(json_t *family, const struct place *place, struct sluice_error *e) {
+    char blank[] = " ";
+    struct args args = {
+        .command = command_find("plan"),
+        .model = {.struct_size = sizeof args.model, .family = field_string(family, "name")},
+        .device = place->device,
+        .threads = PLACE_THREADS,
+        .max_vram = {place->vram_gib * GIB, 0},
+        .max_ram_bytes = place->ram_gib * GIB,
+        .direct_io = "on",
+        .quiet = true,
+    };
+    struct generation generation = {.args = &args};
+    char *text = NULL;
+    bool fits;
+    if (field_flag(family, "guides_if_negative")) args.negative_prompt = (struct prompt_text){NULL, blank, 1};
+    int status = generation_open(&generation, e);
+    if (!status) status = sluice_plan_query(generation.session, &generation.request, NULL, &text, &fits, e);
+    json_t *plan = status ? NULL : json_loads(text, 0, NULL);
+    if (!status && !plan) status = fail(e, SLUICE_MEMORY, "no memory for a plan");
+    if (plan) json_array_append_new(json_object_get(family, "plans"), outcome_of(family, place, plan));
+    json_decref(plan);
+    sluice_free(text);
+    generation_close(&generation);
+    return status;
+}
+
+static int plan_family(json_t *family, struct sluice_error *e) {
+    int status = SLUICE_OK;
+    json_object_set_new(family, "plans", json_array());
+    for (int i = 0; i < N_PLACES && !status; i++) status = plan_at(family, &places[i], e);
+    return status;
+}
+
+/* Adds to every family of the library's list: "plans":[{"device","card" (null: a CPU),"command" (prints this
+ * plan),"budget":{...},"least":{...},"peak":{...},"seconds","step_seconds" (per sampler step),"bound"}]. Only
+ * the RAM of oneDNN, some MiB, depends on this machine. shows: print progress on a terminal. */
+static int add_plans(json_t *families, bool shows, struct sluice_error *e) {
+    size_t i;
+    json_t *family;
+    int status = SLUICE_OK;
+    bool live = shows && message_on_terminal();
+    json_array_foreach(families, i, family) {
+        char line[80];
+        snprintf(line, sizeof line, "plan %d of %d: %s", (int)i + 1, (int)json_array_size(families),
+                 field_string(family, "name"));
+        if (live) message_live(line);
+        if (!status) status = plan_family(family, e);
+    }
+    if (live) message_live("");
+    return status;
+}
+
+/* ---- cells ---- */
+
+enum { CELL = 128 };
+
+/* Formats a time in one unit: "0.18 s", "3.1 s", "246 s", "25 min", "19 h", "18 days". */
+static char *brief(double seconds, char out[CELL]) {
+    static const struct {
+        double seconds, most;
+        const char *name;
+    } units[] = {{1, 600, "s"}, {60, 180, "min"}, {3600, 72, "h"}, {86400, 0, "days"}};
+    int u = 0;
+    while (units[u].most > 0 && seconds / units[u].seconds >= units[u].most) u++;
+    double n = seconds / units[u].seconds;
+    snprintf(out, CELL, "%.*f %s", u || n >= 9.95 ? 0 : n >= 0.995 ? 1 : 2, n, units[u].name);
+    return out;
+}
+
+static double gib(const json_t *plan, const char *memory, const char *kind) {
+    return field_number(json_object_get(plan, memory), kind) / (1 << 30);
+}
+
+static bool fits(const json_t *plan) {
+    return gib(plan, "least", "vram_bytes") <= gib(plan, "budget", "vram_bytes") &&
+           gib(plan, "least", "ram_bytes") <= gib(plan, "budget", "ram_bytes");
+}
+
+static bool on_card(const json_t *plan) {
+    return gib(plan, "budget", "vram_bytes") > 0;
+}
+
+static char *least_of(const json_t *plan, char out[CELL]) {
+    int n = on_card(plan) ? snprintf(out, CELL, "%.1f + ", gib(plan, "least", "vram_bytes")) : 0;
+    snprintf(out + n, CELL - (size_t)n, "%.1f", gib(plan, "least", "ram_bytes"));
+    return out;
+}
+
+static char *times_of(const json_t *plan, char out[CELL]) {
+    char step[CELL], all[CELL];
+    snprintf(out, CELL, "%.40s, %.40s", brief(field_number(plan, "step_seconds"), step),
+             brief(field_number(plan, "seconds"), all));
+    if (!fits(plan)) snprintf(out, CELL, "-");
+    return out;
+}
+
+static char *card(const json_t *plan, char out[CELL]) {
+    const char *name = field_string(plan, "card");
+    if (!strncmp(name, "GeForce ", 8)) name += 8;
+    if (on_card(plan))
+        snprintf(out, CELL, "%.*s", (int)strcspn(name, ","), name);
+    else
+        snprintf(out, CELL, "2 cores");
+    return out;
+}
+
+static char *files_of(const json_t *source, char out[CELL]) {
+    const char *files = json_string_value(json_object_get(source, "files"));
+    double megabytes = field_number(source, "megabytes");
+    int n = files ? snprintf(out, CELL, "%.80s", files) : snprintf(out, CELL, "the folder");
+    if (megabytes > 0) snprintf(out + n, CELL - (size_t)n, ", %.3g", megabytes / 1000);
+    return out;
+}
+
+/* ---- tables ---- */
+
+static void print_plans_row(const json_t *family, bool heads) {
+    char cell[CELL] = "steps";
+    size_t i;
+    json_t *plan;
+    if (!heads) snprintf(cell, sizeof cell, "%.0f", field_number(family, "steps"));
+    printf("%-21s %5s", heads ? "family" : field_string(family, "name"), cell);
+    json_array_foreach(json_object_get(family, "plans"), i, plan) {
+        if (!i || !on_card(plan)) printf("  %-9s", heads ? "min GiB" : least_of(plan, cell));
+        printf("  %-14s", heads ? card(plan, cell) : times_of(plan, cell));
+    }
+    printf("\n");
+}
+
+static void print_plans_table(json_t *root) {
+    const json_t *families = json_object_get(root, "families");
+    size_t i;
+    json_t *family;
+    print_plans_row(json_array_get(families, 0), true);
+    json_array_foreach(families, i, family) print_plans_row(family, false);
+    printf(
+        "min GiB: minimum VRAM + RAM; on 2 cores only RAM. Other columns: predicted time per step, total.\n");
+}
 
 static void print_strings(const char *separator, const json_t *list) {
     size_t i;
@@ -46,12 +239,12 @@ static void print_parts(const json_t *parts) {
 static void print_sources(const json_t *sources) {
     size_t i;
     json_t *source;
-    char files[FAMILIES_CELL];
+    char files[CELL];
     printf("files     on Hugging Face, GB\n");
     json_array_foreach(sources, i, source) {
         const char *flag = json_string_value(json_object_get(source, "flag"));
         printf("  %-28s %s: %s\n", flag ? flag : "-m", field_string(source, "repository"),
-               families_files(source, "", files));
+               files_of(source, files));
     }
 }
 
@@ -75,11 +268,11 @@ static void print_compared(const json_t *family) {
 static void print_plans(const json_t *plans) {
     size_t i;
     json_t *plan;
-    char least[FAMILIES_CELL], times[FAMILIES_CELL];
+    char least[CELL], times[CELL];
     printf("plans     minimum of VRAM + RAM (CPU: RAM), GiB; predicted time per step, total\n");
     json_array_foreach(plans, i, plan) {
-        printf("  %-28s %s; %s\n", field_string(plan, "device"), families_least(plan, least),
-               families_times(plan, times));
+        printf("  %-28s %s; %s\n", field_string(plan, "device"), least_of(plan, least),
+               times_of(plan, times));
         printf("  %-28s %s\n", "", field_string(plan, "command"));
     }
 }
@@ -104,6 +297,8 @@ static void print_family(json_t *root) {
     print_plans(json_object_get(family, "plans"));
 }
 
+/* ---- the command ---- */
+
 static int keep_named(json_t *families, const char *name, struct sluice_error *e) {
     for (size_t i = json_array_size(families); i--;)
         if (strcmp(field_string(json_array_get(families, i), "name"), name) != 0)
@@ -118,29 +313,22 @@ static int chosen_families(const struct args *args, json_t *root, char **json, s
     json_t *families = json_object_get(root, "families");
     const char *name = args->operands[0];
     if (name && keep_named(families, name, e)) return e->code;
-    bool plans = args->plans || args->markdown || name;
-    if (plans && families_plans_add(families, !args->quiet, e)) return e->code;
+    bool plans = args->plans || name;
+    if (plans && add_plans(families, !args->quiet, e)) return e->code;
     *json = json_dumps(root, JSON_INDENT(1));
     return *json ? SLUICE_OK : fail(e, SLUICE_MEMORY, "no memory for a list of families");
 }
 
-static int check_forms(const struct args *args, struct sluice_error *e) {
-    return args->json && args->markdown ? fail_value(e, "--markdown", "--json too", "one of the two")
-                                        : SLUICE_OK;
-}
-
 int families_command(const struct args *args, struct sluice_error *e) {
     char *all = NULL, *json = NULL;
-    int status = check_forms(args, e);
-    if (!status) status = sluice_families(&all, e);
+    int status = sluice_families(&all, e);
     if (status) return status;
     json_t *root = json_loads(all, 0, NULL);
     status = root ? chosen_families(args, root, &json, e)
                   : fail(e, SLUICE_INTERNAL, "the library's list of families is not JSON");
-    void (*print)(json_t *) = args->markdown      ? families_markdown
-                              : args->operands[0] ? print_family
-                              : args->plans       ? families_print_plans
-                                                  : print_families;
+    void (*print)(json_t *) = args->operands[0] ? print_family
+                              : args->plans     ? print_plans_table
+                                                : print_families;
     if (!status) status = answer_show(args, json, "list of families", print, e);
     json_decref(root);
     free(json);

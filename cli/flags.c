@@ -1,7 +1,6 @@
-/* The tables of flags and commands: see flags.h. A row is all that parsing and help of a flag need. */
-#include "cli/flags.h"
+/* The tables of flags and commands: see args.h. A row is all that parsing and help of a flag need. */
+#include "cli/commands.h"
 
-#include "cli/args.h"
 #include "engine/sluice_bench.h"
 
 #include <ctype.h>
@@ -13,62 +12,72 @@
 #define ALL       (MODELS | BENCH | DEVICES | FAMILIES | CONVERT)
 #define AT(field) offsetof(struct args, field)
 
+/* The columns of a row from `value` to `choices`. */
+#define RANGE(value, kind, field, least, most) value, kind, AT(field), least, most, NULL
+#define VALUE(value, kind, field)              RANGE(value, kind, field, 0, 0)
+#define SWITCH(field)                          VALUE(NULL, FLAG_SWITCH, field)
+#define TEXT(value, field)                     VALUE(value, FLAG_STRING, field)
+#define INPUT(value, field)                    VALUE(value, FLAG_INPUT, field)
+#define WHOLE(field, least, most)              RANGE("N", FLAG_WHOLE, field, least, most)
+#define REAL(value, field, least, most)        RANGE(value, FLAG_REAL, field, least, most)
+#define CHOICE(value, field, choices)          value, FLAG_CHOICE, AT(field), 0, 0, choices
+
 struct flag flags[FLAGS_MAX];
 int n_flags;
 
 /* All flags but those of model parts (--vae, --clip_l, ...), which flags_init inserts after the first row. */
 static const struct flag static_flags[] = {
-    {"Model", MODELS | BENCH, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
+    {"Model", MODELS | BENCH, "-m", "--model", INPUT("PATH", model.model),
      "diffusers (Hugging Face) folder, a folder with one file per part, or one checkpoint file"},
-    {NULL, PLAN, NULL, "--family", "NAME", FLAG_STRING, AT(model.family), 0, 0, NULL,
+    {NULL, PLAN, NULL, "--family", TEXT("NAME", model.family),
      "plan a published model without its files: in bf16 or --type, with the longest prompt; `sluice "
      "families` lists the names"},
-    {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
+    {NULL, MODELS, NULL, "--tokenizer", INPUT("PATH", model.tokenizer),
      "tokenizer.json, GGUF file or folder of the tokenizer; default: searched in -m and next to the text "
      "encoder"},
-    {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus|2511",
+    {NULL, MODELS, NULL, "--edit", CHOICE("HOW", model.edit, "plain|plus|2511"),
      "Qwen-Image-Edit release; plain: the first (one image); plus: releases 2509 and later (up to three "
      "images); 2511: release 2511, if its files do not say so; default: from model_index.json, else plus"},
-    {NULL, RUNS | CONVERT, NULL, "--lora", "FILE[:S]", FLAG_LORAS, AT(loras), -SLUICE_SCALE_MAX,
-     SLUICE_SCALE_MAX, NULL,
+    {NULL, RUNS | CONVERT, NULL, "--lora",
+     RANGE("FILE[:S]", FLAG_LORAS, loras, -SLUICE_SCALE_MAX, SLUICE_SCALE_MAX),
      "LoRA file and strength (default 1); up to 16 times. convert: merge it into the weights"},
-    {NULL, RUNS, NULL, "--lora-dir", "DIR", FLAG_STRING, AT(lora_dir), 0, 0, NULL,
+    {NULL, RUNS, NULL, "--lora-dir", INPUT("DIR", lora_dir),
      "folder of the LoRAs that <lora:NAME:0.8> in a prompt names"},
-    {NULL, RUNS | CONVERT, NULL, "--lora-partial", NULL, FLAG_SWITCH, AT(lora_partial), 0, 0, NULL,
+    {NULL, RUNS | CONVERT, NULL, "--lora-partial", SWITCH(lora_partial),
      "warn about LoRA keys that match no weight of the model; default: an error"},
 
-    {"Image", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
+    {"Image", RUNS | TOKENIZE, "-p", "--prompt", VALUE("TEXT", FLAG_PROMPT, prompt),
      "what the image should show; @FILE reads a file, @- stdin, @@ is a leading @"},
-    {NULL, RUNS, "-n", "--negative-prompt", "TEXT", FLAG_PROMPT, AT(negative_prompt), 0, 0, NULL,
+    {NULL, RUNS, "-n", "--negative-prompt", VALUE("TEXT", FLAG_PROMPT, negative_prompt),
      "what the image should not contain; needs --cfg-scale above 1; @ as with -p; default: empty or the "
      "model authors' default, which -n \"\" turns off"},
-    {NULL, RUNS, NULL, "--prompt-weights", "HOW", FLAG_CHOICE, AT(prompt_weights), 0, 0, "on|off",
+    {NULL, RUNS, NULL, "--prompt-weights", CHOICE("HOW", prompt_weights, "on|off"),
      "prompt weighting as in AUTOMATIC1111: (word), [word], (word:1.3) and BREAK; off: plain text; default: "
      "on for UNets (SD 1, SD 2, SDXL)"},
-    {NULL, RUNS, NULL, "--clip-skip", "N", FLAG_WHOLE, AT(clip_skip), 1, 100, NULL,
+    {NULL, RUNS, NULL, "--clip-skip", WHOLE(clip_skip, 1, 100),
      "CLIP layer to read, counted from the end: 1 the last, 2 the one before; default: the model's"},
-    {NULL, RUNS, "-W", "--width", "N", FLAG_WHOLE, AT(width), 1, SLUICE_SIDE_MAX, NULL,
+    {NULL, RUNS, "-W", "--width", WHOLE(width, 1, SLUICE_SIDE_MAX),
      "width in pixels; default: the size of -i, else of the last -r (edit models), else the model's"},
-    {NULL, RUNS, "-H", "--height", "N", FLAG_WHOLE, AT(height), 1, SLUICE_SIDE_MAX, NULL,
+    {NULL, RUNS, "-H", "--height", WHOLE(height, 1, SLUICE_SIDE_MAX),
      "height in pixels; default: as for --width"},
-    {NULL, RUNS, NULL, "--steps", "N", FLAG_WHOLE, AT(steps), 1, SLUICE_STEPS_MAX, NULL,
+    {NULL, RUNS, NULL, "--steps", WHOLE(steps, 1, SLUICE_STEPS_MAX),
      "number of denoising steps; default: the model's"},
-    {NULL, RUNS, NULL, "--cfg-scale", "S", FLAG_SCALES, AT(cfg_scale), 0, SLUICE_SCALE_MAX, NULL,
+    {NULL, RUNS, NULL, "--cfg-scale", RANGE("S", FLAG_SCALES, cfg_scale, 0, SLUICE_SCALE_MAX),
      "classifier-free guidance, uncond + S*(cond - uncond); 1: off, half the work; HIGH,LOW: one for each "
      "transformer of WAN 2.2; default: the model's"},
-    {NULL, RUNS, NULL, "--guidance", "S", FLAG_REAL, AT(guidance), 0, SLUICE_SCALE_MAX, NULL,
+    {NULL, RUNS, NULL, "--guidance", REAL("S", guidance, 0, SLUICE_SCALE_MAX),
      "distilled guidance (Flux.1 dev); default: the model's"},
-    {NULL, RUNS, NULL, "--slg-layers", "A,B,...", FLAG_LAYERS, AT(slg_layers), 0, 9999, NULL,
+    {NULL, RUNS, NULL, "--slg-layers", RANGE("A,B,...", FLAG_LAYERS, slg_layers, 0, 9999),
      "skip-layer guidance for SD3.5 medium: the layers to skip, from 0 (usual: 7,8,9); default: none"},
-    {NULL, RUNS, NULL, "--slg-scale", "S", FLAG_REAL, AT(slg_scale), 0, SLUICE_SCALE_MAX, NULL,
+    {NULL, RUNS, NULL, "--slg-scale", REAL("S", slg_scale, 0, SLUICE_SCALE_MAX),
      "strength of skip-layer guidance, adds S*(cond - skipped); default 2.8"},
-    {NULL, RUNS, NULL, "--slg-start", "F", FLAG_REAL, AT(slg_start), 0, 1, NULL,
+    {NULL, RUNS, NULL, "--slg-start", REAL("F", slg_start, 0, 1),
      "skip-layer guidance begins after step F*steps; default 0.01"},
-    {NULL, RUNS, NULL, "--slg-end", "F", FLAG_REAL, AT(slg_end), 0, 1, NULL,
+    {NULL, RUNS, NULL, "--slg-end", REAL("F", slg_end, 0, 1),
      "skip-layer guidance ends at step F*steps; default 0.2"},
-    {NULL, RUNS | BENCH, "-s", "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
+    {NULL, RUNS, "-s", "--seed", VALUE("N", FLAG_SEED, seed),
      "random seed, default 0; -1 picks one and prints it"},
-    {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, SLUICE_BATCH_MAX, NULL,
+    {NULL, RUNS, "-b", "--batch", WHOLE(batch, 1, SLUICE_BATCH_MAX),
      "number of images, with seeds S, S+1, ...; default 1"},
     {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_SAMPLER, AT(sampler), 0, 0,
      "euler|euler_a|heun|dpm2|dpm2_a|dpm++2s_a|dpm++2m|dpm++3m|dpm++2m_sde|dpm++_sde|lms|ipndm|pndm|ddim|"
@@ -84,165 +93,153 @@ static const struct flag static_flags[] = {
      "noise schedule (sigmas): leading, trailing and linspace are the timestep spacings of diffusers; "
      "discrete, karras, exponential, ays, sgm_uniform, simple, smoothstep, kl_optimal, lcm, bong_tangent and "
      "beta are as in stable-diffusion.cpp; default: the model's"},
-    {NULL, RUNS, NULL, "--prediction", "WHAT", FLAG_CHOICE, AT(prediction), 0, 0, "eps|v|flow",
+    {NULL, RUNS, NULL, "--prediction", CHOICE("WHAT", prediction, "eps|v|flow"),
      "prediction type of the model: eps (noise), v (velocity) or flow; default: from the model's files"},
-    {NULL, RUNS, NULL, "--flow-shift", "S", FLAG_REAL, AT(flow_shift), SLUICE_FLOW_SHIFT_LEAST,
-     SLUICE_FLOW_SHIFT_MAX, NULL, "timestep shift of flow models, S*u/(1+(S-1)*u); default: the model's"},
-    {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,
+    {NULL, RUNS, NULL, "--flow-shift", REAL("S", flow_shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX),
+     "timestep shift of flow models, S*u/(1+(S-1)*u); default: the model's"},
+    {NULL, RUNS, NULL, "--init-latent", INPUT("FILE", init_latent),
      "start from this noise instead of the seed's: safetensors, tensor \"latent\""},
-    {NULL, RUNS, "-i", "--init-img", "FILE", FLAG_STRING, AT(init_image), 0, 0, NULL,
-     "input image of img2img, inpainting or image-to-video; PNG, JPEG or WebP; sets the default "
-     "size, of a video the aspect ratio"},
-    {NULL, RUNS, NULL, "--end-img", "FILE", FLAG_STRING, AT(end_image), 0, 0, NULL,
+    {NULL, RUNS, "-i", "--init-img", INPUT("FILE", init_image),
+     "input image of img2img, inpainting or image-to-video; PNG, JPEG or WebP; sets the default size, of a "
+     "video the aspect ratio"},
+    {NULL, RUNS, NULL, "--end-img", INPUT("FILE", end_image),
      "last frame of a video, for models that take one; needs -i, the first"},
-    {NULL, RUNS, NULL, "--fit", "HOW", FLAG_CHOICE, AT(fit), 0, 0, "crop|pad|stretch",
+    {NULL, RUNS, NULL, "--fit", CHOICE("HOW", fit, "crop|pad|stretch"),
      "fit -i, --end-img, --control and --mask to the output size: crop, pad with edge pixels, or stretch; "
      "default crop"},
-    {NULL, RUNS, NULL, "--strength", "S", FLAG_REAL, AT(strength), 0, 1, NULL,
+    {NULL, RUNS, NULL, "--strength", REAL("S", strength, 0, 1),
      "denoising strength of img2img, 0 to 1: how much of the input image is replaced; runs the last steps*S "
      "steps; 1 ignores the image; default: 1 with --mask, else the model's"},
-    {NULL, RUNS, "-r", "--ref-image", "FILE", FLAG_STRINGS, AT(references), 0, 0, NULL,
+    {NULL, RUNS, "-r", "--ref-image", VALUE("FILE", FLAG_INPUTS, references),
      "reference image of any size, or image to edit, for models that take one; up to three times"},
-    {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,
+    {NULL, RUNS, NULL, "--mask", INPUT("FILE", mask),
      "inpainting mask for -i or --control: white is repainted, black is kept"},
-    {NULL, RUNS, NULL, "--control", "DIR", FLAG_STRING, AT(control), 0, 0, NULL,
+    {NULL, RUNS, NULL, "--control", INPUT("DIR", control),
      "control video (VACE): a folder of numbered images, one per frame"},
-    {NULL, RUNS, NULL, "--frames", "N", FLAG_WHOLE, AT(frames), 1, 100000, NULL,
+    {NULL, RUNS, NULL, "--frames", WHOLE(frames, 1, 100000),
      "number of video frames; default: the control video's, else the model's"},
-    {NULL, RUNS | DECODE, NULL, "--fps", "N", FLAG_WHOLE, AT(fps), 1, 1000, NULL,
+    {NULL, RUNS | DECODE, NULL, "--fps", WHOLE(fps, 1, 1000),
      "frames per second of the written video; default: the model's"},
 
-    {"Output", RUNS | DECODE | CONVERT, "-o", "--output", "PATH", FLAG_STRING, AT(output), 0, 0, NULL,
+    {"Output", RUNS | DECODE | CONVERT, "-o", "--output", TEXT("PATH", output),
      "output file, default output.png, for videos output.mp4; images: .png, .jpg, .webp; videos: .mp4, "
      ".webm, .gif, or one image per frame, also a folder; convert: .gguf, .safetensors; %d is the number of "
      "the image or frame from 1, %03d with three digits, %s the seed; several images without %d: name-1.png "
      "...; - is stdout"},
-    {NULL, RUNS | DECODE, NULL, "--quality", "N", FLAG_WHOLE, AT(quality), 1, 100, NULL,
+    {NULL, RUNS | DECODE, NULL, "--quality", WHOLE(quality, 1, 100),
      "quality of JPEG, WebP, MP4 and WebM, 1 to 100; default 90"},
-    {NULL, RUNS | DECODE, NULL, "--no-metadata", NULL, FLAG_SWITCH, AT(no_metadata), 0, 0, NULL,
+    {NULL, RUNS | DECODE, NULL, "--no-metadata", SWITCH(no_metadata),
      "store no prompt, seed and settings in the output file"},
-    {NULL, RUNS, NULL, "--save-latent", "FILE", FLAG_STRING, AT(save_latent), 0, 0, NULL,
+    {NULL, RUNS, NULL, "--save-latent", TEXT("FILE", save_latent),
      "save the final latents: safetensors, tensor \"latent\""},
-    {NULL, RUNS, NULL, "--preview", "HOW", FLAG_CHOICE, AT(preview), 0, 0, "latent|taesd|vae|proj|tae",
+    {NULL, RUNS, NULL, "--preview", CHOICE("HOW", preview, "latent|taesd|vae|proj|tae"),
      "preview image after each step; latent: approximate colours, one pixel per latent pixel, costs nothing; "
      "taesd: decoded by --taesd; vae: decoded in full, slow, of a video the first frame; the output stays "
      "the same"},
-    {NULL, RUNS, NULL, "--preview-every", "N", FLAG_WHOLE, AT(preview_every), 1, SLUICE_STEPS_MAX, NULL,
+    {NULL, RUNS, NULL, "--preview-every", WHOLE(preview_every, 1, SLUICE_STEPS_MAX),
      "preview every N steps; default 1"},
-    {NULL, RUNS, NULL, "--preview-path", "FILE", FLAG_STRING, AT(preview_path), 0, 0, NULL,
+    {NULL, RUNS, NULL, "--preview-path", TEXT("FILE", preview_path),
      "preview file, overwritten each time: .png or .jpg, %d and %s as with -o; default: the terminal if it "
      "shows images (kitty, Ghostty, iTerm2, WezTerm), else preview.png"},
-    {NULL, RUNS, NULL, "--no-decode", NULL, FLAG_SWITCH, AT(no_decode), 0, 0, NULL,
-     "stop after denoising, write no image"},
-    {NULL, RUNS | DECODE, NULL, "--dump", "DIR", FLAG_STRING, AT(dump), 0, 0, NULL,
+    {NULL, RUNS, NULL, "--no-decode", SWITCH(no_decode), "stop after denoising, write no image"},
+    {NULL, RUNS | DECODE, NULL, "--dump", TEXT("DIR", dump),
      "write intermediate tensors as safetensors files, to compare with a reference"},
-    {NULL, RUNS | DECODE, NULL, "--report", "FILE", FLAG_STRING, AT(report), 0, 0, NULL,
+    {NULL, RUNS | DECODE, NULL, "--report", TEXT("FILE", report),
      "write plan, timings and measured memory as JSON, also if the run fails; - is stdout"},
-    {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | FAMILIES | CONVERT, NULL, "--json", NULL,
-     FLAG_SWITCH, AT(json), 0, 0, NULL, "print JSON instead of text"},
-    {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
-     "list name, type and shape of every tensor"},
-    {NULL, FAMILIES, NULL, "--plans", NULL, FLAG_SWITCH, AT(plans), 0, 0, NULL,
+    {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | FAMILIES | CONVERT, NULL, "--json", SWITCH(json),
+     "print JSON instead of text"},
+    {NULL, INSPECT, NULL, "--tensors", SWITCH(tensors), "list name, type and shape of every tensor"},
+    {NULL, FAMILIES, NULL, "--plans", SWITCH(plans),
      "print each model's minimum memory and predicted time for four GPU models and a CPU"},
-    {NULL, FAMILIES, NULL, "--markdown", NULL, FLAG_SWITCH, AT(markdown), 0, 0, NULL,
-     "print the tables of models/README.md"},
-    {NULL, PLAN, NULL, "--types", NULL, FLAG_SWITCH, AT(types), 0, 0, NULL,
+    {NULL, PLAN, NULL, "--types", SWITCH(types),
      "compare weight types (quantisation): converted while reading, and by `sluice convert` beforehand"},
 
-    {"Memory and device", RUNS | DECODE, NULL, "--max-ram", "SIZE", FLAG_SIZE, AT(max_ram_bytes), 0, 0, NULL,
+    {"Memory and device", RUNS | DECODE, NULL, "--max-ram", VALUE("SIZE", FLAG_SIZE, max_ram_bytes),
      "RAM limit of the process: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default: free RAM minus "
      "a reserve"},
-    {NULL, RUNS | DECODE, NULL, "--max-vram", "SIZE", FLAG_DEVICE_SIZE, AT(max_vram), 0, 0, NULL,
+    {NULL, RUNS | DECODE, NULL, "--max-vram", VALUE("SIZE", FLAG_DEVICE_SIZE, max_vram),
      "VRAM limit, CUDA libraries included; default: free VRAM minus 5 % (at least 512 MiB); no effect on the "
      "CPU"},
-    {NULL, RUNS | DECODE, NULL, "--plan", "FILE", FLAG_STRING, AT(plan), 0, 0, NULL,
+    {NULL, RUNS | DECODE, NULL, "--plan", INPUT("FILE", plan),
      "run exactly this plan, printed by `sluice plan --json` and perhaps edited"},
-    {NULL, RUNS, NULL, "--prompt-cache", "DIR", FLAG_STRING, AT(prompt_cache), 0, 0, NULL,
+    {NULL, RUNS, NULL, "--prompt-cache", TEXT("DIR", prompt_cache),
      "folder of text encoder outputs: prompts that are stored there skip the text encoder"},
-    {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
+    {NULL, RUNS | DECODE, NULL, "--no-replan", SWITCH(no_replan),
      "accepted, has no effect: plans never change during a run"},
-    {NULL, RUNS | DECODE, NULL, "--rates", "FILE", FLAG_STRING, AT(rates), 0, 0, NULL,
+    {NULL, RUNS | DECODE, NULL, "--rates", INPUT("FILE", rates),
      "measured rates of this machine, from `sluice bench bus --save` and `bench ops --save`; default: "
      "assumed rates"},
-    {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
+    {NULL, RUNS | DECODE, NULL, "--vae-tiling", CHOICE("HOW", vae_tiling, "auto|on|off"),
      "memory use of the VAE decoder; on: least VRAM (buffers in RAM), a little slower; off: keep all "
      "buffers; same image; default auto: the fastest that fits"},
-    {NULL, RUNS | DECODE, NULL, "--direct-io", "HOW", FLAG_CHOICE, AT(direct_io), 0, 0, "auto|on|off",
+    {NULL, RUNS | DECODE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
      "read the model with O_DIRECT, past the page cache; auto: if it is larger than 3/4 of the RAM; default "
      "auto"},
-    {NULL, RUNS | DECODE | BENCH, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL,
+    {NULL, RUNS | DECODE | BENCH, NULL, "--device", TEXT("NAME", device),
      "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a card that is not there, "
      "cuda:3060, 4060, 4060ti, 4090, h100; bench block: cuda with --predict"},
-    {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
+    {NULL, RUNS | DECODE, NULL, "--precision", CHOICE("TYPE", precision, "f32|bf16|f16"),
      "arithmetic of text encoders and transformer; default: f32 on the CPU, bf16 on a GPU"},
-    {NULL, RUNS | CONVERT | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
+    {NULL, RUNS | CONVERT | BENCH, NULL, "--type", TEXT("TYPE", type),
      "quantise transformer and text encoders while reading: f8_e4m3, q8_0, q6_k, q5_k, q4_k ...; less memory "
-     "and transfer, other pixels (see `plan --types`); convert: type to write, also "
-     "int8_convrot; bench "
+     "and transfer, other pixels (see `plan --types`); convert: type to write, also int8_convrot; bench "
      "block: type of the matrices"},
-    {NULL, CONVERT, NULL, "--rule", "REGEX=TYPE", FLAG_STRINGS, AT(rules), 0, 0, NULL,
+    {NULL, CONVERT, NULL, "--rule", VALUE("REGEX=TYPE", FLAG_STRINGS, rules),
      "type of the tensors whose name the regex matches; the first match wins, before --type; up to 16 times"},
-    {NULL, CONVERT, NULL, "--part", "NAME", FLAG_STRING, AT(part), 0, 0, NULL,
+    {NULL, CONVERT, NULL, "--part", TEXT("NAME", part),
      "part to convert: in a checkpoint file the part's flag without dashes (vae), in a diffusers folder the "
      "subfolder (transformer)"},
-    {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, SLUICE_THREADS_MAX,
-     NULL, "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},
+    {NULL, RUNS | DECODE | BENCH, "-t", "--threads", WHOLE(threads, 1, SLUICE_THREADS_MAX),
+     "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},
 
-    {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "model sizes name=value,... instead of the published ones, for `bench checkpoint` and `plan --family` "
-     "(`sluice bench checkpoint help` lists the names); clip_g.name=value changes one part"},
-    {NULL, BENCH, NULL, "--adapter", "DIALECT", FLAG_STRING, AT(adapter), 0, 0, NULL,
-     "`bench checkpoint` writes a random LoRA, FILE.safetensors in place of DIR, with key names as of "
-     "diffusers, kohya, comfy ...; an unknown name lists all"},
-    {NULL, BENCH, NULL, "--rank", "N", FLAG_WHOLE, AT(rank), 1, SLUICE_ADAPTER_RANK_MAX, NULL,
-     "rank of --adapter; default 16; bench block: also time the block with a LoRA of this rank"},
-    {NULL, BENCH, NULL, "--text-encoders", NULL, FLAG_SWITCH, AT(text_encoders), 0, 0, NULL,
-     "the random LoRA of --adapter changes the text encoders too"},
-    {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
+    {"Benchmark", PLAN, NULL, "--dims", TEXT("LIST", dimensions),
+     "model sizes name=value,... instead of the published ones, for `plan --family` (an unknown name lists "
+     "all); clip_g.name=value changes one part"},
+    {NULL, BENCH, NULL, "--rank", WHOLE(rank, 1, SLUICE_ADAPTER_RANK_MAX),
+     "bench block: also time the block with a LoRA of this rank"},
+    {NULL, BENCH, NULL, "--save", TEXT("FILE", save),
      "add the rates that `bench bus` or `bench ops` measures to this file, for --rates"},
-    {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",
-     "clock of `bench stream`; timed: virtual, equal results on every machine (takes seconds); paced: real "
-     "time, the CPU behind a simulated bus (takes minutes); default timed"},
-    {NULL, BENCH, NULL, "--predict", "CARD", FLAG_STRING, AT(predict), 0, 0, NULL,
+    {NULL, BENCH, NULL, "--predict", TEXT("CARD", predict),
      "bench block: predict the times of each family's block on a GPU that need not be there: 3060, 4060, "
      "4060ti, 4090 or h100"},
-    {NULL, BENCH, NULL, "--dir", "DIR", FLAG_STRING, AT(folder), 0, 0, NULL,
+    {NULL, BENCH, NULL, "--dir", TEXT("DIR", folder),
      "bench bus: folder on the disk to measure, where a file of 256 MiB is written; default: the current "
      "folder; with -m the model's largest file is read instead"},
 
-    {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL,
-     "print only warnings and errors"},
-    {NULL, RUNS | DECODE, "-v", "--verbose", NULL, FLAG_SWITCH, AT(verbose), 0, 0, NULL,
+    {"Messages", ALL, "-q", "--quiet", SWITCH(quiet), "print only warnings and errors"},
+    {NULL, RUNS | DECODE, "-v", "--verbose", SWITCH(verbose),
      "print the plan before and the time of each stage after the run"},
-    {NULL, RUNS | DECODE | BENCH | CONVERT, NULL, "--no-progress", NULL, FLAG_SWITCH, AT(no_progress), 0, 0,
-     NULL, "print no progress line"},
+    {NULL, RUNS | DECODE | BENCH | CONVERT, NULL, "--no-progress", SWITCH(no_progress),
+     "print no progress line"},
 };
 
 const struct command commands[N_COMMANDS] = {
-    {"generate", GENERATE, NULL, 0, 0, "generate images or videos from a prompt",
+    {"generate", GENERATE, generate_command, NULL, 0, 0, "generate images or videos from a prompt",
      "sluice generate -m DIR -p \"a red fox in the snow\" --max-ram 3G -o fox.png", NULL},
-    {"decode", DECODE, "LATENT.safetensors", 1, 1, "decode a saved latent into an image or video",
-     "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
-    {"plan", PLAN, "[LATENT.safetensors]", 0, 1,
+    {"decode", DECODE, decode_command, "LATENT.safetensors", 1, 1,
+     "decode a saved latent into an image or video", "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
+    {"plan", PLAN, plan_command, "[LATENT.safetensors]", 0, 1,
      "show memory, placement and time of a run without running it",
      "sluice plan --family qwen_image --device cuda:4090 --max-ram 16G", NULL},
-    {"inspect", INSPECT, "[PATH]", 0, 1, "show what model or LoRA files contain",
+    {"inspect", INSPECT, inspect_command, "[PATH]", 0, 1, "show what model or LoRA files contain",
      "sluice inspect PATH --tensors", NULL},
-    {"tokenize", TOKENIZE, NULL, 0, 0, "print the token ids of a prompt",
+    {"tokenize", TOKENIZE, tokenize_command, NULL, 0, 0, "print the token ids of a prompt",
      "sluice tokenize -m DIR -p \"a red fox\"", NULL},
-    {"convert", CONVERT, "IN...", 1, OPERANDS_MAX, "convert (quantise) the weights of one model part",
+    {"convert", CONVERT, convert_command, "IN...", 1, OPERANDS_MAX,
+     "convert (quantise) the weights of one model part",
      "sluice convert DIR/transformer -o transformer.gguf --type q8_0", NULL},
-    {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR|help]", 1, 3,
-     "measure this machine, write models of random weights", "sluice bench bus --save rates.json",
-     "bus: speed of disk and memory; ops: speed of arithmetic; load: how fast a model is read; stream: time "
-     "of a streamed step against its lower bound; block: time of one block and of a decoder against their "
-     "matrix products; checkpoint: write a model of random weights."},
-    {"devices", DEVICES, NULL, 0, 0, "list the devices of this machine", "sluice devices", NULL},
-    {"families", FAMILIES, "[NAME]", 0, 1, "list the supported models, or show one", "sluice families flux",
+    {"bench", BENCH, bench_command, "bus|ops|load|block", 1, 1, "measure this machine",
+     "sluice bench bus --save rates.json",
+     "bus: speed of disk and memory; ops: speed of arithmetic; load: how fast a model is read; block: time "
+     "of "
+     "one block and of a decoder against their matrix products."},
+    {"devices", DEVICES, devices_command, NULL, 0, 0, "list the devices of this machine", "sluice devices",
      NULL},
-    {"completion", COMPLETION, "bash|zsh|fish", 1, 1, "print a completion script for a shell",
-     "sluice completion bash >/etc/bash_completion.d/sluice", NULL},
-    {"manual", MANUAL, NULL, 0, 0, "print the man page", "sluice manual | man -l -", NULL},
+    {"families", FAMILIES, families_command, "[NAME]", 0, 1, "list the supported models, or show one",
+     "sluice families flux", NULL},
+    {"completion", COMPLETION, completion_command, "bash|zsh|fish", 1, 1,
+     "print a completion script for a shell", "sluice completion bash >/etc/bash_completion.d/sluice", NULL},
+    {"manual", MANUAL, manual_command, NULL, 0, 0, "print the man page", "sluice manual | man -l -", NULL},
 };
 
 /* ---- flags of other programs, mostly stable-diffusion.cpp; none is a flag of sluice ---- */
@@ -355,6 +352,18 @@ const struct flag *flag_find(const char *typed) {
     for (int i = 0; i < N_SAME; i++)
         if (strcmp(synonyms[i].theirs, typed) == 0) return flag_find(synonyms[i].ours);
     return NULL;
+}
+
+/* The first clause of a help text. It ends at a semicolon. A long clause ends at a colon, unless the colon is
+ * in the first NAME bytes
+ * ("bench bus: ..."). */
+char *flag_clause(const struct flag *flag, char *out, size_t out_bytes) {
+    enum { LONG = 54, NAME = 16 }; /* LONG: columns of help text in --help */
+    size_t length = strcspn(flag->help, ";");
+    const char *colon = length > NAME ? strstr(flag->help + NAME, ": ") : NULL;
+    if (length > LONG && colon && colon < flag->help + length) length = (size_t)(colon - flag->help);
+    snprintf(out, out_bytes, "%.*s", (int)length, flag->help);
+    return out;
 }
 
 const struct command *command_find(const char *name) {

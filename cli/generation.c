@@ -77,7 +77,7 @@ static int frames_put(struct frames *frames, const char *pattern, struct output_
     }
     frames->item.frame = item.frame;
     if (!status) status = name_both(frames, item.frame, name, temporary, e);
-    if (!status && (status = picture_write(temporary, content, e))) fail_where(e, "%s", name);
+    if (!status && (status = picture_write(temporary, content, e))) fail_where(e, name);
     if (!status && item.frame == item.frames) status = rename_all(frames, e);
     if (status) frames_abandon(frames);
     return status;

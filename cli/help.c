@@ -1,7 +1,6 @@
-/* Texts made from the tables of flags.h: --help and --help-all, the man page, and completions for shells. */
-#include "cli/help.h"
-
+/* Texts made from the tables of args.h: --help and --help-all, the man page, and completions for shells. */
 #include "cli/commands.h"
+
 #include "cli/fail.h"
 
 #include <jansson.h>
@@ -9,7 +8,7 @@
 
 /* ---- --help ---- */
 
-enum { WIDTH = 80, FLAG_COLUMN = 26 };
+enum { WIDTH = 80, FLAG_COLUMN = 26 }; /* FLAG_COLUMN: where the help text of a flag begins */
 
 /* Flags that --help lists, at most 15, each between spaces; commands that are absent here list all their
  * flags. */
@@ -26,7 +25,7 @@ static const struct {
     {INSPECT,
      " --model --diffusion-model --llm --llm_vision --clip_l --t5xxl --vae --tokenizer --json --tensors "},
     {TOKENIZE, " --model --llm --clip_l --t5xxl --tokenizer --prompt --json "},
-    {BENCH, " --model --seed --json --type --threads --dims --save --clock --dir "},
+    {BENCH, " --model --json --type --threads --save --dir --predict "},
 };
 
 /* Prints text from this column on, wrapped to WIDTH columns; further lines begin at the same column. */
@@ -41,22 +40,11 @@ static void print_wrapped(const char *text, int column) {
     putchar('\n');
 }
 
-const char *help_value(const struct flag *flag) {
+/* The placeholder of a flag's value ("FILE") or a short list of its choices; NULL for a switch. */
+static const char *help_value(const struct flag *flag) {
     enum { LONG = 40 };
     bool several = flag->choices && strchr(flag->choices, '|') && strlen(flag->choices) <= LONG;
     return several ? flag->choices : flag->value;
-}
-
-/* The first clause of a help text. It ends at a semicolon. A long clause ends at a colon, unless the colon is
- * in the first NAME bytes
- * ("bench bus: ..."). */
-char *help_clause(const struct flag *flag, char *out, size_t out_bytes) {
-    enum { LONG = WIDTH - FLAG_COLUMN, NAME = 16 };
-    size_t length = strcspn(flag->help, ";");
-    const char *colon = length > NAME ? strstr(flag->help + NAME, ": ") : NULL;
-    if (length > LONG && colon && colon < flag->help + length) length = (size_t)(colon - flag->help);
-    snprintf(out, out_bytes, "%.*s", (int)length, flag->help);
-    return out;
 }
 
 void help_command(const struct command *command, bool all) {
@@ -89,7 +77,7 @@ void help_command(const struct command *command, bool all) {
                              flag->letter ? ", " : "  ", flag->name, value ? " " : "", value ? value : "");
         printf("%-*s", FLAG_COLUMN, left);
         if (bytes >= FLAG_COLUMN) printf("\n%*s", FLAG_COLUMN, "");
-        print_wrapped(all ? flag->help : help_clause(flag, clause, sizeof clause), FLAG_COLUMN);
+        print_wrapped(all ? flag->help : flag_clause(flag, clause, sizeof clause), FLAG_COLUMN);
     }
     if (omitted) printf("\nsluice %s --help-all lists all flags.\n", command->name);
 }
@@ -290,7 +278,7 @@ static void put_words(const struct flag *flag) {
 static const char *operand_words(const struct command *command) {
     switch (command->bit) {
     case BENCH:
-        return "bus ops load stream block checkpoint";
+        return "bus ops load block";
     case FAMILIES:
         return words.families;
     case COMPLETION:
@@ -370,7 +358,7 @@ static void zsh_flag(const struct flag *flag) {
         printf("%s{%s,%s}'[", *again ? "\\*" : "", flag->letter, flag->name);
     else
         printf("'%s%s[", again, flag->name);
-    zsh_text(help_clause(flag, clause, sizeof clause));
+    zsh_text(flag_clause(flag, clause, sizeof clause));
     putchar(']');
     if (flag->value) printf(":%s:", flag->value);
     if (is_path(flag)) printf("_files");
@@ -429,7 +417,7 @@ static void fish_flag(const struct flag *flag) {
         putchar('\'');
     }
     printf(" -d '");
-    fish_text(help_clause(flag, clause, sizeof clause));
+    fish_text(flag_clause(flag, clause, sizeof clause));
     printf("'\n");
 }
 

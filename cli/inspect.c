@@ -1,5 +1,4 @@
 /* `sluice inspect`: prints what model and adapter files contain. */
-#include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
@@ -123,14 +122,6 @@ static void print_counts(const char *title, json_t *counts) {
     }
 }
 
-static void print_words(const char *title, json_t *words) {
-    size_t i;
-    json_t *word;
-    printf("%s", title);
-    json_array_foreach(words, i, word) printf("%s %s", i ? "," : "", json_string_value(word));
-    puts("");
-}
-
 static void print_adapter(const json_t *adapter) {
     char bytes[32];
     const char *type;
@@ -152,10 +143,9 @@ static void print_adapter(const json_t *adapter) {
         print_counts(", alpha", json_object_get(part, "alphas"));
         puts("");
     }
-    if (json_array_size(recipes))
-        print_words("  fits", recipes);
-    else
-        puts("  fits no published model");
+    printf("  fits");
+    json_array_foreach(recipes, i, value) printf("%s %s", i ? "," : "", json_string_value(value));
+    puts(json_array_size(recipes) ? "" : " no published model");
     print_tensors(adapter);
 }
 
@@ -201,20 +191,15 @@ static void print_inspection(json_t *root) {
     printf("schedule: %s\n", field_string(root, "schedule"));
 }
 
-static int check_operands(const struct args *args, struct sluice_error *e) {
-    const struct sluice_model_options *m = &args->model;
-    bool parts = m->model || m->n_parts || m->tokenizer;
-    bool twice = m->model && args->n_operands;
-    if ((parts || args->n_operands) && !twice) return SLUICE_OK;
-    return fail(e, SLUICE_USAGE, "%s" WHERE "sluice inspect" EXPECTED "sluice inspect PATH, or -m PATH",
-                twice ? "two models are given" : "no model is given");
-}
-
 int inspect_command(const struct args *args, struct sluice_error *e) {
     struct sluice_model_options options = args->model;
+    bool parts = options.model || options.n_parts || options.tokenizer;
+    bool twice = options.model && args->n_operands;
     char *json = NULL;
-    int status = check_operands(args, e);
+    if (twice || (!parts && !args->n_operands))
+        return fail(e, SLUICE_USAGE, "%s" WHERE "sluice inspect" EXPECTED "sluice inspect PATH, or -m PATH",
+                    twice ? "two models are given" : "no model is given");
     if (args->n_operands) options.model = args->operands[0];
-    if (!status) status = sluice_inspect(&options, args->tensors, &json, e);
+    int status = sluice_inspect(&options, args->tensors, &json, e);
     return answer_print(args, status, json, "description", print_inspection, e);
 }

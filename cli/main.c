@@ -1,9 +1,8 @@
 /* main: runs the command and prints its error. With an exit code other than 0 the last line on stderr, and
- * no other, begins with "sluice: ". Only main and a second Ctrl-C (interrupt.c) print it. */
+ * no other, begins with "sluice: ". Only main and a second Ctrl-C (outfile.c) print it. */
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
-#include "cli/help.h"
 #include "cli/outfile.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -15,41 +14,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static int (*const command_functions[])(const struct args *, struct sluice_error *) = {
-    generate_command, decode_command,     plan_command,   inspect_command,
-    tokenize_command, convert_command,    bench_command,  devices_command,
-    families_command, completion_command, manual_command,
-};
-
-/* Opens /dev/null for closed descriptors 0, 1 and 2; an output file could otherwise become stderr and
- * receive messages. A closed stdout is opened read-only, so that writes to it still fail. */
-static void open_standard_files(void) {
-    for (int file = 0; file < 3; file++) {
-        if (fcntl(file, F_GETFD) == -1 && errno == EBADF) open("/dev/null", file == 2 ? O_WRONLY : O_RDONLY);
-    }
-}
-
 static int unknown_command(const char *typed, struct sluice_error *e) {
     const char *nearest = command_nearest(typed);
-    if (nearest) {
-        fail(e, SLUICE_USAGE, "unknown command, did you mean %s?", nearest);
-    } else {
-        fail(e, SLUICE_USAGE, *typed && *typed != '-' ? "unknown command" : "no command is given");
-    }
-    if (*typed) fail_found(e, "%s", typed);
+    char what[96] = "no command is given";
+    if (nearest)
+        snprintf(what, sizeof what, "unknown command, did you mean %s?", nearest);
+    else if (*typed && *typed != '-')
+        snprintf(what, sizeof what, "unknown command");
     if (*typed == '-')
-        return fail_expected(e, "a command before the flags, such as sluice generate %s ...", typed);
-    return fail_expected(e, "a command that sluice --help lists");
-}
-
-/* Writes the --report of a run that was refused for a flag; scripts wait for it. */
-static void report_refusal(const struct args *args, struct sluice_error *e) {
-    struct sluice_error shared;
-    struct report report = {.name = args->report, .seed = args->seed.value};
-    if (output_check_report(
-            args, (struct output_item){1, args->batch ? args->batch : 1, args->seed.value, args->frames, 0},
-            &shared) == SLUICE_OK)
-        report_write(&report, e);
+        return fail(e, SLUICE_USAGE,
+                    "%s" FOUND "%s" EXPECTED "a command before the flags, such as sluice generate %s ...",
+                    what, typed, typed);
+    return fail(e, SLUICE_USAGE, "%s" FOUND "%s" EXPECTED "a command that sluice --help lists", what, typed);
 }
 
 static int run_command(const struct command *command, int argc, char **argv, struct sluice_error *e) {
@@ -58,9 +34,13 @@ static int run_command(const struct command *command, int argc, char **argv, str
     if (args.help) {
         help_command(command, args.help_all);
     } else if (status) {
-        report_refusal(&args, e);
+        /* Scripts wait for the report, also of a run that was refused for a flag. */
+        struct output_item item = {1, args.batch ? args.batch : 1, args.seed.value, args.frames, 0};
+        struct sluice_error shared;
+        if (output_check_report(&args, item, &shared) == SLUICE_OK)
+            report_write(&(struct report){.name = args.report, .seed = args.seed.value}, e);
     } else {
-        status = command_functions[command - commands](&args, e);
+        status = command->run(&args, e);
     }
     args_destroy(&args);
     return status;
@@ -69,6 +49,7 @@ static int run_command(const struct command *command, int argc, char **argv, str
 static int main_dispatch(int argc, char **argv, struct sluice_error *e) {
     const char *first = argc > 1 ? argv[1] : "";
     const struct command *command = command_find(first);
+    if (command && command->bit == BENCH && argc > 2 && bench_check_moved(argv[2], e)) return e->code;
     if (command) return run_command(command, argc - 2, argv + 2, e);
     if (strcmp(first, "--version") == 0) {
         printf("sluice %s\n", sluice_version());
@@ -83,16 +64,12 @@ static int main_dispatch(int argc, char **argv, struct sluice_error *e) {
     return SLUICE_OK;
 }
 
-/* A deleted current folder explains why a relative path holds no model. */
-static void note_deleted_folder(const struct sluice_error *e) {
-    char cwd[PATH_MAX];
-    if (e->exit_code == 3 && e->where[0] != '/' && !getcwd(cwd, sizeof cwd) && errno == ENOENT)
-        message_note("note: the current folder no longer exists");
-}
-
 int main(int argc, char **argv) {
     struct sluice_error error = {0};
-    open_standard_files();
+    /* Opens /dev/null for closed descriptors 0, 1 and 2; an output file could otherwise become stderr and
+     * receive messages. A closed stdout is opened read-only, so that writes to it still fail. */
+    for (int file = 0; file < 3; file++)
+        if (fcntl(file, F_GETFD) == -1 && errno == EBADF) open("/dev/null", file == 2 ? O_WRONLY : O_RDONLY);
     flags_init();
     interrupt_install();
     int status = main_dispatch(argc, argv, &error);
@@ -102,7 +79,9 @@ int main(int argc, char **argv) {
         status = error.code;
     }
     if (!status) return 0;
-    note_deleted_folder(&error);
+    char cwd[PATH_MAX]; /* a deleted current folder explains why a relative path holds no model */
+    if (error.exit_code == 3 && error.where[0] != '/' && !getcwd(cwd, sizeof cwd) && errno == ENOENT)
+        message_note("note: the current folder no longer exists");
     message_failure(&error);
     return error.exit_code;
 }

@@ -140,19 +140,12 @@ static int check_value(const struct flag *reader, const char *path, const char *
 }
 
 int output_check_inputs(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
-    static const char *const readers[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
-                                          "--init-latent", "--init-img",  "--end-img", "--ref-image",
-                                          "--mask",        "--control",   "--plan",    "--rates",
-                                          "--lora",        "--lora-dir"};
     struct stat info;
     if (!name || strcmp(name, "-") == 0 || stat(name, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
     int status = SLUICE_OK;
     for (int i = 0; i < n_flags && !status; i++) {
         const char *path;
-        bool reads = flags[i].kind == FLAG_PART;
-        for (size_t k = 0; k < sizeof readers / sizeof *readers; k++)
-            reads = reads || !strcmp(flags[i].name, readers[k]);
-        if (!reads) continue;
+        if (!flag_reads(&flags[i])) continue;
         for (int n = 0; !status && (path = args_value(args, &flags[i], n)); n++)
             status = check_value(&flags[i], path, flag, name, &info, e);
     }
@@ -270,7 +263,8 @@ int output_name(const char *pattern, const struct output_item *item, char out[PA
     return n < PATH_MAX ? SLUICE_OK : fail_output(e, pattern, ENAMETOOLONG);
 }
 
-struct output_item output_first(struct output_item item, const char *pattern) {
+/* The first image, video or frame of a run. */
+static struct output_item first_item(struct output_item item, const char *pattern) {
     item.number = 1;
     item.frame = output_is_frames(pattern, item.frames);
     return item;
@@ -314,7 +308,7 @@ int output_check_no_image(const struct args *args, struct output_item item, cons
     const char *pattern = output_pattern(args, item.frames);
     int status = SLUICE_OK;
     if (!name) return SLUICE_OK;
-    item = output_first(item, pattern);
+    item = first_item(item, pattern);
     do {
         status = output_name(pattern, &item, output, e);
         if (!status) status = output_check_distinct(flag, name, "--output", output, e);
@@ -361,7 +355,7 @@ static int check_images(const struct args *args, struct output_item item, struct
     int status = check_pattern(args, pattern, item, e);
     if (status || strcmp(pattern, "-") == 0) return status;
     bool is_frames = output_is_frames(pattern, item.frames);
-    item = output_first(item, pattern);
+    item = first_item(item, pattern);
     do {
         status = output_name(pattern, &item, name, e);
         if (!status) status = output_check_distinct("--dump", args->dump, "--output", name, e);
@@ -449,7 +443,7 @@ void output_check_pipes(const struct args *args, struct output_item item) {
     const char *pattern = output_pattern(args, item.frames);
     if (args->report) outfile_check_pipe(args->report);
     if (args->no_decode || strcmp(pattern, "-") == 0) return;
-    item = output_first(item, pattern);
+    item = first_item(item, pattern);
     do {
         if (!output_name(pattern, &item, name, &ignored)) outfile_check_pipe(name);
     } while (output_next(&item));
@@ -469,10 +463,14 @@ int output_check_size(const struct args *args, const struct sluice_request *requ
 
 void output_count_memory(const struct args *args, int frames, struct sluice_request *request) {
     const char *pattern = output_pattern(args, frames);
-    bool is_video = video_has_extension(pattern);
+    const struct video_format *video = video_format_find(pattern);
     request->caller_bytes = 0;
     if (args->no_decode) return;
-    if (is_video) request->caller_bytes = video_library_bytes(pattern);
-    request->image_bytes_a_pixel =
-        is_video ? video_bytes_a_pixel(pattern, frames) : picture_write_bytes_a_pixel(pattern);
+    if (!video) {
+        request->image_bytes_a_pixel = picture_write_bytes_a_pixel(pattern);
+        return;
+    }
+    int fewer = frames < video->frames_held ? video->frames_held - frames : 0;
+    request->caller_bytes = (int64_t)video->library_mib << 20;
+    request->image_bytes_a_pixel = video->bytes_a_pixel - fewer * video->bytes_a_frame;
 }

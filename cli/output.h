@@ -43,8 +43,7 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
  * another flag reads (also through links), a file in the folder of a model or part, a companion of a
  * part's file, or a .safetensors file in --lora-dir. New files, devices, pipes and "-" are allowed. */
 int output_check_inputs(const struct args *args, const char *flag, const char *name, struct sluice_error *e);
-/* Iterate over all files of a pattern: the first item, and the next one (false after the last). */
-struct output_item output_first(struct output_item item, const char *pattern);
+/* Goes to the next image, video or frame; false after the last. */
 bool output_next(struct output_item *item);
 /* Returns --output or the default: output.mp4 for several frames if it can be written, else output.png. */
 const char *output_pattern(const struct args *args, int frames);

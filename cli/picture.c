@@ -29,7 +29,7 @@ enum { ANY_SIDE = SLUICE_SIDE_MAX, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
 
 /* The functions of a format are NULL if the program was built without its library. */
 static const struct format {
-    const char *extensions[2];
+    const char *extension, *also; /* also: another extension, or NULL */
     const char *library;
     int offset; /* position of the signature in the file */
     const char *signature;
@@ -40,39 +40,12 @@ static const struct format {
     bool quality;                 /* the encoder takes a quality */
     int side_most, bytes_a_pixel; /* of the encoder */
 } formats[] = {
-    {{".png"},
-     "libpng",
-     0,
-     "\x89PNG\r\n\x1a\n",
-     8,
-     picture_png_read_info,
-     picture_png_decode,
-     picture_encode_png,
-     false,
-     ANY_SIDE,
-     0},
-    {{".jpg", ".jpeg"},
-     "libjpeg",
-     0,
-     "\xff\xd8\xff",
-     3,
-     picture_jpeg_read_info,
-     picture_jpeg_decode,
-     picture_encode_jpeg,
-     true,
-     ANY_SIDE,
-     0},
-    {{".webp"},
-     "libwebp",
-     8,
-     "WEBP",
-     4,
-     picture_webp_read_info,
-     picture_webp_decode,
-     picture_encode_webp,
-     true,
-     WEBP_SIDE,
-     WEBP_BYTES_A_PIXEL},
+    {".png", NULL, "libpng", 0, "\x89PNG\r\n\x1a\n", 8, picture_png_read_info, picture_png_decode,
+     picture_encode_png, false, ANY_SIDE, 0},
+    {".jpg", ".jpeg", "libjpeg", 0, "\xff\xd8\xff", 3, picture_jpeg_read_info, picture_jpeg_decode,
+     picture_encode_jpeg, true, ANY_SIDE, 0},
+    {".webp", NULL, "libwebp", 8, "WEBP", 4, picture_webp_read_info, picture_webp_decode, picture_encode_webp,
+     true, WEBP_SIDE, WEBP_BYTES_A_PIXEL},
 };
 
 enum { N_FORMATS = sizeof formats / sizeof *formats };
@@ -343,8 +316,8 @@ static const struct format *format_of(const char *name) {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strrchr(base, '.');
     if (strcmp(name, "-") == 0) return &formats[0];
     for (int i = 0; dot && dot > base && i < N_FORMATS; i++)
-        for (int k = 0; k < 2 && formats[i].extensions[k]; k++)
-            if (strcasecmp(dot, formats[i].extensions[k]) == 0) return &formats[i];
+        if (!strcasecmp(dot, formats[i].extension) || (formats[i].also && !strcasecmp(dot, formats[i].also)))
+            return &formats[i];
     return NULL;
 }
 

@@ -1,16 +1,136 @@
-/* `sluice plan`: prints the plan of a run without running it. */
+/* `sluice plan`: prints the plan of a run without running it; with --types also for several types of the
+ * weights, as a table below the plan or as `types` in its JSON. */
 #include "cli/commands.h"
-#include "cli/generation.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/output.h"
+#include "cli/generation.h"
 #include "cli/messages.h"
+#include "cli/output.h"
 #include "cli/plan_table.h"
-#include "cli/plan_types.h"
 #include "cli/report.h"
 #include "cli/request.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- --types ---- */
+
+static const struct {
+    const char *name;
+    bool only_files; /* true: only `sluice convert` can write the type; --type does not accept the type */
+} types[] = {{"int8_convrot", true}, {"f8_e4m3", false}, {"q8_0", false},
+             {"q6_k", false},        {"q5_k", false},    {"q4_k", false}};
+
+/* Bytes of the weights that a type applies to: all but the VAE's. */
+static double weights_bytes(const json_t *plan) {
+    size_t i, k;
+    json_t *stage, *block;
+    double bytes = 0;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+        const char *name = field_string(stage, "name");
+        if (!strcmp(name, "encode") || !strcmp(name, "decode")) continue;
+        json_array_foreach(json_object_get(stage, "blocks"), k, block) {
+            bytes += field_number(block, "bytes");
+        }
+    }
+    return bytes;
+}
+
+/* Returns a plan's weight bytes, its seconds and whether it fits, as JSON. */
+static json_t *outcome(const json_t *plan, bool fits) {
+    json_t *seconds = json_object_get(plan, "seconds");
+    return json_pack("{s:I, s:O, s:b}", "bytes", (json_int_t)weights_bytes(plan), "seconds",
+                     seconds ? seconds : json_null(), "fits", (int)fits);
+}
+
+static int plan_type(struct generation *generation, const char *type, bool converted, json_t **out,
+                     struct sluice_error *e) {
+    struct sluice_request request = generation->request;
+    char *text = NULL;
+    bool fits = false;
+    request.type = type;
+    request.converted = converted;
+    int status = sluice_plan_query(generation->session, &request, NULL, &text, &fits, e);
+    if (status) return status;
+    json_t *plan = json_loads(text, 0, NULL);
+    *out = outcome(plan, fits);
+    json_decref(plan);
+    sluice_free(text);
+    return SLUICE_OK;
+}
+
+static int add_type(struct generation *generation, const char *type, bool only_files, json_t *rows,
+                    struct sluice_error *e) {
+    json_t *row = NULL, *convert = NULL;
+    int status = only_files ? SLUICE_OK : plan_type(generation, type, false, &row, e);
+    if (!status) status = plan_type(generation, type, true, &convert, e);
+    if (status) {
+        json_decref(row);
+        return status;
+    }
+    if (only_files)
+        row = json_pack("{s:O, s:n, s:n}", "bytes", json_object_get(convert, "bytes"), "seconds", "fits");
+    json_object_set_new(row, "type", json_string(type));
+    json_object_set_new(row, "convert", convert);
+    json_array_append_new(rows, row);
+    return SLUICE_OK;
+}
+
+/* Plans the request with transformer and text encoders in several types, and adds to the plan's JSON:
+ * "types": [{"type", "bytes" (of these weights), "seconds", "fits", "convert": {"bytes", "seconds",
+ * "fits"}}]. Outer values: conversion while reading; "convert": files converted beforehand. The first
+ * entry, with type and convert null, is for the types in the files. Replaces *json. */
+static int add_types(struct generation *generation, char **json, bool fits, struct sluice_error *e) {
+    json_t *plan = json_loads(*json, 0, NULL), *rows = json_array();
+    int status = SLUICE_OK;
+    json_t *stored = outcome(plan, fits);
+    json_object_set_new(stored, "type", json_null());
+    json_object_set_new(stored, "convert", json_null());
+    json_array_append_new(rows, stored);
+    for (size_t i = 0; i < sizeof types / sizeof *types && !status; i++)
+        status = add_type(generation, types[i].name, types[i].only_files, rows, e);
+    json_object_set_new(plan, "types", rows);
+    char *text = status ? NULL : json_dumps(plan, JSON_INDENT(1));
+    json_decref(plan);
+    if (!status && !text) status = fail(e, SLUICE_MEMORY, "no memory for the plan's text");
+    if (status) return status;
+    sluice_free(*json);
+    *json = text;
+    return SLUICE_OK;
+}
+
+static void print_outcome(FILE *to, const json_t *outcome) {
+    const json_t *seconds = json_object_get(outcome, "seconds");
+    if (json_is_null(json_object_get(outcome, "fits")))
+        fprintf(to, " %14s", "-");
+    else if (!field_flag(outcome, "fits"))
+        fprintf(to, " %14s", "does not fit");
+    else if (json_is_number(seconds))
+        fprintf(to, " %12.1f s", json_number_value(seconds));
+    else
+        fprintf(to, " %14s", "fits");
+}
+
+static void print_types(FILE *to, const char *json) {
+    json_t *plan = json_loads(json, 0, NULL), *row;
+    const json_t *rows = json_object_get(plan, "types");
+    size_t i;
+    if (rows) fprintf(to, "\n%-12s %14s %14s %14s\n", "--type", "weights", "while reading", "by convert");
+    json_array_foreach(rows, i, row) {
+        char bytes[32];
+        const char *name = json_string_value(json_object_get(row, "type"));
+        const json_t *convert = json_object_get(row, "convert");
+        fprintf(to, "%-12s %14s", name ? name : "as stored",
+                progress_bytes(field_number(row, "bytes"), bytes));
+        print_outcome(to, row);
+        if (json_is_object(convert)) print_outcome(to, convert);
+        fputc('\n', to);
+    }
+    json_decref(plan);
+}
+
+/* ---- the command ---- */
 
 /* Error of a plan over the budget, as the run reports it; the plan itself is printed nevertheless. */
 static int does_not_fit(const char *json, struct sluice_error *e) {
@@ -20,18 +140,17 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
     bool ram = field_number(peak, "ram_bytes") > field_number(budget, "ram_bytes");
     bool vram = field_number(peak, "vram_bytes") > field_number(budget, "vram_bytes");
     const char *key = ram ? "ram_bytes" : "vram_bytes", *flag = ram ? "--max-ram" : "--max-vram";
-    char text[32];
-    if (!ram && !vram) { /* a plan within both budgets that does not fit came from --plan FILE */
+    char found[32], expected[32];
+    double needed = field_number(least, key);
+    if (!ram && !vram) /* a plan within both budgets that does not fit came from --plan FILE */
         fail(e, SLUICE_BUDGET,
              "this plan cannot run the request: a block does not fit the ring or staging buffer" WHERE
-             "--plan");
-        json_decref(plan);
-        return fail_expected(e, "a plan that was made for this request");
-    }
-    fail(e, SLUICE_BUDGET, "this request does not fit the budget" WHERE "%s", flag);
-    double needed = field_number(least, key);
-    fail_found(e, "%s", progress_bytes(field_number(budget, key), text));
-    fail_expected(e, "at least %s (%s %.0fB)", progress_bytes(needed, text), flag, needed);
+             "--plan" EXPECTED "a plan that was made for this request");
+    else
+        fail(e, SLUICE_BUDGET,
+             "this request does not fit the budget" WHERE "%s" FOUND "%s" EXPECTED "at least %s (%s %.0fB)",
+             flag, progress_bytes(field_number(budget, key), found), progress_bytes(needed, expected), flag,
+             needed);
     json_decref(plan);
     return e->code;
 }
@@ -40,13 +159,13 @@ static int print_plan(struct generation *generation, char **json, struct sluice_
     bool fits = true;
     int status =
         sluice_plan_query(generation->session, &generation->request, generation->latent, json, &fits, e);
-    if (!status && generation->args->types) status = plan_types_add(generation, json, e);
+    if (!status && generation->args->types) status = add_types(generation, json, fits, e);
     if (status) return status;
     if (generation->args->json) {
         sanitize_print_json(stdout, *json);
     } else {
         status = plan_table_print(stdout, *json, generation->args->verbose, e);
-        plan_types_print(stdout, *json);
+        print_types(stdout, *json);
     }
     if (!status && !fits) status = does_not_fit(*json, e);
     return status;
@@ -57,7 +176,14 @@ int plan_command(const struct args *args, struct sluice_error *e) {
     char *json = NULL;
     if (output_check_report(args, (struct output_item){1, 1, 0, args->frames, 0}, e)) return e->code;
     int status = request_check(args, e);
-    if (!status) status = plan_types_check(args, e);
+    const char *conflict = args->type          ? "--type"
+                           : args->plan        ? "--plan"
+                           : args->operands[0] ? "a latent"
+                                               : NULL;
+    if (!status && args->types && conflict)
+        status =
+            fail(e, SLUICE_USAGE,
+                 "--types cannot be combined with %s" WHERE "--types" EXPECTED "one of the two", conflict);
     if (!status) status = request_seed(args, &generation.seed, e);
     if (!status && args->seed.random) message_note("seed %llu", (unsigned long long)generation.seed);
     if (!status) status = generation_open(&generation, e);

@@ -8,14 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of text after a cut to at most `most` bytes, at the end of a UTF-8 character. */
-static int cut_at_character(const char *text, int most) {
-    int bytes = (int)strnlen(text, (size_t)most);
-    while (bytes > 0 && ((unsigned char)text[bytes] & 0xc0) == 0x80) bytes--;
-    return bytes;
-}
-
-/* Prints "name value" for every member of the request; long values are cut. */
+/* Prints "name value" for every member of the request. Values above 60 bytes are cut at the end of a UTF-8
+ * character. */
 static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
@@ -24,7 +18,8 @@ static void print_request(FILE *to, json_t *request) {
         char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
-        int shown = text ? cut_at_character(text, 60) : 0;
+        int shown = text ? (int)strnlen(text, 60) : 0;
+        while (shown > 0 && ((unsigned char)text[shown] & 0xc0) == 0x80) shown--;
         const char *cut = !text || !text[shown] ? "" : json_is_string(value) ? "...\"" : "...";
         if (text) fprintf(to, "%s%s %.*s%s", separator, key, shown, text, cut);
         if (text) separator = ", ";
@@ -44,17 +39,12 @@ static void print_memory(FILE *to, const json_t *plan, const char *title, const 
     fputc('\n', to);
 }
 
-static const char *assumed_in_words(const char *key) {
+/* Prints what a plan for a GPU that is not there assumes. */
+static void print_assumed(FILE *to, const json_t *plan) {
     static const char *const words[][2] = {{"device_bytes", "card memory"},
                                            {"base_bytes", "CUDA's own memory"},
                                            {"rates", "speeds"},
                                            {"budget.vram_bytes", "VRAM budget"}};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i][0], key) == 0) return words[i][1];
-    return key;
-}
-
-static void print_assumed(FILE *to, const json_t *plan) {
     const json_t *assumed = json_object_get(plan, "assumed");
     size_t i;
     json_t *key;
@@ -62,33 +52,15 @@ static void print_assumed(FILE *to, const json_t *plan) {
     size_t last = json_array_size(assumed) - 1;
     fprintf(to, "assumed  ");
     json_array_foreach(assumed, i, key) {
-        const char *separator = i == 0 ? "" : i < last ? ", " : " and ";
-        fprintf(to, "%s%s", separator, assumed_in_words(json_string_value(key)));
+        const char *name = json_string_value(key);
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            if (strcmp(words[k][0], name) == 0) name = words[k][1];
+        fprintf(to, "%s%s", i == 0 ? "" : i < last ? ", " : " and ", name);
     }
     fprintf(to, ": no GPU was queried\n");
 }
 
-static void print_reads(FILE *to, const json_t *plan) {
-    char text[32];
-    double bounce = field_number(plan, "bounce_bytes");
-    if (bounce > 0)
-        fprintf(to, "reads    with O_DIRECT, through buffers of %s\n", progress_bytes(bounce, text));
-}
-
-/* The bottleneck in words. More than 1.1 times the lower bound means that neither bus nor compute is
- * always busy, because memory for reading ahead is short. */
-static const char *bound_in_words(const json_t *plan) {
-    const char *bound = field_string(plan, "bound");
-    bool narrow = field_number(plan, "seconds") > 1.1 * field_number(plan, "floor_seconds");
-    if (strcmp(bound, "compute") == 0 && narrow)
-        return "compute, but it waits for weights: too little memory to read them far enough ahead";
-    if (strcmp(bound, "compute") == 0) return "compute: weights arrive in time";
-    if (strcmp(bound, "bus") == 0) return "PCIe: the GPU waits for weights";
-    if (strcmp(bound, "disk") == 0) return "disk: computing waits for weights";
-    return bound;
-}
-
-static const json_t *plan_table_denoise_stage(const json_t *plan) {
+static const json_t *denoise_stage(const json_t *plan) {
     size_t i;
     json_t *stage;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) {
@@ -99,17 +71,9 @@ static const json_t *plan_table_denoise_stage(const json_t *plan) {
 
 /* Seconds per step; 0 if there are no steps or the time is unknown. */
 static double step_seconds(const json_t *plan) {
-    const json_t *stage = plan_table_denoise_stage(plan);
+    const json_t *stage = denoise_stage(plan);
     double evaluations = field_number(stage, "evaluations");
     return evaluations > 0 ? field_number(stage, "seconds") / evaluations * field_number(stage, "groups") : 0;
-}
-
-/* Prints the number of groups of a batch that does not fit in memory as a whole. */
-static void plan_table_print_groups(FILE *to, const json_t *plan) {
-    double groups = field_number(plan_table_denoise_stage(plan), "groups");
-    if (groups > 1)
-        fprintf(to, "images   %.0f in %.0f groups, computed one after another in each step\n",
-                field_number(json_object_get(plan, "request"), "batch"), groups);
 }
 
 /* Formats a time as progress_duration does; below a second with milliseconds. */
@@ -117,12 +81,6 @@ static char *duration(double seconds, char out[32]) {
     if (seconds >= 1) return progress_duration(seconds, out);
     snprintf(out, 32, "%.3f s", seconds);
     return out;
-}
-
-static bool plan_table_fits(const json_t *plan) {
-    const json_t *peak = json_object_get(plan, "peak"), *budget = json_object_get(plan, "budget");
-    return field_number(peak, "ram_bytes") <= field_number(budget, "ram_bytes") &&
-           field_number(peak, "vram_bytes") <= field_number(budget, "vram_bytes");
 }
 
 static void print_time(FILE *to, const json_t *plan) {
@@ -135,14 +93,18 @@ static void print_time(FILE *to, const json_t *plan) {
     fprintf(to, "time     %s in total", duration(field_number(plan, "seconds"), all));
     if (one > 0) fprintf(to, ", %s per step", duration(one, step));
     fprintf(to, "; lower bound %s\n", duration(field_number(plan, "floor_seconds"), least));
-    fprintf(to, "bound    %s\n", bound_in_words(plan));
-}
-
-/* Prints advice on more memory: "+2.00 GiB VRAM: 0.31 s per step". */
-static void print_memory_advice(FILE *to, const json_t *advice, const char *kind, char *time) {
-    char text[32];
-    fprintf(to, "advice   +%s %s: %s\n", progress_bytes(field_number(advice, "extra_bytes"), text),
-            strcmp(kind, "vram") ? "RAM" : "VRAM", time);
+    const char *bound = field_string(plan, "bound");
+    if (strcmp(bound, "compute") == 0) {
+        /* More than 1.1 times the lower bound: neither bus nor compute is always busy. */
+        bool waits = field_number(plan, "seconds") > 1.1 * field_number(plan, "floor_seconds");
+        bound = waits ? "compute, but it waits for weights: too little memory to read them far enough ahead"
+                      : "compute: weights arrive in time";
+    } else if (strcmp(bound, "bus") == 0) {
+        bound = "PCIe: the GPU waits for weights";
+    } else if (strcmp(bound, "disk") == 0) {
+        bound = "disk: computing waits for weights";
+    }
+    fprintf(to, "bound    %s\n", bound);
 }
 
 /* Prints the new time per step if it improves, else the total time. step: seconds per step of this plan. */
@@ -162,7 +124,8 @@ static void print_one_advice(FILE *to, const json_t *advice, double step) {
         fprintf(to, "advice   %s %.3g times as fast: %s\n", strcmp(kind, "bus") ? "disk" : "PCIe", factor,
                 time);
     else
-        print_memory_advice(to, advice, kind, time);
+        fprintf(to, "advice   +%s %s: %s\n", progress_bytes(field_number(advice, "extra_bytes"), text),
+                strcmp(kind, "vram") ? "RAM" : "VRAM", time);
 }
 
 static void print_advice(FILE *to, const json_t *plan) {
@@ -174,16 +137,10 @@ static void print_advice(FILE *to, const json_t *plan) {
         print_one_advice(to, advice, step_seconds(plan));
         memory = memory || json_object_get(advice, "extra_bytes");
     }
-    if (!memory && plan_table_fits(plan)) fprintf(to, "advice   more memory would not help\n");
-}
-
-static void print_rates(FILE *to, const json_t *plan) {
-    const char *rates = field_string(plan, "rates");
-    if (strcmp(rates, "default") == 0)
-        rates = "assumed; `sluice bench bus --save FILE` and `sluice bench ops --save FILE` measure them, "
-                "--rates FILE reads them";
-    if (strcmp(rates, "card") == 0) rates = "from the card's data sheet; --rates FILE reads measured ones";
-    fprintf(to, "rates    %s\n", rates);
+    const json_t *peak = json_object_get(plan, "peak"), *budget = json_object_get(plan, "budget");
+    bool fits = field_number(peak, "ram_bytes") <= field_number(budget, "ram_bytes") &&
+                field_number(peak, "vram_bytes") <= field_number(budget, "vram_bytes");
+    if (!memory && fits) fprintf(to, "advice   more memory would not help\n");
 }
 
 static const struct {
@@ -254,30 +211,21 @@ static void print_pins(FILE *to, const json_t *plan) {
     fputc('\n', to);
 }
 
-static double block_bytes(const json_t *stage) {
-    size_t i;
-    double bytes = 0;
-    const json_t *block;
-    json_array_foreach(json_object_get(stage, "blocks"), i, block) {
-        bytes += field_number(block, "bytes");
-    }
-    return bytes;
-}
-
-/* Prints the LoRAs with their weights and computation in the stage where weights and computation are largest.
- */
+/* Prints the LoRAs with their weights and computation in the stage where their weights are largest. */
 static void print_adapters(FILE *to, const json_t *plan) {
     enum { SHOWN_PERCENT = 5 };
-    size_t i;
+    size_t i, k;
     double most = 0, work = 0, weights = 0;
     char text[32];
-    const json_t *of, *loras = json_object_get(json_object_get(plan, "request"), "loras");
+    const json_t *of, *block, *loras = json_object_get(json_object_get(plan, "request"), "loras");
     json_array_foreach(json_object_get(plan, "stages"), i, of) {
         double bytes = field_number(of, "adapter_bytes"), flops = field_number(of, "adapter_flops");
         if (bytes <= most) continue;
+        double all = 0;
+        json_array_foreach(json_object_get(of, "blocks"), k, block) all += field_number(block, "bytes");
         most = bytes;
         work = 100 * flops / (field_number(of, "flops") - flops);
-        weights = 100 * bytes / (block_bytes(of) - bytes);
+        weights = 100 * bytes / (all - bytes);
     }
     if (!json_array_size(loras)) return;
     fprintf(to, "LoRAs    ");
@@ -287,17 +235,6 @@ static void print_adapters(FILE *to, const json_t *plan) {
     fprintf(to, ": +%s of weights, +%.1f %% computation", progress_bytes(most, text), work);
     if (work > SHOWN_PERCENT || weights > SHOWN_PERCENT)
         fprintf(to, "; `sluice convert --lora` merges them into the weights");
-    fputc('\n', to);
-}
-
-static void print_previews(FILE *to, const json_t *plan) {
-    const json_t *of = json_object_get(json_object_get(plan, "request"), "preview");
-    double ram = of ? field_number(of, "ram_bytes") : 0, vram = of ? field_number(of, "vram_bytes") : 0;
-    char text[32];
-    if (!of) return;
-    fprintf(to, "previews %.0f, %s", field_number(of, "pictures"), field_string(of, "how"));
-    if (ram > 0) fprintf(to, "; each needs %s RAM during the steps", progress_bytes(ram, text));
-    if (vram > 0) fprintf(to, " and %s VRAM", progress_bytes(vram, text));
     fputc('\n', to);
 }
 
@@ -315,12 +252,31 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     print_assumed(to, plan);
     print_pins(to, plan);
     print_adapters(to, plan);
-    print_previews(to, plan);
-    print_reads(to, plan);
-    plan_table_print_groups(to, plan);
+    char text[32];
+    const json_t *previews = json_object_get(json_object_get(plan, "request"), "preview");
+    if (previews) {
+        double ram = field_number(previews, "ram_bytes"), vram = field_number(previews, "vram_bytes");
+        fprintf(to, "previews %.0f, %s", field_number(previews, "pictures"), field_string(previews, "how"));
+        if (ram > 0) fprintf(to, "; each needs %s RAM during the steps", progress_bytes(ram, text));
+        if (vram > 0) fprintf(to, " and %s VRAM", progress_bytes(vram, text));
+        fputc('\n', to);
+    }
+    double bounce = field_number(plan, "bounce_bytes");
+    if (bounce > 0)
+        fprintf(to, "reads    with O_DIRECT, through buffers of %s\n", progress_bytes(bounce, text));
+    double groups = field_number(denoise_stage(plan), "groups");
+    if (groups > 1) /* a batch that does not fit in memory as a whole */
+        fprintf(to, "images   %.0f in %.0f groups, computed one after another in each step\n",
+                field_number(json_object_get(plan, "request"), "batch"), groups);
     print_time(to, plan);
     print_advice(to, plan);
-    print_rates(to, plan);
+    const char *rates = field_string(plan, "rates");
+    if (strcmp(rates, "default") == 0)
+        rates = "assumed; `sluice bench bus --save FILE` and `sluice bench ops --save FILE` measure them, "
+                "--rates FILE reads them";
+    else if (strcmp(rates, "card") == 0)
+        rates = "from the card's data sheet; --rates FILE reads measured ones";
+    fprintf(to, "rates    %s\n", rates);
     print_stages(to, plan);
     json_decref(plan);
     return SLUICE_OK;

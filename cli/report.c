@@ -3,7 +3,7 @@
 
 #include "cli/fail.h"
 #include "cli/outfile.h"
-#include "cli/flags.h"
+#include "cli/args.h"
 
 #include <ctype.h>
 #include <jansson.h>

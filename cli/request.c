@@ -3,7 +3,7 @@
 #include "cli/fail.h"
 #include "cli/messages.h"
 #include "cli/picture.h"
-#include "cli/textfile.h"
+#include "cli/args.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,23 +21,19 @@ static int refuse(const struct args *args, const char *flag, const char *why, co
                 args->typed[flag_find(flag) - flags], expected);
 }
 
-/* Refuses --max-ram above this machine's memory, except in plans for other machines: `plan` with --family or
- * with a card's name ("cuda:4060", longer than any "cuda:N"). */
-static int check_memory(const struct args *args, struct sluice_error *e) {
-    const char *device = args->device ? args->device : "";
-    bool card = strncmp(device, "cuda:", 5) == 0 && strlen(device) > strlen("cuda:99");
-    const struct flag *flag = flag_find("--max-ram");
-    if (args->command->bit == PLAN && (args->model.family || card)) return SLUICE_OK;
-    if (args->max_ram_bytes <= sluice_memory_bytes()) return SLUICE_OK;
-    return value_above_memory(flag, args->typed[flag - flags], e);
-}
-
 int request_check(const struct args *args, struct sluice_error *e) {
     static const char *const slg[] = {"--slg-scale", "--slg-start", "--slg-end"};
     static const char *const preview[] = {"--preview-every", "--preview-path"};
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
-    if (check_memory(args, e)) return e->code;
+    /* --max-ram above this machine's memory is refused, except in plans for other machines: `plan` with
+     * --family or with a card's name ("cuda:4060", longer than any "cuda:N"). */
+    const char *device = args->device ? args->device : "";
+    bool card = strncmp(device, "cuda:", 5) == 0 && strlen(device) > strlen("cuda:99");
+    if (args->max_ram_bytes > sluice_memory_bytes() && !(args->command->bit == PLAN && (m->family || card))) {
+        const struct flag *flag = flag_find("--max-ram");
+        return value_above_memory(flag, args->typed[flag - flags], e);
+    }
     /* A model, or for `decode` a decoder, must be given. The library checks all other parts of a run. */
     if (!m->model && !m->family && !args_has_flag(args, "--vae") && !args_has_flag(args, "--taesd") &&
         (decodes || (!m->n_parts && !m->tokenizer)))

@@ -12,6 +12,7 @@
 /* Images are shrunk to at most SIDE_MOST pixels per side; 12 text rows are about 250 pixels high. */
 enum { SIDE_MOST = 384, ROWS_MOST = 12, CHUNK = 4096 };
 
+/* Writes the escape sequence of a PNG in base64, shown in columns x rows text cells. */
 typedef void terminal_put(FILE *to, const char *base64, int columns, int rows);
 
 static bool env_is(const char *variable, const char *value) {
@@ -37,6 +38,7 @@ static void put_iterm(FILE *to, const char *base64, int columns, int rows) {
             base64);
 }
 
+/* The protocol of the terminal that stderr is; NULL: it shows no images. */
 static terminal_put *protocol(void) {
     const char *term = getenv("TERM");
     if (!message_on_terminal() || getenv("TMUX") || getenv("STY") || !strncmp(term, "screen", 6) ||
@@ -112,17 +114,6 @@ static void fit_cells(int width, int height, int *columns, int *rows) {
     if (*rows < 1) *rows = 1;
 }
 
-/* Scrolls by the height of the image, or reuses the area of the last image, before saving the cursor:
- * scrolling later would move the saved position. */
-static void put_picture(struct terminal *terminal, FILE *to, const char *base64, int columns, int rows) {
-    bool again = terminal->shown && terminal->rows == rows && terminal->notes == message_count();
-    for (int i = 0; i < rows && !again; i++) putc('\n', to);
-    fprintf(to, "\033[%dA\r\0337", rows);
-    protocol()(to, base64, columns, rows);
-    fprintf(to, "\0338\033[%dB", rows);
-    *terminal = (struct terminal){true, message_count(), rows};
-}
-
 void terminal_show(struct terminal *terminal, const struct sluice_preview *preview) {
     int longer = preview->width > preview->height ? preview->width : preview->height;
     int k = (longer + SIDE_MOST - 1) / SIDE_MOST, width = preview->width / k, height = preview->height / k;
@@ -133,7 +124,16 @@ void terminal_show(struct terminal *terminal, const struct sluice_preview *previ
     size_t bytes = 0;
     FILE *to = base64 ? open_memstream(&text, &bytes) : NULL;
     fit_cells(width, height, &columns, &rows);
-    if (to) put_picture(terminal, to, base64, columns, rows);
+    if (to) {
+        /* Scrolls by the height of the image, or reuses the area of the last image, before saving the cursor:
+         * scrolling later would move the saved position. */
+        bool again = terminal->shown && terminal->rows == rows && terminal->notes == message_count();
+        for (int i = 0; i < rows && !again; i++) putc('\n', to);
+        fprintf(to, "\033[%dA\r\0337", rows);
+        protocol()(to, base64, columns, rows);
+        fprintf(to, "\0338\033[%dB", rows);
+        *terminal = (struct terminal){true, message_count(), rows};
+    }
     if (to && !fclose(to)) message_picture(text, bytes);
     free(text);
     free(base64);

@@ -1,6 +1,7 @@
+/* Video formats, and the functions of video.h for builds without FFmpeg (else: video_encode.c). */
 #include "cli/video.h"
 
-#include "cli/video_formats.h"
+#include "cli/fail.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -63,14 +64,50 @@ bool video_takes_quality(const char *name) {
     return format && format->codecs[0].worst != format->codecs[0].best;
 }
 
-int64_t video_library_bytes(const char *name) {
-    const struct video_format *format = video_format_find(name);
-    return format ? (int64_t)format->library_mib << 20 : 0;
+#ifndef VIDEO_FFMPEG
+
+static int refuse(const char *name, struct sluice_error *e) {
+    return fail(e, SLUICE_USAGE,
+                "this program was built without FFmpeg and cannot write videos" WHERE "--output" FOUND
+                "\"%s\"" EXPECTED "one image per frame: a .png file name or a folder",
+                name);
 }
 
-int video_bytes_a_pixel(const char *name, int frames) {
-    const struct video_format *format = video_format_find(name);
-    if (!format) return 0;
-    int fewer = frames < format->frames_held ? format->frames_held - frames : 0;
-    return format->bytes_a_pixel - fewer * format->bytes_a_frame;
+int video_check_name(const char *name, struct sluice_error *e) {
+    return refuse(name, e);
 }
+
+int video_check_settings(const char *name, const struct video_settings *settings, struct sluice_error *e) {
+    (void)settings;
+    return refuse(name, e);
+}
+
+const char *video_encoder(const char *name, bool *is_fallback) {
+    (void)name;
+    *is_fallback = false;
+    return "none";
+}
+
+int video_open(const char *name, const struct video_settings *settings, struct video **video,
+               struct sluice_error *e) {
+    (void)settings;
+    *video = NULL;
+    return refuse(name, e);
+}
+
+int video_put(struct video *video, const uint8_t *rgb, struct sluice_error *e) {
+    (void)video;
+    (void)rgb;
+    return refuse("", e);
+}
+
+int video_close(struct video *video, struct sluice_error *e) {
+    (void)video;
+    return refuse("", e);
+}
+
+void video_abandon(struct video *video) {
+    (void)video;
+}
+
+#endif

@@ -27,11 +27,6 @@ int video_check_settings(const char *name, const struct video_settings *settings
 /* FFmpeg's name of the encoder for the given file name. *is_fallback: the preferred encoder is not available.
  */
 const char *video_encoder(const char *name, bool *is_fallback);
-/* Memory that plans count for writing a video with the given name and number of frames: bytes for the loaded
- * libraries, and bytes per pixel of a frame for the encoder. */
-int64_t video_library_bytes(const char *name);
-int video_bytes_a_pixel(const char *name, int frames);
-
 /* A video file that is being written; one at a time. */
 struct video;
 
@@ -44,5 +39,32 @@ int video_put(struct video *video, const uint8_t *rgb, struct sluice_error *e);
 int video_close(struct video *video, struct sluice_error *e);
 /* Removes the file and frees the video. NULL is allowed. */
 void video_abandon(struct video *video);
+
+/* ---- formats ---- */
+
+struct video_codec {
+    const char *name;    /* FFmpeg's name of the encoder */
+    const char *options; /* encoder options, "key=value ..." */
+    int worst, best;     /* encoder's own setting (crf or quantiser) for --quality 0 and 100 */
+    bool quantiser;      /* true: `worst` and `best` are values of global_quality, not of crf */
+    bool palette;        /* true: 256 colours per frame, not YUV 4:2:0 */
+};
+
+enum { VIDEO_CODECS_MAX = 2 };
+
+struct video_format {
+    const char *extension, *muxer;
+    const char *options; /* muxer options, "key=value ..." */
+    int fps_most;
+    /* Memory that plans count for writing a video: library_mib for the loaded libraries, and bytes per pixel
+     * of a frame while encoding. A video of fewer than frames_held frames needs bytes_a_frame less per pixel
+     * for each missing frame. */
+    int library_mib, bytes_a_pixel;
+    int frames_held, bytes_a_frame;
+    struct video_codec codecs[VIDEO_CODECS_MAX]; /* encoders by preference; the first available one is used */
+};
+
+/* The format of a file name, or NULL. */
+const struct video_format *video_format_find(const char *name);
 
 #endif

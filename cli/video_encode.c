@@ -4,15 +4,88 @@
 #include "cli/video.h"
 
 #include "cli/fail.h"
+#include "cli/ffmpeg.h"
 #include "cli/outfile.h"
 #include "cli/palette.h"
-#include "cli/video_formats.h"
-#include "cli/video_library.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* ---- FFmpeg's libraries ---- */
+
+#define SONAME(library, major) "lib" library ".so." AV_STRINGIFY(major)
+
+/* The libraries in the order of their dependencies. */
+enum { avutil, avcodec, avformat, swscale, N_LIBRARIES };
+static const char *const sonames[N_LIBRARIES] = {
+    SONAME("avutil", LIBAVUTIL_VERSION_MAJOR), SONAME("avcodec", LIBAVCODEC_VERSION_MAJOR),
+    SONAME("avformat", LIBAVFORMAT_VERSION_MAJOR), SONAME("swscale", LIBSWSCALE_VERSION_MAJOR)};
+
+static const struct {
+    int library;
+    const char *name;
+    size_t offset;
+} functions[] = {
+#define ROW(library, function) {library, #function, offsetof(struct ffmpeg, function)},
+    FFMPEG_FUNCTIONS(ROW)
+#undef ROW
+};
+
+static _Thread_local char last_error[120];
+
+/* Log callback: keeps the last error of this thread instead of printing it. Errors on encoder threads are
+ * lost. */
+static void capture_errors(void *from, int level, const char *format, va_list list) {
+    (void)from;
+    if (level > AV_LOG_ERROR) return;
+    vsnprintf(last_error, sizeof last_error, format, list);
+    last_error[strcspn(last_error, "\n")] = 0;
+}
+
+/* The last error that FFmpeg logged on this thread, else the text of the error code `problem`. Thread-local
+ * buffer. */
+static const char *ffmpeg_reason(const struct ffmpeg *ffmpeg, int problem) {
+    static _Thread_local char reason[sizeof last_error];
+    memcpy(reason, last_error, sizeof reason);
+    if (!*last_error) ffmpeg->av_strerror(problem, reason, sizeof reason);
+    *last_error = 0;
+    return reason;
+}
+
+static int fail_to_load(struct sluice_error *e) {
+    const char *reason = dlerror();
+    return fail(e, SLUICE_USAGE,
+                "cannot load FFmpeg's libraries, which write videos" WHERE "--output" FOUND "%s" EXPECTED
+                "the FFmpeg version of this program's build, or a .png file name for one image per frame",
+                reason ? reason : "an unknown reason");
+}
+
+int ffmpeg_load(const struct ffmpeg **ffmpeg, struct sluice_error *e) {
+    static struct ffmpeg loaded;
+    static bool done;
+    void *library[N_LIBRARIES];
+    *ffmpeg = &loaded;
+    if (done) return SLUICE_OK;
+    for (int i = 0; i < N_LIBRARIES; i++)
+        if (!(library[i] = dlopen(sonames[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE)))
+            return fail_to_load(e);
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *address = dlsym(library[functions[i].library], functions[i].name);
+        if (!address) return fail_to_load(e);
+        /* ISO C cannot convert an object pointer to a function pointer; POSIX guarantees the same
+         * representation. */
+        memcpy((char *)&loaded + functions[i].offset, &address, sizeof address);
+    }
+    loaded.av_log_set_callback(capture_errors);
+    done = true;
+    return SLUICE_OK;
+}
+
+/* ---- encoding ---- */
 
 enum { THREADS = 2, KEY_SECONDS = 2, WRITTEN_TOGETHER = 64 << 10 };
 
@@ -41,7 +114,7 @@ static const struct video_codec *find_codec(const struct ffmpeg *f, const struct
 int video_check_name(const char *name, struct sluice_error *e) {
     const struct video_format *format = video_format_find(name);
     const struct ffmpeg *f;
-    if (video_library_load(&f, e)) return e->code;
+    if (ffmpeg_load(&f, e)) return e->code;
     if (find_codec(f, format)) return SLUICE_OK;
     return fail(e, SLUICE_USAGE,
                 "the installed FFmpeg has no encoder for this video format" WHERE "--output" FOUND
@@ -53,7 +126,7 @@ const char *video_encoder(const char *name, bool *is_fallback) {
     const struct video_format *format = video_format_find(name);
     const struct ffmpeg *f;
     struct sluice_error ignored;
-    const struct video_codec *codec = video_library_load(&f, &ignored) ? NULL : find_codec(f, format);
+    const struct video_codec *codec = ffmpeg_load(&f, &ignored) ? NULL : find_codec(f, format);
     *is_fallback = codec && codec != &format->codecs[0];
     return codec ? codec->name : "none";
 }
@@ -82,22 +155,17 @@ static void set_parameters(AVCodecContext *encoder, const struct video_codec *co
     encoder->color_trc = AVCOL_TRC_BT709;
 }
 
-static int encoder_options(const struct ffmpeg *f, const struct video_codec *codec, int quality,
-                           AVDictionary **options) {
-    char crf[16];
-    snprintf(crf, sizeof crf, "%d", scale_quality(codec, quality));
-    int status = f->av_dict_parse_string(options, codec->options, "=", " ", 0);
-    if (status >= 0 && !codec->quantiser && !codec->palette) status = f->av_dict_set(options, "crf", crf, 0);
-    return status;
-}
-
 /* On failure returns NULL and FFmpeg's error code in *status. */
 static AVCodecContext *open_encoder(const struct ffmpeg *f, const struct video_codec *codec,
                                     const struct video_settings *settings, int *status) {
     const AVCodec *kind = f->avcodec_find_encoder_by_name(codec->name);
     AVCodecContext *encoder = f->avcodec_alloc_context3(kind);
     AVDictionary *options = NULL;
-    *status = encoder ? encoder_options(f, codec, settings->quality, &options) : AVERROR(ENOMEM);
+    char crf[16];
+    snprintf(crf, sizeof crf, "%d", scale_quality(codec, settings->quality));
+    *status = encoder ? f->av_dict_parse_string(&options, codec->options, "=", " ", 0) : AVERROR(ENOMEM);
+    if (*status >= 0 && !codec->quantiser && !codec->palette)
+        *status = f->av_dict_set(&options, "crf", crf, 0);
     if (encoder && *status >= 0) {
         set_parameters(encoder, codec, settings);
         *status = f->avcodec_open2(encoder, kind, &options);
@@ -111,7 +179,7 @@ int video_check_settings(const char *name, const struct video_settings *settings
     const struct video_format *format = video_format_find(name);
     const struct ffmpeg *f;
     int problem = 0;
-    if (video_library_load(&f, e)) return e->code;
+    if (ffmpeg_load(&f, e)) return e->code;
     if (settings->fps > format->fps_most) {
         return fail(e, SLUICE_USAGE,
                     "the frame rate is too high for the video format" WHERE "%s" FOUND "--fps %d" EXPECTED
@@ -124,7 +192,7 @@ int video_check_settings(const char *name, const struct video_settings *settings
     return fail(e, SLUICE_USAGE,
                 "the video encoder refuses these settings: %s" WHERE "%s" FOUND "%dx%d, %d fps" EXPECTED
                 "another size, or a .png file name for one image per frame",
-                video_library_reason(f, problem), name, settings->width, settings->height, settings->fps);
+                ffmpeg_reason(f, problem), name, settings->width, settings->height, settings->fps);
 }
 
 #if LIBAVFORMAT_VERSION_MAJOR < 61
@@ -151,8 +219,8 @@ static int fail_encoding(struct video *video, int problem, struct sluice_error *
     const char *name = video->out.name;
     if (problem == AVERROR(ENOMEM)) return fail(e, SLUICE_MEMORY, "no memory for writing the video");
     if (video->io && video->io->error < 0) return fail_output(e, name, AVUNERROR(video->io->error));
-    return fail(e, SLUICE_OUTPUT, "cannot encode the video: %s" WHERE "%s",
-                video_library_reason(video->f, problem), name);
+    return fail(e, SLUICE_OUTPUT, "cannot encode the video: %s" WHERE "%s", ffmpeg_reason(video->f, problem),
+                name);
 }
 
 /* MP4 to a pipe or device is fragmented, because the muxer cannot seek back to write sizes. */
@@ -277,7 +345,7 @@ int video_open(const char *name, const struct video_settings *settings, struct v
     *made = NULL;
     if (!video) return fail(e, SLUICE_MEMORY, "no memory for writing the video");
     video->format = video_format_find(name);
-    if (video_library_load(&video->f, e) || outfile_open(&video->out, name, e)) {
+    if (ffmpeg_load(&video->f, e) || outfile_open(&video->out, name, e)) {
         free(video);
         return e->code;
     }

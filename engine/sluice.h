@@ -36,12 +36,12 @@
  * Threads. A model is immutable; threads and sessions may share it. One thread at a time uses a session;
  *   sluice_cancel is the exception: any thread or signal handler may call it. Callbacks run on the calling
  *   thread. That thread needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and
- *   SLUICE_STACK_BYTES_TO_OPEN for every other fallible function; with less, the call fails with USAGE.
+ *   SLUICE_STACK_BYTES_TO_OPEN for every other fallible function; nothing checks it.
  * Process. The library never prints, exits, aborts, reads environment variables or installs signal handlers.
  *   Exception: oneDNN ends the process when the C library has no memory left; Sluice checks for enough free
  *   memory before each call to oneDNN.
  *
- * sluice_bench.h has the benchmarks and writes checkpoints with random weights. */
+ * sluice_bench.h has the benchmarks. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -54,7 +54,7 @@ extern "C" {
 #endif
 
 #define SLUICE_API     __attribute__((visibility("default")))
-#define SLUICE_VERSION "0.1.0"
+#define SLUICE_VERSION "0.2.0"
 
 /* Largest accepted values. A larger number fails with USAGE, a longer text with LIMIT. */
 #define SLUICE_THREADS_MAX      1024
@@ -68,6 +68,7 @@ extern "C" {
 #define SLUICE_FLOW_SHIFT_MAX   1000.0
 #define SLUICE_TEXT_BYTES_MAX   (1 << 20) /* UTF-8 bytes of one prompt */
 
+/* Free stack that a calling thread needs, in bytes: to plan, run or measure; for every other function. */
 #define SLUICE_STACK_BYTES         (896 << 10)
 #define SLUICE_STACK_BYTES_TO_OPEN (192 << 10)
 

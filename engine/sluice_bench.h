@@ -1,5 +1,8 @@
-/* Benchmarks of the machine and of runs, and generators of random-weight checkpoints and adapters. Not needed
- * for image generation. Part of the same library; sluice.h's rules on errors, ownership and threads apply. */
+/* Benchmarks of the machine and of runs. Not needed for image generation. Part of the same library;
+ * sluice.h's rules on errors, ownership and threads apply.
+ *
+ * 0.2.0 has no sluice_checkpoint_write, sluice_checkpoint_families, sluice_adapter_write, sluice_bench_stream
+ * and sluice_bench_options.clock: the program sluice-dev (`make dev`) has their functions. */
 #ifndef SLUICE_BENCH_H
 #define SLUICE_BENCH_H
 
@@ -9,50 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- checkpoints ---- */
-
-/* Writes a Hugging Face folder of the family: real tensor names, shapes, types and shards, random weights,
- * and a tokenizer of the real kind and size. Writes as a stream, without sparse extents. family: as --family.
- * seed: of the weights.
- *
- * dimensions: "name=value,..." overrides published sizes, or NULL. "clip_g.name=value" overrides them for the
- * component of the --clip_g flag only. "dtype=TYPE" replaces bf16: f32 and f16 apply to all weights, other
- * types to those that are quantised; of several types ("q4_k/q6_k") the weights take turns. GGUF types write
- * the transformer as a GGUF file and leave the other components unchanged.
- *
- * Errors: USAGE for unknown names (the error lists the known ones), repeated names and unknown types; OUTPUT,
- * before the first weight, if the disk has too little space. */
-SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions,
-                                       uint64_t seed, void (*on_progress)(void *user, double fraction),
-                                       void *user, struct sluice_error *error);
-/* Lists the families that can be written and the names of their dimensions: {"version":1,"families":[{"name",
- * "dimensions":[{"name","component","published","least","most"}]}]}. Two components may share a dimension
- * name. */
-SLUICE_API int sluice_checkpoint_families(char **json, struct sluice_error *error);
-
 enum { SLUICE_ADAPTER_RANK_MAX = 1024 };
-struct sluice_adapter_options {
-    size_t struct_size;
-    const char *family; /* model family, as for sluice_checkpoint_write */
-    /* Dimensions of the base model, as for sluice_checkpoint_write, but "dtype=f32|f16|bf16" sets the type of
-     * the adapter's factors. */
-    const char *dimensions;
-    /* Tensor naming: "diffusers", "kohya", "comfy"...; an unknown one is a USAGE error that lists them. */
-    const char *dialect;
-    int rank;
-    bool text_encoders; /* also write factors for text encoders, if the dialect has names for them */
-    uint64_t seed;
-    /* Called while writing; returning false ends it with CANCELLED. May be NULL. */
-    bool (*on_progress)(void *user, double fraction);
-    void *user;
-};
-/* Writes an adapter (LoRA, LoHa, LoKr) with random factors for every matrix product of a family's denoiser,
- * or of its first denoiser, as one streamed safetensors file. Where the dialect has alphas, every second
- * module's alpha is half its rank. USAGE for invalid options. */
-SLUICE_API int sluice_adapter_write(const struct sluice_adapter_options *options, const char *path,
-                                    struct sluice_error *error);
-
-/* ---- benchmarks ---- */
 
 struct sluice_bench_options {
     size_t struct_size;
@@ -64,7 +24,6 @@ struct sluice_bench_options {
     /* Called about once a second. what: the measurement. False cancels with CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
-    const char *clock; /* stream: "timed" (virtual clock) or "paced" (real time); NULL: timed */
     const struct sluice_model_options *model; /* load: the model to read */
     const char *type; /* block: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
     /* block: calculate for this card ("3060", "4090", "h100") instead of measuring; NULL: measure. */
@@ -94,13 +53,6 @@ SLUICE_API int sluice_bench_ops(const struct sluice_bench_options *options, char
  * of the model, seven times per mode; takes memory for two of its blocks. */
 SLUICE_API int sluice_bench_load(const struct sluice_bench_options *options, char **json,
                                  struct sluice_error *error);
-/* Measures how close a step of generated models of real sizes comes to its lower bound (computing or bus
- * transfer, the longer one), compared with other weight layouts: {"version":1,"rows":[{"blocks","layout",
- * "resident_percent","bus_gbytes_per_second","seconds","floor_seconds","efficiency"}]}. timed: the real plan,
- * store and executor under a virtual clock, equal results on every machine. paced: small models on the CPU
- * behind a bus thread of fixed rates, in real time; takes minutes and at most 300 MiB. */
-SLUICE_API int sluice_bench_stream(const struct sluice_bench_options *options, char **json,
-                                   struct sluice_error *error);
 /* Measures how close one Z-Image block (1056 tokens) and the VAE decoder at 512x512 come to oneDNN's own rate
  * for their matrix products, at real sizes with random weights: {"version":1,"rows":[{"part":"block|decoder",
  * "what":"all|library|linear|conv|attention|bytes","seconds","flops_per_second","product_rate_share",

@@ -91,15 +91,15 @@ const char *op_class_name(enum op_class of) {
     return class_names[of];
 }
 
-static double op_bytes(const struct op *op) {
-    double bytes = (double)tensor_bytes(&op->out);
-    for (int i = 0; i < OP_INPUTS; i++)
-        if (op->in[i].rank) bytes += (double)(tensor_bytes(&op->in[i]) + tensor_scales_bytes(&op->in[i]));
-    return bytes;
-}
-
 double op_seconds(const struct op *op, const struct op_rates *rates) {
     enum op_class class = op_class_of(op);
-    double rate = rates->per_second[class];
-    return rate > 0 ? (class == CLASS_BYTES ? op_bytes(op) : op_flops(op)) / rate : 0;
+    double rate = rates->per_second[class], amount = op_flops(op);
+    if (rate <= 0) return 0;
+    if (class == CLASS_BYTES) {
+        amount = (double)tensor_bytes(&op->out);
+        for (int i = 0; i < OP_INPUTS; i++)
+            if (op->in[i].rank)
+                amount += (double)(tensor_bytes(&op->in[i]) + tensor_scales_bytes(&op->in[i]));
+    }
+    return amount / rate;
 }

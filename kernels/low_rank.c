@@ -24,18 +24,9 @@ struct tensor low_rank_product(struct context *x, struct tensor in, struct tenso
     return side;
 }
 
-static void few_add(struct context *x, struct tensor out, struct tensor in, struct tensor down,
-                    struct tensor up, enum activation activation) {
-    struct tensor inner = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], down.dim[0]});
-    struct tensor sum = context_tensor(x, DTYPE_F32, 2, out.dim), none = {0};
-    op_linear_few(x, inner, in, down, none, activation);
-    op_linear_few(x, sum, inner, up, none, ACTIVATION_NONE);
-    op_add(x, out, out, sum);
-}
-
 void low_rank_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                          struct tensor bias, enum activation activation) {
-    struct tensor base = weight, up;
+    struct tensor base = weight, none = {0}, up;
     int32_t row;
     base.adapters = NULL;
     op_linear_few(x, out, in, base, bias, activation);
@@ -43,7 +34,12 @@ void low_rank_linear_few(struct context *x, struct tensor out, struct tensor in,
     for (const struct low_rank *a = weight.adapters; a; a = a->next) {
         if (!tensor_adapted_by(&weight, a, &up, &row)) continue;
         uint64_t used = x->scratch->used;
-        few_add(x, tensor_slice_columns(out, row, up.dim[0]), in, down_of(a, &weight), up, activation);
+        struct tensor part = tensor_slice_columns(out, row, up.dim[0]), down = down_of(a, &weight);
+        struct tensor inner = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], down.dim[0]});
+        struct tensor sum = context_tensor(x, DTYPE_F32, 2, part.dim);
+        op_linear_few(x, inner, in, down, none, activation);
+        op_linear_few(x, sum, inner, up, none, ACTIVATION_NONE);
+        op_add(x, part, part, sum);
         x->scratch->used = used;
     }
     x->adapter_flops += x->flops - before;

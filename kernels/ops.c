@@ -86,14 +86,6 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
     c->ok = false;
 }
 
-/* True if the operator accepts a weight whose quantisation blocks cross row boundaries. Products read eight
- * values at a time, so K must be a multiple of 8. */
-static bool ops_read_on(enum op_kind kind, const struct tensor *t) {
-    enum { EIGHT = 8 };
-    if (kind == OP_LINEAR || kind == OP_LINEAR_FEW) return tensor_columns(t) % EIGHT == 0;
-    return kind == OP_CONV2D || kind == OP_RELATIVE_BIAS;
-}
-
 /* Checks a descriptor: valid rank, positive dimensions, and quantisation blocks that fill each row, or blocks
  * that cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill each
  * row. */
@@ -110,9 +102,15 @@ static bool is_valid_tensor(const struct tensor *t) {
 /* Checks a tensor's element type, rank and dimensions; dimension -1: any size. */
 static void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
                              enum elements elements, int rank, const int64_t *dim) {
+    enum { EIGHT = 8 };
     if (!c->ok) return;
-    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && is_valid_tensor(t) &&
-                (!tensor_runs_on(t) || ops_read_on(c->kind, t));
+    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && is_valid_tensor(t);
+    /* Quantisation blocks may cross row boundaries in a few operators. Products read eight values at a time.
+     */
+    if (fits && tensor_runs_on(t))
+        fits = c->kind == OP_LINEAR || c->kind == OP_LINEAR_FEW
+                   ? tensor_columns(t) % EIGHT == 0
+                   : c->kind == OP_CONV2D || c->kind == OP_RELATIVE_BIAS;
     for (int i = 0; fits && i < rank; i++) fits = dim[i] < 0 || t->dim[i] == dim[i];
     if (fits) return;
     char expected[140];
@@ -143,12 +141,14 @@ static void check_true(struct check *c, bool fits, const char *what, const struc
     if (c->ok && !fits) check_fail(c, what, t, expected);
 }
 
+/* Checks a vector of n values (-1: any number) of any weight type. */
 static void check_vector(struct check *c, const char *what, const struct tensor *t, int64_t n,
                          bool optional) {
     if (optional && t->rank == 0) return;
     ops_check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
 }
 
+/* Checks an f32 tensor with the dimensions of another. */
 static void check_like(struct check *c, const char *what, const struct tensor *t,
                        const struct tensor *other) {
     int64_t dim[TENSOR_RANK_MAX];
@@ -195,17 +195,6 @@ static void ops_check_rows(struct check *c, const char *what, const struct tenso
                "F32 rows, rank at least 1");
 }
 
-static bool await_operands(struct context *x, const struct op *op) {
-    const struct tensor *list[OP_OPERANDS_MAX];
-    int n = x->await ? op_operands(op, list) : 0;
-    for (int i = 0; i < n; i++)
-        if (list[i]->rank && !x->await(x->await_user, list[i])) return false;
-    for (const struct low_rank *a = x->await && op->down_product.rank ? op->in[1].adapters : NULL; a;
-         a = a->next)
-        if (!x->await(x->await_user, &a->up)) return false;
-    return true;
-}
-
 /* Rejects a weight with adapters in operators that would ignore the adapters. */
 static void check_unadapted(struct check *c, const struct op *op) {
     const struct tensor *list[OP_OPERANDS_MAX];
@@ -219,13 +208,7 @@ static void check_unadapted(struct check *c, const struct op *op) {
     }
 }
 
-/* FLOPs of adapters inside one operator; low_rank.c counts adapters computed by separate calls. */
-static double adapter_flops(const struct op *op) {
-    if (op->kind != OP_LINEAR) return 0;
-    if (op->skinny) return op_flops(op);
-    return op->down_product.rank ? 2 * (double)tensor_elements(&op->out) * op->down_product.dim[1] : 0;
-}
-
+/* Waits for the operands (await), runs the operator on the device, and counts its FLOPs. */
 static void ops_dispatch(struct check *c, const struct op *op) {
     struct context *x = c->x;
     check_unadapted(c, op);
@@ -239,10 +222,20 @@ static void ops_dispatch(struct check *c, const struct op *op) {
                   (unsigned long long)cost.workspace_bytes);
         return;
     }
-    if (!await_operands(x, op)) return;
+    const struct tensor *list[OP_OPERANDS_MAX];
+    int n = x->await ? op_operands(op, list) : 0;
+    for (int i = 0; i < n; i++)
+        if (list[i]->rank && !x->await(x->await_user, list[i])) return;
+    const struct low_rank *adapters = op->down_product.rank ? op->in[1].adapters : NULL;
+    for (const struct low_rank *a = x->await ? adapters : NULL; a; a = a->next)
+        if (!x->await(x->await_user, &a->up)) return;
     if (x->device->run(x->device, op, x->workspace, x->error) != OK) return;
     x->flops += op_flops(op);
-    x->adapter_flops += adapter_flops(op);
+    /* Adapters inside this operator; low_rank.c counts adapters that separate calls compute. */
+    if (op->kind == OP_LINEAR && op->skinny)
+        x->adapter_flops += op_flops(op);
+    else if (op->kind == OP_LINEAR && op->down_product.rank)
+        x->adapter_flops += 2 * (double)tensor_elements(&op->out) * op->down_product.dim[1];
 }
 
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim) {
@@ -458,22 +451,11 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
     ops_dispatch(&c, &(struct op){.kind = OP_GROUP_NORM, .out = out, .in = {in}, .group_norm = norm});
 }
 
+/* True if an image of rows x columns tokens has whole blocks of tokens. */
 static bool token_order_fits(struct token_order order, int64_t rows, int64_t columns) {
     int block = order.block > 1 ? order.block : 1;
     return order.window >= 0 && order.block >= 0 && order.window % block == 0 && rows % block == 0 &&
            columns % block == 0;
-}
-
-/* Number of tokens of a position grid; 0: invalid grid. */
-static int64_t grid_tokens(const struct rope_options *options, const struct rope_grid *grid) {
-    int axes = grid->diagonal ? 1 : options->n_axes;
-    bool walks = grid->token_order.window || grid->token_order.block;
-    int64_t n = 1;
-    for (int a = 0; a < axes; a++) n *= grid->extent[a] > 0 ? grid->extent[a] : 0;
-    if (!walks) return n;
-    return axes >= 2 && token_order_fits(grid->token_order, grid->extent[axes - 2], grid->extent[axes - 1])
-               ? n
-               : 0;
 }
 
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options) {
@@ -486,9 +468,15 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
         pairs += options->axis_dim[a] / 2;
     }
     for (int g = 0; fits && g < options->n_grids; g++) {
-        int64_t n = grid_tokens(options, &options->grid[g]);
+        const struct rope_grid *grid = &options->grid[g];
+        int axes = grid->diagonal ? 1 : options->n_axes;
+        int64_t n = 1;
+        for (int a = 0; a < axes; a++) n *= grid->extent[a] > 0 ? grid->extent[a] : 0;
         fits = n > 0;
         tokens += n;
+        if (fits && (grid->token_order.window || grid->token_order.block))
+            fits = axes >= 2 &&
+                   token_order_fits(grid->token_order, grid->extent[axes - 2], grid->extent[axes - 1]);
     }
     check_true(&c, fits, "axes or grids", &out,
                "1 to 3 even axes, 1 to 8 non-empty grids, whole blocks of tokens");
@@ -554,6 +542,7 @@ void op_broadcast_row(struct context *x, struct tensor out, struct tensor row) {
     ops_dispatch(&c, &(struct op){.kind = OP_BROADCAST_ROW, .out = out, .in = {row}});
 }
 
+/* Checks tokens against the image or latent that they are cut from. */
 static void check_patches(struct check *c, const struct tensor *tokens, const struct tensor *latent,
                           const struct patches *p) {
     ops_check_tensor(c, "latent", latent, F32, 3, DIMS(-1, -1, -1));
@@ -624,22 +613,19 @@ static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, 
     return (int64_t)(to - from) + first_row / up * in_row >= lead;
 }
 
-/* Overlap check for convolutions of stride 2. A band is gathered before it is written; later bands read from
- * twice the band's end, minus the padding row. The required distance is linear in the band's end, so the
- * first or the last band needs the largest distance. */
-static bool conv_no_conflict_strided(const struct tensor *out, const struct tensor *in, int before) {
-    if (no_overlap(out, in)) return true;
-    int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
-    int64_t growth = out_row - 2 * in_row;
-    int64_t lead = (growth > 0 ? out->dim[0] * growth : growth) + before * in_row;
-    return (int64_t)((uintptr_t)in->data - (uintptr_t)out->data) >= (lead > 0 ? lead : 0);
-}
-
+/* Checks where `out` may overlap the input and the residual (op_conv2d). */
 static void check_conv_overlap(struct check *c, const struct tensor *out, const struct tensor *in,
                                const struct tensor *residual, const struct conv_options *o, int halo) {
     if (!c->ok) return;
     if (o->stride == 2) {
-        check_true(c, conv_no_conflict_strided(out, in, o->pad_before), "out", out,
+        /* A band is gathered before it is written; later bands read from twice the band's end, minus the
+         * padding row. The required distance is linear in the band's end, so the first or the last band needs
+         * most. */
+        int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
+        int64_t growth = out_row - 2 * in_row;
+        int64_t lead = (growth > 0 ? out->dim[0] * growth : growth) + o->pad_before * in_row;
+        int64_t distance = (int64_t)((uintptr_t)in->data - (uintptr_t)out->data);
+        check_true(c, no_overlap(out, in) || distance >= (lead > 0 ? lead : 0), "out", out,
                    "starting at in, or far enough before it");
         return;
     }
@@ -650,6 +636,7 @@ static void check_conv_overlap(struct check *c, const struct tensor *out, const 
                    "residual, or far enough before it");
 }
 
+/* Checks stride, padding and cut rows or columns, and what stride 2 excludes. */
 static void check_stride(struct check *c, const struct tensor *in, const struct tensor *weight,
                          const struct epilogue *e, const struct conv_options *o) {
     check_true(c, o->stride >= 0 && o->stride <= 2, "stride", in, "0, 1 or 2");
@@ -715,10 +702,12 @@ static void check_shortcut(struct check *c, const struct tensor *out, const stru
     check_true(c, values % coarse->dim[2] == 0, "coarse image", coarse, "channels that divide the values");
 }
 
+/* Checks that `out` shares no memory with an input, which may be absent. */
 static void check_no_overlap(struct check *c, const struct tensor *out, const struct tensor *in) {
     check_true(c, !in->rank || no_overlap(out, in), "out", out, "memory that does not overlap an input");
 }
 
+/* Checks the tensor that is added to `out`: absent, `out` itself, or without overlap. */
 static void check_base(struct check *c, const struct tensor *out, const struct tensor *base) {
     if (base->rank) check_like(c, "base", base, out);
     check_true(c, !base->rank || base->data == out->data || no_overlap(out, base), "out", out,

@@ -4,7 +4,7 @@
  * the shards' headers. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/json.h"
-#include "loaders/index_merge.h"
+#include "loaders/loaders.h"
 #include "loaders/quantised.h"
 
 #include <dirent.h>
@@ -29,41 +29,31 @@ struct sharding {
     uint64_t claimed_bytes; /* metadata.total_size of the shard index in bytes; 0: absent */
 };
 
-static enum status component_fail_at(const struct json_text *at, enum status code, const char *what,
-                                     struct error *e) {
+static enum status fail_at(const struct json_text *at, enum status code, const char *what, struct error *e) {
     return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, at->path, at->offset);
 }
 
-static enum status component_fail_memory(const char *path, struct error *e) {
-    return error_set(e, MEMORY, "no memory for a tensor index" WHERE "%s", path);
-}
-
-/* True if a shard name leaves the folder of the index. Symlinks may lead anywhere: the Hugging Face cache
- * consists of them. */
-static bool leaves_folder(const char *name, size_t bytes) {
-    if (!bytes || *name == '/' || strlen(name) != bytes) return true;
-    for (const char *part = name; part; part = strchr(part, '/')) {
-        if (*part == '/') part++;
-        if (!strncmp(part, "..", 2) && (part[2] == '/' || !part[2])) return true;
-    }
-    return false;
-}
-
-/* Decodes and checks a shard name. LIMIT, META, BOUNDS if it is invalid. */
+/* Decodes and checks a shard name. LIMIT, META, BOUNDS if it is invalid, or if it leaves the folder of the
+ * index. Symlinks may lead anywhere: the Hugging Face cache consists of them. */
 static enum status decode_shard_name(const struct json_text *value, json_t **json, struct error *e) {
     *json = NULL;
     if (json_first_char(value) != '"')
-        return component_fail_at(value, META, "the shard file name of a tensor is not a string", e);
-    if (value->bytes > INDEX_MEMBER_BYTES_MAX)
-        return component_fail_at(value, LIMIT, "a shard name is too long", e);
+        return fail_at(value, META, "the shard file name of a tensor is not a string", e);
+    if (value->bytes > INDEX_MEMBER_BYTES_MAX) return fail_at(value, LIMIT, "a shard name is too long", e);
     if (json_decode(value, JSON_ALLOW_NUL, json, e) != OK) return e->code;
+    const char *name = json_string_value(*json);
     size_t bytes = json_string_length(*json);
-    if (leaves_folder(json_string_value(*json), bytes)) {
-        component_fail_at(value, BOUNDS, "a shard path leaves the model folder", e);
-        error_found(e, "'%s'", json_string_value(*json));
+    bool leaves = !bytes || *name == '/' || strlen(name) != bytes;
+    for (const char *part = name; part && !leaves; part = strchr(part, '/')) {
+        if (*part == '/') part++;
+        leaves = !strncmp(part, "..", 2) && (part[2] == '/' || !part[2]);
+    }
+    if (leaves) {
+        fail_at(value, BOUNDS, "a shard path leaves the model folder", e);
+        error_found(e, "'%s'", name);
         error_expected(e, "a relative path without '..'");
     } else if (bytes > SHARD_NAME_MAX) {
-        component_fail_at(value, LIMIT, "a shard name is too long", e);
+        fail_at(value, LIMIT, "a shard name is too long", e);
     } else {
         return OK;
     }
@@ -72,9 +62,10 @@ static enum status decode_shard_name(const struct json_text *value, json_t **jso
     return e->code;
 }
 
-static char *copy_joined(struct sys *sys, const char *folder, size_t folder_bytes, const char *name) {
+static char *copy_joined(struct sys *sys, const char *folder, size_t folder_bytes, const char *name,
+                         struct error *e) {
     size_t name_bytes = strlen(name) + 1;
-    char *joined = sys->alloc(sys, LINE_HOST, folder_bytes + name_bytes);
+    char *joined = sys_new(sys, folder_bytes + name_bytes, 1, "the path of a weight file", e);
     if (!joined) return NULL;
     memcpy(joined, folder, folder_bytes);
     memcpy(joined + folder_bytes, name, name_bytes);
@@ -90,22 +81,7 @@ static int find_shard(const struct sharding *s, const char *name, int last) {
     return -1;
 }
 
-static enum status add_shard(struct sharding *s, const struct json_text *value, const char *name, int *shard,
-                             struct error *e) {
-    int found = find_shard(s, name, *shard);
-    if (found < 0) {
-        if (s->n_shards == SHARDS_MAX) {
-            component_fail_at(value, LIMIT, "too many shards", e);
-            return error_expected(e, "at most %d", SHARDS_MAX);
-        }
-        s->name[s->n_shards] = copy_joined(s->sys, "", 0, name);
-        if (!s->name[s->n_shards]) return component_fail_memory(s->path, e);
-        found = s->n_shards++;
-    }
-    *shard = found;
-    return OK;
-}
-
+/* Lists the names of the shards in weight_map. */
 static enum status collect_shards(struct sharding *s, struct error *e) {
     struct json_walk walk;
     struct json_member member;
@@ -113,19 +89,27 @@ static enum status collect_shards(struct sharding *s, struct error *e) {
     if (json_walk_start(&walk, &s->weight_map, INDEX_DEPTH_MAX - 1, e) != OK) return e->code;
     for (int n = 0; json_walk_next(&walk, &member, e); n++) {
         if (n == LOADER_TENSORS_MAX) {
-            component_fail_at(&member.name, LIMIT, "too many tensors in weight_map", e);
+            fail_at(&member.name, LIMIT, "too many tensors in weight_map", e);
             return error_expected(e, "at most %d", LOADER_TENSORS_MAX);
         }
         json_t *name;
         if (decode_shard_name(&member.value, &name, e) != OK) return e->code;
-        add_shard(s, &member.value, json_string_value(name), &shard, e);
+        int found = find_shard(s, json_string_value(name), shard);
+        if (found < 0 && s->n_shards == SHARDS_MAX) {
+            fail_at(&member.value, LIMIT, "too many shards", e);
+            error_expected(e, "at most %d", SHARDS_MAX);
+        } else if (found < 0) {
+            s->name[s->n_shards] = copy_joined(s->sys, "", 0, json_string_value(name), e);
+            if (s->name[s->n_shards]) found = s->n_shards++;
+        }
+        shard = found;
         json_decref(name);
         if (e->code != OK) return e->code;
     }
     return e->code;
 }
 
-static bool component_is_named(const struct json_member *member, const char *name) {
+static bool is_named(const struct json_member *member, const char *name) {
     size_t bytes = strlen(name);
     return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
 }
@@ -137,23 +121,22 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     struct json_member member;
     if (json_walk_start(&walk, text, INDEX_DEPTH_MAX, e) != OK) return e->code;
     while (json_walk_next(&walk, &member, e)) {
-        if (component_is_named(&member, "weight_map")) {
-            if (s->weight_map.text) return component_fail_at(&member.name, DUP, "weight_map occurs twice", e);
+        if (is_named(&member, "weight_map")) {
+            if (s->weight_map.text) return fail_at(&member.name, DUP, "weight_map occurs twice", e);
             s->weight_map = member.value;
             continue;
         }
         json_t *other;
         if (member.value.bytes > INDEX_MEMBER_BYTES_MAX)
-            return component_fail_at(&member.value, LIMIT, "a member of the shard index is too long", e);
+            return fail_at(&member.value, LIMIT, "a member of the shard index is too long", e);
         if (json_decode(&member.value, 0, &other, e) != OK) return e->code;
         json_int_t claim = json_integer_value(json_object_get(other, "total_size"));
-        if (component_is_named(&member, "metadata") && claim > 0) s->claimed_bytes = (uint64_t)claim;
+        if (is_named(&member, "metadata") && claim > 0) s->claimed_bytes = (uint64_t)claim;
         json_decref(other);
     }
     if (e->code != OK) return e->code;
     if (s->weight_map.text && json_first_char(&s->weight_map) == '{') return OK;
-    component_fail_at(s->weight_map.text ? &s->weight_map : text, META,
-                      "weight_map is missing or not an object", e);
+    fail_at(s->weight_map.text ? &s->weight_map : text, META, "weight_map is missing or not an object", e);
     return error_expected(e, "an object that maps tensor names to shard files");
 }
 
@@ -163,77 +146,60 @@ static enum status open_shards(struct sharding *s, struct error *e) {
     const char *slash = strrchr(s->path, '/');
     size_t folder_bytes = slash ? (size_t)(slash - s->path) + 1 : 0;
     struct index_size size = {0};
-    for (; s->n_parts < s->n_shards; s->n_parts++) {
+    while (s->n_parts < s->n_shards) {
         struct tensor_index *part = &s->part[s->n_parts];
-        char *path = copy_joined(s->sys, s->path, folder_bytes, s->name[s->n_parts]);
-        if (!path) return component_fail_memory(s->path, e);
+        char *path = copy_joined(s->sys, s->path, folder_bytes, s->name[s->n_parts], e);
+        if (!path) return e->code;
         safetensors_open(s->sys, path, part, e);
         s->sys->release(s->sys, path);
         if (e->code == MISSING)
             error_expected(e, "this shard (maybe an incomplete download), which is listed in %s", s->path);
         if (e->code != OK) return e->code;
-        if (index_add_size(&size, part, s->path, e) != OK) {
-            s->n_parts++;
-            return e->code;
-        }
+        s->n_parts++;
+        if (index_add_size(&size, part, s->path, e) != OK) return e->code;
     }
     return OK;
 }
 
-/* Checks one member of weight_map. mapped: for each entry of the tensor index, true if an earlier member of
- * weight_map named the tensor. */
-static enum status check_mapping(const struct sharding *s, const struct json_member *member,
-                                 const struct tensor_index *index, bool *mapped, int *shard,
-                                 struct error *e) {
-    json_t *name = NULL, *file = NULL;
-    if (member->name.bytes > INDEX_MEMBER_BYTES_MAX)
-        return component_fail_at(&member->name, LIMIT, "a tensor name is too long", e);
-    if (json_decode(&member->name, 0, &name, e) != OK) goto out;
-    if (decode_shard_name(&member->value, &file, e) != OK) goto out;
-    *shard = find_shard(s, json_string_value(file), *shard);
-    const struct index_entry *entry = index_find(index, json_string_value(name));
-    if (!entry || entry->source != *shard) {
-        error_set(e, MISSING,
-                  "tensor '%s' is not in the shard that the index names" WHERE "%s, byte %" PRIu64 FOUND
-                  "%s" EXPECTED "%s",
-                  json_string_value(name), s->path, member->name.offset,
-                  entry ? s->name[entry->source] : "no shard", json_string_value(file));
-    } else if (mapped[entry - index->entries]) {
-        component_fail_at(&member->name, DUP, "tensor occurs twice in weight_map", e);
-        error_found(e, "'%s'", entry->name);
-    } else {
-        mapped[entry - index->entries] = true;
-    }
-out:
-    json_decref(name);
-    json_decref(file);
-    return e->code;
-}
-
-/* Second pass over weight_map: checks that every tensor is in its shard. */
+/* Second pass over weight_map: checks that every tensor is in its shard. mapped: for each entry of the tensor
+ * index, true if an earlier member of weight_map named the tensor. */
 static enum status check_weight_map(const struct sharding *s, const struct tensor_index *index,
                                     struct error *e) {
     struct json_walk walk;
     struct json_member member;
     int shard = 0;
-    bool *mapped = s->sys->alloc(s->sys, LINE_HOST, (size_t)index->n_entries);
-    if (!mapped) return component_fail_memory(s->path, e);
+    bool *mapped = sys_new(s->sys, (size_t)index->n_entries, sizeof *mapped, "a tensor index", e);
+    if (!mapped) return e->code;
     if (json_walk_start(&walk, &s->weight_map, INDEX_DEPTH_MAX - 1, e) != OK) goto out;
-    while (json_walk_next(&walk, &member, e))
-        if (check_mapping(s, &member, index, mapped, &shard, e) != OK) goto out;
+    while (e->code == OK && json_walk_next(&walk, &member, e)) {
+        json_t *name = NULL, *file = NULL;
+        if (member.name.bytes > INDEX_MEMBER_BYTES_MAX) {
+            fail_at(&member.name, LIMIT, "a tensor name is too long", e);
+            break;
+        }
+        if (json_decode(&member.name, 0, &name, e) != OK) break;
+        if (decode_shard_name(&member.value, &file, e) == OK) {
+            shard = find_shard(s, json_string_value(file), shard);
+            const struct index_entry *entry = index_find(index, json_string_value(name));
+            if (!entry || entry->source != shard) {
+                error_set(e, MISSING,
+                          "tensor '%s' is not in the shard that the index names" WHERE
+                          "%s, byte %" PRIu64 FOUND "%s" EXPECTED "%s",
+                          json_string_value(name), s->path, member.name.offset,
+                          entry ? s->name[entry->source] : "no shard", json_string_value(file));
+            } else if (mapped[entry - index->entries]) {
+                fail_at(&member.name, DUP, "tensor occurs twice in weight_map", e);
+                error_found(e, "'%s'", entry->name);
+            } else {
+                mapped[entry - index->entries] = true;
+            }
+        }
+        json_decref(name);
+        json_decref(file);
+    }
 out:
     s->sys->release(s->sys, mapped);
     return e->code;
-}
-
-static enum status read_sharding(struct sharding *s, const struct json_text *text, struct tensor_index *index,
-                                 struct error *e) {
-    if (find_weight_map(s, text, e) != OK) return e->code;
-    if (collect_shards(s, e) != OK) return e->code;
-    if (open_shards(s, e) != OK) return e->code;
-    if (index_merge(s->sys, s->path, s->part, s->n_parts, index, e) != OK) return e->code;
-    index->claimed_bytes = s->claimed_bytes;
-    return check_weight_map(s, index, e);
 }
 
 static enum status open_sharded(struct sys *sys, const char *path, struct tensor_index *index,
@@ -241,13 +207,17 @@ static enum status open_sharded(struct sys *sys, const char *path, struct tensor
     char *text = NULL;
     uint64_t bytes = 0;
     *index = (struct tensor_index){.sys = sys};
-    struct sharding *s = sys->alloc(sys, LINE_HOST, sizeof *s);
-    if (!s) return component_fail_memory(path, e);
-    *s = (struct sharding){.sys = sys, .path = path};
-    if (file_read_text(sys, path, INDEX_BYTES_MAX, &text, &bytes, e) != OK) goto out;
-    struct json_text whole = {.path = path, .text = text, .bytes = bytes};
-    read_sharding(s, &whole, index, e);
-out:
+    struct sharding *s = sys_new(sys, 1, sizeof *s, "a tensor index", e);
+    if (!s) return e->code;
+    s->sys = sys;
+    s->path = path;
+    if (file_read_text(sys, path, INDEX_BYTES_MAX, &text, &bytes, e) == OK &&
+        find_weight_map(s, &(struct json_text){.path = path, .text = text, .bytes = bytes}, e) == OK &&
+        collect_shards(s, e) == OK && open_shards(s, e) == OK &&
+        index_merge(sys, path, s->part, s->n_parts, index, e) == OK) {
+        index->claimed_bytes = s->claimed_bytes;
+        check_weight_map(s, index, e);
+    }
     for (int i = 0; i < s->n_parts; i++) index_destroy(&s->part[i]);
     for (int i = 0; i < s->n_shards; i++) sys->release(sys, s->name[i]);
     sys->release(sys, s);
@@ -280,38 +250,39 @@ static const char *const preferred[] = {
     [MODEL_FILE] = "model.safetensors",
 };
 
-static bool is_variant_file(const char *name) {
-    static const char *const variants[] = {"fp16", "bf16", "fp32", "fp8", "ema", "non_ema"};
-    char end[40];
-    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-        snprintf(end, sizeof end, ".%s.safetensors", variants[i]);
-        if (ends_with(name, end)) return true;
-    }
-    return false;
-}
-
-/* True for "model-00001-of-00002.safetensors", also with a variant before or after the numbers, and for parts
- * of GGUF files. */
-static bool is_shard_file(const char *name) {
+/* The number of a shard file's name: "00001-of-00002.safetensors" in "model-00001-of-00002.safetensors", also
+ * with a variant before or after the numbers; also for parts of GGUF files. NULL: not a shard. */
+static const char *shard_number(const char *name) {
     const char *of = strstr(name, "-of-");
-    return of && of - name >= 6 && of[-6] == '-' && strspn(of - 5, "0123456789") == 5 &&
-           strspn(of + 4, "0123456789") == 5;
-}
-
-/* True for all parts of a split GGUF file except the first. */
-static bool is_later_part(const char *name) {
-    return is_shard_file(name) && strncmp(strstr(name, "-of-") - 6, "-00001", 6) != 0;
+    bool shard = of && of - name >= 6 && of[-6] == '-' && strspn(of - 5, "0123456789") == 5 &&
+                 strspn(of + 4, "0123456789") == 5;
+    return shard ? of - 5 : NULL;
 }
 
 static enum place place_of(const char *name) {
+    static const char *const variants[] = {"fp16", "bf16", "fp32", "fp8", "ema", "non_ema"};
+    const char *number = shard_number(name);
     for (int i = 0; i <= MODEL_FILE; i++)
         if (!strcmp(name, preferred[i])) return (enum place)i;
     if (ends_with(name, ".safetensors.index.json")) return OTHER_INDEX;
     if (strstr(name, ".safetensors.index.") && ends_with(name, ".json")) return VARIANT_INDEX;
-    if (ends_with(name, ".gguf")) return is_later_part(name) ? LONE_SHARD : GGUF_FILE;
+    if (ends_with(name, ".gguf")) return number && strncmp(number, "00001", 5) ? LONE_SHARD : GGUF_FILE;
     if (!ends_with(name, ".safetensors")) return NO_WEIGHTS;
-    if (is_shard_file(name)) return LONE_SHARD;
-    return is_variant_file(name) ? VARIANT_FILE : OTHER_FILE;
+    if (number) return LONE_SHARD;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        char end[40];
+        snprintf(end, sizeof end, ".%s.safetensors", variants[i]);
+        if (ends_with(name, end)) return VARIANT_FILE;
+    }
+    return OTHER_FILE;
+}
+
+bool component_is_candidate(const char *name) {
+    static const char *const others[] = {".sft", ".ckpt", ".pt", ".pth"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (ends_with(name, others[i])) return true;
+    enum place place = place_of(name);
+    return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
 /* The best weight file of a folder, and if present a second file of the same kind, which makes the choice
@@ -321,14 +292,7 @@ struct choice {
     char name[256], other[256];
 };
 
-static void consider(struct choice *choice, const char *name) {
-    enum place place = place_of(name);
-    if (place > choice->place || place == NO_WEIGHTS) return;
-    if (place < choice->place) *choice = (struct choice){.place = place};
-    snprintf(choice->name[0] ? choice->other : choice->name, sizeof choice->name, "%s", name);
-}
-
-static enum status component_check_choice(const struct choice *choice, const char *folder, struct error *e) {
+static enum status check_choice(const struct choice *choice, const char *folder, struct error *e) {
     if (choice->place == NO_WEIGHTS) {
         return error_set(e, MISSING,
                          "the folder contains no weights" WHERE "%s" EXPECTED
@@ -349,14 +313,6 @@ static enum status component_check_choice(const struct choice *choice, const cha
                      folder, choice->name, choice->other);
 }
 
-bool component_is_candidate(const char *name) {
-    static const char *const others[] = {".sft", ".ckpt", ".pt", ".pth"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (ends_with(name, others[i])) return true;
-    enum place place = place_of(name);
-    return place != NO_WEIGHTS && place != LONE_SHARD;
-}
-
 /* Opens a weight file. The file's first bytes determine the format, or else the file's name. */
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
     if (ends_with(path, ".json"))
@@ -372,12 +328,17 @@ static enum status open_file(struct sys *sys, const char *path, struct tensor_in
 static enum status open_folder(struct sys *sys, const char *path, DIR *folder, struct tensor_index *index,
                                struct error *e) {
     struct choice choice = {.place = NO_WEIGHTS};
-    for (struct dirent *file; (file = readdir(folder));) consider(&choice, file->d_name);
-    if (component_check_choice(&choice, path, e) != OK) return e->code;
+    for (struct dirent *file; (file = readdir(folder));) {
+        enum place place = place_of(file->d_name);
+        if (place > choice.place || place == NO_WEIGHTS) continue;
+        if (place < choice.place) choice = (struct choice){.place = place};
+        snprintf(choice.name[0] ? choice.other : choice.name, sizeof choice.name, "%s", file->d_name);
+    }
+    if (check_choice(&choice, path, e) != OK) return e->code;
     char with_slash[258];
     snprintf(with_slash, sizeof with_slash, "%s%s", ends_with(path, "/") ? "" : "/", choice.name);
-    char *file = copy_joined(sys, path, strlen(path), with_slash);
-    if (!file) return component_fail_memory(path, e);
+    char *file = copy_joined(sys, path, strlen(path), with_slash, e);
+    if (!file) return e->code;
     open_file(sys, file, index, e);
     sys->release(sys, file);
     return e->code;

@@ -34,12 +34,6 @@ static enum status config_file_fail(const struct flattening *f, enum status code
     return error_set(e, code, "%s" WHERE "%s", what, f->config->path);
 }
 
-static char *copy_string(struct sys *sys, const char *text) {
-    size_t bytes = strlen(text) + 1;
-    char *copy = sys->alloc(sys, LINE_HOST, bytes);
-    return copy ? memcpy(copy, text, bytes) : NULL;
-}
-
 static enum status copy_leaf(struct flattening *f, const json_t *leaf, struct error *e) {
     struct sys *sys = f->config->sys;
     struct config_value *value = &f->config->values[f->n_values];
@@ -51,20 +45,10 @@ static enum status copy_leaf(struct flattening *f, const json_t *leaf, struct er
                                           : CONFIG_NULL;
     value->number = json_is_true(leaf) ? 1 : json_number_value(leaf);
     value->integer = json_is_integer(leaf);
-    value->key = copy_string(sys, f->key);
-    if (json_is_string(leaf)) value->string = copy_string(sys, json_string_value(leaf));
-    if (value->key && (!json_is_string(leaf) || value->string)) return OK;
-    return config_file_fail(f, MEMORY, "no memory for a configuration", e);
-}
-
-static enum status add_leaf(struct flattening *f, const json_t *leaf, struct error *e) {
-    if (f->n_values == CONFIG_VALUES_MAX) {
-        config_file_fail(f, LIMIT, "the configuration has too many values", e);
-        return error_expected(e, "at most %d", CONFIG_VALUES_MAX);
-    }
-    if (f->config->values && copy_leaf(f, leaf, e) != OK) return e->code;
-    f->n_values++;
-    return OK;
+    value->key = copy_text(sys, f->key, strlen(f->key), e);
+    if (json_is_string(leaf))
+        value->string = copy_text(sys, json_string_value(leaf), strlen(json_string_value(leaf)), e);
+    return e->code;
 }
 
 static void push(struct flattening *f, json_t *node) {
@@ -85,56 +69,37 @@ static enum status write_key(struct flattening *f, const struct frame *frame, st
     return error_expected(e, "at most %d bytes including the names of enclosing objects", CONFIG_KEY_MAX);
 }
 
-static json_t *take_child(struct flattening *f, struct error *e) {
-    struct frame *frame = &f->frames[f->depth - 1];
-    if (json_is_object(frame->node) ? !frame->member : frame->place == json_array_size(frame->node))
-        return NULL;
-    if (write_key(f, frame, e) != OK) return NULL;
-    if (!json_is_object(frame->node)) return json_array_get(frame->node, frame->place++);
-    json_t *child = json_object_iter_value(frame->member);
-    frame->member = json_object_iter_next(frame->node, frame->member);
-    return child;
-}
-
 static enum status visit(struct flattening *f, json_t *root, struct error *e) {
     f->n_values = 0;
     f->key[0] = 0;
     push(f, root);
     while (f->depth) {
-        json_t *child = take_child(f, e);
-        if (e->code != OK) return e->code;
-        if (!child)
+        struct frame *frame = &f->frames[f->depth - 1];
+        bool object = json_is_object(frame->node);
+        if (object ? !frame->member : frame->place == json_array_size(frame->node)) {
             f->depth--;
-        else if (json_is_object(child) || json_array_size(child))
+            continue;
+        }
+        if (write_key(f, frame, e) != OK) return e->code;
+        json_t *child =
+            object ? json_object_iter_value(frame->member) : json_array_get(frame->node, frame->place++);
+        if (object) frame->member = json_object_iter_next(frame->node, frame->member);
+        if (json_is_object(child) || json_array_size(child)) {
             push(f, child);
-        else if (add_leaf(f, child, e) != OK)
-            return e->code;
+            continue;
+        }
+        if (f->n_values == CONFIG_VALUES_MAX) {
+            config_file_fail(f, LIMIT, "the configuration has too many values", e);
+            return error_expected(e, "at most %d", CONFIG_VALUES_MAX);
+        }
+        if (f->config->values && copy_leaf(f, child, e) != OK) return e->code;
+        f->n_values++;
     }
     return OK;
 }
 
-static int config_file_compare_keys(const void *a, const void *b) {
+static int compare_keys(const void *a, const void *b) {
     return strcmp(((const struct config_value *)a)->key, ((const struct config_value *)b)->key);
-}
-
-/* Sorts by key. Flattening can create duplicates: {"a.b": 1, "a": {"b": 2}} has no duplicate keys as JSON. */
-static enum status sort_values(struct flattening *f, struct error *e) {
-    struct config *config = f->config;
-    int twice = sort_find_duplicate(config->values, config->n_values, sizeof *config->values,
-                                    config_file_compare_keys);
-    if (!twice) return OK;
-    config_file_fail(f, DUP, "a configuration key occurs twice", e);
-    return error_found(e, "%s", config->values[twice].key);
-}
-
-static enum status flatten(struct config *config, json_t *root, struct error *e) {
-    struct flattening f = {.config = config};
-    if (!json_is_object(root)) return config_file_fail(&f, JSON, "the configuration is not a JSON object", e);
-    if (visit(&f, root, e) != OK) return e->code;
-    config->values = config->sys->alloc(config->sys, LINE_HOST, (size_t)f.n_values * sizeof *config->values);
-    if (!config->values) return config_file_fail(&f, MEMORY, "no memory for a configuration", e);
-    if (visit(&f, root, e) != OK) return e->code;
-    return sort_values(&f, e);
 }
 
 enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
@@ -144,11 +109,22 @@ enum status config_parse(struct sys *sys, const char *path, const char *text, co
     if (json_parse(path, text, strlen(text), CONFIG_DEPTH_MAX, &root, e) != OK) return e->code;
     json_t *object = member ? json_object_get(root, member) : root;
     if (member && !json_is_object(object)) goto out;
-    config->path = copy_string(sys, path);
-    if (!config->path)
-        error_set(e, MEMORY, "no memory for a path");
-    else
-        flatten(config, object, e);
+    struct flattening f = {.config = config};
+    config->path = copy_text(sys, path, strlen(path), e);
+    if (!config->path) goto out;
+    if (!json_is_object(object)) {
+        config_file_fail(&f, JSON, "the configuration is not a JSON object", e);
+        goto out;
+    }
+    if (visit(&f, object, e) != OK) goto out;
+    config->values = sys_new(sys, (size_t)f.n_values, sizeof *config->values, "a configuration", e);
+    if (!config->values || visit(&f, object, e) != OK) goto out;
+    /* Flattening can create duplicates: {"a.b": 1, "a": {"b": 2}} has no duplicate keys as JSON. */
+    int twice = sort_find_duplicate(config->values, config->n_values, sizeof *config->values, compare_keys);
+    if (twice) {
+        config_file_fail(&f, DUP, "a configuration key occurs twice", e);
+        error_found(e, "%s", config->values[twice].key);
+    }
 out:
     json_decref(root);
     if (e->code != OK) config_destroy(config);

@@ -1,5 +1,6 @@
-/* Merges indexes of several files: see index_merge.h. */
-#include "loaders/index_merge.h"
+/* Merges the indexes of several files into one: shards, parts of a GGUF file, several inputs of `convert`.
+ * See loaders.h. */
+#include "loaders/loaders.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,6 @@
 #include "engine/base/text.h"
 
 enum { QUANTISATION_BYTES_MAX = 16 << 20 };
-
-static enum status merge_fail_memory(const char *path, struct error *e) {
-    return error_set(e, MEMORY, "no memory for a tensor index" WHERE "%s", path);
-}
 
 static uint64_t names_bytes(const struct tensor_index *part) {
     uint64_t bytes = 0;
@@ -69,8 +66,8 @@ static enum status join_quantisations(const char *path, const struct tensor_inde
                          path, QUANTISATION_BYTES_MAX);
     }
     if (!bytes) return OK;
-    index->quantisation = index->sys->alloc(index->sys, LINE_HOST, bytes);
-    if (!index->quantisation) return merge_fail_memory(path, e);
+    index->quantisation = sys_new(index->sys, bytes, 1, "the quantisation metadata", e);
+    if (!index->quantisation) return e->code;
     index->quantisation_bytes = bytes;
     index->host_bytes += bytes;
     for (int i = 0; i < n_parts; at += parts[i++].quantisation_bytes)
@@ -84,31 +81,27 @@ static const char *file_of(const struct tensor_index *index, const struct index_
     return slash ? slash + 1 : path;
 }
 
-static enum status merge_sort_names(const char *path, struct tensor_index *index, struct error *e) {
+enum status index_merge(struct sys *sys, const char *path, struct tensor_index *parts, int n_parts,
+                        struct tensor_index *index, struct error *e) {
+    uint64_t n_entries = 0, n_sources = 0, name_bytes = 0;
+    for (int i = 0; i < n_parts; i++) {
+        n_sources += (uint64_t)parts[i].n_sources;
+        n_entries += (uint64_t)parts[i].n_entries;
+        name_bytes += names_bytes(&parts[i]);
+    }
+    index->sys = sys;
+    index->entries = sys_new(sys, n_entries, sizeof *index->entries, "a tensor index", e);
+    index->names = sys_new(sys, name_bytes, 1, "the tensor names", e);
+    index->sources = sys_new(sys, n_sources, sizeof *index->sources, "the files of a tensor index", e);
+    if (e->code != OK) return e->code;
+    index->host_bytes = n_entries * sizeof *index->entries + name_bytes + n_sources * sizeof *index->sources;
+    if (join_quantisations(path, parts, n_parts, index, e) != OK) return e->code;
+    char *names = index->names;
+    for (int i = 0; i < n_parts; i++) names = append_part(index, &parts[i], names);
     int twice =
         sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     if (!twice) return OK;
     const struct index_entry *one = &index->entries[twice - 1], *other = &index->entries[twice];
     return error_set(e, DUP, "tensor '%s' is in two shards" WHERE "%s" FOUND "%s and %s", one->name, path,
                      file_of(index, one), file_of(index, other));
-}
-
-enum status index_merge(struct sys *sys, const char *path, struct tensor_index *parts, int n_parts,
-                        struct tensor_index *index, struct error *e) {
-    uint64_t entry_bytes = 0, name_bytes = 0, source_bytes = 0;
-    for (int i = 0; i < n_parts; i++) {
-        source_bytes += (uint64_t)parts[i].n_sources * sizeof *index->sources;
-        entry_bytes += (uint64_t)parts[i].n_entries * sizeof *index->entries;
-        name_bytes += names_bytes(&parts[i]);
-    }
-    index->sys = sys;
-    index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
-    index->names = sys->alloc(sys, LINE_HOST, name_bytes);
-    index->sources = sys->alloc(sys, LINE_HOST, source_bytes);
-    if (!index->entries || !index->names || !index->sources) return merge_fail_memory(path, e);
-    index->host_bytes = entry_bytes + name_bytes + source_bytes;
-    if (join_quantisations(path, parts, n_parts, index, e) != OK) return e->code;
-    char *names = index->names;
-    for (int i = 0; i < n_parts; i++) names = append_part(index, &parts[i], names);
-    return merge_sort_names(path, index, e);
 }

@@ -1,9 +1,8 @@
-/* Reads JSON: see json.h. Jansson's value types are used, but not its parser: without memory, Jansson 2.14's
- * parser drops characters and reads beyond the end of strings. Callers could detect the failures only by
- * replacing the allocator of the whole process. Jansson's functions that create and combine values report
- * failures correctly. */
+/* Reads and builds JSON: see json.h. Jansson's value types are used, but not its parser: without memory,
+ * Jansson 2.14's parser drops characters and reads beyond the end of strings. Callers could detect the
+ * failures only by replacing the allocator of the whole process. Jansson's functions that create and combine
+ * values report failures correctly. */
 #include "loaders/json.h"
-#include "loaders/loaders.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,11 +13,53 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "loaders/loaders.h"
 
 static const uint64_t document_bytes_max = 256000000;
 
-static enum status loaders_json_fail_at(const struct json_text *t, uint64_t at, enum status code,
-                                        const char *what, struct error *e) {
+static _Thread_local unsigned json_failures;
+
+unsigned failed_json_allocations(void) {
+    return json_failures;
+}
+
+void json_put(json_t *object, const char *name, json_t *value) {
+    json_count_failure(json_object_set_new(object, name, value));
+}
+
+void json_push(json_t *array, json_t *value) {
+    json_count_failure(json_array_append_new(array, value));
+}
+
+void json_count_failure(int failed) {
+    json_failures += failed != 0;
+}
+
+char *json_to_text(json_t *root, size_t flags, unsigned failures_before) {
+    size_t bytes = root && json_failures == failures_before ? json_dumpb(root, NULL, 0, flags) : 0;
+    char *text = bytes ? malloc(bytes + 1) : NULL;
+    if (text && json_dumpb(root, text, bytes, flags) != bytes) {
+        free(text);
+        text = NULL;
+    }
+    if (text) text[bytes] = 0;
+    json_decref(root);
+    return text;
+}
+
+json_t *json_string_of(const char *text) {
+    json_t *string = json_string(text);
+    if (string) return string;
+    char *ascii = strdup(text);
+    for (char *c = ascii; c && *c; c++)
+        if (*c & 0x80) *c = '?';
+    string = ascii ? json_string(ascii) : NULL;
+    free(ascii);
+    return string;
+}
+
+static enum status fail_at(const struct json_text *t, uint64_t at, enum status code, const char *what,
+                           struct error *e) {
     return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, t->path, t->offset + at);
 }
 
@@ -41,7 +82,7 @@ static enum status scan_value(const struct json_text *t, uint64_t *at, int depth
             if (*at == t->bytes) break;
         } else if (c == '{' || c == '[') {
             if (++depth <= depth_limit) continue;
-            loaders_json_fail_at(t, *at, LIMIT, "JSON is nested too deeply", e);
+            fail_at(t, *at, LIMIT, "JSON is nested too deeply", e);
             return error_expected(e, "at most %d more levels at this place", depth_limit);
         } else if (c == '}' || c == ']' || c == ',') {
             if (!depth) break;
@@ -61,17 +102,6 @@ static char peek(const struct json_text *t, uint64_t *at) {
     return *at < t->bytes ? t->text[*at] : 0;
 }
 
-json_t *json_string_of(const char *text) {
-    json_t *string = json_string(text);
-    if (string) return string;
-    char *ascii = strdup(text);
-    for (char *c = ascii; c && *c; c++)
-        if (*c & 0x80) *c = '?';
-    string = ascii ? json_string(ascii) : NULL;
-    free(ascii);
-    return string;
-}
-
 char json_first_char(const struct json_text *value) {
     uint64_t at = 0;
     return peek(value, &at);
@@ -84,7 +114,7 @@ static struct json_text slice(const struct json_text *t, uint64_t from, uint64_t
 
 static enum status fail_expecting(const struct json_text *t, uint64_t at, const char *expected,
                                   struct error *e) {
-    loaders_json_fail_at(t, at, JSON, "invalid JSON", e);
+    fail_at(t, at, JSON, "invalid JSON", e);
     if (at == t->bytes)
         error_found(e, "the end of the text");
     else
@@ -100,43 +130,31 @@ enum status json_walk_start(struct json_walk *walk, const struct json_text *obje
     return OK;
 }
 
-/* Consumes the closing brace of the object; only white space may follow. */
-static void finish_walk(struct json_walk *walk, struct error *e) {
-    walk->at++;
-    skip_space(&walk->object, &walk->at);
-    if (walk->at < walk->object.bytes) fail_expecting(&walk->object, walk->at, "the end of the text", e);
-}
-
-static enum status take_member(struct json_walk *walk, struct json_member *member, struct error *e) {
+bool json_walk_next(struct json_walk *walk, struct json_member *member, struct error *e) {
     const struct json_text *t = &walk->object;
-    if (peek(t, &walk->at) != '"') return fail_expecting(t, walk->at, "a name in quotes", e);
+    char c = peek(t, &walk->at);
+    if (c == '}') {
+        walk->at++;
+        skip_space(t, &walk->at);
+        if (walk->at < t->bytes) fail_expecting(t, walk->at, "the end of the text", e);
+        return false;
+    }
+    if (walk->begun && c != ',') return !fail_expecting(t, walk->at, "a comma or a closing brace", e);
+    if (walk->begun) walk->at++;
+    walk->begun = true;
+    if (peek(t, &walk->at) != '"') return !fail_expecting(t, walk->at, "a name in quotes", e);
     uint64_t name = walk->at, quote = find_string_end(t, name);
-    if (quote == t->bytes) return fail_expecting(t, quote, "the end of a name", e);
+    if (quote == t->bytes) return !fail_expecting(t, quote, "the end of a name", e);
     member->name = slice(t, name, quote + 1);
     walk->at = quote + 1;
-    if (peek(t, &walk->at) != ':') return fail_expecting(t, walk->at, "a colon", e);
+    if (peek(t, &walk->at) != ':') return !fail_expecting(t, walk->at, "a colon", e);
     walk->at++;
     skip_space(t, &walk->at);
     uint64_t value = walk->at;
-    if (scan_value(t, &walk->at, walk->depth_limit, e) != OK) return e->code;
-    if (walk->at == t->bytes) return fail_expecting(t, walk->at, "the end of an object", e);
+    if (scan_value(t, &walk->at, walk->depth_limit, e) != OK) return false;
+    if (walk->at == t->bytes) return !fail_expecting(t, walk->at, "the end of an object", e);
     member->value = slice(t, value, walk->at);
-    return OK;
-}
-
-bool json_walk_next(struct json_walk *walk, struct json_member *member, struct error *e) {
-    char c = peek(&walk->object, &walk->at);
-    if (c == '}') {
-        finish_walk(walk, e);
-        return false;
-    }
-    if (walk->begun && c != ',') {
-        fail_expecting(&walk->object, walk->at, "a comma or a closing brace", e);
-        return false;
-    }
-    if (walk->begun) walk->at++;
-    walk->begun = true;
-    return take_member(walk, member, e) == OK;
+    return true;
 }
 
 /* A document being parsed. The nesting depth must have been checked before, to bound the parser's
@@ -149,7 +167,7 @@ struct json_reader {
 };
 
 static json_t *reader_fail(const struct json_reader *r, enum status code, const char *found) {
-    loaders_json_fail_at(r->t, r->at, code, "invalid JSON", r->e);
+    fail_at(r->t, r->at, code, "invalid JSON", r->e);
     error_found(r->e, "%s", found);
     return NULL;
 }
@@ -157,7 +175,7 @@ static json_t *reader_fail(const struct json_reader *r, enum status code, const 
 /* Reports a syntax error with the character expected at the current position. */
 static json_t *reader_expects(const struct json_reader *r, const char *expected) {
     char byte[16];
-    loaders_json_fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
+    fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
     snprintf(byte, sizeof byte, "byte 0x%02x", r->at < r->t->bytes ? (unsigned char)r->t->text[r->at] : 0);
     error_found(r->e, "%s instead of %s", r->at < r->t->bytes ? byte : "the end of the text", expected);
     return NULL;
@@ -259,31 +277,13 @@ static bool reader_string(struct json_reader *r, struct json_bytes *s) {
     return true;
 }
 
-/* Parses a real number with a decimal point in any locale. */
-static json_t *reader_real(struct json_reader *r, const char *digits) {
-    locale_t plain = newlocale(LC_ALL_MASK, "C", NULL);
-    if (!plain) return reader_no_memory(r);
-    double value = strtod_l(digits, NULL, plain);
-    freelocale(plain);
-    if (isinf(value)) return reader_fail(r, LIMIT, "a number beyond 64 bits");
-    json_t *number = json_real(value);
-    return number ? number : reader_no_memory(r);
-}
-
-static json_t *reader_integer(struct json_reader *r, const char *digits) {
-    errno = 0;
-    long long value = strtoll(digits, NULL, 10);
-    if (errno == ERANGE) return reader_fail(r, LIMIT, "a number beyond 64 bits");
-    json_t *number = json_integer(value);
-    return number ? number : reader_no_memory(r);
-}
-
 static bool reader_digits(const struct json_text *t, uint64_t *at) {
     uint64_t from = *at;
     while (*at < t->bytes && t->text[*at] >= '0' && t->text[*at] <= '9') ++*at;
     return *at > from;
 }
 
+/* Reads a number; real numbers have a decimal point in any locale. */
 static json_t *reader_number(struct json_reader *r) {
     const struct json_text *t = r->t;
     uint64_t from = r->at, end = from + (t->text[from] == '-');
@@ -306,29 +306,25 @@ static json_t *reader_number(struct json_reader *r) {
     r->at = end;
     if (!good) return reader_expects(r, "a digit");
     char *digits = strndup(t->text + from, end - from);
-    if (!digits) return reader_no_memory(r);
-    json_t *number = real ? reader_real(r, digits) : reader_integer(r, digits);
+    locale_t plain = real ? newlocale(LC_ALL_MASK, "C", NULL) : NULL;
+    json_t *number = NULL;
+    if (!digits || (real && !plain)) {
+        reader_no_memory(r);
+    } else {
+        errno = 0;
+        double value = real ? strtod_l(digits, NULL, plain) : 0;
+        long long integer = real ? 0 : strtoll(digits, NULL, 10);
+        if (real ? isinf(value) : errno == ERANGE)
+            reader_fail(r, LIMIT, "a number beyond 64 bits");
+        else if (!(number = real ? json_real(value) : json_integer(integer)))
+            reader_no_memory(r);
+    }
+    if (plain) freelocale(plain);
     free(digits);
     return number;
 }
 
 static json_t *reader_value(struct json_reader *r);
-
-static json_t *reader_text(struct json_reader *r) {
-    struct json_bytes s = {0};
-    json_t *string = NULL;
-    if (reader_string(r, &s)) {
-        string = json_stringn_nocheck(s.at, s.n);
-        if (!string) reader_no_memory(r);
-    }
-    free(s.made);
-    return string;
-}
-
-static bool reader_element(struct json_reader *r, json_t *array) {
-    json_t *value = reader_value(r);
-    return value && (!json_array_append_new(array, value) || reader_no_memory(r));
-}
 
 static bool reader_member(struct json_reader *r, json_t *object) {
     struct json_bytes name = {0};
@@ -339,7 +335,7 @@ static bool reader_member(struct json_reader *r, json_t *object) {
     if (!reader_string(r, &name)) goto out;
     bool nul = memchr(name.at, 0, name.n);
     if (nul || json_object_getn(object, name.at, name.n)) {
-        loaders_json_fail_at(r->t, from, nul ? META : DUP, "invalid JSON", r->e);
+        fail_at(r->t, from, nul ? META : DUP, "invalid JSON", r->e);
         error_found(r->e, "%s \"%.*s\"", nul ? "\\u0000 in the name" : "a duplicate of the name",
                     (int)(name.n < 80 ? name.n : 80), name.at);
         goto out;
@@ -357,7 +353,7 @@ out:
 }
 
 static json_t *reader_container(struct json_reader *r) {
-    bool is_object = r->t->text[r->at++] == '{';
+    bool is_object = r->t->text[r->at++] == '{', read = true;
     char close = is_object ? '}' : ']', next = peek(r->t, &r->at);
     json_t *container = is_object ? json_object() : json_array();
     if (!container) return reader_no_memory(r);
@@ -370,7 +366,13 @@ static json_t *reader_container(struct json_reader *r) {
             r->at++;
             skip_space(r->t, &r->at);
         }
-        if (!(is_object ? reader_member(r, container) : reader_element(r, container))) goto failed;
+        if (is_object) {
+            read = reader_member(r, container);
+        } else {
+            json_t *value = reader_value(r);
+            read = value && (!json_array_append_new(container, value) || reader_no_memory(r));
+        }
+        if (!read) goto failed;
         next = peek(r->t, &r->at);
     }
     r->at++;
@@ -380,8 +382,18 @@ failed:
     return NULL;
 }
 
-static json_t *reader_word(struct json_reader *r) {
+static json_t *reader_value(struct json_reader *r) {
     static const char *const words[] = {"true", "false", "null"};
+    char c = peek(r->t, &r->at);
+    if (c == '{' || c == '[') return reader_container(r);
+    if (c == '-' || (c >= '0' && c <= '9')) return reader_number(r);
+    if (c == '"') {
+        struct json_bytes s = {0};
+        json_t *string = NULL;
+        if (reader_string(r, &s) && !(string = json_stringn_nocheck(s.at, s.n))) reader_no_memory(r);
+        free(s.made);
+        return string;
+    }
     for (int i = 0; i < 3; i++) {
         size_t n = strlen(words[i]);
         if (r->t->bytes - r->at < n || memcmp(r->t->text + r->at, words[i], n)) continue;
@@ -389,14 +401,6 @@ static json_t *reader_word(struct json_reader *r) {
         return i == 0 ? json_true() : i == 1 ? json_false() : json_null();
     }
     return reader_expects(r, "a value");
-}
-
-static json_t *reader_value(struct json_reader *r) {
-    char c = peek(r->t, &r->at);
-    if (c == '{' || c == '[') return reader_container(r);
-    if (c == '"') return reader_text(r);
-    if (c == '-' || (c >= '0' && c <= '9')) return reader_number(r);
-    return reader_word(r);
 }
 
 enum status json_decode(const struct json_text *value, size_t flags, json_t **root, struct error *e) {
@@ -414,12 +418,12 @@ enum status json_parse(const char *path, const char *text, uint64_t bytes, int d
     struct json_text whole = {.path = path, .text = text, .bytes = bytes};
     *root = NULL;
     if (bytes > document_bytes_max) {
-        loaders_json_fail_at(&whole, 0, LIMIT, "JSON is too long", e);
+        fail_at(&whole, 0, LIMIT, "JSON is too long", e);
         error_found(e, "%" PRIu64 " bytes", bytes);
         return error_expected(e, "at most %" PRIu64, document_bytes_max);
     }
     if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-        return loaders_json_fail_at(&whole, 0, JSON, "JSON starts with a byte order mark", e);
+        return fail_at(&whole, 0, JSON, "JSON starts with a byte order mark", e);
     uint64_t end = 0;
     if (scan_value(&whole, &end, depth_limit, e) != OK) return e->code;
     char c = peek(&whole, &(uint64_t){0});

@@ -93,6 +93,23 @@ enum status safetensors_write_content(struct sys *sys, const char *path,
 enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
                                    int n_tensors, const struct tensor_maker *maker, struct error *e);
 
+/* Total number of entries, and of bytes of their names, in indexes to be merged. Start with zeros. */
+struct index_size {
+    int n_entries;
+    uint64_t name_bytes;
+};
+/* Adds the size of one file's index. LIMIT if the total exceeds the limits for one file. Call after opening
+ * each file, so that many files cannot use more memory than one. path: the shard index, file or folder that
+ * names all files, for messages. */
+enum status index_add_size(struct index_size *size, const struct tensor_index *part, const char *path,
+                           struct error *e);
+/* Merges the indexes of several files into one: shards, parts of a GGUF file, several inputs of `convert`.
+ * Moves sources and entries of the parts into one index, and keeps the first configuration among the parts.
+ * The parts are empty afterwards. DUP: a tensor in two parts. After a failure call index_destroy on the parts
+ * and on the result. */
+enum status index_merge(struct sys *sys, const char *path, struct tensor_index *parts, int n_parts,
+                        struct tensor_index *index, struct error *e);
+
 /* Opens the weights of a component as one index over one or more files. path is a safetensors or GGUF
  * file, a shard index (*.json), or a folder, which is searched in this order:
  *     1. diffusion_pytorch_model.safetensors.index.json, then model.safetensors.index.json

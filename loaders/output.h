@@ -20,10 +20,10 @@ enum status output_open(struct sys *sys, const char *path, struct output *output
 enum status output_write(struct output *output, const void *from, uint64_t bytes, struct error *e);
 /* Writes zeros up to a multiple of align bytes (a power of two up to 64). */
 enum status output_pad(struct output *output, uint64_t align, struct error *e);
-/* Writes a tensor that a callback (struct tensor_maker) generates, in pieces of at most 4 MiB: whole rows if
- * one fits, else whole blocks. */
-enum status output_make(struct output *output, const struct tensor_maker *maker, int i,
-                        const struct tensor *tensor, struct error *e);
+/* Writes tensor i: tensor->data, or if maker is not NULL the bytes that it generates, in pieces of at most
+ * 4 MiB: whole rows if one fits, else whole blocks. */
+enum status output_tensor(struct output *output, const struct tensor_maker *maker, int i,
+                          const struct tensor *tensor, struct error *e);
 /* Flushes and names the file, or removes it if e holds an error. Call after output_open in any case. */
 enum status output_close(struct output *output, struct error *e);
 

@@ -1,14 +1,15 @@
-/* Descriptions of quantised layers, as JSON in tensors and in metadata: see quantised_format.h. JSON is
- * decoded in small pieces under limits, so that a hostile description cannot use much memory. Invalid JSON in
- * a description fails with META, because the file's own header is valid. */
-#include "loaders/quantised_format.h"
-
+/* Descriptions of quantised layers, as JSON in tensors and in metadata: see quantised.h. JSON is decoded in
+ * small pieces under limits, so that a hostile description cannot use much memory. Invalid JSON in a
+ * description fails with META, because the file's own header is valid. */
 #include "loaders/json.h"
 #include "loaders/loaders.h"
+#include "loaders/quantised.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "engine/base/text.h"
 
 /* Limits of a description's JSON. Published descriptions have up to 200 bytes and one level of nesting. */
 enum { DESCRIPTION_BYTES_MAX = 4096, DESCRIPTION_DEPTH_MAX = 8, METADATA_DEPTH_MAX = 10 };
@@ -25,8 +26,7 @@ struct described {
     const char *path, *tensor;
 };
 
-static enum status quantised_format_fail(const struct described *at, enum status code, const char *what,
-                                         struct error *e) {
+static enum status fail(const struct described *at, enum status code, const char *what, struct error *e) {
     return error_set(e, code, "the quantisation description of '%s' %s" WHERE "%s", at->tensor, what,
                      at->path);
 }
@@ -37,7 +37,7 @@ static enum status fail_json(const struct described *at, const struct error *inn
         *e = *inner;
         return e->code;
     }
-    quantised_format_fail(at, inner->code == LIMIT ? LIMIT : META, "cannot be read", e);
+    fail(at, inner->code == LIMIT ? LIMIT : META, "cannot be read", e);
     return error_found(e, "%s: %.100s", inner->what, *inner->found ? inner->found : status_name(inner->code));
 }
 
@@ -46,20 +46,20 @@ static enum status take_rotation(const struct described *at, const json_t *json,
     const json_t *group = json_object_get(json, "convrot_groupsize"),
                  *convrot = json_object_get(json, "convrot");
     if (convrot && !json_is_boolean(convrot) && !json_is_null(convrot)) {
-        quantised_format_fail(at, META, "is invalid", e);
+        fail(at, META, "is invalid", e);
         return error_expected(e, "true or false for convrot");
     }
     form->rotated = json_is_true(convrot);
     if (!form->rotated) return OK;
     if (form->stored != DTYPE_I8) {
-        quantised_format_fail(at, UNSUPPORTED, "names an unsupported format", e);
+        fail(at, UNSUPPORTED, "names an unsupported format", e);
         error_found(e, "%s with convrot", form->name);
         return error_expected(e, "convrot of int8_tensorwise alone");
     }
     if (!group) return OK;
     form->group = json_integer_value(group);
     if (json_is_integer(group) && form->group > 0) return OK;
-    quantised_format_fail(at, META, "is invalid", e);
+    fail(at, META, "is invalid", e);
     return error_expected(e, "a positive number for convrot_groupsize");
 }
 
@@ -67,7 +67,7 @@ static enum status take_form(const struct described *at, const json_t *json, str
                              struct error *e) {
     const char *name = json_string_value(json_object_get(json, "format"));
     if (!name) {
-        quantised_format_fail(at, META, "is invalid", e);
+        fail(at, META, "is invalid", e);
         return error_expected(e, "an object with the key \"format\"");
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -75,47 +75,44 @@ static enum status take_form(const struct described *at, const json_t *json, str
         *form = known[i];
         return take_rotation(at, json, form, e);
     }
-    quantised_format_fail(at, UNSUPPORTED, "names an unsupported format", e);
+    fail(at, UNSUPPORTED, "names an unsupported format", e);
     error_found(e, "\"%.100s\"", name);
     return error_expected(e, "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8");
 }
 
-static enum status read_description(const struct tensor_index *index, const struct index_entry *entry,
-                                    char text[DESCRIPTION_BYTES_MAX], const struct described *at,
-                                    struct error *e) {
-    if (entry->bytes <= DESCRIPTION_BYTES_MAX && entry->dtype == DTYPE_U8)
-        return source_read(&index->sources[entry->source], text, entry->bytes, entry->offset, e);
-    if (entry->dtype != DTYPE_U8) {
-        quantised_format_fail(at, META, "is not text", e);
-        return error_found(e, "%s", index_type_name(entry));
-    }
-    quantised_format_fail(at, LIMIT, "is too long", e);
-    error_found(e, "%" PRIu64 " bytes", entry->bytes);
-    return error_expected(e, "at most %d", DESCRIPTION_BYTES_MAX);
-}
-
 /* Finds the weight of a layer by tensor prefix and layer name; NULL if absent. */
-static struct index_entry *quantised_format_find_weight(const struct tensor_index *index, const char *prefix,
-                                                        const char *layer, size_t bytes) {
+static struct index_entry *find_weight(const struct tensor_index *index, const char *prefix,
+                                       const char *layer, size_t bytes) {
     char name[2 * LOADER_NAME_MAX];
     if (bytes > LOADER_NAME_MAX) return NULL;
     snprintf(name, sizeof name, "%s%.*s.weight", prefix, (int)bytes, layer);
     return index_find(index, name);
 }
 
+/* Reads the description in a tensor LAYER.comfy_quant. */
 static enum status read_tensor(const struct tensor_index *index, const struct index_entry *entry,
                                struct quantised_format *form, struct error *e) {
     char text[DESCRIPTION_BYTES_MAX];
     struct error inner = {0};
-    struct described at = {index->sources[entry->source].path, entry->name};
+    const struct byte_source *source = &index->sources[entry->source];
+    struct described at = {source->path, entry->name};
     json_t *json = NULL;
     size_t layer = strlen(entry->name) - strlen(".comfy_quant");
-    const struct index_entry *weight = quantised_format_find_weight(index, "", entry->name, layer);
+    const struct index_entry *weight = find_weight(index, "", entry->name, layer);
     if (!weight) {
-        quantised_format_fail(&at, MISSING, "belongs to no weight", e);
+        fail(&at, MISSING, "belongs to no weight", e);
         return error_expected(e, "'%.*s.weight'", (int)layer, entry->name);
     }
-    if (read_description(index, entry, text, &at, e) != OK) return e->code;
+    if (entry->dtype != DTYPE_U8) {
+        fail(&at, META, "is not text", e);
+        return error_found(e, "%s", index_type_name(entry));
+    }
+    if (entry->bytes > DESCRIPTION_BYTES_MAX) {
+        fail(&at, LIMIT, "is too long", e);
+        error_found(e, "%" PRIu64 " bytes", entry->bytes);
+        return error_expected(e, "at most %d", DESCRIPTION_BYTES_MAX);
+    }
+    if (source_read(source, text, entry->bytes, entry->offset, e) != OK) return e->code;
     if (json_parse(at.path, text, entry->bytes, DESCRIPTION_DEPTH_MAX, &json, &inner) != OK)
         return fail_json(&at, &inner, e);
     take_form(&at, json, &form[weight - index->entries], e);
@@ -123,40 +120,25 @@ static enum status read_tensor(const struct tensor_index *index, const struct in
     return e->code;
 }
 
-static enum status read_tensors(const struct tensor_index *index, struct quantised_format *form,
-                                struct error *e) {
-    static const char end[] = ".comfy_quant";
-    for (int i = 0; i < index->n_entries && e->code == OK; i++) {
-        size_t n = strlen(index->entries[i].name);
-        if (n < sizeof end || strcmp(index->entries[i].name + n - sizeof end + 1, end)) continue;
-        read_tensor(index, &index->entries[i], form, e);
-    }
-    return e->code;
-}
-
-/* Finds the weight of a layer whose name in the metadata lacks the file's tensor prefix. */
-static struct index_entry *find_layer(const struct tensor_index *index, const char *layer, size_t bytes) {
-    static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", "model.",
-                                           "net."};
-    struct index_entry *found = NULL;
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !found; i++)
-        found = quantised_format_find_weight(index, prefixes[i], layer, bytes);
-    return found;
-}
-
+/* Reads a layer's description in the metadata. The names of layers there may lack the file's tensor prefix.
+ */
 static enum status read_layer(const struct tensor_index *index, const struct json_member *member,
                               struct quantised_format *form, struct error *e) {
+    static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", "model.",
+                                           "net."};
     struct error inner = {0};
     struct described at = {member->name.path, "a layer"};
+    const struct index_entry *weight = NULL;
     json_t *name = NULL, *json = NULL;
     if (member->name.bytes > 6 * LOADER_NAME_MAX || member->value.bytes > DESCRIPTION_BYTES_MAX)
-        return quantised_format_fail(&at, LIMIT, "is too long", e);
+        return fail(&at, LIMIT, "is too long", e);
     if (json_decode(&member->name, 0, &name, &inner) != OK) return fail_json(&at, &inner, e);
     at.tensor = json_string_value(name);
-    const struct index_entry *weight = find_layer(index, at.tensor, json_string_length(name));
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !weight; i++)
+        weight = find_weight(index, prefixes[i], at.tensor, json_string_length(name));
     struct quantised_format *of = weight ? &form[weight - index->entries] : NULL;
     if (of && of->kind)
-        quantised_format_fail(&at, DUP, "occurs twice in _quantization_metadata", e);
+        fail(&at, DUP, "occurs twice in _quantization_metadata", e);
     else if (json_decode(&member->value, 0, &json, &inner) != OK)
         fail_json(&at, &inner, e);
     else if (of)
@@ -164,11 +146,6 @@ static enum status read_layer(const struct tensor_index *index, const struct jso
     json_decref(json);
     json_decref(name);
     return e->code;
-}
-
-static bool quantised_format_is_named(const struct json_member *member, const char *name) {
-    size_t bytes = strlen(name);
-    return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
 }
 
 static enum status read_layers(const struct tensor_index *index, const struct json_text *layers,
@@ -181,15 +158,16 @@ static enum status read_layers(const struct tensor_index *index, const struct js
         return fail_json(&at, &inner, e);
     for (int n = 0; e->code == OK && json_walk_next(&walk, &member, &inner); n++)
         if (n == LOADER_TENSORS_MAX)
-            quantised_format_fail(&at, LIMIT, "lists too many layers", e);
+            fail(&at, LIMIT, "lists too many layers", e);
         else
             read_layer(index, &member, form, e);
     return inner.code == OK ? e->code : fail_json(&at, &inner, e);
 }
 
-static enum status quantised_format_read_metadata(const struct tensor_index *index,
-                                                  const struct json_text *text, struct quantised_format *form,
-                                                  struct error *e) {
+/* Reads {"layers": {...}, ...} from the metadata. */
+static enum status read_metadata(const struct tensor_index *index, const struct json_text *text,
+                                 struct quantised_format *form, struct error *e) {
+    static const char layers[] = "\"layers\"";
     struct json_walk walk;
     struct json_member member;
     struct error inner = {0};
@@ -197,14 +175,14 @@ static enum status quantised_format_read_metadata(const struct tensor_index *ind
     bool has_layers = false;
     if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
     while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
-        if (!quantised_format_is_named(&member, "layers")) continue;
-        if (has_layers) return quantised_format_fail(&at, DUP, "has the key \"layers\" twice", e);
+        if (member.name.bytes != strlen(layers) || memcmp(member.name.text, layers, strlen(layers))) continue;
+        if (has_layers) return fail(&at, DUP, "has the key \"layers\" twice", e);
         has_layers = true;
         read_layers(index, &member.value, form, e);
     }
     if (inner.code != OK) return fail_json(&at, &inner, e);
     if (e->code != OK || has_layers) return e->code;
-    quantised_format_fail(&at, META, "is invalid", e);
+    fail(&at, META, "is invalid", e);
     return error_expected(e, "an object with the key \"layers\"");
 }
 
@@ -213,10 +191,14 @@ enum status quantised_read_formats(const struct tensor_index *index, struct quan
     for (uint64_t at = 0; at < index->quantisation_bytes && e->code == OK;) {
         const char *text = index->quantisation + at;
         struct json_text json = {.path = index->sources[0].path, .text = text, .bytes = strlen(text)};
-        quantised_format_read_metadata(index, &json, form, e);
+        read_metadata(index, &json, form, e);
         at += json.bytes + 1;
     }
-    return e->code == OK ? read_tensors(index, form, e) : e->code;
+    for (int i = 0; i < index->n_entries && e->code == OK; i++)
+        if (strlen(index->entries[i].name) > strlen(".comfy_quant") &&
+            ends_with(index->entries[i].name, ".comfy_quant"))
+            read_tensor(index, &index->entries[i], form, e);
+    return e->code;
 }
 
 #define INT8_FORM           "{\"format\": \"int8_tensorwise\""

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "engine/base/header_limit.h"
+#include "engine/base/sys.h"
 #include "engine/base/text.h"
 
 static const uint64_t header_bytes_max = 100000000;
@@ -63,28 +63,22 @@ static enum status check_header_bytes(const char *path, const unsigned char *fir
 }
 
 /* Reads the header into header->text, which the caller frees with sys->release. */
-static enum status safetensors_read_header(const struct byte_source *source, struct json_text *header,
-                                           struct error *e) {
+static enum status read_header(const struct byte_source *source, struct json_text *header, struct error *e) {
     struct sys *sys = source->sys;
-    uint64_t file_bytes = (uint64_t)source->identity.bytes;
+    uint64_t file_bytes = (uint64_t)source->identity.bytes, header_bytes = 0;
+    unsigned char first[LENGTH_BYTES];
     if (file_bytes < LENGTH_BYTES) {
         return error_set(e, TRUNC,
                          "file is too short for a safetensors header, maybe an incomplete download" WHERE
                          "%s, byte 0" FOUND "%" PRIu64 " bytes" EXPECTED "at least %d",
                          source->path, file_bytes, LENGTH_BYTES);
     }
-    unsigned char first[LENGTH_BYTES];
     if (source_read(source, first, LENGTH_BYTES, 0, e) != OK) return e->code;
-    uint64_t header_bytes = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) header_bytes = header_bytes << 8 | first[i];
     if (check_header_bytes(source->path, first, header_bytes, file_bytes, e) != OK) return e->code;
-
     if (header_limit_check(sys, source->path, header_bytes, e) != OK) return e->code;
-    char *text = sys->alloc(sys, LINE_HOST, header_bytes);
-    if (!text) {
-        return error_set(e, MEMORY, "no memory for a header of %" PRIu64 " bytes" WHERE "%s", header_bytes,
-                         source->path);
-    }
+    char *text = sys_new(sys, header_bytes, 1, "a header", e);
+    if (!text) return error_where(e, "%s", source->path);
     *header =
         (struct json_text){.path = source->path, .text = text, .bytes = header_bytes, .offset = LENGTH_BYTES};
     return source_read(source, text, header_bytes, LENGTH_BYTES, e);
@@ -122,8 +116,7 @@ struct entry_text {
     struct json_text value;
 };
 
-static enum status safetensors_fail(const struct entry_text *at, enum status code, const char *what,
-                                    struct error *e) {
+static enum status fail(const struct entry_text *at, enum status code, const char *what, struct error *e) {
     return error_set(e, code, "tensor '%s': %s" WHERE "%s, byte %" PRIu64, at->name, what, at->value.path,
                      at->value.offset);
 }
@@ -132,7 +125,7 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
                               int *bits, struct error *e) {
     const char *name = json_string_value(json_object_get(json, "dtype"));
     if (!name) {
-        safetensors_fail(at, META, "dtype is missing or not a string", e);
+        fail(at, META, "dtype is missing or not a string", e);
         return error_expected(e, "the name of a type, such as \"BF16\"");
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -142,97 +135,79 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
         *bits = types[i].bits;
         return OK;
     }
-    safetensors_fail(at, TYPE, "unknown dtype", e);
+    fail(at, TYPE, "unknown dtype", e);
     error_found(e, "\"%s\"", name);
     return error_expected(e, "a type of the safetensors format, such as \"BF16\"");
-}
-
-static enum status read_dim(const struct entry_text *at, const json_t *json, int32_t *dim, struct error *e) {
-    if (!json_is_integer(json)) {
-        safetensors_fail(at, META, "a dimension is not an integer", e);
-        return error_expected(e, "integers in shape");
-    }
-    json_int_t value = json_integer_value(json);
-    if (value >= 0 && value <= INT32_MAX) {
-        *dim = (int32_t)value;
-        return OK;
-    }
-    safetensors_fail(at, value < 0 ? SHAPE : LIMIT, "a dimension is out of range", e);
-    error_found(e, "%" JSON_INTEGER_FORMAT, value);
-    return error_expected(e, "0 to %d", INT32_MAX);
 }
 
 static enum status read_shape(const struct entry_text *at, const json_t *json, struct index_entry *entry,
                               struct error *e) {
     const json_t *shape = json_object_get(json, "shape");
     if (!json_is_array(shape)) {
-        safetensors_fail(at, META, "shape is missing or not an array", e);
+        fail(at, META, "shape is missing or not an array", e);
         return error_expected(e, "an array of integers");
     }
     size_t rank = json_array_size(shape), most = sizeof entry->dim / sizeof *entry->dim;
     if (rank > most) {
-        safetensors_fail(at, LIMIT, "too many dimensions", e);
+        fail(at, LIMIT, "too many dimensions", e);
         error_found(e, "%zu", rank);
         return error_expected(e, "at most %zu", most);
     }
     entry->rank = (int)rank;
-    for (size_t i = 0; i < rank; i++)
-        if (read_dim(at, json_array_get(shape, i), &entry->dim[i], e) != OK) return e->code;
+    for (size_t i = 0; i < rank; i++) {
+        const json_t *dim = json_array_get(shape, i);
+        json_int_t value = json_integer_value(dim);
+        if (!json_is_integer(dim)) {
+            fail(at, META, "a dimension is not an integer", e);
+            return error_expected(e, "integers in shape");
+        }
+        if (value < 0 || value > INT32_MAX) {
+            fail(at, value < 0 ? SHAPE : LIMIT, "a dimension is out of range", e);
+            error_found(e, "%" JSON_INTEGER_FORMAT, value);
+            return error_expected(e, "0 to %d", INT32_MAX);
+        }
+        entry->dim[i] = (int32_t)value;
+    }
     return OK;
 }
 
-/* Bytes of a tensor, computed from shape and element type. A dimension of 0 gives 0 bytes, however large the
- * others are. */
-static enum status size_of(const struct entry_text *at, const struct index_entry *entry, int bits,
-                           uint64_t *bytes, struct error *e) {
-    *bytes = 0;
-    for (int i = 0; i < entry->rank; i++)
-        if (!entry->dim[i]) return OK;
-    uint64_t all_bits = (uint64_t)bits;
-    for (int i = 0; i < entry->rank; i++)
-        if (!multiply_u64(all_bits, (uint64_t)entry->dim[i], &all_bits))
-            return safetensors_fail(at, OVERFLOW, "the product of the dimensions exceeds 64 bits", e);
-    *bytes = all_bits / 8;
-    if (all_bits % 8 == 0) return OK;
-    safetensors_fail(at, SHAPE, "the elements do not fill whole bytes", e);
-    return error_found(e, "%" PRIu64 " bits", all_bits);
-}
-
-static enum status read_extent(const struct entry_text *at, const json_t *json, struct index_entry *entry,
-                               struct error *e) {
+/* Reads the range of the data and compares its size with shape and element type. A dimension of 0 gives 0
+ * bytes, however large the others are. Wrong size and data beyond the end of the file: BOUNDS. Right size and
+ * data beyond the end: no error here, because check_layout reports the truncated file. */
+static enum status read_extent(const struct entry_text *at, const json_t *json, int bits, uint64_t data_bytes,
+                               struct index_entry *entry, struct error *e) {
     const json_t *offsets = json_object_get(json, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end)) {
-        safetensors_fail(at, META, "data_offsets are missing or not two integers", e);
+        fail(at, META, "data_offsets are missing or not two integers", e);
         return error_expected(e, "an array of two integers");
     }
     json_int_t from = json_integer_value(begin), to = json_integer_value(end);
     if (from < 0 || to < from) {
-        safetensors_fail(at, BOUNDS, "data_offsets are not a valid range", e);
+        fail(at, BOUNDS, "data_offsets are not a valid range", e);
         return error_found(e, "[%" JSON_INTEGER_FORMAT ", %" JSON_INTEGER_FORMAT "]", from, to);
     }
     entry->offset = (uint64_t)from;
     entry->bytes = (uint64_t)(to - from);
-    return OK;
-}
-
-/* Checks the data's size against the shape. Wrong size and data beyond the end of the file: BOUNDS. Right
- * size and data beyond the end: no error here, because safetensors_check_layout reports the truncated
- * file. */
-static enum status safetensors_check_size(const struct entry_text *at, const struct index_entry *entry,
-                                          int bits, uint64_t data_bytes, struct error *e) {
-    uint64_t bytes = 0;
-    if (size_of(at, entry, bits, &bytes, e) != OK) return e->code;
-    if (bytes == entry->bytes) return OK;
-    uint64_t end = entry->offset + entry->bytes;
-    if (end > data_bytes) {
-        safetensors_fail(at, BOUNDS, "the data extends past the end of the file", e);
-        error_found(e, "data byte %" PRIu64, end);
+    uint64_t all_bits = (uint64_t)bits;
+    for (int i = 0; i < entry->rank; i++)
+        if (!entry->dim[i]) all_bits = 0;
+    for (int i = 0; i < entry->rank && all_bits; i++)
+        if (!multiply_u64(all_bits, (uint64_t)entry->dim[i], &all_bits))
+            return fail(at, OVERFLOW, "the product of the dimensions exceeds 64 bits", e);
+    if (all_bits % 8) {
+        fail(at, SHAPE, "the elements do not fill whole bytes", e);
+        return error_found(e, "%" PRIu64 " bits", all_bits);
+    }
+    if (all_bits / 8 == entry->bytes) return OK;
+    if ((uint64_t)to > data_bytes) {
+        fail(at, BOUNDS, "the data extends past the end of the file", e);
+        error_found(e, "data byte %" PRIu64, (uint64_t)to);
         return error_expected(e, "at most %" PRIu64, data_bytes);
     }
-    safetensors_fail(at, SHAPE, "the size of the data does not match shape and dtype", e);
+    fail(at, SHAPE, "the size of the data does not match shape and dtype", e);
     error_found(e, "%" PRIu64 " bytes", entry->bytes);
-    return error_expected(e, "%" PRIu64, bytes);
+    return error_expected(e, "%" PRIu64, all_bits / 8);
 }
 
 static bool any_beyond_63_bits(const json_t *numbers) {
@@ -241,43 +216,31 @@ static bool any_beyond_63_bits(const json_t *numbers) {
     return false;
 }
 
-/* True if a number that the parser rejected as too large is a data offset. The error becomes BOUNDS, because
- * no file is so long. */
-static bool offsets_overflow(const struct json_text *value) {
-    struct error ignored = {0};
-    json_t *json;
-    if (json_decode(value, JSON_DECODE_INT_AS_REAL, &json, &ignored) != OK) return false;
-    bool beyond = any_beyond_63_bits(json_object_get(json, "data_offsets")) &&
-                  !any_beyond_63_bits(json_object_get(json, "shape"));
-    json_decref(json);
-    return beyond;
-}
-
-static enum status decode_entry(const struct entry_text *at, json_t **json, struct error *e) {
-    struct error failure = {0};
-    if (at->value.bytes > ENTRY_BYTES_MAX)
-        return fail_limit(&at->value, "the header entry is too long", ENTRY_BYTES_MAX, e);
-    if (json_decode(&at->value, 0, json, &failure) == OK) return OK;
-    if (failure.code == LIMIT && offsets_overflow(&at->value))
-        return safetensors_fail(at, BOUNDS, "data_offsets exceed 63 bits", e);
-    *e = failure;
-    return error_expected(e, "the entry of tensor '%s'", at->name);
-}
-
 static enum status read_entry(const struct entry_text *at, uint64_t data_bytes, struct index_entry *entry,
                               struct error *e) {
+    struct error failure = {0}, ignored = {0};
     json_t *json;
     int bits = 0;
-    if (decode_entry(at, &json, e) != OK) return e->code;
-    if (!json_is_object(json)) {
-        safetensors_fail(at, META, "the header entry is not an object", e);
-        goto out;
+    if (at->value.bytes > ENTRY_BYTES_MAX)
+        return fail_limit(&at->value, "the header entry is too long", ENTRY_BYTES_MAX, e);
+    if (json_decode(&at->value, 0, &json, &failure) != OK) {
+        /* If the number that the parser rejected as too large is a data offset, the error becomes BOUNDS,
+         * because no file is so long. */
+        bool beyond = false;
+        if (failure.code == LIMIT &&
+            json_decode(&at->value, JSON_DECODE_INT_AS_REAL, &json, &ignored) == OK) {
+            beyond = any_beyond_63_bits(json_object_get(json, "data_offsets")) &&
+                     !any_beyond_63_bits(json_object_get(json, "shape"));
+            json_decref(json);
+        }
+        if (beyond) return fail(at, BOUNDS, "data_offsets exceed 63 bits", e);
+        *e = failure;
+        return error_expected(e, "the entry of tensor '%s'", at->name);
     }
-    if (read_dtype(at, json, entry, &bits, e) != OK) goto out;
-    if (read_shape(at, json, entry, e) != OK) goto out;
-    if (read_extent(at, json, entry, e) != OK) goto out;
-    safetensors_check_size(at, entry, bits, data_bytes, e);
-out:
+    if (!json_is_object(json))
+        fail(at, META, "the header entry is not an object", e);
+    else if (read_dtype(at, json, entry, &bits, e) == OK && read_shape(at, json, entry, e) == OK)
+        read_extent(at, json, bits, data_bytes, entry, e);
     json_decref(json);
     return e->code;
 }
@@ -294,57 +257,43 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
             return fail_limit(&member.name, "__metadata__ has too many values", METADATA_VALUES_MAX, e);
         if (json_first_char(&member.value) == '"') continue;
         struct entry_text value = {.name = at->name, .value = member.value};
-        return safetensors_fail(&value, META, "a value is not a string", e);
+        return fail(&value, META, "a value is not a string", e);
     }
     return e->code;
 }
 
-static char *copy_string(struct tensor_index *index, const json_t *string, uint64_t *bytes, struct error *e) {
-    *bytes = string ? json_string_length(string) + 1 : 0;
-    char *copy = string ? index->sys->alloc(index->sys, LINE_HOST, *bytes) : NULL;
-    if (!string) return NULL;
-    if (!copy) {
-        *bytes = 0;
-        error_set(e, MEMORY, "no memory for metadata");
-        return NULL;
-    }
-    memcpy(copy, json_string_value(string), *bytes);
-    index->host_bytes += *bytes;
+/* Copies a string of the metadata; NULL if it is absent, or if memory is short (e). */
+static char *copy_string(struct tensor_index *index, const json_t *string, struct error *e) {
+    uint64_t bytes = json_string_length(string);
+    char *copy = string ? copy_text(index->sys, json_string_value(string), bytes, e) : NULL;
+    if (copy) index->host_bytes += bytes + 1;
     return copy;
 }
 
-/* Copies the entries of __metadata__ that the engine uses to the index. A configuration above the size limit
- * is ignored. */
-static enum status keep_metadata(const json_t *json, struct tensor_index *index, struct error *e) {
-    const json_t *config = json_object_get(json, "config");
-    const json_t *adapter = json_object_get(json, "lora_adapter_metadata");
-    uint64_t bytes;
-    const char *predicts = json_string_value(json_object_get(json, "modelspec.prediction_type"));
-    index->quantised = json_object_get(json, "quantization_config") != NULL;
-    index->predicts_v = predicts && (!strcmp(predicts, "v") || !strcmp(predicts, "v_prediction"));
-    index->quantisation =
-        copy_string(index, json_object_get(json, "_quantization_metadata"), &index->quantisation_bytes, e);
-    if (json_string_length(config) < LOADER_CONFIG_BYTES_MAX)
-        index->config = copy_string(index, config, &bytes, e);
-    if (json_string_length(adapter) < LOADER_CONFIG_BYTES_MAX)
-        index->adapter = copy_string(index, adapter, &bytes, e);
-    return e->code;
-}
-
-/* Reads __metadata__: an object of strings, or null. An invalid value makes the whole header invalid. */
-static enum status safetensors_read_metadata(const struct json_text *text, struct tensor_index *index,
-                                             struct error *e) {
+/* Reads __metadata__: an object of strings, or null, and copies the entries that the engine uses to the
+ * index. An invalid value makes the whole header invalid. A configuration above the size limit is ignored. */
+static enum status read_metadata(const struct json_text *text, struct tensor_index *index, struct error *e) {
     struct entry_text at = {.name = "__metadata__", .value = *text};
     char kind = json_first_char(text);
     json_t *json;
     if (kind != '{' && kind != 'n') {
-        safetensors_fail(&at, META, "the metadata is not an object", e);
+        fail(&at, META, "the metadata is not an object", e);
         return error_expected(e, "an object of strings");
     }
     if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;
     if (header_limit_check(index->sys, text->path, text->bytes, e) != OK) return e->code;
     if (json_decode(text, 0, &json, e) != OK) return e->code;
-    keep_metadata(json, index, e);
+    const json_t *config = json_object_get(json, "config");
+    const json_t *adapter = json_object_get(json, "lora_adapter_metadata");
+    const json_t *quantisation = json_object_get(json, "_quantization_metadata");
+    const char *predicts = json_string_value(json_object_get(json, "modelspec.prediction_type"));
+    index->quantised = json_object_get(json, "quantization_config") != NULL;
+    index->predicts_v = predicts && (!strcmp(predicts, "v") || !strcmp(predicts, "v_prediction"));
+    index->quantisation = copy_string(index, quantisation, e);
+    if (index->quantisation) index->quantisation_bytes = json_string_length(quantisation) + 1;
+    if (json_string_length(config) < LOADER_CONFIG_BYTES_MAX) index->config = copy_string(index, config, e);
+    if (json_string_length(adapter) < LOADER_CONFIG_BYTES_MAX)
+        index->adapter = copy_string(index, adapter, e);
     json_decref(json);
     return e->code;
 }
@@ -379,9 +328,9 @@ static enum status read_members(const struct json_text *header, uint64_t data_by
         struct entry_text at = {.name = to, .value = member.value};
         if (read_name(&member.name, &to, e) != OK) return e->code;
         if (!strcmp(at.name, "__metadata__")) {
-            if (metadata_seen) return safetensors_fail(&at, DUP, "occurs twice", e);
+            if (metadata_seen) return fail(&at, DUP, "occurs twice", e);
             metadata_seen = true;
-            if (safetensors_read_metadata(&at.value, index, e) != OK) return e->code;
+            if (read_metadata(&at.value, index, e) != OK) return e->code;
             continue;
         }
         if (index->n_entries == LOADER_TENSORS_MAX)
@@ -394,30 +343,31 @@ static enum status read_members(const struct json_text *header, uint64_t data_by
     return e->code;
 }
 
-static int safetensors_compare_places(const void *a, const void *b) {
+static int compare_places(const void *a, const void *b) {
     const struct index_entry *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
-static enum status safetensors_fail_layout(const struct json_text *header, uint64_t at, enum status code,
-                                           const char *what, struct error *e) {
+/* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
+static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
+                               const char *what, struct error *e) {
     return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, header->path,
                      header->offset + header->bytes + at);
 }
 
 /* Checks that every data byte belongs to exactly one tensor. */
-static enum status safetensors_check_layout(const struct json_text *header, uint64_t data_bytes,
-                                            struct tensor_index *index, struct error *e) {
+static enum status check_layout(const struct json_text *header, uint64_t data_bytes,
+                                struct tensor_index *index, struct error *e) {
     uint64_t at = 0;
-    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, safetensors_compare_places);
+    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_places);
     for (int i = 0; i < index->n_entries; i++) {
         const struct index_entry *entry = &index->entries[i];
         if (entry->offset != at) {
             bool hole = entry->offset > at;
-            safetensors_fail_layout(header, at, hole ? BOUNDS : OVERLAP,
-                                    hole ? "bytes that belong to no tensor" : "tensors overlap", e);
+            fail_layout(header, at, hole ? BOUNDS : OVERLAP,
+                        hole ? "bytes that belong to no tensor" : "tensors overlap", e);
             error_found(e, "tensor '%s' at data byte %" PRIu64, entry->name, entry->offset);
             return error_expected(e, "data byte %" PRIu64, at);
         }
@@ -425,22 +375,12 @@ static enum status safetensors_check_layout(const struct json_text *header, uint
     }
     if (at == data_bytes) return OK;
     bool short_file = at > data_bytes;
-    safetensors_fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
-                            short_file ? "file ends too early, maybe an incomplete download"
-                                       : "bytes after the last tensor belong to no tensor",
-                            e);
+    fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
+                short_file ? "file ends too early, maybe an incomplete download"
+                           : "bytes after the last tensor belong to no tensor",
+                e);
     error_found(e, "%" PRIu64 " bytes of data", data_bytes);
     return error_expected(e, "%" PRIu64, at);
-}
-
-static enum status safetensors_sort_names(const struct json_text *header, struct tensor_index *index,
-                                          struct error *e) {
-    int twice =
-        sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
-    if (!twice) return OK;
-    return error_set(e, DUP,
-                     "two tensors have the same name" WHERE "%s, header of %" PRIu64 " bytes" FOUND "'%s'",
-                     header->path, header->bytes, index->entries[twice].name);
 }
 
 static enum status read_index(const struct json_text *header, uint64_t data_bytes, struct tensor_index *index,
@@ -451,18 +391,21 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     if (count_members(header, &n_members, &name_bytes, e) != OK) return e->code;
     uint64_t entry_bytes = (uint64_t)n_members * sizeof *index->entries;
     if (header_limit_check(sys, header->path, entry_bytes + name_bytes, e) != OK) return e->code;
-    index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
-    index->names = sys->alloc(sys, LINE_HOST, name_bytes);
-    if (!index->entries || !index->names) {
-        return error_set(e, MEMORY, "no memory for an index of %d tensors" WHERE "%s", n_members,
-                         header->path);
-    }
+    index->entries = sys_new(sys, (size_t)n_members, sizeof *index->entries, "a tensor index", e);
+    index->names = sys_new(sys, name_bytes, 1, "the tensor names", e);
+    if (e->code != OK) return error_where(e, "%s", header->path);
     index->host_bytes += entry_bytes + name_bytes;
     if (read_members(header, data_bytes, index, e) != OK) return e->code;
     /* Duplicate tensor names are reported before overlapping data, because files with duplicate names usually
      * have overlaps too. */
-    if (safetensors_sort_names(header, index, e) != OK) return e->code;
-    if (safetensors_check_layout(header, data_bytes, index, e) != OK) return e->code;
+    int twice =
+        sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
+    if (twice) {
+        return error_set(
+            e, DUP, "two tensors have the same name" WHERE "%s, header of %" PRIu64 " bytes" FOUND "'%s'",
+            header->path, header->bytes, index->entries[twice].name);
+    }
+    if (check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     for (int i = 0; i < index->n_entries; i++) index->entries[i].offset += header->offset + header->bytes;
     return OK;
@@ -471,12 +414,12 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
 enum status safetensors_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
     struct json_text header = {0};
     *index = (struct tensor_index){.sys = sys};
-    index->sources = sys->alloc(sys, LINE_HOST, sizeof *index->sources);
-    if (!index->sources) return error_set(e, MEMORY, "no memory for an index");
+    index->sources = sys_new(sys, 1, sizeof *index->sources, "an index", e);
+    if (!index->sources) return e->code;
     if (source_open(sys, path, &index->sources[0], e) != OK) goto out;
     index->n_sources = 1;
     index->host_bytes = sizeof *index->sources + strlen(path) + 1;
-    if (safetensors_read_header(&index->sources[0], &header, e) != OK) goto out;
+    if (read_header(&index->sources[0], &header, e) != OK) goto out;
     uint64_t data_bytes = (uint64_t)index->sources[0].identity.bytes - LENGTH_BYTES - header.bytes;
     read_index(&header, data_bytes, index, e);
 out:

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "engine/base/header_limit.h"
+#include "engine/base/sys.h"
 
 char *copy_text(struct sys *sys, const char *from, uint64_t bytes, struct error *e) {
     char *copy = sys_new(sys, bytes + 1, 1, "a text of a file", e);

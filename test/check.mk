@@ -1,5 +1,5 @@
 # Tests. Each test/FOLDER/test_NAME.c is one program with cmocka that links the test library: the engine's objects, whose
-# symbols are not hidden from it, and those of test/lib. What runs, and where: test/suites.
+# symbols are not hidden from it, those of bench/dev and those of test/lib. What runs, and where: test/suites.
 TEST_FOLDERS := $(sort $(dir $(wildcard test/*/test_*.c)))
 TESTS := $(patsubst test_%.c,%,$(notdir $(wildcard $(patsubst %,%test_*.c,$(filter-out test/device/,$(TEST_FOLDERS))))))
 TEST_LIB_O := $(patsubst %.c,$B/obj/%.o,$(wildcard test/lib/*.c))
@@ -8,13 +8,14 @@ TEST_ENGINE_O := $(filter-out $B/obj/models/models.o,$(ENGINE_O))
 TEST_LIBS := $(CLI_LIBS) $(LIBS)
 ifeq ($(CONFIG),tsan)
 # No oneDNN: its OpenMP is not instrumented and gives false races.
-TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c)) $(CUDA_O)
+TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c)) $(CUDA_O)
+DEV_O := $B/obj/bench/dev/paced.o
 TEST_LIBS := $(CUDA_LIBS) -lm -lpthread
 endif
 
 # Default visibility: a test may put its own malloc before the libraries'.
 $(TEST_FOLDERS:%=$B/obj/%%.o) $B/obj/test/lib/%.o: CFLAGS += -fvisibility=default $(if $(filter release,$(CONFIG)),-O1)
-$B/libtest.a: $(TEST_ENGINE_O) $(TEST_LIB_O) $B/cuda.objects
+$B/libtest.a: $(TEST_ENGINE_O) $(DEV_O) $(TEST_LIB_O) $B/cuda.objects
 	@echo "  ar $@"
 	@rm -f $@
 	@! nm -g --defined-only $(filter %.o,$^) | awk '$$2 ~ /^[BDRT]$$/ { print $$3 }' | sort | uniq -d | grep '' || \
@@ -31,7 +32,7 @@ $(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
 # What the program alone has.
 $B/test_picture_read $B/test_picture_kinds: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
 $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail outfile messages)
-$B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode video_library)
+$B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode)
 $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,messages terminal)
 # It counts these calls.
 $B/test_planning_cost: LDFLAGS += -Wl,--wrap=block_stream_seconds,--wrap=block_stream_bound
@@ -46,7 +47,7 @@ include test/emu/emu.mk
 endif
 
 .PHONY: tests
-tests: all $(TESTS:%=$B/test_%)
+tests: all dev $(TESTS:%=$B/test_%)
 
 -include $(TEST_LIB_O:.o=.d) $(wildcard $(TEST_FOLDERS:%=$B/obj/%*.d))
 
@@ -70,4 +71,5 @@ test:
 demo:
 	@sh test/install.sh build demo
 	@$(MAKE) --no-print-directory -j2 all $B/gallery
-	@sh test/demo.sh $B/sluice build/demo
+	@mkdir -p build/demo
+	@$B/gallery models/demo build/demo/gallery.png

@@ -27,7 +27,6 @@ may() {
 may engine/base 'engine/base/*'
 may kernels 'engine/base/*' 'kernels/*.h'
 may kernels/dry 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/dry/*'
-may kernels/paced 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/paced/*'
 may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'
 # ptx_emulated.h is in test/emu: kernels compiled for the CPU include it.
 may kernels/cuda 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cuda/*' ptx_emulated.h
@@ -38,10 +37,32 @@ may engine/sample 'engine/base/*' 'engine/sample/*'
 may models 'engine/base/*' 'engine/run/*' 'engine/sample/*' kernels/ops.h 'models/*'
 may engine/open engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/open/*' 'loaders/*' models/models.h
 may engine/pictures engine/sluice.h 'engine/base/*' 'engine/pictures/*' engine/open/model.h kernels/ops.h
-may engine/api engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/sample/*' 'engine/open/*' 'engine/pictures/*' 'engine/api/*' 'kernels/*' 'loaders/*' 'models/*'
+may engine/machine engine/sluice.h 'engine/base/*' engine/run/plan.h 'engine/machine/*' 'kernels/*' 'loaders/*'
+may engine/cache engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/open/*' 'engine/cache/*' 'kernels/*' 'loaders/*' 'models/*'
+may engine/job engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/sample/*' 'engine/open/*' 'engine/pictures/*' 'engine/machine/*' 'engine/cache/*' 'engine/job/*' 'kernels/*' 'loaders/*' 'models/*'
+may engine/generate engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/sample/*' 'engine/open/*' 'engine/pictures/*' 'engine/machine/*' 'engine/cache/*' 'engine/job/*' 'engine/generate/*' 'kernels/*' 'loaders/*' 'models/*'
+may engine/api engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/sample/*' 'engine/open/*' 'engine/pictures/*' 'engine/machine/*' 'engine/cache/*' 'engine/job/*' 'engine/generate/*' 'engine/api/*' 'kernels/*' 'loaders/*' 'models/*'
 may engine/bench 'engine/*' 'kernels/*' 'loaders/*' 'models/*'
 may engine/convert 'engine/*' 'kernels/*' 'loaders/*' 'models/*'
+may bench/dev 'engine/*' 'kernels/*' 'loaders/*' 'models/*' 'bench/dev/*' 'cli/*'
 may cli engine/sluice.h engine/sluice_bench.h 'cli/*'
+# No include circle among the units of the product; a unit is the files of one name (NAME.c, NAME.h, NAME.cu).
+# tsort reports each pair of units that lies on a circle. Exceptions, to be removed: folders and units with circles.
+circles='cli kernels/cuda kernels/cpu kernels/ops kernels/low_rank loaders/gguf loaders/tokenizer engine/run engine/open engine/bench'
+git ls-files --cached --others --exclude-standard -- engine kernels loaders models cli | grep -E '\.(c|h|cu|cuh)$' | while read -r file; do
+    [ -f "$file" ] && sed -n "s,^#include \"\\(.*\\)\".*,$file \\1,p" "$file"
+done | sed -E 's/\.(c|h|cu|cuh)( |$)/\2/g' | awk '$1 != $2 { print }' >build/includes
+tsort build/includes 2>&1 >/dev/null | sed -n 's/^tsort: \([a-z].*\/[^ ]*\)$/\1/p' | sort -u >build/in_circles
+while read -r unit; do
+    allowed=0
+    for exception in $circles; do
+        case "$unit" in "$exception" | "$exception"/*) allowed=1 ;; esac
+    done
+    [ $allowed = 1 ] || complain "$unit lies on a circle of includes"
+done <build/in_circles
+for exception in $circles; do
+    grep -qE "^$exception(/|\$)" build/in_circles && passed=$((passed + 1)) || complain "$exception has no circle of includes: remove the exception"
+done
 for file in $(git ls-files --cached --others --exclude-standard | grep -E '\.(c|h|cu|cuh|py|sh|mk)$'); do
     [ -f "$file" ] || continue
     lines=$(wc -l <"$file")

@@ -4,7 +4,7 @@
 # make readme       updates generated tables: GPU results in bench/README.md, families in models/README.md
 # make CONFIG=emu gpu-stage    the same folder with the emulated device, to try the script: sh build/emu/gpu/run.sh OUT all --small
 GPU_TOOLS := device_bench fill_gpu gpu_results
-GPU_PROGRAMS := sluice test_golden test_blocks $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
+GPU_PROGRAMS := sluice sluice-dev test_golden test_blocks $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
 GPU_BUNDLE_BYTES := 52428800
 RIG_O := $(patsubst %,$B/obj/bench/gpu/%.o,device_bench memory_calls operators rig)
 RESULTS_O := $(patsubst %,$B/obj/bench/gpu/%.o,gpu_results parts tables)
@@ -40,6 +40,6 @@ bench-gpu: gpu-build
 	@cp build/gpu-results/*-20*.json bench/results/
 readme: $B/gpu_results $B/sluice
 	@sh test/readme.sh write bench/README.md 'GPU results' $B/gpu_results readme bench/results/*.json
-	@sh test/readme.sh write models/README.md families $B/sluice families --markdown
+	@sh test/readme.sh write models/README.md families sh test/families.sh $B/sluice
 
 -include $(RIG_O:.o=.d) $(RESULTS_O:.o=.d) $B/obj/bench/gpu/fill.d

@@ -339,7 +339,7 @@ checkpoint() {
         dims="layers=$layers,text_layers=$layers"
         about="$layers layers each instead of 30 and 36, because only $free_gb GB of disk were free"
     fi
-    "$bin/sluice" bench checkpoint "$family" "$folder" --seed 5 --no-progress ${dims:+--dims "$dims"} || return 1
+    "$bin/sluice-dev" checkpoint "$family" "$folder" --seed 5 --no-progress ${dims:+--dims "$dims"} || return 1
     echo "$about" >"$folder/complete"
     cat "$folder/complete"
 }

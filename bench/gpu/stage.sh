@@ -23,8 +23,7 @@ for program in "$to"/bin/*; do ldd "$program"; done | awk '$2 == "=>" && $3 ~ /^
 cp -r test/golden/zimage_? test/golden/flux_* test/golden/vae_encoder test/golden/demo test/golden/quantised "$to/test/golden/"
 cp -r models/demo "$to/models/"
 rm -f "$to/models/demo/gallery.png"
-cp bench/gpu/run.sh bench/gpu/torch_compare.py
- "$to/"
+cp bench/gpu/run.sh bench/gpu/torch_compare.py "$to/"
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 [ -z "$(git status --porcelain --untracked-files=no 2>/dev/null)" ] || commit=$commit-changed
 echo "$commit" >"$to/commit"

@@ -12,11 +12,6 @@
 bool check_not_null(const void *pointer, const char *name, struct error *e);
 /* Returns false, with USAGE, if the struct is NULL or its struct_size is not set. */
 bool check_struct_size(const void *pointer, const char *name, struct error *e);
-/* Returns false, with USAGE, if the calling thread's stack has fewer than `bytes` bytes left. A stack of
- * unknown size (a coroutine's) passes. bytes: SLUICE_STACK_BYTES for functions that plan a run, else
- * SLUICE_STACK_BYTES_TO_OPEN. Planning takes 0.6 MiB by -fstack-usage, plus oneDNN's share. Opening takes at
- * most 64 KiB, measured without NVIDIA's driver; reporting an error takes 8 KiB. */
-bool check_stack(size_t bytes, struct error *e);
 /* Returns false, with USAGE, if the number of threads is not allowed for a session. */
 bool check_threads(int threads, struct error *e);
 

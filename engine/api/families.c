@@ -1,6 +1,6 @@
 /* JSON output of `families`: every recipe with its components, inputs, defaults and published files. */
 #include "engine/api/arguments.h"
-#include "engine/api/request.h"
+#include "engine/job/request.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
 
@@ -126,8 +126,7 @@ static json_t *family_json(const struct sluice_model *m) {
 
 int sluice_families(char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!check_not_null(json, "json", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
-        return publish_error(&e, error);
+    if (!check_not_null(json, "json", &e)) return publish_error(&e, error);
     *json = NULL;
     unsigned json_failures = failed_json_allocations();
     json_t *list = json_array();

@@ -404,9 +404,8 @@ static bool is_adapter_alone(struct sys *sys, const struct sluice_model_options 
     return o->model && !o->n_parts && !o->tokenizer && inspect_is_adapter(sys, o->model);
 }
 
-/* Not inlined, because the function's stack frame is large and the caller checks the stack first. */
-__attribute__((noinline)) static enum status inspect_text_of(const struct sluice_model_options *options,
-                                                             bool tensors, char **json, struct error *e) {
+static enum status inspect_text_of(const struct sluice_model_options *options, bool tensors, char **json,
+                                   struct error *e) {
     struct sys sys;
     struct sluice_model_options o;
     struct component_files files = {0};
@@ -437,8 +436,7 @@ __attribute__((noinline)) static enum status inspect_text_of(const struct sluice
 int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                    struct sluice_error *error) {
     struct error e = {0};
-    if (!check_not_null(json, "json", &e) || !check_struct_size(options, "options", &e) ||
-        !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(json, "json", &e) || !check_struct_size(options, "options", &e))
         return publish_error(&e, error);
     *json = NULL;
     inspect_text_of(options, tensors, json, &e);
@@ -530,9 +528,8 @@ static enum status tokenize_with_model(struct sys *sys, const struct sluice_mode
     return e->code;
 }
 
-__attribute__((noinline)) static enum status tokenize_text(const struct sluice_model_options *options,
-                                                           const char *text, size_t bytes, char **json,
-                                                           struct error *e) {
+static enum status tokenize_text(const struct sluice_model_options *options, const char *text, size_t bytes,
+                                 char **json, struct error *e) {
     struct sys sys;
     struct sluice_model_options o;
     struct component_files files;
@@ -549,7 +546,7 @@ int sluice_tokenize(const struct sluice_model_options *options, const char *text
                     char **json, struct sluice_error *error) {
     struct error e = {0};
     if (!check_not_null(json, "json", &e) || !check_struct_size(options, "options", &e) ||
-        !check_not_null(text, "text", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+        !check_not_null(text, "text", &e))
         return publish_error(&e, error);
     *json = NULL;
     if (tokenizer_check_text("text", text, text_bytes, SLUICE_TEXT_BYTES_MAX, &e) == OK)

@@ -1,21 +1,25 @@
-/* Plans as JSON, written by `plan --json` and read by --plan. Scripts rely on the keys. */
+/* The JSON of plans (`plan --json`, read back by --plan), of advice, and of reports (`generate --report`).
+ * Scripts rely on the keys. */
 #ifndef SLUICE_API_PLAN_JSON_H
 #define SLUICE_API_PLAN_JSON_H
 
-#include "engine/api/job.h"
+#include "engine/generate/report.h"
 
 #include <jansson.h>
 
 /* The job's plan as a new JSON object (the caller's reference), or NULL without memory. */
 json_t *plan_json(const struct job *job);
 
-/* Reads a plan for this job from JSON text. Takes from the text: resident blocks, blocks held in pinned host
- * memory, ring and staging sizes, whether residents stay for later stages ("keep"), direct reads, image
- * groups, VAE tiling and, unless the request sets a budget, the budget. Everything else is computed from the
- * job. Fails with META or JSON if the text is not a plan, with BUDGET if the plan was made for another
- * request, model or device. */
-enum status plan_read(struct job *job, const char *text, struct error *e);
-/* Sets job->plan: the request's plan file if it has one, else a new plan for the budgets. */
-enum status plan_take(struct job *job, struct error *e);
+/* Returns a new JSON list of advice, or NULL without memory: one entry for each change that saves at least 2
+ * % of the predicted time (for a larger batch: of the time per image and step). If several entries advise
+ * more memory, each saves 2 % over the previous one. Entries are {"kind":"ram"|"vram","extra_bytes"} or
+ * {"kind":"bus"|"disk"|"batch","factor"}, each with "stage" (the slowest stage after the change), "seconds"
+ * (of the run) and "seconds_per_step" (of the slowest stage). Every number comes from planning with the
+ * changed budget, rate or request. A job whose plan does not fit gets no advice. */
+json_t *advice_json(const struct job *job);
+
+/* Returns the report of a run as a new JSON object, the caller's reference. plan: of plan_json; NULL: the run
+ * failed before planning. device: lists the algorithms that cuBLASLt or cuDNN chose. */
+json_t *report_json(const struct report *report, json_t *plan, struct device *device);
 
 #endif

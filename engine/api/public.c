@@ -1,6 +1,6 @@
 /* Public functions on models, errors, requests' defaults and versions. */
 #include "engine/api/arguments.h"
-#include "engine/api/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/open/model.h"
 #include "engine/open/component_files.h"
 
@@ -108,8 +108,7 @@ int sluice_model_open(const struct sluice_model_options *options, sluice_model *
     struct error e = {0};
     if (!check_not_null(model, "model", &e)) return publish_error(&e, error);
     *model = NULL;
-    if (!check_struct_size(options, "options", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
-        return publish_error(&e, error);
+    if (!check_struct_size(options, "options", &e)) return publish_error(&e, error);
     model_open_reserving(NULL, options, machine_base_bytes(), model, &e);
     return publish_error(&e, error);
 }

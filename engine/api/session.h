@@ -2,9 +2,9 @@
 #ifndef SLUICE_API_SESSION_H
 #define SLUICE_API_SESSION_H
 
-#include "engine/api/job.h"
-#include "engine/api/report.h"
+#include "engine/generate/report.h"
 
+#include <jansson.h>
 #include <stdatomic.h>
 
 struct sluice_session {
@@ -16,12 +16,14 @@ struct sluice_session {
     struct requantised requantised;   /* components with the last request's --type */
     struct session_adapters adapters; /* components with the last request's adapters */
     struct prompt_cache prompt_cache;
-    struct report report;
+    /* The job of the current call. After a plan it stays open for a run of the same request, which then does
+     * not plan again; plan_key identifies the request (session.c). */
+    struct job job;
+    bool has_plan;
+    uint8_t plan_key[SHA256_DIGEST_SIZE];
+    struct report report; /* of the last run */
+    json_t *plan;         /* of the last run; NULL: the run failed before planning */
     atomic_int cancelled;
 };
-
-/* Sends a line (at most 511 bytes, printf format) to the session's on_log callback, if it has one. level:
- * enum sluice_level. */
-void session_log(struct sluice_session *session, int level, const char *format, ...);
 
 #endif

@@ -1,103 +1,98 @@
 #include "engine/api/warnings.h"
 
-#include "engine/api/devices.h"
 #include "engine/base/text.h"
+#include "engine/generate/running.h"
+#include "engine/job/pictures.h"
+#include "engine/machine/device.h"
 #include "engine/open/prompt_syntax.h"
 
 #include <math.h>
 #include <stdio.h>
 
-static void warn_of_component(struct sluice_session *s, const struct component *c) {
+static void warn_of_component(const struct sluice_session_options *to, const struct component *c) {
     uint64_t bytes = index_bytes(&c->index), claimed = c->index.claimed_bytes;
     if (c->n_unknown)
-        session_log(s, SLUICE_WARNING,
-                    "%d unknown tensors in the %s files are ignored (`inspect` lists them)", c->n_unknown,
-                    c->family->name);
+        log_line(to, SLUICE_WARNING, "%d unknown tensors in the %s files are ignored (`inspect` lists them)",
+                 c->n_unknown, c->family->name);
     if (claimed && claimed != bytes)
-        session_log(s, SLUICE_WARNING,
-                    "the shard index of the %s has total_size %llu, but its tensors have %llu bytes: "
-                    "total_size is ignored",
-                    c->family->name, (unsigned long long)claimed, (unsigned long long)bytes);
+        log_line(to, SLUICE_WARNING,
+                 "the shard index of the %s has total_size %llu, but its tensors have %llu bytes: "
+                 "total_size is ignored",
+                 c->family->name, (unsigned long long)claimed, (unsigned long long)bytes);
 }
 
-static void warn_of_prompt_weights(struct sluice_session *s, const struct job *job) {
+static void warn_of_prompt_weights(const struct sluice_session_options *to, const struct job *job) {
     const char *const texts[PROMPTS_MAX] = {job->request.prompt, job->request.negative_prompt};
     for (int i = 0; i < SLOTS_MAX; i++)
         if (job->model->recipe->slot[i].text.windows_max) return;
-    for (int i = 0; i < job->n_prompts; i++)
+    for (int i = 0; i < job->settings.n_prompts; i++)
         if (texts[i] && emphasis_detect(texts[i]))
-            session_log(
-                s, SLUICE_WARNING,
+            log_line(
+                to, SLUICE_WARNING,
                 "the %s has (word:1.3) weights, but this model has no prompt weights: they are read as text",
                 i ? "negative prompt" : "prompt");
 }
 
 /* Warns of --cfg-scale 0, and of a requested --cfg-scale that has no effect (info level if the requested
  * scale is the model's default). */
-static void warn_of_guidance(struct sluice_session *s, const struct job *job, double requested) {
-    if (job->decode_only) return;
+static void warn_of_guidance(const struct sluice_session_options *to, const struct job *job,
+                             double requested) {
+    if (job->settings.decode_only) return;
     if (job->request.cfg_scale == 0)
-        session_log(s, SLUICE_WARNING,
-                    "--cfg-scale 0 uses the negative prompt only; --cfg-scale 1 turns guidance off");
+        log_line(to, SLUICE_WARNING,
+                 "--cfg-scale 0 uses the negative prompt only; --cfg-scale 1 turns guidance off");
     if (job->request.cfg_scale == requested) return;
-    session_log(s, requested == job->model->cfg_scale ? SLUICE_INFO : SLUICE_WARNING,
-                "--cfg-scale %g has no effect: this model uses guidance only with a negative prompt "
-                "(--negative-prompt \" \")",
-                requested);
+    log_line(to, requested == job->model->cfg_scale ? SLUICE_INFO : SLUICE_WARNING,
+             "--cfg-scale %g has no effect: this model uses guidance only with a negative prompt "
+             "(--negative-prompt \" \")",
+             requested);
 }
 
-static void warn_of_slg(struct sluice_session *s, const struct job *job) {
+static void warn_of_slg(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
-    if (job->decode_only || !r->n_slg_layers || job_branches(job) > job->n_prompts) return;
-    if (job->n_prompts == 1)
-        session_log(s, SLUICE_WARNING, "--slg-layers has no effect without guidance (--cfg-scale is 1)");
+    if (job->settings.decode_only || !r->n_slg_layers || job_branches(job) > job->settings.n_prompts) return;
+    if (job->settings.n_prompts == 1)
+        log_line(to, SLUICE_WARNING, "--slg-layers has no effect without guidance (--cfg-scale is 1)");
     else if (r->slg_scale == 0)
-        session_log(s, SLUICE_WARNING, "--slg-layers has no effect: --slg-scale is 0");
+        log_line(to, SLUICE_WARNING, "--slg-layers has no effect: --slg-scale is 0");
     else
-        session_log(s, SLUICE_WARNING,
-                    "--slg-layers has no effect: none of the %d steps (from 0) is between %g (--slg-start) "
-                    "and %g (--slg-end)",
-                    job->n_steps, job->n_steps * r->slg_start, job->n_steps * r->slg_end);
+        log_line(to, SLUICE_WARNING,
+                 "--slg-layers has no effect: none of the %d steps (from 0) is between %g (--slg-start) "
+                 "and %g (--slg-end)",
+                 job->schedule.n_steps, job->schedule.n_steps * r->slg_start,
+                 job->schedule.n_steps * r->slg_end);
 }
 
 /* Warns if the VAE is not the published VAE for which the colour factors of --preview latent were made. */
-static void warn_of_preview_colours(struct sluice_session *s, const struct job *job) {
+static void warn_of_preview_colours(const struct sluice_session_options *to, const struct job *job) {
     const struct latent_colours *colours = job->model->recipe->colours;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
-    if (job->preview != PREVIEW_LATENT || !decoder->family || colours->scale == 0) return;
+    if (job->settings.preview != PREVIEW_LATENT || !decoder->family || colours->scale == 0) return;
     float scale = decoder->latent_format.scale[0];
     if (fabsf(scale - colours->scale) > 1e-4F)
-        session_log(s, SLUICE_WARNING,
-                    "preview colours may be wrong: they are those of the published VAE, and this VAE differs "
-                    "(scaling factor %g, not %g); --preview vae is exact",
-                    (double)scale, (double)colours->scale);
+        log_line(to, SLUICE_WARNING,
+                 "preview colours may be wrong: they are those of the published VAE, and this VAE differs "
+                 "(scaling factor %g, not %g); --preview vae is exact",
+                 (double)scale, (double)colours->scale);
 }
 
-/* Reports the model's default negative prompt; used only with guidance. */
-static void log_default_negative(struct sluice_session *s, const struct job *job) {
-    const char *own = job->model->recipe->default_negative;
-    if (own && job->n_prompts > 1 && !job->decode_only && job->request.negative_prompt == own)
-        session_log(s, SLUICE_INFO,
-                    "the negative prompt is this model's default; --negative-prompt \"\" turns it off");
-}
-
-static void warn_of_truncation(struct sluice_session *s, const struct job *job) {
+static void warn_of_truncation(const struct sluice_session_options *to, const struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++) {
         int slot = i / PROMPTS_MAX, prompt = i % PROMPTS_MAX;
-        if (job->tokens[slot][prompt].cut)
-            session_log(s, SLUICE_WARNING, "the %s is longer than %d tokens: it is cut off there for the %s",
-                        prompt ? "negative prompt" : "prompt", job->tokens[slot][prompt].n_ids,
-                        recipe->slot[slot].family->display_name);
+        if (job->prompts.tokens[slot][prompt].cut)
+            log_line(to, SLUICE_WARNING, "the %s is longer than %d tokens: it is cut off there for the %s",
+                     prompt ? "negative prompt" : "prompt", job->prompts.tokens[slot][prompt].n_ids,
+                     recipe->slot[slot].family->display_name);
     }
     for (int i = 0; i < SLOTS_MAX; i++) {
-        const struct component *c = &s->model->component[i];
+        const struct component *c = &job->model->component[i];
         if (c->family && c->family->kind != FAMILY_ENCODER) /* The VAE encoder is in the decoder's files. */
-            warn_of_component(s, c);
+            warn_of_component(to, c);
     }
 }
 
-static void log_fitted_image(struct sluice_session *s, const struct sluice_picture *picture,
+static void log_fitted_image(const struct sluice_session_options *to, const struct sluice_picture *picture,
                              const struct fitting *f) {
     char resized[64] = "", cut[64] = "";
     struct picture_size whole = f->part.whole, size = f->size;
@@ -108,36 +103,27 @@ static void log_fitted_image(struct sluice_session *s, const struct sluice_pictu
     if (cuts)
         snprintf(cut, sizeof cut, "%s%s to %dx%d", resizes ? " and " : "", cropped ? "cropped" : "padded",
                  size.width, size.height);
-    session_log(s, SLUICE_INFO, "%s (%dx%d) is %s%s", picture->name ? picture->name : "an input image",
-                f->from.width, f->from.height, resized, cut);
+    log_line(to, SLUICE_INFO, "%s (%dx%d) is %s%s", picture->name ? picture->name : "an input image",
+             f->from.width, f->from.height, resized, cut);
 }
 
-static void log_references(struct sluice_session *s, const struct job *job) {
-    for (int i = 0; i < job->n_encoded; i++) {
-        const struct encoded *encoded = &job->encoded[i];
-        const struct sluice_picture *picture = job_input_picture(job, encoded);
+static void log_references(const struct sluice_session_options *to, const struct job *job) {
+    for (int i = 0; i < job->pictures.n_encoded; i++) {
+        const struct encoded *encoded = &job->pictures.encoded[i];
+        const struct sluice_picture *picture = pictures_input(job, encoded);
         struct picture_size size = encoded->size;
         bool vision = encoded->kind == ENCODED_VISION;
         if (!vision && encoded->kind != ENCODED_REFERENCE) continue;
         if (size.width != picture->width || size.height != picture->height)
-            session_log(s, SLUICE_INFO, "%s is %s: %dx%d instead of %dx%d",
-                        picture->name ? picture->name : "a reference image",
-                        vision ? "resized for the vision encoder" : "resized for the VAE", size.width,
-                        size.height, picture->width, picture->height);
+            log_line(to, SLUICE_INFO, "%s is %s: %dx%d instead of %dx%d",
+                     picture->name ? picture->name : "a reference image",
+                     vision ? "resized for the vision encoder" : "resized for the VAE", size.width,
+                     size.height, picture->width, picture->height);
     }
 }
 
-static void log_vram_budget(struct sluice_session *s, const struct job *job) {
-    const struct device_memory *own = s->device->memory;
-    if (!own || !own->available || job->request.max_vram_bytes || job->request.plan) return;
-    char unused[SIZE_TEXT_BYTES], budget[SIZE_TEXT_BYTES];
-    session_log(s, SLUICE_INFO, "device memory: %s free on %s, budget %s (set it with --max-vram)",
-                size_text(own->available(s->device) - own->used(s->device), unused), s->device->name,
-                size_text(job->plan.vram_budget_bytes, budget));
-}
-
 /* Reports the system's limit on pinned memory if the plan would pin more. */
-static void log_pin_limit(struct sluice_session *s, const struct job *job) {
+static void log_pin_limit(const struct sluice_session_options *to, const struct job *job) {
     char limit[SIZE_TEXT_BYTES], windowed[SIZE_TEXT_BYTES];
     uint64_t most = 0;
     for (int i = 0; i < job->plan.n_stages; i++) {
@@ -147,66 +133,68 @@ static void log_pin_limit(struct sluice_session *s, const struct job *job) {
     if (!job->need->pin_limit_bytes) return;
     size_text(job->need->pin_limit_bytes, limit);
     if (most)
-        session_log(s, SLUICE_INFO,
-                    "the system limits pinned memory to %s: %s of weights in RAM go through a staging buffer",
-                    limit, size_text(most, windowed));
+        log_line(to, SLUICE_INFO,
+                 "the system limits pinned memory to %s: %s of weights in RAM go through a staging buffer",
+                 limit, size_text(most, windowed));
     else
-        session_log(s, SLUICE_INFO, "the system limits pinned memory to %s", limit);
-}
-
-static void log_skipped_gpu(struct sluice_session *s) {
-    char why[512];
-    if (!s->options.device && !s->device->memory && device_skipped(why, sizeof why))
-        session_log(s, SLUICE_INFO, "running on the CPU, the GPU cannot be used: %s", why);
-}
-
-static void log_assumptions(struct sluice_session *s) {
-    if (s->device->note[0]) session_log(s, SLUICE_INFO, "%s", s->device->note);
-    char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES];
-    int n = model_notes(s->model, lines);
-    for (int i = 0; i < n; i++) session_log(s, SLUICE_INFO, "%s", lines[i]);
+        log_line(to, SLUICE_INFO, "the system limits pinned memory to %s", limit);
 }
 
 /* Reports adapter tensors that match no weight, and how an ambiguous adapter was read. */
-static void log_adapters(struct sluice_session *s, const struct job *job) {
-    for (int i = 0; i < s->adapters.n_files && !job->decode_only; i++) {
-        const struct loaded_adapter *file = s->adapters.file[i];
+static void log_adapters(const struct sluice_session_options *to, const struct job *job) {
+    for (int i = 0; i < job->context.adapters->n_files && !job->settings.decode_only; i++) {
+        const struct loaded_adapter *file = job->context.adapters->file[i];
         for (int k = 0; k < file->match.n_notes; k++)
-            session_log(s, file->match.n_unmatched ? SLUICE_WARNING : SLUICE_INFO, "%s: %s", file->name,
-                        file->match.note[k]);
+            log_line(to, file->match.n_unmatched ? SLUICE_WARNING : SLUICE_INFO, "%s: %s", file->name,
+                     file->match.note[k]);
     }
 }
 
-void warn_session(struct sluice_session *s) {
-    log_skipped_gpu(s);
-    log_assumptions(s);
+void warn_session(const struct sluice_session_options *to, const struct sluice_model *model,
+                  const struct device *device) {
+    char why[512], lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES];
+    if (!to->device && !device->memory && device_skipped(why, sizeof why))
+        log_line(to, SLUICE_INFO, "running on the CPU, the GPU cannot be used: %s", why);
+    if (device->note[0]) log_line(to, SLUICE_INFO, "%s", device->note);
+    int n = model_notes(model, lines);
+    for (int i = 0; i < n; i++) log_line(to, SLUICE_INFO, "%s", lines[i]);
 }
 
-static void log_tiny_decoder(struct sluice_session *s, const struct job *job) {
+static void log_tiny_decoder(const struct sluice_session_options *to, const struct job *job) {
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny)
-        session_log(s, SLUICE_INFO, "decoded with the %s (%s): the image differs slightly from the VAE's",
-                    tiny->family->display_name, tiny->family->name);
+        log_line(to, SLUICE_INFO, "decoded with the %s (%s): the image differs slightly from the VAE's",
+                 tiny->family->display_name, tiny->family->name);
 }
 
-void warn_plan(struct sluice_session *s, const struct job *job) {
-    log_tiny_decoder(s, job);
-    log_adapters(s, job);
-    warn_of_slg(s, job);
+void warn_plan(const struct sluice_session_options *to, const struct job *job) {
+    log_tiny_decoder(to, job);
+    log_adapters(to, job);
+    warn_of_slg(to, job);
 }
 
-void warn_run(struct sluice_session *s, const struct job *job, double requested_scale) {
-    log_adapters(s, job);
-    warn_of_truncation(s, job);
-    warn_of_prompt_weights(s, job);
-    warn_of_guidance(s, job, requested_scale);
-    warn_of_slg(s, job);
-    warn_of_preview_colours(s, job);
-    log_default_negative(s, job);
+void warn_run(const struct sluice_session_options *to, const struct job *job, double requested_scale) {
+    log_adapters(to, job);
+    warn_of_truncation(to, job);
+    warn_of_prompt_weights(to, job);
+    warn_of_guidance(to, job, requested_scale);
+    warn_of_slg(to, job);
+    warn_of_preview_colours(to, job);
+    const char *negative = job->model->recipe->default_negative;
+    if (negative && job->settings.n_prompts > 1 && !job->settings.decode_only &&
+        job->request.negative_prompt == negative)
+        log_line(to, SLUICE_INFO,
+                 "the negative prompt is this model's default; --negative-prompt \"\" turns it off");
     for (int i = 0; i < PICTURE_REFERENCES; i++)
-        if (fit_changes(&job->fitting[i])) log_fitted_image(s, &job->input_picture[i], &job->fitting[i]);
-    log_references(s, job);
-    log_tiny_decoder(s, job);
-    log_vram_budget(s, job);
-    log_pin_limit(s, job);
+        if (fit_changes(&job->pictures.fitting[i]))
+            log_fitted_image(to, &job->pictures.input[i], &job->pictures.fitting[i]);
+    log_references(to, job);
+    log_tiny_decoder(to, job);
+    const struct device_memory *own = job->device->memory;
+    char unused[SIZE_TEXT_BYTES], budget[SIZE_TEXT_BYTES];
+    if (own && own->available && !job->request.max_vram_bytes && !job->request.plan)
+        log_line(to, SLUICE_INFO, "device memory: %s free on %s, budget %s (set it with --max-vram)",
+                 size_text(own->available(job->device) - own->used(job->device), unused), job->device->name,
+                 size_text(job->plan.vram_budget_bytes, budget));
+    log_pin_limit(to, job);
 }

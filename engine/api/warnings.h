@@ -3,11 +3,13 @@
 #ifndef SLUICE_API_WARNINGS_H
 #define SLUICE_API_WARNINGS_H
 
-#include "engine/api/session.h"
+#include "engine/job/job.h"
 
-void warn_session(struct sluice_session *s);
-void warn_plan(struct sluice_session *s, const struct job *job);
-/* requested_scale: the caller's cfg_scale, which the job may have replaced. */
-void warn_run(struct sluice_session *s, const struct job *job, double requested_scale);
+/* `to`: the session's options, whose on_log callback receives the lines. requested_scale: the caller's
+ * cfg_scale, which the job may have replaced. */
+void warn_session(const struct sluice_session_options *to, const struct sluice_model *model,
+                  const struct device *device);
+void warn_plan(const struct sluice_session_options *to, const struct job *job);
+void warn_run(const struct sluice_session_options *to, const struct job *job, double requested_scale);
 
 #endif

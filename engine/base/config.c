@@ -10,22 +10,19 @@ const struct config_value *config_find(const struct config *config, const char *
     return NULL;
 }
 
+/* True if the value lies in the array or object at the key. */
 static bool is_below(const struct config_value *value, const char *key) {
     size_t n = strlen(key);
     return !strncmp(value->key, key, n) && value->key[n] == '.';
 }
 
-static const struct config_value *find_below(const struct config *config, const char *key) {
-    for (int i = 0; i < config->n_values; i++)
-        if (is_below(&config->values[i], key)) return &config->values[i];
-    return NULL;
-}
-
+/* The value at a key; NULL if it is absent, null or an empty array. */
 static const struct config_value *find_value(const struct config *config, const char *key) {
     const struct config_value *value = config_find(config, key);
     return value && value->kind != CONFIG_NULL && value->kind != CONFIG_EMPTY ? value : NULL;
 }
 
+/* Fails with META and the found value. */
 static enum status bad_value(const struct config *config, const struct config_value *value, struct error *e) {
     error_set(e, META, "invalid value of '%s' in the configuration" WHERE "%s", value->key,
               config->path ? config->path : "configuration");
@@ -38,10 +35,12 @@ static enum status bad_value(const struct config *config, const struct config_va
 
 /* Returns META if the key holds an array or object instead of a number. */
 static enum status refuse_nested(const struct config *config, const char *key, struct error *e) {
-    const struct config_value *below = find_below(config, key);
-    if (!below) return OK;
-    bad_value(config, below, e);
-    return error_expected(e, "a number at '%s'", key);
+    for (int i = 0; i < config->n_values; i++) {
+        if (!is_below(&config->values[i], key)) continue;
+        bad_value(config, &config->values[i], e);
+        return error_expected(e, "a number at '%s'", key);
+    }
+    return OK;
 }
 
 enum status config_int(const struct config *config, const char *key, int least, int most, int *out,
@@ -85,6 +84,7 @@ const char *config_string(const struct config *config, const char *key, const ch
     return value && value->kind == CONFIG_STRING ? value->string : fallback;
 }
 
+/* Fails with UNSUPPORTED and the found value. */
 static enum status config_unsupported(const struct config *config, const struct config_value *value,
                                       struct error *e) {
     error_set(e, UNSUPPORTED, "unsupported value of '%s' in the configuration" WHERE "%s", value->key,

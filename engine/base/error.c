@@ -5,90 +5,46 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *status_name(enum status code) {
-    switch (code) {
-    case OK:
-        return "OK";
-    case TRUNC:
-        return "TRUNC";
-    case BADMAGIC:
-        return "BADMAGIC";
-    case VERSION:
-        return "VERSION";
-    case LIMIT:
-        return "LIMIT";
-    case OVERFLOW:
-        return "OVERFLOW";
-    case BOUNDS:
-        return "BOUNDS";
-    case OVERLAP:
-        return "OVERLAP";
-    case DUP:
-        return "DUP";
-    case TYPE:
-        return "TYPE";
-    case SHAPE:
-        return "SHAPE";
-    case ALIGN:
-        return "ALIGN";
-    case JSON:
-        return "JSON";
-    case UTF8:
-        return "UTF8";
-    case META:
-        return "META";
-    case MISSING:
-        return "MISSING";
-    case UNUSED:
-        return "UNUSED";
-    case IO:
-        return "IO";
-    case CHANGED:
-        return "CHANGED";
-    case UNSUPPORTED:
-        return "UNSUPPORTED";
-    case INTERNAL:
-        return "INTERNAL";
-    case USAGE:
-        return "USAGE";
-    case BUDGET:
-        return "BUDGET";
-    case DEVICE:
-        return "DEVICE";
-    case MEMORY:
-        return "MEMORY";
-    case OUTPUT:
-        return "OUTPUT";
-    case NONFINITE:
-        return "NONFINITE";
-    case CANCELLED:
-        return "CANCELLED";
-    }
-    return "INTERNAL";
-}
+/* Name and exit class of each status code. */
+static const struct {
+    const char *name;
+    int exit;
+} codes[] = {
+    [OK] = {"OK", 0},
+    [TRUNC] = {"TRUNC", 3},
+    [BADMAGIC] = {"BADMAGIC", 3},
+    [VERSION] = {"VERSION", 3},
+    [LIMIT] = {"LIMIT", 3},
+    [OVERFLOW] = {"OVERFLOW", 3},
+    [BOUNDS] = {"BOUNDS", 3},
+    [OVERLAP] = {"OVERLAP", 3},
+    [DUP] = {"DUP", 3},
+    [TYPE] = {"TYPE", 3},
+    [SHAPE] = {"SHAPE", 3},
+    [ALIGN] = {"ALIGN", 3},
+    [JSON] = {"JSON", 3},
+    [UTF8] = {"UTF8", 3},
+    [META] = {"META", 3},
+    [MISSING] = {"MISSING", 3},
+    [UNUSED] = {"UNUSED", 3},
+    [IO] = {"IO", 3},
+    [CHANGED] = {"CHANGED", 3},
+    [UNSUPPORTED] = {"UNSUPPORTED", 3},
+    [INTERNAL] = {"INTERNAL", 1},
+    [USAGE] = {"USAGE", 2},
+    [BUDGET] = {"BUDGET", 4},
+    [DEVICE] = {"DEVICE", 5},
+    [MEMORY] = {"MEMORY", 5},
+    [OUTPUT] = {"OUTPUT", 6},
+    [NONFINITE] = {"NONFINITE", 7},
+    [CANCELLED] = {"CANCELLED", 130},
+};
 
-static int error_exit_of(enum status code) {
-    switch (code) {
-    case OK:
-        return 0;
-    case INTERNAL:
-        return 1;
-    case USAGE:
-        return 2;
-    case BUDGET:
-        return 4;
-    case DEVICE:
-    case MEMORY:
-        return 5;
-    case OUTPUT:
-        return 6;
-    case NONFINITE:
-        return 7;
-    case CANCELLED:
-        return 130;
-    default:
-        return 3;
-    }
+enum { N_CODES = sizeof codes / sizeof *codes };
+
+const char *status_name(enum status code) {
+    const char *name = (unsigned)code < N_CODES ? codes[code].name : NULL;
+    return name ? name : "INTERNAL";
 }
 
 /* Copies a text of n bytes. Long text loses its middle, because paths differ at their ends. Control
@@ -112,7 +68,7 @@ enum status error_set(struct error *e, enum status code, const char *format, ...
     if (e->code != OK) return e->code;
     memset(e, 0, sizeof *e);
     e->code = code;
-    e->exit = error_exit_of(code);
+    e->exit = codes[code].exit;
     char whole[4 * 4096], head[1024];
     struct {
         char *text;
@@ -176,7 +132,7 @@ enum status error_expected(struct error *e, const char *format, ...) {
 }
 
 enum status error_is_usage(struct error *e) {
-    e->exit = error_exit_of(USAGE);
+    e->exit = codes[USAGE].exit;
     return e->code;
 }
 

@@ -1,6 +1,8 @@
 /* Reads byte ranges of files, through or past the page cache: implements source.h. */
 #include "engine/base/source.h"
 
+#include "engine/base/checked.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -22,13 +24,12 @@ enum status source_open(struct sys *sys, const char *path, struct byte_source *s
         return e->code;
     }
     size_t n = strlen(path) + 1;
-    source->path = sys->alloc(sys, LINE_HOST, n);
-    if (!source->path) {
+    source->path = sys_new(sys, n, 1, "the path of a file", e);
+    if (source->path)
+        memcpy(source->path, path, n);
+    else
         source_close(source);
-        return error_set(e, MEMORY, "no memory for a path of %zu bytes", n);
-    }
-    memcpy(source->path, path, n);
-    return OK;
+    return e->code;
 }
 
 struct byte_source source_of_memory(struct sys *sys, const char *path, const void *memory, uint64_t bytes) {
@@ -49,20 +50,9 @@ void source_close(struct byte_source *source) {
     source->file = source->direct = -1;
 }
 
+/* True if both identities are of one inode. */
 static bool source_is_inode(const struct file_identity *a, const struct file_identity *b) {
     return a->device == b->device && a->inode == b->inode;
-}
-
-/* Returns 0 if `file` is the source's file and can be read directly; some file systems refuse direct access
- * only at the first read. */
-static int try_direct(const struct byte_source *source, int file) {
-    _Alignas(SYS_DIRECT_BLOCK) char block[SYS_DIRECT_BLOCK];
-    struct file_identity identity;
-    int failed = source->sys->identify(source->sys, file, &identity);
-    if (failed) return failed;
-    if (!source_is_inode(&source->identity, &identity)) return -ESTALE;
-    int64_t n = sys_read_at(source->sys, file, block, sizeof block, 0);
-    return n < 0 ? (int)n : 0;
 }
 
 bool source_is_direct(const struct byte_source *source) {
@@ -73,7 +63,16 @@ int source_open_direct(struct byte_source *source) {
     if (source->memory || source_is_direct(source)) return 0;
     int file = source->sys->open_direct(source->sys, source->path);
     if (file < 0) return file;
-    int failed = try_direct(source, file), none = -1;
+    /* Tests that the file is the source's file and can be read directly; some file systems refuse direct
+     * access only at the first read. */
+    _Alignas(SYS_DIRECT_BLOCK) char block[SYS_DIRECT_BLOCK];
+    struct file_identity identity;
+    int failed = source->sys->identify(source->sys, file, &identity), none = -1;
+    if (!failed && !source_is_inode(&source->identity, &identity)) failed = -ESTALE;
+    if (!failed) {
+        int64_t n = sys_read_at(source->sys, file, block, sizeof block, 0);
+        if (n < 0) failed = (int)n;
+    }
     /* If another session opened a descriptor at the same time, both sessions use the first descriptor. */
     if (failed ||
         !__atomic_compare_exchange_n(&source->direct, &none, file, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -81,6 +80,7 @@ int source_open_direct(struct byte_source *source) {
     return failed;
 }
 
+/* Fails with CHANGED if the file's size, time or inode differ from those at opening. */
 static enum status check_unchanged(const struct byte_source *source, struct error *e) {
     struct file_identity now;
     int failed = source->sys->identify(source->sys, source->file, &now);
@@ -98,12 +98,14 @@ static enum status check_unchanged(const struct byte_source *source, struct erro
     return error_expected(e, "the unchanged file of %" PRId64 " bytes", then->bytes);
 }
 
+/* Fails with IO: a read at byte `at` returned the negative errno `problem`. */
 static enum status read_failed(const struct byte_source *source, uint64_t at, int64_t problem,
                                struct error *e) {
     return error_set(e, IO, "cannot read file" WHERE "%s, byte %" PRIu64 FOUND "%s", source->path, at,
                      strerror((int)-problem));
 }
 
+/* Fails with TRUNC: only `done` of the bytes from offset exist. */
 static enum status ends_early(const struct byte_source *source, uint64_t bytes, uint64_t offset,
                               uint64_t done, struct error *e) {
     return error_set(e, TRUNC,
@@ -112,19 +114,16 @@ static enum status ends_early(const struct byte_source *source, uint64_t bytes, 
                      source->path, offset + done, done, bytes, offset);
 }
 
-static enum status read_memory(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
-                               struct error *e) {
-    uint64_t all = (uint64_t)source->identity.bytes, there = offset < all ? all - offset : 0;
-    if (bytes > there) return ends_early(source, bytes, offset, there, e);
-    memcpy(to, source->memory + offset, bytes);
-    return OK;
-}
-
 enum status source_read(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
                         struct error *e) {
     struct sys *sys = source->sys;
     uint64_t done = 0;
-    if (source->memory) return read_memory(source, to, bytes, offset, e);
+    if (source->memory) {
+        uint64_t all = (uint64_t)source->identity.bytes, there = offset < all ? all - offset : 0;
+        if (bytes > there) return ends_early(source, bytes, offset, there, e);
+        memcpy(to, source->memory + offset, bytes);
+        return OK;
+    }
     while (done < bytes) {
         int64_t n = sys_read_at(sys, source->file, (char *)to + done, bytes - done, (int64_t)(offset + done));
         if (n < 0) return read_failed(source, offset + done, n, e);
@@ -138,11 +137,7 @@ enum status source_read(const struct byte_source *source, void *to, uint64_t byt
     return check_unchanged(source, e);
 }
 
-static uint64_t whole_blocks(uint64_t bytes) {
-    return (bytes + SYS_DIRECT_BLOCK - 1) / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
-}
-
-/* the rest of a partial direct read */
+/* The rest of a partial direct read. */
 struct direct_read {
     char *to;
     uint64_t offset, bytes;
@@ -154,7 +149,7 @@ struct direct_read {
 static int64_t read_blocks(const struct byte_source *source, int file, const struct bounce *bounce,
                            const struct direct_read *r) {
     struct sys *sys = source->sys;
-    uint64_t skip = r->offset % SYS_DIRECT_BLOCK, want = whole_blocks(skip + r->bytes);
+    uint64_t skip = r->offset % SYS_DIRECT_BLOCK, want = align_up(skip + r->bytes, SYS_DIRECT_BLOCK);
     bool agree = (uintptr_t)r->to % SYS_DIRECT_BLOCK == skip;
     uint64_t whole = r->bytes / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
     if (agree && !skip && whole) return sys_read_at(sys, file, r->to, whole, (int64_t)r->offset);

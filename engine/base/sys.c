@@ -1,11 +1,12 @@
 /* The functions of struct sys for POSIX systems. See sys.h. */
 #include "engine/base/sys.h"
 
-#include "engine/base/error.h"
-#include "engine/base/free_memory.h"
+#include "engine/base/machine_limits.h"
+#include "engine/base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -24,6 +25,7 @@ struct block_header {
     enum memory_line line;
 };
 
+/* Adds bytes to a line of the counters, and raises the peak. */
 static void sys_count(struct sys *sys, enum memory_line line, int64_t bytes) {
     int64_t live = __atomic_add_fetch(&sys->use.live_bytes[line], bytes, __ATOMIC_RELAXED);
     int64_t peak = __atomic_load_n(&sys->use.peak_bytes[line], __ATOMIC_RELAXED);
@@ -228,22 +230,19 @@ static void *thread_entry(void *argument) {
     return NULL;
 }
 
-/* Blocks asynchronous signals in library threads: a program's signal handler may need its own thread's stack
- * (oneDNN 2.6's AVX2 products use the stack register as a pointer). Synchronous faults stay unblocked. */
-static void thread_signals(sigset_t *held_back) {
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
-    sigfillset(held_back);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(held_back, own[i]);
-}
-
 static int machine_thread_start(struct sys *sys, struct sys_thread **out, void (*main)(void *),
                                 void *argument) {
     struct sys_thread *thread = sys->alloc(sys, LINE_HOST, sizeof *thread);
     if (!thread) return -ENOMEM;
     thread->main = main;
     thread->argument = argument;
+    /* Asynchronous signals are blocked in library threads: a program's signal handler may need its own
+     * thread's stack (oneDNN 2.6's AVX2 products use the stack register as a pointer). Synchronous faults
+     * stay unblocked. */
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
     sigset_t held_back, before;
-    thread_signals(&held_back);
+    sigfillset(&held_back);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&held_back, own[i]);
     pthread_sigmask(SIG_SETMASK, &held_back, &before);
     int failed = pthread_create(&thread->thread, NULL, thread_entry, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -360,4 +359,20 @@ struct memory_use sys_memory_use(struct sys *sys) {
         use.peak_bytes[i] = __atomic_load_n(&sys->use.peak_bytes[i], __ATOMIC_RELAXED);
     }
     return use;
+}
+
+enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes, struct error *e) {
+    /* Bytes that a small request needs besides file headers; added to the budget that the error recommends.
+     */
+    enum { DESCRIPTORS = 4 << 20 };
+    uint64_t budget = sys->header_limit.budget_bytes, reserved = sys->header_limit.reserved_bytes;
+    uint64_t least = reserved + (uint64_t)sys_memory_use(sys).live_bytes[LINE_HOST] + bytes;
+    char size[SIZE_TEXT_BYTES];
+    if (!budget || least <= budget || least <= reserved + HEADER_LIMIT_MIN) return OK;
+    least += DESCRIPTORS;
+    return error_set(
+        e, BUDGET,
+        "the model does not fit the memory budget; the smallest budget that works is --max-ram %" PRIu64
+        "B (%s)" WHERE "%s" FOUND "a budget of %s" EXPECTED "at least %s for the header of this file",
+        least, size_text(least, size), path, size_text(budget, size), size_text(bytes, size));
 }

@@ -3,6 +3,8 @@
 #ifndef SLUICE_BASE_SYS_H
 #define SLUICE_BASE_SYS_H
 
+#include "engine/base/error.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +17,7 @@ enum memory_line {
     LINE_STATE,      /* lane state and inter-stage tensors */
     LINE_ACTIVATION, /* scratch of one visit */
     LINE_WORKSPACE,  /* scratch of one operator */
-    LINE_DEVICE,     /* host memory that simulates device memory: see kernels/paced */
+    LINE_DEVICE,     /* host memory that simulates device memory: see bench/dev/paced.h */
     N_MEMORY_LINES,
 };
 
@@ -40,7 +42,7 @@ enum { SYS_DIRECT_BLOCK = 4096 };
 struct sys_thread; /* opaque thread handle */
 
 /* Memory budget for file headers, and the part of the budget that is reserved for other purposes; all 0: no
- * limit. See header_limit.h. */
+ * limit. See header_limit_check. */
 struct sys_header_limit {
     uint64_t budget_bytes, reserved_bytes;
 };
@@ -77,7 +79,7 @@ struct sys {
     /* True if `bytes` more could be allocated now under RLIMIT_AS, RLIMIT_DATA and strict overcommit; almost
      * always true without such limits. Allocates and counts nothing. */
     bool (*can_allocate)(struct sys *sys, size_t bytes);
-    /* Free memory in bytes without swapping; 0: unknown. See free_memory.h. */
+    /* Free memory in bytes without swapping; 0: unknown. See free_memory_bytes. */
     uint64_t (*free_bytes)(struct sys *sys);
 
     /* File functions return a negative errno on failure. read_at may return fewer bytes; 0 at the end. */
@@ -119,7 +121,6 @@ struct sys {
 
 /* Allocates n zeroed elements of element_bytes each (LINE_HOST). Fails with MEMORY, "no memory for WHAT":
  * then returns NULL. Freed with sys->release. */
-struct error;
 void *sys_new(struct sys *sys, size_t n, size_t element_bytes, const char *what, struct error *e);
 
 /* Initialises a condition for sys->wait on the monotonic clock (the C library's default: wall clock). */
@@ -135,5 +136,15 @@ int64_t sys_write(struct sys *sys, int file, const void *from, size_t bytes);
 
 /* Returns a consistent copy of the memory counters. */
 struct memory_use sys_memory_use(struct sys *sys);
+
+/* Headers of files up to this size in bytes are read under any budget: the plan then reports the least
+ * budget. */
+enum { HEADER_LIMIT_MIN = 16 << 20 };
+
+/* Checks the memory for a file header before the header is read, so that a damaged or hostile header cannot
+ * exceed the memory budget: the plan counts header memory too, but is made after the files are open. Returns
+ * BUDGET if `bytes` more host memory would exceed sys->header_limit; the error names a budget that works.
+ * path: the file, for the message. */
+enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes, struct error *e);
 
 #endif

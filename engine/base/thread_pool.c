@@ -31,12 +31,6 @@ struct thread_pool {
     pthread_cond_t begins, ended;
 };
 
-static void thread_pool_pause(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* Spins until the condition is true, for at most 50 us. Returns whether it is true. */
 static bool thread_pool_spin(struct thread_pool *thread_pool,
                              bool (*condition)(struct thread_pool *thread_pool, uint32_t last_loop),
@@ -47,7 +41,9 @@ static bool thread_pool_spin(struct thread_pool *thread_pool,
     for (;;) {
         for (int i = 0; i < SPINS; i++) {
             if (condition(thread_pool, last_loop)) return true;
-            thread_pool_pause();
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
         }
         double now = thread_pool->sys->clock(thread_pool->sys);
         if (!until) until = now + spin_seconds;
@@ -55,16 +51,19 @@ static bool thread_pool_spin(struct thread_pool *thread_pool,
     }
 }
 
+/* True if a loop is offered that the thread has not been in, or the pool closes. */
 static bool thread_pool_has_work(struct thread_pool *thread_pool, uint32_t last_loop) {
     uint64_t state = atomic_load(&thread_pool->state);
     return ((state & OFFERED) && (uint32_t)(state >> 32) != last_loop) || atomic_load(&thread_pool->closing);
 }
 
+/* True if no thread is inside a loop. */
 static bool thread_pool_is_empty(struct thread_pool *thread_pool, uint32_t last_loop) {
     (void)last_loop;
     return !(atomic_load(&thread_pool->state) & INSIDE);
 }
 
+/* Takes and processes items until none are left. */
 static void thread_pool_take(struct thread_pool *thread_pool) {
     int64_t first;
     int member = -1;
@@ -85,23 +84,7 @@ static bool thread_pool_enter(struct thread_pool *thread_pool, uint32_t *last_lo
     return true;
 }
 
-static void thread_pool_leave(struct thread_pool *thread_pool) {
-    uint64_t before = atomic_fetch_sub(&thread_pool->state, 1);
-    if ((before & (OFFERED | INSIDE)) != 1 || !atomic_load(&thread_pool->caller_asleep)) return;
-    pthread_mutex_lock(&thread_pool->lock);
-    pthread_cond_signal(&thread_pool->ended);
-    pthread_mutex_unlock(&thread_pool->lock);
-}
-
-static void thread_pool_sleep(struct thread_pool *thread_pool, uint32_t last_loop) {
-    pthread_mutex_lock(&thread_pool->lock);
-    atomic_fetch_add(&thread_pool->n_asleep, 1);
-    while (!thread_pool_has_work(thread_pool, last_loop))
-        pthread_cond_wait(&thread_pool->begins, &thread_pool->lock);
-    atomic_fetch_sub(&thread_pool->n_asleep, 1);
-    pthread_mutex_unlock(&thread_pool->lock);
-}
-
+/* Wakes all sleeping threads. */
 static void thread_pool_wake(struct thread_pool *thread_pool) {
     if (!atomic_load(&thread_pool->n_asleep)) return;
     pthread_mutex_lock(&thread_pool->lock);
@@ -109,15 +92,26 @@ static void thread_pool_wake(struct thread_pool *thread_pool) {
     pthread_mutex_unlock(&thread_pool->lock);
 }
 
+/* A thread of the pool: waits for a loop, takes items, leaves the loop. */
 static void member_main(void *argument) {
     struct thread_pool *thread_pool = argument;
     uint32_t last_loop = 0;
     while (!atomic_load(&thread_pool->closing)) {
-        if (!thread_pool_spin(thread_pool, thread_pool_has_work, last_loop))
-            thread_pool_sleep(thread_pool, last_loop);
+        if (!thread_pool_spin(thread_pool, thread_pool_has_work, last_loop)) {
+            pthread_mutex_lock(&thread_pool->lock);
+            atomic_fetch_add(&thread_pool->n_asleep, 1);
+            while (!thread_pool_has_work(thread_pool, last_loop))
+                pthread_cond_wait(&thread_pool->begins, &thread_pool->lock);
+            atomic_fetch_sub(&thread_pool->n_asleep, 1);
+            pthread_mutex_unlock(&thread_pool->lock);
+        }
         if (!thread_pool_enter(thread_pool, &last_loop)) continue;
         thread_pool_take(thread_pool);
-        thread_pool_leave(thread_pool);
+        uint64_t before = atomic_fetch_sub(&thread_pool->state, 1); /* leaves the loop */
+        if ((before & (OFFERED | INSIDE)) != 1 || !atomic_load(&thread_pool->caller_asleep)) continue;
+        pthread_mutex_lock(&thread_pool->lock); /* the last thread of a closed loop wakes the caller */
+        pthread_cond_signal(&thread_pool->ended);
+        pthread_mutex_unlock(&thread_pool->lock);
     }
 }
 
@@ -148,12 +142,11 @@ void thread_pool_run(struct thread_pool *thread_pool, int64_t n, thread_pool_wor
 }
 
 struct thread_pool *thread_pool_open(struct sys *sys, int members, struct error *e) {
-    struct thread_pool *thread_pool = sys->alloc(sys, LINE_HOST, sizeof *thread_pool);
-    struct sys_thread **thread = sys->alloc(sys, LINE_HOST, (size_t)members * sizeof *thread);
+    struct thread_pool *thread_pool = sys_new(sys, 1, sizeof *thread_pool, "the compute threads", e);
+    struct sys_thread **thread = sys_new(sys, (size_t)members, sizeof *thread, "the compute threads", e);
     if (!thread_pool || !thread) {
         sys->release(sys, thread_pool);
         sys->release(sys, thread);
-        error_set(e, MEMORY, "no memory for %d compute threads", members);
         return NULL;
     }
     thread_pool->sys = sys;

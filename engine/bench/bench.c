@@ -1,7 +1,8 @@
+/* Shared by all benchmarks: see bench.h. */
 #include "engine/bench/bench.h"
 
-#include "engine/api/machine.h"
-#include "engine/api/rates_file.h"
+#include "engine/machine/machine.h"
+#include "engine/machine/rates_file.h"
 #include "engine/api/arguments.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
@@ -12,7 +13,7 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
     struct rates ignored = {0};
     *bench = (struct bench){0};
     sys_init_machine(&bench->sys);
-    if (!check_struct_size(options, "options", e) || !check_stack(SLUICE_STACK_BYTES, e)) return e->code;
+    if (!check_struct_size(options, "options", e)) return e->code;
     copy_sized(&bench->options, sizeof bench->options, options);
     bench->json_failures = failed_json_allocations();
     bench->rows = json_array();
@@ -28,12 +29,6 @@ enum status bench_go_on(const struct bench *bench, double fraction, const char *
     return error_set(e, CANCELLED, "cancelled");
 }
 
-static char *report_text(const struct bench *bench, json_t *rest) {
-    json_t *report = json_pack("{s:i, s:O}", "version", 1, "rows", bench->rows);
-    if (rest) json_count_failure(json_object_update(report, rest));
-    return json_to_text(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6), bench->json_failures);
-}
-
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error) {
     char machine[256], *nowhere;
@@ -43,7 +38,11 @@ int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, ch
     if (e->code == OK && rates)
         rates_merge(bench->options.saved, &bench->measured, machine_describe(machine, sizeof machine),
                     threads, rates, e);
-    if (e->code == OK) *json = report_text(bench, rest);
+    if (e->code == OK) {
+        json_t *report = json_pack("{s:i, s:O}", "version", 1, "rows", bench->rows);
+        if (rest) json_count_failure(json_object_update(report, rest));
+        *json = json_to_text(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6), bench->json_failures);
+    }
     if (e->code == OK && !*json) {
         error_set(e, MEMORY, "no memory for the table's text");
         if (rates) sluice_free(*rates);

@@ -30,4 +30,14 @@ int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, ch
 /* Sorts n values and returns their median. */
 double bench_median(double *values, int n);
 
+/* Returns the operator classes that are slower with `threads` threads than with one, as when other programs
+ * use the cores: [{"op","threads","of_one_thread"}], of_one_thread: rate as a share of one thread's rate.
+ * Classes measured with only one of the two thread counts are left out. The caller owns the result. */
+json_t *ops_slower(const struct op_rates *one, const struct op_rates *all, int threads);
+/* Returns the kind of disk with this rate (several readers, large pieces), such as "SATA SSD". Never NULL. */
+const char *link_of_disk(double bytes_per_second);
+/* Returns the PCIe link with this rate from pinned host memory, such as "PCIe Gen3 x8 or Gen4 x4". Never
+ * NULL. */
+const char *link_of_pinned(double bytes_per_second);
+
 #endif

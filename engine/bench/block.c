@@ -6,12 +6,11 @@
  * rounds. */
 #include "engine/bench/block.h"
 #include "engine/bench/predict.h"
-#include "loaders/json.h"
-#include "loaders/quantise/quantise.h"
-
 #include "engine/bench/random_weights.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
+#include "loaders/json.h"
+#include "loaders/quantise/quantise.h"
 #include "models/models.h"
 
 #include <stdio.h>
@@ -53,28 +52,6 @@ static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
-/* Returns the key of the oneDNN primitive that computes a whole product or convolution with all threads. */
-static struct onednn_key watch_key(const struct op *op) {
-    const int32_t *out = op->out.dim, *weight = op->in[1].dim;
-    struct onednn_key product = {ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
-    struct onednn_key conv = {
-        ONEDNN_CONV, {out[0], out[1], eights(weight[1]), eights(weight[0]), weight[2], op->conv.stride == 2}};
-    struct onednn_key key = op->kind == OP_LINEAR ? product : conv;
-    key.number[ONEDNN_SHARED] = 1;
-    return key;
-}
-
-/* Counts a product. If the table is full, the product is left out of the comparison; no supported model has
- * nearly as many. */
-static void count_product(struct watch *w, const struct op *op) {
-    struct onednn_key key = watch_key(op);
-    int i = 0;
-    while (i < w->n_products && memcmp(&w->products[i].key, &key, sizeof key) != 0) i++;
-    if (i == PRODUCTS_MAX) return;
-    if (i == w->n_products) w->products[w->n_products++] = (struct product){key, 0, op_flops(op)};
-    w->products[i].calls++;
-}
-
 static enum status watch_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct watch *w = (struct watch *)device;
     enum op_class class = op_class_of(op);
@@ -82,27 +59,21 @@ static enum status watch_run(struct device *device, const struct op *op, void *w
     w->target->run(w->target, op, workspace, e);
     w->class[class].seconds += w->sys->clock(w->sys) - start;
     if (class != CLASS_BYTES) w->class[class].flops += op_flops(op);
-    if (class == CLASS_LINEAR || class == CLASS_CONV) count_product(w, op);
+    if (class != CLASS_LINEAR && class != CLASS_CONV) return e->code;
+    /* Counts the oneDNN primitive that computes the whole product or convolution with all threads. If the
+     * table is full, the product is left out of the comparison; no supported model has nearly as many. */
+    const int32_t *out = op->out.dim, *weight = op->in[1].dim;
+    struct onednn_key product = {ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
+    struct onednn_key conv = {
+        ONEDNN_CONV, {out[0], out[1], eights(weight[1]), eights(weight[0]), weight[2], op->conv.stride == 2}};
+    struct onednn_key key = op->kind == OP_LINEAR ? product : conv;
+    key.number[ONEDNN_SHARED] = 1;
+    int i = 0;
+    while (i < w->n_products && memcmp(&w->products[i].key, &key, sizeof key) != 0) i++;
+    if (i == PRODUCTS_MAX) return e->code;
+    if (i == w->n_products) w->products[w->n_products++] = (struct product){key, 0, op_flops(op)};
+    w->products[i].calls++;
     return e->code;
-}
-
-/* Initialises in place; borrows sys and target. */
-static void watch_init(struct watch *watch, struct sys *sys, struct device *target) {
-    *watch = (struct watch){.device = {.name = target->name,
-                                       .threads = target->threads,
-                                       .chunks = target->chunks,
-                                       .operands = target->operands,
-                                       .cost = watch_cost,
-                                       .prepare = watch_prepare,
-                                       .run = watch_run},
-                            .sys = sys,
-                            .target = target};
-}
-
-/* Resets all measurements but keeps the products' shapes. */
-static void watch_reset(struct watch *watch) {
-    memset(watch->class, 0, sizeof watch->class);
-    for (int i = 0; i < watch->n_products; i++) watch->products[i].calls = 0;
 }
 
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
@@ -154,6 +125,7 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
 }
 
 /* Allocates and fills a buffer for the largest product: unwritten pages would all be one zero page. */
+/* Allocates and fills a buffer for the largest product: unwritten pages would all be one zero page. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct tensor values = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
@@ -193,28 +165,27 @@ static bool block_tick(void *user) {
     return bench_go_on(b->bench, b->fraction, b->what, b->error) == OK;
 }
 
-/* Reports a round before the round's clock starts, so that the caller's work is not measured. */
-static enum status announce(struct block_bench *b, int round, struct error *e) {
+static enum status run_round(struct block_bench *b, int round, struct error *e) {
+    struct watch *watch = &b->watch;
+    struct round_times times = {0};
     double share = (double)round / (b->c->rounds + 1);
+    /* Reports the round before its clock starts, so that the caller's work is not measured. */
     b->fraction = b->c->from + share * (b->c->to - b->c->from);
     snprintf(b->what, sizeof b->what, "%s, round %d of %d", b->c->name, round, b->c->rounds);
-    return bench_go_on(b->bench, b->fraction, b->what, e);
-}
-
-static enum status run_round(struct block_bench *b, int round, struct error *e) {
-    struct round_times times = {0};
-    if (announce(b, round, e) != OK) return e->code;
-    watch_reset(&b->watch);
+    if (bench_go_on(b->bench, b->fraction, b->what, e) != OK) return e->code;
+    /* Resets all measurements but keeps the products' shapes. */
+    memset(watch->class, 0, sizeof watch->class);
+    for (int i = 0; i < watch->n_products; i++) watch->products[i].calls = 0;
     double start = clock_of(b);
-    if (random_component_run(&b->component, &b->watch.device, e) != OK) return e->code;
+    if (random_component_run(&b->component, &watch->device, e) != OK) return e->code;
     times.seconds[ALL] = clock_of(b) - start;
-    for (int i = 0; i < N_OP_CLASSES; i++) times.seconds[i] = b->watch.class[i].seconds;
+    for (int i = 0; i < N_OP_CLASSES; i++) times.seconds[i] = watch->class[i].seconds;
     start = clock_of(b);
     if (b->plain.sys) random_component_run(&b->plain, b->plain.device, e);
     times.seconds[PLAIN] = clock_of(b) - start;
     if (e->code != OK || (!b->memory && prepare_products(b, e) != OK)) return e->code;
-    for (int i = 0; i < b->watch.n_products && block_tick(b) && e->code == OK; i++) {
-        const struct product *p = &b->watch.products[i];
+    for (int i = 0; i < watch->n_products && block_tick(b) && e->code == OK; i++) {
+        const struct product *p = &watch->products[i];
         times.seconds[LIBRARY] += p->calls * time_product(b, &p->key, e);
     }
     if (round > 0) b->rounds[b->n_rounds++] = times; /* round 0 is a warm-up */
@@ -279,7 +250,15 @@ enum status bench_block_measure(struct bench *bench, struct device *device, cons
     struct block_bench b = {.bench = bench, .c = c, .error = e};
     b.onednn = onednn_open(&bench->sys, bench->threads, e);
     if (b.onednn && make_components(&b, device, e) == OK) {
-        watch_init(&b.watch, &bench->sys, device);
+        b.watch = (struct watch){.device = {.name = device->name,
+                                            .threads = device->threads,
+                                            .chunks = device->chunks,
+                                            .operands = device->operands,
+                                            .cost = watch_cost,
+                                            .prepare = watch_prepare,
+                                            .run = watch_run},
+                                 .sys = &bench->sys,
+                                 .target = device};
         b.component.context.tick = block_tick;
         b.component.context.tick_user = &b;
         for (int i = 0; i <= c->rounds && run_round(&b, i, e) == OK; i++) continue;
@@ -336,12 +315,10 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
 }
 
 /* Measures block and decoder in bf16, or, with another type or an adapter, the block at two lengths. */
-static void measure_parts(struct bench *bench, struct device *device, struct error *e) {
+static void measure_parts(struct bench *bench, struct device *device, enum dtype type, struct error *e) {
     static const double share[] = {0, 0.3, 1};
     const bool compared = bench->options.type || bench->options.adapter_rank;
     const int parts[2] = {BLOCK, compared ? SHORT_BLOCK : DECODER};
-    enum dtype type = DTYPE_BF16;
-    find_type(bench->options.type, &type, e);
     if (bench->options.adapter_rank < 0 || bench->options.adapter_rank > SLUICE_ADAPTER_RANK_MAX)
         error_set(e, USAGE, "invalid adapter rank %d", bench->options.adapter_rank);
     for (int i = 0; i < 2 && e->code == OK; i++) {
@@ -354,20 +331,21 @@ static void measure_parts(struct bench *bench, struct device *device, struct err
     }
 }
 
-static json_t *predict_parts(struct bench *bench, struct error *e) {
-    enum dtype type = DTYPE_BF16;
-    if (find_type(bench->options.type, &type, e) == OK) predict_bench(bench, bench->options.predict, type, e);
-    return json_pack("{s:s}", "card", bench->options.predict);
-}
-
 int sluice_bench_block(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
     struct error e = {0};
     struct bench bench;
+    enum dtype type = DTYPE_BF16;
     bench_start(&bench, options, &e);
-    if (e.code == OK && bench.options.predict)
-        return bench_finish(&bench, predict_parts(&bench, &e), 0, json, NULL, &e, error);
+    const char *predict = e.code == OK ? bench.options.predict : NULL;
+    if (predict) {
+        if (find_type(bench.options.type, &type, &e) == OK) predict_bench(&bench, predict, type, &e);
+        return bench_finish(&bench, json_pack("{s:s}", "card", predict), 0, json, NULL, &e, error);
+    }
     struct device *device = e.code == OK ? cpu_open(&bench.sys, bench.threads, &e) : NULL;
-    if (device) measure_parts(&bench, device, &e);
-    if (device) device->destroy(device);
+    if (device) {
+        find_type(bench.options.type, &type, &e);
+        measure_parts(&bench, device, type, &e);
+        device->destroy(device);
+    }
     return bench_finish(&bench, NULL, bench.threads, json, NULL, &e, error);
 }

@@ -3,9 +3,7 @@
  *
  * Invariants: the temporary file is unlinked as soon as it is open, so no crash leaves it behind. A rate that
  * came from the page cache is marked and never saved as the disk's rate. */
-#include "engine/bench/bus.h"
-
-#include "engine/base/free_memory.h"
+#include "engine/base/machine_limits.h"
 #include "engine/bench/bench.h"
 #include "kernels/cuda/cuda.h"
 #include "loaders/json.h"
@@ -50,9 +48,18 @@ struct mover {
     _Atomic int *problem; /* errno of a failed read */
 };
 
-static void bus_read_pieces(struct mover *m) {
+/* Thread main: reads pieces of the file, or copies within the buffer. */
+static void move(void *argument) {
+    struct mover *m = argument;
+    uint64_t half = m->buffer_bytes / 2, at = 0, piece = (uint64_t)m->piece;
+    while (m->file < 0 && m->sys->clock(m->sys) < m->deadline) {
+        memcpy(m->buffer + half + at, m->buffer + at, piece);
+        at = at + 2 * piece <= half ? at + piece : 0;
+        atomic_fetch_add(m->moved, m->piece);
+    }
     int64_t i;
-    while ((i = atomic_fetch_add(m->next, 1)) < m->pieces && m->sys->clock(m->sys) < m->deadline) {
+    while (m->file >= 0 && (i = atomic_fetch_add(m->next, 1)) < m->pieces &&
+           m->sys->clock(m->sys) < m->deadline) {
         for (int64_t done = 0; done < m->piece;) {
             int64_t n = sys_read_at(m->sys, m->file, m->buffer + done, (size_t)(m->piece - done),
                                     i * m->piece + done);
@@ -62,20 +69,6 @@ static void bus_read_pieces(struct mover *m) {
         }
         atomic_fetch_add(m->moved, m->piece);
     }
-}
-
-static void copy_pieces(struct mover *m) {
-    uint64_t half = m->buffer_bytes / 2, at = 0, piece = (uint64_t)m->piece;
-    while (m->sys->clock(m->sys) < m->deadline) {
-        memcpy(m->buffer + half + at, m->buffer + at, piece);
-        at = at + 2 * piece <= half ? at + piece : 0;
-        atomic_fetch_add(m->moved, m->piece);
-    }
-}
-
-static void move(void *argument) {
-    struct mover *m = argument;
-    m->file >= 0 ? bus_read_pieces(m) : copy_pieces(m);
 }
 
 /* Returns the bytes per second that n threads move, each in its own part of the buffer; 0 with *problem set
@@ -163,29 +156,9 @@ static enum status measure_reads(struct bus *bus, int64_t piece, bool direct, st
     return OK;
 }
 
-static enum status measure_disk(struct bus *bus, struct error *e) {
-    for (int i = 0; i < N_PIECES && piece_bytes[i] <= bus->file_bytes; i++) {
-        for (int direct = 1; direct >= 0; direct--) {
-            bus->done += 0.1;
-            if (bench_go_on(bus->bench, bus->done, "disk", e) == OK)
-                measure_reads(bus, piece_bytes[i], direct, e);
-        }
-    }
-    return e->code;
-}
-
 static enum status unwritable(struct error *e, const char *folder, int problem) {
     return error_set(e, OUTPUT, "cannot write the test file" WHERE "%s" FOUND "%s", folder,
                      strerror(-problem));
-}
-
-/* Fills the buffer with incompressible bytes (xorshift generator). */
-static void bus_fill(char *buffer, uint64_t bytes) {
-    uint64_t *words = (uint64_t *)buffer, x = 88172645463325252u;
-    for (uint64_t i = 0; i < bytes / sizeof *words; i++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        words[i] = x;
-    }
 }
 
 static enum status bus_write_file(struct bus *bus, int out, const char *folder, struct error *e) {
@@ -203,6 +176,7 @@ static enum status bus_write_file(struct bus *bus, int out, const char *folder, 
     return problem ? unwritable(e, folder, problem) : OK;
 }
 
+/* Creates a temporary file that is unlinked before a byte is written. */
 /* Creates a temporary file that is unlinked before a byte is written. */
 static enum status make_file(struct bus *bus, struct error *e) {
     struct sys *sys = &bus->bench->sys;
@@ -269,36 +243,32 @@ static enum status measure_path(struct bus *bus, enum cuda_path path, double *be
     return OK;
 }
 
-/* Finds by trial how much of the free memory can be pinned, up to 16 GiB. */
-static enum status measure_pins(struct bus *bus, struct error *e) {
-    static const uint64_t most = (uint64_t)16 << 30;
-    uint64_t tried = free_memory_bytes("") / 2, pinnable;
-    if (tried > most || !tried) tried = most;
-    if (bench_go_on(bus->bench, 0.99, "pinning", e) != OK || cuda_pinnable(0, tried, &pinnable, e) != OK)
-        return e->code;
-    bus->pinned = json_pack("{s:I, s:I}", "tried_bytes", (json_int_t)tried, "bytes", (json_int_t)pinnable);
-    json_count_failure(!bus->pinned);
-    return OK;
-}
-
-/* Measures the GPU. An unusable GPU is not an error: the report then has the reason instead of the GPU's
- * rows. */
+/* Measures the GPU, and finds by trial how much of the free memory can be pinned, up to 16 GiB. An unusable
+ * GPU is not an error: the report then has the reason instead of the GPU's rows. */
 static enum status measure_gpu(struct bus *bus, struct error *e) {
     static const enum cuda_path paths[] = {CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED};
+    static const uint64_t most_pinned = (uint64_t)16 << 30;
+    struct bench *bench = bus->bench;
     char line[1024];
     struct error problem = {0};
     double unused = 0;
     if (cuda_count(line, sizeof line) < 1) return OK;
-    if (cuda_bus_rate(&bus->bench->sys, 0, CUDA_H2D_PINNED, (uint64_t)piece_bytes[0], &unused, &problem) !=
-        OK) {
+    if (cuda_bus_rate(&bench->sys, 0, CUDA_H2D_PINNED, (uint64_t)piece_bytes[0], &unused, &problem) != OK) {
         bus->absent =
             json_pack("[{s:s, s:s}]", "name", "cuda:0", "reason", error_line(&problem, line, sizeof line));
         json_count_failure(!bus->absent);
         return OK;
     }
     for (int i = 0; i < 3 && e->code == OK; i++)
-        measure_path(bus, paths[i], paths[i] == CUDA_H2D_PINNED ? &bus->bench->measured.h2d : &unused, e);
-    return e->code == OK ? measure_pins(bus, e) : e->code;
+        measure_path(bus, paths[i], paths[i] == CUDA_H2D_PINNED ? &bench->measured.h2d : &unused, e);
+    if (e->code != OK) return e->code;
+    uint64_t tried = free_memory_bytes("") / 2, pinnable;
+    if (tried > most_pinned || !tried) tried = most_pinned;
+    if (bench_go_on(bench, 0.99, "pinning", e) != OK || cuda_pinnable(0, tried, &pinnable, e) != OK)
+        return e->code;
+    bus->pinned = json_pack("{s:I, s:I}", "tried_bytes", (json_int_t)tried, "bytes", (json_int_t)pinnable);
+    json_count_failure(!bus->pinned);
+    return OK;
 }
 
 /* A disk or PCIe link. Limits are geometric means of the rates that adjacent links reach in practice, so a 15
@@ -338,24 +308,26 @@ const char *link_of_pinned(double bytes_per_second) {
 }
 
 static enum status measure_all(struct bus *bus, struct error *e) {
-    const char *file = bus->bench->options.file;
-    struct sys *sys = &bus->bench->sys;
-    bus->buffer = sys->map(sys, LINE_STORE, BUFFER_BYTES);
+    struct bench *bench = bus->bench;
+    const char *file = bench->options.file;
+    bus->buffer = bench->sys.map(&bench->sys, LINE_STORE, BUFFER_BYTES);
     if (!bus->buffer) return error_set(e, MEMORY, "no memory for a buffer of 128 MiB");
-    bus_fill(bus->buffer, BUFFER_BYTES);
+    uint64_t *words = (uint64_t *)(void *)bus->buffer, x = 88172645463325252u;
+    for (uint64_t i = 0; i < BUFFER_BYTES / sizeof *words; i++) { /* xorshift: incompressible bytes */
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        words[i] = x;
+    }
     bus->done = 0.1;
-    if ((file ? bus_open_file(bus, file, e) : make_file(bus, e)) != OK || measure_disk(bus, e) != OK)
-        return e->code;
-    int threads = bus->bench->threads < COPIERS ? bus->bench->threads : COPIERS;
+    if ((file ? bus_open_file(bus, file, e) : make_file(bus, e)) != OK) return e->code;
+    for (int i = 0; i < N_PIECES && piece_bytes[i] <= bus->file_bytes; i++)
+        for (int direct = 1; direct >= 0; direct--) {
+            bus->done += 0.1;
+            if (bench_go_on(bench, bus->done, "disk", e) == OK) measure_reads(bus, piece_bytes[i], direct, e);
+        }
+    if (e->code != OK) return e->code;
+    int threads = bench->threads < COPIERS ? bench->threads : COPIERS;
     if (measure_copies(bus, 1, e) == OK && threads > 1) measure_copies(bus, threads, e);
     return e->code == OK ? measure_gpu(bus, e) : e->code;
-}
-
-static json_t *links_json(const struct bus *bus) {
-    double disk = bus->bench->measured.disk, pinned = bus->bench->measured.h2d;
-    json_t *names = json_pack("{s:s}", "disk", disk > 0 ? link_of_disk(disk) : "page cache");
-    if (pinned > 0) json_put(names, "h2d_pinned", json_string(link_of_pinned(pinned)));
-    return json_pack("{s:o, s:O*, s:O*}", "links", names, "absent", bus->absent, "pinned", bus->pinned);
 }
 
 int sluice_bench_bus(const struct sluice_bench_options *options, char **json, char **rates,
@@ -363,10 +335,16 @@ int sluice_bench_bus(const struct sluice_bench_options *options, char **json, ch
     struct error e = {0};
     struct bench bench;
     struct bus bus = {.bench = &bench, .file = -1};
+    json_t *rest = NULL;
     if (bench_start(&bench, options, &e) == OK) measure_all(&bus, &e);
     if (bus.file >= 0) bench.sys.close(&bench.sys, bus.file);
     if (bus.buffer) bench.sys.unmap(&bench.sys, LINE_STORE, bus.buffer, BUFFER_BYTES);
-    json_t *rest = e.code == OK ? links_json(&bus) : NULL;
+    if (e.code == OK) {
+        double disk = bench.measured.disk, pinned = bench.measured.h2d;
+        json_t *names = json_pack("{s:s}", "disk", disk > 0 ? link_of_disk(disk) : "page cache");
+        if (pinned > 0) json_put(names, "h2d_pinned", json_string(link_of_pinned(pinned)));
+        rest = json_pack("{s:o, s:O*, s:O*}", "links", names, "absent", bus.absent, "pinned", bus.pinned);
+    }
     json_count_failure(!rest);
     json_decref(bus.absent);
     json_decref(bus.pinned);

@@ -4,8 +4,6 @@
  * work. Then the case runs several times, and the fastest run counts, because disturbances only slow a run
  * down. The rate of a class is the sum of its cases' work divided by the sum of their times, so slow shapes
  * weigh as much as they take. */
-#include "engine/bench/ops.h"
-
 #include "engine/bench/bench.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/dry/dry.h"
@@ -38,7 +36,7 @@ static void ops_product(struct context *x, const struct ops_case *c) {
     op_linear(x, out, in, matrix(x, c->weights, outputs, inputs), (struct epilogue){0});
 }
 
-/* size: heads, head size. */
+/* Self-attention over T tokens; ops_case.size has the number of heads and the size of a head. */
 static void ops_attend(struct context *x, const struct ops_case *c) {
     int32_t heads = c->size[0], columns = heads * c->size[1];
     struct tensor q = matrix(x, DTYPE_F32, T, columns), k = matrix(x, DTYPE_F32, T, columns);
@@ -136,16 +134,6 @@ static double best_try(struct ops_bench *b, const struct ops_case *c, struct con
     return best;
 }
 
-static void ops_add_row(struct ops_bench *b, const struct ops_case *c, double work, double seconds) {
-    const char *unit = c->class == CLASS_BYTES ? "bytes_per_second" : "flops_per_second";
-    json_push(b->bench->rows,
-              json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", op_class_name(c->class), "shape", c->shape,
-                        "dtype", dtype_name(c->weights), "threads", b->threads, unit, work / seconds));
-    if (!c->counts) return;
-    b->work[c->class] += work;
-    b->seconds[c->class] += seconds;
-}
-
 static enum status run_case(struct ops_bench *b, const struct ops_case *c, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct arena arena = {0};
@@ -162,7 +150,14 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     uint16_t *values = (uint16_t *)(void *)arena.base;
     for (uint64_t i = 0; i < bytes / sizeof *values; i++) values[i] = (uint16_t)(0x3C00 + i * 37 % 128);
     double seconds = best_try(b, c, &x);
-    if (e->code == OK && seconds > 0) ops_add_row(b, c, work, seconds);
+    if (e->code == OK && seconds > 0) {
+        const char *unit = c->class == CLASS_BYTES ? "bytes_per_second" : "flops_per_second";
+        json_push(b->bench->rows,
+                  json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", op_class_name(c->class), "shape", c->shape,
+                            "dtype", dtype_name(c->weights), "threads", b->threads, unit, work / seconds));
+        b->work[c->class] += c->counts ? work : 0;
+        b->seconds[c->class] += c->counts ? seconds : 0;
+    }
     sys->unmap(sys, LINE_ACTIVATION, arena.base, bytes);
     return e->code;
 }

@@ -26,6 +26,7 @@ struct predict_case predict_case_of(const struct family *family) {
                                  .tokens = p->tokens};
 }
 
+/* A device that adds up the launches of a component's last block instead of computing. */
 struct predicting {
     struct device device; /* first member */
     const struct cuda_card *card;
@@ -34,30 +35,30 @@ struct predicting {
     struct predict_rows *rows;
 };
 
-static struct predict_row *row_of(struct predict_rows *rows, enum op_kind op, const struct work *work) {
-    int i = 0;
-    while (i < rows->n && (rows->rows[i].op != op || strcmp(rows->rows[i].kernel, work->kernel))) i++;
-    if (i == PREDICT_ROWS_MAX) return NULL;
-    if (i == rows->n)
-        rows->rows[rows->n++] = (struct predict_row){.op = op, .kernel = work->kernel, .class = work->class};
-    return &rows->rows[i];
-}
-
 static enum status predicting_run(struct device *device, const struct op *op, void *workspace,
                                   struct error *e) {
     struct predicting *p = (struct predicting *)device;
+    struct predict_rows *rows = p->rows;
     struct work_list list;
     (void)workspace;
     if (!random_component_at_last(p->sizes, &p->component->refs[p->component->running])) return OK;
     cuda_work(op, &list);
     for (int i = 0; i < list.n; i++) {
-        struct predict_row *row = row_of(p->rows, op->kind, &list.rows[i]);
-        if (!row)
+        const struct work *work = &list.rows[i];
+        int k = 0;
+        while (k < rows->n && (rows->rows[k].op != op->kind || strcmp(rows->rows[k].kernel, work->kernel)))
+            k++;
+        if (k == PREDICT_ROWS_MAX)
             return error_set(e, INTERNAL, "a block launches more kinds of kernels than the table holds");
-        row->calls += list.rows[i].launches;
-        row->flops += list.rows[i].flops;
-        row->bytes += list.rows[i].read_bytes + list.rows[i].written_bytes;
-        row->seconds += cuda_card_seconds(p->card, &list.rows[i]);
+        struct predict_row *row = &rows->rows[k];
+        if (k == rows->n) {
+            *row = (struct predict_row){.op = op->kind, .kernel = work->kernel, .class = work->class};
+            rows->n++;
+        }
+        row->calls += work->launches;
+        row->flops += work->flops;
+        row->bytes += work->read_bytes + work->written_bytes;
+        row->seconds += cuda_card_seconds(p->card, work);
     }
     return OK;
 }
@@ -87,39 +88,31 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
     return e->code;
 }
 
-static void add_row(struct bench *bench, const struct predict_case *c, const struct predict_row *row) {
-    json_push(bench->rows,
-              json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:f, s:s}", "family", c->sizes.family->name,
-                        "block", c->sizes.last.kind, "tokens", c->tokens, "op", op_name(row->op), "class",
-                        work_class_name(row->class), "calls", row->calls, "flops", (json_int_t)row->flops,
-                        "bytes", (json_int_t)row->bytes, "seconds", row->seconds, "kernel", row->kernel));
-}
-
-static enum status predict_families(struct bench *bench, const struct device *cuda,
-                                    const struct cuda_card *card, enum dtype type, struct error *e) {
+enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
+    const struct cuda_card *card = cuda_card_named(name);
     struct predict_rows rows;
+    char known[128];
+    if (!card) {
+        return error_set(e, USAGE, "unknown GPU model" FOUND "%.60s" EXPECTED "%s", name,
+                         cuda_card_names(known, sizeof known));
+    }
+    struct device *cuda = cuda_plan_device(&bench->sys, card, e);
+    if (!cuda) return e->code;
     for (const struct family *const *f = families; *f; f++) {
         if (!(*f)->predicted.kind) continue;
         struct predict_case c = predict_case_of(*f);
         c.sizes.type = type;
-        if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) return e->code;
-        for (int k = 0; k < rows.n; k++) add_row(bench, &c, &rows.rows[k]);
+        if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) break;
+        for (int k = 0; k < rows.n; k++) {
+            const struct predict_row *row = &rows.rows[k];
+            json_push(bench->rows,
+                      json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:f, s:s}", "family", (*f)->name,
+                                "block", c.sizes.last.kind, "tokens", c.tokens, "op", op_name(row->op),
+                                "class", work_class_name(row->class), "calls", row->calls, "flops",
+                                (json_int_t)row->flops, "bytes", (json_int_t)row->bytes, "seconds",
+                                row->seconds, "kernel", row->kernel));
+        }
     }
-    return OK;
-}
-
-static enum status no_card(const char *name, struct error *e) {
-    char known[128];
-    return error_set(e, USAGE, "unknown GPU model" FOUND "%.60s" EXPECTED "%s", name,
-                     cuda_card_names(known, sizeof known));
-}
-
-enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
-    const struct cuda_card *card = cuda_card_named(name);
-    if (!card) return no_card(name, e);
-    struct device *cuda = cuda_plan_device(&bench->sys, card, e);
-    if (!cuda) return e->code;
-    predict_families(bench, cuda, card, type, e);
     cuda->destroy(cuda);
     return e->code;
 }

@@ -1,6 +1,6 @@
 #include "engine/bench/random_component.h"
 
-#include "engine/api/request.h"
+#include "engine/job/request.h"
 #include "engine/bench/random_weights.h"
 #include "kernels/dry/dry.h"
 #include "kernels/ops.h"

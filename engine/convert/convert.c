@@ -14,21 +14,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-static bool convert_ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n > m && !strcasecmp(text + n - m, end);
-}
-
-static enum status convert_check_output(struct conversion *c, struct error *e) {
-    const char *output = c->options->output ? c->options->output : "";
-    c->to_gguf = convert_ends_with(output, ".gguf");
-    if (c->to_gguf || convert_ends_with(output, ".safetensors")) return OK;
-    return error_set(e, USAGE,
-                     "unknown output extension" FOUND "\"%s\"" EXPECTED
-                     "a name that ends in .gguf or .safetensors",
-                     output);
-}
-
 /* Fails if the output would replace an input. */
 static enum status check_inputs_spared(const struct conversion *c, struct error *e) {
     struct stat s;
@@ -44,7 +29,7 @@ static enum status check_inputs_spared(const struct conversion *c, struct error 
                      c->options->output);
 }
 
-static enum status convert_check_disk(const struct conversion *c, struct error *e) {
+static enum status check_disk(const struct conversion *c, struct error *e) {
     struct statvfs s;
     char *folder = path_folder(c->sys, c->options->output, e);
     bool known = folder && statvfs(folder, &s) == 0;
@@ -55,16 +40,6 @@ static enum status convert_check_disk(const struct conversion *c, struct error *
     return error_set(
         e, OUTPUT, "not enough disk space for the output" WHERE "%s" FOUND "%.1f MB free" EXPECTED "%.1f MB",
         c->options->output, (double)free_bytes / 1e6, (double)c->bytes / 1e6);
-}
-
-/* True for GGUF keys that are not copied: keys that the output sets, and keys about the input's layout. */
-static bool is_file_key(const struct conversion *c, const char *key) {
-    static const char *const anew[] = {"general.architecture", "general.quantization_version",
-                                       "general.file_type", "general.alignment"};
-    for (size_t i = 0; i < sizeof anew / sizeof *anew; i++)
-        if (!strcmp(key, anew[i])) return true;
-    if (!strcmp(key, "config")) return c->config_is_file;
-    return !strncmp(key, "split.", 6) || !strncmp(key, "comfy.gguf.orig_shape.", 22);
 }
 
 /* Reads the metadata of a GGUF input and sets *n to the number of keys. */
@@ -85,15 +60,20 @@ static enum status open_metadata(struct conversion *c, int *n, struct error *e) 
     return c->keys && c->values ? OK : error_set(e, MEMORY, "no memory for metadata");
 }
 
-/* Appends a GGUF input's metadata (mostly tokenizers) to the output's metadata. */
+/* Appends a GGUF input's metadata (mostly tokenizers) to the output's metadata, without keys that the output
+ * sets and keys about the input's layout. */
 static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata, int *n) {
+    static const char *const anew[] = {"general.architecture", "general.quantization_version",
+                                       "general.file_type", "general.alignment"};
     struct gguf_text key;
     char *name = c->keys;
     for (int i = 0; c->header && gguf_pair_at(c->header, i, &key, &c->values[i]); i++) {
         memcpy(name, key.text, key.bytes);
         name[key.bytes] = 0;
-        if (strlen(name) == key.bytes && !is_file_key(c, name))
-            metadata[(*n)++] = (struct gguf_metadata){.key = name, .value = &c->values[i]};
+        bool dropped = strlen(name) != key.bytes || (!strcmp(name, "config") && c->config_is_file) ||
+                       !strncmp(name, "split.", 6) || !strncmp(name, "comfy.gguf.orig_shape.", 22);
+        for (size_t k = 0; k < sizeof anew / sizeof *anew; k++) dropped |= !strcmp(name, anew[k]);
+        if (!dropped) metadata[(*n)++] = (struct gguf_metadata){.key = name, .value = &c->values[i]};
         name += key.bytes + 1;
     }
 }
@@ -104,17 +84,6 @@ static json_t *value_json(const struct config_value *v) {
     if (v->kind == CONFIG_NULL) return json_null();
     if (v->kind == CONFIG_EMPTY) return json_array();
     return v->integer ? json_integer((json_int_t)v->number) : json_real(v->number);
-}
-
-/* The component's configuration as flat JSON, without keys about tensor types. NULL: none, or no memory. */
-static char *config_text(const struct conversion *c, unsigned json_failures) {
-    static const char *const others[] = {"general.file_type", "general.quantization_version", "config"};
-    if (!c->config.n_values) return NULL;
-    json_t *json = json_object();
-    for (int i = 0; i < c->config.n_values; i++)
-        json_put(json, c->config.values[i].key, value_json(&c->config.values[i]));
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) json_object_del(json, others[i]);
-    return json_to_text(json, JSON_COMPACT, json_failures);
 }
 
 /* llama.cpp's general.file_type for a file whose weights mostly have the given type. */
@@ -153,17 +122,10 @@ static enum dtype main_type(const struct conversion *c) {
     return (enum dtype)most;
 }
 
-/* general.architecture of the output: the input's value if it fits the component's family, else the family's
- * value. */
-static const char *architecture(const struct conversion *c) {
-    const char *input = c->header ? gguf_architecture(c->header) : "";
-    if (!c->family) return input;
-    if (contents_is_architecture(c->family, input)) return input;
-    return c->architecture;
-}
-
 static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, int *n, const char *config) {
-    const char *name = architecture(c);
+    /* the input's value of general.architecture if it fits the component's family, else the family's value */
+    const char *name = c->header ? gguf_architecture(c->header) : "";
+    if (c->family && !contents_is_architecture(c->family, name)) name = c->architecture;
     if (*name)
         metadata[(*n)++] =
             (struct gguf_metadata){.key = "general.architecture", .kind = GGUF_STRING, .text = name};
@@ -176,8 +138,8 @@ static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, 
     repeat_metadata(c, metadata, n);
 }
 
-static enum status convert_write_gguf(struct conversion *c, const struct named_tensor *tensors,
-                                      const char *config, struct error *e) {
+static enum status write_gguf(struct conversion *c, const struct named_tensor *tensors, const char *config,
+                              struct error *e) {
     enum { ANEW = 4 };
     struct tensor_maker maker = {c, convert_make};
     int n = 0, repeated = 0;
@@ -226,38 +188,41 @@ static enum status write_safetensors(struct conversion *c, const struct named_te
     return e->code;
 }
 
-static enum status convert_write_file(struct conversion *c, struct error *e) {
+static enum status write_file(struct conversion *c, struct error *e) {
     struct named_tensor *tensors =
         c->sys->alloc(c->sys, LINE_HOST, ((size_t)c->n_items + 1) * sizeof *tensors);
     if (!tensors) return error_set(e, MEMORY, "no memory for %d tensors", c->n_items);
     for (int i = 0; i < c->n_items; i++)
         tensors[i] = (struct named_tensor){c->items[i].name, c->items[i].shape};
     unsigned json_failures = failed_json_allocations();
-    char *config = config_text(c, json_failures);
-    c->to_gguf ? convert_write_gguf(c, tensors, config, e) : write_safetensors(c, tensors, config, e);
+    char *config = NULL; /* the component's configuration as flat JSON, without keys about tensor types */
+    if (c->config.n_values) {
+        static const char *const others[] = {"general.file_type", "general.quantization_version", "config"};
+        json_t *json = json_object();
+        for (int i = 0; i < c->config.n_values; i++)
+            json_put(json, c->config.values[i].key, value_json(&c->config.values[i]));
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) json_object_del(json, others[i]);
+        config = json_to_text(json, JSON_COMPACT, json_failures);
+    }
+    c->to_gguf ? write_gguf(c, tensors, config, e) : write_safetensors(c, tensors, config, e);
     free(config);
     c->sys->release(c->sys, tensors);
     return e->code;
 }
 
-static json_t *convert_types_json(const struct conversion *c) {
-    json_t *types = json_object();
+static enum status summarise(const struct conversion *c, char **json, struct error *e) {
+    unsigned json_failures = failed_json_allocations();
+    uint64_t from = 0;
+    json_t *types = json_object(); /* bytes of the output per type */
     for (int i = 0; i < c->n_items; i++) {
         const char *name = dtype_name(c->items[i].dtype);
         json_int_t bytes = json_integer_value(json_object_get(types, name));
         json_put(types, name, json_integer(bytes + (json_int_t)tensor_bytes(&c->items[i].shape)));
+        from += c->items[i].what ? 0 : c->items[i].entry->bytes;
     }
-    return types;
-}
-
-static enum status convert_summarise(const struct conversion *c, char **json, struct error *e) {
-    unsigned json_failures = failed_json_allocations();
-    uint64_t from = 0;
-    for (int i = 0; i < c->n_items; i++) from += c->items[i].what ? 0 : c->items[i].entry->bytes;
-    json_t *summary =
-        json_pack("{s:i, s:s?, s:i, s:I, s:I, s:o}", "version", 1, "family",
-                  c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes", (json_int_t)from,
-                  "bytes", (json_int_t)c->bytes, "types", convert_types_json(c));
+    json_t *summary = json_pack("{s:i, s:s?, s:i, s:I, s:I, s:o}", "version", 1, "family",
+                                c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes",
+                                (json_int_t)from, "bytes", (json_int_t)c->bytes, "types", types);
     if (c->options->n_loras) json_put(summary, "merged", json_integer(merge_count(c->merge)));
     *json = json_to_text(summary, JSON_INDENT(1), json_failures);
     return *json ? OK : error_set(e, MEMORY, "no memory for the summary");
@@ -266,11 +231,18 @@ static enum status convert_summarise(const struct conversion *c, char **json, st
 enum status convert_files(struct sys *sys, const struct sluice_convert_options *options, char **json,
                           struct error *e) {
     struct conversion c = {.sys = sys, .options = options};
+    const char *output = options->output ? options->output : "", *extension = strrchr(output, '.');
     if (json) *json = NULL;
-    if (convert_check_output(&c, e) == OK && convert_open(&c, e) == OK && check_inputs_spared(&c, e) == OK &&
-        convert_choose(&c, e) == OK && convert_check_disk(&c, e) == OK && convert_prepare(&c, e) == OK &&
-        convert_write_file(&c, e) == OK && json)
-        convert_summarise(&c, json, e);
+    c.to_gguf = extension && extension > output && !strcasecmp(extension, ".gguf");
+    if (!c.to_gguf && !(extension && extension > output && !strcasecmp(extension, ".safetensors"))) {
+        return error_set(e, USAGE,
+                         "unknown output extension" FOUND "\"%s\"" EXPECTED
+                         "a name that ends in .gguf or .safetensors",
+                         output);
+    }
+    if (convert_open(&c, e) == OK && check_inputs_spared(&c, e) == OK && convert_choose(&c, e) == OK &&
+        check_disk(&c, e) == OK && convert_prepare(&c, e) == OK && write_file(&c, e) == OK && json)
+        summarise(&c, json, e);
     convert_close(&c);
     return e->code;
 }
@@ -279,8 +251,7 @@ int sluice_convert(const struct sluice_convert_options *options, char **json, st
     struct sluice_convert_options ours = {.struct_size = sizeof ours};
     struct error e = {0};
     struct sys machine;
-    if (!check_struct_size(options, "options", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
-        return publish_error(&e, error);
+    if (!check_struct_size(options, "options", &e)) return publish_error(&e, error);
     copy_sized(&ours, sizeof ours, options);
     sys_init_machine(&machine);
     convert_files(&machine, &ours, json, &e);

@@ -5,7 +5,6 @@
 
 #include "engine/open/adapter_match.h"
 #include "engine/open/configuration.h"
-#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -138,7 +137,7 @@ static int compare_pieces(const void *a, const void *b) {
 static enum status add_pieces(struct merge *m, struct merged_adapter *a, const struct component *component,
                               struct error *e) {
     uint64_t capacity = (uint64_t)m->n_pieces + (uint64_t)a->changes.n;
-    struct merged_piece *pieces = alloc_array(m->sys, capacity, sizeof *pieces, e);
+    struct merged_piece *pieces = sys_new(m->sys, capacity, sizeof *pieces, "merged pieces", e);
     if (!pieces) return e->code;
     if (m->n_pieces) memcpy(pieces, m->pieces, (size_t)m->n_pieces * sizeof *pieces);
     m->sys->release(m->sys, m->pieces);
@@ -162,7 +161,7 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
                                 const struct recipe *recipe, int slot, struct candidate *r, struct error *e) {
     struct adapter_match match = {0};
     enum config_origin origin;
-    struct sluice_model *model = alloc_array(s->sys, 1, sizeof *model, e);
+    struct sluice_model *model = sys_new(s->sys, 1, sizeof *model, "a model", e);
     if (!model) return e->code;
     configuration_begin(recipe, slot, s->sys, &r->component);
     r->component.index = index_view(s->index, s->index->prefix, s->index->view);
@@ -232,10 +231,10 @@ static enum status open_adapter(struct merge *m, const struct merge_subject *s,
 }
 
 enum status merge_open(const struct merge_subject *s, struct merge **merge, struct error *e) {
-    struct merge *m = *merge = alloc_array(s->sys, 1, sizeof *m, e);
+    struct merge *m = *merge = sys_new(s->sys, 1, sizeof *m, "a merge", e);
     if (!m) return e->code;
     *m = (struct merge){.sys = s->sys};
-    m->adapters = alloc_array(s->sys, (uint64_t)s->n_loras, sizeof *m->adapters, e);
+    m->adapters = sys_new(s->sys, (size_t)s->n_loras, sizeof *m->adapters, "the adapters", e);
     if (!m->adapters) return e->code;
     memset(m->adapters, 0, (size_t)s->n_loras * sizeof *m->adapters);
     for (int i = 0; i < s->n_loras && e->code == OK; i++) open_adapter(m, s, &s->loras[i], e);
@@ -298,7 +297,8 @@ int merge_count(const struct merge *m) {
 
 static float *read_factor(const struct adapter *a, const struct index_entry *entry, struct error *e) {
     int64_t n = index_elements(entry);
-    float *values = e->code == OK ? alloc_array(a->sys, (uint64_t)n, sizeof *values, e) : NULL;
+    float *values =
+        e->code == OK ? sys_new(a->sys, (size_t)n, sizeof *values, "an adapter's values", e) : NULL;
     if (values) adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, n, values, e);
     return values;
 }
@@ -318,7 +318,7 @@ static void sum_row(const struct derived_half *h, int64_t row, int64_t first, in
 /* Multiplies the factors of one matrix of a LoKr's Kronecker product, since every row needs the whole matrix.
  */
 static enum status multiply_half(const struct adapter *a, struct derived_half *h, struct error *e) {
-    float *whole = alloc_array(a->sys, (uint64_t)h->rows * (uint64_t)h->columns, sizeof *whole, e);
+    float *whole = sys_new(a->sys, (size_t)h->rows * (size_t)h->columns, sizeof *whole, "a whole matrix", e);
     if (!whole) return e->code;
     for (int64_t row = 0; row < h->rows; row++) sum_row(h, row, 0, h->columns, whole + row * h->columns);
     a->sys->release(a->sys, h->up);
@@ -350,8 +350,10 @@ static enum status load_piece(const struct merged_piece *piece, struct merged_va
         struct derived_size size;
         if (adapter_derived_size(a, m, &size, e) != OK) return e->code;
         *half = (struct derived_half){.rows = size.rows, .rank = size.rank, .columns = size.columns};
-        half->up = alloc_array(a->sys, (uint64_t)size.rows * (uint64_t)size.rank, sizeof *half->up, e);
-        half->down = alloc_array(a->sys, (uint64_t)size.rank * (uint64_t)size.columns, sizeof *half->down, e);
+        half->up = sys_new(a->sys, (size_t)size.rows * (size_t)size.rank, sizeof *half->up,
+                           "an adapter's values", e);
+        half->down = sys_new(a->sys, (size_t)size.rank * (size_t)size.columns, sizeof *half->down,
+                             "an adapter's values", e);
         return half->up && half->down ? adapter_derive(a, m, half->up, half->down, e) : e->code;
     }
     if (adapter_read_halves(a, m, v->half, e) != OK || m->form == ADAPTER_LOHA) return e->code;
@@ -365,7 +367,7 @@ enum status merge_load(struct merge *m, const struct index_entry *entry, struct 
     while (first + n < m->n_pieces && m->pieces[first + n].entry == entry) n++;
     if (!n) return OK;
     m->columns = m->pieces[first].columns;
-    m->loaded = alloc_array(m->sys, (uint64_t)n, sizeof *m->loaded, e);
+    m->loaded = sys_new(m->sys, (size_t)n, sizeof *m->loaded, "the adapters of a weight", e);
     if (!m->loaded) return e->code;
     memset(m->loaded, 0, (size_t)n * sizeof *m->loaded);
     for (int i = 0; i < n && e->code == OK; i++)

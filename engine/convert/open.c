@@ -3,7 +3,7 @@
 
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
-#include "loaders/index_merge.h"
+#include "loaders/loaders.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,17 +80,6 @@ static const char *part_name(const struct slot *slot) {
     return slot->flag + strspn(slot->flag, "-");
 }
 
-/* True if --part names the component: by its flag without dashes, its folder in Hugging Face's layout (unless
- * components share the folder), its family, or its tensor prefix. */
-static bool part_matches(const struct conversion *c, const struct family *family, const char *prefix,
-                         const char *name) {
-    size_t n = strlen(prefix);
-    const struct slot *slot = part_slot(c, family, prefix);
-    return !strcmp(name, part_name(slot)) || (!slot->prefix && !strcmp(name, slot->folder)) ||
-           !strcmp(name, family->name) ||
-           (n && (!strcmp(name, prefix) || (strlen(name) == n - 1 && !strncmp(name, prefix, n - 1))));
-}
-
 static enum status fail_part(const struct conversion *c, const struct contents *contents, struct error *e) {
     char names[160] = "";
     size_t n = 0;
@@ -112,8 +101,18 @@ static enum status choose_part(struct conversion *c, const struct contents *cont
     for (int i = 0; i < contents->n; i++)
         if (contents->component[i].family->kind == FAMILY_DENOISER)
             c->denoiser = contents->component[i].family;
-    for (int i = 0; i < contents->n && name; i++)
-        if (part_matches(c, contents->component[i].family, contents->component[i].prefix, name)) chosen = i;
+    /* --part names a component by its flag without dashes, its folder in Hugging Face's layout (unless
+     * components share the folder), its family, or its tensor prefix. */
+    for (int i = 0; i < contents->n && name; i++) {
+        const struct family *family = contents->component[i].family;
+        const char *prefix = contents->component[i].prefix;
+        const struct slot *slot = part_slot(c, family, prefix);
+        size_t n = strlen(prefix);
+        if (!strcmp(name, part_name(slot)) || (!slot->prefix && !strcmp(name, slot->folder)) ||
+            !strcmp(name, family->name) ||
+            (n && (!strcmp(name, prefix) || (strlen(name) == n - 1 && !strncmp(name, prefix, n - 1)))))
+            chosen = i;
+    }
     if (!contents->n) return OK;
     if (chosen < 0) return fail_part(c, contents, e);
     c->view = chosen;
@@ -122,34 +121,21 @@ static enum status choose_part(struct conversion *c, const struct contents *cont
     return OK;
 }
 
-static void note_kinds(struct conversion *c, const struct component *component, const struct block_ref *ref) {
-    for (int i = 0; i < ref->kind->n_weights; i++) {
-        const struct index_entry *entry = block_find_weight(ref, &ref->kind->weights[i], &component->index);
-        if (!entry) continue;
-        const struct block_kind **kind = &c->kinds[entry - c->whole.entries];
-        if (!*kind || ref->kind->never_quantised) *kind = ref->kind;
-    }
-}
-
+/* Stores the block kind of each tensor of a bound component. */
 static enum status find_kinds(struct conversion *c, const struct component *component, struct error *e) {
     struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
     int n = component->family->blocks(component, refs);
-    for (int i = 0; i < n; i++) note_kinds(c, component, &refs[i]);
+    for (int b = 0; b < n; b++)
+        for (int i = 0; i < refs[b].kind->n_weights; i++) {
+            const struct block_kind *kind = refs[b].kind;
+            const struct index_entry *entry =
+                block_find_weight(&refs[b], &kind->weights[i], &component->index);
+            const struct block_kind **place = entry ? &c->kinds[entry - c->whole.entries] : NULL;
+            if (place && (!*place || kind->never_quantised)) *place = kind;
+        }
     c->sys->release(c->sys, refs);
     return OK;
-}
-
-static enum status merge_into(struct conversion *c, const struct tensor_index *view, struct error *e) {
-    const struct sluice_convert_options *o = c->options;
-    struct merge_subject subject = {.sys = c->sys,
-                                    .loras = o->loras,
-                                    .n_loras = o->n_loras,
-                                    .partial = o->lora_partial,
-                                    .family = c->family,
-                                    .index = view,
-                                    .path = c->place};
-    return o->n_loras ? merge_open(&subject, &c->merge, e) : OK;
 }
 
 /* Binds the component as in a run with the given recipe and slot, and stores the block kind of each tensor.
@@ -194,8 +180,16 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     enum config_origin origin = CONFIG_PUBLISHED;
     int slot;
     const struct recipe *recipe = part_place(c, c->family, prefix, &slot);
-    if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK || merge_into(c, &view, e) != OK)
-        return e->code;
+    const struct sluice_convert_options *o = c->options;
+    struct merge_subject subject = {.sys = c->sys,
+                                    .loras = o->loras,
+                                    .n_loras = o->n_loras,
+                                    .partial = o->lora_partial,
+                                    .family = c->family,
+                                    .index = &view,
+                                    .path = c->place};
+    if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK) return e->code;
+    if (o->n_loras && merge_open(&subject, &c->merge, e) != OK) return e->code;
     c->config_is_file = origin == CONFIG_JSON_FILE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);
     const struct family *encoder = recipe_family(recipe, FAMILY_ENCODER);
@@ -203,13 +197,6 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     bind_slot(c, recipe, recipe_slot(recipe, FAMILY_ENCODER), view, &config, &origin, e);
     config_destroy(&config);
     return e->code;
-}
-
-static enum status fail_unknown(const struct conversion *c, struct error *e) {
-    return error_set(e, UNSUPPORTED,
-                     "an adapter cannot be merged into weights of an unknown model" WHERE "%s" EXPECTED
-                     "a transformer, UNet or text encoder",
-                     c->whole.sources[0].path);
 }
 
 enum status convert_open(struct conversion *c, struct error *e) {
@@ -223,7 +210,12 @@ enum status convert_open(struct conversion *c, struct error *e) {
     for (int i = 0; i < c->whole.n_entries; i++) c->auxiliary[i] = c->whole.entries[i].used;
     if (contents_find(c->sys, &c->whole, &contents, e) != OK) return e->code;
     if (choose_part(c, &contents, e) != OK) return e->code;
-    if (!c->family && c->options->n_loras) return fail_unknown(c, e);
+    if (!c->family && c->options->n_loras) {
+        return error_set(e, UNSUPPORTED,
+                         "an adapter cannot be merged into weights of an unknown model" WHERE "%s" EXPECTED
+                         "a transformer, UNet or text encoder",
+                         c->whole.sources[0].path);
+    }
     if (!c->family) return index_check_quantised(&c->whole, e);
     return bind_family(c, contents.component[c->view].prefix, e);
 }

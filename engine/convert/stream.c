@@ -3,17 +3,17 @@
  * are copied. */
 #include "engine/convert/convert.h"
 
-#include "engine/api/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/base/half.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
-#include "loaders/quantised_format.h"
+#include "loaders/quantised.h"
 
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
-static int64_t convert_least(int64_t a, int64_t b) {
+static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
@@ -36,7 +36,7 @@ enum status convert_prepare(struct conversion *c, struct error *e) {
     for (int i = 0; i < c->n_items; i++) {
         const struct index_entry *entry = c->items[i].entry;
         struct tensor stored = stored_shape(entry);
-        int64_t values = convert_least(tensor_elements(&stored), CONVERT_VALUES);
+        int64_t values = least(tensor_elements(&stored), CONVERT_VALUES);
         if (values < tensor_columns(&stored)) values = tensor_columns(&stored);
         if (values > b->values) b->values = values;
         if (entry->scales.bytes > scales) scales = entry->scales.bytes;
@@ -69,13 +69,6 @@ static enum status read_rows(struct conversion *c, const struct index_entry *ent
     read->scale_row = (int32_t)first;
     return source_read(&c->whole.sources[entry->source], c->buffers.stored, row_bytes * (uint64_t)rows,
                        entry->offset + row_bytes * (uint64_t)first, e);
-}
-
-static enum status read_scales(struct conversion *c, const struct index_entry *entry, struct error *e) {
-    const struct index_scales *scales = &entry->scales;
-    if (!scales->bytes) return OK;
-    return source_read(&c->whole.sources[scales->source], c->buffers.scales, scales->bytes, scales->offset,
-                       e);
 }
 
 /* The largest magnitude's f32 bits as an integer. Such integers sort like the magnitudes, with infinity above
@@ -128,8 +121,8 @@ static float work(struct conversion *c, struct convert_work w) {
     return (union float_bits){.bits = atomic_load(&largest)}.value;
 }
 
-static enum status convert_check_finite(const struct conversion *c, const struct index_entry *entry,
-                                        float largest, struct error *e) {
+static enum status check_finite(const struct conversion *c, const struct index_entry *entry, float largest,
+                                struct error *e) {
     if (isfinite(largest)) return OK;
     return error_set(e, NONFINITE,
                      "tensor '%s' has a value that is not finite" WHERE "%s" EXPECTED "finite values",
@@ -140,7 +133,7 @@ static enum status convert_check_finite(const struct conversion *c, const struct
 static enum status check_held(const struct conversion *c, const struct converted *item, float largest,
                               struct error *e) {
     float most = quantise_most(item->dtype);
-    if (convert_check_finite(c, item->entry, largest, e) != OK || largest <= most) return e->code;
+    if (check_finite(c, item->entry, largest, e) != OK || largest <= most) return e->code;
     return error_set(e, LIMIT,
                      "tensor '%s' has a value that %s cannot hold" WHERE "%s" FOUND "%g" EXPECTED
                      "at most %g, or another --type",
@@ -148,19 +141,12 @@ static enum status check_held(const struct conversion *c, const struct converted
                      (double)largest, (double)most);
 }
 
-static enum status convert_report_progress(const struct conversion *c, const struct converted *item,
-                                           struct error *e) {
+static enum status report_progress(const struct conversion *c, const struct converted *item,
+                                   struct error *e) {
     const struct sluice_convert_options *options = c->options;
     double fraction = c->bytes ? (double)c->done / (double)c->bytes : 1;
     if (!options->on_progress || options->on_progress(options->user, fraction, item->name)) return OK;
     return error_set(e, CANCELLED, "cancelled");
-}
-
-static enum status make_form(struct conversion *c, const struct converted *weight) {
-    const char *text = quantised_format_text(weight->dtype);
-    c->buffers.out_to = strlen(text);
-    memcpy(c->buffers.out, text, c->buffers.out_to);
-    return OK;
 }
 
 /* Computes a tensor's F8 scale in a first pass over the tensor. */
@@ -172,11 +158,11 @@ static enum status make_scale(struct conversion *c, struct converted *scale, str
     float largest = 0;
     item->scale = entry->scale;
     for (int64_t first = 0; first < rows && is_rewritten(c, item) && e->code == OK; first += at_once) {
-        if (convert_report_progress(c, item, e) != OK) break;
-        if (read_rows(c, entry, first, convert_least(at_once, rows - first), &read, e) != OK) break;
+        if (report_progress(c, item, e) != OK) break;
+        if (read_rows(c, entry, first, least(at_once, rows - first), &read, e) != OK) break;
         float here = work(c, (struct convert_work){.item = item, .read = &read});
         largest = here > largest ? here : largest;
-        convert_check_finite(c, entry, here, e);
+        check_finite(c, entry, here, e);
     }
     if (is_rewritten(c, item)) item->scale = quantise_scale(item->dtype, largest);
     memcpy(c->buffers.out, &item->scale, sizeof item->scale);
@@ -187,7 +173,7 @@ static enum status make_scale(struct conversion *c, struct converted *scale, str
 static enum status make_rows(struct conversion *c, const struct converted *item, struct error *e) {
     struct convert_buffers *b = &c->buffers;
     struct tensor whole = stored_shape(item->entry), read;
-    int64_t rows = convert_least(rows_at_once(c, &whole), tensor_rows(&whole) - b->row);
+    int64_t rows = least(rows_at_once(c, &whole), tensor_rows(&whole) - b->row);
     if (read_rows(c, item->entry, b->row, rows, &read, e) != OK) return e->code;
     b->row += rows;
     b->out_to = (uint64_t)(dtype_bytes(item->dtype, read.dim[1]) * rows);
@@ -201,7 +187,7 @@ static enum status make_rows(struct conversion *c, const struct converted *item,
 static enum status make_row_scales(struct conversion *c, const struct converted *item, struct error *e) {
     struct convert_buffers *b = &c->buffers;
     struct tensor whole = stored_shape(item->entry), read;
-    int64_t first = b->row, rows = convert_least(rows_at_once(c, &whole), tensor_rows(&whole) - first);
+    int64_t first = b->row, rows = least(rows_at_once(c, &whole), tensor_rows(&whole) - first);
     struct convert_work w = {.item = item, .read = &read, .scales = (float *)(void *)b->out};
     b->row += rows;
     b->out_to = sizeof(float) * (uint64_t)rows;
@@ -220,13 +206,18 @@ static enum status make_more(struct conversion *c, int i, struct error *e) {
     if (b->item != i) {
         b->item = i;
         b->row = 0;
-        if (read_scales(c, item->entry, e) != OK) return e->code;
+        const struct index_scales *scales = &item->entry->scales;
+        if (scales->bytes &&
+            source_read(&c->whole.sources[scales->source], b->scales, scales->bytes, scales->offset, e) != OK)
+            return e->code;
         if (c->merge && merge_load(c->merge, item->entry, e) != OK) return e->code;
     }
-    if (convert_report_progress(c, item, e) != OK) return e->code;
+    if (report_progress(c, item, e) != OK) return e->code;
     switch (item->what) {
     case CONVERTED_QUANT_FORMAT:
-        return make_form(c, item + 2);
+        b->out_to = strlen(quantised_format_text(item[2].dtype)); /* item[2]: the weight */
+        memcpy(b->out, quantised_format_text(item[2].dtype), b->out_to);
+        return OK;
     case CONVERTED_SCALE:
         return make_scale(c, item, e);
     case CONVERTED_ROW_SCALES:

@@ -5,7 +5,7 @@
 #include "engine/convert/convert.h"
 
 #include "loaders/quantise/quantise.h"
-#include "loaders/quantised_format.h"
+#include "loaders/quantised.h"
 
 #include <pcre2.h>
 #include <stdio.h>
@@ -23,15 +23,6 @@ struct rules {
     pcre2_match_data *data;
     pcre2_match_context *context;
 };
-
-static enum status convert_fail_type(const char *where, const char *found, bool to_gguf, struct error *e) {
-    return error_set(e, USAGE,
-                     "unknown type, or a type that this output format cannot store" WHERE "%s" FOUND
-                     "%s" EXPECTED "%s",
-                     where, found,
-                     to_gguf ? "q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32 in .gguf"
-                             : "int8_convrot, f8_e4m3, f8_e5m2, bf16, f16 or f32 in .safetensors");
-}
 
 static bool is_f8(enum dtype dtype) {
     return dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2;
@@ -51,8 +42,13 @@ static enum status read_type(const char *where, const char *name, bool to_gguf, 
     *dtype = quantise_type(name);
     bool scaled = *dtype != N_DTYPES && has_scales(*dtype);
     bool blocks = *dtype != N_DTYPES && dtype_block_values(*dtype) > 1 && !scaled;
-    if (*dtype == N_DTYPES || (to_gguf ? scaled : blocks)) return convert_fail_type(where, name, to_gguf, e);
-    return OK;
+    if (*dtype != N_DTYPES && !(to_gguf ? scaled : blocks)) return OK;
+    return error_set(e, USAGE,
+                     "unknown type, or a type that this output format cannot store" WHERE "%s" FOUND
+                     "%s" EXPECTED "%s",
+                     where, name,
+                     to_gguf ? "q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32 in .gguf"
+                             : "int8_convrot, f8_e4m3, f8_e5m2, bf16, f16 or f32 in .safetensors");
 }
 
 static enum status fail_rule(const char *rule, const char *found, struct error *e) {
@@ -115,14 +111,6 @@ static bool is_small(const struct index_entry *entry) {
     return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES;
 }
 
-/* Type that a --rule gives a tensor. An unquantised type applies to every weight tensor. A quantised type
- * applies to every weight tensor that can be quantised, even if --type would keep the tensor unquantised. */
-static enum dtype ruled_type(const struct index_entry *entry, enum dtype wanted) {
-    bool plain = wanted == DTYPE_F32 || wanted == DTYPE_F16 || wanted == DTYPE_BF16;
-    if (plain && dtype_is_weight(entry->dtype)) return wanted;
-    return block_stored_type(NULL, entry, wanted);
-}
-
 /* The smallest unquantised type that holds all values of a tensor exactly. */
 static enum dtype plain_type(const struct index_entry *entry) {
     return is_f8(entry->dtype) && entry->scale == 1 && !entry->scales.bytes ? DTYPE_BF16 : DTYPE_F32;
@@ -156,12 +144,15 @@ static enum dtype unconverted_safetensors_type(const struct index_entry *entry, 
     return entry->scale == 1 || has_layer_name(name) ? dtype : plain_type(entry);
 }
 
-static enum dtype convert_type_of(const struct conversion *c, const struct index_entry *entry,
-                                  const char *name, enum dtype ruled, enum dtype wanted) {
+static enum dtype type_of(const struct conversion *c, const struct index_entry *entry, const char *name,
+                          enum dtype ruled, enum dtype wanted) {
     const struct block_kind *kind = c->kinds[entry - c->whole.entries];
     enum dtype dtype = entry->dtype;
+    /* An unquantised type of a --rule applies to every weight tensor. A quantised type applies to every
+     * weight tensor that can be quantised, even if --type would keep the tensor unquantised. */
+    bool plain = ruled == DTYPE_F32 || ruled == DTYPE_F16 || ruled == DTYPE_BF16;
     if (ruled != N_DTYPES)
-        dtype = ruled_type(entry, ruled);
+        dtype = plain && dtype_is_weight(dtype) ? ruled : block_stored_type(NULL, entry, ruled);
     else if (wanted != N_DTYPES)
         dtype = block_stored_type(kind, entry, wanted);
     if (has_scales(dtype) && !has_layer_name(name)) dtype = entry->dtype;
@@ -181,91 +172,59 @@ static enum status add_item(struct conversion *c, struct converted item, const c
     return OK;
 }
 
-static enum status add_weight(struct conversion *c, const struct index_entry *entry, const char *name,
-                              enum dtype dtype, struct error *e) {
-    enum dtype file_dtype = dtype_is_rotated(dtype) ? DTYPE_I8 : dtype;
-    struct converted item = {.entry = entry, .dtype = dtype};
-    item.shape = tensor_make(NULL, file_dtype, entry->rank, entry->dim);
-    return add_item(c, item, name, e);
-}
-
-/* Adds the tensor LAYER.weight_scale of ComfyUI's format: one scale per tensor, or one per row. */
-static enum status add_scale(struct conversion *c, const struct index_entry *entry, const char *name,
-                             bool of_rows, struct error *e) {
-    char scale[LOADER_NAME_MAX + 32];
-    snprintf(scale, sizeof scale, "%s_scale", name);
-    struct converted item = {.what = of_rows ? CONVERTED_ROW_SCALES : CONVERTED_SCALE, .entry = entry};
-    item.shape = tensor_make(NULL, DTYPE_F32, of_rows ? 2 : 0, (int32_t[]){entry->dim[0], 1});
-    return add_item(c, item, scale, e);
-}
-
-/* Adds the tensor LAYER.comfy_quant of ComfyUI's format: the quantisation format of an int8 weight. */
-static enum status add_form(struct conversion *c, const struct index_entry *entry, const char *name,
-                            enum dtype dtype, struct error *e) {
-    char form[LOADER_NAME_MAX + 32];
-    int layer = (int)(strlen(name) - strlen(".weight")), bytes = (int)strlen(quantised_format_text(dtype));
-    snprintf(form, sizeof form, "%.*s.comfy_quant", layer, name);
-    struct converted item = {.what = CONVERTED_QUANT_FORMAT, .entry = entry, .dtype = DTYPE_U8};
-    item.shape = tensor_make(NULL, DTYPE_U8, 1, (int32_t[]){bytes});
-    return add_item(c, item, form, e);
-}
-
-static enum status check_rank(const struct conversion *c, const struct index_entry *entry, struct error *e) {
-    if (entry->rank <= TENSOR_RANK_MAX) return OK;
-    return error_set(e, UNSUPPORTED,
-                     "tensor '%s' has too many dimensions" WHERE "%s" FOUND "%d" EXPECTED "at most %d",
-                     entry->name, c->whole.sources[entry->source].path, entry->rank, TENSOR_RANK_MAX);
-}
-
-/* Fails if an adapter changes a tensor whose type cannot be written. */
-static enum status check_merged(const struct conversion *c, const struct index_entry *entry, enum dtype dtype,
-                                struct error *e) {
-    if (!merge_changes(c->merge, entry) || quantise_can(dtype, dtype_block_values(dtype))) return OK;
-    return error_set(e, UNSUPPORTED,
-                     "tensor '%s' cannot keep its type when an adapter is merged into it" WHERE "%s" FOUND
-                     "%s" EXPECTED "another type by --type",
-                     entry->name, c->whole.sources[entry->source].path, dtype_name(dtype));
-}
-
+/* Chooses a weight's type and adds its output tensors: the quantisation format, the scales, the weight. */
 static enum status choose_one(struct conversion *c, const struct index_entry *entry,
                               const struct rules *rules, enum dtype wanted, struct error *e) {
     size_t cut = strlen(c->prefix);
     const char *name = strncmp(entry->name, c->prefix, cut) ? entry->name : entry->name + cut;
+    const char *path = c->whole.sources[entry->source].path;
     int rule = find_rule(rules, name, e);
-    if (e->code != OK || check_rank(c, entry, e) != OK) return e->code;
-    enum dtype dtype = convert_type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
-    if (check_merged(c, entry, dtype, e) != OK) return e->code;
+    if (e->code != OK) return e->code;
+    if (entry->rank > TENSOR_RANK_MAX) {
+        return error_set(e, UNSUPPORTED,
+                         "tensor '%s' has too many dimensions" WHERE "%s" FOUND "%d" EXPECTED "at most %d",
+                         entry->name, path, entry->rank, TENSOR_RANK_MAX);
+    }
+    enum dtype dtype = type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
+    if (merge_changes(c->merge, entry) && !quantise_can(dtype, dtype_block_values(dtype))) {
+        return error_set(e, UNSUPPORTED,
+                         "tensor '%s' cannot keep its type when an adapter is merged into it" WHERE "%s" FOUND
+                         "%s" EXPECTED "another type by --type",
+                         entry->name, path, dtype_name(dtype));
+    }
     bool made = dtype != entry->dtype, int8 = is_int8(dtype);
     bool of_rows = int8 && (made || entry->scales.bytes);
     bool scaled = int8 || (is_f8(dtype) && (made || entry->scale != 1));
-    if (int8 && add_form(c, entry, name, dtype, e) != OK) return e->code;
-    if (scaled && add_scale(c, entry, name, of_rows, e) != OK) return e->code;
-    return add_weight(c, entry, name, dtype, e);
+    char extra[LOADER_NAME_MAX + 32];
+    struct converted item = {.entry = entry};
+    if (int8) { /* LAYER.comfy_quant of ComfyUI's format: the quantisation format of an int8 weight */
+        int layer = (int)(strlen(name) - strlen(".weight")),
+            bytes = (int)strlen(quantised_format_text(dtype));
+        snprintf(extra, sizeof extra, "%.*s.comfy_quant", layer, name);
+        item.what = CONVERTED_QUANT_FORMAT;
+        item.dtype = DTYPE_U8;
+        item.shape = tensor_make(NULL, DTYPE_U8, 1, (int32_t[]){bytes});
+        if (add_item(c, item, extra, e) != OK) return e->code;
+    }
+    if (scaled) { /* LAYER.weight_scale of ComfyUI's format: one scale per tensor, or one per row */
+        snprintf(extra, sizeof extra, "%s_scale", name);
+        item.what = of_rows ? CONVERTED_ROW_SCALES : CONVERTED_SCALE;
+        item.dtype = DTYPE_F32;
+        item.shape = tensor_make(NULL, DTYPE_F32, of_rows ? 2 : 0, (int32_t[]){entry->dim[0], 1});
+        if (add_item(c, item, extra, e) != OK) return e->code;
+    }
+    enum dtype file_dtype = dtype_is_rotated(dtype) ? DTYPE_I8 : dtype;
+    item.what = CONVERTED_WEIGHT;
+    item.dtype = dtype;
+    item.shape = tensor_make(NULL, file_dtype, entry->rank, entry->dim);
+    return add_item(c, item, name, e);
 }
 
-static int convert_compare_places(const void *a, const void *b) {
+static int compare_places(const void *a, const void *b) {
     const struct index_entry *one = *(const struct index_entry *const *)a,
                              *other = *(const struct index_entry *const *)b;
     if (one->source != other->source) return one->source < other->source ? -1 : 1;
     return one->offset < other->offset ? -1 : one->offset > other->offset;
-}
-
-/* True for raw bytes stored with the weights (a tokenizer), which are not written to GGUF for lack of a type.
- */
-static bool is_dropped(const struct conversion *c, const struct index_entry *entry) {
-    return c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
-}
-
-/* Lists the entries in the order of their file positions, for sequential reading. Returns the number of
- * entries. */
-static int sort_entries(const struct conversion *c, const struct index_entry **sorted) {
-    int n = 0;
-    for (int i = 0; i < c->whole.n_entries; i++) {
-        const struct index_entry *entry = &c->whole.entries[i];
-        if (entry->view == c->view && !c->auxiliary[i] && !is_dropped(c, entry)) sorted[n++] = entry;
-    }
-    qsort(sorted, (size_t)n, sizeof *sorted, convert_compare_places);
-    return n;
 }
 
 static enum status choose_all(struct conversion *c, const struct rules *rules, struct error *e) {
@@ -277,7 +236,16 @@ static enum status choose_all(struct conversion *c, const struct rules *rules, s
     const struct index_entry **sorted = sys->alloc(sys, LINE_HOST, n * sizeof(void *));
     c->items = sys->alloc(sys, LINE_HOST, WITH_WEIGHT * n * sizeof *c->items);
     if (!sorted || !c->items) error_set(e, MEMORY, "no memory for %zu tensors", n);
-    int found = e->code == OK ? sort_entries(c, sorted) : 0;
+    int found = 0;
+    for (int i = 0; i < c->whole.n_entries && e->code == OK; i++) {
+        const struct index_entry *entry = &c->whole.entries[i];
+        /* Raw bytes stored with the weights (a tokenizer) are not written to GGUF for lack of a type. */
+        bool dropped =
+            c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
+        if (entry->view == c->view && !c->auxiliary[i] && !dropped) sorted[found++] = entry;
+    }
+    /* in the order of their file positions, for sequential reading */
+    if (found) qsort(sorted, (size_t)found, sizeof *sorted, compare_places);
     for (int i = 0; i < found && e->code == OK; i++) choose_one(c, sorted[i], rules, wanted, e);
     sys->release(sys, sorted);
     return e->code;

@@ -1,8 +1,6 @@
 /* Combines adapters: implements adapter_combine.h. */
 #include "engine/open/adapter_combine.h"
 
-#include "loaders/alloc_array.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,9 +101,9 @@ static enum status allocate_vectors(struct combining *x, struct error *e) {
         n++;
     }
     bytes = (values + longest) * sizeof(float);
-    to->derived = alloc_array(to->sys, 1, sizeof *to->derived, e);
-    to->vectors = to->derived ? alloc_array(to->sys, (uint64_t)n, sizeof *to->vectors, e) : NULL;
-    if (to->vectors) to->derived->values = alloc_array(to->sys, bytes, 1, e);
+    to->derived = sys_new(to->sys, 1, sizeof *to->derived, "derived weights", e);
+    to->vectors = to->derived ? sys_new(to->sys, (size_t)n, sizeof *to->vectors, "derived vectors", e) : NULL;
+    if (to->vectors) to->derived->values = sys_new(to->sys, bytes, 1, "derived values", e);
     if (e->code != OK) return e->code;
     to->derived->source =
         source_of_memory(to->sys, "vectors with adapters", to->derived->values, values * sizeof(float));
@@ -151,7 +149,7 @@ static enum status make_weights(struct adapter_combination *to, const struct ada
                                 int slot, struct error *e) {
     uint64_t n = 0;
     for (int i = 0; i < n_uses; i++) n += (uint64_t)uses[i].match->part[slot].n_weights;
-    to->weights = alloc_array(to->sys, n, sizeof *to->weights, e);
+    to->weights = sys_new(to->sys, n, sizeof *to->weights, "adapted weights", e);
     to->host_bytes += n * sizeof *to->weights;
     for (int i = 0; i < n_uses && to->weights; i++)
         for (int k = 0; k < uses[i].match->part[slot].n_weights; k++) {
@@ -169,7 +167,7 @@ enum status adapters_combine(const struct sluice_model *model, int slot, const s
     struct sys *sys = model->sys;
     *combination = (struct adapter_combination){.sys = sys};
     x.n_changes = list_changes(uses, n_uses, slot, NULL);
-    x.changes = alloc_array(sys, (uint64_t)x.n_changes, sizeof *x.changes, e);
+    x.changes = sys_new(sys, (size_t)x.n_changes, sizeof *x.changes, "weight changes", e);
     if (x.changes) list_changes(uses, n_uses, slot, x.changes);
     if (x.changes && make_weights(combination, uses, n_uses, slot, e) == OK) make_vectors(&x, e);
     sys->release(sys, x.changes);

@@ -2,7 +2,6 @@
 #include "engine/open/adapter_factors.h"
 
 #include "engine/base/half.h"
-#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -49,7 +48,7 @@ static enum status check_tensor(const struct adapter *a, const struct index_entr
 
 enum status adapter_check_finite(const struct adapter *a, struct error *e) {
     enum { BUFFER_VALUES = 1 << 14 };
-    float *values = alloc_array(a->sys, BUFFER_VALUES, sizeof *values, e);
+    float *values = sys_new(a->sys, BUFFER_VALUES, sizeof *values, "an adapter's values", e);
     for (int i = 0; i < a->n_modules && values && e->code == OK; i++)
         for (int role = 0; role < N_ADAPTER_ROLES && e->code == OK; role++) {
             const struct index_entry *entry = a->modules[i].tensor[role];
@@ -151,7 +150,8 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
 
 static struct matrix make(const struct adapter *a, int64_t rows, int64_t columns, struct error *e) {
     struct matrix m = {NULL, rows, columns};
-    if (e->code == OK) m.at = alloc_array(a->sys, (uint64_t)rows * (uint64_t)columns, sizeof *m.at, e);
+    if (e->code == OK)
+        m.at = sys_new(a->sys, (size_t)rows * (size_t)columns, sizeof *m.at, "an adapter's matrix", e);
     return m;
 }
 

@@ -8,7 +8,6 @@
 #include "engine/base/text.h"
 #include "engine/open/contents.h"
 #include "engine/open/paths.h"
-#include "loaders/alloc_array.h"
 #include "loaders/loaders.h"
 
 #include <inttypes.h>
@@ -191,9 +190,10 @@ static enum status group(struct adapter *a, const struct keyed_entry *keyed, int
 static enum status find_modules(struct adapter *a, struct error *e) {
     uint64_t all = (uint64_t)a->index.n_entries;
     int n = 0;
-    struct keyed_entry *keyed = alloc_array(a->sys, all, sizeof *keyed, e);
-    a->modules = keyed ? alloc_array(a->sys, all, sizeof *a->modules, e) : NULL;
-    a->unknown = a->modules ? alloc_array(a->sys, all, sizeof *a->unknown, e) : NULL;
+    struct keyed_entry *keyed = sys_new(a->sys, all, sizeof *keyed, "an adapter's tensors", e);
+    a->modules = keyed ? sys_new(a->sys, all, sizeof *a->modules, "an adapter's modules", e) : NULL;
+    a->unknown =
+        a->modules ? sys_new(a->sys, all, sizeof *a->unknown, "an adapter's unknown tensors", e) : NULL;
     if (a->unknown && read_keys(a, keyed, &n, e) == OK) {
         qsort(keyed, (size_t)n, sizeof *keyed, compare_keyed);
         group(a, keyed, n, e);
@@ -496,7 +496,7 @@ static enum status fail_no_adapter(const struct adapter *a, struct error *e) {
 
 enum status adapter_open(struct sys *sys, const char *path, struct adapter **adapter, struct error *e) {
     struct config peft = {0};
-    struct adapter *a = alloc_array(sys, 1, sizeof *a, e);
+    struct adapter *a = sys_new(sys, 1, sizeof *a, "an adapter", e);
     *adapter = NULL;
     if (!a) return e->code;
     a->sys = sys;

@@ -2,9 +2,8 @@
 #include "engine/open/adapter_match.h"
 
 #include "engine/base/checked.h"
-#include "engine/base/header_limit.h"
+#include "engine/base/sys.h"
 #include "engine/open/published.h"
-#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -20,9 +19,12 @@ struct finding {
     struct adapter_prefixes prefixes;
     struct adapter_match *match;
     struct changes *changes;
-    const char *unmatched; /* name of the first tensor that fits no weight */
-    int n_matched, n_unmatched, n_unused, n_without_effect, n_twice;
-    int n_absent[SLOTS_MAX];
+    const char *unmatched;      /* name of the first tensor that fits no weight */
+    int n_matched, n_unmatched; /* number of modules that fit weights of the model; modules that fit none */
+    int n_unused;               /* changes to layers that the model does not use */
+    int n_without_effect;       /* changes with scale 0 */
+    int n_twice;                /* layers that the adapter names by two conventions */
+    int n_absent[SLOTS_MAX];    /* changes to the absent component of each slot */
 };
 
 static const char *path_of(const struct adapter *a) {
@@ -32,7 +34,7 @@ static const char *path_of(const struct adapter *a) {
 static enum status add_change(struct changes *c, struct change change, struct error *e) {
     if (c->n == c->capacity) {
         int capacity = c->capacity ? 2 * c->capacity : 256;
-        struct change *at = alloc_array(c->sys, (uint64_t)capacity, sizeof *at, e);
+        struct change *at = sys_new(c->sys, (size_t)capacity, sizeof *at, "weight changes", e);
         if (!at) return e->code;
         if (c->n) memcpy(at, c->at, (size_t)c->n * sizeof *at);
         c->sys->release(c->sys, c->at);
@@ -50,12 +52,14 @@ struct change_target {
     float scale;
 };
 
+/* True if the tensor's name ends in "weight": a product of low-rank factors can be added to the tensor. */
 static bool is_module(const struct weight_name *name) {
     static const char weight[] = "weight";
     size_t n = strlen(name->name), tail = sizeof weight - 1;
     return n > tail && !strcmp(name->name + n - tail, weight);
 }
 
+/* Fails with UNSUPPORTED if a change cannot be applied to its weight. */
 static enum status refuse_change(const struct finding *f, const struct change *c, struct error *e) {
     const char *found = f->mode == CHANGES_AT_RUN_TIME ? c->name->refused : NULL;
     if (!found && !c->vector && c->name->rank < 2) found = "a vector, which no matrix product uses";
@@ -87,6 +91,8 @@ static enum status add_changes(struct finding *f, const struct adapter_module *m
     return e->code;
 }
 
+/* Adds the changes to all weights of the name `text`, under every prefix of every slot. False: no such
+ * weight. */
 static bool find_name(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                       const char *text, struct error *e) {
     bool found = false;
@@ -164,6 +170,7 @@ static void count_unmatched(struct finding *f, const char *tensor) {
     f->n_unmatched++;
 }
 
+/* Adds all changes of one module. */
 static enum status find_module(struct finding *f, const struct adapter_module *m, struct error *e) {
     const struct index_entry *const *t = m->tensor;
     const struct change_target targets[] = {
@@ -401,6 +408,7 @@ struct adapter_derived {
     char path[256]; /* path of the adapter file for messages, may be cut */
 };
 
+/* A module's factors in LoRA form. */
 struct derivation {
     struct derived_size size;
     uint64_t up, down; /* offsets in adapter_derived.values */
@@ -520,9 +528,9 @@ static enum status derive_all(struct matching *m, struct error *e) {
     struct adapter_match *match = m->match;
     struct sys *sys = m->adapter->sys;
     const char *path = path_of(m->adapter);
-    struct adapter_derived *d = match->derived = alloc_array(sys, 1, sizeof *d, e);
+    struct adapter_derived *d = match->derived = sys_new(sys, 1, sizeof *d, "derived weights", e);
     if (!d || header_limit_check(sys, path, m->derived_bytes, e) != OK) return e->code;
-    d->values = alloc_array(sys, m->derived_bytes, 1, e);
+    d->values = sys_new(sys, m->derived_bytes, 1, "derived values", e);
     if (!d->values) return e->code;
     snprintf(d->path, sizeof d->path, "%s", path);
     d->source = source_of_memory(sys, d->path, d->values, m->derived_bytes);
@@ -552,12 +560,15 @@ static enum status allocate(struct matching *m, struct error *e) {
         struct adapter_part *part = &m->match->part[i];
         uint64_t bytes =
             (uint64_t)weights[i] * sizeof *part->weights + (uint64_t)vectors[i] * sizeof *part->vectors;
-        if (weights[i]) part->weights = alloc_array(sys, (uint64_t)weights[i], sizeof *part->weights, e);
-        if (vectors[i]) part->vectors = alloc_array(sys, (uint64_t)vectors[i], sizeof *part->vectors, e);
+        if (weights[i])
+            part->weights = sys_new(sys, (size_t)weights[i], sizeof *part->weights, "adapted weights", e);
+        if (vectors[i])
+            part->vectors = sys_new(sys, (size_t)vectors[i], sizeof *part->vectors, "adapted vectors", e);
         m->match->host_bytes += bytes;
     }
     if (e->code == OK)
-        m->derivations = alloc_array(sys, (uint64_t)m->adapter->n_modules, sizeof *m->derivations, e);
+        m->derivations =
+            sys_new(sys, (size_t)m->adapter->n_modules, sizeof *m->derivations, "derived weights", e);
     return e->code;
 }
 
@@ -630,8 +641,8 @@ static bool fits_published(const struct adapter *a, const struct recipe *recipe,
 int adapter_recipes(const struct adapter *a, const struct recipe **list, int n_max) {
     struct error failure = {0};
     int n = 0;
-    struct sluice_model *m = alloc_array(a->sys, 1, sizeof *m, &failure);
-    struct sizes *sizes = alloc_array(a->sys, 1, sizeof *sizes, &failure);
+    struct sluice_model *m = sys_new(a->sys, 1, sizeof *m, "a model", &failure);
+    struct sizes *sizes = sys_new(a->sys, 1, sizeof *sizes, "sizes of a family", &failure);
     for (const struct recipe *const *r = recipes; *r && n < n_max && m && sizes; r++)
         if (fits_published(a, *r, m, sizes)) list[n++] = *r;
     a->sys->release(a->sys, m);

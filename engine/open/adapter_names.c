@@ -3,7 +3,6 @@
 
 #include "engine/base/text.h"
 #include "engine/open/paths.h"
-#include "loaders/alloc_array.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -115,12 +114,13 @@ static int compare_weight_names(const void *a, const void *b) {
 
 enum status weight_names_list(const struct sluice_model *m, struct weight_names *names, struct error *e) {
     *names = (struct weight_names){.sys = m->sys};
-    struct block_ref *refs = alloc_array(m->sys, FAMILY_BLOCKS_MAX, sizeof *refs, e);
+    struct block_ref *refs = sys_new(m->sys, FAMILY_BLOCKS_MAX, sizeof *refs, "the names of weights", e);
     if (!refs) return e->code;
     struct listing l = {.names = names};
     list_model(&l, m, refs);
-    names->text = alloc_array(m->sys, l.text_bytes, 1, e);
-    names->at = names->text ? alloc_array(m->sys, (uint64_t)l.n, sizeof *names->at, e) : NULL;
+    names->text = sys_new(m->sys, l.text_bytes, 1, "the names of weights", e);
+    names->at =
+        names->text ? sys_new(m->sys, (size_t)l.n, sizeof *names->at, "the names of weights", e) : NULL;
     names->bytes = l.text_bytes + (uint64_t)l.n * sizeof *names->at;
     if (names->at) {
         names->n = l.n;

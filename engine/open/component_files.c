@@ -1,3 +1,4 @@
+/* Component flags, the list of components, and their slots: implements component_files.h. */
 #include "engine/open/component_files.h"
 
 #include "engine/open/paths.h"
@@ -11,23 +12,17 @@ static bool has_flag(const struct slot *slot, const char *flag) {
     return slot->flag && !strcmp(slot->flag, flag);
 }
 
-static bool has_with(const struct slot *slot, const char *flag) {
-    return slot->shares_file_with && !strcmp(slot->shares_file_with, flag);
-}
-
-static bool is_first(int i_slot) {
-    for (int i = 0; i < i_slot; i++)
-        if (has_flag(models_slot(i), models_slot(i_slot)->flag)) return false;
-    return true;
-}
-
 const char *part_flag(int i) {
     static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER,
                                              FAMILY_TINY_DECODER};
     const struct slot *slot;
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
-        for (int n = 0; (slot = models_slot(n)); n++)
-            if (slot->family->kind == order[k] && slot->flag && is_first(n) && !i--) return slot->flag;
+        for (int n = 0; (slot = models_slot(n)); n++) {
+            bool listed = slot->family->kind != order[k] || !slot->flag;
+            for (int earlier = 0; earlier < n && !listed; earlier++)
+                listed = has_flag(models_slot(earlier), slot->flag);
+            if (!listed && !i--) return slot->flag;
+        }
     return NULL;
 }
 
@@ -52,13 +47,6 @@ bool part_flag_optional(const char *flag) {
     return false;
 }
 
-static const char *word_of(const char *flag, const struct family *family) {
-    const struct slot *slot;
-    for (int i = 0; (slot = models_slot(i)); i++)
-        if (has_flag(slot, flag) && slot->family == family && slot->display_name) return slot->display_name;
-    return family->display_name;
-}
-
 void part_flag_families(const char *flag, char *list, size_t bytes) {
     const struct family *last = NULL;
     size_t n = 0;
@@ -67,7 +55,14 @@ void part_flag_families(const char *flag, char *list, size_t bytes) {
         if (part_flag_takes(flag, *f)) last = *f;
     for (const struct family *const *f = families; *f && n < bytes; f++) {
         if (!part_flag_takes(flag, *f)) continue;
-        const char *before = !n ? word_of(flag, *f) : *f == last ? " or " : ", ";
+        const char *before = *f == last ? " or " : ", ";
+        const struct slot *slot;
+        if (!n) before = (*f)->display_name;
+        for (int i = 0; !n && (slot = models_slot(i)); i++)
+            if (has_flag(slot, flag) && slot->family == *f && slot->display_name) {
+                before = slot->display_name;
+                break;
+            }
         n += (size_t)snprintf(list + n, bytes - n, "%s%s%s", before, n ? "" : " (", (*f)->name);
     }
     if (n < bytes) snprintf(list + n, bytes - n, ")");
@@ -98,16 +93,6 @@ static int rank_of(const struct component_file *file) {
     if (!file->family || file->misplaced) return RANK_NONE;
     if (file->flag) return file->bundled ? RANK_WITH : RANK_FLAG;
     return file->folder ? RANK_FOLDER : RANK_FOUND;
-}
-
-const struct component_file *component_files_find(const struct component_files *files,
-                                                  const struct family *family) {
-    const struct component_file *found = NULL;
-    for (int i = 0; i < files->n_files; i++) {
-        const struct component_file *file = &files->file[i];
-        if (file->family == family && rank_of(file) > (found ? rank_of(found) : 0)) found = file;
-    }
-    return found;
 }
 
 const struct component_file *component_files_find_kind(const struct component_files *files,
@@ -148,32 +133,22 @@ static bool name_matches_slot(const struct component_files *files, const struct 
     return false;
 }
 
-/* The model's name in the path of -m: the last part of the path. In huggingface_hub's cache
- * (models--A--B/snapshots/HASH) the name starts at models--A--B. */
-static const char *model_part(const char *model) {
-    static const char between[] = "/snapshots/";
-    const char *part = path_last_part(model), *name = part;
-    size_t n = sizeof between - 1;
-    if ((size_t)(part - model) < n || strncmp(part - n, between, n) != 0) return part;
-    for (name = part - n; name > model && name[-1] != '/'; name--) {
-    }
-    return name;
-}
-
-/* True if the word is in the model's name. "." and ".." are resolved to the folder's real name. */
-static bool model_name_has_word(const char *model, const char *word) {
-    char real[PATH_MAX];
-    const char *part = path_last_part(model);
-    size_t dots = strspn(part, ".");
-    bool nameless = dots && dots <= 2 && (!part[dots] || part[dots] == '/');
-    return path_has_word(model_part(nameless && realpath(model, real) ? real : model), word);
-}
-
 bool part_name_has_word(const struct component_files *files, const struct component_file *file,
                         const char *word) {
     const char *path = component_files_path(files, file);
-    return (is_below(files, path) && model_name_has_word(files->model, word)) ||
-           path_has_word(path_last_part(path), word);
+    if (path_has_word(path_last_part(path), word)) return true;
+    if (!is_below(files, path)) return false;
+    /* The model's name is the last part of the path of -m, after "." and ".." are resolved. In
+     * huggingface_hub's cache (models--A--B/snapshots/HASH) it is models--A--B. */
+    static const char between[] = "/snapshots/";
+    char real[PATH_MAX];
+    const char *model = files->model, *part = path_last_part(model);
+    size_t dots = strspn(part, "."), n = sizeof between - 1;
+    bool nameless = dots && dots <= 2 && (!part[dots] || part[dots] == '/');
+    if (nameless && realpath(model, real)) part = path_last_part(model = real);
+    if ((size_t)(part - model) >= n && !strncmp(part - n, between, n))
+        for (part -= n; part > model && part[-1] != '/';) part--;
+    return path_has_word(part, word);
 }
 
 /* True for a file with one component that is named after the flag, as in ComfyUI: clip_g.safetensors for
@@ -224,29 +199,23 @@ bool part_named_for_other_slot(const struct component_files *files, const struct
 
 /* Rates how well a component fits a slot, by a FITS_BY_ value. If no other slot has the family (alone),
  * returns rank_of instead. 0: the component does not fit. */
-static int component_files_fits(const struct component_files *files, const struct component_file *file,
-                                const struct slot *slot, bool alone) {
+static int rate_fit(const struct component_files *files, const struct component_file *file,
+                    const struct slot *slot, bool alone) {
     if (file->family != slot->family || !rank_of(file)) return 0;
     if (slot_is_extra(slot) && !file->flag) return 0;
     struct tensor_index view = parts_view(files, file);
     if (slot->matches && !slot->matches(&view)) return 0;
     if (alone) return rank_of(file);
-    if (file->flag) return (file->bundled ? has_with : has_flag)(slot, file->flag) ? FITS_BY_FLAG : 0;
+    if (file->flag) {
+        const char *flag = file->bundled ? slot->shares_file_with : slot->flag;
+        return flag && !strcmp(flag, file->flag) ? FITS_BY_FLAG : 0;
+    }
     if (file->folder) return !strcmp(file->folder, slot->folder) ? FITS_BY_FOLDER : 0;
     if (*slot->name_words ? name_matches_slot(files, file, slot) : is_named_as_flag(files, file, slot))
         return FITS_BY_NAME;
     if (part_named_for_other_slot(files, file, slot)) return 0;
     if (!file->prefix || *slot->name_words) return FITS_BY_ORDER;
     return slot_takes(slot, file->family, file->prefix) ? FITS_BY_PREFIX : 0;
-}
-
-static const struct component_file *best_unassigned(const struct component_files *files,
-                                                    const struct slot *slot, bool alone, int fit,
-                                                    const bool assigned[COMPONENT_FILES_MAX]) {
-    for (int i = 0; i < files->n_files; i++)
-        if (!assigned[i] && component_files_fits(files, &files->file[i], slot, alone) == fit)
-            return &files->file[i];
-    return NULL;
 }
 
 /* False if a slot must stay empty; only for slots that only file names distinguish (WAN's high-noise and
@@ -271,9 +240,12 @@ void parts_assign(const struct component_files *files, const struct recipe *reci
     memset(in, 0, SLOTS_MAX * sizeof *in);
     for (int fit = FITS_BY_FLAG; fit > 0; fit--)
         for (int i = 0; recipe->slot[i].family; i++) {
-            bool alone = recipe_count_slots(recipe, recipe->slot[i].family) == 1;
-            if (!in[i] && !part_disabled(files->options, &recipe->slot[i]) && is_open(recipe, in, i, fit))
-                in[i] = best_unassigned(files, &recipe->slot[i], alone, fit, assigned);
+            const struct slot *slot = &recipe->slot[i];
+            bool alone = recipe_count_slots(recipe, slot->family) == 1;
+            if (in[i] || part_disabled(files->options, slot) || !is_open(recipe, in, i, fit)) continue;
+            for (int k = 0; k < files->n_files && !in[i]; k++)
+                if (!assigned[k] && rate_fit(files, &files->file[k], slot, alone) == fit)
+                    in[i] = &files->file[k];
             if (in[i]) assigned[in[i] - files->file] = true;
         }
 }

@@ -68,10 +68,8 @@ struct component_files {
     const char *declared[SLOTS_MAX + 1], *declared_absent[SLOTS_MAX + 1];
 };
 
-/* The preferred component of a family or kind: chosen by a flag, else by its folder, else found by
- * content. NULL: none. */
-const struct component_file *component_files_find(const struct component_files *files,
-                                                  const struct family *family);
+/* The preferred component of a kind: chosen by a flag, else by its folder, else found by content. NULL:
+ * none. */
 const struct component_file *component_files_find_kind(const struct component_files *files,
                                                        enum family_kind kind);
 

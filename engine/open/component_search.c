@@ -1,3 +1,4 @@
+/* Finds components by flag, by folder, and by content: implements component_search.h. */
 #include "engine/open/component_search.h"
 
 #include "engine/base/text.h"
@@ -27,20 +28,6 @@ static bool has_files(struct sys *sys, const char *path) {
         sys->release(sys, inner);
     }
     if (folder) closedir(folder);
-    return found;
-}
-
-/* True for a folder in Hugging Face's layout: it contains model_index.json, or a component's folder with
- * files, whose name occurs only in this layout. Files are required because ComfyUI's `models` folder has an
- * empty folder `unet`. */
-static bool is_hugging_face(struct sys *sys, const char *model, struct error *e) {
-    static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof signs / sizeof *signs && !found; i++) {
-        char *sign = path_existing(sys, model, signs[i], e);
-        found = sign && has_files(sys, sign);
-        sys->release(sys, sign);
-    }
     return found;
 }
 
@@ -121,7 +108,14 @@ enum status component_files_locate(struct sys *sys, const struct sluice_model_op
                          o->model);
     }
     if (!o->model || !path_is_folder(o->model)) return OK;
-    files->by_name = is_hugging_face(sys, o->model, e);
+    /* Hugging Face's layout: model_index.json, or a component's folder whose name occurs only in this layout.
+     * The folder must have files, because ComfyUI's `models` folder has an empty folder `unet`. */
+    static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs && !files->by_name; i++) {
+        char *sign = path_existing(sys, o->model, signs[i], e);
+        files->by_name = sign && has_files(sys, sign);
+        sys->release(sys, sign);
+    }
     files->pipeline = path_existing(sys, o->model, "model_index.json", e);
     if (!o->decodes_only) {
         files->scheduler = path_existing(sys, o->model, "scheduler/scheduler_config.json", e);
@@ -140,9 +134,8 @@ const char *part_path_of_kind(const struct sluice_model_options *o, enum family_
 
 /* True if a component of the family may come from the given flag or folder. A folder accepts any family of
  * its kind (text encoder, ...); the pipeline checks compare the family with the recipe later. */
-static bool component_belongs(const struct component_file *place, enum family_kind kind,
-                              const struct tensor_index *whole, const struct family *family,
-                              const char *prefix) {
+static bool belongs_to(const struct component_file *place, enum family_kind kind,
+                       const struct tensor_index *whole, const struct family *family, const char *prefix) {
     const struct slot *slot;
     struct tensor_index view = index_view(whole, prefix, place->view);
     if (!place->flag && family->kind == kind) return true;
@@ -151,18 +144,6 @@ static bool component_belongs(const struct component_file *place, enum family_ki
         if (place->flag && slot->flag && !strcmp(place->flag, slot->flag)) return true;
         if (place->folder && !strcmp(place->folder, slot->folder)) return true;
     }
-    return false;
-}
-
-/* True if the file of a flag may also hold a component of the family that the flag does not stand for
- * (slot.shares_file_with). */
-static bool component_is_bundled(const struct component_file *place, const struct family *family,
-                                 const char *prefix) {
-    const struct slot *slot;
-    for (int i = 0; place->flag && (slot = models_slot(i)); i++)
-        if (slot->shares_file_with && !strcmp(slot->shares_file_with, place->flag) &&
-            slot_takes(slot, family, prefix))
-            return true;
     return false;
 }
 
@@ -192,8 +173,12 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
         place.prefix = contents.component[i].prefix;
         place.view = i;
         place.bundled = false;
-        bool belongs = component_belongs(&place, kind, &view, place.family, place.prefix);
-        place.bundled = !belongs && component_is_bundled(&place, place.family, place.prefix);
+        bool belongs = belongs_to(&place, kind, &view, place.family, place.prefix);
+        /* the file of a flag may also hold a component that the flag does not stand for */
+        const struct slot *slot;
+        for (int k = 0; !belongs && place.flag && (slot = models_slot(k)); k++)
+            place.bundled |= slot->shares_file_with && !strcmp(slot->shares_file_with, place.flag) &&
+                             slot_takes(slot, place.family, place.prefix);
         if (!belongs && !place.bundled) continue;
         found |= belongs;
         component_files_add(files, place, e);
@@ -259,15 +244,6 @@ static bool is_declared(const struct model_folder *model, const char *folder) {
     return *config_string(&model->index, key, "");
 }
 
-/* True if the model's folder contains all denoisers of the recipe, or model_index.json lists them. */
-static bool has_denoisers(const struct model_folder *model, const struct recipe *recipe) {
-    for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family->kind == FAMILY_DENOISER && !folder_exists(model, s->folder) &&
-            !is_declared(model, s->folder))
-            return false;
-    return true;
-}
-
 /* True if a denoiser should be opened from the given folder: no denoiser is open yet, or a flag chose one of
  * two denoisers and the folder has the other denoiser. */
 static bool should_open_denoiser(const struct model_folder *model, const struct component_files *files,
@@ -275,7 +251,12 @@ static bool should_open_denoiser(const struct model_folder *model, const struct 
     const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER), *in[SLOTS_MAX];
     if (!found) return true;
     for (const struct recipe *const *r = recipes; *r; r++) {
-        if (recipe_count_slots(*r, found->family) < 2 || !has_denoisers(model, *r)) continue;
+        if (recipe_count_slots(*r, found->family) < 2) continue;
+        bool has_all = true; /* the folder has all denoisers of the recipe, or model_index.json lists them */
+        for (const struct slot *s = (*r)->slot; s->family; s++)
+            has_all &= s->family->kind != FAMILY_DENOISER || folder_exists(model, s->folder) ||
+                       is_declared(model, s->folder);
+        if (!has_all) continue;
         parts_assign(files, *r, in);
         for (int i = 0; (*r)->slot[i].family; i++)
             if ((*r)->slot[i].family == found->family && !in[i] && !strcmp((*r)->slot[i].folder, folder))
@@ -320,14 +301,6 @@ static enum status open_each_folder(const struct model_folder *model, struct com
     return e->code;
 }
 
-static int count_denoisers(const struct model_folder *model) {
-    const char *folders[SLOTS_MAX];
-    int named = 0;
-    for (int i = 0, n = list_folders(FAMILY_DENOISER, folders); i < n; i++)
-        named += is_declared(model, folders[i]);
-    return named;
-}
-
 /* Lists the encoder folders that the model must have, to detect incomplete downloads, and the folders that
  * model_index.json declares absent. */
 static void list_declared_folders(const struct model_folder *model, struct component_files *files) {
@@ -349,7 +322,9 @@ static enum status open_folders(struct sys *sys, const char *path, struct compon
     bool reads = files->pipeline && !files->decodes_only; /* class names are read except for decoding alone */
     if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
-    files->n_declared_denoisers = count_denoisers(&model);
+    const char *folders[SLOTS_MAX];
+    for (int i = 0, n = list_folders(FAMILY_DENOISER, folders); i < n; i++)
+        files->n_declared_denoisers += is_declared(&model, folders[i]);
     list_declared_folders(&model, files);
     config_destroy(&model.index);
     return e->code;
@@ -395,23 +370,20 @@ static bool is_needed(const struct component_files *files, const struct family *
     return located < most_slots(family) && n <= most_slots(family);
 }
 
-/* True if a component found by the search was added already: a flag or folder may choose a file under -m, and
- * a file may have several names (links). */
-static bool is_taken(const struct component_files *files, const char *path, const char *prefix) {
-    for (int i = 0; i < files->n_files; i++) {
-        const char *taken = files->file[i].prefix ? files->file[i].prefix : "";
-        if (!strcmp(taken, prefix) && path_same(component_files_path(files, &files->file[i]), path))
-            return true;
-    }
-    return false;
-}
-
+/* Adds the needed components of a file. A component may have been added already: a flag or folder may choose
+ * a file under -m, and a file may have several names (links). */
 static enum status take_contents(struct search *s, const char *path, struct tensor_index *whole,
                                  const struct contents *contents, struct error *e) {
     bool taken = false;
     for (int i = 0; i < contents->n && e->code == OK; i++) {
         if (!is_needed(s->files, contents->component[i].family)) continue;
-        if (is_taken(s->files, path, contents->component[i].prefix)) continue;
+        bool is_known = false;
+        for (int k = 0; k < s->files->n_files && !is_known; k++) {
+            const struct component_file *known = &s->files->file[k];
+            is_known = !strcmp(known->prefix ? known->prefix : "", contents->component[i].prefix) &&
+                       path_same(component_files_path(s->files, known), path);
+        }
+        if (is_known) continue;
         if (!taken && component_files_add_file(s->sys, s->files, path, whole, e) != OK) return e->code;
         taken = true;
         struct component_file file = {
@@ -423,20 +395,18 @@ static enum status take_contents(struct search *s, const char *path, struct tens
     return e->code;
 }
 
-/* True if the tensor belongs to a component by its prefix, or a component's family ignores the tensor. */
-static bool is_explained(const char *name, const struct contents *contents) {
-    for (int k = 0; k < contents->n; k++) {
-        if (!strncmp(name, contents->component[k].prefix, strlen(contents->component[k].prefix))) return true;
-        if (family_ignores(contents->component[k].family, name)) return true;
-    }
-    return false;
-}
-
+/* Counts tensors that belong to no component by their prefix, and that no component's family ignores. */
 static void count_unknown_tensors(struct component_files *files, const struct tensor_index *whole,
                                   const struct contents *contents) {
     for (int i = 0; i < whole->n_entries; i++) {
         const char *name = whole->entries[i].name;
-        if (is_explained(name, contents)) continue;
+        bool is_known = false;
+        for (int k = 0; k < contents->n && !is_known; k++) {
+            const char *prefix = contents->component[k].prefix;
+            is_known =
+                !strncmp(name, prefix, strlen(prefix)) || family_ignores(contents->component[k].family, name);
+        }
+        if (is_known) continue;
         if (!files->unknown_tensors.n++)
             snprintf(files->unknown_tensors.first, sizeof files->unknown_tensors.first, "%s", name);
     }
@@ -478,21 +448,17 @@ static bool is_located(const struct search *s, const char *path) {
     return false;
 }
 
-/* True for folders of a ComfyUI `models` folder without pipeline components, often hundreds of files. */
-static bool is_unrelated(const char *name, int down) {
+/* True for folders directly below -m without pipeline components: those of a ComfyUI `models` folder, often
+ * with hundreds of files, and those that model_index.json declares absent. */
+static bool is_unrelated(const struct search *s, const char *name) {
     static const char *const folders[] = {
         "loras",         "controlnet",     "embeddings",           "hypernetworks", "upscale_models",
         "model_patches", "gligen",         "photomaker",           "style_models",  "vae_approx",
         "configs",       "audio_encoders", "latent_upscale_models"};
-    for (size_t i = 0; down == FOLDERS_DOWN && i < sizeof folders / sizeof *folders; i++)
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (!strcmp(folders[i], name)) return true;
-    return false;
-}
-
-static bool is_declared_absent(const struct search *s, const char *name, int down) {
-    for (const char *const *declared_absent = s->files->declared_absent;
-         *declared_absent && down == FOLDERS_DOWN; declared_absent++)
-        if (!strcmp(*declared_absent, name)) return true;
+    for (const char *const *absent = s->files->declared_absent; *absent; absent++)
+        if (!strcmp(*absent, name)) return true;
     return false;
 }
 
@@ -503,8 +469,8 @@ static enum status list_file(struct search *s, const char *folder, const char *n
     char *path = path_join(s->sys, folder, name);
     if (!path) return error_set(e, MEMORY, "no memory for a path");
     bool is_folder = path_is_folder(path), candidate = !is_folder && component_is_candidate(name);
-    if (is_folder && down > 0 && !is_located(s, path) && !is_declared_absent(s, name, down) &&
-        !is_unrelated(name, down) && !path_is_on_kernel_files(path))
+    if (is_folder && down > 0 && !is_located(s, path) && !(down == FOLDERS_DOWN && is_unrelated(s, name)) &&
+        !path_is_on_kernel_files(path))
         list_folder(s, path, down - 1, e);
     if (++s->n_entries > ENTRIES_MAX) {
         error_set(e, LIMIT,
@@ -525,17 +491,14 @@ static enum status list_file(struct search *s, const char *folder, const char *n
     return e->code;
 }
 
-static enum status note_unreadable(struct search *s, const char *path, int problem) {
-    struct error *failure = &s->files->failure;
-    if (failure->code != OK) return OK;
-    error_set(failure, IO, "the folder cannot be read" WHERE "%s" FOUND "%s", path, strerror(problem));
-    return OK;
-}
-
 /* Lists a folder, skipping hidden files and folders: downloads keep their caches there. */
 static enum status list_folder(struct search *s, const char *path, int down, struct error *e) {
     DIR *folder = opendir(path);
-    if (!folder) return note_unreadable(s, path, errno);
+    if (!folder) {
+        const char *problem = strerror(errno);
+        error_set(&s->files->failure, IO, "the folder cannot be read" WHERE "%s" FOUND "%s", path, problem);
+        return OK;
+    }
     for (struct dirent *file; e->code == OK && (file = readdir(folder));)
         if (*file->d_name != '.') list_file(s, path, file->d_name, down, e);
     closedir(folder);
@@ -546,16 +509,6 @@ static int compare_paths(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static enum status search_folder(struct search *s, struct error *e) {
-    list_folder(s, s->model, FOLDERS_DOWN, e);
-    qsort(s->candidate, (size_t)s->n_candidates, sizeof *s->candidate, compare_paths);
-    for (int i = 0; i < s->n_candidates; i++) {
-        if (e->code == OK) try_candidate(s, s->candidate[i], e);
-        s->sys->release(s->sys, s->candidate[i]);
-    }
-    return e->code;
-}
-
 /* Searches -m by content. In a folder only MEMORY and LIMIT end the search: a damaged file is reported
  * (files->failure) only if a component is missing in the end. */
 static enum status search(struct sys *sys, const char *model, struct component_files *files,
@@ -563,7 +516,16 @@ static enum status search(struct sys *sys, const char *model, struct component_f
     struct search *s = sys->alloc(sys, LINE_HOST, sizeof *s);
     if (!s) return error_set(e, MEMORY, "no memory to search for the model's components");
     *s = (struct search){.sys = sys, .model = model, .files = files};
-    path_is_folder(model) ? search_folder(s, e) : search_file(s, e);
+    if (path_is_folder(model)) {
+        list_folder(s, model, FOLDERS_DOWN, e);
+        qsort(s->candidate, (size_t)s->n_candidates, sizeof *s->candidate, compare_paths);
+        for (int i = 0; i < s->n_candidates; i++) {
+            if (e->code == OK) try_candidate(s, s->candidate[i], e);
+            sys->release(sys, s->candidate[i]);
+        }
+    } else {
+        search_file(s, e);
+    }
     sys->release(sys, s);
     return e->code;
 }

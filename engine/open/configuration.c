@@ -1,3 +1,4 @@
+/* Reads the configurations of components: implements configuration.h. */
 #include "engine/open/configuration.h"
 
 #include "engine/open/contents.h"
@@ -27,11 +28,6 @@ static bool names_family(const struct config *config, const struct family *famil
     return is || contents_is_architecture(family, architecture_of(config));
 }
 
-static bool names_model(const struct config *config) {
-    return config_find(config, "_class_name") || config_find(config, "model_type") ||
-           config_find(config, "general.architecture");
-}
-
 static char *config_json_path(struct sys *sys, const char *path) {
     static const char name[] = "config.json";
     if (path_is_folder(path)) return path_join(sys, path, name);
@@ -58,13 +54,6 @@ static enum status read_config_json(struct sys *sys, const char *path, const str
     return e->code;
 }
 
-/* The flag's name as a JSON key: "--diffusion-model" becomes "diffusion_model". */
-static void flag_name(const char *flag, char name[MEMBER_BYTES]) {
-    snprintf(name, MEMBER_BYTES, "%s", flag + strspn(flag, "-"));
-    for (char *c = name; *c; c++)
-        if (*c == '-') *c = '_';
-}
-
 /* Parses the key `config` of a file's metadata: the member named like the slot's folder or flag, else the
  * whole object. A whole object without a model name is accepted only if the file holds one component (no
  * prefix). */
@@ -72,39 +61,40 @@ static enum status parse_metadata(struct sys *sys, const struct config_place *pl
                                   struct config *config, struct error *e) {
     const char *path = place->index->sources[0].path;
     char flag[MEMBER_BYTES] = "";
-    if (place->slot->flag) flag_name(place->slot->flag, flag);
+    if (place->slot->flag) /* "--diffusion-model" becomes "diffusion_model" */
+        snprintf(flag, sizeof flag, "%s", place->slot->flag + strspn(place->slot->flag, "-"));
+    for (char *c = flag; *c; c++)
+        if (*c == '-') *c = '_';
     const char *const members[] = {place->slot->folder, flag};
     for (int i = 0; i < 2 && *members[i] && !config->path; i++)
         if (config_parse(sys, path, text, members[i], config, e) != OK) goto out;
     if (config->path || config_parse(sys, path, text, NULL, config, e) != OK) goto out;
-    if (!names_family(config, place->slot->family) && (names_model(config) || place->index->prefix))
+    bool names_model = config_find(config, "_class_name") || config_find(config, "model_type") ||
+                       config_find(config, "general.architecture");
+    if (!names_family(config, place->slot->family) && (names_model || place->index->prefix))
         config_destroy(config);
 out:
     return e->code == OK ? OK : error_expected(e, "JSON under the key `config` of the file's metadata");
 }
 
-/* Ignores GGUF metadata without model settings (keys that begin with the architecture), as in most GGUF files
- * of diffusion models. The family's published values apply then. */
-static void drop_without_model_keys(struct config *config) {
-    const char *architecture = architecture_of(config);
-    size_t n = strlen(architecture);
-    if (!n) return;
-    for (int i = 0; i < config->n_values; i++) {
-        const char *name = config->values[i].key;
-        if (!strncmp(name, architecture, n) && name[n] == '.') return;
-    }
-    config_destroy(config);
-}
-
 /* Reads the configuration from metadata. A GGUF file has single keys, or JSON under the key `config`. */
-static enum status configuration_read_metadata(struct sys *sys, const struct config_place *place,
-                                               struct config *config, struct error *e) {
+static enum status read_metadata(struct sys *sys, const struct config_place *place, struct config *config,
+                                 struct error *e) {
     const char *text = place->index->config;
     if (!text || parse_metadata(sys, place, text, config, e) != OK) return e->code;
     const char *nested = config_string(config, "config", NULL);
     bool is_gguf = *architecture_of(config) || config_find(config, "general.quantization_version");
     if (!nested || !is_gguf) {
-        drop_without_model_keys(config);
+        /* GGUF metadata without model settings (keys that begin with the architecture), as in most GGUF files
+         * of diffusion models, is ignored: the family's published values apply. */
+        const char *architecture = architecture_of(config);
+        size_t n = strlen(architecture);
+        bool has_settings = !n;
+        for (int i = 0; i < config->n_values && !has_settings; i++) {
+            const char *name = config->values[i].key;
+            has_settings = !strncmp(name, architecture, n) && name[n] == '.';
+        }
+        if (!has_settings) config_destroy(config);
         return OK;
     }
     struct config flat = *config;
@@ -113,30 +103,6 @@ static enum status configuration_read_metadata(struct sys *sys, const struct con
     config_destroy(&flat);
     return e->code;
 }
-
-static enum status find_configuration(struct sys *sys, const struct config_place *place,
-                                      struct config *config, enum config_origin *origin, struct error *e) {
-    *config = (struct config){0};
-    *origin = CONFIG_JSON_FILE;
-    if (read_config_json(sys, place->path, place->slot->family, config, e) != OK || config->path)
-        return e->code;
-    *origin = CONFIG_METADATA;
-    if (configuration_read_metadata(sys, place, config, e) != OK || config->path) return e->code;
-    *origin = CONFIG_PUBLISHED;
-    return OK;
-}
-
-/* Files that may contain the image processor's configuration; the first existing file is read. transformers 5
- * writes one processor_config.json. */
-static const struct {
-    const char *file, *member;
-} pictures_files[] = {
-    {"processor_config.json", "image_processor"},
-    {"preprocessor_config.json", NULL},
-    {"../processor/processor_config.json", "image_processor"},
-    {"../processor/preprocessor_config.json", NULL},
-    {"../image_processor/preprocessor_config.json", NULL},
-};
 
 /* Fails if the image processor's configuration disables a preprocessing step that Sluice always does, or
  * requires another resampling filter. */
@@ -156,14 +122,25 @@ static enum status check_pictures(const struct config *config, struct error *e) 
     return config_int(config, "resample", PILLOWS_BICUBIC, PILLOWS_BICUBIC, &resample, e);
 }
 
+/* Reads the image processor's configuration into config->pictures from the first of the files that exists.
+ * transformers 5 writes one processor_config.json. */
 static enum status read_pictures(struct sys *sys, const char *path, struct config *config, struct error *e) {
+    static const struct {
+        const char *file, *member;
+    } places[] = {
+        {"processor_config.json", "image_processor"},
+        {"preprocessor_config.json", NULL},
+        {"../processor/processor_config.json", "image_processor"},
+        {"../processor/preprocessor_config.json", NULL},
+        {"../image_processor/preprocessor_config.json", NULL},
+    };
     char *folder = path_is_folder(path) ? path_copy(sys, path, e) : path_folder(sys, path, e);
     config->sys = sys;
     config->pictures = sys->alloc(sys, LINE_HOST, sizeof *config->pictures);
     if (folder && !config->pictures) error_set(e, MEMORY, "no memory for a configuration");
-    for (size_t i = 0; i < sizeof pictures_files / sizeof *pictures_files && e->code == OK; i++) {
-        char *file = path_existing(sys, folder, pictures_files[i].file, e);
-        if (file) config_read_member(sys, file, pictures_files[i].member, config->pictures, e);
+    for (size_t i = 0; i < sizeof places / sizeof *places && e->code == OK; i++) {
+        char *file = path_existing(sys, folder, places[i].file, e);
+        if (file) config_read_member(sys, file, places[i].member, config->pictures, e);
         sys->release(sys, file);
         if (e->code != OK || !config->pictures->path) continue;
         check_pictures(config->pictures, e);
@@ -175,8 +152,15 @@ static enum status read_pictures(struct sys *sys, const char *path, struct confi
 
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e) {
-    bool is_vision = place->slot->family->kind == FAMILY_VISION;
-    if (find_configuration(sys, place, config, origin, e) == OK && is_vision)
+    *config = (struct config){0};
+    *origin = CONFIG_JSON_FILE;
+    read_config_json(sys, place->path, place->slot->family, config, e);
+    if (e->code == OK && !config->path) {
+        *origin = CONFIG_METADATA;
+        read_metadata(sys, place, config, e);
+    }
+    if (e->code == OK && !config->path) *origin = CONFIG_PUBLISHED;
+    if (e->code == OK && place->slot->family->kind == FAMILY_VISION)
         read_pictures(sys, place->path, config, e);
     return e->code;
 }

@@ -1,3 +1,4 @@
+/* Detects the components in a file: implements contents.h. */
 #include "engine/open/contents.h"
 
 #include "loaders/loaders.h"
@@ -5,28 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct family *contents_family(const struct tensor_index *view) {
-    for (const struct family *const *f = families; *f; f++)
-        if ((*f)->probe(view)) return *f;
-    return NULL;
-}
-
-/* True if an earlier slot of any recipe has the same family and tensor prefix, because recipes share
- * families. */
-static bool contents_is_listed(int i_slot, const struct family *family, const char *prefix) {
-    for (int i = 0; i < i_slot; i++)
-        if (slot_takes(models_slot(i), family, prefix)) return true;
-    return false;
-}
-
+/* Adds the components of a family, under every tensor prefix of its slots. Recipes share families, so a
+ * prefix of an earlier slot is skipped. */
 static void find_family(const struct tensor_index *whole, const struct family *family,
                         struct contents *contents) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
         for (const char *const *p = slot->prefixes; slot->family == family && p && *p; p++) {
             struct tensor_index view = index_view(whole, *p, 0);
-            if (contents->n == CONTENTS_MAX || contents_is_listed(i, family, *p) || !family->probe(&view))
-                continue;
+            bool is_listed = contents->n == CONTENTS_MAX;
+            for (int k = 0; k < i && !is_listed; k++) is_listed = slot_takes(models_slot(k), family, *p);
+            if (is_listed || !family->probe(&view)) continue;
             contents->component[contents->n].family = family;
             contents->component[contents->n++].prefix = *p;
         }
@@ -37,15 +27,6 @@ bool contents_exclusive(const struct family *one, const struct family *other) {
     return one == other || (one->kind == other->kind && !encodes);
 }
 
-static bool can_coexist(const struct family *one, const char *prefix, const struct family *other,
-                        const char *second) {
-    for (const struct recipe *const *r = recipes; *r; r++)
-        for (const struct slot *a = (*r)->slot; a->family; a++)
-            for (const struct slot *b = (*r)->slot; b->family; b++)
-                if (a != b && slot_takes(a, one, prefix) && slot_takes(b, other, second)) return true;
-    return false;
-}
-
 /* Fails if two components in a file have the same tensor prefix, or are of the same kind and no recipe uses
  * both. */
 static enum status check_contents(const struct tensor_index *whole, const struct contents *contents,
@@ -54,7 +35,11 @@ static enum status check_contents(const struct tensor_index *whole, const struct
         for (int k = 0; k < i; k++) {
             const struct family *one = contents->component[k].family, *other = contents->component[i].family;
             const char *prefix = contents->component[k].prefix, *second = contents->component[i].prefix;
-            bool apart = !contents_exclusive(one, other) || can_coexist(one, prefix, other, second);
+            bool apart = !contents_exclusive(one, other);
+            for (const struct recipe *const *r = recipes; *r && !apart; r++)
+                for (const struct slot *a = (*r)->slot; a->family; a++)
+                    for (const struct slot *b = (*r)->slot; b->family; b++)
+                        apart |= a != b && slot_takes(a, one, prefix) && slot_takes(b, other, second);
             if (apart && strcmp(prefix, second)) continue;
             return error_set(e, UNSUPPORTED,
                              "the file holds two components that cannot be told apart" WHERE "%s" FOUND
@@ -66,14 +51,6 @@ static enum status check_contents(const struct tensor_index *whole, const struct
     return OK;
 }
 
-/* Length in bytes of the common beginning of a name and a prefix, up to the last common dot. */
-static size_t in_common(const char *name, const char *prefix) {
-    size_t common = 0;
-    for (size_t i = 0; name[i] && name[i] == prefix[i]; i++)
-        if (name[i] == '.') common = i + 1;
-    return common;
-}
-
 /* Finds the component that a tensor belongs to, by the longest matching prefix. If no prefix matches
  * completely ("text_encoders.qwen3_4b.logit_scale"), the prefix with the longest common beginning decides. */
 static int part_of(const char *name, const struct contents *contents) {
@@ -83,7 +60,9 @@ static int part_of(const char *name, const struct contents *contents) {
     for (int i = 0; i < contents->n; i++) {
         const char *prefix = contents->component[i].prefix;
         bool has = !strncmp(name, prefix, strlen(prefix));
-        size_t common = in_common(name, prefix);
+        size_t common = 0; /* bytes that name and prefix share, up to the last common dot */
+        for (size_t k = 0; name[k] && name[k] == prefix[k]; k++)
+            if (name[k] == '.') common = k + 1;
         if (has < whole || (has == whole && common <= most && i)) continue;
         view = i;
         most = common;
@@ -94,8 +73,8 @@ static int part_of(const char *name, const struct contents *contents) {
 
 enum { ARCHITECTURE_BYTES = 64 };
 
-static enum status contents_read_architecture(struct sys *sys, const struct tensor_index *whole,
-                                              char name[ARCHITECTURE_BYTES], struct error *e) {
+static enum status read_architecture(struct sys *sys, const struct tensor_index *whole,
+                                     char name[ARCHITECTURE_BYTES], struct error *e) {
     static const char key[] = "general.architecture";
     struct config config = {0};
     *name = 0;
@@ -112,32 +91,24 @@ bool contents_is_architecture(const struct family *family, const char *name) {
     return false;
 }
 
-static void list_architectures(const struct family *only, char *list, size_t bytes) {
-    size_t n = 0;
-    *list = 0;
-    for (const struct family *const *f = families; *f; f++)
-        for (const char *const *a = (*f)->architectures; a && *a && n < bytes; a++)
-            if (!only || only == *f) n += (size_t)snprintf(list + n, bytes - n, "%s%s", n ? ", " : "", *a);
-}
-
-/* True if general.architecture is absent, or is a placeholder that some converters write instead of the
- * model's name. */
-static bool is_uninformative(const char *architecture) {
-    return !*architecture || !strcmp(architecture, "pig") || !strcmp(architecture, "cow");
-}
-
 /* Fails if general.architecture is unknown or contradicts the tensors. */
 static enum status check_architecture(struct sys *sys, const struct tensor_index *whole,
                                       const struct contents *contents, struct error *e) {
-    char name[ARCHITECTURE_BYTES], known[160];
+    char name[ARCHITECTURE_BYTES], known[160] = "";
     const struct family *first = contents->n ? contents->component[0].family : NULL;
     bool is = false;
-    if (contents_read_architecture(sys, whole, name, e) != OK || is_uninformative(name)) return e->code;
+    size_t bytes = 0;
+    if (read_architecture(sys, whole, name, e) != OK) return e->code;
+    /* no key, or a placeholder that some converters write instead of the model's name */
+    if (!*name || !strcmp(name, "pig") || !strcmp(name, "cow")) return OK;
     for (int i = 0; i < contents->n; i++) is |= contents_is_architecture(contents->component[i].family, name);
     for (const struct family *const *f = families; *f && !first; f++)
         is |= contents_is_architecture(*f, name);
     if (is) return OK;
-    list_architectures(first, known, sizeof known);
+    for (const struct family *const *f = families; *f; f++)
+        for (const char *const *a = (*f)->architectures; a && *a && bytes < sizeof known; a++)
+            if (!first || first == *f)
+                bytes += (size_t)snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "", *a);
     error_set(e, UNSUPPORTED, "%s" WHERE "%s, general.architecture" FOUND "\"%s\"",
               first ? "the GGUF architecture contradicts the tensors" : "unsupported GGUF architecture",
               whole->sources[0].path, name);

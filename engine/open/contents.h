@@ -33,7 +33,4 @@ bool contents_exclusive(const struct family *one, const struct family *other);
 /* True if GGUF files of the family may have `name` as general.architecture. */
 bool contents_is_architecture(const struct family *family, const char *name);
 
-/* Returns the family that recognises the tensors of a component's index view; NULL: unknown tensors. */
-const struct family *contents_family(const struct tensor_index *view);
-
 #endif

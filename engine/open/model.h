@@ -46,7 +46,7 @@ struct sluice_model {
     bool no_hoist;        /* disables the hoist stage, for tests */
 };
 
-/* Opens a model. sys: system functions, kept; NULL: the operating system's. On
+/* Opens a model (model_open.c). sys: system functions, kept; NULL: the operating system's. On
  * failure *model is NULL. */
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,
                        struct sluice_model **model, struct error *e);

@@ -248,7 +248,7 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e) {
     /* Memory of a tokenizer in bytes per token id, measured with generated tokenizers of published sizes
-     * (bench checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
+     * (sluice-dev checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
     enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
                         sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};

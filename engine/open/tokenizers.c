@@ -1,6 +1,7 @@
+/* Finds tokenizers: implements tokenizers.h. */
 #include "engine/open/tokenizers.h"
 
-#include "engine/base/header_limit.h"
+#include "engine/base/sys.h"
 #include "engine/open/paths.h"
 #include "engine/open/prompt.h"
 #include "loaders/gguf/gguf.h"
@@ -18,11 +19,6 @@ struct lookup {
     struct tokenizer *found;
     char other[160]; /* kind and path of a tokenizer that was found but has the wrong kind; "": not found */
 };
-
-static bool is_model_file(const char *path) {
-    size_t n = strlen(path);
-    return n >= 6 && !strcmp(path + n - 6, ".model");
-}
 
 static enum status try_tokenizer(struct lookup *l, struct tokenizer *tokenizer, const char *path,
                                  struct error *e) {
@@ -47,7 +43,9 @@ static enum status try_path(struct lookup *l, char *path, struct error *e) {
     struct sys *sys = l->search->sys;
     struct tokenizer *tokenizer = NULL;
     if (!path || l->found || e->code != OK) goto out;
-    if (!path_is_folder(path) && !is_model_file(path) && !gguf_is(sys, path) &&
+    size_t n = strlen(path);
+    bool is_model = n >= 6 && !strcmp(path + n - 6, ".model");
+    if (!path_is_folder(path) && !is_model && !gguf_is(sys, path) &&
         file_check_text(sys, path, "a tokenizer.json", e) != OK)
         goto out;
     note_open_bytes(l, tokenizer_open_bytes(sys, path));
@@ -77,17 +75,6 @@ static enum status read_pad(struct lookup *l, const char *folder, struct error *
     return e->code;
 }
 
-/* Tries the encoder's tokenizer folder (tokenizer_2) inside `folder`. */
-static enum status try_own_folder(struct lookup *l, const char *folder, struct error *e) {
-    struct sys *sys = l->search->sys;
-    char *own = path_existing(sys, folder, l->text->tokenizer_folder, e);
-    if (!own || l->found) goto out;
-    if (try_path(l, path_copy(sys, own, e), e) == OK && l->found) read_pad(l, own, e);
-out:
-    sys->release(sys, own);
-    return e->code;
-}
-
 static bool folder_has(struct sys *sys, const char *folder, const char *name, struct error *e) {
     char *path = path_existing(sys, folder, name, e);
     sys->release(sys, path);
@@ -102,7 +89,9 @@ static enum status try_folder(struct lookup *l, const char *folder, struct error
     const char *first =
         l->search->recipe->slot[recipe_slot(l->search->recipe, FAMILY_TEXT)].text.tokenizer_folder;
     const char *const names[] = {"tokenizer.json", first};
-    try_own_folder(l, folder, e);
+    char *own = path_existing(sys, folder, l->text->tokenizer_folder, e);
+    if (own && !l->found && try_path(l, path_copy(sys, own, e), e) == OK && l->found) read_pad(l, own, e);
+    sys->release(sys, own);
     for (int i = 0; i < 2 && !l->found && e->code == OK; i++)
         if (i < 1 || first != l->text->tokenizer_folder)
             try_path(l, path_existing(sys, folder, names[i], e), e);
@@ -143,20 +132,11 @@ static const struct component_file *find_encoder(const struct tokenizer_search *
     return file && file->family->kind == FAMILY_TEXT ? file : NULL;
 }
 
-/* Returns the Hugging Face repository that has the recipe's whole pipeline, with tokenizers; NULL:
- * unknown. */
-static const char *published_folder(const struct recipe *recipe) {
-    const struct hf_source *s;
-    for (int i = 0; (s = recipe_source(recipe, i)); i++)
-        if (!s->flag && !s->files) return s->repository;
-    return NULL;
-}
-
 /* Adds the expected --tokenizer value to the error. One folder must serve all encoders of the model: if the
  * encoders need several kinds of tokenizers (CLIP and T5), each kind has its own subfolder. */
 static enum status expect_tokenizer(const struct lookup *l, struct error *e) {
     const struct recipe *recipe = l->search->recipe;
-    const char *kind[SLOTS_MAX], *repository = published_folder(recipe);
+    const char *kind[SLOTS_MAX], *repository = NULL; /* Hugging Face repository of the whole pipeline */
     char folders[64] = "";
     size_t bytes = 0;
     int n = 0;
@@ -169,6 +149,9 @@ static enum status expect_tokenizer(const struct lookup *l, struct error *e) {
         bytes += (size_t)snprintf(folders + bytes, sizeof folders - bytes, "%s%s/", n++ ? " and " : "",
                                   text->tokenizer_folder);
     }
+    const struct hf_source *source;
+    for (int i = 0; (source = recipe_source(recipe, i)) && !repository; i++)
+        if (!source->flag && !source->files) repository = source->repository;
     if (n < 2 || !repository) return error_expected(e, "%s", l->text->tokenizer_from);
     return error_expected(
         e, "--tokenizer DIR with %s in DIR: hf download %s --include 'tokenizer*' --local-dir DIR", folders,
@@ -199,19 +182,6 @@ static const char *encoder_path(const struct tokenizer_search *search, int slot)
     return file ? component_files_path(search->files, file) : NULL;
 }
 
-/* Finds the tensor of bytes in ComfyUI's T5 and umT5 files that contains spiece.model, the tokenizer; NULL:
- * none. */
-static const struct index_entry *find_stored(const struct tensor_index *index) {
-    static const char name[] = "spiece_model";
-    for (int i = 0; i < index->n_entries; i++) {
-        const struct index_entry *entry = &index->entries[i];
-        const char *dot = strrchr(entry->name, '.');
-        if (entry->dtype == DTYPE_U8 && entry->rank == 1 && !strcmp(dot ? dot + 1 : entry->name, name))
-            return entry;
-    }
-    return NULL;
-}
-
 static enum status try_stored_tokenizer(struct lookup *l, const struct tensor_index *index,
                                         const struct index_entry *entry, struct error *e) {
     struct sys *sys = l->search->sys;
@@ -230,12 +200,17 @@ static enum status try_stored_tokenizer(struct lookup *l, const struct tensor_in
     return e->code;
 }
 
-/* Tries the encoder's own file: a tensor `spiece_model`, or GGUF metadata (index.config, as JSON). */
+/* Tries the encoder's own file: a tensor `spiece_model` of bytes, as in ComfyUI's T5 and umT5 files, or GGUF
+ * metadata (index.config, as JSON). */
 static enum status try_encoder(struct lookup *l, struct error *e) {
     const struct component_file *file = find_encoder(l->search, l->slot);
     const struct tensor_index *index = file ? &l->search->files->opened[file->opened].index : NULL;
-    const struct index_entry *stored = index ? find_stored(index) : NULL;
-    if (stored) return try_stored_tokenizer(l, index, stored, e);
+    for (int i = 0; index && i < index->n_entries; i++) {
+        const struct index_entry *entry = &index->entries[i];
+        const char *dot = strrchr(entry->name, '.'), *name = dot ? dot + 1 : entry->name;
+        if (entry->dtype == DTYPE_U8 && entry->rank == 1 && !strcmp(name, "spiece_model"))
+            return try_stored_tokenizer(l, index, entry, e);
+    }
     if (!index || !index->config || !strstr(index->config, "\"tokenizer.ggml.model\"")) return OK;
     return try_path(l, path_copy(l->search->sys, index->sources[0].path, e), e);
 }

@@ -1,3 +1,4 @@
+/* Fits pictures: implements fit.h. */
 #include "engine/pictures/fit.h"
 
 #include "engine/open/model.h"
@@ -18,22 +19,6 @@ enum status fit_find(const char *name, enum fit *fit, struct error *e) {
         e, USAGE, "unknown way to resize pictures (--fit)" FOUND "%s" EXPECTED "crop, pad or stretch", name);
 }
 
-static int at_least_one(int64_t n) {
-    return n < 1 ? 1 : (int)n;
-}
-
-/* With covers: the smallest size with the picture's aspect ratio that covers `size`. Without: the largest
- * size with the picture's aspect ratio inside `size`. */
-static struct picture_size scaled(struct picture_size from, struct picture_size size, bool covers) {
-    int64_t width = (int64_t)size.height * from.width / from.height;
-    int64_t height = (int64_t)size.width * from.height / from.width;
-    bool flatter =
-        (int64_t)size.width * from.height >
-        (int64_t)from.width * size.height; /* `size` is wider than the picture, relative to its height */
-    if (flatter == covers) return (struct picture_size){size.width, at_least_one(height)};
-    return (struct picture_size){at_least_one(width), size.height};
-}
-
 /* Offset that centres a length `inner` in a length `outer`; inner and outer are halved before subtracting, as
  * in diffusers. */
 static int middle(int outer, int inner) {
@@ -43,7 +28,16 @@ static int middle(int outer, int inner) {
 struct fitting fit_make(enum fit fit, struct picture_size from, struct picture_size size) {
     struct fitting f = {.from = from, .size = size, .part = {.whole = size, .size = size}};
     if (fit == FIT_STRETCH) return f;
-    struct picture_size whole = scaled(from, size, fit == FIT_CROP);
+    /* `whole` has the picture's aspect ratio. FIT_CROP: the smallest size that covers `size`; FIT_PAD: the
+     * largest size inside `size`. flatter: `size` is wider than the picture, relative to its height. */
+    bool flatter = (int64_t)size.width * from.height > (int64_t)from.width * size.height;
+    int64_t width = (int64_t)size.height * from.width / from.height;
+    int64_t height = (int64_t)size.width * from.height / from.width;
+    struct picture_size whole = size;
+    if (flatter == (fit == FIT_CROP))
+        whole.height = height < 1 ? 1 : (int)height;
+    else
+        whole.width = width < 1 ? 1 : (int)width;
     f.part.whole = whole;
     if (fit == FIT_PAD) {
         f.part.size = whole;
@@ -56,28 +50,24 @@ struct fitting fit_make(enum fit fit, struct picture_size from, struct picture_s
     return f;
 }
 
-static bool fit_same_size(struct picture_size a, struct picture_size b) {
-    return a.width == b.width && a.height == b.height;
-}
-
 bool fit_changes(const struct fitting *f) {
-    return !fit_same_size(f->from, f->part.whole) || !fit_same_size(f->from, f->size);
+    const struct picture_size from = f->from, whole = f->part.whole;
+    return from.width != whole.width || from.height != whole.height || from.width != f->size.width ||
+           from.height != f->size.height;
 }
 
 static uint64_t rgb_bytes(struct picture_size size) {
     return 3 * (uint64_t)size.width * (uint64_t)size.height;
 }
 
-static bool has_rows(const struct sluice_picture *picture) {
-    return picture->rgb || picture->read_rows;
-}
-
 uint64_t fit_bytes(const struct sluice_picture *picture, const struct fitting *f) {
     uint64_t bytes = picture->reading_bytes;
     if (!fit_changes(f)) return bytes;
-    return bytes + resample_bytes(f->from, &f->part) + (has_rows(picture) ? 0 : rgb_bytes(f->from));
+    bool has_rows = picture->rgb || picture->read_rows;
+    return bytes + resample_bytes(f->from, &f->part) + (has_rows ? 0 : rgb_bytes(f->from));
 }
 
+/* Callback of read_rows. */
 static void push_row(void *to, const uint8_t *row) {
     resample_push_row(to, row);
 }

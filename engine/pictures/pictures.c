@@ -1,3 +1,4 @@
+/* Input pictures as tensors: implements pictures.h. */
 #include "engine/pictures/pictures.h"
 
 #include <assert.h>
@@ -76,6 +77,7 @@ static struct lerp_position lerp_position_of(int i, int n, int m) {
     return (struct lerp_position){first, first < m - 1 ? first + 1 : first, at < 0 ? 0 : at - (float)first};
 }
 
+/* Value of colour c, interpolated between four pixels. */
 static float bilinear(const struct sluice_picture *p, struct lerp_position y, struct lerp_position x,
                       size_t c) {
     const uint8_t *above = p->rgb + 3 * (size_t)y.first * (size_t)p->width + c,
@@ -169,17 +171,6 @@ static const struct picture_size kontext_sizes[] = {
 
 enum { TRAINED_PIXELS_MAX = 800 * 1328, ASPECT_MAX = 4 };
 
-static struct picture_size nearest_kontext_size(int width, int height) {
-    double aspect = (double)width / height, least = INFINITY;
-    struct picture_size nearest = kontext_sizes[0];
-    for (size_t i = 0; i < sizeof kontext_sizes / sizeof *kontext_sizes; i++) {
-        double away = fabs(aspect - (double)kontext_sizes[i].width / kontext_sizes[i].height);
-        if (away < least) nearest = kontext_sizes[i];
-        if (away < least) least = away;
-    }
-    return nearest;
-}
-
 struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple) {
     double aspect = (double)from.width / from.height;
     double width = sqrt((double)area * aspect), height = width / aspect;
@@ -207,7 +198,13 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
         return error_expected(e, "at most %d pixels, or an aspect ratio within %d to 1", TRAINED_PIXELS_MAX,
                               ASPECT_MAX);
     }
-    if (large) *size = nearest_kontext_size(width, height);
+    double aspect = (double)width / height, least = INFINITY;
+    for (size_t i = 0; large && i < sizeof kontext_sizes / sizeof *kontext_sizes; i++) {
+        double away = fabs(aspect - (double)kontext_sizes[i].width / kontext_sizes[i].height);
+        if (away >= least) continue;
+        *size = kontext_sizes[i];
+        least = away;
+    }
     size->width -= size->width % multiple;
     size->height -= size->height % multiple;
     return OK;

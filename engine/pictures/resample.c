@@ -159,20 +159,16 @@ static uint8_t *held_row(const struct resampling *r, int y) {
     return r->rows + (size_t)(y % r->taps_down) * row_values(r);
 }
 
-/* Sums the rows under the kernel of the next output row into one row. */
-static void sum_vertical(const struct resampling *r, uint8_t *to) {
+/* Computes the next output row from the held rows under its kernel. */
+static void finish_row(struct resampling *r) {
+    uint8_t *to = r->to + (size_t)r->made * r->pitch, *down = r->down_first ? r->row : to;
     size_t n = row_values(r);
     memset(r->sums, 0, n * sizeof *r->sums);
     for (int k = 0; k < r->next.n; k++) {
         const uint8_t *row = held_row(r, r->next.first + k);
         for (size_t i = 0; i < n; i++) r->sums[i] += row[i] * r->weights_down[k];
     }
-    for (size_t i = 0; i < n; i++) to[i] = rounded(r->sums[i], r->down.bits);
-}
-
-static void finish_row(struct resampling *r) {
-    uint8_t *to = r->to + (size_t)r->made * r->pitch;
-    sum_vertical(r, r->down_first ? r->row : to);
+    for (size_t i = 0; i < n; i++) down[i] = rounded(r->sums[i], r->down.bits);
     if (r->down_first) sum_horizontal(r, r->row, to);
     if (++r->made < r->down.n) r->next = weights_of(r->down, r->made, r->weights_down);
 }

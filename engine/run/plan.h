@@ -261,4 +261,19 @@ uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage
 /* Writes 16 hexadecimal digits that hash the whole plan; out has 17 bytes. Returns out. */
 char *plan_hash(const struct plan *plan, char *out);
 
+/* Search for the plan of one stage: between plan_solve.c and plan_search.c. */
+struct plan_search_input {
+    const struct run_need *need;
+    const struct plan *budget;   /* the plan whose budgets apply */
+    int stage;                   /* index of the stage */
+    uint64_t other_stages_bytes; /* device bytes that residents of other stages occupy */
+    const uint64_t *residents;   /* bit set of residents that the caller requires; NULL: the search chooses */
+};
+
+/* Writes residents, ring, pool, staging and placement of full-frame buffers to *stage. Leaves *stage
+ * unchanged if no plan fits. */
+void plan_search(const struct plan_search_input *input, struct plan_stage *stage);
+/* Lower bound of the predicted seconds of any plan of this stage, up to rounding; 0 if rates are unknown. */
+double plan_search_bound(const struct run_need *need, int stage);
+
 #endif

@@ -2,7 +2,6 @@
  * plan (plan_evaluate), solves all stages within two budgets (plan_solve), chooses among needs that differ in
  * lanes per group (plan_choose), and evicts residents during a run (plan_evict). Pure functions; see plan.h.
  */
-#include "engine/run/plan_search.h"
 #include "engine/run/timing.h"
 
 #include <string.h>

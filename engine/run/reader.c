@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* Reads bytes of a file, past the page cache if the reader has bounce memory and the source allows it. */
 static enum status reader_read_bytes(struct reader *reader, const struct byte_source *source, char *to,
                                      uint64_t bytes, uint64_t offset, struct error *e) {
     bool direct = reader->bounce.memory && source_is_direct(source);
@@ -39,20 +40,17 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     return e->code;
 }
 
-/* Fewest values that form whole quantisation blocks in both types; block sizes are powers of 2. */
-static int64_t unit_values(const struct packed_conversion *c) {
-    int from = dtype_block_values(c->from), to = dtype_block_values(c->to);
-    return from > to ? from : to;
-}
-
-/* Writes bytes [first, last) of a converted segment; `packed` is the address of its byte 0. A unit (see
- * unit_values) that is requested in part is converted as a whole into a buffer. */
+/* Writes bytes [first, last) of a converted segment; `packed` is the address of its byte 0. The values
+ * are converted in units; a unit that is requested in part is converted as a whole into a buffer. */
 static enum status read_converted(struct reader *reader, const struct packed_segment *g, uint64_t first,
                                   uint64_t last, char *packed, struct error *e) {
     const struct packed_conversion *c = &g->conversion;
     char *stored = reader->work, *whole = reader->work + 8 * READER_VALUES;
     float *numbers = (float *)(reader->work + 4 * READER_VALUES);
-    int64_t unit = unit_values(c);
+    /* A unit is the fewest values that form whole quantisation blocks in both types; block sizes are powers
+     * of 2. */
+    int64_t from_block = dtype_block_values(c->from), to_block = dtype_block_values(c->to),
+            unit = from_block > to_block ? from_block : to_block;
     uint64_t unit_bytes = (uint64_t)dtype_bytes(c->to, unit),
              file_bytes = (uint64_t)dtype_bytes(c->from, unit);
     while (first < last && e->code == OK) {

@@ -3,25 +3,15 @@
 
 #include <string.h>
 
+/* True if the segment holds values of the packed tensor. */
 static bool of_tensor(const struct packed_segment *segment, const struct packed_tensor *t) {
     return segment->packed_offset >= t->packed_offset &&
            segment->packed_offset < t->packed_offset + (uint64_t)tensor_bytes(&t->shape);
 }
 
-static int64_t requantise_values_of(const struct packed_segment *segment, enum dtype dtype) {
+/* Number of values of this type that the segment holds. */
+static int64_t segment_values(const struct packed_segment *segment, enum dtype dtype) {
     return (int64_t)segment->bytes / dtype_block_bytes(dtype) * dtype_block_values(dtype);
-}
-
-/* Reserves space for row scales after the values. No file holds row scales of converted weights, so such
- * blocks serve for planning only. */
-static void add_scales(struct packed_tensor *t, struct block *to) {
-    struct packed_segment *segment = &to->segments[to->n_segments];
-    *segment = segment[-1];
-    t->scales_offset = segment->packed_offset = to->bytes;
-    segment->bytes = (uint64_t)tensor_rows(&t->shape) * sizeof(float);
-    segment->conversion = (struct packed_conversion){DTYPE_F32, DTYPE_F32, 1, 1};
-    to->n_segments++;
-    to->bytes += segment->bytes;
 }
 
 /* Lays out one converted tensor. Rows, and so segments, are whole quantisation blocks of both types. */
@@ -36,12 +26,20 @@ static void convert_tensor(const struct block *from, const struct packed_tensor 
         struct packed_segment *segment = &to->segments[to->n_segments++];
         *segment = from->segments[i];
         segment->packed_offset = to->bytes;
-        segment->bytes =
-            (uint64_t)dtype_bytes(wanted, requantise_values_of(&from->segments[i], t->shape.dtype));
+        segment->bytes = (uint64_t)dtype_bytes(wanted, segment_values(&from->segments[i], t->shape.dtype));
         segment->conversion = (struct packed_conversion){t->shape.dtype, wanted, t->shape.scale, 1};
         to->bytes += segment->bytes;
     }
-    if (dtype_is_rotated(wanted)) add_scales(out, to);
+    if (dtype_is_rotated(wanted)) {
+        /* Reserves space for row scales after the values. No file holds row scales of converted weights, so
+         * such blocks serve for planning only. */
+        struct packed_segment *scales = &to->segments[to->n_segments++];
+        *scales = scales[-1];
+        out->scales_offset = scales->packed_offset = to->bytes;
+        scales->bytes = (uint64_t)tensor_rows(&out->shape) * sizeof(float);
+        scales->conversion = (struct packed_conversion){DTYPE_F32, DTYPE_F32, 1, 1};
+        to->bytes += scales->bytes;
+    }
     to->bytes = align_up(to->bytes, ARENA_ALIGN);
 }
 
@@ -64,6 +62,7 @@ static void keep_tensor(const struct block *from, int i_tensor, struct block *to
     to->bytes += end - t->packed_offset;
 }
 
+/* Lays out one block; tensors with scales in another tensor are not converted. */
 static enum status block_requantise(struct sys *sys, const struct block *from, enum dtype wanted,
                                     struct block *to, struct error *e) {
     *to = *from;
@@ -71,8 +70,8 @@ static enum status block_requantise(struct sys *sys, const struct block *from, e
     to->n_segments = to->n_tensors = 0;
     to->bytes = 0;
     size_t most = (size_t)(from->n_segments + from->n_tensors);
-    to->segments = sys->alloc(sys, LINE_HOST, most * sizeof *to->segments);
-    if (!to->segments) return error_set(e, MEMORY, "no memory for the layout of block '%s'", from->name);
+    to->segments = sys_new(sys, most, sizeof *to->segments, "the layout of a converted block", e);
+    if (!to->segments) return e->code;
     for (int i = 0; i < from->n_tensors; i++) {
         const struct packed_tensor *t = &from->tensors[i];
         enum dtype stored = block_stored_type(from->kind, t->entry, wanted);
@@ -90,8 +89,7 @@ enum status component_requantise(const struct component *from, enum dtype wanted
     *to = *from;
     to->index = index_view(&from->index, from->index.prefix, from->index.view);
     to->n_blocks = to->n_tables = 0;
-    to->blocks = sys->alloc(sys, LINE_HOST, (size_t)from->n_blocks * sizeof *to->blocks);
-    if (!to->blocks) error_set(e, MEMORY, "no memory for %d blocks", from->n_blocks);
+    to->blocks = sys_new(sys, (size_t)from->n_blocks, sizeof *to->blocks, "the list of blocks", e);
     for (int i = 0; i < from->n_blocks && e->code == OK; i++)
         block_requantise(sys, &from->blocks[i], wanted, &to->blocks[to->n_blocks++], e);
     for (int i = 0; i < from->n_tables && e->code == OK; i++) /* embedding tables are not converted */
@@ -114,17 +112,16 @@ enum dtype requantise_of_entry(const struct component *requantised, const struct
     return N_DTYPES;
 }
 
-static void set_scale(struct block *block, struct packed_tensor *t, float scale) {
-    t->shape.scale = scale;
-    for (int i = 0; i < block->n_segments; i++)
-        if (of_tensor(&block->segments[i], t)) block->segments[i].conversion.to_scale = scale;
-}
-
 void requantise_set_scale(struct component *requantised, const struct index_entry *entry, float scale) {
     for (int b = 0; b < requantised->n_blocks; b++) {
         struct block *block = &requantised->blocks[b];
         for (int i = 0; i < block->n_tensors; i++)
-            if (is_made_of(&block->tensors[i], entry)) set_scale(block, &block->tensors[i], scale);
+            if (is_made_of(&block->tensors[i], entry)) {
+                block->tensors[i].shape.scale = scale;
+                for (int k = 0; k < block->n_segments; k++)
+                    if (of_tensor(&block->segments[k], &block->tensors[i]))
+                        block->segments[k].conversion.to_scale = scale;
+            }
     }
 }
 
@@ -134,7 +131,7 @@ uint64_t block_file_bytes(const struct block *block) {
         const struct packed_segment *g = &block->segments[i];
         uint64_t stored = g->bytes;
         if (packed_converts(g))
-            stored = (uint64_t)dtype_bytes(g->conversion.from, requantise_values_of(g, g->conversion.to));
+            stored = (uint64_t)dtype_bytes(g->conversion.from, segment_values(g, g->conversion.to));
         bytes += g->stride ? stored / g->run * g->stride : stored;
     }
     return bytes;
@@ -144,7 +141,7 @@ int64_t block_converted_values(const struct block *block) {
     int64_t values = 0;
     for (int i = 0; i < block->n_segments; i++) {
         const struct packed_segment *g = &block->segments[i];
-        if (packed_converts(g)) values += requantise_values_of(g, g->conversion.to);
+        if (packed_converts(g)) values += segment_values(g, g->conversion.to);
     }
     return values;
 }

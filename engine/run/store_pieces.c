@@ -1,4 +1,5 @@
-/* Moves the weights of visits (fills) in pieces of a few MiB, on reader threads: see store_state.h. */
+/* Moves the bytes of fills in pieces of a few MiB, on reader threads, through staging buffers and out of the
+ * pinned host pool: see store_state.h. */
 #include "engine/run/store_state.h"
 
 #include <string.h>
@@ -9,15 +10,12 @@ static bool part_in_pool(const struct store *s, const struct fill *f, uint64_t a
     return f->pooled && resident_memory_ready(&s->o.residents->pool[f->stage], part, f->number);
 }
 
-static bool in_pool(const struct store *s, const struct fill *f) {
-    return part_in_pool(s, f, 0) && part_in_pool(s, f, f->block->bytes);
-}
-
 /* Pool memory of the part (adapter bytes or base weights) that contains byte `at` of the packed block. */
 static struct resident_part *pool_part(const struct store *s, const struct fill *f, uint64_t at) {
     return &s->o.residents->pool[f->stage].part[packed_part_of(f->block, at)];
 }
 
+/* Address of byte `at` of the packed block in the pool. */
 static char *pool_byte(const struct store *s, const struct fill *f, uint64_t at) {
     struct packed_place place = resident_memory_place(&s->o.residents->pool[f->stage], f->number);
     return packed_byte(f->block, &place, at);
@@ -26,18 +24,12 @@ static char *pool_byte(const struct store *s, const struct fill *f, uint64_t at)
 /* True unless another fill is reading the same pooled block from the disk. If several fills of a block exist
  * at once, the later ones wait for the first. */
 static bool pool_allows(struct store *s, struct fill *f) {
-    if (!f->pooled || in_pool(s, f)) return true;
+    if (!f->pooled || (part_in_pool(s, f, 0) && part_in_pool(s, f, f->block->bytes))) return true;
     if (f->claimed) return f->reads_pool;
     for (struct fill *other = s->fills; other < f; other++)
         if (other->reads_pool && other->stage == f->stage && other->number == f->number) return false;
     f->reads_pool = true;
     return true;
-}
-
-static uint64_t largest_piece(const struct store *s, const struct fill *f, bool staged) {
-    if (!s->device) return PLAN_READ_PIECE;
-    if (!staged) return part_in_pool(s, f, f->claimed) ? PLAN_COPY_PIECE : PLAN_STAGED_PIECE;
-    return s->staging_open ? s->staging_piece - s->staging_slack : 0;
 }
 
 /* True if the fill's next piece passes through staging: it comes from the disk, or from unpinned pool memory
@@ -55,38 +47,32 @@ static bool passes_staging(const struct store *s, const struct fill *f, uint64_t
     return refused;
 }
 
-/* Bytes of a section of a fill, which shares one fence (see fill.fence): a multiple of the first piece's
- * size. If later pieces differ in size, waits may be longer than necessary, never shorter. */
-static uint64_t fence_bytes(uint64_t packed_bytes, uint64_t piece_bytes) {
-    uint64_t all = piece_bytes * FILL_FENCES;
-    return piece_bytes * ((packed_bytes + all - 1) / all);
-}
-
-/* Index of the free staging buffer that has been unused for longest; -1 if none is free. */
-static int free_staging(const struct store *s) {
-    int oldest = -1;
-    for (int i = 0; i < s->n_staging; i++)
-        if (!s->staging[i].taken && (oldest < 0 || s->staging[i].fence < s->staging[oldest].fence))
-            oldest = i;
-    return oldest;
-}
-
 /* Determines the next piece of a fill; false if it cannot start now. A piece is never claimed without a
  * staging buffer, because later pieces would wait for the claimed piece. */
 static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     const struct block *block = f->block;
-    uint64_t from = f->claimed, alike;
+    uint64_t from = f->claimed, alike, most = PLAN_READ_PIECE, event;
     uint64_t left = (from < block->adapter_bytes ? block->adapter_bytes : block->bytes) - from;
+    int buffer = -1;
     bool staged = passes_staging(s, f, &alike);
-    uint64_t most = largest_piece(s, f, staged), n = left < most ? left : most;
-    uint64_t to = from + (n < alike ? n : alike);
-    int buffer = staged ? free_staging(s) : -1;
-    if (!most || (staged && buffer < 0)) return false; /* between two stages there are no staging buffers */
-    uint64_t event;
-    if (!fills_place_is_free(f, from, to, &event)) return false;
+    if (staged) { /* the free staging buffer that has been unused for longest */
+        for (int i = 0; i < s->n_staging; i++)
+            if (!s->staging[i].taken && (buffer < 0 || s->staging[i].fence < s->staging[buffer].fence))
+                buffer = i;
+        /* between two stages there are no staging buffers */
+        if (!s->staging_open || buffer < 0) return false;
+        most = s->staging_piece - s->staging_slack;
+    } else if (s->device) {
+        most = part_in_pool(s, f, from) ? PLAN_COPY_PIECE : PLAN_STAGED_PIECE;
+    }
+    uint64_t n = left < most ? left : most, to = from + (n < alike ? n : alike);
+    if (!most || !fills_place_is_free(f, from, to, &event)) return false;
     *piece = (struct piece){f, from, to, event, buffer, s->pieces_claimed++};
     if (staged) s->staging[buffer].taken = true;
-    if (!f->fence_bytes) f->fence_bytes = fence_bytes(block->bytes, most);
+    /* A section is a multiple of the first piece's size. If later pieces differ in size, waits may be longer
+     * than necessary, never shorter. */
+    if (!f->fence_bytes)
+        f->fence_bytes = most * ((block->bytes + most * FILL_FENCES - 1) / (most * FILL_FENCES));
     return true;
 }
 
@@ -128,28 +114,23 @@ static void pin_claimed(struct store *s, struct pins *pins, uint64_t from) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Pins the chunk with byte `from`, or waits for the thread that pins the chunk. *end: end of the chunk.
- * Returns true if pinned, false if refused. Call without the lock. */
-static bool ensure_pinned(struct store *s, struct pins *pins, uint64_t from, uint64_t *end) {
-    if (pins_state(pins, from, end) == PIN_DONE) return true; /* usual case */
-    pthread_mutex_lock(&s->lock);
-    bool mine = pins_claim(pins, from);
-    while (!mine && pins_state(pins, from, end) == PIN_UNDER_WAY)
-        s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
-    pthread_mutex_unlock(&s->lock);
-    if (mine) pin_claimed(s, pins, from);
-    return pins_state(pins, from, end) == PIN_DONE;
-}
-
 /* Queues a piece's copy, split at borders of pinned chunks. Returns the last fence. Call without the lock. */
 static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pins *pins, const char *from,
                            int64_t *unpinned) {
     uint64_t fence = 0, at = piece->from;
     while (at < piece->to) {
         uint64_t offset = (uint64_t)(from + at - pins->memory), end, n = piece->to - at;
-        bool pinned = ensure_pinned(s, pins, offset, &end);
+        if (pins_state(pins, offset, &end) !=
+            PIN_DONE) { /* pins the chunk, or waits for the thread that does */
+            pthread_mutex_lock(&s->lock);
+            bool mine = pins_claim(pins, offset);
+            while (!mine && pins_state(pins, offset, &end) == PIN_UNDER_WAY)
+                s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
+            pthread_mutex_unlock(&s->lock);
+            if (mine) pin_claimed(s, pins, offset);
+        }
         if (pins->memory && n > end - offset) n = end - offset;
-        if (!pinned) *unpinned += (int64_t)n;
+        if (pins_state(pins, offset, &end) != PIN_DONE) *unpinned += (int64_t)n;
         fence = s->device->memory->copy(s->device, packed_byte(piece->fill->block, &piece->fill->place, at),
                                         from + at, n, piece->event);
         at += n;
@@ -170,7 +151,8 @@ static struct pins *copy_source(struct store *s, const struct piece *piece, char
     return &s->staging_pins;
 }
 
-/* Moves one piece to a device with its own memory. The lock is held on entry and exit. */
+/* Moves one piece to a device with its own memory. Returns the bytes moved. The lock is held on entry and
+ * exit. */
 static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
                                struct error *e) {
     struct fill *f = piece->fill;
@@ -205,6 +187,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     return piece->to - piece->from;
 }
 
+/* Reads one piece to host memory where weights are used. The lock is held on entry and exit. */
 static uint64_t move_to_host(struct store *s, const struct piece *piece, struct reader *reader,
                              struct error *e) {
     const struct fill *f = piece->fill;
@@ -217,6 +200,7 @@ static uint64_t move_to_host(struct store *s, const struct piece *piece, struct 
     return reader->bytes_read;
 }
 
+/* Counts a moved piece, or records its error; the last piece ends the fill. */
 static void finish_piece(struct store *s, const struct piece *piece, uint64_t moved, const struct error *e) {
     struct fill *f = piece->fill;
     f->pieces_in_flight--;
@@ -315,40 +299,30 @@ void pieces_move_inline(struct store *s) {
     }
 }
 
-enum status pieces_start_readers(struct store *s, struct error *e) {
-    for (int i = 0; i < s->o.readers; i++) {
-        struct store_reader *r = &s->readers[i];
-        r->store = s;
-        int failed = s->o.sys->thread_start(s->o.sys, &r->thread, reader_main, r);
-        if (failed) {
-            return error_set(e, DEVICE, "cannot start a reader thread" FOUND "%s", strerror(-failed));
-        }
-        s->n_threads++;
-    }
-    return OK;
-}
-
-enum status pieces_take_bounces(struct store *s, struct error *e) {
-    uint64_t all = s->o.plan->bounce_bytes, n = s->o.readers > 0 ? (uint64_t)s->o.readers : 1;
-    s->bounce_bytes = all;
+enum status pieces_open(struct store *s, struct error *e) {
+    struct sys *sys = s->o.sys;
+    uint64_t n = s->o.readers > 0 ? (uint64_t)s->o.readers : 1, all = s->o.plan->bounce_bytes;
     uint64_t part = all / n / PLAN_PAGE * PLAN_PAGE;
-    if (all) s->bounce_memory = s->o.sys->map(s->o.sys, LINE_STORE, all);
+    s->bounce_bytes = all;
+    if (all) s->bounce_memory = sys->map(sys, LINE_STORE, all);
     if (all && !s->bounce_memory)
         return error_set(e, MEMORY, "no memory for bounce buffers of %llu bytes", (unsigned long long)all);
     for (uint64_t i = 0; i < n && part; i++)
         s->readers[i].reader.bounce = (struct bounce){s->bounce_memory + i * part, part};
-    return OK;
-}
-
-enum status pieces_take_work(struct store *s, struct error *e) {
-    uint64_t n = s->o.readers > 0 ? (uint64_t)s->o.readers : 1;
-    if (!s->o.converter) return OK;
-    s->work_memory = s->o.sys->alloc(s->o.sys, LINE_HOST, n * READER_WORK_BYTES);
-    if (!s->work_memory)
-        return error_set(e, MEMORY, "no memory for the buffers of weight conversion (--type)");
-    for (uint64_t i = 0; i < n; i++) {
-        s->readers[i].reader.converter = s->o.converter;
-        s->readers[i].reader.work = s->work_memory + i * READER_WORK_BYTES;
+    if (s->o.converter) {
+        s->work_memory = sys_new(sys, n, READER_WORK_BYTES, "the buffers of weight conversion (--type)", e);
+        if (!s->work_memory) return e->code;
+        for (uint64_t i = 0; i < n; i++) {
+            s->readers[i].reader.converter = s->o.converter;
+            s->readers[i].reader.work = s->work_memory + i * READER_WORK_BYTES;
+        }
+    }
+    for (int i = 0; i < s->o.readers; i++) {
+        struct store_reader *r = &s->readers[i];
+        r->store = s;
+        int failed = sys->thread_start(sys, &r->thread, reader_main, r);
+        if (failed) return error_set(e, DEVICE, "cannot start a reader thread" FOUND "%s", strerror(-failed));
+        s->n_threads++;
     }
     return OK;
 }
@@ -367,15 +341,6 @@ void pieces_abandon(struct store *s, int stage) {
     }
 }
 
-/* Pins all staging buffers at once, before the pool uses up the system's limit of pinned memory; unpinned
- * parts of the pool need pinned staging. */
-static void pin_staging(struct store *s, uint64_t bytes) {
-    struct pins *pins = &s->staging_pins;
-    pins_begin(pins, s->device, s->staging_memory, bytes);
-    for (uint64_t at = 0; pins->memory && at < bytes; at += pins->chunk)
-        if (pins_claim(pins, at)) pins_pin(pins, at);
-}
-
 enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e) {
     enum { SLACK_FROM = 4 * PLAN_PAGE };
     uint64_t n = bytes / PLAN_STAGED_PIECE;
@@ -387,7 +352,12 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
         return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
     s->o.sys->use_large_pages(s->o.sys, s->staging_memory, bytes);
     pthread_mutex_unlock(&s->lock); /* readers may be waiting for the lock to copy out of pools */
-    pin_staging(s, bytes);
+    /* Pins all staging buffers at once, before the pool uses up the system's limit of pinned memory; unpinned
+     * parts of the pool need pinned staging. */
+    struct pins *pins = &s->staging_pins;
+    pins_begin(pins, s->device, s->staging_memory, bytes);
+    for (uint64_t at = 0; pins->memory && at < bytes; at += pins->chunk)
+        if (pins_claim(pins, at)) pins_pin(pins, at);
     pthread_mutex_lock(&s->lock);
     s->staging_unpinned = pins_refuse(&s->staging_pins);
     s->staging_bytes = bytes;

@@ -1,8 +1,8 @@
 /* Internals of the store, for its own files only:
  *
- *     store_fills.c    the list of fills and their places in ring and resident memory (I3, I5, I6, I7)
- *     store_pieces.c   how the bytes of a fill are moved, piece by piece, and by which thread (I1, I4, I8)
- *     store.c          opening, stages, change of plan, acquire, await and release (I2, I4)
+ *     store_fills.c    opening, stages, change of plan; the list of fills and their places in ring and
+ * resident memory; acquire, await and release (I2 to I7) store_pieces.c   how the bytes of a fill are moved,
+ * piece by piece, and by which thread (I1, I4, I8)
  *
  * store.h lists the numbered invariants. All functions except opening and closing run under the store's lock;
  * a function that releases the lock for a while documents it. */
@@ -116,10 +116,6 @@ struct store {
     struct store_counters counters;
 };
 
-/* Appends the fills of the visits from first_visit on. */
-void fills_list(struct store *store, int first_visit);
-/* Drops the fills of visits from `visit` on, except fills of residents in memory. Leaves the ring empty. */
-void fills_drop_from(struct store *store, int visit);
 /* Places the next fill if it fits. Returns false if it does not, or if there is none. */
 bool fills_place_next(struct store *store);
 /* True if bytes [from, to) of a fill's place are free: all earlier fills there are released. Call with
@@ -128,24 +124,10 @@ bool fills_place_next(struct store *store);
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
 /* Marks adapter bytes and base weights that an earlier run filled as claimed: readers skip them. */
 void fills_skip_ready(const struct store *store, struct fill *fill);
-/* Ends a fill; the fill's place is free after `event`. */
-void fills_empty(struct fill *fill, uint64_t event);
-
-/* Reserves address space for the plan's largest ring. Fails with MEMORY. */
-enum status ring_reserve(struct store *store, struct error *e);
-/* Grows or shrinks the committed bytes of the ring. Returns 0 or a negative errno. */
-int ring_commit(struct store *store, uint64_t bytes);
-/* Changes the ring's size after a change of plan, as ring_commit. A ring that needs more address space moves
- * and must be empty. */
-int ring_renew(struct store *store, uint64_t bytes);
-
-/* Divides the bounce memory among the readers; a reader with less than a page uses the page cache. Fails with
- * MEMORY. */
-enum status pieces_take_bounces(struct store *store, struct error *e);
-/* Allocates the buffers in which readers convert element types, if the run converts. Fails with MEMORY. */
-enum status pieces_take_work(struct store *store, struct error *e);
-/* Starts the reader threads. DEVICE if the system refuses a thread. */
-enum status pieces_start_readers(struct store *store, struct error *e);
+/* Divides the bounce memory among the readers (a reader with less than a page uses the page cache), allocates
+ * the buffers in which readers convert element types, and starts the reader threads. MEMORY; DEVICE if the
+ * system refuses a thread. */
+enum status pieces_open(struct store *store, struct error *e);
 /* Without reader threads: moves all pieces that can be moved now. Releases the lock meanwhile. */
 void pieces_move_inline(struct store *store);
 /* Returns n such that bytes [0, n) of a packed block have arrived. Readers claim pieces in order but finish

@@ -1,3 +1,4 @@
+/* The rules of guidance: implements guidance.h. */
 #include "engine/sample/guidance.h"
 
 #include <math.h>

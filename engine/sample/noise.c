@@ -12,16 +12,14 @@ void generator_seed(struct generator *g, uint64_t seed) {
     g->next = 624;
 }
 
-static void regenerate(struct generator *g) {
-    for (int i = 0; i < 624; i++) {
-        uint32_t y = (g->state[i] & 0x80000000u) | (g->state[(i + 1) % 624] & 0x7fffffffu);
-        g->state[i] = g->state[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
-    }
-    g->next = 0;
-}
-
 uint32_t generator_draw(struct generator *g) {
-    if (g->next == 624) regenerate(g);
+    if (g->next == 624) { /* generates the next 624 words */
+        for (int i = 0; i < 624; i++) {
+            uint32_t y = (g->state[i] & 0x80000000u) | (g->state[(i + 1) % 624] & 0x7fffffffu);
+            g->state[i] = g->state[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
+        }
+        g->next = 0;
+    }
     uint32_t y = g->state[g->next++];
     y ^= y >> 11;
     y ^= (y << 7) & 0x9d2c5680u;
@@ -33,6 +31,7 @@ float generator_uniform(struct generator *g) {
     return (float)(generator_draw(g) & 0xffffff) * 0x1p-24f;
 }
 
+/* One value of torch.rand in double: 53 bits. */
 static double uniform_double(struct generator *g) {
     uint64_t high = generator_draw(g), low = generator_draw(g);
     return (double)((high << 32 | low) & ((1ull << 53) - 1)) * 0x1p-53;
@@ -47,20 +46,14 @@ static void transform_sixteen(float *v) {
     }
 }
 
-static void draw_pairs(struct generator *g, float *out, int64_t n) {
-    for (int64_t i = 0; i < n; i += 2) {
+void generator_normals(struct generator *g, float *out, int64_t n) {
+    for (int64_t i = 0; n < 16 && i < n; i += 2) {
         double u1 = uniform_double(g), u2 = uniform_double(g);
         double radius = sqrt(-2 * log1p(-u2)), angle = TWO_PI * u1;
         out[i] = (float)(radius * cos(angle));
         if (i + 1 < n) out[i + 1] = (float)(radius * sin(angle));
     }
-}
-
-void generator_normals(struct generator *g, float *out, int64_t n) {
-    if (n < 16) {
-        draw_pairs(g, out, n);
-        return;
-    }
+    if (n < 16) return;
     for (int64_t i = 0; i < n; i++) out[i] = generator_uniform(g);
     for (int64_t i = 0; i + 16 <= n; i += 16) transform_sixteen(out + i);
     if (n % 16 == 0) return;

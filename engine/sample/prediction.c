@@ -1,3 +1,4 @@
+/* The table of prediction types: implements prediction.h. */
 #include "engine/sample/prediction.h"
 
 #include <math.h>

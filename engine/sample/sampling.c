@@ -1,12 +1,9 @@
+/* Applies the sampling choices of a request, and the marker tensors of a model: implements sampling.h, with
+ * scheduler_config.c. */
 #include "engine/sample/sampling.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <string.h>
-
-static bool is_name_or_alias(const char *text, const char *name, const char *alias) {
-    return !strcmp(text, name) || (alias && !strcmp(text, alias));
-}
 
 /* True for schedules with a --scheduler name, false for the model's own. */
 static bool is_named_schedule(const struct schedule *schedule) {
@@ -20,6 +17,7 @@ const char *sampling_schedule_name(const struct sampling *s) {
     return spacing_names[s->prediction->is_flow ? SPACING_LINSPACE : s->grid.spacing];
 }
 
+/* Chooses a prediction type other than the recipe's. A model of eps or v becomes a flow model if asked. */
 static enum status choose_prediction(const char *name, struct sampling *s, struct error *e) {
     static const struct prediction *const added[] = {&prediction_eps, &prediction_v,
                                                      &prediction_flow_timestep};
@@ -39,18 +37,6 @@ static enum status choose_prediction(const char *name, struct sampling *s, struc
     return OK;
 }
 
-/* Chooses the model's own schedule with the given timestep spacing; flow models have only linspace. */
-static bool choose_own_spacing(const char *name, struct sampling *s) {
-    for (int i = 0; spacing_names[i]; i++) {
-        if (strcmp(name, spacing_names[i]) || (s->prediction->is_flow && i != SPACING_LINSPACE)) continue;
-        s->grid.spacing = (enum spacing)i;
-        s->grid.sigma_spacing = SIGMAS_OF_TIMESTEPS;
-        if (s->schedule == &schedule_diffusers_lcm) s->schedule = &schedule_diffusers_ddim;
-        return true;
-    }
-    return false;
-}
-
 /* False for schedules that the model cannot use: "ays" needs published sigmas for the model; models with
  * continuous timesteps (EDM) only take schedules that need no timesteps. */
 static bool schedule_applies(const struct schedule *schedule, const struct sampling *s) {
@@ -62,6 +48,7 @@ static bool schedule_applies(const struct schedule *schedule, const struct sampl
     return false;
 }
 
+/* Fails with USAGE and the schedules that the model can use. */
 static enum status unknown_schedule(const struct sampling *s, const char *name, struct error *e) {
     char names[300] = "linspace";
     size_t length = strlen(names);
@@ -74,10 +61,20 @@ static enum status unknown_schedule(const struct sampling *s, const char *name, 
                      names);
 }
 
+/* Chooses the model's own schedule with a timestep spacing, or a named schedule. */
 static enum status choose_schedule(const char *name, struct sampling *s, struct error *e) {
-    if (!name || choose_own_spacing(name, s)) return OK;
+    if (!name) return OK;
+    for (int i = 0; spacing_names[i]; i++) {
+        /* flow models have only linspace */
+        if (strcmp(name, spacing_names[i]) || (s->prediction->is_flow && i != SPACING_LINSPACE)) continue;
+        s->grid.spacing = (enum spacing)i;
+        s->grid.sigma_spacing = SIGMAS_OF_TIMESTEPS;
+        if (s->schedule == &schedule_diffusers_lcm) s->schedule = &schedule_diffusers_ddim;
+        return OK;
+    }
     for (const struct schedule *const *k = schedules; *k; k++) {
-        if (!is_name_or_alias(name, (*k)->name, (*k)->alias) || !schedule_applies(*k, s)) continue;
+        bool named = !strcmp(name, (*k)->name) || ((*k)->alias && !strcmp(name, (*k)->alias));
+        if (!named || !schedule_applies(*k, s)) continue;
         s->schedule = *k;
         s->solver.lcm_boundary_used = false;
         return OK;
@@ -85,13 +82,10 @@ static enum status choose_schedule(const char *name, struct sampling *s, struct 
     return unknown_schedule(s, name, e);
 }
 
-static bool starts_at_zero_snr(const struct sampling *s) {
-    return s->noise.rescale_zero_snr == ZERO_SNR_EXACT;
-}
-
+/* Refuses a sampler that the model's noise levels do not allow. */
 static enum status check_sampler(const struct sampling *s, struct error *e) {
     const char *why = s->prediction->is_flow ? s->sampler->no_flow_reason : NULL;
-    if (!why && starts_at_zero_snr(s)) why = s->sampler->no_zero_snr_reason;
+    if (!why && s->noise.rescale_zero_snr == ZERO_SNR_EXACT) why = s->sampler->no_zero_snr_reason;
     if (s->grid.continuous_timesteps && s->sampler->needs_timesteps)
         why = "it needs timesteps from 0 to 999, and this model (EDM) has none";
     if (!why) return OK;
@@ -99,15 +93,6 @@ static enum status check_sampler(const struct sampling *s, struct error *e) {
                      s->sampler->name,
                      s->prediction->is_flow ? "euler, or another sampler for flow models"
                                             : "ddim, euler_a, dpm++2m or lcm");
-}
-
-static enum status check_steps(const struct sampling *s, int steps, struct error *e) {
-    int most = s->schedule->steps_max;
-    if (s->schedule == &schedule_diffusers_lcm && s->grid.original_steps < most)
-        most = s->grid.original_steps;
-    if (!most || steps <= most) return OK;
-    return error_set(e, USAGE, "too many steps for this schedule (--steps)" FOUND "%d" EXPECTED "at most %d",
-                     steps, most);
 }
 
 enum status sampling_choose(const struct sampling_choice *choice, struct sampling *s, struct error *e) {
@@ -119,7 +104,12 @@ enum status sampling_choose(const struct sampling_choice *choice, struct samplin
     if (s->grid_from_class && !is_named_schedule(s->schedule))
         s->schedule = s->sampler->flow_schedule ? s->sampler->flow_schedule : &schedule_flow;
     if (check_sampler(s, e) != OK) return e->code;
-    return check_steps(s, choice->steps, e);
+    int most = s->schedule->steps_max;
+    if (s->schedule == &schedule_diffusers_lcm && s->grid.original_steps < most)
+        most = s->grid.original_steps;
+    if (!most || choice->steps <= most) return OK;
+    return error_set(e, USAGE, "too many steps for this schedule (--steps)" FOUND "%d" EXPECTED "at most %d",
+                     choice->steps, most);
 }
 
 int sampling_first_step(const struct sampling *sampling, int n, double strength) {
@@ -133,16 +123,6 @@ void sampling_fill(const struct sampling *sampling, const struct schedule_option
     if (sampling->sampler->adjust_grid) sampling->sampler->adjust_grid(grid);
 }
 
-/* Sets EDM sampling, with sigma from 0.002 to 120 and timesteps log(sigma) / 4. */
-static void detect_edm(struct sampling *s) {
-    s->schedule = &schedule_diffusers_euler;
-    s->sampler = &sampler_euler;
-    s->grid.sigma_spacing = SIGMAS_EXPONENTIAL;
-    s->grid.continuous_timesteps = true;
-    s->grid.sigma_min = 0.002;
-    s->grid.sigma_max = 120;
-}
-
 enum status sampling_detect(sampling_has_tensor *has, void *user, struct sampling *sampling,
                             struct error *e) {
     bool edm = has(user, "edm_vpred.sigma_max");
@@ -153,7 +133,14 @@ enum status sampling_detect(sampling_has_tensor *has, void *user, struct samplin
     }
     if (!edm && !has(user, "v_pred")) return OK;
     sampling->prediction = &prediction_v;
-    if (edm) detect_edm(sampling);
+    if (edm) { /* sigma from 0.002 to 120, timesteps log(sigma) / 4 */
+        sampling->schedule = &schedule_diffusers_euler;
+        sampling->sampler = &sampler_euler;
+        sampling->grid.sigma_spacing = SIGMAS_EXPONENTIAL;
+        sampling->grid.continuous_timesteps = true;
+        sampling->grid.sigma_min = 0.002;
+        sampling->grid.sigma_max = 120;
+    }
     if (has(user, "ztsnr")) sampling->noise.rescale_zero_snr = ZERO_SNR_CLAMPED;
     return OK;
 }

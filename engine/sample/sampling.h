@@ -41,7 +41,7 @@ const char *sampling_class_name(const struct sampling *sampling);
 const char *sampling_schedule_name(const struct sampling *sampling);
 
 /* Applies a scheduler_config.json to the sampling of a recipe. The shift of flow models
- * (schedule.shift_key) and related keys are read by engine/open/settings.c. Fails with UNSUPPORTED or META.
+ * (schedule.shift_key) and related keys are read by engine/open/model_open.c. Fails with UNSUPPORTED or META.
  */
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e);
 

@@ -1,28 +1,31 @@
+/* All schedules: flow matching, the schedules of diffusers' scheduler classes, and the named schedules of
+ * stable-diffusion.cpp. Implements schedule.h. */
 #include "engine/sample/schedule.h"
 
-#include "engine/sample/linspace.h"
-
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
+
+#define T TRAINED_TIMESTEPS
 
 const char *const spacing_names[] = {
     [SPACING_LINSPACE] = "linspace", [SPACING_LEADING] = "leading", [SPACING_TRAILING] = "trailing", NULL};
 
-float schedule_timestep(const struct schedule_options *options, double sigma) {
+/* Timestep of a sigma for eps and v models. */
+static float schedule_timestep(const struct schedule_options *options, double sigma) {
     return options->continuous_timesteps ? grid_continuous_timestep((float)sigma)
                                          : (float)noise_table_timestep(options->table, sigma);
 }
 
-/* shift_terminal: stretches sigmas so that the last step begins at sigma `terminal`. A grid with one step, or
- * whose steps all begin at pure noise, stays unchanged. */
-static void stretch_to_terminal(struct grid *grid, double terminal) {
-    float scale = (1 - grid->step[grid->n - 1].at.sigma) / (float)(1 - terminal);
-    for (int i = 0; i < grid->n && scale > 0; i++) {
-        float sigma = 1 - (1 - grid->step[i].at.sigma) / scale;
-        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
-    }
+/* Joins the grid's steps: each step ends where the next begins, and the last step ends at `end`. */
+static void join(struct grid *grid, struct grid_point end) {
+    for (int i = 0; i + 1 < grid->n; i++) grid->step[i].to = grid->step[i + 1].at;
+    grid->step[grid->n - 1].to = end;
 }
 
+/* ---- Flow matching ---- */
+
+/* The shift of flow matching: s u / (1 + (s - 1) u), in float32 or in double. */
 static float shifted_f32(const struct schedule_options *o, float u) {
     return (float)o->shift * u / (1 + (float)(o->shift - 1) * u);
 }
@@ -31,67 +34,65 @@ static double shifted(const struct schedule_options *o, double u) {
     return o->shift * u / (1 + (o->shift - 1) * u);
 }
 
-/* Sigma i of a diffusers scheduler whose pipeline passes no sigmas: evenly spaced between the largest and the
- * smallest timestep, then shifted. The two timesteps are already shifted, so the shift applies twice. */
-static float sigma_shifted_twice(const struct schedule_options *o, int i) {
-    double most = (double)shifted_f32(o, 1), least = (double)shifted_f32(o, 1.0f / TRAINED_TIMESTEPS);
-    double timestep = linspace_numpy(most * TRAINED_TIMESTEPS, least * TRAINED_TIMESTEPS, i, o->n);
-    return (float)shifted(o, timestep / TRAINED_TIMESTEPS);
-}
-
-static float sigma_shifted(const struct schedule_options *o, int i) {
+static void schedule_fill_flow(const struct schedule_options *o, struct grid *grid) {
+    int n = o->n;
     float s = (float)o->shift;
-    float u = o->grid_f64 ? (float)linspace_numpy(1, 1.0 / o->n, i, o->n)
-                          : linspace_torch(1, (float)(1.0 / o->n), i, o->n);
-    return o->exponential_shift ? s / (s + (1 / u - 1)) : shifted_f32(o, u);
-}
-
-static void schedule_fill_flow(const struct schedule_options *options, struct grid *grid) {
-    int n = options->n;
     *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .init_noise_sigma = 1, .n = n, .n_total = n};
     for (int i = 0; i < n; i++) {
-        float sigma = options->shift_twice ? sigma_shifted_twice(options, i) : sigma_shifted(options, i);
+        float u =
+            o->grid_f64 ? (float)linspace_numpy(1, 1.0 / n, i, n) : linspace_torch(1, (float)(1.0 / n), i, n);
+        float sigma = o->exponential_shift ? s / (s + (1 / u - 1)) : shifted_f32(o, u);
+        if (o->shift_twice) {
+            /* A diffusers scheduler whose pipeline passes no sigmas: evenly spaced between the largest and
+             * the smallest timestep, then shifted. The two timesteps are already shifted, so the shift
+             * applies twice. */
+            double most = (double)shifted_f32(o, 1), least = (double)shifted_f32(o, 1.0f / T);
+            sigma = (float)shifted(o, linspace_numpy(most * T, least * T, i, n) / T);
+        }
         grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
     }
-    if (options->terminal > 0) stretch_to_terminal(grid, options->terminal);
-    for (int i = 1; i < n; i++) grid->step[i - 1].to = grid->step[i].at;
-    grid->step[n - 1].to = grid_point_of_sigma(GRID_FLOW, 0, 0);
+    if (o->terminal > 0) {
+        /* Stretches sigmas so that the last step begins at sigma `terminal`. A grid with one step, or whose
+         * steps all begin at pure noise, stays unchanged. */
+        float scale = (1 - grid->step[n - 1].at.sigma) / (float)(1 - o->terminal);
+        for (int i = 0; i < n && scale > 0; i++) {
+            float sigma = 1 - (1 - grid->step[i].at.sigma) / scale;
+            grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
+        }
+    }
+    join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
 }
 
-/* Subtracted from a sigma of 1, where log(signal / noise) would be infinite. */
-#define NEARLY_ALL_NOISE 1e-6
-
-typedef double flow_rule(int i, int n);
-
-static double flow_unipc(int i, int n) {
-    return linspace_numpy(1, 1.0 / TRAINED_TIMESTEPS, i, n + 1);
+/* Sigma i of use_flow_sigmas, before terminal stretching: evenly spaced from 1 to 1/1000 (UniPC) or from 0 to
+ * 1 - 1/1000 (DPM-Solver++), then shifted. */
+static double solver_flow_sigma(const struct schedule_options *o, bool dpm, int i) {
+    double u = linspace_numpy(1, 1.0 / T, dpm ? o->n - i : i, o->n + 1);
+    return shifted(o, dpm ? 1 - u : u);
 }
 
-static double flow_dpm(int i, int n) {
-    return 1 - linspace_numpy(1, 1.0 / TRAINED_TIMESTEPS, n - i, n + 1);
-}
-
-static void fill_solver_flow(const struct schedule_options *o, flow_rule *rule, struct grid *grid) {
+/* Fills a grid with use_flow_sigmas. */
+static void fill_solver_flow(const struct schedule_options *o, bool dpm, struct grid *grid) {
+    /* Subtracted from a sigma of 1, where log(signal / noise) is infinite. */
+    const double NEARLY_ALL_NOISE = 1e-6;
     int n = o->n;
-    double last = shifted(o, rule(n - 1, n)), stretch = o->terminal > 0 ? (1 - last) / (1 - o->terminal) : 0;
+    double last = solver_flow_sigma(o, dpm, n - 1),
+           stretch = o->terminal > 0 ? (1 - last) / (1 - o->terminal) : 0;
     *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .init_noise_sigma = 1, .n = n, .n_total = n};
     for (int i = 0; i < n; i++) {
-        double sigma = shifted(o, rule(i, n));
+        double sigma = solver_flow_sigma(o, dpm, i);
         if (stretch > 0) sigma = 1 - (1 - sigma) / stretch;
         if (!i && fabs(sigma - 1) < NEARLY_ALL_NOISE) sigma -= NEARLY_ALL_NOISE;
-        float timestep = (float)trunc(sigma * TRAINED_TIMESTEPS);
-        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, (float)sigma, timestep);
-        if (i) grid->step[i - 1].to = grid->step[i].at;
+        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, (float)sigma, (float)trunc(sigma * T));
     }
-    grid->step[n - 1].to = grid_point_of_sigma(GRID_FLOW, 0, 0);
+    join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
 }
 
 static void schedule_fill_flow_unipc(const struct schedule_options *options, struct grid *grid) {
-    fill_solver_flow(options, flow_unipc, grid);
+    fill_solver_flow(options, false, grid);
 }
 
 static void schedule_fill_flow_dpm(const struct schedule_options *options, struct grid *grid) {
-    fill_solver_flow(options, flow_dpm, grid);
+    fill_solver_flow(options, true, grid);
 }
 
 const struct schedule schedule_flow = {.name = "flow",
@@ -108,3 +109,310 @@ double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu,
     double slope = (most_mu - base_mu) / (most_tokens - base_tokens);
     return exp((double)tokens * slope + (base_mu - slope * base_tokens));
 }
+
+/* ---- The beta distribution ---- */
+
+/* Continued fraction of the incomplete beta function by Lentz's method (Abramowitz and Stegun 26.5.8);
+ * converges fast for x up to 1/2. */
+static double continued_fraction(double x, double a) {
+    double c = 1, d = 1 / (1 - x * 2 * a / (a + 1)), value = d;
+    for (int m = 1; m < 500; m++) {
+        double even = m * (a - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
+        double odd = -(a + m) * (2 * a + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
+        d = 1 / (1 + even * d);
+        c = 1 + even / c;
+        value *= c * d;
+        d = 1 / (1 + odd * d);
+        c = 1 + odd / c;
+        value *= c * d;
+        if (fabs(c * d - 1) < DBL_EPSILON) break;
+    }
+    return value;
+}
+
+/* Logarithm of the gamma function. Not lgamma(), which is not thread-safe because of the global signgam. */
+static double log_gamma(double x) {
+    int sign;
+    return lgamma_r(x, &sign);
+}
+
+/* Bisection in log(x) for quantiles below 1/2; exact to double after about 60 rounds. */
+static double lower_quantile(double part, double a) {
+    double log_beta = 2 * log_gamma(a) - log_gamma(2 * a), low = log(DBL_MIN), high = log(0.5);
+    if (part <= 0) return 0;
+    for (int i = 0; i < 64; i++) {
+        double middle = (low + high) / 2;
+        double x = exp(middle);
+        double cumulative = exp(a * (log(x) + log1p(-x)) - log_beta) * continued_fraction(x, a) / a;
+        *(cumulative < part ? &low : &high) = middle;
+    }
+    return exp((low + high) / 2);
+}
+
+/* Quantile function of the symmetric beta distribution: the x in [0, 1] with cumulative probability `part`
+ * under beta(a, a), within 1e-12; a from 0.1 to 10. */
+static double beta_quantile(double part, double a) {
+    if (part == 0.5) return 0.5;
+    return part < 0.5 ? lower_quantile(part, a) : 1 - lower_quantile(1 - part, a);
+}
+
+/* ---- Schedules of diffusers' scheduler classes, for eps and v models ---- */
+
+/* Timestep i of n, descending. For `trailing` numpy.arange yields one value too many for some n (61, 103);
+ * this function drops the extra value. */
+static double spaced_timestep(const struct schedule_options *o, int i, int n) {
+    if (o->spacing == SPACING_LINSPACE) return linspace_numpy(0, T - 1, n - 1 - i, n);
+    if (o->spacing == SPACING_LEADING) return (n - 1 - i) * (T / n) + o->steps_offset;
+    return rint(T + i * ((T - (double)T / n) - T)) - 1;
+}
+
+/* Sigmas between which sigma_spacing spreads the steps; sigma_max and sigma_min replace them. */
+struct ends {
+    double from, to;
+};
+
+/* Sigma i of sigma_spacing (Karras, exponential or beta). */
+static double spaced_sigma(const struct schedule_options *o, struct ends ends, int i) {
+    double from = o->sigma_max > 0 ? o->sigma_max : ends.from, to = o->sigma_min > 0 ? o->sigma_min : ends.to;
+    double part = linspace_numpy(0, 1, i, o->n);
+    if (o->sigma_spacing == SIGMAS_KARRAS) {
+        double root_from = pow(from, 1 / 7.0), root_to = pow(to, 1 / 7.0);
+        return pow(root_from + part * (root_to - root_from), 7);
+    }
+    if (o->sigma_spacing == SIGMAS_BETA) return to + beta_quantile(1 - part, 0.6) * (from - to);
+    return exp(linspace_numpy(log(from), log(to), i, o->n));
+}
+
+/* Begins a grid of n steps. */
+static struct grid *begin(const struct schedule_options *o, enum grid_form form, struct grid *grid) {
+    *grid = (struct grid){.form = form,
+                          .step = grid->step,
+                          .init_noise_sigma = 1,
+                          .continuous_timesteps = o->continuous_timesteps};
+    grid->table = o->table;
+    grid->n = grid->n_total = o->n;
+    return grid;
+}
+
+static void schedule_fill_euler(const struct schedule_options *o, struct grid *grid) {
+    begin(o, GRID_VARIANCE_EXPLODING, grid);
+    float largest = 0;
+    struct ends ends = {noise_table_sigma(o->table, (double)(float)spaced_timestep(o, 0, o->n)),
+                        noise_table_sigma(o->table, (double)(float)spaced_timestep(o, o->n - 1, o->n))};
+    for (int i = 0; i < o->n; i++) {
+        float timestep = (float)spaced_timestep(o, i, o->n);
+        double sigma = noise_table_sigma(o->table, (double)timestep);
+        if (o->sigma_spacing != SIGMAS_OF_TIMESTEPS) {
+            sigma = spaced_sigma(o, ends, i);
+            timestep = schedule_timestep(o, sigma);
+        } else if (o->continuous_timesteps) {
+            timestep = schedule_timestep(o, sigma);
+        }
+        if (o->sigma_spacing == SIGMAS_KARRAS && o->round_timesteps) timestep = rintf(timestep);
+        grid->step[i].at = grid_point_of_sigma(grid->form, (float)sigma, timestep);
+        if (grid->step[i].at.sigma > largest) largest = grid->step[i].at.sigma;
+    }
+    join(grid, grid_point_of_sigma(grid->form, o->final_sigma_min ? o->table->sigma[0] : 0, 0));
+    grid->init_noise_sigma = o->spacing == SPACING_LEADING ? sqrtf(largest * largest + 1) : largest;
+}
+
+static void schedule_fill_solver(const struct schedule_options *o, struct grid *grid) {
+    begin(o, GRID_VARIANCE_PRESERVING, grid);
+    struct ends ends = {(double)o->table->sigma[T - 1], (double)o->table->sigma[0]};
+    for (int i = 0; i < o->n; i++) {
+        /* Of n + 1 evenly spaced timesteps the last is not used; `trailing` spaces n timesteps. */
+        double timestep = o->spacing == SPACING_TRAILING ? spaced_timestep(o, i, o->n)
+                                                         : rint(spaced_timestep(o, i, o->n + 1));
+        double sigma = noise_table_sigma(o->table, timestep);
+        if (o->sigma_spacing != SIGMAS_OF_TIMESTEPS) {
+            sigma = spaced_sigma(o, ends, i);
+            timestep = noise_table_timestep(o->table, sigma);
+            if (o->sigma_spacing == SIGMAS_KARRAS) timestep = rint(timestep);
+        }
+        grid->step[i].at = grid_point_of_sigma(grid->form, (float)sigma, (float)trunc(timestep));
+    }
+    float least = o->final_sigma_of_spacing && o->sigma_spacing != SIGMAS_OF_TIMESTEPS
+                      ? grid->step[o->n - 1].at.sigma
+                      : o->table->sigma[0];
+    join(grid, grid_point_of_sigma(grid->form, o->final_sigma_min ? least : 0, 0));
+}
+
+/* The training noise level of a timestep, at most 999. */
+static struct grid_point trained(const struct schedule_options *o, double timestep) {
+    int t = timestep > T - 1 ? T - 1 : (int)timestep;
+    return grid_point_of_alpha(o->table->alpha[t], (float)t);
+}
+
+static void schedule_fill_ddpm(const struct schedule_options *o, struct grid *grid) {
+    begin(o, GRID_VARIANCE_PRESERVING, grid);
+    for (int i = 0; i < o->n; i++) grid->step[i].at = trained(o, rint(spaced_timestep(o, i, o->n)));
+    join(grid, grid_point_of_alpha(1, 0));
+}
+
+static void schedule_fill_ddim(const struct schedule_options *o, struct grid *grid) {
+    schedule_fill_ddpm(o, grid);
+    grid->timestep_stride = T / o->n;
+    struct grid_point end = grid_point_of_alpha(o->set_alpha_to_one ? 1 : o->table->alpha[0], 0);
+    for (int i = 0; i < o->n; i++) {
+        int to = (int)grid->step[i].at.timestep - grid->timestep_stride;
+        grid->step[i].to = to < 0 ? end : trained(o, to);
+    }
+}
+
+static void schedule_fill_original_steps(const struct schedule_options *o, struct grid *grid) {
+    begin(o, GRID_VARIANCE_PRESERVING, grid);
+    for (int i = 0; i < o->n; i++) {
+        int place = (int)floor(i * ((double)o->original_steps / o->n));
+        grid->step[i].at = trained(o, (o->original_steps - place) * (T / o->original_steps) - 1);
+    }
+    join(grid, grid_point_of_alpha(1, 0));
+}
+
+const struct schedule schedule_diffusers_euler = {
+    .name = "spaced", .steps_max = T, .fill = schedule_fill_euler};
+const struct schedule schedule_diffusers_solver = {
+    .name = "solver", .steps_max = T - 1, .fill = schedule_fill_solver};
+const struct schedule schedule_diffusers_ddpm = {.name = "whole", .steps_max = T, .fill = schedule_fill_ddpm};
+const struct schedule schedule_diffusers_ddim = {
+    .name = "leaping", .steps_max = T, .fill = schedule_fill_ddim};
+const struct schedule schedule_diffusers_lcm = {
+    .name = "distilled", .steps_max = T, .fill = schedule_fill_original_steps};
+
+/* ---- The named schedules of stable-diffusion.cpp, for eps, v and flow models. Each computes its sigmas from
+ * timesteps, or by a formula between the largest and the smallest sigma. ---- */
+
+/* Sigma of a timestep from 0 to 999. */
+static double sigma_of(const struct schedule_options *o, double timestep) {
+    double u = (timestep + 1) / T;
+    return o->is_flow ? o->shift * u / (1 + (o->shift - 1) * u)
+                      : noise_table_sigma_of_log(o->table, timestep);
+}
+
+/* Largest and smallest sigma of the formulas. */
+static double max_sigma(const struct schedule_options *o) {
+    return o->sigma_max > 0 ? o->sigma_max : sigma_of(o, (T - 1));
+}
+
+static double min_sigma(const struct schedule_options *o) {
+    return o->sigma_min > 0 ? o->sigma_min : sigma_of(o, 0);
+}
+
+/* Position of step i of n in the run, 0 to 1. */
+static double progress_of(int i, int n) {
+    return n > 1 ? (double)i / (n - 1) : 0;
+}
+
+/* Returns sigma i of n. fill_by drops a sigma that equals the previous sigma, because samplers divide by the
+ * step length; a run may therefore have fewer steps than requested. */
+typedef double sigma_rule(const struct schedule_options *o, int i);
+
+static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct grid *grid) {
+    enum grid_form form = o->is_flow ? GRID_FLOW : GRID_VARIANCE_EXPLODING;
+    *grid = (struct grid){
+        .form = form, .step = grid->step, .table = o->table, .continuous_timesteps = o->continuous_timesteps};
+    for (int i = 0; i < o->n; i++) {
+        float sigma = (float)rule(o, i);
+        if (grid->n && sigma == grid->step[grid->n - 1].at.sigma) continue;
+        float timestep = o->is_flow ? sigma * 1000 : schedule_timestep(o, (double)sigma);
+        grid->step[grid->n].at = grid_point_of_sigma(form, sigma, timestep);
+        if (grid->n) grid->step[grid->n - 1].to = grid->step[grid->n].at;
+        grid->n++;
+    }
+    grid->step[grid->n - 1].to = grid_point_of_sigma(form, 0, 0);
+    grid->n_total = grid->n;
+    grid->init_noise_sigma = o->is_flow ? 1 : grid->step[0].at.sigma;
+}
+
+static double discrete(const struct schedule_options *o, int i) {
+    return sigma_of(o, (T - 1) - (T - 1) * progress_of(i, o->n));
+}
+
+static double sgm_uniform(const struct schedule_options *o, int i) {
+    return sigma_of(o, (T - 1) - (T - 1) * progress_of(i, o->n + 1));
+}
+
+static double simple(const struct schedule_options *o, int i) {
+    return sigma_of(o, (T - 1) - (int)((float)i * ((float)T / (float)o->n)));
+}
+
+static double smoothstep(const struct schedule_options *o, int i) {
+    float u = 1 - (float)i / (float)o->n;
+    return sigma_of(o, (double)roundf(u * u * (3 - 2 * u) * (T - 1)));
+}
+
+static double beta(const struct schedule_options *o, int i) {
+    return sigma_of(o, rint(beta_quantile(1 - (double)i / o->n, 0.6) * (T - 1)));
+}
+
+/* The "lcm" schedule, which takes its steps from the 50 timesteps of LCM's distillation. */
+static double lcm(const struct schedule_options *o, int i) {
+    return sigma_of(o, (50 - i * 50 / o->n) * 20 - 1);
+}
+
+static double karras(const struct schedule_options *o, int i) {
+    double from = pow(max_sigma(o), 1 / 7.0), to = pow(fmax(min_sigma(o), 1e-6), 1 / 7.0);
+    return pow(from + progress_of(i, o->n) * (to - from), 7);
+}
+
+static double exponential(const struct schedule_options *o, int i) {
+    double from = log(max_sigma(o)), to = log(min_sigma(o));
+    return exp(from + progress_of(i, o->n) * (to - from));
+}
+
+static double kl_optimal(const struct schedule_options *o, int i) {
+    double part = progress_of(i, o->n);
+    return tan(part * atan(fmax(min_sigma(o), 1e-6)) + (1 - part) * atan(max_sigma(o)));
+}
+
+/* Point of an arctangent curve around a pivot step, scaled to go from `from` to `to`. */
+static double tangent(int i, int n, double slope, double pivot, double from, double to) {
+    double first = atan(slope * pivot), last = atan(-slope * (n - 1 - pivot)), range = first - last;
+    if (fabs(range) < 1e-8) return n == 1 ? from : from + (to - from) * i / (n - 1);
+    return (atan(-slope * (i - pivot)) - last) / range * (from - to) + to;
+}
+
+static double bong_tangent(const struct schedule_options *o, int i) {
+    int all = o->n + 2, place = (int)((float)all * 0.6f), first = place - 1;
+    double slope = 0.2 / (all / 40.0), middle = min_sigma(o) + (max_sigma(o) - min_sigma(o)) / 2;
+    if (i < first) return tangent(i, place, slope, place, max_sigma(o), middle);
+    return tangent(i - first, all - place, slope, 0, middle, min_sigma(o));
+}
+
+/* Sigmas of Sabour et al., "Align Your Steps" (2024), optimised for ten steps. */
+const double ays_sigmas_sd1[AYS_SIGMAS] = {14.6146412293, 6.4745760956, 3.8636745985, 2.6946151520,
+                                           1.8841921177,  1.3943805092, 0.9642583904, 0.6523686016,
+                                           0.3977456272,  0.1515232662, 0.0291671582};
+const double ays_sigmas_sdxl[AYS_SIGMAS] = {14.6146412293, 6.3184485287, 3.7681790315, 2.1811480769,
+                                            1.3405244945,  0.8620721141, 0.5550693289, 0.3798540708,
+                                            0.2332364134,  0.1114188177, 0.0291671582};
+
+static double ays(const struct schedule_options *o, int i) {
+    double place = (double)i / o->n * (AYS_SIGMAS - 1);
+    int low = (int)place < AYS_SIGMAS - 2 ? (int)place : AYS_SIGMAS - 2;
+    return exp(log(o->ays_sigmas[low]) +
+               (place - low) * (log(o->ays_sigmas[low + 1]) - log(o->ays_sigmas[low])));
+}
+
+#define NAMED_SCHEDULES(X)                                                                                   \
+    X(discrete, "normal", 0)                                                                                 \
+    X(karras, NULL, 0)                                                                                       \
+    X(exponential, NULL, 0)                                                                                  \
+    X(ays, "align_your_steps", 0)                                                                            \
+    X(sgm_uniform, NULL, 0)                                                                                  \
+    X(simple, NULL, 0)                                                                                       \
+    X(smoothstep, NULL, 0)                                                                                   \
+    X(kl_optimal, NULL, 0)                                                                                   \
+    X(lcm, NULL, 50)                                                                                         \
+    X(bong_tangent, NULL, 0)                                                                                 \
+    X(beta, NULL, 0)
+
+#define FILL(rule, alias_, most_)                                                                            \
+    static void schedule_fill_##rule(const struct schedule_options *o, struct grid *grid) {                  \
+        fill_by(o, rule, grid);                                                                              \
+    }                                                                                                        \
+    static const struct schedule schedule_##rule = {                                                         \
+        .name = #rule, .alias = alias_, .steps_max = most_, .fill = schedule_fill_##rule};
+NAMED_SCHEDULES(FILL)
+
+#define ROW(rule, alias_, most_) &schedule_##rule,
+const struct schedule *const schedules[] = {NAMED_SCHEDULES(ROW) NULL};

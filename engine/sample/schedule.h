@@ -2,7 +2,7 @@
  * the recipe, scheduler_config.json or --scheduler chooses the schedule.
  *
  * Schedules of diffusers' schedulers follow its order of operations and match its timesteps and sigmas bit
- * for bit (0.42; square roots and logarithms as in noise_table.h): scheduling_flow_match_euler_discrete.py,
+ * for bit (0.42; square roots and logarithms as in grid.h): scheduling_flow_match_euler_discrete.py,
  * pipelines/z_image and pipelines/flux for flow matching, else the scheduling_*.py of the scheduler class.
  * Schedules with a --scheduler name are stable-diffusion.cpp's (src/denoiser.hpp), for eps, v and flow
  * models. */
@@ -28,7 +28,7 @@ struct schedule_options {
     bool grid_f64;          /* flow models: sigmas from numpy.linspace in f64; false: torch.linspace in f32 */
     bool exponential_shift; /* flow models: shift by s / (s + (1/u - 1)); false: s u / (1 + (s - 1) u) */
     bool is_flow;           /* true for flow models; read by schedules for both kinds of models */
-    bool shift_twice;       /* sigmas from 1 to 1/1000 are shifted twice (SD3: see schedule.c) */
+    bool shift_twice;       /* sigmas from 1 to 1/1000 are shifted twice (SD3) */
     double shift;           /* flow models: shift s, above 0 */
     double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: no stretching */
     const struct noise_table *table;
@@ -57,9 +57,6 @@ struct schedule {
     /* Fills a grid with at most n steps; the grid's array has n elements. */
     void (*fill)(const struct schedule_options *options, struct grid *grid);
 };
-
-/* Timestep of a sigma for eps and v models. Called by schedules. */
-float schedule_timestep(const struct schedule_options *options, double sigma);
 
 /* FlowMatchEulerDiscreteScheduler: sigmas are evenly spaced from 1 to 1/n, then shifted; timestep = 1000
  * sigma. */

@@ -1,4 +1,5 @@
-/* Reads scheduler_config.json. Classes, keys and defaults are those of diffusers 0.42, schedulers/. */
+/* Reads scheduler_config.json: implements sampling_read of sampling.h. Classes, keys and defaults are those
+ * of diffusers 0.42, schedulers/. */
 #include "engine/sample/sampling.h"
 
 #include <string.h>
@@ -128,6 +129,7 @@ static const char *const known_keys[] = {
     "variance_type",
 };
 
+/* Fails with UNSUPPORTED and the path of the configuration. expected: NULL: none. */
 static enum status unsupported(const struct config *config, const char *what, const char *found,
                                const char *expected, struct error *e) {
     error_set(e, UNSUPPORTED, "%s" WHERE "%s" FOUND "%s", what,
@@ -135,27 +137,25 @@ static enum status unsupported(const struct config *config, const char *what, co
     return expected ? error_expected(e, "%s", expected) : e->code;
 }
 
-/* True if the key equals `known` or names an entry of the list `known` ("known.0"). */
-static bool is_key(const char *key, const char *known) {
-    size_t n = strlen(known);
-    return !strncmp(key, known, n) && (!key[n] || key[n] == '.');
-}
-
+/* Refuses keys that no scheduler class has, except those that begin with _. An entry of a list ("known.0")
+ * counts as the list's key. */
 static enum status check_keys(const struct config *config, struct error *e) {
     for (int i = 0; i < config->n_values; i++) {
         const char *key = config->values[i].key;
-        size_t k = 0, n = sizeof known_keys / sizeof *known_keys;
-        while (k < n && !is_key(key, known_keys[k])) k++;
+        size_t k = 0, n = sizeof known_keys / sizeof *known_keys, length = strcspn(key, ".");
+        while (k < n && (strncmp(key, known_keys[k], length) || known_keys[k][length])) k++;
         if (k < n || *key == '_') continue;
         return unsupported(config, "unknown key in the scheduler configuration", key, NULL, e);
     }
     return OK;
 }
 
+/* True if the class exists for models of this prediction type. */
 static bool class_handles(const struct scheduler_class *cls, const struct prediction *prediction) {
     return prediction->is_flow ? (cls->reads & READS_FLOW) != 0 : cls->schedule != NULL;
 }
 
+/* The class that the configuration names; NULL with an error if it is unsupported. */
 static const struct scheduler_class *find_class(const struct config *config, const struct sampling *s,
                                                 struct error *e) {
     const char *name =
@@ -184,6 +184,7 @@ static int config_enum(const struct config *config, const char *key, const char 
     return otherwise;
 }
 
+/* Reads the training noise levels. */
 static enum status read_noise(const struct config *config, const struct scheduler_class *cls,
                               struct training_noise *noise, struct error *e) {
     static const char *const names[] = {"linear", "scaled_linear", "squaredcos_cap_v2", NULL};
@@ -202,6 +203,7 @@ static enum status read_noise(const struct config *config, const struct schedule
     return e->code;
 }
 
+/* Reads the three keys of sigma_spacing, of which one may be true. */
 static enum status read_sigma_spacing(const struct config *config, struct schedule_options *grid,
                                       struct error *e) {
     static const char *const keys[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas"};
@@ -217,6 +219,7 @@ static enum status read_sigma_spacing(const struct config *config, struct schedu
 /* Upper limit of sigma_min and sigma_max. */
 #define SIGMA_LIMIT 1e4
 
+/* Reads the options of the schedule. */
 static enum status read_grid(const struct config *config, const struct scheduler_class *cls, bool fix_legacy,
                              struct schedule_options *grid, struct error *e) {
     static const char *const finals[] = {"zero", "sigma_min", NULL};
@@ -248,6 +251,7 @@ static enum status read_grid(const struct config *config, const struct scheduler
     return e->code;
 }
 
+/* Reads the options of DPM-Solver++, which also choose its sampler. */
 static enum status read_dpm(const struct config *config, struct sampling *s, struct error *e) {
     static const char *const algorithms[] = {"dpmsolver++", "sde-dpmsolver++", NULL};
     static const char *const types[] = {"midpoint", "heun", "logrho", "bh1", "bh2", NULL};
@@ -280,12 +284,7 @@ static enum status read_deis(const struct config *config, struct solver *solver,
     return e->code;
 }
 
-/* Refuses a non-empty list in the configuration; `first` is the key of its first entry. */
-static enum status refuse_list(const struct config *config, const char *first, struct error *e) {
-    if (!config_find(config, first)) return OK;
-    return unsupported(config, "unsupported key in the scheduler configuration", first, "an empty list", e);
-}
-
+/* Reads the options of UniPC. */
 static enum status read_unipc(const struct config *config, struct solver *solver, struct error *e) {
     static const char *const types[] = {"bh2", "bh1", "midpoint", "heun", "logrho", NULL};
     bool lower = true, predicts_picture = true;
@@ -295,7 +294,9 @@ static enum status read_unipc(const struct config *config, struct solver *solver
     config_bool(config, "predict_x0", &predicts_picture, e);
     solver->no_lower_order_final = !lower;
     solver->bh1 = config_enum(config, "solver_type", types, 0, e) == 1;
-    refuse_list(config, "disable_corrector.0", e);
+    if (config_find(config, "disable_corrector.0"))
+        unsupported(config, "unsupported key in the scheduler configuration", "disable_corrector.0",
+                    "an empty list", e);
     config_refuse(config, "solver_p", e);
     if (predicts_picture || e->code != OK) return e->code;
     return unsupported(config, "unsupported UniPC variant", "predict_x0 false", "true", e);
@@ -317,12 +318,6 @@ static enum status refuse_unsupported(const struct config *config, const struct 
     return skips ? OK
                  : unsupported(config, "unsupported scheduler option: Runge-Kutta steps",
                                "skip_prk_steps is false", "true", e);
-}
-
-static enum status read_prediction(const struct config *config, struct sampling *s, struct error *e) {
-    static const char *const names[] = {"epsilon", "v_prediction", NULL};
-    s->prediction = config_enum(config, "prediction_type", names, 0, e) ? &prediction_v : &prediction_eps;
-    return e->code;
 }
 
 /* Reads flow matching options. Refuses Karras and similar sigmas, to which diffusers applies no shift, and
@@ -349,24 +344,24 @@ static enum status read_flow(const struct config *config, const struct scheduler
                              "no prediction_type", "\"flow_prediction\"", e);
 }
 
-static enum status read_added(const struct config *config, const struct scheduler_class *cls,
-                              struct sampling *s, struct error *e) {
-    s->schedule = cls->schedule;
-    config_refuse(config, "use_flow_sigmas", e);
-    read_prediction(config, s, e);
-    read_noise(config, cls, &s->noise, e);
-    return read_grid(config, cls, s->fixes_legacy_config, &s->grid, e);
-}
-
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e) {
+    static const char *const predictions[] = {"epsilon", "v_prediction", NULL};
     const char *only = sampling->prediction->is_flow ? NULL : sampling->schedule->class_name;
     if (only) return config_expect(config, "_class_name", only, e);
     const struct scheduler_class *cls = find_class(config, sampling, e);
     if (!cls || check_keys(config, e) != OK) return e->code;
     sampling->sampler = cls->sampler;
     sampling->solver = (struct solver){.lcm_boundary_used = cls->sampler == &sampler_lcm};
-    sampling->prediction->is_flow ? read_flow(config, cls, sampling, e)
-                                  : read_added(config, cls, sampling, e);
+    if (sampling->prediction->is_flow) {
+        read_flow(config, cls, sampling, e);
+    } else {
+        sampling->schedule = cls->schedule;
+        config_refuse(config, "use_flow_sigmas", e);
+        bool v = config_enum(config, "prediction_type", predictions, 0, e);
+        sampling->prediction = v ? &prediction_v : &prediction_eps;
+        read_noise(config, cls, &sampling->noise, e);
+        read_grid(config, cls, sampling->fixes_legacy_config, &sampling->grid, e);
+    }
     if (cls->reads & READS_DPM) read_dpm(config, sampling, e);
     if (cls->reads & READS_DEIS) read_deis(config, &sampling->solver, e);
     if (cls->reads & READS_UNIPC) read_unipc(config, &sampling->solver, e);

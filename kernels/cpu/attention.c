@@ -52,12 +52,6 @@ static struct onednn_key values_key(const struct attention_layout *l, int32_t bl
     return (struct onednn_key){l->values_kind, {block ? l->chunk : 0, l->head_size, block}};
 }
 
-/* Chooses as few query chunks as possible, of equal size. */
-static void lay_chunks(struct attention_layout *l, int32_t queries) {
-    l->chunks = (queries + CHUNK - 1) / CHUNK;
-    l->chunk = (queries + l->chunks - 1) / l->chunks;
-}
-
 static void lay_blocks(const struct cpu *cpu, struct attention_layout *l) {
     struct onednn_key scores = {ONEDNN_PRODUCT_PACKED, {l->chunk, TILE, l->head_size}};
     struct onednn_key values = {ONEDNN_PRODUCT_PACKED, {l->chunk, l->head_size, TILE}};
@@ -73,39 +67,34 @@ static void lay_blocks(const struct cpu *cpu, struct attention_layout *l) {
     l->keys_of[3] = values_key(l, rest);
 }
 
-/* Chooses how many key heads to pack at a time: as few rounds as the workspace allows, with equal numbers of
- * heads. */
-static void lay_heads(struct attention_layout *l, int32_t key_heads) {
-    l->head_bytes = align_up(sizeof(float) * (uint64_t)l->rows * (uint64_t)l->head_size, ARENA_ALIGN);
-    uint64_t room = heads_bytes / (2 * l->head_bytes);
-    int32_t most = room < 1 ? 1 : room < (uint64_t)key_heads ? (int32_t)room : key_heads;
-    int32_t rounds = (key_heads + most - 1) / most;
-    l->heads = (key_heads + rounds - 1) / rounds;
-}
-
-static void lay_member(const struct cpu *cpu, struct attention_layout *l) {
-    uint64_t used = 0, row = sizeof(float) * (uint64_t)l->head_size, chunk = (uint64_t)l->chunk;
-    l->q = workspace_take(&used, row * chunk);
-    l->scores = workspace_take(&used, sizeof(float) * chunk * (uint64_t)l->block);
-    l->out = workspace_take(&used, row * chunk);
-    l->sum = workspace_take(&used, row * chunk);
-    l->state = workspace_take(&used, sizeof(struct attention_query) * chunk);
-    l->scratch = workspace_take(&used, scratch_bytes(cpu, l->keys_of, 4));
-    l->member_bytes = used;
-}
-
 static struct attention_layout cpu_attention_layout_of(const struct cpu *cpu, const struct op *op) {
     const struct tensor *q = &op->in[0], *k = &op->in[1];
     struct attention_layout l = {
         .head_size = q->dim[1] / op->n, .keys = k->dim[0], .group = q->dim[1] / k->dim[1]};
-    lay_chunks(&l, q->dim[0]);
+    /* As few query chunks as possible, of equal size. */
+    l.chunks = (q->dim[0] + CHUNK - 1) / CHUNK;
+    l.chunk = (q->dim[0] + l.chunks - 1) / l.chunks;
     lay_blocks(cpu, &l);
-    lay_heads(&l, op->n / l.group);
-    lay_member(cpu, &l);
+    /* As few rounds of packing as the workspace allows, with equal numbers of key heads. */
+    int32_t key_heads = op->n / l.group;
+    l.head_bytes = align_up(sizeof(float) * (uint64_t)l.rows * (uint64_t)l.head_size, ARENA_ALIGN);
+    uint64_t room = heads_bytes / (2 * l.head_bytes);
+    int32_t most = room < 1 ? 1 : room < (uint64_t)key_heads ? (int32_t)room : key_heads;
+    int32_t rounds = (key_heads + most - 1) / most;
+    l.heads = (key_heads + rounds - 1) / rounds;
     uint64_t used = 0;
     l.k = workspace_take(&used, (uint64_t)l.heads * l.head_bytes);
     l.v = workspace_take(&used, (uint64_t)l.heads * l.head_bytes);
     l.members = used;
+    used = 0;
+    uint64_t row = sizeof(float) * (uint64_t)l.head_size, chunk = (uint64_t)l.chunk;
+    l.q = workspace_take(&used, row * chunk);
+    l.scores = workspace_take(&used, sizeof(float) * chunk * (uint64_t)l.block);
+    l.out = workspace_take(&used, row * chunk);
+    l.sum = workspace_take(&used, row * chunk);
+    l.state = workspace_take(&used, sizeof(struct attention_query) * chunk);
+    l.scratch = workspace_take(&used, scratch_bytes(cpu, l.keys_of, 4));
+    l.member_bytes = used;
     return l;
 }
 
@@ -160,13 +149,6 @@ static void pack_key_tile(const struct tensor *k, int32_t first, int64_t column,
         for (int64_t j = 0; j < d; j++) to[TILE * j + i] = (tensor_row(k, first + i) + column)[j];
 }
 
-/* Packs values of rows [first, first + n) of a block of `rows` rows as [D/64,rows,64]. */
-static void pack_value_slabs(const struct tensor *v, int32_t first, int32_t n, int64_t column, int64_t d,
-                             int64_t rows, float *to) {
-    for (int64_t j = 0; j < d; j += TILE)
-        cpu_attention_pack_rows(v, first, n, column + j, TILE, to + j * rows);
-}
-
 /* Thread function: packs tiles of 64 keys of the packed heads, head after head. */
 static void pack_tiles(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
@@ -186,7 +168,9 @@ static void pack_tiles(const void *context, int64_t first, int64_t end, int memb
         else
             cpu_attention_pack_rows(&w->op->in[1], row, n, column, d, k + row * d);
         if (l->values_kind == ONEDNN_PRODUCT_PACKED)
-            pack_value_slabs(&w->op->in[2], row, n, column, d, rows, v + block * d + (row - block) * TILE);
+            for (int64_t j = 0; j < d; j += TILE) /* values of a block are packed as [D/64,rows,64] */
+                cpu_attention_pack_rows(&w->op->in[2], row, n, column + j, TILE,
+                                        v + block * d + (row - block) * TILE + j * rows);
         else
             cpu_attention_pack_rows(&w->op->in[2], row, n, column, d, v + row * d);
     }
@@ -251,19 +235,12 @@ struct chunk {
     const float *k, *v;
 };
 
+/* Returns how many keys of the block from first_key on are visible to a query. */
 static int32_t visible_keys(const struct op *op, int32_t query, int32_t first_key, int32_t block) {
     int32_t n_visible = op->in[1].dim[0];
     if (op->causal) n_visible += query + 1 - op->in[0].dim[0];
     n_visible -= first_key;
     return n_visible < 0 ? 0 : n_visible < block ? n_visible : block;
-}
-
-static float softmax_row(const struct op *op, const struct chunk *c, int32_t i, struct attention_query *query,
-                         float *scores, int32_t first_key, int32_t block) {
-    int32_t queries = op->in[0].dim[0], at = c->first + i, n_visible = visible_keys(op, at, first_key, block);
-    if (!op->in[3].rank) return row_softmax(query, scores, n_visible, block, op->scale);
-    row_bias(scores, tensor_row(&op->in[3], c->head) + queries - 1 - at + first_key, op->scale, n_visible);
-    return row_softmax(query, scores, n_visible, block, 1);
 }
 
 WIDE static void add_scaled(float *restrict sum, const float *restrict more, float factor, int64_t n) {
@@ -302,8 +279,17 @@ static enum status run_block(const struct attention_work *w, const struct chunk 
     struct onednn_operands of_scores = {
         .src = part + l->q, .weights = c->k + first * d, .dst = scores, .scratch = scratch};
     if (onednn_run(w->cpu->onednn, &keys[0], of_scores, e)) return e->code;
-    for (int32_t i = 0; i < c->n; i++)
-        factors[i] = softmax_row(w->op, c, i, &query[i], scores + (int64_t)i * block, first, block);
+    const struct op *op = w->op;
+    for (int32_t i = 0; i < c->n; i++) {
+        int32_t at = c->first + i, n_visible = visible_keys(op, at, first, block);
+        float *row = scores + (int64_t)i * block, scale = op->scale;
+        if (op->in[3].rank) { /* the bias is added to the scaled scores */
+            int32_t place = op->in[0].dim[0] - 1 - at + first;
+            row_bias(row, tensor_row(&op->in[3], c->head) + place, scale, n_visible);
+            scale = 1;
+        }
+        factors[i] = row_softmax(&query[i], row, n_visible, block, scale);
+    }
     struct onednn_operands of_out = {
         .src = scores, .weights = c->v + first * d, .dst = out, .scratch = scratch};
     if (onednn_run(w->cpu->onednn, &keys[1], of_out, e)) return e->code;
@@ -352,26 +338,26 @@ static enum status cpu_attention_run(struct cpu *cpu, const struct op *op, char 
     return e->code;
 }
 
-const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, cpu_attention_run};
+const struct cpu_operator cpu_attention = {
+    .cost = attention_cost, .prepare = attention_prepare, .run = cpu_attention_run};
 
-/* Writes the relative bias of one distance for all heads: column `place` of out. */
-static void bias_column(const struct op *op, int32_t place) {
-    const struct tensor *table = &op->in[0];
-    int32_t bucket = distance_bucket(place - op->out.dim[1] / 2, table->dim[0], op->max_distance);
-    for (int32_t head = 0; head < op->out.dim[0]; head++)
-        weights_widen_part(tensor_row(&op->out, head) + place, table, bucket, head, 1);
-}
-
+/* Writes the relative bias of some distances, which are columns of out, for all heads. */
 static void bias_columns(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
-    for (int64_t place = first; place < end; place++) bias_column(context, (int32_t)place);
+    const struct op *op = context;
+    const struct tensor *table = &op->in[0];
+    for (int64_t place = first; place < end; place++) {
+        int32_t distance = (int32_t)place - op->out.dim[1] / 2;
+        int32_t bucket = distance_bucket(distance, table->dim[0], op->max_distance);
+        for (int32_t head = 0; head < op->out.dim[0]; head++)
+            weights_widen_part(tensor_row(&op->out, head) + place, table, bucket, head, 1);
+    }
 }
 
 static enum status bias_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
+    (void)workspace, (void)e;
     thread_pool_run(cpu->thread_pool, op->out.dim[1], bias_columns, op);
     return OK;
 }
 
-const struct cpu_operator cpu_relative_bias = {NULL, NULL, bias_run};
+const struct cpu_operator cpu_relative_bias = {.run = bias_run};

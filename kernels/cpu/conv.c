@@ -51,18 +51,7 @@ static int32_t pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-/* Chooses the rows and output channels that one thread convolves at a time. */
-static void conv_panel(const struct op *op, struct conv_layout *l, int32_t band) {
-    const struct tensor *weight = &op->in[1];
-    int32_t panel = l->kernel == 1 ? PANEL_1X1 : PANEL, pixels = PANEL_PIXELS + l->columns - 1;
-    l->shared = tensor_elements(weight) <= SHARED_MOST || l->n % panel;
-    l->panel = l->shared ? l->n_padded : panel;
-    l->piece = l->shared ? (band + PIECES - 1) / PIECES : pixels / l->columns;
-    if (l->piece > band) l->piece = band;
-    l->keeps = !l->shared && weights_are(weight, DTYPE_F32) && l->c == l->c_padded;
-    l->direct = l->shared && l->n == l->n_padded && !op->in[3].rank;
-}
-
+/* Fills the sizes and decisions of a layout; the workspace offsets stay unset. */
 static void conv_shapes(const struct op *op, struct conv_layout *l) {
     const struct tensor *weight = &op->in[1];
     l->up = op->conv.upsample;
@@ -78,7 +67,13 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->c = weight->dim[1];
     l->n_padded = pad_channels(l->n);
     l->c_padded = pad_channels(l->c);
-    conv_panel(op, l, band);
+    int32_t panel = l->kernel == 1 ? PANEL_1X1 : PANEL, pixels = PANEL_PIXELS + l->columns - 1;
+    l->shared = tensor_elements(weight) <= SHARED_MOST || l->n % panel;
+    l->panel = l->shared ? l->n_padded : panel;
+    l->piece = l->shared ? (band + PIECES - 1) / PIECES : pixels / l->columns;
+    if (l->piece > band) l->piece = band;
+    l->keeps = !l->shared && weights_are(weight, DTYPE_F32) && l->c == l->c_padded;
+    l->direct = l->shared && l->n == l->n_padded && !op->in[3].rank;
     l->band = band / l->piece * l->piece;
 }
 
@@ -100,11 +95,6 @@ static struct conv_weights weights_layout(const struct cpu *cpu, const struct co
     return w;
 }
 
-static uint64_t conv_norm_bytes(const struct op *op, int32_t channels) {
-    if (op->conv.pixel_norm.weight.rank) return sizeof(float) * (uint64_t)channels;
-    return op->conv.norm.statistics.rank ? channel_norm_bytes(channels) : 0;
-}
-
 static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct op *op) {
     struct conv_layout l = {0};
     struct onednn_key keys[2];
@@ -112,7 +102,8 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     conv_keys(&l, keys);
     uint64_t used = 0, row = sizeof(float) * (uint64_t)l.c_padded * (uint64_t)l.width;
     uint64_t piece = sizeof(float) * (uint64_t)l.panel * (uint64_t)l.piece * (uint64_t)l.columns;
-    l.norm = workspace_take(&used, conv_norm_bytes(op, l.c));
+    uint64_t groups = op->conv.norm.statistics.rank ? channel_norm_bytes(l.c) : 0;
+    l.norm = workspace_take(&used, op->conv.pixel_norm.weight.rank ? sizeof(float) * (uint64_t)l.c : groups);
     l.bias = workspace_take(&used, sizeof(float) * (uint64_t)l.n_padded);
     l.in = workspace_take(&used, row * (uint64_t)input_rows(&l, l.band));
     if (l.shared) l.weights = weights_layout(cpu, &l, keys, &used);
@@ -156,17 +147,6 @@ struct conv_norm {
     float eps;
 };
 
-static struct conv_norm conv_norm_of(const struct op *op, char *workspace) {
-    const struct pixel_norm *pixel = &op->conv.pixel_norm;
-    struct conv_norm norm = {.groups = op->conv.norm.statistics.rank > 0, .eps = pixel->eps};
-    if (norm.groups) norm.channels = channel_norm(&op->conv.norm, op->in[0].dim[2], workspace);
-    if (pixel->weight.rank) {
-        weights_widen((float *)workspace, &pixel->weight, 0, 1);
-        norm.factor = (const float *)workspace;
-    }
-    return norm;
-}
-
 /* State shared by the threads: one operator and one band. */
 struct conv_work {
     struct cpu *cpu;
@@ -206,26 +186,6 @@ static enum status repack(const struct conv_work *w, const float *plain, char *p
     struct onednn_operands operands = {
         .src = plain, .dst = part + w->layout->weights.packed, .scratch = part + w->layout->weights.scratch};
     return onednn_run(w->cpu->onednn, &keys[0], operands, e);
-}
-
-static enum status repack_shared(const struct conv_work *w, struct error *e) {
-    thread_pool_run(w->cpu->thread_pool, w->layout->n_padded, pad_shared_weights, w);
-    return repack(w, (const float *)(w->workspace + w->layout->weights.plain), w->workspace, e);
-}
-
-static enum status repack_panel(const struct conv_work *w, int32_t first, char *part, struct error *e) {
-    const struct conv_layout *l = w->layout;
-    float *plain = (float *)(part + l->weights.plain);
-    if (l->keeps)
-        plain = tensor_row(&w->op->in[1], (int64_t)first * l->c * l->kernel);
-    else
-        cpu_pad_weights(w, first, first + l->panel, plain);
-    return repack(w, plain, part, e);
-}
-
-static void pad_bias(const struct tensor *bias, const struct conv_layout *l, float *to) {
-    memset(to, 0, (size_t)l->n_padded * sizeof *to);
-    if (bias->rank) weights_widen(to, bias, 0, 1);
 }
 
 static void gather_pixel(const struct conv_layout *l, const float *from, const struct conv_norm *norm,
@@ -354,7 +314,14 @@ static void convolve_pieces(const void *context, int64_t first, int64_t end, int
     struct error own = {0};
     for (int64_t i = first; i < end && !own.code; i++) {
         int32_t panel = (int32_t)(i / pieces), output = panel * l->panel;
-        if (!l->shared && panel != packed) repack_panel(w, output, part, &own);
+        if (!l->shared && panel != packed) {
+            float *plain = (float *)(part + l->weights.plain);
+            if (l->keeps)
+                plain = tensor_row(&w->op->in[1], (int64_t)output * l->c * l->kernel);
+            else
+                cpu_pad_weights(w, output, output + l->panel, plain);
+            repack(w, plain, part, &own);
+        }
         packed = panel;
         if (!own.code) convolve_piece(w, (int32_t)(i % pieces) * l->piece, output, part, &own);
     }
@@ -363,11 +330,19 @@ static void convolve_pieces(const void *context, int64_t first, int64_t end, int
 
 static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct conv_layout l = cpu_conv_layout_of(cpu, op);
-    struct conv_norm norm = conv_norm_of(op, workspace + l.norm);
+    const struct pixel_norm *pixel = &op->conv.pixel_norm;
+    struct conv_norm norm = {.groups = op->conv.norm.statistics.rank > 0, .eps = pixel->eps};
+    if (norm.groups) norm.channels = channel_norm(&op->conv.norm, l.c, workspace + l.norm);
+    norm.factor = weights_vector(&pixel->weight, (float *)(workspace + l.norm));
+    float *bias = (float *)(workspace + l.bias), *plain = (float *)(workspace + l.weights.plain);
+    memset(bias, 0, (size_t)l.n_padded * sizeof *bias);
+    if (op->in[2].rank) weights_widen(bias, &op->in[2], 0, 1);
     struct thread_pool_error failed = {ATOMIC_FLAG_INIT, e};
     struct conv_work work = {cpu, op, &l, &norm, workspace, .failed = &failed};
-    pad_bias(&op->in[2], &l, (float *)(workspace + l.bias));
-    if (l.shared && repack_shared(&work, e)) return e->code;
+    if (l.shared) {
+        thread_pool_run(cpu->thread_pool, l.n_padded, pad_shared_weights, &work);
+        if (repack(&work, plain, workspace, e)) return e->code;
+    }
     for (; work.first < l.rows && !e->code; work.first += l.band) {
         work.rows = l.rows - work.first < l.band ? l.rows - work.first : l.band;
         work.lead = work.rows < l.piece ? l.piece - work.rows : 0;
@@ -377,4 +352,4 @@ static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspac
     return e->code;
 }
 
-const struct cpu_operator cpu_conv2d = {conv_cost, conv_prepare, conv_run};
+const struct cpu_operator cpu_conv2d = {.cost = conv_cost, .prepare = conv_prepare, .run = conv_run};

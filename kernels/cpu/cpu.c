@@ -1,3 +1,4 @@
+/* The CPU device (cpu.h): its operators' functions and the memory check before each operator. */
 #include "kernels/cpu/operators.h"
 
 static const struct cpu_operator *const operators[N_OP_KINDS] = {
@@ -32,10 +33,9 @@ static void device_cost(const struct device *device, const struct op *op, struct
 }
 
 static enum status device_prepare(struct device *device, const struct op *op, struct error *e) {
-    const struct cpu_operator *operator= operators[op->kind];
     struct cpu *cpu = (struct cpu *)device;
-    if (thread_pool_start(cpu->thread_pool, e) != OK || !operator->prepare) return e->code;
-    return operator->prepare(cpu, op, e);
+    if (thread_pool_start(cpu->thread_pool, e) != OK || !operators[op->kind]->prepare) return e->code;
+    return operators[op->kind]->prepare(cpu, op, e);
 }
 
 /* Checks for enough free memory first: without free memory oneDNN terminates the program (a C++ exception
@@ -48,7 +48,9 @@ static enum status device_run(struct device *device, const struct op *op, void *
     if (!cpu->sys->can_allocate(cpu->sys, cost.internal_bytes + ONEDNN_MARGIN))
         return error_set(e, MEMORY, "no memory for library buffers of operator %s: %llu bytes",
                          op_name(op->kind), (unsigned long long)cost.internal_bytes);
-    return operators[op->kind]->run(cpu, op, workspace, e);
+    if (operators[op->kind]->run) return operators[op->kind]->run(cpu, op, workspace, e);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), operators[op->kind]->rows, op);
+    return OK;
 }
 
 static void device_destroy(struct device *device) {
@@ -81,18 +83,6 @@ int cpu_members(const struct cpu *cpu, int64_t n) {
     return n < cpu->threads ? (int)n : cpu->threads;
 }
 
-const char *cpu_instructions(void) {
-    return onednn_instructions();
-}
-
-uint64_t cpu_library_more_bytes(void) {
-    return onednn_more_bytes();
-}
-
-void cpu_library(char *out, size_t out_bytes) {
-    onednn_version(out, out_bytes);
-}
-
 /* Row chunks of 512 rows keep wide activations small; multiplying still takes longer than converting the
  * weights. */
 static const struct row_chunks row_chunks = {512, 1};
@@ -103,11 +93,8 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
                   CPU_THREADS_MAX);
         return NULL;
     }
-    struct cpu *cpu = sys->alloc(sys, LINE_HOST, sizeof *cpu);
-    if (!cpu) {
-        error_set(e, MEMORY, "no memory for the CPU device");
-        return NULL;
-    }
+    struct cpu *cpu = sys_new(sys, 1, sizeof *cpu, "the CPU device", e);
+    if (!cpu) return NULL;
     *cpu = (struct cpu){.device = {.name = "cpu",
                                    .threads = threads,
                                    .chunks = row_chunks,

@@ -28,14 +28,7 @@ static void glu_rows(const void *context, int64_t first, int64_t end, int member
                              tensor_columns(&op->out));
 }
 
-static enum status glu_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), glu_rows, op);
-    return OK;
-}
-
-const struct cpu_operator cpu_glu = {NULL, NULL, glu_run};
+const struct cpu_operator cpu_glu = {.rows = glu_rows};
 
 WIDE static void add_values(float *to, const float *a, const float *b, int64_t n) {
 #pragma omp simd
@@ -43,32 +36,24 @@ WIDE static void add_values(float *to, const float *a, const float *b, int64_t n
 }
 
 /* Adds in pieces, so that converting b to f32 needs no workspace. */
-static void add_row(const struct op *op, int64_t row, int64_t b_row) {
+static void add_rows(const void *context, int64_t first, int64_t end, int member) {
     enum { PIECE = 1024 };
-    float piece[PIECE], *to = tensor_row(&op->out, row), *a = tensor_row(&op->in[0], row);
+    const struct op *op = context;
     const struct tensor *b = &op->in[1];
-    for (int64_t i = 0, n; i < tensor_columns(&op->out); i += n) {
-        n = tensor_columns(&op->out) - i < PIECE ? tensor_columns(&op->out) - i : PIECE;
-        weights_widen_part(piece, b, b_row, i, n);
-        add_values(to + i, a + i, piece, n);
+    bool one = tensor_rows(b) == 1;
+    int64_t columns = tensor_columns(&op->out);
+    (void)member;
+    for (int64_t row = first; row < end; row++) {
+        float piece[PIECE], *to = tensor_row(&op->out, row), *a = tensor_row(&op->in[0], row);
+        for (int64_t i = 0, n; i < columns; i += n) {
+            n = columns - i < PIECE ? columns - i : PIECE;
+            weights_widen_part(piece, b, one ? 0 : row, i, n);
+            add_values(to + i, a + i, piece, n);
+        }
     }
 }
 
-static void add_rows(const void *context, int64_t first, int64_t end, int member) {
-    (void)member;
-    const struct op *op = context;
-    bool one = tensor_rows(&op->in[1]) == 1;
-    for (int64_t i = first; i < end; i++) add_row(op, i, one ? 0 : i);
-}
-
-static enum status cpu_add_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), add_rows, op);
-    return OK;
-}
-
-const struct cpu_operator cpu_add = {NULL, NULL, cpu_add_run};
+const struct cpu_operator cpu_add = {.rows = add_rows};
 
 static void copy_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
@@ -76,14 +61,7 @@ static void copy_rows(const void *context, int64_t first, int64_t end, int membe
     for (int64_t i = first; i < end; i++) weights_widen(tensor_row(&op->out, i), &op->in[0], i, 1);
 }
 
-static enum status cpu_copy_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), copy_rows, op);
-    return OK;
-}
-
-const struct cpu_operator cpu_copy = {NULL, NULL, cpu_copy_run};
+const struct cpu_operator cpu_copy = {.rows = copy_rows};
 
 static void broadcast_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
@@ -91,11 +69,4 @@ static void broadcast_rows(const void *context, int64_t first, int64_t end, int 
     for (int64_t i = first; i < end; i++) weights_widen(tensor_row(&op->out, i), &op->in[0], 0, 1);
 }
 
-static enum status cpu_broadcast_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-    thread_pool_run(cpu->thread_pool, op->out.dim[0], broadcast_rows, op);
-    return OK;
-}
-
-const struct cpu_operator cpu_broadcast_row = {NULL, NULL, cpu_broadcast_run};
+const struct cpu_operator cpu_broadcast_row = {.rows = broadcast_rows};

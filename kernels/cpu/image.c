@@ -1,4 +1,5 @@
-/* Conversions between latents, tokens and images: patchify, unpatchify, latent_to_image, image_to_rgb. */
+/* Operators that rearrange images: conversions between latents, tokens and images (patchify, unpatchify,
+ * latent_to_image, image_to_rgb), and the residual shortcuts of the Wan 2.2 VAE (mean_down, repeat_up). */
 #include "kernels/cpu/operators.h"
 
 #include <math.h>
@@ -48,14 +49,7 @@ static void patchify_tokens(const void *context, int64_t first, int64_t end, int
     }
 }
 
-static enum status cpu_patchify_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-    thread_pool_run(cpu->thread_pool, op->out.dim[0], patchify_tokens, op);
-    return OK;
-}
-
-const struct cpu_operator cpu_patchify = {NULL, NULL, cpu_patchify_run};
+const struct cpu_operator cpu_patchify = {.rows = patchify_tokens};
 
 static void unpatchify_tokens(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
@@ -76,58 +70,86 @@ static enum status cpu_unpatchify_run(struct cpu *cpu, const struct op *op, char
     return OK;
 }
 
-const struct cpu_operator cpu_unpatchify = {NULL, NULL, cpu_unpatchify_run};
+const struct cpu_operator cpu_unpatchify = {.run = cpu_unpatchify_run};
 
-static void latent_rows(const void *context, int64_t first, int64_t end, int member) {
+static void latent_pixels(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct op *op = context;
-    const struct tensor *latent = &op->in[0];
     const struct latent_format *f = &op->format;
     int each = f->n > 1;
     int32_t rows = op->out.dim[0], columns = op->out.dim[1], channels = op->out.dim[2];
-    for (int64_t y = first; y < end; y++)
-        for (int32_t x = 0; x < columns; x++) {
-            float *pixel = tensor_row(&op->out, (int64_t)y * columns + x);
-            for (int32_t c = 0; c < channels; c++) {
-                pixel[c] =
-                    tensor_row(latent, (int64_t)c * rows + y)[x] / f->scale[c * each] + f->shift[c * each];
-                if (f->limit > 0) pixel[c] = f->limit * tanhf(pixel[c] / f->limit);
-            }
+    for (int64_t i = first; i < end; i++) {
+        float *pixel = tensor_row(&op->out, i);
+        for (int32_t c = 0; c < channels; c++) {
+            const float *line = tensor_row(&op->in[0], (int64_t)c * rows + i / columns);
+            pixel[c] = line[i % columns] / f->scale[c * each] + f->shift[c * each];
+            if (f->limit > 0) pixel[c] = f->limit * tanhf(pixel[c] / f->limit);
         }
+    }
 }
 
-static enum status cpu_latent_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-    thread_pool_run(cpu->thread_pool, op->out.dim[0], latent_rows, op);
-    return OK;
-}
+const struct cpu_operator cpu_latent_to_image = {.rows = latent_pixels};
 
-const struct cpu_operator cpu_latent_to_image = {NULL, NULL, cpu_latent_run};
-
-/* Converts a value in -1..1 to 0..255; NaN becomes 0. rintf rounds halves to even, because the engine does
- * not change the rounding mode. */
-static uint8_t cpu_rgb_value(float value) {
-    float v = value / 2 + 0.5f;
-    v = v > 0 ? v : 0;
-    v = v < 1 ? v : 1;
-    return (uint8_t)rintf(255 * v);
-}
-
+/* Converts values in -1..1 to 0..255; NaN becomes 0. rintf rounds halves to even, because the engine does not
+ * change the rounding mode. */
 static void rgb_pixels(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct op *op = context;
     for (int64_t i = first; i < end; i++) {
         uint8_t *pixel = (uint8_t *)op->out.data + i * op->out.row_bytes;
-        for (int32_t c = 0; c < op->out.dim[2]; c++) pixel[c] = cpu_rgb_value(tensor_row(&op->in[0], i)[c]);
+        for (int32_t c = 0; c < op->out.dim[2]; c++) {
+            float v = tensor_row(&op->in[0], i)[c] / 2 + 0.5f;
+            v = v > 0 ? v : 0;
+            v = v < 1 ? v : 1;
+            pixel[c] = (uint8_t)rintf(255 * v);
+        }
     }
 }
 
-static enum status cpu_rgb_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), rgb_pixels, op);
-    return OK;
+const struct cpu_operator cpu_image_to_rgb = {.rows = rgb_pixels};
+
+/* AvgDown3D: a pixel of out has means of runs of `run` values, summed in order. */
+static void mean_pixels(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    const struct tensor *frames[2] = {&op->in[1], &op->in[0]}; /* the earlier frame first */
+    const struct tensor *base = &op->in[2];
+    int32_t side = op->shortcut.side, f = op->shortcut.frames, channels = op->in[0].dim[2];
+    int32_t each = f * side * side, run = channels * each / op->out.dim[2];
+    int64_t columns = op->in[0].dim[1];
+    for (int64_t pixel = first; pixel < end; pixel++) {
+        int64_t y = pixel / op->out.dim[1] * side, x = pixel % op->out.dim[1] * side;
+        float sum = 0, *to = tensor_row(&op->out, pixel);
+        for (int32_t c = 0, i = 0; c < channels; c++)
+            for (int32_t j = 0; j < each; j++) {
+                const struct tensor *frame = frames[f == 1 ? 1 : j / (side * side)];
+                int64_t row = y + j / side % side, column = x + j % side;
+                sum += frame->rank ? tensor_row(frame, row * columns + column)[c] : 0;
+                if (++i % run) continue;
+                int32_t n = i / run - 1;
+                to[n] = (base->rank ? tensor_row(base, pixel)[n] : 0) + sum / (float)run;
+                sum = 0;
+            }
+    }
 }
 
-const struct cpu_operator cpu_image_to_rgb = {NULL, NULL, cpu_rgb_run};
+const struct cpu_operator cpu_mean_down = {.rows = mean_pixels};
+
+/* DupUp3D. */
+static void repeat_pixels(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    const struct tensor *in = &op->in[0], *base = &op->in[1];
+    int32_t side = op->shortcut.side, each = op->shortcut.frames * side * side;
+    int32_t outputs = op->out.dim[2], repeats = outputs * each / in->dim[2];
+    for (int64_t pixel = first; pixel < end; pixel++) {
+        int32_t y = (int32_t)(pixel / op->out.dim[1]), x = (int32_t)(pixel % op->out.dim[1]);
+        int32_t place = (op->shortcut.frame * side + y % side) * side + x % side;
+        const float *from = tensor_row(in, (int64_t)(y / side) * in->dim[1] + x / side);
+        float *to = tensor_row(&op->out, pixel);
+        for (int32_t n = 0; n < outputs; n++)
+            to[n] = (base->rank ? tensor_row(base, pixel)[n] : 0) + from[(n * each + place) / repeats];
+    }
+}
+
+const struct cpu_operator cpu_repeat_up = {.rows = repeat_pixels};

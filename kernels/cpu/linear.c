@@ -18,14 +18,6 @@
 
 #include <string.h>
 
-/* Panels have about 2 MiB of f32 weights: a panel fits a core's cache, there are enough panels for many
- * threads, and oneDNN reaches 0.97 to 1 of its full rate. Measured with 64, 128, 256 and 512 columns of 3840
- * and 10240 inputs: no difference beyond noise with AVX-512; 64 is 3 % slower with AVX2 (bench/LOG.md). */
-static int32_t panel_columns(int32_t n, int32_t k) {
-    int32_t columns = k > 4096 ? 64 : 128;
-    return columns < n ? columns : n;
-}
-
 struct linear_layout {
     int32_t panel;                    /* output columns per panel */
     enum dtype dtype;                 /* type of the product's operands */
@@ -45,20 +37,23 @@ enum { RUN_ROWS = 128 };
  * products of the two panels, or a skinny product's last run of rows. M 0: unused key. */
 enum { LINEAR_KEYS = 4, LINEAR_ADAPTER = 2, LINEAR_LAST_RUN = 2 };
 
-/* f32 weights are used in place: packing costs as much time as packed weights save. */
-static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op) {
-    int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
-    struct onednn_key packed = {ONEDNN_PRODUCT_PACKED, {m, panel_columns(n, k), k}};
-    if (op->precision == PRECISION_BF16) return ONEDNN_PRODUCT_T_BF16;
-    bool packs = !weights_are(&op->in[1], DTYPE_F32) && n % 64 == 0 && onednn_packs(cpu->onednn, &packed);
-    return packs ? ONEDNN_PRODUCT_PACKED : ONEDNN_PRODUCT_T;
-}
-
 static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const struct op *op) {
     const struct tensor *in = &op->in[0], *weight = &op->in[1];
     int32_t n = weight->dim[0], k = weight->dim[1];
-    struct linear_layout l = {.panel = panel_columns(n, k), .kind = product_kind(cpu, op)};
-    l.dtype = op->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    /* Panels have about 2 MiB of f32 weights: a panel fits a core's cache, there are enough panels for many
+     * threads, and oneDNN reaches 0.97 to 1 of its full rate. Measured with 64, 128, 256 and 512 columns of
+     * 3840 and 10240 inputs: no difference beyond noise with AVX-512; 64 is 3 % slower with AVX2
+     * (bench/LOG.md). */
+    int32_t columns = k > 4096 ? 64 : 128;
+    struct linear_layout l = {
+        .panel = columns < n ? columns : n, .dtype = DTYPE_F32, .kind = ONEDNN_PRODUCT_T};
+    struct onednn_key packed = {ONEDNN_PRODUCT_PACKED, {in->dim[0], l.panel, k}};
+    if (op->precision == PRECISION_BF16) {
+        l.dtype = DTYPE_BF16;
+        l.kind = ONEDNN_PRODUCT_T_BF16;
+    } else if (!weights_are(weight, DTYPE_F32) && n % 64 == 0 && onednn_packs(cpu->onednn, &packed)) {
+        l.kind = ONEDNN_PRODUCT_PACKED; /* f32 weights are used in place: packing takes as long as it saves */
+    }
     l.packs_in = !weights_are(in, l.dtype);
     l.converts = !weights_are(weight, l.dtype);
     l.direct = l.panel == n && tensor_packed(&op->out) && !op->epilogue.residual.rank;
@@ -162,18 +157,6 @@ static void finish_row(float *to, float *from, struct finish f, int64_t n) {
         finish_plain(to, from, &f, n);
 }
 
-/* Writes a panel's packed results to columns [first, first + columns) of out. */
-static void finish_panel(const struct op *op, float *from, struct finish f, int32_t first, int32_t columns) {
-    const struct tensor *residual = &op->epilogue.residual;
-    if (f.bias) f.bias += first;
-    if (f.gate) f.gate += first;
-    for (int32_t t = 0; t < op->out.dim[0]; t++) {
-        struct finish row = f;
-        row.residual = residual->rank ? tensor_row(residual, t) + first : NULL;
-        finish_row(tensor_row(&op->out, t) + first, from + (int64_t)t * columns, row, columns);
-    }
-}
-
 static void convert(void *to, enum dtype dtype, const struct tensor *from, int64_t first, int64_t n) {
     if (dtype == DTYPE_BF16)
         weights_round(to, from, first, n);
@@ -212,14 +195,6 @@ struct linear_work {
     struct thread_pool_error *failed;
 };
 
-static const void *convert_panel(const struct linear_layout *l, const struct tensor *weight, char *to) {
-    if (l->kind == ONEDNN_PRODUCT_PACKED)
-        weights_widen_packed((float *)to, weight);
-    else
-        convert(to, l->dtype, weight, 0, weight->dim[0]);
-    return to;
-}
-
 /* Writes the `up` factors of all adapters for a panel, side by side in the order of down_product's columns;
  * zeros where an adapter does not cover the panel's outputs. */
 static void cpu_widen_ups(float *to, const struct tensor *whole, const struct tensor *panel, int32_t ranks) {
@@ -235,54 +210,54 @@ static void cpu_widen_ups(float *to, const struct tensor *whole, const struct te
     }
 }
 
-static enum status add_adapters(const struct linear_work *w, const struct tensor *weight, float *to,
-                                char *part, struct error *e) {
+/* Computes rows [row, row + rows) of the panel of output columns from `first` on: of a skinny product one run
+ * of rows, else all rows. */
+static void run_panel(const struct linear_work *w, int32_t first, int32_t row, int32_t rows, char *part) {
     const struct linear_layout *l = w->layout;
-    float *up = (float *)(part + l->up);
-    cpu_widen_ups(up, &w->op->in[1], weight, l->ranks);
-    struct onednn_operands operands = {
-        .src = w->op->down_product.data, .weights = up, .dst = to, .scratch = part + l->scratch};
-    return onednn_run(w->cpu->onednn, &w->keys[LINEAR_ADAPTER + (weight->dim[0] < l->panel)], operands, e);
-}
-
-/* Computes the panel of output columns from `first` on. in: the operator's input in the operand type. */
-static void run_panel(const struct linear_work *w, const struct op *op, const void *in, int32_t first,
-                      char *part) {
-    const struct linear_layout *l = w->layout;
+    const struct op *op = w->op;
     int32_t left = op->in[1].dim[0] - first, columns = left < l->panel ? left : l->panel;
-    int key = (columns < l->panel) + (op->in[0].dim[0] < l->rows ? LINEAR_LAST_RUN : 0);
-    struct tensor weight = tensor_slice(op->in[1], first, columns);
-    const void *panel = l->converts ? convert_panel(l, &weight, part + l->weight) : weight.data;
-    float *to = l->direct ? op->out.data : (void *)(part + l->panel_out);
-    struct onednn_operands operands = {.src = in, .weights = panel, .dst = to, .scratch = part + l->scratch};
+    bool last = columns < l->panel;
+    struct tensor weight = tensor_slice(op->in[1], first, columns), out = tensor_slice(op->out, row, rows);
+    const void *panel = l->converts ? part + l->weight : weight.data;
+    if (l->converts && l->kind == ONEDNN_PRODUCT_PACKED)
+        weights_widen_packed((float *)(part + l->weight), &weight);
+    else if (l->converts)
+        convert(part + l->weight, l->dtype, &weight, 0, columns);
+    float *to = l->direct ? out.data : (void *)(part + l->panel_out);
+    struct onednn_operands operands = {.src = (const char *)w->in +
+                                              row * dtype_bytes(l->dtype, op->in[1].dim[1]),
+                                       .weights = panel,
+                                       .dst = to,
+                                       .scratch = part + l->scratch};
     struct error own = {0};
-    if (onednn_run(w->cpu->onednn, &w->keys[key], operands, &own) ||
-        (l->ranks && add_adapters(w, &weight, to, part, &own)))
-        thread_pool_error_report(w->failed, &own);
-    else if (!l->direct || w->finish.bias || w->finish.gate || w->finish.activation)
-        finish_panel(op, to, w->finish, first, columns);
-}
-
-/* Computes one run of rows of a skinny product, which has no residual and no adapters. */
-static void run_rows(const struct linear_work *w, int32_t panel, int32_t run, char *part) {
-    const struct linear_layout *l = w->layout;
-    int32_t first = run * l->rows, left = w->op->in[0].dim[0] - first, n = left < l->rows ? left : l->rows;
-    struct op op = *w->op;
-    op.in[0] = tensor_slice(op.in[0], first, n);
-    op.out = tensor_slice(op.out, first, n);
-    const char *in = (const char *)w->in + first * dtype_bytes(l->dtype, op.in[1].dim[1]);
-    run_panel(w, &op, in, panel * l->panel, part);
+    onednn_run(w->cpu->onednn, &w->keys[last + (rows < l->rows ? LINEAR_LAST_RUN : 0)], operands, &own);
+    if (l->ranks && !own.code) {
+        float *up = (float *)(part + l->up);
+        cpu_widen_ups(up, &op->in[1], &weight, l->ranks);
+        operands.src = op->down_product.data;
+        operands.weights = up;
+        onednn_run(w->cpu->onednn, &w->keys[LINEAR_ADAPTER + last], operands, &own);
+    }
+    if (own.code) thread_pool_error_report(w->failed, &own);
+    struct finish f = w->finish;
+    if (own.code || (l->direct && !f.bias && !f.gate && !f.activation)) return;
+    if (f.bias) f.bias += first;
+    if (f.gate) f.gate += first;
+    const struct tensor *residual = &op->epilogue.residual;
+    for (int32_t t = 0; t < rows; t++) {
+        f.residual = residual->rank ? tensor_row(residual, row + t) + first : NULL;
+        finish_row(tensor_row(&out, t) + first, to + (int64_t)t * columns, f, columns);
+    }
 }
 
 static void run_panels(const void *context, int64_t first, int64_t end, int member) {
     const struct linear_work *w = context;
-    int32_t runs = w->layout->runs;
+    int32_t runs = w->layout->runs, rows = w->layout->rows, all = w->op->in[0].dim[0];
     char *part = w->members + w->member_bytes * (uint64_t)member;
-    for (int64_t i = first; i < end; i++)
-        if (runs > 1)
-            run_rows(w, (int32_t)i / runs, (int32_t)i % runs, part);
-        else
-            run_panel(w, w->op, w->in, (int32_t)i * w->layout->panel, part);
+    for (int64_t i = first; i < end; i++) {
+        int32_t row = (int32_t)i % runs * rows;
+        run_panel(w, (int32_t)i / runs * w->layout->panel, row, all - row < rows ? all - row : rows, part);
+    }
 }
 
 static enum status linear_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
@@ -300,7 +275,7 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
     return e->code;
 }
 
-const struct cpu_operator cpu_linear = {linear_cost, linear_prepare, linear_run};
+const struct cpu_operator cpu_linear = {.cost = linear_cost, .prepare = linear_prepare, .run = linear_run};
 
 struct few_layout {
     uint64_t in, weight, bias, end; /* workspace offsets; weight: an f32 row per thread */
@@ -319,14 +294,6 @@ static void few_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
     cost->workspace_bytes = few_layout_of(cpu, op).end;
 }
 
-/* Computes one column of out: one weight row times every row of `in`. */
-static void few_column(const struct op *op, const float *in, const float *weight, float bias,
-                       int32_t column) {
-    int64_t k = op->in[1].dim[1];
-    for (int32_t t = 0; t < op->out.dim[0]; t++)
-        tensor_row(&op->out, t)[column] = simd_dot(in + t * k, weight, k) + bias;
-}
-
 struct few_work {
     const struct op *op;
     const float *in, *bias;
@@ -339,10 +306,13 @@ static void few_columns(const void *context, int64_t first, int64_t end, int mem
     uint64_t row_bytes = align_up(sizeof(float) * (uint64_t)weight->dim[1], ARENA_ALIGN);
     float *converted = (float *)(w->converted + row_bytes * (uint64_t)member);
     bool plain = weights_are(weight, DTYPE_F32);
+    int64_t k = weight->dim[1];
     for (int64_t n = first; n < end; n++) {
         if (!plain) weights_widen(converted, weight, n, 1);
         const float *row = plain ? tensor_row(weight, n) : converted;
-        few_column(w->op, w->in, row, w->bias ? w->bias[n] : 0, (int32_t)n);
+        float bias = w->bias ? w->bias[n] : 0;
+        for (int32_t t = 0; t < w->op->out.dim[0]; t++)
+            tensor_row(&w->op->out, t)[n] = simd_dot(w->in + t * k, row, k) + bias;
     }
 }
 
@@ -358,4 +328,4 @@ static enum status cpu_few_run(struct cpu *cpu, const struct op *op, char *works
     return OK;
 }
 
-const struct cpu_operator cpu_linear_few = {few_cost, NULL, cpu_few_run};
+const struct cpu_operator cpu_linear_few = {.cost = few_cost, .run = cpu_few_run};

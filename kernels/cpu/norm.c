@@ -25,6 +25,7 @@ WIDE static double sum_values(const float *x, int64_t n) {
     return sum_8(part);
 }
 
+/* Vectors of an RMS norm. */
 struct vectors {
     const float *factor, *gate; /* factor: weight * (1 + scale); gate: tanh(gate) or NULL */
 };
@@ -74,16 +75,6 @@ void rms_norm_run(float *to, const float *from, const float *factor, float eps, 
     rms_apply(to, from, rms_rstd(from, eps, c), &(struct vectors){factor, NULL}, NULL, c);
 }
 
-static void rms_row(const struct op *op, int64_t row, const struct vectors *v) {
-    int64_t c = op->in[1].dim[0], columns = tensor_columns(&op->in[0]);
-    const float *from = tensor_row(&op->in[0], row);
-    const float *base = op->modulation.base.rank ? tensor_row(&op->modulation.base, row) : NULL;
-    float *to = tensor_row(&op->out, row);
-    for (int64_t i = 0; i < columns; i += c)
-        rms_apply(to + i, from + i, rms_rstd(from + i, op->eps, c), v, base ? base + i : NULL, c);
-    simd_activate(op->modulation.activation, to, to, columns);
-}
-
 struct rms_work {
     const struct op *op;
     struct vectors vectors;
@@ -92,7 +83,17 @@ struct rms_work {
 static void rms_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct rms_work *w = context;
-    for (int64_t i = first; i < end; i++) rms_row(w->op, i, &w->vectors);
+    const struct op *op = w->op;
+    int64_t c = op->in[1].dim[0], columns = tensor_columns(&op->in[0]);
+    for (int64_t row = first; row < end; row++) {
+        const float *from = tensor_row(&op->in[0], row);
+        const float *base = op->modulation.base.rank ? tensor_row(&op->modulation.base, row) : NULL;
+        float *to = tensor_row(&op->out, row);
+        for (int64_t i = 0; i < columns; i += c)
+            rms_apply(to + i, from + i, rms_rstd(from + i, op->eps, c), &w->vectors, base ? base + i : NULL,
+                      c);
+        simd_activate(op->modulation.activation, to, to, columns);
+    }
 }
 
 static enum status cpu_rms_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
@@ -102,7 +103,7 @@ static enum status cpu_rms_run(struct cpu *cpu, const struct op *op, char *works
     return OK;
 }
 
-const struct cpu_operator cpu_rms_norm = {rms_cost, NULL, cpu_rms_run};
+const struct cpu_operator cpu_rms_norm = {.cost = rms_cost, .run = cpu_rms_run};
 
 static void layer_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
@@ -110,8 +111,8 @@ static void layer_cost(const struct cpu *cpu, const struct op *op, struct op_cos
     for (int i = 0; i < 3; i++) workspace_take(&cost->workspace_bytes, bytes);
 }
 
-/* Layer norm (x weight + bias) (1 + scale) + shift, written as x factor + offset; factor and offset may be
- * NULL. */
+/* Vectors of a layer norm: (x weight + bias) (1 + scale) + shift, written as x factor + offset; factor and
+ * offset may be NULL. */
 struct affine_vectors {
     const float *factor, *offset;
 };
@@ -175,7 +176,7 @@ static enum status cpu_layer_run(struct cpu *cpu, const struct op *op, char *wor
     return OK;
 }
 
-const struct cpu_operator cpu_layer_norm = {layer_cost, NULL, cpu_layer_run};
+const struct cpu_operator cpu_layer_norm = {.cost = layer_cost, .run = cpu_layer_run};
 
 struct statistics_layout {
     uint64_t channels; /* per thread: offset of the sums and squares of the channels of one image row */
@@ -210,19 +211,7 @@ static double sum_in_order(const double *x, int64_t n) {
     return sum;
 }
 
-/* Sums values and squares of one image row. Squares are not relative to the mean: in double that costs at
- * most 1e-16 (mean / deviation)^2. */
-static void statistics_row(const struct op *op, int32_t y, double *channels, double *row) {
-    int64_t c = op->in[0].dim[2], width = op->in[0].dim[1], each = c / op->n;
-    memset(channels, 0, (size_t)(2 * c) * sizeof *channels);
-    for (int64_t x = 0; x < width; x++)
-        add_pixel(channels, channels + c, tensor_row(&op->in[0], y * width + x), c);
-    for (int g = 0; g < op->n; g++) {
-        row[2 * g] = sum_in_order(channels + g * each, each);
-        row[2 * g + 1] = sum_in_order(channels + c + g * each, each);
-    }
-}
-
+/* Adds the rows' sums of one group and computes its mean and 1/sqrt(var + eps). */
 static void statistics_group(const struct op *op, const double *rows, int group) {
     double *before = op->in[1].rank ? (double *)op->in[1].data + 2 * group : NULL;
     double sum = 0, squares = 0;
@@ -251,11 +240,23 @@ struct statistics_work {
     double *channels, *rows; /* sums per channel and per image row, laid out as in statistics_layout */
 };
 
+/* Sums values and squares of image rows. Squares are not relative to the mean: in double that costs at most
+ * 1e-16 (mean / deviation)^2. */
 static void statistics_rows(const void *context, int64_t first, int64_t end, int member) {
     const struct statistics_work *w = context;
-    double *channels = w->channels + (int64_t)2 * w->op->in[0].dim[2] * member;
-    for (int64_t y = first; y < end; y++)
-        statistics_row(w->op, (int32_t)y, channels, w->rows + (int64_t)2 * w->op->n * y);
+    const struct op *op = w->op;
+    int64_t c = op->in[0].dim[2], width = op->in[0].dim[1], each = c / op->n;
+    double *sums = w->channels + 2 * c * member, *squares = sums + c;
+    for (int64_t y = first; y < end; y++) {
+        double *row = w->rows + (int64_t)2 * op->n * y;
+        memset(sums, 0, (size_t)(2 * c) * sizeof *sums);
+        for (int64_t x = 0; x < width; x++)
+            add_pixel(sums, squares, tensor_row(&op->in[0], y * width + x), c);
+        for (int g = 0; g < op->n; g++) {
+            row[2 * g] = sum_in_order(sums + g * each, each);
+            row[2 * g + 1] = sum_in_order(squares + g * each, each);
+        }
+    }
 }
 
 static enum status cpu_statistics_run(struct cpu *cpu, const struct op *op, char *workspace,
@@ -268,7 +269,7 @@ static enum status cpu_statistics_run(struct cpu *cpu, const struct op *op, char
     return OK;
 }
 
-const struct cpu_operator cpu_group_statistics = {statistics_cost, NULL, cpu_statistics_run};
+const struct cpu_operator cpu_group_statistics = {.cost = statistics_cost, .run = cpu_statistics_run};
 
 static void group_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
@@ -295,7 +296,7 @@ static enum status cpu_group_run(struct cpu *cpu, const struct op *op, char *wor
     return OK;
 }
 
-const struct cpu_operator cpu_group_norm = {group_cost, NULL, cpu_group_run};
+const struct cpu_operator cpu_group_norm = {.cost = group_cost, .run = cpu_group_run};
 
 uint64_t channel_norm_bytes(int64_t channels) {
     return 3 * align_up((uint64_t)channels * sizeof(float), ARENA_ALIGN);

@@ -2,6 +2,8 @@
  * the differences. Tested: 2.6.3 and 3.2.0, whose scratch and internal bytes stay within the same bounds. */
 #include "kernels/cpu/onednn.h"
 
+#include "kernels/cpu/cpu.h"
+
 #include <assert.h>
 #include <dnnl.h>
 #include <omp.h>
@@ -139,8 +141,9 @@ static enum status onednn_grow(struct onednn *o, struct error *e) {
     if (2 * (o->n_entries + 1) <= o->capacity) return OK;
     struct onednn bigger = *o;
     bigger.capacity = 2 * o->capacity;
-    bigger.entries = o->sys->alloc(o->sys, LINE_HOST, bigger.capacity * sizeof *bigger.entries);
-    if (!bigger.entries) return error_set(e, MEMORY, "no memory for the table of oneDNN primitives");
+    bigger.entries =
+        sys_new(o->sys, bigger.capacity, sizeof *bigger.entries, "the table of oneDNN primitives", e);
+    if (!bigger.entries) return e->code;
     for (uint64_t i = 0; i < o->capacity; i++)
         if (o->entries[i].primitive) *entry_find(&bigger, &o->entries[i].key) = o->entries[i];
     o->sys->release(o->sys, o->entries);
@@ -256,28 +259,19 @@ static int onednn_enter(const struct onednn *o, const struct onednn_key *key) {
     return before;
 }
 
-static void leave(int before) {
-    omp_set_num_threads(before);
-}
-
-static struct onednn_facts facts_ask(const struct onednn *o, const struct onednn_key *key) {
-    struct onednn_facts facts = {0};
-    dnnl_primitive_desc_t d = NULL;
-    int before = onednn_enter(o, key);
-    if (!onednn_describe(o, key, &d)) {
-        facts = facts_read(o, key, d);
-        dnnl_primitive_desc_destroy(d);
-    }
-    leave(before);
-    return facts;
-}
-
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key) {
     const struct entry *entry = entry_find(o, key);
     if (entry->primitive) return entry->facts;
     struct answer *answer = &o->answers[onednn_signature(key) % ANSWERS];
-    if (!answer->filled || memcmp(&answer->key, key, sizeof *key) != 0)
-        *answer = (struct answer){true, *key, facts_ask(o, key)};
+    if (answer->filled && !memcmp(&answer->key, key, sizeof *key)) return answer->facts;
+    *answer = (struct answer){.filled = true, .key = *key};
+    dnnl_primitive_desc_t d = NULL;
+    int before = onednn_enter(o, key);
+    if (!onednn_describe(o, key, &d)) {
+        answer->facts = facts_read(o, key, d);
+        dnnl_primitive_desc_destroy(d);
+    }
+    omp_set_num_threads(before);
     return answer->facts;
 }
 
@@ -287,44 +281,43 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
     return facts.supported && facts.brgemm;
 }
 
-/* product_bytes and conv_bytes bound the memory that one primitive keeps: live heap plus touched pages of JIT
- * code. Measured at each onednn_prepare (malloc interposer; resident anonymous executable maps):
- * oneDNN 2.6.3, 61,000 shapes with AVX-512, most of 40,000 with AVX2, AVX or SSE4.1 too. Each bound exceeds
- * every measurement by 6 % or more. Plans add a hundred such bounds, so they must be tight; bench/LOG.md has
- * the differences. */
-
-/* Measured maxima in KB per product. f32 with AVX-512: 136 up to 256 inputs and outputs, 161 for multiples of
+/* Bounds the memory that one primitive keeps: live heap plus touched pages of JIT code. Measured at each
+ * onednn_prepare (malloc interposer; resident anonymous executable maps): oneDNN 2.6.3, 61,000 shapes with
+ * AVX-512, most of 40,000 with AVX2, AVX or SSE4.1 too. Each bound exceeds every measurement by 6 % or more.
+ * Plans add a hundred such bounds, so they must be tight; bench/LOG.md has the differences.
+ *
+ * Products, measured maxima in KB. f32 with AVX-512: 136 up to 256 inputs and outputs, 161 for multiples of
  * 64 on both sides, else 345. Below AVX-512: 8. bf16 with AVX512_BF16 (1,550 shapes, 1 to 8 threads): 136 for
- * multiples of 64, 222 up to 256 by 256, else 499. A pipeline has few different products. */
-static uint64_t product_bytes(const struct onednn_key *key) {
-    int32_t n = key->number[1], k = key->number[2];
-    if (key->kind == ONEDNN_PRODUCT_T_BF16) {
-        if (n % 64 == 0 && k % 64 == 0) return 160 << 10;
-        return n <= 256 && k <= 256 ? 256 << 10 : 576 << 10;
-    }
-    if (!onednn_has(dnnl_cpu_isa_avx512_core)) return 48 << 10;
-    if (n <= 256 && k <= 256) return 148 << 10;
-    return n % 64 == 0 && k % 64 == 0 ? 184 << 10 : 384 << 10;
-}
-
-/* Measured with AVX-512: a 3x3 convolution has tables and code per column (865 bytes of descriptors; more
+ * multiples of 64, 222 up to 256 by 256, else 499. A pipeline has few different products.
+ *
+ * Convolutions with AVX-512: a 3x3 convolution has tables and code per column (865 bytes of descriptors; more
  * code for more channels), 8.8 MB in total at 2,048 columns and 1,024 channels of stride 2; a 1x1 convolution
- * at most 190 KB. Output blocks with a remainder need additional kernels. Below AVX-512: 35 KB. */
-static uint64_t conv_bytes(const struct onednn_key *key) {
-    uint64_t columns = (uint64_t)key->number[1], c = (uint64_t)key->number[2], n = (uint64_t)key->number[3];
-    bool rest = n > 64 && n % 32 && n % 48;
-    if (!onednn_has(DNNL_VERSION_MAJOR == 3 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_avx512_core)) return 40 << 10;
-    if (key->number[4] == 1) return (uint64_t)((c > 1280 ? 168 : 128) + (rest ? 40 : 0)) << 10;
-    uint64_t column = 1240 + (rest ? 190 : 0) + c * (key->number[5] ? 30 : 11) / 4;
-    return ((rest ? 116 : 88) << 10) + 260 * c + columns * column;
-}
-
-/* oneDNN 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much memory per primitive as 2.6; on AVX2 the
+ * at most 190 KB. Output blocks with a remainder need additional kernels. Below AVX-512: 35 KB. Repacking: 14
+ * KB.
+ *
+ * oneDNN 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much memory per primitive as 2.6; on AVX2 the
  * convolutions of oneDNN 3 need as much as convolutions of 2.6 on AVX-512. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
-    if (key->kind == ONEDNN_REPACK) return 20 << 10; /* a repacking primitive takes 14 KB (measured) */
-    uint64_t bytes = key->kind == ONEDNN_CONV ? conv_bytes(key) : product_bytes(key);
-    return DNNL_VERSION_MAJOR == 3 ? bytes * 3 / 2 : bytes;
+    uint64_t bytes, columns = (uint64_t)key->number[1], c = (uint64_t)key->number[2],
+                    n = (uint64_t)key->number[3];
+    bool three = DNNL_VERSION_MAJOR == 3, rest = n > 64 && n % 32 && n % 48; /* of a convolution's outputs */
+    bool wide = columns % 64 == 0 && c % 64 == 0, small = columns <= 256 && c <= 256; /* product sizes N, K */
+    if (key->kind == ONEDNN_REPACK) return 20 << 10;
+    if (key->kind == ONEDNN_PRODUCT_T_BF16)
+        bytes = wide ? 160 << 10 : small ? 256 << 10 : 576 << 10;
+    else if (key->kind != ONEDNN_CONV)
+        bytes = !onednn_has(dnnl_cpu_isa_avx512_core) ? 48 << 10
+                : small                               ? 148 << 10
+                : wide                                ? 184 << 10
+                                                      : 384 << 10;
+    else if (!onednn_has(three ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_avx512_core))
+        bytes = 40 << 10;
+    else if (key->number[4] == 1)
+        bytes = (uint64_t)((c > 1280 ? 168 : 128) + (rest ? 40 : 0)) << 10;
+    else
+        bytes = ((rest ? 116 : 88) << 10) + 260 * c +
+                columns * (1240 + (rest ? 190 : 0) + c * (key->number[5] ? 30 : 11) / 4);
+    return three ? bytes * 3 / 2 : bytes;
 }
 
 static enum status onednn_failed(const struct onednn_key *key, const char *what, dnnl_status_t s,
@@ -366,27 +359,23 @@ static int arguments_create(const struct onednn *o, const struct entry *entry,
     return n;
 }
 
-static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_key *key, struct entry *entry) {
-    dnnl_primitive_desc_t d = NULL;
-    dnnl_status_t s = onednn_describe(o, key, &d);
-    if (s) return s;
-    *entry = (struct entry){.key = *key, .facts = facts_read(o, key, d)};
-    s = dnnl_primitive_create(&entry->primitive, d);
-    dnnl_primitive_desc_destroy(d);
-    return s;
-}
-
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e) {
     if (entry_find(o, key)->primitive) return OK;
     if (onednn_grow(o, e)) return e->code;
-    if (!o->sys->can_allocate(o->sys, onednn_primitive_bytes(key) +
-                                          ONEDNN_MARGIN)) /* oneDNN exits if it gets no memory */
+    uint64_t bytes = onednn_primitive_bytes(key);
+    if (!o->sys->can_allocate(o->sys, bytes + ONEDNN_MARGIN)) /* oneDNN exits if it gets no memory */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
-                         (unsigned long long)onednn_primitive_bytes(key));
-    struct entry entry;
+                         (unsigned long long)bytes);
+    struct entry entry = {.key = *key};
+    dnnl_primitive_desc_t d = NULL;
     int before = onednn_enter(o, key);
-    dnnl_status_t s = entry_create(o, key, &entry);
-    leave(before);
+    dnnl_status_t s = onednn_describe(o, key, &d);
+    if (!s) {
+        entry.facts = facts_read(o, key, d);
+        s = dnnl_primitive_create(&entry.primitive, d);
+        dnnl_primitive_desc_destroy(d);
+    }
+    omp_set_num_threads(before);
     if (s) return onednn_failed(key, "creating a primitive", s, e);
     *entry_find(o, key) = entry;
     o->n_entries++;
@@ -396,12 +385,11 @@ enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struc
 enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct onednn_operands operands,
                        struct error *e) {
     const struct entry *entry = entry_find(o, key);
-    if (!entry->primitive) {
+    if (!entry->primitive)
         return error_set(e, INTERNAL,
                          "a oneDNN primitive was not prepared" FOUND "kind %d: %d %d %d %d %d %d",
                          (int)key->kind, (int)key->number[0], (int)key->number[1], (int)key->number[2],
                          (int)key->number[3], (int)key->number[4], (int)key->number[5]);
-    }
     dnnl_exec_arg_t arguments[N_OPERANDS];
     dnnl_status_t s = dnnl_success;
     int before = onednn_enter(o, key), n = arguments_create(o, entry, &operands, arguments, &s);
@@ -409,11 +397,11 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
     if (!s) s = dnnl_stream_wait(o->stream);
     for (int i = 0; i < n; i++) dnnl_memory_destroy(arguments[i].memory);
     o->sys->consolidate_heap(o->sys);
-    leave(before);
+    omp_set_num_threads(before);
     return s ? onednn_failed(key, "running a primitive", s, e) : OK;
 }
 
-const char *onednn_instructions(void) {
+const char *cpu_instructions(void) {
     static const struct {
         int isa; /* oneDNN's bits for the instruction set, including the bits of all smaller sets */
         const char *name;
@@ -444,14 +432,14 @@ const char *onednn_instructions(void) {
  * more than planned for 2.6 at the smallest budget, in 11 runs. All versions: memory touched once while
  * building, beyond what primitives keep, 1.3 to 2.1 MB (resident set after 40 to 400 convolutions or
  * repackings). */
-uint64_t onednn_more_bytes(void) {
+uint64_t cpu_library_more_bytes(void) {
     enum { BUILDING = 3 };
     uint64_t mib =
         BUILDING + (DNNL_VERSION_MAJOR == 3 ? 3 : 0) + (onednn_has(dnnl_cpu_isa_avx512_core) ? 0 : 3);
     return mib << 20;
 }
 
-void onednn_version(char *out, size_t out_bytes) {
+void cpu_library(char *out, size_t out_bytes) {
     const dnnl_version_t *v = dnnl_version();
     snprintf(out, out_bytes, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
 }
@@ -492,10 +480,10 @@ static dnnl_status_t attributes_create(struct onednn *o) {
 
 static enum status start(struct onednn *o, struct error *e) {
     enum { CAPACITY = 64 };
-    o->entries = o->sys->alloc(o->sys, LINE_HOST, CAPACITY * sizeof *o->entries);
-    o->answers = o->sys->alloc(o->sys, LINE_HOST, ANSWERS * sizeof *o->answers);
-    if (!o->entries || !o->answers)
-        return error_set(e, MEMORY, "no memory for the table of oneDNN primitives");
+    static const char what[] = "the table of oneDNN primitives";
+    o->entries = sys_new(o->sys, CAPACITY, sizeof *o->entries, what, e);
+    o->answers = sys_new(o->sys, ANSWERS, sizeof *o->answers, what, e);
+    if (!o->entries || !o->answers) return e->code;
     o->capacity = CAPACITY;
     dnnl_status_t s = dnnl_set_primitive_cache_capacity(0);
     if (!s) s = dnnl_engine_create(&o->engine, dnnl_cpu, 0);
@@ -506,11 +494,8 @@ static enum status start(struct onednn *o, struct error *e) {
 }
 
 struct onednn *onednn_open(struct sys *sys, int threads, struct error *e) {
-    struct onednn *o = sys->alloc(sys, LINE_HOST, sizeof *o);
-    if (!o) {
-        error_set(e, MEMORY, "no memory for oneDNN");
-        return NULL;
-    }
+    struct onednn *o = sys_new(sys, 1, sizeof *o, "oneDNN", e);
+    if (!o) return NULL;
     o->sys = sys;
     o->threads = threads;
     if (start(o, e) == OK) return o;

@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 
+/* Kinds of primitives. */
 enum onednn_kind {
     ONEDNN_PRODUCT_T,       /* dst[M,N] = src[M,K] . weights[N,K]^T */
     ONEDNN_PRODUCT_T_BF16,  /* bf16 operands; sums and dst are f32 */
@@ -38,8 +39,9 @@ struct onednn_key {
     int32_t kind, number[ONEDNN_SHARED + 1];
 };
 
+/* Properties of a primitive. */
 struct onednn_facts {
-    uint64_t scratch_bytes;
+    uint64_t scratch_bytes;  /* scratch passed to onednn_run */
     uint64_t internal_bytes; /* most bytes that oneDNN allocates while all threads run the primitive */
     uint64_t weights_bytes;  /* bytes of a convolution's repacked weights */
     bool reference;          /* oneDNN uses its slow reference code */
@@ -69,13 +71,9 @@ struct onednn;
 struct onednn *onednn_open(struct sys *sys, int threads, struct error *e);
 void onednn_close(struct onednn *o);
 
-/* Implementations of cpu_instructions, cpu_library_more_bytes and cpu_library (cpu.h). */
-const char *onednn_instructions(void);
-uint64_t onednn_more_bytes(void);
-void onednn_version(char *out, size_t out_bytes);
-
 /* Returns properties of a primitive, prepared or not, from key, thread count and instruction set alone. */
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
+/* Returns a hash of the key. */
 uint64_t onednn_signature(const struct onednn_key *key);
 /* True if products with packed weights are supported and faster, which is the case only with AVX-512. */
 bool onednn_packs(const struct onednn *o, const struct onednn_key *key);

@@ -20,12 +20,14 @@ struct cpu {
     struct onednn *onednn;
 };
 
-/* Functions of one operator. cost adds to *cost, which starts at zero. prepare may be NULL: nothing to build.
- * run fails only in operators that use oneDNN. */
+/* Functions of one operator. cost adds to *cost, which starts at zero; NULL: no workspace. prepare may be
+ * NULL: nothing to build. run fails only in operators that use oneDNN; NULL: the thread pool calls `rows`
+ * with the struct op as context, for all rows of `out`, which need no workspace. */
 struct cpu_operator {
     void (*cost)(const struct cpu *cpu, const struct op *op, struct op_cost *cost);
     enum status (*prepare)(struct cpu *cpu, const struct op *op, struct error *e);
     enum status (*run)(struct cpu *cpu, const struct op *op, char *workspace, struct error *e);
+    thread_pool_work *rows;
 };
 
 extern const struct cpu_operator cpu_linear, cpu_linear_few, cpu_attention, cpu_relative_bias, cpu_conv2d;
@@ -50,6 +52,7 @@ static inline uint64_t workspace_take(uint64_t *used, uint64_t bytes) {
     return offset;
 }
 
+/* An error that several threads may report; the first report is kept. */
 struct thread_pool_error {
     atomic_flag taken;
     struct error *e;
@@ -72,6 +75,7 @@ struct channel_norm {
     const float *mean, *factor, *bias;
 };
 
+/* Returns the workspace bytes of a struct channel_norm's vectors. */
 uint64_t channel_norm_bytes(int64_t channels);
 struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels, char *workspace);
 /* Applies a group norm to one pixel; `to` may alias `from`. */

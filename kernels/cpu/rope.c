@@ -11,6 +11,7 @@ static void table_cost(const struct cpu *cpu, const struct op *op, struct op_cos
     cost->workspace_bytes = sizeof(double) * (uint64_t)op->out.dim[1];
 }
 
+/* Returns the number of tokens of position grid number `grid`. */
 static int64_t grid_tokens(const struct rope_options *rope, int grid) {
     const int32_t *extent = rope->grid[grid].extent;
     int64_t n = extent[0];
@@ -18,6 +19,7 @@ static int64_t grid_tokens(const struct rope_options *rope, int grid) {
     return n;
 }
 
+/* Writes the position of a token of the table, one number per axis. */
 static void token_position(const struct rope_options *rope, int64_t token, int32_t *position) {
     int g = 0, n = rope->n_axes;
     for (; token >= grid_tokens(rope, g); g++) token -= grid_tokens(rope, g);
@@ -36,29 +38,28 @@ static void token_position(const struct rope_options *rope, int64_t token, int32
     }
 }
 
-static void table_row(const struct rope_options *rope, const double *frequency, int64_t token, float *to) {
-    int32_t position[ROPE_AXES_MAX];
-    token_position(rope, token, position);
-    for (int a = 0; a < rope->n_axes; a++)
-        for (int i = 0; i < rope->axis_dim[a] / 2; i++, to += 2) {
-            double angle = position[a] * *frequency++;
-            if (!rope->f64_angles) angle = (double)(float)angle;
-            to[0] = (float)cos(angle);
-            to[1] = (float)sin(angle);
-        }
-}
-
 struct table_work {
     const struct op *op;
-    const double *frequencies;
+    const double *frequencies; /* frequency of each pair of a head */
 };
 
 static void table_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct table_work *w = context;
-    int64_t row = (int64_t)w->op->out.dim[1] * 2;
-    for (int64_t t = first; t < end; t++)
-        table_row(&w->op->rope, w->frequencies, t, (float *)w->op->out.data + t * row);
+    const struct rope_options *rope = &w->op->rope;
+    float *to = (float *)w->op->out.data + first * w->op->out.dim[1] * 2;
+    for (int64_t t = first; t < end; t++) {
+        const double *frequency = w->frequencies;
+        int32_t position[ROPE_AXES_MAX];
+        token_position(rope, t, position);
+        for (int a = 0; a < rope->n_axes; a++)
+            for (int i = 0; i < rope->axis_dim[a] / 2; i++, to += 2) {
+                double angle = position[a] * *frequency++;
+                if (!rope->f64_angles) angle = (double)(float)angle;
+                to[0] = (float)cos(angle);
+                to[1] = (float)sin(angle);
+            }
+    }
 }
 
 static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
@@ -70,7 +71,7 @@ static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *wor
     return OK;
 }
 
-const struct cpu_operator cpu_rope_table = {table_cost, NULL, cpu_table_run};
+const struct cpu_operator cpu_rope_table = {.cost = table_cost, .run = cpu_table_run};
 
 WIDE static void cpu_rotate_interleaved(float *restrict x, const float *restrict table, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
@@ -99,28 +100,24 @@ struct rope_work {
     const float *factor; /* weight of the RMS norm of each head, or NULL */
 };
 
-static void rope_head(const struct rope_work *w, float *to, const float *from, const float *table,
-                      int64_t pairs) {
-    size_t bytes = 2 * (size_t)pairs * sizeof *to;
-    if (w->factor)
-        rms_norm_run(to, from, w->factor, w->op->eps, 2 * pairs);
-    else if (to != from)
-        memcpy(to, from, bytes);
-    if (w->op->pairs == ROPE_HALVES)
-        cpu_rotate_halves(to, table, pairs);
-    else
-        cpu_rotate_interleaved(to, table, pairs);
-}
-
 static void rope_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct rope_work *w = context;
     const struct tensor *in = &w->op->in[0], *table = &w->op->in[1];
     int64_t pairs = table->dim[1];
     for (int64_t t = first; t < end; t++)
-        for (int64_t i = 0; i < in->dim[1]; i += 2 * pairs)
-            rope_head(w, tensor_row(&w->op->out, t) + i, tensor_row(in, t) + i,
-                      (const float *)table->data + 2 * pairs * t, pairs);
+        for (int64_t i = 0; i < in->dim[1]; i += 2 * pairs) { /* one head */
+            float *to = tensor_row(&w->op->out, t) + i;
+            const float *from = tensor_row(in, t) + i, *turns = (const float *)table->data + 2 * pairs * t;
+            if (w->factor)
+                rms_norm_run(to, from, w->factor, w->op->eps, 2 * pairs);
+            else if (to != from)
+                memcpy(to, from, 2 * (size_t)pairs * sizeof *to);
+            if (w->op->pairs == ROPE_HALVES)
+                cpu_rotate_halves(to, turns, pairs);
+            else
+                cpu_rotate_interleaved(to, turns, pairs);
+        }
 }
 
 static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
@@ -131,16 +128,14 @@ static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *work
     return OK;
 }
 
-const struct cpu_operator cpu_rope = {rope_cost, NULL, cpu_rope_run};
+const struct cpu_operator cpu_rope = {.cost = rope_cost, .run = cpu_rope_run};
 
 static enum status cpu_timestep_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)cpu;
-    (void)workspace;
-    (void)e;
+    (void)cpu, (void)workspace, (void)e;
     float *out = op->out.data;
     int32_t half = op->out.dim[1] / 2;
     for (int32_t i = 0; i < 2 * half; i++) out[i] = timestep_value(op->scale, op->form, half, i);
     return OK;
 }
 
-const struct cpu_operator cpu_timestep = {NULL, NULL, cpu_timestep_run};
+const struct cpu_operator cpu_timestep = {.run = cpu_timestep_run};

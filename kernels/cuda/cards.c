@@ -1,3 +1,4 @@
+/* Data of GPU models and the times calculated from them (cards.h). */
 #include "kernels/cuda/cards.h"
 
 #include <stdio.h>
@@ -50,11 +51,17 @@ static const struct {
 } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.97}, {128, 64, 0.9}, {64, 128, 0.9}, {64, 64, 0.8}};
 enum { N_TILES = sizeof tiles / sizeof *tiles };
 
+/* Number of parts of `each` items that hold n items. */
 static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-static double product_seconds(const struct cuda_card *card, const struct work *work) {
+/* Returns the compute seconds of one launch, without memory time. */
+static double launch_seconds(const struct cuda_card *card, const struct work *work) {
+    double flops = work->flops / work->launches / card->product_flops;
+    if (work->class == WORK_ATTENTION) return flops * work->k / work->n / card->attention;
+    if (work->class == WORK_CONV) return flops / card->convolutions;
+    if (work->class != WORK_PRODUCT) return 0;
     double rate = card->products * card->product_flops / card->multiprocessors, least = 0;
     for (int i = 0; i < N_TILES; i++) {
         int64_t n = cuda_parts(work->m, tiles[i].rows) * cuda_parts(work->n, tiles[i].columns);
@@ -65,21 +72,6 @@ static double product_seconds(const struct cuda_card *card, const struct work *w
     return least;
 }
 
-/* Returns the compute seconds of one launch, without memory time. */
-static double launch_seconds(const struct cuda_card *card, const struct work *work) {
-    double flops = work->flops / work->launches / card->product_flops;
-    switch (work->class) {
-    case WORK_PRODUCT:
-        return product_seconds(card, work);
-    case WORK_ATTENTION:
-        return flops * work->k / work->n / card->attention;
-    case WORK_CONV:
-        return flops / card->convolutions;
-    default:
-        return 0;
-    }
-}
-
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work) {
     double bytes = (work->read_bytes + work->written_bytes) / work->launches;
     double moving = bytes / (card->passes * card->memory_bytes_per_second);
@@ -88,8 +80,8 @@ double cuda_card_seconds(const struct cuda_card *card, const struct work *work) 
 }
 
 struct op_rates cuda_card_rates(const struct cuda_card *card) {
-    const double filled =
-        0.95; /* share of tiles and waves that is used; 0.92 to 0.97 calculated for Z-Image's products */
+    /* Share of tiles and waves that is used; 0.92 to 0.97 calculated for Z-Image's products. */
+    const double filled = 0.95;
     double products = filled * card->products * card->product_flops;
     return (struct op_rates){.per_second = {[CLASS_LINEAR] = products / 2, /* f32 products run as TF32 */
                                             [CLASS_LINEAR_BF16] = products,

@@ -1,41 +1,152 @@
 /* 2D convolution of an image, in bands of rows, through cudnn.h.
  *
- * A kernel gathers a band's input with its halo into the workspace: upsampled, normed and activated, with
- * zero padding. The library therefore computes one kind of convolution, without padding. `out` may overlap
- * `in` as ops.h allows, because a band is gathered before it is written and bands run in order on one stream.
- * Three launches per band; besides the convolution a band moves 12 bytes per input value and 16 per output
- * value. */
+ * A kernel gathers a band's input with its halo into the workspace: upsampled, normed and activated, channels
+ * padded, with zero padding around the image. The library therefore computes one kind of convolution, without
+ * padding. `out` may overlap `in` as ops.h allows, because a band is gathered before it is written and bands
+ * run in order on one stream. Three launches per band; besides the convolution a band moves 12 bytes per
+ * input value and 16 per output value. */
 #include "kernels/cuda/conv.h"
 
 #include "kernels/cuda/cast.h"
-#include "kernels/cuda/conv_band.h"
 #include "kernels/cuda/cudnn.h"
-#include "kernels/cuda/gpu.h"
-#include "kernels/cuda/operators.h"
+#include "kernels/cuda/norm.cuh"
 
 static_assert((int)CONV_LIBRARY_BYTES == (int)CONVOLUTIONS_WORKSPACE, "conv.h and cudnn.h must agree");
 
-static struct convolution_key cuda_conv_key_of(const struct conv_layout *l, int32_t rows) {
-    return {rows, l->columns, l->c_padded, l->n_padded, l->kernel, l->stride};
+struct gather_shape {
+    int32_t rows, columns; /* size of the upsampled input, without a cut last row or column */
+    int32_t in_columns;    /* columns of the input */
+    int32_t upsample, left, first;
+    int32_t width; /* columns of the band, with zero padding */
+    int32_t channels, padded;
+    enum activation activation;
+};
+
+/* Returns the input pixel of a band's pixel; -1: zero padding. */
+__device__ static inline int64_t source_of(const struct gather_shape &s, uint32_t pixel) {
+    int32_t y = (int32_t)(pixel / (uint32_t)s.width) + s.first;
+    int32_t x = (int32_t)(pixel % (uint32_t)s.width) - s.left;
+    int half = s.upsample - 1; /* base-2 logarithm of the upsampling factor */
+    bool inside = y >= 0 && y < s.rows && x >= 0 && x < s.columns;
+    return inside ? (int64_t)(y >> half) * s.in_columns + (x >> half) : -1;
 }
 
-static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
-    if (!cuda->convolutions) {
-        return error_set(e, DEVICE, "convolutions need cuDNN 9, which is not installed" FOUND "%s",
-                         cuda->cudnn_missing);
+/* Gathers four channels of each pixel of a band: normed and activated; zeros beyond the image and the
+ * channels. Grid: rows_grid_of, rows are pixels of the band; no shared memory; 39 registers. Bytes: 8 per
+ * value (4 + 4 / upsample^2 if the cache holds a row of `in`); FLOPs: 7. Bound by memory; share of peak: not
+ * measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    gather_pixels(struct rows to, struct rows in, struct rows norm, struct gather_shape s, uint32_t pixels) {
+    int64_t i = 4 * first_quad();
+    if (i >= s.padded) return;
+    for (int64_t pixel = first_row(); pixel < pixels; pixel += next_row()) {
+        int64_t source = source_of(s, (uint32_t)pixel);
+        float4 v = all_four(0);
+        if (source >= 0 && i < s.channels) {
+            v = rows_load_f32(in, source, i, s.channels);
+            if (norm.data) {
+                float4 mean = rows_load_f32(norm, 0, i, s.channels);
+                v = make_float4(v.x - mean.x, v.y - mean.y, v.z - mean.z, v.w - mean.w);
+                v = add_four(multiply_four(v, rows_load_f32(norm, 1, i, s.channels)),
+                             rows_load_f32(norm, 2, i, s.channels));
+            }
+            v = activate_four(v, s.activation);
+        }
+        rows_store(to, pixel, i, s.padded, v);
     }
-    struct conv_layout l = cuda_conv_layout(op);
-    struct convolution_key key = cuda_conv_key_of(&l, l.band), last = cuda_conv_key_of(&l, l.rows % l.band);
-    if (convolutions_prepare(cuda->convolutions, &key, e)) return e->code;
-    return last.rows ? convolutions_prepare(cuda->convolutions, &last, e) : OK;
 }
 
-/* Returns the vector as f32, converted to `to` if needed; NULL if absent. */
-static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor *vector, float *to) {
-    if (!vector->rank) return NULL;
-    if (!conv_widens(vector)) return static_cast<const float *>(vector->data);
-    cuda_widen_vector(to, vector, tensor_columns(vector), cuda->compute);
-    return to;
+struct normed_call {
+    struct rows to, in, factor;
+    struct gather_shape s;
+    struct runs runs; /* one run of `padded` channels per pixel of the band */
+    float eps;
+};
+
+__device__ static inline float4 load_source(const struct normed_call &g, int64_t source, int64_t i) {
+    return source < 0 ? all_four(0) : rows_load_f32(g.in, source, i, g.s.channels);
+}
+
+/* Gathers a pixel of a band with RMS norm over its channels, factors and activation. A team of threads holds
+ * the pixel in registers as in rms_norm and reads the pixel once; zeros as in gather_pixels. Grid: one team
+ * per pixel (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30 registers with
+ * one group of four per thread, 48 with four. Bytes and bound as gather_pixels; FLOPs: 8; share of peak: not
+ * measured yet. */
+template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(const struct normed_call g) {
+    SMEM_ARRAY(float, parts, WARP);
+    struct run run = run_of(g.runs);
+    int32_t channels = g.s.channels, quads = quads_of<HELD>(g.runs);
+    int64_t source = source_of(g.s, (uint32_t)run.row);
+    float4 held[HELD ? HELD : 1];
+    for (int j = 0; j < HELD; j++) held[j] = load_source(g, source, column_of(g.runs, run, j));
+    float sum = 0;
+    for (int j = 0; j < quads; j++) {
+        float4 v = HELD ? held[HELD ? j : 0] : load_source(g, source, column_of(g.runs, run, j));
+        sum += sum_four(multiply_four(v, v));
+    }
+    float mean = team_sum(sum, g.runs.threads, parts) / (float)channels;
+    float4 rstd = all_four(source < 0 ? 0 : 1.0f / sqrtf(mean + g.eps));
+#pragma unroll HELD ? HELD : 1 /* unrolled, so that held[] stays in registers */
+    for (int j = 0; j < quads; j++) {
+        int64_t i = column_of(g.runs, run, j);
+        float4 v = HELD ? held[HELD ? j : 0] : load_source(g, source, i);
+        v = multiply_four(multiply_four(v, rstd), rows_load_f32(g.factor, 0, i, channels));
+        rows_store(g.to, run.row, i, run.end, activate_four(v, g.s.activation));
+    }
+}
+
+/* Rearranges packed weights [N,C,k,k] to [N padded,k,k,C padded]: four input channels of one tap of one
+ * output. Padding beyond N and C is written as zero without reading. Grid: rows_grid_of, rows are outputs x
+ * taps; no shared memory; 40 registers. Bytes: 4 per value plus the source, which is read with a stride of k
+ * k values: caches combine full lines. Bound by memory; share of peak: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    cuda_pad_weights(struct rows to, struct rows from, int32_t outputs, int32_t channels, int32_t taps,
+                     int64_t rows, int32_t padded) {
+    int64_t i = 4 * first_quad();
+    if (i >= padded) return;
+    for (int64_t row = first_row(); row < rows; row += next_row()) {
+        int32_t n = (int32_t)((uint32_t)row / (uint32_t)taps),
+                tap = (int32_t)((uint32_t)row % (uint32_t)taps);
+        float v[4];
+        for (int j = 0; j < 4; j++)
+            v[j] = n < outputs && i + j < channels
+                       ? rows_value(from, 0, ((int64_t)n * channels + i + j) * taps + tap)
+                       : 0;
+        rows_store(to, row, i, padded, make_float4(v[0], v[1], v[2], v[3]));
+    }
+}
+
+/* NaN stays NaN; fmaxf(x, 0) would return 0. */
+__device__ static inline float relu(float x) {
+    return x < 0 ? 0 : x;
+}
+
+__device__ static inline float4 finish_four(float4 v, enum finishing finish) {
+    switch (finish) {
+    case FINISH_NONE:
+        break;
+    case FINISH_RELU:
+        return make_float4(relu(v.x), relu(v.y), relu(v.z), relu(v.w));
+    case FINISH_TO_SIGNED:
+        return make_float4(2 * v.x - 1, 2 * v.y - 1, 2 * v.z - 1, 2 * v.w - 1);
+    }
+    return v;
+}
+
+/* out = finish(from + bias + residual) for four channels of a pixel. Grid: rows_grid_of, rows are pixels; no
+ * shared memory; 26 registers. Bytes: 8 per value, 12 with a residual. Bound by memory; share of peak: not
+ * measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    finish_pixels(struct rows out, struct rows from, struct rows bias, struct rows residual, int64_t pixels,
+                  int32_t channels, enum finishing finish) {
+    int64_t i = 4 * first_quad();
+    if (i >= channels) return;
+    for (int64_t pixel = first_row(); pixel < pixels; pixel += next_row()) {
+        float4 v = rows_load_f32(from, pixel, i, channels);
+        if (bias.data) v = add_four(v, rows_load_f32(bias, 0, i, channels));
+        if (residual.data) v = add_four(v, rows_load_f32(residual, pixel, i, channels));
+        rows_store(out, pixel, i, channels, finish_four(v, finish));
+    }
 }
 
 struct call {
@@ -46,35 +157,88 @@ struct call {
     char *workspace;
 };
 
+/* Queues the gathering of the input for `rows` rows of out, from row `first` of the operator's rows on, into
+ * `to` [rows, columns, C padded]. */
+static void gather_band(const struct call *c, int32_t first, int32_t rows, float *to) {
+    const struct tensor *in = &c->op->in[0];
+    const struct conv_options *o = &c->op->conv;
+    const struct conv_layout *l = &c->l;
+    struct gather_shape s = {};
+    s.rows = in->dim[0] * o->upsample - o->cut_row;
+    s.columns = in->dim[1] * o->upsample - o->cut_column;
+    s.in_columns = in->dim[1];
+    s.upsample = o->upsample;
+    s.left = l->halo;
+    s.first = (o->first_row + first) * l->stride - l->halo;
+    s.width = conv_reach(l, l->columns);
+    s.channels = in->dim[2];
+    s.padded = l->c_padded;
+    s.activation = o->activation;
+    int64_t pixels = (int64_t)conv_reach(l, rows) * s.width;
+    cudaStream_t stream = c->cuda->compute;
+    if (!c->pixel_norm) {
+        struct rows_grid g = rows_grid_of(pixels, s.padded / 4);
+        LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_floats(to, s.padded), rows_of(in),
+               rows_floats(c->norm, cuda_channel_norm_stride(s.channels)), s, (uint32_t)pixels);
+        return;
+    }
+    struct norm_team team = norm_team_of(s.padded);
+    struct normed_call call = {};
+    call.s = s;
+    call.to = rows_floats(to, s.padded);
+    call.in = rows_of(in);
+    call.factor = rows_floats(c->pixel_norm, 0);
+    call.runs = {pixels, 1, s.padded, team.threads};
+    call.eps = o->pixel_norm.eps;
+    unsigned blocks = blocks_of(&call.runs, &team);
+    if (team.held == 1)
+        LAUNCH((gather_normed<1>), blocks, team.block, 0, stream, call);
+    else if (team.held == 4)
+        LAUNCH((gather_normed<4>), blocks, team.block, 0, stream, call);
+    else
+        LAUNCH((gather_normed<0>), blocks, team.block, 0, stream, call);
+}
+
+/* Row access to an image from pixel `first` on. */
+static struct rows rows_from(const struct tensor *t, int64_t first) {
+    return t->rank ? rows_at(static_cast<char *>(t->data) + first * t->row_bytes, t->row_bytes, DTYPE_F32)
+                   : rows_of(t);
+}
+
+static struct convolution_key cuda_conv_key_of(const struct conv_layout *l, int32_t rows) {
+    return {rows, l->columns, l->c_padded, l->n_padded, l->kernel, l->stride};
+}
+
 static enum status cuda_run_band(const struct call *c, int32_t first, struct error *e) {
     const struct op *op = c->op;
     const struct conv_layout *l = &c->l;
-    int32_t rows = l->rows - first < l->band ? l->rows - first : l->band;
+    int32_t rows = l->rows - first < l->band ? l->rows - first : l->band, channels = op->out.dim[2];
     float *in = reinterpret_cast<float *>(c->workspace + l->in);
     float *out = reinterpret_cast<float *>(c->workspace + l->out);
-    struct conv_gather gather = {&op->in[0], c->norm, c->pixel_norm, op->conv.pixel_norm.eps};
-    gather.activation = op->conv.activation;
-    gather.upsample = op->conv.upsample;
-    gather.cut_row = op->conv.cut_row;
-    gather.cut_column = op->conv.cut_column;
-    gather.left = l->halo;
-    gather.first = (op->conv.first_row + first) * l->stride - l->halo;
-    gather.rows = conv_reach(l, rows);
-    gather.columns = conv_reach(l, l->columns);
-    cuda_conv_gather(in, &gather, c->cuda->compute);
+    gather_band(c, first, rows, in);
     struct convolution_key key = cuda_conv_key_of(l, rows);
     struct convolution_operands operands = {in, reinterpret_cast<float *>(c->workspace + l->weights), out,
                                             c->workspace + l->library};
     if (convolutions_run(c->cuda->convolutions, &key, &operands, c->cuda->compute, e)) return e->code;
-    struct conv_finish finish = {
-        &op->out, &op->in[3],     (int64_t)first * l->columns, (int64_t)rows * l->columns, out,
-        c->bias,  op->conv.finish};
-    cuda_conv_finish(&finish, c->cuda->compute);
+    int64_t pixel = (int64_t)first * l->columns, pixels = (int64_t)rows * l->columns;
+    struct rows_grid g = rows_grid_of(pixels, ((int64_t)channels + 3) / 4);
+    LAUNCH(finish_pixels, g.grid, g.block, 0, c->cuda->compute, rows_from(&op->out, pixel),
+           rows_floats(out, l->n_padded), rows_floats(c->bias, 0), rows_from(&op->in[3], pixel), pixels,
+           channels, op->conv.finish);
     return OK;
+}
+
+/* Returns the vector as f32, converted to `to` if needed; NULL if absent. */
+static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor *vector, float *to) {
+    if (!vector->rank) return NULL;
+    if (!conv_widens(vector)) return static_cast<const float *>(vector->data);
+    cuda_widen_vector(to, vector, tensor_columns(vector), cuda->compute);
+    return to;
 }
 
 static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct call c = {cuda, op, cuda_conv_layout(op), NULL, NULL, NULL, workspace};
+    const struct tensor *weight = &op->in[1];
     float *norm = reinterpret_cast<float *>(workspace + c.l.norm);
     c.pixel_norm = cuda_conv_ready(cuda, &op->conv.pixel_norm.weight, norm);
     if (op->conv.norm.statistics.rank) {
@@ -82,11 +246,34 @@ static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *w
         c.norm = norm;
     }
     c.bias = cuda_conv_ready(cuda, &op->in[2], reinterpret_cast<float *>(workspace + c.l.bias));
-    cuda_conv_pad_weights(reinterpret_cast<float *>(workspace + c.l.weights), &op->in[1], cuda->compute);
+    int32_t taps = c.l.kernel * c.l.kernel;
+    int64_t rows = (int64_t)c.l.n_padded * taps;
+    struct rows_grid g = rows_grid_of(rows, c.l.c_padded / 4);
+    LAUNCH(cuda_pad_weights, g.grid, g.block, 0, cuda->compute,
+           rows_floats(reinterpret_cast<float *>(workspace + c.l.weights), c.l.c_padded), rows_vector(weight),
+           weight->dim[0], weight->dim[1], taps, rows, c.l.c_padded);
     for (int32_t first = 0; first < c.l.rows; first += c.l.band)
         if (cuda_run_band(&c, first, e)) return e->code;
     return cuda_launched(op, e);
 }
 
+static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
+    if (!cuda->convolutions)
+        return error_set(e, DEVICE, "convolutions need cuDNN 9, which is not installed" FOUND "%s",
+                         cuda->cudnn_missing);
+    struct conv_layout l = cuda_conv_layout(op);
+    struct convolution_key key = cuda_conv_key_of(&l, l.band), last = cuda_conv_key_of(&l, l.rows % l.band);
+    if (convolutions_prepare(cuda->convolutions, &key, e)) return e->code;
+    return last.rows ? convolutions_prepare(cuda->convolutions, &last, e) : OK;
+}
+
 /* The operator also launches kernels of cast.cu, whose code cuda_linear lists for loading. */
-const struct cuda_operator cuda_conv2d = {cuda_conv_prepare, cuda_conv_run, cuda_conv_band_kernels};
+static const void *const kernels[] = {KERNEL(gather_pixels),
+                                      KERNEL(gather_normed<0>),
+                                      KERNEL(gather_normed<1>),
+                                      KERNEL(gather_normed<4>),
+                                      KERNEL(cuda_pad_weights),
+                                      KERNEL(finish_pixels),
+                                      NULL};
+
+const struct cuda_operator cuda_conv2d = {cuda_conv_prepare, cuda_conv_run, kernels};

@@ -6,14 +6,18 @@
 extern "C" {
 #endif
 
-#include "kernels/cuda/channels.h"
-#include "kernels/cuda/costs.h"
-#include "kernels/cuda/weights.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/ops.h"
 
 /* Copy of CONVOLUTIONS_WORKSPACE, because cudnn.h needs CUDA headers. conv.cu asserts that the two values are
  * equal. */
 enum { CONV_LIBRARY_BYTES = 64 << 20 };
+
+/* Tensor cores process 4 TF32 channels at once; cuDNN's TF32 kernels need a multiple of 8 channels. */
+static inline int32_t conv_pad_channels(int32_t n) {
+    enum { CHANNEL_STEP = 8 };
+    return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
+}
 
 struct conv_layout {
     int32_t kernel, stride;

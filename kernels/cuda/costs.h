@@ -1,12 +1,26 @@
-/* Workspace sizes of CUDA operators: pure functions of the call, equal with and without a GPU. The operators'
- * headers define the workspace layouts. */
+/* Costs that plans need, equal with and without a GPU: workspace of operators, assumed overheads, the fields
+ * that every CUDA device has, and helpers with which the operators' headers lay out workspaces. Needs no CUDA
+ * headers. */
 #ifndef SLUICE_CUDA_COSTS_H
 #define SLUICE_CUDA_COSTS_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "kernels/device.h"
 
-/* device->cost of the CUDA device and of the plan-only CUDA device. */
-void cuda_cost(const struct device *device, const struct op *op, struct op_cost *cost);
+/* Assumed bytes of kernel code once loaded. Generous, because it has not been measured on a GPU. */
+static const uint64_t CUDA_CODE_BYTES = (uint64_t)192 << 20;
+/* Measured context sizes are rounded up to CUDA_CONTEXT_STEP, so that plans of two runs are equal. A value
+ * above CUDA_CONTEXT_MOST is discarded: another process allocated memory meanwhile. */
+static const uint64_t CUDA_CONTEXT_STEP = (uint64_t)16 << 20, CUDA_CONTEXT_MOST = (uint64_t)2 << 30;
+/* Additional host memory when the driver compiles PTX. ptxas of CUDA 13.0 took 99 MiB for attention.cu, which
+ * has most of the kernels, from compute_80 PTX to sm_89 (/usr/bin/time -f %M). */
+static const uint64_t CUDA_COMPILING_BYTES = (uint64_t)128 << 20;
+
+/* Returns the fields that the CUDA device and the plan-only CUDA device share, and cost(). */
+struct device cuda_device_defaults(void);
 
 /* Reserves bytes at the end of a workspace that has *used bytes so far. Returns the offset, a multiple of
  * 256. */
@@ -15,5 +29,15 @@ static inline uint64_t workspace_part(uint64_t *used, uint64_t bytes) {
     *used += align_up(bytes, ARENA_ALIGN);
     return offset;
 }
+
+/* True for F32, F16 or BF16 without a scale, which inner loops read directly, and for an absent weight.
+ * weights.cuh converts all other types to f32 or bf16 first. */
+static inline bool weight_is_plain(const struct tensor *t) {
+    return !t->rank || (!dtype_is_quantised(t->dtype) && t->scale == 1);
+}
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

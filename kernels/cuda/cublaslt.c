@@ -44,8 +44,8 @@ struct product {
     struct product_key key;
     int32_t warm;
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t weight, in, residual,
-        out; /* residual: set even without a residual; may be the same layout object as out */
+    /* residual: set even without a residual; may be the same layout object as out */
+    cublasLtMatrixLayout_t weight, in, residual, out;
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -70,11 +70,8 @@ static enum status cublaslt_failed(const struct products *p, const struct produc
 }
 
 struct products *products_open(struct sys *sys, struct error *e) {
-    struct products *p = sys->alloc(sys, LINE_HOST, sizeof *p);
-    if (!p) {
-        error_set(e, MEMORY, "no memory for cuBLASLt");
-        return NULL;
-    }
+    struct products *p = sys_new(sys, 1, sizeof *p, "cuBLASLt", e);
+    if (!p) return NULL;
     p->sys = sys;
     p->table = (struct hash_table){
         .sys = sys, .key_bytes = sizeof(struct product_key), .entry_bytes = sizeof(struct product)};
@@ -246,19 +243,7 @@ enum status products_run(struct products *p, const struct product_key *key,
                      key->m, key->n, key->k, key->bias, key->residual, key->rounded, key->wide);
 }
 
-/* The residual differs from out: for in-place products the library accepts only equal layouts. */
-static enum status cublaslt_warm_up(const struct products *p, struct product *product, char *scratch,
-                                    cudaStream_t stream, struct error *e) {
-    char *garbage = scratch + PRODUCTS_WORKSPACE;
-    struct product_operands operands = {.in = garbage,
-                                        .weight = garbage,
-                                        .bias = garbage,
-                                        .residual = (const float *)scratch,
-                                        .out = garbage,
-                                        .workspace = scratch};
-    return cublaslt_run(p, product, &operands, stream, e);
-}
-
+/* True if a warm-up call is due: the product has not run, and forwards call it (products_warm_up). */
 static bool cublaslt_cold(const struct product *product) {
     return product && !product->warm && product->key.wide >= product_rows_wide(&product->key);
 }
@@ -275,17 +260,24 @@ uint64_t products_warm_up_bytes(const struct products *p) {
 
 enum status products_warm_up(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
                              struct error *e) {
+    char *garbage = (char *)scratch + PRODUCTS_WORKSPACE;
+    /* The residual differs from out: for in-place products the library accepts only equal layouts. */
+    struct product_operands operands = {.in = garbage,
+                                        .weight = garbage,
+                                        .bias = garbage,
+                                        .residual = scratch,
+                                        .out = garbage,
+                                        .workspace = scratch};
     for (uint64_t i = 0; i < p->table.capacity; i++) {
         struct product *product = hash_table_at(&p->table, i);
         if (!cublaslt_cold(product) || product_warm_up_bytes(&product->key) > scratch_bytes) continue;
-        if (cublaslt_warm_up(p, product, scratch, stream, e)) return e->code;
+        if (cublaslt_run(p, product, &operands, stream, e)) return e->code;
     }
     return OK;
 }
 
-/* Writes the library's numbers for kernel, tile, stages and K splits. */
-static void cublaslt_algorithm(const struct products *p, const struct product *product, char *out,
-                               size_t out_bytes) {
+/* An algorithm is described by the library's numbers for kernel, tile, stages and K splits. */
+void products_algorithms(const struct products *p, device_algorithm *report, void *user) {
     static const struct {
         const char *name;
         cublasLtMatmulAlgoConfigAttributes_t attribute;
@@ -293,25 +285,20 @@ static void cublaslt_algorithm(const struct products *p, const struct product *p
                  {"tile", CUBLASLT_ALGO_CONFIG_TILE_ID},
                  {"stages", CUBLASLT_ALGO_CONFIG_STAGES_ID},
                  {"split", CUBLASLT_ALGO_CONFIG_SPLITK_NUM}};
-    size_t used = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        uint32_t value = 0;
-        size_t written;
-        if (p->api.cublasLtMatmulAlgoConfigGetAttribute(&product->algo, parts[i].attribute, &value,
-                                                        sizeof value, &written))
-            continue;
-        used +=
-            (size_t)snprintf(out + used, out_bytes - used, "%s%s %u", used ? ", " : "", parts[i].name, value);
-    }
-}
-
-void products_algorithms(const struct products *p, device_algorithm *report, void *user) {
     for (uint64_t i = 0; i < p->table.capacity; i++) {
         const struct product *product = hash_table_at(&p->table, i);
         char shape[64], algorithm[96] = "";
+        size_t used = 0;
         if (!product || !product->warm) continue;
+        for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
+            uint32_t value = 0;
+            size_t written;
+            if (!p->api.cublasLtMatmulAlgoConfigGetAttribute(&product->algo, parts[j].attribute, &value,
+                                                             sizeof value, &written))
+                used += (size_t)snprintf(algorithm + used, sizeof algorithm - used, "%s%s %u",
+                                         used ? ", " : "", parts[j].name, value);
+        }
         snprintf(shape, sizeof shape, "%d x %d x %d", product->key.m, product->key.n, product->key.k);
-        cublaslt_algorithm(p, product, algorithm, sizeof algorithm);
         report(user, "linear", shape, algorithm);
     }
 }

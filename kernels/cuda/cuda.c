@@ -1,23 +1,22 @@
-/* The CUDA device: implements device.h; stream ordering is in streams.c, memory in pages.c, GPU detection in
- * gpus.c, operators in one file each.
+/* The CUDA device: implements device.h. Stream ordering is in streams.c, memory in pages.c, GPU detection in
+ * gpus.c; operators are in linear.cu, conv.cu and so on.
  *
  * CUDA's current GPU is per thread, and reader threads call in too. So every function that calls CUDA first
  * calls cuda_enter. A lost GPU gets no further calls. */
-#include "engine/base/memory_nodes.h"
+#include "engine/base/machine_limits.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gpus.h"
-#include "kernels/cuda/operators.h"
-#include "kernels/cuda/streams.h"
 #include "kernels/cuda/nvml.h"
-#include "kernels/cuda/device_defaults.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/cuda/pages.h"
-#include "kernels/cuda/pinnable.h"
-#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/streams.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct gpu {
     struct cuda cuda; /* first member, so that struct device casts to struct gpu */
@@ -149,69 +148,52 @@ static uint64_t cuda_available(struct device *device) {
     return available < device->memory_bytes ? available : device->memory_bytes;
 }
 
-static enum status load_kernels(struct gpu *g, struct error *e) {
+/* Loads all kernels and runs all library calls once on unused pages, before the overhead is measured: CUDA
+ * loads code at first use, into memory that counts as the device's overhead. */
+static enum status load(struct gpu *g, struct error *e) {
+    const struct cuda *cuda = &g->cuda;
     for (int i = 0; i < N_OP_KINDS && !g->kernels_loaded; i++) {
-        const void *const *kernel = operators[i]->kernels;
         struct cudaFuncAttributes attributes;
-        for (; kernel && *kernel; kernel++)
+        for (const void *const *kernel = operators[i]->kernels; kernel && *kernel; kernel++)
             if (gpu_errors_check(&g->errors, cudaFuncGetAttributes(&attributes, *kernel),
                                  op_name((enum op_kind)i), e) != OK)
                 return e->code;
     }
     g->kernels_loaded = true;
-    return OK;
-}
-
-/* If residents of the previous run leave too little scratch memory for a library's warm-up call, the library
- * loads its code at the first real call. */
-static enum status warm_up_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
-    struct cuda *cuda = &g->cuda;
-    double stalled = 0;
-    enum status status = OK;
-    if (cuda->products) status = products_warm_up(cuda->products, scratch, bytes, cuda->compute, e);
-    if (status == OK && cuda->convolutions)
-        status = convolutions_warm_up(cuda->convolutions, scratch, bytes, cuda->compute, e);
-    check_lost(g, status);
-    return streams_wait(g->streams, &stalled, e);
-}
-
-/* Returns the scratch bytes for warm-up, limited to unmapped chunks because mapping takes time. */
-static uint64_t warm_up_bytes(struct gpu *g) {
-    const struct cuda *cuda = &g->cuda;
-    uint64_t unmapped = pages_unmapped(g->pages),
-             needs = cuda->products ? products_warm_up_bytes(cuda->products) : 0;
+    /* Scratch for the warm-up, limited to unmapped chunks because mapping takes time. */
+    uint64_t bytes = cuda->products ? products_warm_up_bytes(cuda->products) : 0;
     uint64_t more = cuda->convolutions ? convolutions_warm_up_bytes(cuda->convolutions) : 0;
-    if (more > needs) needs = more;
-    return needs < unmapped ? needs : unmapped;
-}
-
-/* Loads all kernels and runs all library calls once on unused pages, before the overhead is measured: CUDA
- * loads code at first use, into memory that counts as the device's overhead. */
-static enum status load(struct gpu *g, struct error *e) {
-    uint64_t bytes = warm_up_bytes(g);
-    if (load_kernels(g, e) != OK || !bytes) return e->code;
+    uint64_t unmapped = pages_unmapped(g->pages);
+    bytes = more > bytes ? more : bytes;
+    bytes = bytes < unmapped ? bytes : unmapped;
+    if (!bytes) return OK;
     void *scratch = pages_reserve(g->pages, bytes);
     if (!scratch || pages_commit(g->pages, scratch, bytes)) {
         if (gpu_errors_take(&g->errors, e) == OK)
             error_set(e, DEVICE, "the GPU cannot map %llu bytes of its memory", (unsigned long long)bytes);
     } else {
-        warm_up_libraries(g, scratch, bytes, e);
+        /* A library whose call needs more scratch than this loads its code at the first real call. */
+        enum status status = OK;
+        double stalled = 0;
+        if (cuda->products) status = products_warm_up(cuda->products, scratch, bytes, cuda->compute, e);
+        if (status == OK && cuda->convolutions)
+            status = convolutions_warm_up(cuda->convolutions, scratch, bytes, cuda->compute, e);
+        check_lost(g, status);
+        streams_wait(g->streams, &stalled, e);
     }
     if (scratch && cuda_enter(g)) pages_unreserve(g->pages, scratch);
     return e->code;
 }
 
-/* Adds the largest --max-vram that fits now to the error. */
-static enum status report_fitting_budget(struct device *device, struct error *e) {
-    uint64_t available = cuda_available(device), whole = PAGES_CHUNK_BYTES;
-    return error_expected(e, "--max-vram %lluB or less",
-                          (unsigned long long)(available > whole ? available - whole : 0));
-}
-
+/* If memory is short, adds the largest --max-vram that fits now to the error. */
 static enum status cuda_preallocate(struct device *device, uint64_t bytes, struct error *e) {
     struct gpu *g = gpu_of(device);
     if (enter_checked(g, e) != OK) return e->code;
-    if (pages_preallocate(g->pages, bytes, e) == MEMORY) return report_fitting_budget(device, e);
+    if (pages_preallocate(g->pages, bytes, e) == MEMORY) {
+        uint64_t available = cuda_available(device), whole = PAGES_CHUNK_BYTES;
+        return error_expected(e, "--max-vram %lluB or less",
+                              (unsigned long long)(available > whole ? available - whole : 0));
+    }
     if (e->code == OK && bytes && load(g, e) == OK) measure_context(g, 0);
     return e->code;
 }
@@ -273,13 +255,14 @@ static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
     static const uint64_t trial_bytes = (uint64_t)2 << 30;
     struct gpu *g = gpu_of(device);
     uint64_t wanted = bytes, now = g->pinned;
-    if (wanted > trial_bytes && !pinnable_must_be_tried()) wanted = trial_bytes;
+    bool wsl = access("/dev/dxg", F_OK) == 0; /* Linux within Windows */
+    if (wanted > trial_bytes && !wsl) wanted = trial_bytes;
     if (!g->pins_most && wanted > g->pins_proven && wanted > now && cuda_enter(g)) {
         struct error known = {0};
         cudaError_t refused;
-        uint64_t tried = now + pinnable_try(wanted - now, &refused);
-        gpu_errors_check(&g->errors, refused, "cudaHostRegister",
-                         &known); /* only records a lost GPU; the next wait() reports the error */
+        uint64_t tried = now + gpus_try_pins(wanted - now, &refused);
+        /* Only records a lost GPU; the next wait() reports the error. */
+        gpu_errors_check(&g->errors, refused, "cudaHostRegister", &known);
         if (gpu_errors_lost(&g->errors)) return bytes;
         if (tried < wanted) g->pins_most = tried ? tried : 1;
         g->pins_proven = tried;
@@ -370,24 +353,6 @@ static void cuda_destroy(struct device *device) {
     cuda->sys->release(cuda->sys, g);
 }
 
-/* A missing library disables only the operators that need the library. */
-static void open_libraries(struct cuda *cuda) {
-    struct error no_products = {0}, no_convolutions = {0};
-    cuda->products = products_open(cuda->sys, &no_products);
-    if (!cuda->products) error_line(&no_products, cuda->cublaslt_missing, sizeof cuda->cublaslt_missing);
-    cuda->convolutions = convolutions_open(cuda->sys, &no_convolutions);
-    if (!cuda->convolutions) error_line(&no_convolutions, cuda->cudnn_missing, sizeof cuda->cudnn_missing);
-}
-
-static enum status choose_tiles(struct gpu *g, struct error *e) {
-    int major = 0, shared = 0, ordinal = g->cuda.ordinal;
-    cudaError_t code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal);
-    g->cuda.wide_tiles = attention_is_wide(major, shared);
-    return gpu_errors_check(&g->errors, code, "cudaDeviceGetAttribute", e);
-}
-
 static enum status open_all(struct gpu *g, struct error *e) {
     struct cuda *cuda = &g->cuda;
     /* Non-blocking streams do not synchronise with the default stream. */
@@ -397,53 +362,57 @@ static enum status open_all(struct gpu *g, struct error *e) {
     g->streams = streams_open(cuda->sys, cuda->compute, cuda->copies, &g->errors, e);
     if (g->streams) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->errors, e);
     if (!g->pages) return e->code;
-    open_libraries(cuda);
+    /* A missing library disables only the operators that need the library. */
+    struct error no_products = {0}, no_convolutions = {0};
+    cuda->products = products_open(cuda->sys, &no_products);
+    if (!cuda->products) error_line(&no_products, cuda->cublaslt_missing, sizeof cuda->cublaslt_missing);
+    cuda->convolutions = convolutions_open(cuda->sys, &no_convolutions);
+    if (!cuda->convolutions) error_line(&no_convolutions, cuda->cudnn_missing, sizeof cuda->cudnn_missing);
     measure_context(g, CUDA_CODE_BYTES);
-    return choose_tiles(g, e);
-}
-
-static int node_of(int ordinal) {
-    char bus[32];
-    if (cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal) == cudaSuccess)
-        return memory_nodes_of_device("", bus);
-    (void)cudaGetLastError();
-    return -1;
-}
-
-/* Adds host memory and a note for the user, because the driver may compile PTX; whether the driver's cache
- * already has the kernels is unknown. */
-static void expect_compiling(struct device *device, const struct cuda_info *info) {
-    device->host_bytes += CUDA_COMPILING_BYTES;
-    snprintf(device->note, sizeof device->note,
-             "this build has no machine code for your GPU (%s, compute capability %d.%d): the driver "
-             "compiles the kernels now "
-             "and caches them",
-             info->name, info->major, info->minor);
+    int major = 0, shared = 0;
+    code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal);
+    cuda->wide_tiles = attention_is_wide(major, shared);
+    return gpu_errors_check(&g->errors, code, "cudaDeviceGetAttribute", e);
 }
 
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     struct cuda_info info;
     struct nvml *nvml = nvml_open(sys, ordinal);
     uint64_t free_before = nvml ? nvml_free_bytes(nvml) : 0;
-    struct gpu *g = gpus_choose(ordinal, &info, e) == OK ? sys->alloc(sys, LINE_HOST, sizeof *g) : NULL;
+    struct gpu *g =
+        gpus_choose(ordinal, &info, e) == OK ? sys_new(sys, 1, sizeof *g, "the CUDA device", e) : NULL;
     if (!g) {
-        if (e->code == OK) error_set(e, MEMORY, "no memory for the CUDA device");
         nvml_close(nvml);
         return NULL;
     }
     g->cuda = (struct cuda){.device = cuda_device_defaults(), .sys = sys, .ordinal = ordinal};
-    g->cuda.device.memory_bytes = info.bytes;
-    if (info.compiles) expect_compiling(&g->cuda.device, &info);
-    g->cuda.device.memory = &cuda_memory;
-    g->cuda.device.prepare = cuda_prepare;
-    g->cuda.device.run = cuda_run;
-    g->cuda.device.algorithms = cuda_algorithms;
-    g->cuda.device.destroy = cuda_destroy;
+    struct device *device = &g->cuda.device;
+    device->memory_bytes = info.bytes;
+    device->memory = &cuda_memory;
+    device->prepare = cuda_prepare;
+    device->run = cuda_run;
+    device->algorithms = cuda_algorithms;
+    device->destroy = cuda_destroy;
+    if (info.compiles) { /* the driver compiles PTX, unless its cache already has the kernels */
+        device->host_bytes += CUDA_COMPILING_BYTES;
+        snprintf(device->note, sizeof device->note,
+                 "this build has no machine code for your GPU (%s, compute capability %d.%d): the driver "
+                 "compiles the kernels now "
+                 "and caches them",
+                 info.name, info.major, info.minor);
+    }
     g->nvml = nvml;
-    g->node = node_of(ordinal);
     g->free_before = free_before;
+    g->node = -1;
+    char bus[32];
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal) == cudaSuccess)
+        g->node = memory_nodes_of_device("", bus);
+    else
+        (void)cudaGetLastError();
     gpu_errors_init(&g->errors);
-    if (open_all(g, e) == OK) return &g->cuda.device;
-    cuda_destroy(&g->cuda.device);
+    if (open_all(g, e) == OK) return device;
+    cuda_destroy(device);
     return NULL;
 }

@@ -79,11 +79,8 @@ static enum status cudnn_failed(const struct convolutions *c, const struct convo
 }
 
 struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
-    struct convolutions *c = sys->alloc(sys, LINE_HOST, sizeof *c);
-    if (!c) {
-        error_set(e, MEMORY, "no memory for cuDNN");
-        return NULL;
-    }
+    struct convolutions *c = sys_new(sys, 1, sizeof *c, "cuDNN", e);
+    if (!c) return NULL;
     c->sys = sys;
     c->table = (struct hash_table){
         .sys = sys, .key_bytes = sizeof(struct convolution_key), .entry_bytes = sizeof(struct convolution)};
@@ -124,6 +121,7 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     snprintf(out, out_bytes, "cuDNN %d.%d.%d", version[0], version[1], version[2]);
 }
 
+/* Describes a packed f32 image [rows, columns, channels]. */
 static cudnnStatus_t picture_create(const struct api *api, int rows, int columns, int channels,
                                     cudnnTensorDescriptor_t *picture) {
     cudnnStatus_t s = api->cudnnCreateTensorDescriptor(picture);
@@ -187,17 +185,14 @@ static cudnnStatus_t forward(const struct convolutions *c, const struct convolut
         convolution->workspace_bytes, &zero, convolution->out, operands->out);
 }
 
-/* True if a cuDNN error means that the call is not supported, not that the call failed. */
-static bool not_supported(cudnnStatus_t s) {
-    return CUDNN_STATUS_CATEGORY(s) == CUDNN_STATUS_NOT_SUPPORTED;
-}
-
 static enum status cudnn_run(const struct convolutions *c, struct convolution *convolution,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e) {
     cudnnStatus_t s = c->api.cudnnSetStream(c->handle, stream);
     if (!s) s = forward(c, convolution, operands);
-    while (not_supported(s) && !cudnn_choose(c, convolution, convolution->algorithm + 1))
+    /* An unsupported call, unlike a failed one, is repeated with the next algorithm. */
+    while (CUDNN_STATUS_CATEGORY(s) == CUDNN_STATUS_NOT_SUPPORTED &&
+           !cudnn_choose(c, convolution, convolution->algorithm + 1))
         s = forward(c, convolution, operands);
     if (s) return cudnn_failed(c, &convolution->key, "convolution", s, e);
     convolution->warm = 1;
@@ -211,14 +206,6 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
     if (convolution) return cudnn_run(c, convolution, operands, stream, e);
     char shape[CONVOLUTION_SHAPE];
     return error_set(e, INTERNAL, "a convolution was not prepared" FOUND "%s", convolution_shape(key, shape));
-}
-
-static enum status cudnn_warm_up(const struct convolutions *c, struct convolution *convolution, char *scratch,
-                                 cudaStream_t stream, struct error *e) {
-    float *garbage = (float *)(scratch + CONVOLUTIONS_WORKSPACE);
-    struct convolution_operands operands = {
-        .in = garbage, .weights = garbage, .out = garbage, .workspace = scratch};
-    return cudnn_run(c, convolution, &operands, stream, e);
 }
 
 static bool cudnn_cold(const struct convolution *convolution) {
@@ -237,11 +224,14 @@ uint64_t convolutions_warm_up_bytes(const struct convolutions *c) {
 
 enum status convolutions_warm_up(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
                                  cudaStream_t stream, struct error *e) {
+    float *garbage = (float *)((char *)scratch + CONVOLUTIONS_WORKSPACE);
+    struct convolution_operands operands = {
+        .in = garbage, .weights = garbage, .out = garbage, .workspace = scratch};
     for (uint64_t i = 0; i < c->table.capacity; i++) {
         struct convolution *convolution = hash_table_at(&c->table, i);
         if (!cudnn_cold(convolution) || convolution_warm_up_bytes(&convolution->key) > scratch_bytes)
             continue;
-        if (cudnn_warm_up(c, convolution, scratch, stream, e)) return e->code;
+        if (cudnn_run(c, convolution, &operands, stream, e)) return e->code;
     }
     return OK;
 }

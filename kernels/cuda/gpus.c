@@ -1,14 +1,17 @@
-/* GPU detection. Also cuda_count, cuda_usable and cuda_describe of cuda.h. */
+/* GPUs before a device is opened: detection, description, copy rates, and the limit of pinned host memory.
+ * Implements cuda.h except cuda_open and cuda_plan_device. */
 #include "kernels/cuda/gpus.h"
 
-#include "kernels/cuda/cudnn.h"
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/operators.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/operators.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { OLDEST_MAJOR = 8 };
 
@@ -37,19 +40,6 @@ static bool compiles(const struct cuda_info *info) {
     return true;
 }
 
-/* Returns the first driver release that supports this major CUDA version (CUDA's release notes, "CUDA
- * Driver"), the version that users know. */
-static const char *driver_release(int major) {
-    switch (major) {
-    case 12:
-        return "525";
-    case 13:
-        return "580";
-    default:
-        return "a newer one";
-    }
-}
-
 /* Explains why no GPU is usable. CUDA reports a missing driver as too old. */
 static enum status report_no_gpu(cudaError_t code, struct error *e) {
     int driver = 0, runtime = 0;
@@ -57,11 +47,14 @@ static enum status report_no_gpu(cudaError_t code, struct error *e) {
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
     if (code == cudaErrorInsufficientDriver && driver > 0) {
+        /* First driver release that supports a major CUDA version (CUDA's release notes, "CUDA Driver"): the
+         * version that users know. */
+        int major = major_of(runtime);
+        const char *release = major == 12 ? "525" : major == 13 ? "580" : "a newer one";
         return error_set(e, DEVICE,
                          "the NVIDIA driver is too old" FOUND "a driver for CUDA %d.%d" EXPECTED
                          "a driver for CUDA %d.0 or later (release %s), or a build of Sluice with CUDA %d",
-                         major_of(driver), minor_of(driver), major_of(runtime),
-                         driver_release(major_of(runtime)), major_of(driver));
+                         major_of(driver), minor_of(driver), major, release, major_of(driver));
     }
     if (code == cudaErrorInsufficientDriver || code == cudaErrorStubLibrary)
         return error_set(e, DEVICE, "no NVIDIA driver found");
@@ -71,41 +64,13 @@ static enum status report_no_gpu(cudaError_t code, struct error *e) {
                      cudaGetErrorString(code));
 }
 
+/* Returns the number of GPUs, or 0 with the reason in e. */
 static int gpus_count(struct error *e) {
     int n = 0;
     cudaError_t code = cudaGetDeviceCount(&n);
     if (code == cudaSuccess && n > 0) return n;
     report_no_gpu(code, e);
     return 0;
-}
-
-static enum status check_ordinal(int ordinal, struct error *e) {
-    int n = gpus_count(e);
-    if (!n || (ordinal >= 0 && ordinal < n)) return e->code;
-    error_set(e, USAGE, "no such GPU: cuda:%d" FOUND "%d GPU%s", ordinal, n, n > 1 ? "s" : "");
-    return n > 1 ? error_expected(e, "cuda:0 to cuda:%d", n - 1) : error_expected(e, "cuda:0");
-}
-
-/* Properties of a GPU; integrated: the GPU uses host memory. */
-struct properties {
-    struct cuda_info info;
-    bool integrated;
-};
-
-static enum status read_properties(int ordinal, struct properties *to, struct error *e) {
-    struct cudaDeviceProp properties;
-    struct cuda_info *info = &to->info;
-    *to = (struct properties){0};
-    if (check_ordinal(ordinal, e) != OK) return e->code;
-    if (cuda_check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties", e) != OK)
-        return e->code;
-    snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, properties.name);
-    info->major = properties.major;
-    info->minor = properties.minor;
-    info->bytes = properties.totalGlobalMem;
-    info->compiles = compiles(info);
-    to->integrated = properties.integrated;
-    return OK;
 }
 
 /* Makes the GPU current and creates the GPU's context, which CUDA creates at the first call that needs a
@@ -116,19 +81,28 @@ static enum status gpus_enter(int ordinal, size_t *free_bytes, struct error *e) 
     return cuda_check(cudaMemGetInfo(free_bytes, &all), "creating the CUDA context", e);
 }
 
-/* Checks that the GPU is supported. Rejects integrated GPUs, which share the host's memory and would hold
- * every block twice. */
+/* Fills name, compute capability, memory and `compiles` of a supported GPU. Rejects integrated GPUs, which
+ * share the host's memory and would hold every block twice. */
 static enum status check_supported(int ordinal, struct cuda_info *info, struct error *e) {
-    struct properties gpu;
-    if (read_properties(ordinal, &gpu, e) != OK) return e->code;
-    *info = gpu.info;
-    if (info->major < OLDEST_MAJOR) {
+    struct cudaDeviceProp properties;
+    int n = gpus_count(e);
+    if (!n) return e->code;
+    if (ordinal < 0 || ordinal >= n) {
+        error_set(e, USAGE, "no such GPU: cuda:%d" FOUND "%d GPU%s", ordinal, n, n > 1 ? "s" : "");
+        return n > 1 ? error_expected(e, "cuda:0 to cuda:%d", n - 1) : error_expected(e, "cuda:0");
+    }
+    if (cuda_check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties", e) != OK)
+        return e->code;
+    *info = (struct cuda_info){
+        .major = properties.major, .minor = properties.minor, .bytes = properties.totalGlobalMem};
+    snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, properties.name);
+    info->compiles = compiles(info);
+    if (info->major < OLDEST_MAJOR)
         return error_set(e, DEVICE,
                          "the GPU cuda:%d (%s) is too old" FOUND "compute capability %d.%d" EXPECTED
                          "%d.0 or later",
                          ordinal, info->name, info->major, info->minor, OLDEST_MAJOR);
-    }
-    if (!gpu.integrated) return OK;
+    if (!properties.integrated) return OK;
     return error_set(e, DEVICE,
                      "GPUs that share the host's memory are not supported: cuda:%d (%s)" EXPECTED
                      "a GPU with its own memory, or --device cpu",
@@ -180,4 +154,133 @@ enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) 
     info->free_bytes = free_bytes;
     name_libraries(info->library, sizeof info->library);
     return OK;
+}
+
+enum { CHUNK = 16 << 20, LEAST = 64 << 10, CHUNKS_MAX = 4096, PARTS_MAX = 8 };
+
+/* Address range in which every chunk maps the same pages. */
+struct trial {
+    int file;
+    char *memory;
+    uint64_t bytes, pinned; /* size of the address range; bytes pinned so far, from the start of the range */
+    uint64_t parts[PARTS_MAX]; /* offsets of pinned parts smaller than a chunk */
+    int n_parts;
+    cudaError_t refused; /* error of the last failed attempt */
+};
+
+/* Pins more of the range. Mapped pages count as resident once per mapping, so a chunk is mapped only while
+ * pinned. */
+static bool pin_next(struct trial *t, uint64_t bytes) {
+    char *at = t->memory + t->pinned;
+    if (t->pinned % CHUNK == 0 &&
+        mmap(at, CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, t->file, 0) == MAP_FAILED)
+        return false;
+    cudaError_t code = cudaHostRegister(at, bytes, cudaHostRegisterPortable);
+    if (code != cudaSuccess) t->refused = code, (void)cudaGetLastError(); /* clears CUDA's error */
+    madvise(at, bytes, MADV_DONTNEED);
+    if (code == cudaSuccess) t->pinned += bytes;
+    return code == cudaSuccess;
+}
+
+uint64_t gpus_try_pins(uint64_t bytes, cudaError_t *refused) {
+    uint64_t chunks = bytes / CHUNK + (bytes % CHUNK != 0), pinned = bytes;
+    if (chunks > CHUNKS_MAX) chunks = CHUNKS_MAX;
+    struct trial t = {.file = memfd_create("pinned", MFD_CLOEXEC), .bytes = chunks * CHUNK};
+    if (t.file >= 0 && !ftruncate(t.file, CHUNK)) {
+        void *at = mmap(NULL, t.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        t.memory = at == MAP_FAILED ? NULL : at;
+    }
+    if (t.memory) {
+        while (t.pinned < t.bytes && pin_next(&t, CHUNK)) {
+        }
+        for (uint64_t part = CHUNK / 2; part >= LEAST && t.pinned < t.bytes; part /= 2) {
+            uint64_t at = t.pinned;
+            if (pin_next(&t, part)) t.parts[t.n_parts++] = at;
+        }
+        pinned = t.pinned < t.bytes ? t.pinned : bytes;
+    }
+    uint64_t whole = t.n_parts ? t.parts[0] : t.pinned;
+    for (uint64_t at = 0; at < whole; at += CHUNK) (void)cudaHostUnregister(t.memory + at);
+    for (int i = 0; i < t.n_parts; i++) (void)cudaHostUnregister(t.memory + t.parts[i]);
+    if (t.memory) munmap(t.memory, t.bytes);
+    if (t.file >= 0) close(t.file);
+    *refused = t.refused;
+    return pinned < bytes ? pinned : bytes;
+}
+
+enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e) {
+    struct cuda_info info;
+    cudaError_t refused;
+    *pinnable = 0;
+    if (gpus_choose(ordinal, &info, e) == OK) *pinnable = gpus_try_pins(bytes, &refused);
+    return e->code;
+}
+
+const char *cuda_path_name(enum cuda_path path) {
+    static const char *const path_names[N_CUDA_PATHS] = {[CUDA_H2D_PINNED] = "h2d_pinned",
+                                                         [CUDA_H2D_PAGEABLE] = "h2d_pageable",
+                                                         [CUDA_D2H_PINNED] = "d2h_pinned",
+                                                         [CUDA_D2H_PAGEABLE] = "d2h_pageable"};
+    return path_names[path];
+}
+
+/* Memory and stream of one measurement of copy rates. */
+struct bus {
+    struct sys *sys;
+    bool pinned, up; /* the host memory is pinned; copies go to the GPU */
+    uint64_t bytes;
+    cudaStream_t stream;
+    void *host, *gpu;
+};
+
+static enum status bus_take(struct bus *bus, struct error *e) {
+    if (cuda_check(cudaStreamCreateWithFlags(&bus->stream, cudaStreamNonBlocking), "cudaStreamCreate", e) !=
+            OK ||
+        cuda_check(cudaMalloc(&bus->gpu, bus->bytes), "cudaMalloc", e) != OK)
+        return e->code;
+    if (bus->pinned) {
+        cuda_check(cudaHostAlloc(&bus->host, bus->bytes, cudaHostAllocDefault), "cudaHostAlloc", e);
+    } else {
+        bus->host = bus->sys->map(bus->sys, LINE_STORE, bus->bytes);
+        if (!bus->host) error_set(e, MEMORY, "no memory for the copy's host buffer");
+    }
+    /* Writes every page, because untouched pages all map to one zero page. */
+    if (e->code == OK) memset(bus->host, 1, bus->bytes);
+    return e->code;
+}
+
+/* Disturbances only slow a copy down, so the fastest of TRIES counts. One try moves TRY_BYTES in back-to-back
+ * copies, as weights are streamed. */
+enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
+                          double *bytes_per_second, struct error *e) {
+    enum { TRIES = 5, TRY_BYTES = 256 << 20, COPIES_MAX = 64 };
+    struct bus bus = {.sys = sys,
+                      .pinned = path == CUDA_H2D_PINNED || path == CUDA_D2H_PINNED,
+                      .up = path == CUDA_H2D_PINNED || path == CUDA_H2D_PAGEABLE,
+                      .bytes = bytes};
+    struct cuda_info info;
+    double least = 0;
+    *bytes_per_second = 0;
+    if (gpus_choose(ordinal, &info, e) != OK) return e->code;
+    uint64_t n = TRY_BYTES / bytes;
+    n = n < 1 ? 1 : n > COPIES_MAX ? COPIES_MAX : n;
+    bus_take(&bus, e);
+    for (int i = 0; i < TRIES && e->code == OK; i++) {
+        double began = sys->clock(sys);
+        for (uint64_t copy = 0; copy < n && e->code == OK; copy++)
+            cuda_check(cudaMemcpyAsync(bus.up ? bus.gpu : bus.host, bus.up ? bus.host : bus.gpu, bytes,
+                                       bus.up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, bus.stream),
+                       "cudaMemcpyAsync", e);
+        if (e->code == OK) cuda_check(cudaStreamSynchronize(bus.stream), "cudaStreamSynchronize", e);
+        double seconds = sys->clock(sys) - began;
+        if (i == 0 || seconds < least) least = seconds;
+    }
+    if (e->code == OK && least > 0) *bytes_per_second = (double)n * (double)bytes / least;
+    if (bus.stream) (void)cudaStreamDestroy(bus.stream);
+    if (bus.gpu) (void)cudaFree(bus.gpu);
+    if (bus.host && bus.pinned)
+        (void)cudaFreeHost(bus.host);
+    else if (bus.host)
+        sys->unmap(sys, LINE_STORE, bus.host, bytes);
+    return e->code;
 }

@@ -1,16 +1,11 @@
+/* Opening of optional shared libraries (library.h). */
 #include "kernels/cuda/library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Writes the names as "a, b, c" to out, as far as they fit. */
-static void list(const char *const *names, char *out, size_t out_bytes) {
-    out[0] = '\0';
-    for (size_t used = 0; *names && used < out_bytes; names++)
-        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", *names);
-}
-
+/* Returns the dynamic linker's message on the last failure. */
 static const char *reason(void) {
     const char *message = dlerror();
     return message ? message : "no reason given";
@@ -19,13 +14,14 @@ static const char *reason(void) {
 /* RTLD_NODELETE: a library stays loaded after closing, because it leaves code with the driver, threads, exit
  * handlers and other libraries behind. */
 static void *open_first(const char *what, const char *const *names, struct error *e) {
-    char first[160] = "", tried[200];
+    char first[160] = "", tried[200] = "";
     for (const char *const *name = names; *name; name++) {
         void *library = dlopen(*name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (library) return library;
         if (!*first) snprintf(first, sizeof first, "%s", reason());
     }
-    list(names, tried, sizeof tried);
+    for (size_t used = 0; *names && used < sizeof tried; names++)
+        used += (size_t)snprintf(tried + used, sizeof tried - used, "%s%s", used ? ", " : "", *names);
     error_set(e, DEVICE, "%s cannot be loaded" FOUND "%s" EXPECTED "one of %s", what, first, tried);
     return NULL;
 }

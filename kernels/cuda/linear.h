@@ -1,4 +1,5 @@
-/* Workspace and column panels of CUDA matrix products (linear.cu), from the call without addresses. */
+/* Workspace and column panels of CUDA matrix products, linear and linear_few, from the call without
+ * addresses. */
 #ifndef SLUICE_CUDA_LINEAR_H
 #define SLUICE_CUDA_LINEAR_H
 
@@ -7,7 +8,6 @@ extern "C" {
 #endif
 
 #include "kernels/cuda/costs.h"
-#include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
 /* Copy of PRODUCTS_WORKSPACE, because cublaslt.h needs CUDA headers. linear.cu asserts that the two values
@@ -121,6 +121,25 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     l.down = workspace_part(&l.end, 2 * m * (uint64_t)linear_adapter_depth(op, true));
     l.up = workspace_part(&l.end, 2 * (uint64_t)l.panel * (uint64_t)linear_adapter_depth(op, false));
     l.products = workspace_part(&l.end, LINEAR_LIBRARY_BYTES);
+    return l;
+}
+
+/* Weights that a thread reads at once: 16 bytes of bf16 or f16. */
+enum { FEW_VALUES = 8 };
+
+/* Workspace: activated input f32 [T, columns], rows zero-padded to a multiple of FEW_VALUES; and the bias as
+ * f32 if the bias must be converted. */
+struct few_layout {
+    int32_t columns;
+    uint64_t in, bias, end;
+};
+
+static inline struct few_layout cuda_few_layout(const struct op *op) {
+    int32_t k = op->in[1].dim[1];
+    struct few_layout l = {(k - 1) / FEW_VALUES * FEW_VALUES + FEW_VALUES, 0, 0, 0};
+    l.in = workspace_part(&l.end, sizeof(float) * (uint64_t)op->in[0].dim[0] * (uint64_t)l.columns);
+    l.bias = workspace_part(
+        &l.end, weight_is_plain(&op->in[2]) ? 0 : sizeof(float) * (uint64_t)tensor_columns(&op->in[2]));
     return l;
 }
 

@@ -60,28 +60,22 @@ static cudaError_t pages_code_of(CUresult result) {
     return (cudaError_t)result;
 }
 
-static int errno_of(cudaError_t code) {
-    if (code == cudaSuccess) return 0;
-    return code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
-}
-
 static CUdeviceptr address_of(const struct pages *p, const struct reservation *r, uint64_t chunk) {
     return r->base + chunk * p->chunk_bytes;
 }
 
-static bool reserve_handles(struct pages *p, uint64_t capacity) {
-    if (capacity <= p->capacity) return true;
-    CUmemGenericAllocationHandle *unmapped = p->sys->alloc(p->sys, LINE_HOST, capacity * sizeof *unmapped);
-    if (!unmapped) return false;
-    if (p->n_unmapped) memcpy(unmapped, p->unmapped, p->n_unmapped * sizeof *unmapped);
-    p->sys->release(p->sys, p->unmapped);
-    p->unmapped = unmapped;
-    p->capacity = capacity;
-    return true;
-}
-
+/* Allocates n chunks and adds them to the list of unmapped chunks, which is enlarged first. */
 static cudaError_t take_chunks(struct pages *p, uint64_t n) {
-    if (!reserve_handles(p, p->n_taken + n)) return cudaErrorMemoryAllocation;
+    uint64_t capacity = p->n_taken + n;
+    if (capacity > p->capacity) {
+        CUmemGenericAllocationHandle *unmapped =
+            p->sys->alloc(p->sys, LINE_HOST, capacity * sizeof *unmapped);
+        if (!unmapped) return cudaErrorMemoryAllocation;
+        if (p->n_unmapped) memcpy(unmapped, p->unmapped, p->n_unmapped * sizeof *unmapped);
+        p->sys->release(p->sys, p->unmapped);
+        p->unmapped = unmapped;
+        p->capacity = capacity;
+    }
     for (uint64_t i = 0; i < n; i++) {
         CUmemGenericAllocationHandle handle;
         cudaError_t code = pages_code_of(p->driver.create(&handle, p->chunk_bytes, &p->kind, 0));
@@ -120,14 +114,6 @@ static struct range unused_run(const struct range *all, uint64_t first) {
     return (struct range){all->in, first, last};
 }
 
-static uint64_t count_unused(const struct range *all) {
-    uint64_t n = 0;
-    for (struct range run = unused_run(all, all->first); run.first < run.last;
-         run = unused_run(all, run.last))
-        n += run.last - run.first;
-    return n;
-}
-
 /* Unmaps chunks without committed pages, after a decommit or a failed commit. */
 static void unmap_unused(struct pages *p, const struct range *all) {
     cudaError_t code = cudaSuccess;
@@ -158,9 +144,11 @@ static cudaError_t map_run(struct pages *p, const struct range *run) {
                                               (run->last - run->first) * p->chunk_bytes, &access, 1));
 }
 
+/* Maps the chunks of `all` that have no committed pages and are therefore unmapped. */
 static cudaError_t map_unused(struct pages *p, const struct range *all) {
-    uint64_t n = count_unused(all);
+    uint64_t n = 0;
     cudaError_t code = cudaSuccess;
+    for (uint64_t i = all->first; i < all->last; i++) n += !all->in->chunk[i].pages;
     if (n > p->n_unmapped)
         code = p->preallocated ? cudaErrorMemoryAllocation : take_chunks(p, n - p->n_unmapped);
     for (struct range run = unused_run(all, all->first); run.first < run.last && code == cudaSuccess;
@@ -195,7 +183,7 @@ int pages_commit(struct pages *p, void *memory, uint64_t bytes) {
     else if (reserved)
         unmap_unused(p, &all);
     pthread_mutex_unlock(&p->lock);
-    return errno_of(code);
+    return code == cudaSuccess ? 0 : code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
 void pages_decommit(struct pages *p, void *memory, uint64_t bytes) {
@@ -254,11 +242,10 @@ enum status pages_preallocate(struct pages *p, uint64_t bytes, struct error *e) 
     pthread_mutex_lock(&p->lock);
     uint64_t before = p->n_taken, needed = wanted;
     if (wanted > before) code = take_chunks(p, wanted - before);
-    if (code == cudaSuccess) {
+    if (code == cudaSuccess)
         p->preallocated = bytes > 0;
-    } else {
+    else
         wanted = before;
-    }
     give_chunks_back(p, wanted);
     pthread_mutex_unlock(&p->lock);
     if (code != cudaErrorMemoryAllocation) return gpu_errors_check(p->errors, code, "cuMemCreate", e);
@@ -286,20 +273,9 @@ uint64_t pages_unmapped(struct pages *p) {
     return bytes;
 }
 
-/* Finds a driver function in its CUDA 12.0 version, so that older drivers work. */
-static enum status find(const char *name, void *function, struct gpu_errors *errors, struct error *e) {
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *entry = NULL;
-    cudaError_t code = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
-    if (gpu_errors_check(errors, code, name, e) != OK) return e->code;
-    if (found != cudaDriverEntryPointSuccess || !entry)
-        return error_set(e, DEVICE, "the NVIDIA driver lacks %s", name);
-    memcpy(function, &entry, sizeof entry);
-    return OK;
-}
-
+/* Finds the driver functions in their CUDA 12.0 versions, so that older drivers work. */
 static enum status find_all(struct pages *p, struct error *e) {
-    struct {
+    const struct {
         const char *name;
         void *function;
     } all[] = {{"cuMemAddressReserve", &p->driver.reserve},
@@ -311,30 +287,33 @@ static enum status find_all(struct pages *p, struct error *e) {
                {"cuMemSetAccess", &p->driver.set_access},
                {"cuMemGetAllocationGranularity", &p->driver.granularity},
                {"cuDeviceGetAttribute", &p->driver.attribute}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (find(all[i].name, all[i].function, p->errors, e) != OK) return e->code;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+        void *entry = NULL;
+        cudaError_t code =
+            cudaGetDriverEntryPointByVersion(all[i].name, &entry, 12000, cudaEnableDefault, &found);
+        if (gpu_errors_check(p->errors, code, all[i].name, e) != OK) return e->code;
+        if (found != cudaDriverEntryPointSuccess || !entry)
+            return error_set(e, DEVICE, "the NVIDIA driver lacks %s", all[i].name);
+        memcpy(all[i].function, &entry, sizeof entry);
+    }
     return OK;
 }
 
 /* Checks that the GPU can map memory: in some virtual machines mapping fails although the driver has the
- * functions. */
-static enum status expect_mapping(struct pages *p, struct error *e) {
+ * functions. Chunks are 2 MiB, or larger if the GPU's granularity is larger. */
+static enum status choose_chunk(struct pages *p, struct error *e) {
     int maps = 0;
+    size_t granule = 0;
     CUresult result = p->driver.attribute(&maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                                           p->kind.location.id);
-    if (gpu_errors_check(p->errors, pages_code_of(result), "cuDeviceGetAttribute", e) != OK || maps)
-        return e->code;
-    return error_set(e, DEVICE,
-                     "this GPU does not support CUDA virtual memory management" FOUND
-                     "a driver without support (some virtual machines)" EXPECTED
-                     "another GPU, or --device cpu");
-}
-
-/* Chunks are 2 MiB, or larger if the GPU's granularity is larger. */
-static enum status choose_chunk(struct pages *p, struct error *e) {
-    size_t granule = 0;
-    if (expect_mapping(p, e) != OK) return e->code;
-    CUresult result = p->driver.granularity(&granule, &p->kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (gpu_errors_check(p->errors, pages_code_of(result), "cuDeviceGetAttribute", e) != OK) return e->code;
+    if (!maps)
+        return error_set(e, DEVICE,
+                         "this GPU does not support CUDA virtual memory management" FOUND
+                         "a driver without support (some virtual machines)" EXPECTED
+                         "another GPU, or --device cpu");
+    result = p->driver.granularity(&granule, &p->kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (gpu_errors_check(p->errors, pages_code_of(result), "cuMemGetAllocationGranularity", e) != OK)
         return e->code;
     p->chunk_bytes = align_up(PAGES_CHUNK_BYTES, granule);
@@ -342,11 +321,8 @@ static enum status choose_chunk(struct pages *p, struct error *e) {
 }
 
 struct pages *pages_open(struct sys *sys, int ordinal, struct gpu_errors *errors, struct error *e) {
-    struct pages *p = sys->alloc(sys, LINE_HOST, sizeof *p);
-    if (!p) {
-        error_set(e, MEMORY, "no memory for the table of GPU pages");
-        return NULL;
-    }
+    struct pages *p = sys_new(sys, 1, sizeof *p, "the table of GPU pages", e);
+    if (!p) return NULL;
     *p = (struct pages){.sys = sys, .errors = errors};
     p->kind = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal}};

@@ -1,5 +1,10 @@
-/* PTX instructions without a C++ equivalent: tensor cores, asynchronous copies, conversions. All inline
- * assembly is in this file; test/emu/ptx_emulated.h has an emulation of each function.
+/* What kernels need from CUDA besides C++: launch and shared memory macros, and PTX instructions without a
+ * C++ equivalent (tensor cores, asynchronous copies, conversions). Kernels include CUDA's runtime through
+ * this file alone, and all inline assembly is in it.
+ *
+ * CONFIG=emu puts test/emu/ first on the include path: its <cuda_runtime.h> runs the same kernels on the CPU
+ * and defines its own LAUNCH and SMEM macros, because other compilers cannot parse <<<>>> or extern
+ * __shared__; its ptx_emulated.h has an emulation of each function of this file.
  *
  * Fragment layouts of the PTX ISA ("Matrix Fragments for mma.m16n8k16"): lane l has group g = l / 4 and
  * position p = l % 4.
@@ -9,7 +14,26 @@
 #ifndef SLUICE_CUDA_PTX_CUH
 #define SLUICE_CUDA_PTX_CUH
 
-#include "kernels/cuda/gpu.h"
+#include <cuda_runtime.h>
+
+#include <stdint.h>
+
+#ifndef LAUNCH
+/* Launches a kernel; put template names in parentheses: LAUNCH((rows<4, true>), ...). Check errors with
+ * cudaGetLastError. */
+#define LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                               \
+    kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
+/* Static shared memory T name[n]; n is a constant. */
+#define SMEM_ARRAY(T, name, n) __shared__ __align__(16) T name[n]
+/* Dynamic shared memory T *name, aligned to 16 bytes. Once per kernel. */
+#define SMEM_DYN(T, name)                                                                                    \
+    extern __shared__ __align__(16) unsigned char smem_dyn[];                                                \
+    T *name = reinterpret_cast<T *>(smem_dyn)
+#endif
+
+#define KERNEL(...) reinterpret_cast<const void *>(__VA_ARGS__)
+
+enum { WARP = 32 };
 
 #ifdef __CUDACC__
 

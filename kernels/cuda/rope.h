@@ -1,4 +1,5 @@
-/* Workspace of CUDA rope. Pure functions. */
+/* Workspace and launches of CUDA operators on positions: RoPE, timestep embedding, relative bias. Pure
+ * functions. */
 #ifndef SLUICE_CUDA_ROPE_H
 #define SLUICE_CUDA_ROPE_H
 
@@ -7,16 +8,20 @@ extern "C" {
 #endif
 
 #include "kernels/cuda/costs.h"
-#include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
 /* Returns the bytes of the head norm's weight converted to f32; 0 if the weight is plain. */
 static inline uint64_t cuda_rope_bytes(const struct op *op) {
     const struct tensor *norm = &op->in[2];
-    uint64_t end = 0;
-    workspace_part(&end, weight_is_plain(norm) ? 0 : sizeof(float) * (uint64_t)tensor_columns(norm));
-    return end;
+    return weight_is_plain(norm) ? 0 : align_up(sizeof(float) * (uint64_t)tensor_columns(norm), ARENA_ALIGN);
 }
+
+/* Numbers of host-computed values that fit into the arguments of one kernel launch (4 KiB). */
+enum {
+    ROPE_PAIRS_AT_ONCE = 64,  /* frequencies (double) of a RoPE table: heads of 128 take one launch */
+    TIMES_AT_ONCE = 128,      /* values of a timestep embedding: the 256 of every model take two launches */
+    DISTANCES_AT_ONCE = 1024, /* relative position buckets, one byte each: T5's 512 tokens take one launch */
+};
 
 #ifdef __cplusplus
 }

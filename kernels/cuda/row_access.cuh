@@ -6,10 +6,9 @@
 #ifndef SLUICE_CUDA_ROW_ACCESS_CUH
 #define SLUICE_CUDA_ROW_ACCESS_CUH
 
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/costs.h"
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/weights.cuh"
-#include "kernels/cuda/weights.h"
 
 struct rows {
     char *data;         /* first row; NULL: absent tensor */

@@ -48,39 +48,29 @@ uint64_t streams_record_event(struct streams *s) {
     return event;
 }
 
-/* Makes the copy stream wait for an event. An event that is more than EVENTS events old has passed; an event
- * that an earlier copy waits for needs no second wait. */
-static cudaError_t copies_wait_for(struct streams *s, uint64_t event) {
-    cudaError_t code = cudaSuccess;
-    if (event <= s->awaited_event) return code;
-    pthread_mutex_lock(&s->lock);
-    if (event + EVENTS > s->events) code = cudaStreamWaitEvent(s->copies, s->event[event % EVENTS], 0);
-    pthread_mutex_unlock(&s->lock);
-    s->awaited_event = event;
-    return code;
-}
-
-static uint64_t record_fence(struct streams *s, cudaError_t *code) {
-    uint64_t fence = s->fences + 1; /* only this function changes s->fences */
-    cudaEvent_t slot = s->fence[fence % FENCES];
-    if (*code == cudaSuccess && fence > FENCES) *code = cudaEventSynchronize(slot);
-    pthread_mutex_lock(&s->lock);
-    if (*code == cudaSuccess) *code = cudaEventRecord(slot, s->copies);
-    s->fences = fence;
-    pthread_mutex_unlock(&s->lock);
-    return fence;
-}
-
 /* Copies from pageable memory block the caller until done; no lock is held meanwhile, so operators and other
  * copies proceed. The fence is therefore numbered after the copy: concurrent copies may be in either order,
  * and each copy precedes the fence that its caller gets. */
 uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t bytes, uint64_t event) {
+    cudaError_t code = cudaSuccess;
     pthread_mutex_lock(&s->copying);
-    cudaError_t code = copies_wait_for(s, event);
+    if (event > s->awaited_event) { /* no earlier copy waits for this event */
+        pthread_mutex_lock(&s->lock);
+        /* An event that is more than EVENTS events old has passed. */
+        if (event + EVENTS > s->events) code = cudaStreamWaitEvent(s->copies, s->event[event % EVENTS], 0);
+        pthread_mutex_unlock(&s->lock);
+        s->awaited_event = event;
+    }
     pthread_mutex_unlock(&s->copying);
     if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->copies);
     pthread_mutex_lock(&s->copying);
-    uint64_t fence = record_fence(s, &code);
+    uint64_t fence = s->fences + 1; /* only this function changes s->fences */
+    cudaEvent_t slot = s->fence[fence % FENCES];
+    if (code == cudaSuccess && fence > FENCES) code = cudaEventSynchronize(slot);
+    pthread_mutex_lock(&s->lock);
+    if (code == cudaSuccess) code = cudaEventRecord(slot, s->copies);
+    s->fences = fence;
+    pthread_mutex_unlock(&s->lock);
     gpu_errors_note(s->errors, code, "copying to the GPU"); /* recorded before the caller gets the fence */
     pthread_mutex_unlock(&s->copying);
     return fence;
@@ -112,12 +102,6 @@ static cudaError_t add_oldest_stall(struct streams *s) {
     return code;
 }
 
-static bool is_pending(cudaEvent_t slot) {
-    if (cudaEventQuery(slot) != cudaErrorNotReady) return false;
-    (void)cudaGetLastError(); /* clears cudaErrorNotReady */
-    return true;
-}
-
 /* Queues the wait even if the copy has finished: the ordering of operators must not depend on the query. */
 static cudaError_t await_event(struct streams *s, uint64_t fence) {
     cudaError_t code = cudaSuccess;
@@ -127,22 +111,23 @@ static cudaError_t await_event(struct streams *s, uint64_t fence) {
     return code;
 }
 
-/* Queues the wait for a fence between two timing events. */
-static cudaError_t await_timed(struct streams *s, uint64_t fence) {
-    cudaError_t code = s->stalls - s->summed == STALLS ? add_oldest_stall(s) : cudaSuccess;
-    struct stall *stall = &s->stall[s->stalls % STALLS];
-    if (code == cudaSuccess) code = cudaEventRecord(stall->since, s->compute);
-    if (code == cudaSuccess) code = await_event(s, fence);
-    if (code == cudaSuccess) code = cudaEventRecord(stall->until, s->compute);
-    if (code == cudaSuccess) s->stalls++;
-    return code;
-}
-
+/* If the copy has not finished, the wait is queued between two timing events. */
 void streams_await(struct streams *s, uint64_t fence) {
     if (fence <= s->awaited || gpu_errors_lost(s->errors)) return;
     s->awaited = fence;
-    bool waits = is_pending(s->fence[fence % FENCES]);
-    gpu_errors_note(s->errors, waits ? await_timed(s, fence) : await_event(s, fence), "cudaStreamWaitEvent");
+    cudaError_t code = cudaSuccess;
+    if (cudaEventQuery(s->fence[fence % FENCES]) == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* clears cudaErrorNotReady */
+        if (s->stalls - s->summed == STALLS) code = add_oldest_stall(s);
+        struct stall *stall = &s->stall[s->stalls % STALLS];
+        if (code == cudaSuccess) code = cudaEventRecord(stall->since, s->compute);
+        if (code == cudaSuccess) code = await_event(s, fence);
+        if (code == cudaSuccess) code = cudaEventRecord(stall->until, s->compute);
+        if (code == cudaSuccess) s->stalls++;
+    } else {
+        code = await_event(s, fence);
+    }
+    gpu_errors_note(s->errors, code, "cudaStreamWaitEvent");
 }
 
 static cudaError_t wait_for_compute(struct streams *s, cudaEvent_t slot) {
@@ -169,60 +154,47 @@ void streams_finish(struct streams *s) {
     gpu_errors_note(s->errors, wait_for_compute(s, s->finished), "waiting for operators");
 }
 
-/* Blocking sync: waiting threads sleep, because the CPU cores read weights. */
-static cudaError_t create(cudaEvent_t *events, int n, unsigned flags) {
+/* Applies `each` to all events until one call fails; flags: flags of a new event. */
+static cudaError_t for_all_events(struct streams *s,
+                                  cudaError_t (*each)(cudaEvent_t *event, unsigned flags)) {
     cudaError_t code = cudaSuccess;
-    for (int i = 0; i < n && code == cudaSuccess; i++)
-        code = cudaEventCreateWithFlags(&events[i], cudaEventBlockingSync | flags);
-    return code;
-}
-
-static void destroy(cudaEvent_t *events, int n) {
-    for (int i = 0; i < n; i++)
-        if (events[i]) (void)cudaEventDestroy(events[i]);
-}
-
-static cudaError_t create_all(struct streams *s) {
-    cudaError_t code = create(s->event, EVENTS, cudaEventDisableTiming);
-    if (code == cudaSuccess) code = create(s->fence, FENCES, cudaEventDisableTiming);
-    if (code == cudaSuccess) code = create(&s->done, 1, cudaEventDisableTiming);
-    if (code == cudaSuccess) code = create(&s->finished, 1, cudaEventDisableTiming);
+    for (int i = 0; i < EVENTS && code == cudaSuccess; i++) code = each(&s->event[i], cudaEventDisableTiming);
+    for (int i = 0; i < FENCES && code == cudaSuccess; i++) code = each(&s->fence[i], cudaEventDisableTiming);
+    if (code == cudaSuccess) code = each(&s->done, cudaEventDisableTiming);
+    if (code == cudaSuccess) code = each(&s->finished, cudaEventDisableTiming);
     for (int i = 0; i < STALLS && code == cudaSuccess; i++) {
-        code = create(&s->stall[i].since, 1, 0);
-        if (code == cudaSuccess) code = create(&s->stall[i].until, 1, 0);
+        code = each(&s->stall[i].since, 0);
+        if (code == cudaSuccess) code = each(&s->stall[i].until, 0);
     }
     return code;
 }
 
-static void destroy_all(struct streams *s) {
-    destroy(s->event, EVENTS);
-    destroy(s->fence, FENCES);
-    destroy(&s->done, 1);
-    destroy(&s->finished, 1);
-    for (int i = 0; i < STALLS; i++) {
-        destroy(&s->stall[i].since, 1);
-        destroy(&s->stall[i].until, 1);
-    }
+/* Blocking sync: waiting threads sleep, because the CPU cores read weights. */
+static cudaError_t create(cudaEvent_t *event, unsigned flags) {
+    return cudaEventCreateWithFlags(event, cudaEventBlockingSync | flags);
+}
+
+static cudaError_t destroy(cudaEvent_t *event, unsigned flags) {
+    (void)flags;
+    if (*event) (void)cudaEventDestroy(*event);
+    return cudaSuccess;
 }
 
 struct streams *streams_open(struct sys *sys, cudaStream_t compute, cudaStream_t copies,
                              struct gpu_errors *errors, struct error *e) {
-    struct streams *s = sys->alloc(sys, LINE_HOST, sizeof *s);
-    if (!s) {
-        error_set(e, MEMORY, "no memory for the CUDA event tables");
-        return NULL;
-    }
+    struct streams *s = sys_new(sys, 1, sizeof *s, "the CUDA event tables", e);
+    if (!s) return NULL;
     *s = (struct streams){.sys = sys, .errors = errors, .compute = compute, .copies = copies};
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->copying, NULL);
-    if (gpu_errors_check(errors, create_all(s), "cudaEventCreate", e) == OK) return s;
+    if (gpu_errors_check(errors, for_all_events(s, create), "cudaEventCreate", e) == OK) return s;
     streams_close(s);
     return NULL;
 }
 
 void streams_close(struct streams *s) {
     if (!s) return;
-    if (!gpu_errors_lost(s->errors)) destroy_all(s);
+    if (!gpu_errors_lost(s->errors)) for_all_events(s, destroy);
     pthread_mutex_destroy(&s->copying);
     pthread_mutex_destroy(&s->lock);
     s->sys->release(s->sys, s);

@@ -2,8 +2,8 @@
 #ifndef SLUICE_CUDA_TOKEN_COORDS_CUH
 #define SLUICE_CUDA_TOKEN_COORDS_CUH
 
-#include "kernels/cuda/gpu.h"
 #include "kernels/cuda/operators.h"
+#include "kernels/cuda/ptx.cuh"
 
 __device__ static inline int32_t window_part(int32_t window, int32_t first, int32_t of) {
     return of - first < window ? of - first : window;

@@ -339,7 +339,7 @@ __device__ static inline float cuda_value_of(const struct shared_part &shared, u
 }
 
 /* Values of a rotated block are codes times H (Hadamard-like): row i of H has a minus where an odd number of
- * base-4 digits of i ^ k are 3. Sums of codes are integers that fit 16 bits (cpu/blocks.c), hence exact in
+ * base-4 digits of i ^ k are 3. Sums of codes are integers that fit 16 bits (cpu/weights.c), hence exact in
  * any order. rotated_factor is the scale factor of H. */
 __host__ __device__ static constexpr float rotated_factor(enum dtype dtype) {
     return dtype == DTYPE_I8_ROT16 ? 0.25f : dtype == DTYPE_I8_ROT64 ? 0.125f : 0.0625f;

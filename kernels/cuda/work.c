@@ -1,13 +1,11 @@
-/* Kernel launches and their FLOPs and bytes. */
+/* Kernel launches of operators and their FLOPs and bytes (work.h). */
 #include "kernels/cuda/work.h"
 
-#include "kernels/cuda/kernel_arguments.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/conv.h"
-#include "kernels/cuda/group_norm.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/linear_few.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/rope.h"
 
 enum { HALF = 2, FLOAT = sizeof(float) };
 
@@ -16,6 +14,7 @@ const char *work_class_name(enum work_class of) {
     return class_names[of];
 }
 
+/* Appends a row, unless it has no launches. */
 static void work_add(struct work_list *list, struct work work) {
     if (work.launches > 0) list->rows[list->n++] = work;
 }
@@ -120,14 +119,10 @@ static void few_work(const struct op *op, struct work_list *list) {
                   bytes_of(&op->out));
 }
 
-/* Returns the number of (query, key) pairs that are attended. */
-static double attended_pairs(const struct op *op) {
-    double queries = op->in[0].dim[0], keys = op->in[1].dim[0];
-    return op->causal ? queries * keys - queries * (queries - 1) / 2 : queries * keys;
-}
-
 static void attention_work(const struct op *op, struct work_list *list) {
     struct attention_layout l = cuda_attention_layout(op);
+    double queries = op->in[0].dim[0], pairs = queries * op->in[1].dim[0]; /* attended (query, key) pairs */
+    if (op->causal) pairs -= queries * (queries - 1) / 2;
     double keys = bytes_of(&op->in[1]) + bytes_of(&op->in[2]), columns = op->in[0].dim[1];
     if (l.packs) {
         double packed = (double)(l.end - l.keys);
@@ -136,7 +131,7 @@ static void attention_work(const struct op *op, struct work_list *list) {
     }
     struct work attend = {.kernel = "attend", .class = WORK_ATTENTION};
     attend.launches = attention_launches(op);
-    attend.flops = 4 * columns * attended_pairs(op);
+    attend.flops = 4 * columns * pairs;
     attend.read_bytes = bytes_of(&op->in[0]) + keys + bytes_of(&op->in[3]);
     attend.written_bytes = bytes_of(&op->out);
     attend.n = op->in[0].dim[1];
@@ -212,49 +207,29 @@ static void conv_work(const struct op *op, struct work_list *list) {
                                  result + bytes_of(&op->in[3]), bytes_of(&op->out), 0, 0, 0});
 }
 
-static const char *pass_kernel(const struct op *op) {
-    switch (op->kind) {
-    case OP_ROPE_TABLE:
-        return "table_pairs";
-    case OP_GLU:
-        return "glu_rows";
-    case OP_ADD:
-        return "add_rows";
-    case OP_PATCHIFY:
-    case OP_UNPATCHIFY:
-        return "move_patches";
-    case OP_TIMESTEP:
-        return "write_values";
-    case OP_RELATIVE_BIAS:
-        return "expand_buckets";
-    case OP_MEAN_DOWN:
-        return "mean_pixels";
-    case OP_REPEAT_UP:
-        return "repeat_pixels";
-    case OP_LATENT_TO_IMAGE:
-        return "move_latent";
-    case OP_IMAGE_TO_RGB:
-        return "rgb_rows";
-    default:
-        return "copy_rows";
-    }
-}
-
-static int pass_launches(const struct op *op) {
-    switch (op->kind) {
-    case OP_ROPE_TABLE:
-        return arguments_launches(op->out.dim[1], ROPE_PAIRS_AT_ONCE);
-    case OP_TIMESTEP:
-        return arguments_launches(op->out.dim[1], TIMES_AT_ONCE);
-    case OP_RELATIVE_BIAS:
-        return arguments_launches(op->out.dim[1], DISTANCES_AT_ONCE);
-    default:
-        return 1;
-    }
-}
-
+/* Operators of one kernel, launched once, or once per at_once columns of out whose values are arguments. */
 static void pass_work(const struct op *op, struct work_list *list) {
-    struct work pass = {.kernel = pass_kernel(op), .class = WORK_PASS, .launches = pass_launches(op)};
+    static const struct {
+        const char *kernel;
+        int at_once;
+    } passes[N_OP_KINDS] = {
+        [OP_ROPE_TABLE] = {"table_pairs", ROPE_PAIRS_AT_ONCE},
+        [OP_TIMESTEP] = {"write_values", TIMES_AT_ONCE},
+        [OP_RELATIVE_BIAS] = {"expand_buckets", DISTANCES_AT_ONCE},
+        [OP_GLU] = {"glu_rows", 0},
+        [OP_ADD] = {"add_rows", 0},
+        [OP_COPY] = {"copy_rows", 0},
+        [OP_BROADCAST_ROW] = {"copy_rows", 0},
+        [OP_PATCHIFY] = {"move_patches", 0},
+        [OP_UNPATCHIFY] = {"move_patches", 0},
+        [OP_MEAN_DOWN] = {"mean_pixels", 0},
+        [OP_REPEAT_UP] = {"repeat_pixels", 0},
+        [OP_LATENT_TO_IMAGE] = {"move_latent", 0},
+        [OP_IMAGE_TO_RGB] = {"rgb_rows", 0},
+    };
+    int at_once = passes[op->kind].at_once;
+    struct work pass = {.kernel = passes[op->kind].kernel, .class = WORK_PASS, .launches = 1};
+    if (at_once) pass.launches = (op->out.dim[1] + at_once - 1) / at_once;
     pass.flops = op_flops(op);
     for (int i = 0; i < OP_INPUTS; i++) pass.read_bytes += bytes_of(&op->in[i]);
     pass.written_bytes = bytes_of(&op->out);

@@ -1,20 +1,13 @@
+/* The dry device (dry.h), with a hash table of the primitives that were counted. */
 #include "kernels/dry/dry.h"
 
 #include "kernels/ops.h"
 
-#include <string.h>
-
-static void insert(uint64_t *table, int capacity, uint64_t id) {
+/* Returns the entry of an id, or the unused entry where the id belongs. The table has unused entries. */
+static uint64_t *place_of(uint64_t *table, int capacity, uint64_t id) {
     int i = (int)(id % (uint64_t)capacity);
     while (table[i] && table[i] != id) i = (i + 1) % capacity;
-    table[i] = id;
-}
-
-static bool dry_holds(const struct dry *d, uint64_t id) {
-    if (!d->capacity) return false;
-    int i = (int)(id % (uint64_t)d->capacity);
-    while (d->primitives[i] && d->primitives[i] != id) i = (i + 1) % d->capacity;
-    return d->primitives[i] == id;
+    return &table[i];
 }
 
 static enum status dry_grow(struct dry *d, struct error *e) {
@@ -22,20 +15,10 @@ static enum status dry_grow(struct dry *d, struct error *e) {
     uint64_t *table = d->sys->alloc(d->sys, LINE_HOST, (size_t)capacity * sizeof *table);
     if (!table) return error_set(e, MEMORY, "no memory for a table of %d primitives", capacity);
     for (int i = 0; i < d->capacity; i++)
-        if (d->primitives[i]) insert(table, capacity, d->primitives[i]);
+        if (d->primitives[i]) *place_of(table, capacity, d->primitives[i]) = d->primitives[i];
     d->sys->release(d->sys, d->primitives);
     d->primitives = table;
     d->capacity = capacity;
-    return OK;
-}
-
-static enum status count_primitive(struct dry *d, uint64_t id, uint64_t bytes, struct error *e) {
-    if (!id) id = 1;
-    if (dry_holds(d, id)) return OK;
-    if (2 * (d->n_primitives + 1) > d->capacity && dry_grow(d, e) != OK) return e->code;
-    insert(d->primitives, d->capacity, id);
-    d->n_primitives++;
-    d->primitives_bytes += bytes;
     return OK;
 }
 
@@ -58,8 +41,14 @@ static enum status dry_run(struct device *device, const struct op *op, void *wor
     if (d->pictures) d->picture_bytes += op_bytes_in(op, d->pictures);
     if (cost.workspace_bytes > d->workspace_bytes) d->workspace_bytes = cost.workspace_bytes;
     if (cost.internal_bytes > d->internal_bytes) d->internal_bytes = cost.internal_bytes;
-    for (int i = 0; i < cost.n_primitives; i++)
-        if (count_primitive(d, cost.primitive[i].id, cost.primitive[i].bytes, e) != OK) return e->code;
+    for (int i = 0; i < cost.n_primitives; i++) {
+        uint64_t id = cost.primitive[i].id ? cost.primitive[i].id : 1;
+        if (d->capacity && *place_of(d->primitives, d->capacity, id)) continue;
+        if (2 * (d->n_primitives + 1) > d->capacity && dry_grow(d, e) != OK) return e->code;
+        *place_of(d->primitives, d->capacity, id) = id;
+        d->n_primitives++;
+        d->primitives_bytes += cost.primitive[i].bytes;
+    }
     return d->prepare ? d->target->prepare(d->target, op, e) : OK;
 }
 

@@ -1,12 +1,17 @@
-/* The timed dry device: a virtual clock for computing, bus and disk, to test scheduling.
+/* The timed dry devices: a virtual clock for computing, bus and disk, to test scheduling.
  *
- * The timed device reads no weights and takes the time that the given rates imply. The real store, executor
- * and plan run unchanged on the timed device, without reader threads, so equal input gives equal time to the
- * picosecond. Three queues run in parallel: operators, copies, and reads by one reader that also waits for
- * staging buffers. The host takes no time; async_timed.h adds host time and several readers. */
+ * A timed device reads no weights and takes the time that the given rates imply. The real store, executor and
+ * plan run unchanged on it, so equal input gives equal time to the picosecond. Three queues run in parallel:
+ * operators, copies, and reads.
+ *
+ * Plain: no reader threads; one reader also waits for staging buffers, and the host takes no time.
+ * Asynchronous, like CUDA: run() queues an operator and returns, which takes host time but no device time.
+ * Reader threads are virtual threads; each piece costs a reader a fixed time besides the read. The real store
+ * runs with all its reader threads and pauses. */
 #ifndef SLUICE_DRY_TIMED_H
 #define SLUICE_DRY_TIMED_H
 
+#include "kernels/dry/virtual_threads.h"
 #include "kernels/ops.h"
 
 /* Events of the queues. TIMED_STALL: operators wait for a copy. */
@@ -24,11 +29,27 @@ struct timed {
     void *trace_user;
 };
 
-static inline uint64_t timed_picoseconds(double seconds) {
-    return (uint64_t)(seconds * 1e12 + 0.5);
-}
-
-/* Initialises in place. Memory for descriptors and address space is real. */
+/* Initialises a plain timed device in place. Memory for descriptors and address space is real. */
 void timed_init(struct timed *timed, const struct op_rates *rates, double bus, double disk);
+
+struct host_rates {
+    double launch_seconds; /* host seconds per operator launch */
+    double piece_seconds;  /* reader seconds per piece: claim, queue the copy, wake other threads */
+    double pin_seconds;    /* reader seconds per pinned byte */
+};
+
+struct async_timed {
+    struct timed timed; /* the device and sys that callers use; first member */
+    struct timed below; /* a plain timed device, whose functions are called */
+    struct device_memory memory;
+    struct virtual_threads threads; /* virtual threads; the first is the host */
+    struct host_rates rates;
+    uint64_t disk; /* time when the disk is free, in picoseconds */
+};
+
+/* Initialises an asynchronous timed device in place; the calling thread is the host. Other arguments as for
+ * timed_init. */
+void async_timed_init(struct async_timed *ahead, const struct op_rates *rates, double bus, double disk,
+                      const struct host_rates *host);
 
 #endif

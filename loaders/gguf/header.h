@@ -1,6 +1,6 @@
 /* The GGUF header during and after parsing; shared by the parts of the parser. The header lies in address
  * space reserved for the largest header and is read in growing pieces. The header never moves in memory, so
- * texts and values can point into the header, and no byte is read twice. Only functions of bytes.c advance
+ * texts and values can point into the header, and no byte is read twice. Only functions of gguf.c advance
  * the read position, after checking that the bytes exist. */
 #ifndef SLUICE_LOADERS_GGUF_HEADER_H
 #define SLUICE_LOADERS_GGUF_HEADER_H
@@ -48,10 +48,6 @@ struct gguf {
     uint64_t host_bytes;
 };
 
-static inline uint64_t gguf_array_bytes(uint64_t n, uint64_t bytes) {
-    return n ? n * bytes : 1;
-}
-
 /* A position in a header, and the key or tensor being read, for messages. */
 struct gguf_place {
     const struct byte_source *source;
@@ -64,10 +60,10 @@ struct gguf_place {
 /* Reports "KIND 'NAME': WHAT" with the file and byte `at`. */
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e);
+/* Byte offset in the file of a text of the header. */
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
 /* Bytes of the file from the current position on. */
 uint64_t gguf_left(const struct gguf_place *place);
-enum status gguf_begin(struct gguf_place *place, struct error *e);
 /* Ensures that the next n bytes are in memory. Fails with TRUNC, LIMIT, IO, CHANGED or MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
 /* A little-endian number of at most 8 bytes. Inline for speed: the metadata of a tokenizer has 300,000 string
@@ -77,6 +73,7 @@ static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
     for (int i = 0; i < n; i++) number |= (uint64_t)bytes[i] << 8 * i;
     return number;
 }
+/* Reads a little-endian number of n bytes. */
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e);
 /* Reads a string: its length, then its bytes. BOUNDS if it extends past the file, LIMIT if it exceeds `most`
  * bytes. what: name of the string in messages. */
@@ -88,6 +85,7 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
 /* Checks that the rest of the file can hold n items of at least least_bytes each; else TRUNC. */
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e);
+/* Orders texts like memcmp; a prefix comes first. */
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 
 /* Reads n metadata pairs, sorts them, and checks the general keys (alignment, architecture, block count). */

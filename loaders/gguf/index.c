@@ -1,39 +1,33 @@
 /* Opens GGUF files as tensor indexes: see gguf.h. */
 #include "loaders/gguf/header.h"
-#include "loaders/index_merge.h"
-#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-static void set_entry(struct index_entry *entry, const struct gguf_tensor *tensor, char *name) {
-    const struct gguf_type *type = &gguf_types[tensor->type];
-    *entry = (struct index_entry){.name = name,
-                                  .dtype = type->dtype,
-                                  .type_name = type->dtype == DTYPE_OTHER ? type->name : NULL,
-                                  .rank = tensor->rank,
-                                  .scale = 1,
-                                  .offset = tensor->offset,
-                                  .bytes = tensor->bytes};
-    memcpy(entry->dim, tensor->dim, sizeof entry->dim);
-    memcpy(name, tensor->name.text, tensor->name.bytes);
-    name[tensor->name.bytes] = 0;
-}
-
 /* Fills an index with the header's tensors; both are sorted by name. */
 static enum status fill_index(const struct gguf *header, struct tensor_index *index, struct error *e) {
     struct sys *sys = index->sys;
     uint64_t n = (uint64_t)header->n_tensors;
-    index->entries = alloc_array(sys, n, sizeof *index->entries, e);
-    index->names = alloc_array(sys, header->name_bytes, 1, e);
+    index->entries = sys_new(sys, n, sizeof *index->entries, "a tensor index", e);
+    index->names = sys_new(sys, header->name_bytes, 1, "the tensor names", e);
     if (e->code != OK) return e->code;
-    index->host_bytes +=
-        gguf_array_bytes(n, sizeof *index->entries) + gguf_array_bytes(header->name_bytes, 1);
+    index->host_bytes += n * sizeof *index->entries + header->name_bytes;
     char *name = index->names;
     for (; index->n_entries < header->n_tensors; index->n_entries++) {
         const struct gguf_tensor *tensor = &header->tensors[index->n_entries];
-        set_entry(&index->entries[index->n_entries], tensor, name);
+        const struct gguf_type *type = &gguf_types[tensor->type];
+        struct index_entry *entry = &index->entries[index->n_entries];
+        *entry = (struct index_entry){.name = name,
+                                      .dtype = type->dtype,
+                                      .type_name = type->dtype == DTYPE_OTHER ? type->name : NULL,
+                                      .rank = tensor->rank,
+                                      .scale = 1,
+                                      .offset = tensor->offset,
+                                      .bytes = tensor->bytes};
+        memcpy(entry->dim, tensor->dim, sizeof entry->dim);
+        memcpy(name, tensor->name.text, tensor->name.bytes);
+        name[tensor->name.bytes] = 0;
         name += tensor->name.bytes + 1;
     }
     index->config = gguf_to_json(header, index->sources[0].path, e);
@@ -47,8 +41,8 @@ struct part_of {
     int64_t count, no, n_tensors; /* fields that the metadata lacks are 0 */
 };
 
-static enum status gguf_index_read_split(const struct gguf *header, const char *path, struct part_of *of,
-                                         struct error *e) {
+static enum status read_split(const struct gguf *header, const char *path, struct part_of *of,
+                              struct error *e) {
     struct {
         const char *key;
         int64_t most, *to;
@@ -74,13 +68,13 @@ static enum status open_part(struct sys *sys, const char *path, struct tensor_in
                              struct part_of *of, struct error *e) {
     struct gguf *header = NULL;
     *index = (struct tensor_index){.sys = sys};
-    index->sources = sys->alloc(sys, LINE_HOST, sizeof *index->sources);
-    if (!index->sources) return error_set(e, MEMORY, "no memory for an index");
+    index->sources = sys_new(sys, 1, sizeof *index->sources, "an index", e);
+    if (!index->sources) return e->code;
     if (source_open(sys, path, &index->sources[0], e) != OK) goto out;
     index->n_sources = 1;
     index->host_bytes = sizeof *index->sources + strlen(path) + 1;
     if (gguf_read(&index->sources[0], &header, e) != OK) goto out;
-    if (gguf_index_read_split(header, path, of, e) == OK) fill_index(header, index, e);
+    if (read_split(header, path, of, e) == OK) fill_index(header, index, e);
 out:
     gguf_close(header);
     if (e->code != OK) index_destroy(index);
@@ -98,6 +92,7 @@ struct splitting {
     int n_parts;
 };
 
+/* ENDING_BYTES: length of "-00001-of-00003.gguf"; NUMBER_AT: position of the part number in that ending. */
 /* ENDING_BYTES: length of "-00001-of-00003.gguf"; NUMBER_AT: position of the part number in that ending. */
 enum { ENDING_BYTES = 20, NUMBER_AT = 1 };
 
@@ -121,66 +116,52 @@ static enum status check_first(struct splitting *s, struct error *e) {
     return error_expected(e, "a name that ends in %s", ending);
 }
 
-static enum status gguf_index_check_part(const struct splitting *s, const struct part_of *of,
-                                         struct error *e) {
-    if (of->no == s->n_parts && of->count == s->first.count) return OK;
-    bool repeats = of->count == s->first.count && of->no < s->n_parts;
-    return error_set(e, repeats ? DUP : META,
-                     "%s" WHERE "%s" FOUND "part %" PRId64 " of %" PRId64 EXPECTED "part %d of %" PRId64,
-                     repeats ? "two parts of the split GGUF file have the same number"
-                             : "a part belongs to another split GGUF file",
-                     s->name, of->no + 1, of->count, s->n_parts + 1, s->first.count);
-}
-
 static enum status open_others(struct splitting *s, struct error *e) {
-    while (s->n_parts < s->first.count) {
+    const struct part_of *first = &s->first;
+    while (s->n_parts < first->count) {
         struct part_of of;
         char number[16];
         snprintf(number, sizeof number, "%05d", s->n_parts + 1);
         memcpy(s->name + s->number_at, number, 5);
         struct tensor_index *part = &s->part[s->n_parts];
         open_part(s->sys, s->name, part, &of, e);
-        if (e->code == MISSING) error_expected(e, "part %d of %" PRId64, s->n_parts + 1, s->first.count);
+        if (e->code == MISSING) error_expected(e, "part %d of %" PRId64, s->n_parts + 1, first->count);
         if (e->code != OK) return e->code;
-        gguf_index_check_part(s, &of, e);
         s->n_parts++;
-        if (e->code != OK || index_add_size(&s->size, part, s->path, e) != OK) return e->code;
+        if (of.no != s->n_parts - 1 || of.count != first->count) {
+            bool repeats = of.count == first->count && of.no < s->n_parts - 1;
+            return error_set(e, repeats ? DUP : META,
+                             "%s" WHERE "%s" FOUND "part %" PRId64 " of %" PRId64 EXPECTED
+                             "part %d of %" PRId64,
+                             repeats ? "two parts of the split GGUF file have the same number"
+                                     : "a part belongs to another split GGUF file",
+                             s->name, of.no + 1, of.count, s->n_parts, first->count);
+        }
+        if (index_add_size(&s->size, part, s->path, e) != OK) return e->code;
     }
-    if (!s->first.n_tensors || s->size.n_entries == s->first.n_tensors) return OK;
+    if (!first->n_tensors || s->size.n_entries == first->n_tensors) return OK;
     return error_set(
         e, MISSING,
         "the parts of the split GGUF file hold more or fewer tensors than split.tensors.count" WHERE
         "%s" FOUND "%d" EXPECTED "%" PRId64 " tensors in all parts",
-        s->path, s->size.n_entries, s->first.n_tensors);
-}
-
-/* Opens the other parts of a split file and merges them with the index of the first part. Takes ownership of
- * `first`, also on failure. */
-static enum status open_split(struct sys *sys, const char *path, const struct part_of *of,
-                              struct tensor_index *first, struct tensor_index *index, struct error *e) {
-    struct splitting *s = alloc_array(sys, 1, sizeof *s, e);
-    if (!s) {
-        index_destroy(first);
-        return e->code;
-    }
-    *s = (struct splitting){.sys = sys, .path = path, .first = *of, .part = {*first}, .n_parts = 1};
-    if (check_first(s, e) == OK && index_add_size(&s->size, first, path, e) == OK && open_others(s, e) == OK)
-        index_merge(sys, path, s->part, s->n_parts, index, e);
-    for (int i = 0; i < s->n_parts; i++) index_destroy(&s->part[i]);
-    sys->release(sys, s->name);
-    sys->release(sys, s);
-    return e->code;
+        s->path, s->size.n_entries, first->n_tensors);
 }
 
 enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
-    struct tensor_index first;
     struct part_of of = {0};
-    *index = (struct tensor_index){0};
-    if (open_part(sys, path, &first, &of, e) != OK) return e->code;
-    if (of.count > 1)
-        open_split(sys, path, &of, &first, index, e);
-    else
-        *index = first;
+    if (open_part(sys, path, index, &of, e) != OK || of.count <= 1) return e->code;
+    /* A split file: opens the other parts and merges them with the index of the first part. */
+    struct splitting *s = sys_new(sys, 1, sizeof *s, "the parts of a split GGUF file", e);
+    if (s) {
+        *s = (struct splitting){.sys = sys, .path = path, .first = of, .part = {*index}, .n_parts = 1};
+        *index = (struct tensor_index){0};
+        if (check_first(s, e) == OK && index_add_size(&s->size, &s->part[0], path, e) == OK &&
+            open_others(s, e) == OK)
+            index_merge(sys, path, s->part, s->n_parts, index, e);
+        for (int i = 0; i < s->n_parts; i++) index_destroy(&s->part[i]);
+        sys->release(sys, s->name);
+    }
+    sys->release(sys, s);
     if (e->code != OK) index_destroy(index);
     return e->code;
 }

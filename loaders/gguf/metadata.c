@@ -1,8 +1,10 @@
-/* GGUF metadata: key-value pairs, read in order, then sorted. Array values point to their elements. */
+/* GGUF metadata: key-value pairs, read in order, then sorted. Array values point to their elements. Short
+ * values are also converted to a JSON configuration. */
 #include "loaders/gguf/header.h"
-#include "loaders/alloc_array.h"
+#include "loaders/json.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,43 +36,7 @@ static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at,
     return error_expected(e, "at most %d bytes", GGUF_ARRAY_BYTES_MAX);
 }
 
-/* Fast path for array elements: skips the next string if it is completely in memory and not too long. */
-static bool skip_text(struct gguf_place *place) {
-    const struct gguf *header = place->header;
-    if (header->bytes - place->at < 8) return false;
-    uint64_t bytes = gguf_little_endian(header->text + place->at, 8);
-    if (bytes > header->bytes - place->at - 8 || bytes > GGUF_STRING_MAX) return false;
-    place->at += 8 + bytes;
-    return true;
-}
-
-static enum status take_texts(struct gguf_place *place, struct gguf_value *value, struct error *e) {
-    struct gguf_text text;
-    for (uint64_t i = 0; i < value->n; i++) {
-        if (!skip_text(place) && gguf_take_text(place, "string", GGUF_STRING_MAX, &text, e) != OK)
-            return e->code;
-        if (place->at - value->at > GGUF_ARRAY_BYTES_MAX) return fail_array_bytes(place, value->at, e);
-    }
-    return OK;
-}
-
-static enum status check_bools(const struct gguf_place *place, const struct gguf_value *value,
-                               struct error *e) {
-    for (uint64_t i = 0; i < value->n; i++) {
-        if (value->data[i] <= 1) continue;
-        gguf_fail(place, value->at + i, META, "a bool is neither 0 nor 1", e);
-        return error_found(e, "%d", value->data[i]);
-    }
-    return OK;
-}
-
-static enum status take_numbers(struct gguf_place *place, struct gguf_value *value, struct error *e) {
-    uint64_t bytes = value->n * (uint64_t)number_bytes[value->kind];
-    if (bytes > GGUF_ARRAY_BYTES_MAX) return fail_array_bytes(place, value->at, e);
-    if (gguf_need(place, bytes, e) == OK) place->at += bytes;
-    return e->code;
-}
-
+/* Reads element type and length of an array; the file size limits the length. */
 /* Reads element type and length of an array; the file size limits the length. */
 static enum status take_array(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     value->array = true;
@@ -86,25 +52,48 @@ static enum status take_array(struct gguf_place *place, struct gguf_value *value
     return error_expected(e, "at most %" PRIu64, gguf_left(place) / least);
 }
 
+/* Reads the value of a pair. */
 static enum status take_value(struct gguf_place *place, struct gguf_value *value, struct error *e) {
+    const struct gguf *header = place->header;
     *value = (struct gguf_value){.n = 1};
     if (take_kind(place, &value->kind, e) != OK) return e->code;
     value->at = place->at;
     if (value->kind == GGUF_ARRAY && take_array(place, value, e) != OK) return e->code;
-    value->kind == GGUF_STRING ? take_texts(place, value, e) : take_numbers(place, value, e);
-    value->data = place->header->text + value->at;
+    if (value->kind == GGUF_STRING) {
+        for (uint64_t i = 0; i < value->n; i++) {
+            /* Fast path: skips a string that is completely in memory and not too long. */
+            struct gguf_text text;
+            uint64_t left = header->bytes - place->at;
+            uint64_t bytes = left < 8 ? UINT64_MAX : gguf_little_endian(header->text + place->at, 8);
+            if (left >= 8 && bytes <= left - 8 && bytes <= GGUF_STRING_MAX)
+                place->at += 8 + bytes;
+            else if (gguf_take_text(place, "string", GGUF_STRING_MAX, &text, e) != OK)
+                return e->code;
+            if (place->at - value->at > GGUF_ARRAY_BYTES_MAX) return fail_array_bytes(place, value->at, e);
+        }
+    } else {
+        uint64_t bytes = value->n * (uint64_t)number_bytes[value->kind];
+        if (bytes > GGUF_ARRAY_BYTES_MAX) return fail_array_bytes(place, value->at, e);
+        if (gguf_need(place, bytes, e) != OK) return e->code;
+        place->at += bytes;
+    }
+    value->data = header->text + value->at;
     value->bytes = place->at - value->at;
-    return e->code == OK && value->kind == GGUF_BOOL ? check_bools(place, value, e) : e->code;
+    for (uint64_t i = 0; i < value->n && value->kind == GGUF_BOOL; i++) {
+        if (value->data[i] <= 1) continue;
+        gguf_fail(place, value->at + i, META, "a bool is neither 0 nor 1", e);
+        return error_found(e, "%d", value->data[i]);
+    }
+    return OK;
 }
 
-static int gguf_metadata_compare_keys(const void *a, const void *b) {
+static int compare_keys(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_pair *)a)->key, ((const struct gguf_pair *)b)->key);
 }
 
 static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    int twice = sort_find_duplicate(header->pairs, header->n_pairs, sizeof *header->pairs,
-                                    gguf_metadata_compare_keys);
+    int twice = sort_find_duplicate(header->pairs, header->n_pairs, sizeof *header->pairs, compare_keys);
     if (!twice) return OK;
     const struct gguf_pair *one = &header->pairs[twice - 1], *other = &header->pairs[twice];
     place->kind = "key";
@@ -130,7 +119,7 @@ static enum status read_alignment(struct gguf_place *place, uint64_t *alignment,
     return error_expected(e, "a power of two up to %d", GGUF_ALIGNMENT_MAX);
 }
 
-static enum status gguf_metadata_read_architecture(struct gguf_place *place, struct error *e) {
+static enum status read_architecture(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     struct gguf_value value = {.array = true};
     struct gguf_text text = {"", 0};
@@ -174,9 +163,9 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     struct gguf *header = place->header;
     /* Lower bound of a metadata pair's bytes: a key of one byte and a value of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
-    header->pairs = alloc_array(header->sys, n, sizeof *header->pairs, e);
+    header->pairs = sys_new(header->sys, n, sizeof *header->pairs, "the metadata of a GGUF file", e);
     if (!header->pairs) return e->code;
-    header->host_bytes += gguf_array_bytes(n, sizeof *header->pairs);
+    header->host_bytes += n * sizeof *header->pairs;
     for (uint64_t i = 0; i < n; i++) {
         struct gguf_pair *pair = &header->pairs[header->n_pairs];
         place->kind = NULL;
@@ -188,13 +177,12 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     }
     place->kind = NULL;
     if (sort_pairs(place, e) != OK) return e->code;
-    place->kind = NULL;
     if (read_alignment(place, alignment, e) != OK) return e->code;
-    if (gguf_metadata_read_architecture(place, e) != OK) return e->code;
+    if (read_architecture(place, e) != OK) return e->code;
     return check_block_count(place, e);
 }
 
-static int gguf_metadata_lower_bound(const struct gguf *header, struct gguf_text key) {
+static int lower_bound(const struct gguf *header, struct gguf_text key) {
     int low = 0, high = header->n_pairs;
     while (low < high) {
         int middle = low + (high - low) / 2;
@@ -208,7 +196,7 @@ static int gguf_metadata_lower_bound(const struct gguf *header, struct gguf_text
 
 bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value) {
     struct gguf_text text = {key, strlen(key)};
-    int i = gguf_metadata_lower_bound(header, text);
+    int i = lower_bound(header, text);
     if (i == header->n_pairs || gguf_compare_texts(header->pairs[i].key, text)) return false;
     *value = header->pairs[i].value;
     return true;
@@ -223,7 +211,7 @@ bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struc
 
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first) {
     struct gguf_text text = {prefix, strlen(prefix)};
-    int i = gguf_metadata_lower_bound(header, text), n = 0;
+    int i = lower_bound(header, text), n = 0;
     *first = &header->pairs[i];
     while (i + n < header->n_pairs && header->pairs[i + n].key.bytes >= text.bytes &&
            !memcmp(header->pairs[i + n].key.text, prefix, text.bytes))
@@ -277,4 +265,77 @@ bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf
 
 const char *gguf_architecture(const struct gguf *header) {
     return header->architecture;
+}
+
+/* Limits of values in the configuration. Some files store a UNet's 2 KB configuration as one string. */
+enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
+
+static const char shapes[] = "comfy.gguf.orig_shape."; /* not copied to the configuration */
+
+/* True if the configuration includes a pair. */
+static bool belongs(const struct gguf_pair *pair) {
+    const struct gguf_value *value = &pair->value;
+    if (pair->key.bytes > KEY_MAX) return false;
+    if (pair->key.bytes > strlen(shapes) && !memcmp(pair->key.text, shapes, strlen(shapes))) return false;
+    if (value->array) return value->kind != GGUF_STRING && value->n <= ARRAY_MAX;
+    return value->kind != GGUF_STRING || value->bytes <= 8 + TEXT_MAX;
+}
+
+static json_t *json_number_of(const struct gguf_value *value, uint64_t i) {
+    int64_t integer;
+    double number = gguf_number(value, i);
+    char text[40];
+    if (value->kind == GGUF_BOOL) return json_boolean(number != 0);
+    if (gguf_integer(value, i, &integer)) return json_integer(integer);
+    if (!isfinite(number)) return json_null();
+    if (value->kind != GGUF_F32) return json_real(number);
+    /* An f32 gets the fewest decimals that reproduce it: 1e-6, not 9.99999997475e-07. */
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if ((float)strtod(text, NULL) == (float)number) break;
+    }
+    return json_real(strtod(text, NULL));
+}
+
+char *gguf_to_json(const struct gguf *header, const char *path, struct error *e) {
+    uint64_t bytes = 2;
+    for (int i = 0; i < header->n_pairs; i++) {
+        const struct gguf_value *value = &header->pairs[i].value;
+        if (belongs(&header->pairs[i]))
+            bytes += header->pairs[i].key.bytes + 6 +
+                     (value->kind == GGUF_STRING ? value->bytes : value->n * NUMBER_BYTES);
+    }
+    if (bytes > LOADER_CONFIG_BYTES_MAX) return NULL;
+    unsigned json_failures = failed_json_allocations();
+    json_t *root = json_object();
+    for (int i = 0; i < header->n_pairs; i++) {
+        const struct gguf_pair *pair = &header->pairs[i];
+        const struct gguf_value *value = &pair->value;
+        struct gguf_text text = {"", 0};
+        uint64_t place = 0;
+        json_t *json;
+        if (!belongs(pair)) continue;
+        if (value->kind == GGUF_STRING) {
+            gguf_next_text(value, &place, &text);
+            /* A configuration cannot hold strings with NUL or invalid UTF-8, infinities and NaN. */
+            if (memchr(text.text, 0, text.bytes) || utf8_valid_bytes(text.text, text.bytes) < text.bytes)
+                continue;
+            json = json_stringn(text.text, text.bytes);
+        } else if (value->array) {
+            json = json_array();
+            for (uint64_t k = 0; k < value->n; k++) json_push(json, json_number_of(value, k));
+        } else {
+            if (!isfinite(gguf_number(value, 0))) continue;
+            json = json_number_of(value, 0);
+        }
+        json_count_failure(json_object_setn_new(root, pair->key.text, pair->key.bytes, json));
+    }
+    char *text = json_to_text(root, JSON_COMPACT, json_failures), *copy = NULL;
+    if (text)
+        copy = copy_text(header->sys, text, strlen(text), e);
+    else
+        error_set(e, MEMORY, "no memory to read the configuration from the metadata");
+    if (e->code != OK) error_where(e, "%s", path);
+    free(text);
+    return copy;
 }

@@ -1,6 +1,5 @@
 /* GGUF tensor infos, with checks that their data lies in the file. */
 #include "loaders/gguf/header.h"
-#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -72,17 +71,6 @@ static enum status take_dims(struct gguf_place *place, struct gguf_tensor *tenso
     return OK;
 }
 
-static enum status take_type(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
-    uint64_t at = place->at, type = 0;
-    if (gguf_take(place, 4, &type, e) != OK) return e->code;
-    tensor->type = type < GGUF_TYPES ? (int)type : 0;
-    if (type < GGUF_TYPES && gguf_types[type].name) return OK;
-    gguf_fail(place, at, TYPE,
-              type < GGUF_TYPES ? "the type was removed from the GGUF format" : "unknown type", e);
-    error_found(e, "type %" PRIu64, type);
-    return error_expected(e, "a type of the GGUF format, 0 to %d", GGUF_TYPES - 1);
-}
-
 /* Number of elements; 0 if any dimension is 0, however large the others are. False on overflow. */
 static bool count_elements(const struct gguf_tensor *tensor, uint64_t *elements) {
     *elements = 1;
@@ -94,8 +82,7 @@ static bool count_elements(const struct gguf_tensor *tensor, uint64_t *elements)
     return true;
 }
 
-static enum status gguf_tensors_set_bytes(struct gguf_place *place, struct gguf_tensor *tensor,
-                                          struct error *e) {
+static enum status set_bytes(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
     const struct gguf_type *type = &gguf_types[tensor->type];
     uint64_t elements, values = (uint64_t)type->values;
     int32_t columns = tensor->rank ? tensor->dim[tensor->rank - 1] : 1;
@@ -111,9 +98,26 @@ static enum status gguf_tensors_set_bytes(struct gguf_place *place, struct gguf_
     return e->code;
 }
 
-static enum status take_offset(struct gguf_place *place, struct gguf_tensor *tensor, uint64_t alignment,
+/* Reads one tensor info. */
+static enum status take_tensor(struct gguf_place *place, uint64_t alignment, struct gguf_tensor *tensor,
                                struct error *e) {
+    uint64_t type = 0;
+    place->kind = NULL;
+    if (gguf_take_name(place, "name of a tensor", LOADER_NAME_MAX, &tensor->name, e) != OK) return e->code;
+    place->kind = "tensor";
+    place->name = tensor->name;
+    if (take_dims(place, tensor, e) != OK) return e->code;
     uint64_t at = place->at;
+    if (gguf_take(place, 4, &type, e) != OK) return e->code;
+    if (type >= GGUF_TYPES || !gguf_types[type].name) {
+        gguf_fail(place, at, TYPE,
+                  type < GGUF_TYPES ? "the type was removed from the GGUF format" : "unknown type", e);
+        error_found(e, "type %" PRIu64, type);
+        return error_expected(e, "a type of the GGUF format, 0 to %d", GGUF_TYPES - 1);
+    }
+    tensor->type = (int)type;
+    if (set_bytes(place, tensor, e) != OK) return e->code;
+    at = place->at;
     if (gguf_take(place, 8, &tensor->offset, e) != OK) return e->code;
     if (tensor->offset % alignment == 0) return OK;
     gguf_fail(place, at, ALIGN, "the data offset is not aligned", e);
@@ -121,76 +125,49 @@ static enum status take_offset(struct gguf_place *place, struct gguf_tensor *ten
     return error_expected(e, "a multiple of %" PRIu64, alignment);
 }
 
-static enum status take_tensor(struct gguf_place *place, uint64_t alignment, struct gguf_tensor *tensor,
-                               struct error *e) {
-    place->kind = NULL;
-    if (gguf_take_name(place, "name of a tensor", LOADER_NAME_MAX, &tensor->name, e) != OK) return e->code;
-    place->kind = "tensor";
-    place->name = tensor->name;
-    if (take_dims(place, tensor, e) != OK || take_type(place, tensor, e) != OK) return e->code;
-    if (gguf_tensors_set_bytes(place, tensor, e) != OK) return e->code;
-    return take_offset(place, tensor, alignment, e);
-}
-
-static int gguf_tensors_compare_places(const void *a, const void *b) {
+static int compare_places(const void *a, const void *b) {
     const struct gguf_tensor *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-static int gguf_tensors_compare_names(const void *a, const void *b) {
+static int compare_names(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
-/* Sorts by data offset. Writers usually store tensor infos in this order already. */
-static void sort_places(struct gguf *header) {
-    for (int i = 1; i < header->n_tensors; i++) {
-        if (gguf_tensors_compare_places(&header->tensors[i - 1], &header->tensors[i]) <= 0) continue;
-        qsort(header->tensors, (size_t)header->n_tensors, sizeof *header->tensors,
-              gguf_tensors_compare_places);
-        return;
-    }
-}
-
-static enum status gguf_tensors_fail_layout(struct gguf_place *place, const struct gguf_tensor *tensor,
-                                            enum status code, const char *what, struct error *e) {
+static enum status fail_layout(struct gguf_place *place, const struct gguf_tensor *tensor, enum status code,
+                               const char *what, struct error *e) {
     place->kind = "tensor";
     place->name = tensor->name;
     return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
 }
 
-/* Checks the position of a tensor's data; *end: end of the previous tensor's data. Only padding may lie
- * between the data of two tensors. */
-static enum status check_place(struct gguf_place *place, const struct gguf_tensor *tensor, uint64_t alignment,
-                               uint64_t data_bytes, uint64_t *end, struct error *e) {
-    if (!tensor->bytes && tensor->offset <= data_bytes) return OK;
-    if (tensor->offset < *end) {
-        gguf_tensors_fail_layout(place, tensor, OVERLAP, "the data overlaps another tensor", e);
-    } else if (tensor->offset - *end >= alignment) {
-        gguf_tensors_fail_layout(place, tensor, BOUNDS,
-                                 tensor->offset > data_bytes
-                                     ? "the data starts past the end of the file"
-                                     : "the bytes before its data belong to no tensor",
-                                 e);
-    } else {
-        /* The sum cannot overflow: *end lies in the file, and no tensor has more than 2^63 bytes. */
-        *end = tensor->offset + tensor->bytes;
-        return OK;
-    }
-    error_found(e, "data byte %" PRIu64, tensor->offset);
-    return error_expected(e, "%" PRIu64, align_up(*end, alignment));
-}
-
-static enum status gguf_tensors_check_layout(struct gguf_place *place, uint64_t alignment,
-                                             uint64_t data_start, struct error *e) {
+/* Checks that the data of the tensors, sorted by offset, lies in the file and does not overlap. Only padding
+ * may lie between the data of two tensors. Offsets become offsets in the file. */
+static enum status check_layout(struct gguf_place *place, uint64_t alignment, uint64_t data_start,
+                                struct error *e) {
     uint64_t file = (uint64_t)place->source->identity.bytes, end = 0;
     uint64_t data_bytes = file > data_start ? file - data_start : 0;
     for (int i = 0; i < place->header->n_tensors; i++) {
         struct gguf_tensor *tensor = &place->header->tensors[i];
-        if (check_place(place, tensor, alignment, data_bytes, &end, e) != OK) return e->code;
+        if (tensor->bytes || tensor->offset > data_bytes) {
+            if (tensor->offset < end)
+                fail_layout(place, tensor, OVERLAP, "the data overlaps another tensor", e);
+            else if (tensor->offset - end >= alignment)
+                fail_layout(place, tensor, BOUNDS,
+                            tensor->offset > data_bytes ? "the data starts past the end of the file"
+                                                        : "the bytes before its data belong to no tensor",
+                            e);
+            if (e->code != OK) {
+                error_found(e, "data byte %" PRIu64, tensor->offset);
+                return error_expected(e, "%" PRIu64, align_up(end, alignment));
+            }
+            /* No overflow: `end` lies in the file, and no tensor has more than 2^63 bytes. */
+            end = tensor->offset + tensor->bytes;
+        }
         if (end > data_bytes) {
-            gguf_tensors_fail_layout(place, tensor, TRUNC,
-                                     "the file ends before the tensor does, maybe an incomplete download", e);
+            fail_layout(place, tensor, TRUNC,
+                        "the file ends before the tensor does, maybe an incomplete download", e);
             error_found(e, "a file of %" PRIu64 " bytes", file);
             return error_expected(e, "at least %" PRIu64, data_start + end);
         }
@@ -199,40 +176,7 @@ static enum status gguf_tensors_check_layout(struct gguf_place *place, uint64_t 
     return OK;
 }
 
-static enum status gguf_tensors_sort_names(struct gguf_place *place, struct error *e) {
-    struct gguf *header = place->header;
-    int twice = sort_find_duplicate(header->tensors, header->n_tensors, sizeof *header->tensors,
-                                    gguf_tensors_compare_names);
-    if (!twice) return OK;
-    const struct gguf_tensor *one = &header->tensors[twice - 1], *other = &header->tensors[twice];
-    bool later = one->name.text < other->name.text;
-    gguf_tensors_fail_layout(place, later ? other : one, DUP, "occurs twice", e);
-    return error_found(e, "also at byte %" PRIu64, gguf_at(place, (later ? one : other)->name));
-}
-
-static enum status take_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
-    struct gguf *header = place->header;
-    for (uint64_t i = 0; i < n; i++) {
-        struct gguf_tensor *tensor = &header->tensors[i];
-        if (take_tensor(place, alignment, tensor, e) != OK) return e->code;
-        header->n_tensors++;
-        header->name_bytes += tensor->name.bytes + 1;
-        if (header->name_bytes <= LOADER_NAMES_BYTES_MAX) continue;
-        gguf_fail(place, gguf_at(place, tensor->name), LIMIT, "the tensor names are too long in total", e);
-        return error_expected(e, "at most %d bytes", LOADER_NAMES_BYTES_MAX);
-    }
-    place->kind = NULL;
-    return OK;
-}
-
 static const char shape_prefix[] = "comfy.gguf.orig_shape.";
-
-static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_text name) {
-    struct gguf_tensor like = {.name = name};
-    if (!header->n_tensors) return NULL;
-    return bsearch(&like, header->tensors, (size_t)header->n_tensors, sizeof like,
-                   gguf_tensors_compare_names);
-}
 
 /* Applies a shape from the metadata to a tensor with the same number of elements. True also if the tensor is
  * missing, because it may be in another part of a split file. */
@@ -253,13 +197,17 @@ static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) 
 }
 
 static enum status reshape_all(struct gguf_place *place, struct error *e) {
+    const struct gguf *header = place->header;
     const struct gguf_pair *pair;
     size_t prefix = strlen(shape_prefix);
-    for (int n = gguf_with_prefix(place->header, shape_prefix, &pair); n; n--, pair++) {
+    for (int n = gguf_with_prefix(header, shape_prefix, &pair); n; n--, pair++) {
         const struct gguf_value *shape = &pair->value;
-        struct gguf_text name = {pair->key.text + prefix, pair->key.bytes - prefix};
-        if (shape->array && shape->n <= GGUF_RANK_MAX && reshape(find_tensor(place->header, name), shape))
-            continue;
+        struct gguf_tensor like = {.name = {pair->key.text + prefix, pair->key.bytes - prefix}};
+        struct gguf_tensor *tensor =
+            header->n_tensors
+                ? bsearch(&like, header->tensors, (size_t)header->n_tensors, sizeof like, compare_names)
+                : NULL;
+        if (shape->array && shape->n <= GGUF_RANK_MAX && reshape(tensor, shape)) continue;
         place->kind = "key";
         place->name = pair->key;
         gguf_fail(place, shape->at, META, "the shape does not match its tensor", e);
@@ -274,15 +222,34 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     struct error layout = {0};
     /* Lower bound of a tensor info's bytes: a scalar with a name of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
-    header->tensors = alloc_array(header->sys, n, sizeof *header->tensors, e);
-    if (!header->tensors) return e->code;
-    header->host_bytes += gguf_array_bytes(n, sizeof *header->tensors);
-    if (take_tensors(place, n, alignment, e) != OK) return e->code;
-    sort_places(header);
-    gguf_tensors_check_layout(place, alignment, align_up(place->at, alignment), &layout);
+    struct gguf_tensor *tensors = header->tensors =
+        sys_new(header->sys, n, sizeof *tensors, "the tensors of a GGUF file", e);
+    if (!tensors) return e->code;
+    header->host_bytes += n * sizeof *tensors;
+    for (uint64_t i = 0; i < n; i++) {
+        if (take_tensor(place, alignment, &tensors[i], e) != OK) return e->code;
+        header->n_tensors++;
+        header->name_bytes += tensors[i].name.bytes + 1;
+        if (header->name_bytes <= LOADER_NAMES_BYTES_MAX) continue;
+        gguf_fail(place, gguf_at(place, tensors[i].name), LIMIT, "the tensor names are too long in total", e);
+        return error_expected(e, "at most %d bytes", LOADER_NAMES_BYTES_MAX);
+    }
+    place->kind = NULL;
+    /* Writers usually store tensor infos in the order of their data already. */
+    int sorted = 1;
+    while (sorted < header->n_tensors && compare_places(&tensors[sorted - 1], &tensors[sorted]) <= 0)
+        sorted++;
+    if (sorted < header->n_tensors) qsort(tensors, n, sizeof *tensors, compare_places);
+    check_layout(place, alignment, align_up(place->at, alignment), &layout);
     /* Duplicate tensor names are reported before overlapping data, because files with duplicate names usually
      * have overlaps too. */
-    if (gguf_tensors_sort_names(place, e) != OK) return e->code;
+    int twice = sort_find_duplicate(tensors, header->n_tensors, sizeof *tensors, compare_names);
+    if (twice) {
+        const struct gguf_tensor *one = &tensors[twice - 1], *other = &tensors[twice];
+        bool later = one->name.text < other->name.text;
+        fail_layout(place, later ? other : one, DUP, "occurs twice", e);
+        return error_found(e, "also at byte %" PRIu64, gguf_at(place, (later ? one : other)->name));
+    }
     if (layout.code != OK) {
         *e = layout;
         return e->code;

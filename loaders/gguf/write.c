@@ -1,6 +1,5 @@
 /* Writes GGUF files of version 3, with data aligned to 32 bytes: see gguf.h. */
 #include "loaders/gguf/header.h"
-#include "loaders/alloc_array.h"
 #include "loaders/output.h"
 
 #include <inttypes.h>
@@ -18,83 +17,58 @@ struct header {
     uint64_t bytes;
 };
 
-static void gguf_write_put_bytes(struct header *h, const void *from, uint64_t bytes) {
+static void put_bytes(struct header *h, const void *from, uint64_t bytes) {
     if (h->to && bytes) memcpy(h->to + h->bytes, from, bytes);
     h->bytes += bytes;
 }
 
-static void gguf_write_put(struct header *h, uint64_t number, int bytes) {
+static void put(struct header *h, uint64_t number, int bytes) {
     unsigned char little[8];
     for (int i = 0; i < bytes; i++) little[i] = (unsigned char)(number >> 8 * i);
-    gguf_write_put_bytes(h, little, (uint64_t)bytes);
+    put_bytes(h, little, (uint64_t)bytes);
 }
 
 static void put_text(struct header *h, const char *text) {
-    gguf_write_put(h, strlen(text), 8);
-    gguf_write_put_bytes(h, text, strlen(text));
+    put(h, strlen(text), 8);
+    put_bytes(h, text, strlen(text));
 }
 
-static void put_value(struct header *h, const struct gguf_metadata *m) {
+static void put_pair(struct header *h, const struct gguf_metadata *m) {
+    const struct gguf_value *value = m->value;
     float f32 = (float)m->number;
     uint32_t bits;
+    bool array = value ? value->array : m->n > 0;
+    put_text(h, m->key);
+    if (array) put(h, GGUF_ARRAY, 4);
+    put(h, value ? value->kind : array ? GGUF_I32 : m->kind, 4);
+    if (array) put(h, value ? value->n : (uint64_t)m->n, 8);
+    if (value) {
+        put_bytes(h, value->data, value->bytes);
+        return;
+    }
+    for (int i = 0; i < m->n; i++) put(h, (uint32_t)m->array[i], 4);
+    if (array) return;
     switch (m->kind) {
     case GGUF_STRING:
         put_text(h, m->text);
         break;
     case GGUF_F32:
         memcpy(&bits, &f32, sizeof bits);
-        gguf_write_put(h, bits, 4);
+        put(h, bits, 4);
         break;
     case GGUF_BOOL:
-        gguf_write_put(h, m->number != 0, 1);
+        put(h, m->number != 0, 1);
         break;
     default:
-        gguf_write_put(h, (uint64_t)(int64_t)m->number, 4);
+        put(h, (uint64_t)(int64_t)m->number, 4);
     }
-}
-
-static void put_copy(struct header *h, const struct gguf_value *value) {
-    if (value->array) {
-        gguf_write_put(h, GGUF_ARRAY, 4);
-        gguf_write_put(h, value->kind, 4);
-        gguf_write_put(h, value->n, 8);
-    } else {
-        gguf_write_put(h, value->kind, 4);
-    }
-    gguf_write_put_bytes(h, value->data, value->bytes);
-}
-
-static void put_pair(struct header *h, const struct gguf_metadata *m) {
-    put_text(h, m->key);
-    if (m->value) {
-        put_copy(h, m->value);
-        return;
-    }
-    if (!m->n) {
-        gguf_write_put(h, m->kind, 4);
-        put_value(h, m);
-        return;
-    }
-    gguf_write_put(h, GGUF_ARRAY, 4);
-    gguf_write_put(h, GGUF_I32, 4);
-    gguf_write_put(h, (uint64_t)m->n, 8);
-    for (int i = 0; i < m->n; i++) gguf_write_put(h, (uint32_t)m->array[i], 4);
 }
 
 /* Number of an element type in GGUF files; -1: GGUF lacks the type. */
-static int gguf_write_type_of(enum dtype dtype) {
+static int type_of(enum dtype dtype) {
     for (int i = 0; i < GGUF_TYPES; i++)
         if (gguf_types[i].name && gguf_types[i].dtype == dtype && dtype != DTYPE_OTHER) return i;
     return -1;
-}
-
-static void put_info(struct header *h, const struct named_tensor *named, uint64_t offset) {
-    const struct tensor *t = &named->tensor;
-    put_text(h, named->name);
-    gguf_write_put(h, (uint64_t)t->rank, 4);
-    for (int i = t->rank - 1; i >= 0; i--) gguf_write_put(h, (uint64_t)t->dim[i], 8);
-    gguf_write_put(h, (uint64_t)gguf_write_type_of(t->dtype), 4);
-    gguf_write_put(h, offset, 8);
 }
 
 struct writing {
@@ -107,14 +81,20 @@ struct writing {
 
 static void put_header(struct header *h, const struct writing *w) {
     uint64_t offset = 0;
-    gguf_write_put_bytes(h, "GGUF", 4);
-    gguf_write_put(h, VERSION_WRITTEN, 4);
-    gguf_write_put(h, (uint64_t)w->n_tensors, 8);
-    gguf_write_put(h, (uint64_t)w->n_metadata, 8);
+    h->bytes = 0;
+    put_bytes(h, "GGUF", 4);
+    put(h, VERSION_WRITTEN, 4);
+    put(h, (uint64_t)w->n_tensors, 8);
+    put(h, (uint64_t)w->n_metadata, 8);
     for (int i = 0; i < w->n_metadata; i++) put_pair(h, &w->metadata[i]);
     for (int i = 0; i < w->n_tensors; i++) {
-        put_info(h, &w->tensors[i], offset);
-        offset += align_up((uint64_t)tensor_bytes(&w->tensors[i].tensor), GGUF_ALIGNMENT);
+        const struct tensor *t = &w->tensors[i].tensor;
+        put_text(h, w->tensors[i].name);
+        put(h, (uint64_t)t->rank, 4);
+        for (int d = t->rank - 1; d >= 0; d--) put(h, (uint64_t)t->dim[d], 8);
+        put(h, (uint64_t)type_of(t->dtype), 4);
+        put(h, offset, 8);
+        offset += align_up((uint64_t)tensor_bytes(t), GGUF_ALIGNMENT);
     }
 }
 
@@ -130,56 +110,41 @@ static enum status check_name(const struct writing *w, const char *kind, const c
     return error_where(e, "%s", w->path);
 }
 
-static enum status gguf_write_check_tensor(const struct writing *w, const struct named_tensor *named,
-                                           struct error *e) {
-    const struct tensor *t = &named->tensor;
-    int values = dtype_block_values(t->dtype);
-    if (check_name(w, "tensor", named->name, LOADER_NAME_MAX, e) != OK) return e->code;
-    if (gguf_write_type_of(t->dtype) < 0)
-        error_set(e, UNSUPPORTED, "tensor '%s' has a type that GGUF does not support", named->name);
-    else if (tensor_columns(t) % values)
-        error_set(e, UNSUPPORTED, "tensor '%s' has rows that are not whole quantisation blocks", named->name);
-    else
-        return OK;
-    error_where(e, "%s", w->path);
-    return error_found(e, "%s, rows of %" PRId32, dtype_name(t->dtype), tensor_columns(t));
-}
-
-static int gguf_write_compare_names(const void *a, const void *b) {
+static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static enum status check_unique(const struct writing *w, const char **names, int n, struct error *e) {
-    int twice = sort_find_duplicate(names, n, sizeof *names, gguf_write_compare_names);
+    int twice = sort_find_duplicate(names, n, sizeof *names, compare_names);
     if (!twice) return OK;
     return error_set(e, DUP, "two keys or two tensors have the name '%s'" WHERE "%s", names[twice], w->path);
 }
 
+/* Checks names and types of everything to be written. */
 static enum status check_all(struct sys *sys, const struct writing *w, struct error *e) {
-    uint64_t most = (uint64_t)(w->n_tensors > w->n_metadata ? w->n_tensors : w->n_metadata);
-    const char **names = alloc_array(sys, most, sizeof *names, e);
+    size_t most = (size_t)(w->n_tensors > w->n_metadata ? w->n_tensors : w->n_metadata);
+    const char **names = sys_new(sys, most, sizeof *names, "the names in a GGUF file", e);
     for (int i = 0; i < w->n_metadata && e->code == OK; i++) {
         names[i] = w->metadata[i].key;
         check_name(w, "key", names[i], GGUF_KEY_MAX, e);
     }
     if (e->code == OK) check_unique(w, names, w->n_metadata, e);
     for (int i = 0; i < w->n_tensors && e->code == OK; i++) {
+        const struct tensor *t = &w->tensors[i].tensor;
         names[i] = w->tensors[i].name;
-        gguf_write_check_tensor(w, &w->tensors[i], e);
+        if (check_name(w, "tensor", names[i], LOADER_NAME_MAX, e) != OK) break;
+        if (type_of(t->dtype) < 0)
+            error_set(e, UNSUPPORTED, "tensor '%s' has a type that GGUF does not support", names[i]);
+        else if (tensor_columns(t) % dtype_block_values(t->dtype))
+            error_set(e, UNSUPPORTED, "tensor '%s' has rows that are not whole quantisation blocks",
+                      names[i]);
+        else
+            continue;
+        error_where(e, "%s", w->path);
+        error_found(e, "%s, rows of %" PRId32, dtype_name(t->dtype), tensor_columns(t));
     }
     if (e->code == OK) check_unique(w, names, w->n_tensors, e);
     sys->release(sys, names);
-    return e->code;
-}
-
-static enum status write_tensors(struct output *output, const struct writing *w,
-                                 const struct tensor_maker *maker, struct error *e) {
-    for (int i = 0; i < w->n_tensors && e->code == OK; i++) {
-        const struct tensor *t = &w->tensors[i].tensor;
-        maker ? output_make(output, maker, i, t, e)
-              : output_write(output, t->data, (uint64_t)tensor_bytes(t), e);
-        if (e->code == OK) output_pad(output, GGUF_ALIGNMENT, e);
-    }
     return e->code;
 }
 
@@ -191,13 +156,14 @@ enum status gguf_write_made(struct sys *sys, const char *path, const struct gguf
     struct output output;
     if (check_all(sys, &w, e) != OK) return e->code;
     put_header(&header, &w);
-    header.to = alloc_array(sys, header.bytes, 1, e);
+    header.to = sys_new(sys, header.bytes, 1, "a header", e);
     if (!header.to) return e->code;
-    header.bytes = 0;
     put_header(&header, &w);
-    if (output_open(sys, path, &output, e) == OK && output_write(&output, header.to, header.bytes, e) == OK &&
-        output_pad(&output, GGUF_ALIGNMENT, e) == OK)
-        write_tensors(&output, &w, maker, e);
+    if (output_open(sys, path, &output, e) == OK && output_write(&output, header.to, header.bytes, e) == OK)
+        output_pad(&output, GGUF_ALIGNMENT, e);
+    for (int i = 0; i < n_tensors && e->code == OK; i++)
+        if (output_tensor(&output, maker, i, &tensors[i].tensor, e) == OK)
+            output_pad(&output, GGUF_ALIGNMENT, e);
     output_close(&output, e);
     sys->release(sys, header.to);
     return e->code;

@@ -3,8 +3,7 @@
  * further or less far, and are then fitted to the resulting codes by least squares. Each candidate is rounded
  * to f16, as in the file, before its error is measured. The candidate with the least error wins, so no block
  * is worse than with the first candidate. */
-#include "loaders/quantise/internal.h"
-#include "loaders/quantise/lanes.h"
+#include "loaders/quantise/blocks.h"
 
 enum { BLOCK = 32 };
 
@@ -86,11 +85,6 @@ LANES_INLINE void finish(struct coded *to, const lanes *x, const struct trial *b
     for (int l = 0; l < LANES; l++) to->scale[l] = broken >> l & 1 ? F16_NAN : quantise_f16(best->scale[l]);
 }
 
-static void quantise_blocks_put_16(unsigned char *to, uint16_t value) {
-    to[0] = (unsigned char)value;
-    to[1] = (unsigned char)(value >> 8);
-}
-
 static const float ends_4[] = {-8, -8.5f, -7.5f, -7, 7, 7.5f, 8, -9, 8.5f, -6.5f};
 
 LANES_WIDE static void code_q4_0(struct coded *to, const float *from, int n_blocks) {
@@ -107,7 +101,7 @@ void quantise_q4_0(const float *from, int64_t n_blocks, unsigned char *to) {
         int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
         code_q4_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 18) {
-            quantise_blocks_put_16(to, coded.scale[l]);
+            put_16(to, coded.scale[l]);
             for (int i = 0; i < 16; i++)
                 to[2 + i] = (unsigned char)((coded.code[i][l] + 8) | (coded.code[i + 16][l] + 8) << 4);
         }
@@ -131,10 +125,10 @@ void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to) {
         code_q5_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 22) {
             uint32_t fifth = 0;
-            quantise_blocks_put_16(to, coded.scale[l]);
+            put_16(to, coded.scale[l]);
             for (int i = 0; i < BLOCK; i++) fifth |= (uint32_t)((coded.code[i][l] + 16) >> 4) << i;
-            quantise_blocks_put_16(to + 2, (uint16_t)fifth);
-            quantise_blocks_put_16(to + 4, (uint16_t)(fifth >> 16));
+            put_16(to + 2, (uint16_t)fifth);
+            put_16(to + 4, (uint16_t)(fifth >> 16));
             for (int i = 0; i < 16; i++)
                 to[6 + i] = (unsigned char)((coded.code[i][l] & 15) | (coded.code[i + 16][l] & 15) << 4);
         }
@@ -158,7 +152,7 @@ void quantise_q8_0(const float *from, int64_t n_blocks, unsigned char *to) {
         int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
         code_q8_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 34) {
-            quantise_blocks_put_16(to, coded.scale[l]);
+            put_16(to, coded.scale[l]);
             for (int i = 0; i < BLOCK; i++) to[2 + i] = (unsigned char)coded.code[i][l];
         }
     }

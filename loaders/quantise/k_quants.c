@@ -6,8 +6,7 @@
  * error; the candidate is refitted to the choices, and the parts choose again. The candidate with the least
  * error of the whole block wins. The error is the unweighted sum of squares, which is proportional to the
  * error of a matrix product with random inputs. */
-#include "loaders/quantise/internal.h"
-#include "loaders/quantise/lanes.h"
+#include "loaders/quantise/blocks.h"
 
 enum { BLOCK = 256, PART = 32, SCALES_MOST = 63 };
 
@@ -258,17 +257,12 @@ LANES_WIDE static void code_q5_k(struct affine_codes *to, const float *from) {
     code_affine(to, from, 31);
 }
 
-static void k_quants_put_16(unsigned char *to, uint16_t value) {
-    to[0] = (unsigned char)value;
-    to[1] = (unsigned char)(value >> 8);
-}
-
 /* Writes the block's scale and offset as f16, then packs the parts' eight scales and eight offsets of six
  * bits into twelve bytes. Scales and offsets 0 to 3 use the low six bits of bytes 0 to 7. Scales and offsets
  * 4 to 7 have their low four bits in bytes 8 to 11 and their high two bits at the top of bytes 0 to 7. */
 static void put_scales(unsigned char *to, const struct affine_codes *from) {
-    k_quants_put_16(to, from->scale);
-    k_quants_put_16(to + 2, from->offset);
+    put_16(to, from->scale);
+    put_16(to + 2, from->offset);
     for (int i = 0; i < 4; i++) {
         int scale = from->scales[i + 4], offset = from->offsets[i + 4];
         to[4 + i] = (unsigned char)(from->scales[i] | scale >> 4 << 6);

@@ -1,8 +1,7 @@
 /* Quantises blocks of 256 values in sixteen parts of 16, each with an eight-bit scale and no offset: Q6_K.
  * Uses the method of k_quants.c: fits a scale for each part, then the block's scale, then chooses each part's
  * integer scale. */
-#include "loaders/quantise/internal.h"
-#include "loaders/quantise/lanes.h"
+#include "loaders/quantise/blocks.h"
 
 enum { BLOCK = 256, PART = 16, GROUPS = 2, LOW = -32, HIGH = 31 };
 
@@ -169,29 +168,28 @@ LANES_WIDE static void code_q6_k(struct coded *to, const float *from) {
 }
 
 /* Code of value i of one half of the block, from 0. */
-static int quantise_q6_k_code_of(const struct coded *coded, int half, int i) {
+static int code_of(const struct coded *coded, int half, int i) {
     return coded->code[half][i % PART][i / PART] - LOW;
-}
-
-/* Packs half a block: values 64 apart share a byte for low four bits, 32 apart for high two bits. */
-static void put_half(unsigned char *low, unsigned char *high, const struct coded *coded, int half) {
-    for (int i = 0; i < 32; i++) {
-        int a = quantise_q6_k_code_of(coded, half, i), b = quantise_q6_k_code_of(coded, half, i + 32);
-        int c = quantise_q6_k_code_of(coded, half, i + 64), d = quantise_q6_k_code_of(coded, half, i + 96);
-        low[i] = (unsigned char)((a & 15) | (c & 15) << 4);
-        low[i + 32] = (unsigned char)((b & 15) | (d & 15) << 4);
-        high[i] = (unsigned char)(a >> 4 | b >> 4 << 2 | c >> 4 << 4 | d >> 4 << 6);
-    }
 }
 
 void quantise_q6_k(const float *from, int64_t n_blocks, unsigned char *to) {
     struct coded coded;
     for (int64_t n = 0; n < n_blocks; n++, from += BLOCK, to += 210) {
         code_q6_k(&coded, from);
-        for (int half = 0; half < 2; half++) put_half(to + 64 * half, to + 128 + 32 * half, &coded, half);
+        /* In each half of a block values 64 apart share a byte for their low four bits, and values 32 apart a
+         * byte for their high two bits. */
+        for (int half = 0; half < 2; half++) {
+            unsigned char *low = to + 64 * half, *high = to + 128 + 32 * half;
+            for (int i = 0; i < 32; i++) {
+                int a = code_of(&coded, half, i), b = code_of(&coded, half, i + 32);
+                int c = code_of(&coded, half, i + 64), d = code_of(&coded, half, i + 96);
+                low[i] = (unsigned char)((a & 15) | (c & 15) << 4);
+                low[i + 32] = (unsigned char)((b & 15) | (d & 15) << 4);
+                high[i] = (unsigned char)(a >> 4 | b >> 4 << 2 | c >> 4 << 4 | d >> 4 << 6);
+            }
+        }
         for (int i = 0; i < GROUPS * LANES; i++)
             to[192 + i] = (unsigned char)coded.scales[i / LANES][i % LANES];
-        to[208] = (unsigned char)coded.scale;
-        to[209] = (unsigned char)(coded.scale >> 8);
+        put_16(to + 208, coded.scale);
     }
 }

@@ -1,11 +1,12 @@
-/* Quantisation to plain number formats, and the choice of type: see quantise.h. */
+/* Quantisation to plain number formats and to rotated int8 (ConvRot), and the choice of type: see
+ * quantise.h. */
 #include "loaders/quantise/quantise.h"
 
 #include <math.h>
 #include <string.h>
 #include <strings.h>
 
-#include "loaders/quantise/internal.h"
+#include "loaders/quantise/blocks.h"
 
 union bits {
     float value;
@@ -24,10 +25,12 @@ uint16_t quantise_f16(float value) {
     return (uint16_t)(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
 }
 
-static uint16_t to_bf16(float value) {
-    uint32_t bits = (union bits){.value = value}.bits;
-    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+static void to_bf16s(const float *from, int64_t n, uint16_t *to) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (union bits){.value = from[i]}.bits;
+        bool nan = (bits & 0x7fffffff) > 0x7f800000;
+        to[i] = (uint16_t)(nan ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
 }
 
 /* An eight-bit float type. fraction: fraction bits; least_normal: f32 bits of its least normal number; magic:
@@ -61,17 +64,56 @@ static unsigned char to_f8(const struct eight_bits *type, float value) {
     return (unsigned char)(sign | (code - (type->least_normal >> dropped) + (1u << type->fraction)));
 }
 
-static void to_f8s(const struct eight_bits *type, float scale, const float *from, int64_t n, void *to) {
-    unsigned char *codes = to;
-    for (int64_t i = 0; i < n; i++) codes[i] = to_f8(type, from[i] / scale);
+/* Rotated int8 (ConvRot): groups of columns are multiplied by the Hadamard matrix H (tensor.h), then stored
+ * as int8 codes with one scale per row. Source: comfy-kitchen 0.2.40, quantize_int8_convrot_weight in f32.
+ * CODE_MOST: largest int8 code. SCALE_LEAST: smallest row scale, so that a row of zeros does not divide by
+ * zero. */
+#define CODE_MOST   127.0f
+#define SCALE_LEAST 1e-30f
+enum { GROUP_MOST = 256 };
+
+/* Multiplies a group of columns by H in one step per base-4 digit of the column index. A step transforms
+ * along the highest digit, which becomes the lowest, so that after all steps the columns are in their
+ * original order. The factor 0.5 is exact in f32. */
+static void rotate_group(const float *columns, int group, float *to) {
+    float from[GROUP_MOST];
+    int quarter = group / 4;
+    memcpy(to, columns, sizeof *to * (size_t)group);
+    for (int left = group; left > 1; left /= 4) {
+        memcpy(from, to, sizeof *to * (size_t)group);
+        for (int i = 0; i < quarter; i++) {
+            float a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
+            to[4 * i] = 0.5f * ((a + b) + (c - d));
+            to[4 * i + 1] = 0.5f * ((a + b) - (c - d));
+            to[4 * i + 2] = 0.5f * ((a - b) + (c + d));
+            to[4 * i + 3] = 0.5f * ((c + d) - (a - b));
+        }
+    }
 }
 
-static void to_f16s(const float *from, int64_t n, uint16_t *to) {
-    for (int64_t i = 0; i < n; i++) to[i] = quantise_f16(from[i]);
+float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
+    int group = dtype_block_values(dtype);
+    float rotated[GROUP_MOST], most = 0;
+    for (int64_t at = 0; at < columns; at += group) {
+        rotate_group(row + at, group, rotated);
+        for (int i = 0; i < group; i++) most = fabsf(rotated[i]) > most ? fabsf(rotated[i]) : most;
+    }
+    return fmaxf(most / CODE_MOST, SCALE_LEAST);
 }
 
-static void to_bf16s(const float *from, int64_t n, uint16_t *to) {
-    for (int64_t i = 0; i < n; i++) to[i] = to_bf16(from[i]);
+/* Quantises a row with the scale of quantise_row_scale. Rounds to nearest even, like PyTorch: adding and
+ * subtracting a large constant rounds to an integer. */
+static void quantise_rotated(enum dtype dtype, const float *row, int64_t columns, int8_t *to) {
+    const float whole = 12582912;
+    int group = dtype_block_values(dtype);
+    float rotated[GROUP_MOST], scale = quantise_row_scale(dtype, row, columns);
+    for (int64_t at = 0; at < columns; at += group) {
+        rotate_group(row + at, group, rotated);
+        for (int i = 0; i < group; i++) {
+            float code = rotated[i] / scale + whole - whole;
+            to[at + i] = (int8_t)(code > CODE_MOST ? CODE_MOST : code > -CODE_MOST ? code : -CODE_MOST);
+        }
+    }
 }
 
 bool quantise_can(enum dtype dtype, int64_t columns) {
@@ -123,16 +165,15 @@ void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t row
         memcpy(to, from, (size_t)n * sizeof *from);
         break;
     case DTYPE_F16:
-        to_f16s(from, n, to);
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[i] = quantise_f16(from[i]);
         break;
     case DTYPE_BF16:
         to_bf16s(from, n, to);
         break;
     case DTYPE_F8_E4M3:
-        to_f8s(&e4m3, scale, from, n, to);
-        break;
     case DTYPE_F8_E5M2:
-        to_f8s(&e5m2, scale, from, n, to);
+        for (int64_t i = 0; i < n; i++)
+            ((unsigned char *)to)[i] = to_f8(dtype == DTYPE_F8_E4M3 ? &e4m3 : &e5m2, from[i] / scale);
         break;
     case DTYPE_Q4_0:
         quantise_q4_0(from, blocks, to);

@@ -1,7 +1,7 @@
 /* `convert --lora`: weights become W + strength scale B A, compared with f64 arithmetic, for every kind of
  * adapter and naming scheme, with q, k and v separate or fused in base or adapter. The sum is rounded once.
  * Also tests refusals. */
-#include "engine/sluice_bench.h"
+#include "bench/dev/checkpoint.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
@@ -40,14 +40,10 @@ static const char *of_model(const char *part) {
 
 static char *write_adapter(const char *name, const char *dialect, uint64_t seed) {
     char *path = in_temporary(name);
-    struct sluice_error e;
-    struct sluice_adapter_options options = {.struct_size = sizeof options,
-                                             .family = "zimage",
-                                             .dimensions = IN_F32,
-                                             .dialect = dialect,
-                                             .rank = RANK,
-                                             .seed = seed};
-    check(!sluice_adapter_write(&options, path, &e), "%s: %s", dialect, e.what);
+    struct error e = {0};
+    struct adapter_options options = {
+        .base = {.family = "zimage", .dimensions = IN_F32, .seed = seed}, .dialect = dialect, .rank = RANK};
+    check(!adapter_write(&options, path, &e), "%s: %s", dialect, e.what);
     return path;
 }
 

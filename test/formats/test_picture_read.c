@@ -1,4 +1,4 @@
-/* PNG input (cli/picture_read.c): every legal kind gives the exact pixels, and files written by Pillow give
+/* PNG input (cli/picture.c): every legal kind gives the exact pixels, and files written by Pillow give
  * the pixels that Pillow reads; each defect is an error with its own code. Then every truncation and random
  * damage, which must not cause a crash, hang or leak.
  *

@@ -1,7 +1,7 @@
-/* Generated checkpoints (`bench checkpoint`): the published layout (shards, index, a tokenizer as large as
- * the embedding), no sparse files, and weights that all matter: one flipped bit gives another latent. SEED in
- * the environment varies the bit. */
-#include "engine/sluice_bench.h"
+/* Generated checkpoints (`sluice-dev checkpoint`): the published layout (shards, index, a tokenizer as large
+ * as the embedding), no sparse files, and weights that all matter: one flipped bit gives another latent. SEED
+ * in the environment varies the bit. */
+#include "bench/dev/checkpoint.h"
 #include "test/lib/rig.h"
 
 #include "engine/open/prompt.h"
@@ -232,9 +232,13 @@ static void test_opens_as_its_recipe(const char *recipe, const char *dimensions,
     struct sluice_error e;
     struct sluice_model *model = NULL;
     snprintf(folder, sizeof folder, "%s/%s", temporary, recipe);
-    int code = sluice_checkpoint_write(recipe, folder, dimensions, random_state, NULL, NULL, &e);
+    struct error unwritten = {0};
+    int code = checkpoint_write(
+        &(struct checkpoint_options){.family = recipe, .dimensions = dimensions, .seed = random_state},
+        folder, &unwritten);
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
-    if (!check(!code && !sluice_model_open(&from, &model, &e), "%s: %s (%s)", recipe, e.what, e.where))
+    if (!check(!code && !sluice_model_open(&from, &model, &e), "%s: %s%s", recipe, unwritten.what,
+               code ? "" : e.what))
         return;
     check(!strcmp(model->recipe->name, recipe), "%s opens as %s", recipe, model->recipe->name);
     check(model_component(model, FAMILY_ENCODER)->family != NULL, "%s: the VAE encoder is missing", recipe);
@@ -313,21 +317,16 @@ static const struct named_factor {
 
 static void test_adapter_has_published_names(const struct named_factor *want) {
     char path[128];
-    struct sluice_error public;
-    struct sluice_adapter_options options = {.struct_size = sizeof options,
-                                             .family = want->family,
-                                             .dialect = want->dialect,
-                                             .rank = 4,
-                                             .seed = random_state};
+    struct adapter_options options = {
+        .base = {.family = want->family, .seed = random_state}, .dialect = want->dialect, .rank = 4};
     struct sys machine;
     struct tensor_index index = {0};
     struct error e = {0};
     sys_init_machine(&machine);
     options.text_encoders = !strncmp(want->name, "lora_te", 7);
     snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
-    int code = sluice_adapter_write(&options, path, &public);
-    if (!check(!code && safetensors_open(&machine, path, &index, &e) == OK, "%s %s: %s%s", want->family,
-               want->dialect, code ? public.what : "", e.what))
+    if (!check(adapter_write(&options, path, &e) == OK && safetensors_open(&machine, path, &index, &e) == OK,
+               "%s %s: %s", want->family, want->dialect, e.what))
         return;
     const struct index_entry *found = index_find(&index, want->name);
     check(found && found->rank == want->rank &&

@@ -1,10 +1,12 @@
 /* Placement of full-frame activation buffers in VRAM or host memory, on a device with its own memory: the
  * plan solver's choice against both fixed placements, minimum budgets against independent arithmetic, memory
  * use and bits of runs. The environment variable SEED changes all random cases. */
-#include "engine/api/job.h"
+#include "engine/job/open.h"
+#include "engine/job/plan_file.h"
+#include "engine/job/planner.h"
 #include "engine/api/plan_json.h"
 #include "engine/run/timing.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 
 #include "test/lib/synthetic_run.h"
 
@@ -566,16 +568,16 @@ static void test_plan_json_roundtrip(void **state) {
     assert_ok(&e);
     job_open(&job, &(struct job_context){.model = model, .device = &device.device}, &request, NULL, &e);
     assert_ok(&e);
-    for (int i = 0; i < job.n_needs; i++) job.needs[i]->separate = true;
-    job_plan(&job, &e);
+    for (int i = 0; i < job.candidates.n; i++) job.candidates.needs[i]->separate = true;
+    planner_choose(&job, &e);
     assert_ok(&e);
     assert_int_equal(job.plan.stage[job.layout.n_stages - 1].pictures_on_host, 0);
     char *text = plan_text(&job, NULL), *bad = plan_text(&job, json_integer(1));
     plan_hash(&job.plan, hash);
-    plan_read(&job, text, &e);
+    plan_file_read(&job, text, &e);
     assert_ok(&e);
     assert_string_equal(plan_hash(&job.plan, again), hash);
-    assert_int_equal(plan_read(&job, bad, &e), META);
+    assert_int_equal(plan_file_read(&job, bad, &e), META);
     free(text);
     free(bad);
     job_close(&job);

@@ -3,7 +3,7 @@
  *
  * Z-Image covers fused tensors (several projections in one), SDXL covers convolutions and text encoders.
  * test_loras.c checks the values. */
-#include "engine/sluice_bench.h"
+#include "bench/dev/checkpoint.h"
 #include "test/lib/random_models.h"
 #include "test/lib/residency.h"
 
@@ -28,16 +28,15 @@ struct random_setup {
 static void make_adapter(const char *recipe, const char *sizes, const char *dialect, int rank,
                          char path[160]) {
     static int n;
-    struct sluice_error e;
-    struct sluice_adapter_options options = {.struct_size = sizeof options,
-                                             .family = recipe,
-                                             .dimensions = sizes,
-                                             .dialect = dialect,
-                                             .rank = rank,
-                                             .text_encoders = true,
-                                             .seed = (uint64_t)n};
+    struct error e = {0};
+    struct adapter_options options = {
+        .base = {.family = recipe, .dimensions = sizes, .seed = (uint64_t)n},
+        .dialect = dialect,
+        .rank = rank,
+        .text_encoders = true,
+    };
     snprintf(path, 160, "%s/adapter%d.safetensors", temporary, n++);
-    int code = sluice_adapter_write(&options, path, &e);
+    int code = adapter_write(&options, path, &e);
     check(!code, "%s %s: %s (%s) %s", recipe, dialect, e.what, e.where, e.found);
 }
 

@@ -2,7 +2,7 @@
  * bytes; blocks that arrive in many pieces; weights that are row ranges of one tensor in the file. Builds
  * without oneDNN, so that ThreadSanitizer can check it. */
 #include "engine/run/reader.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 #include "test/lib/store_fixture.h"
 #include "test/lib/synthetic_run.h"
 

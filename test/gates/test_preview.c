@@ -1,6 +1,6 @@
 /* Previews: they change no bit of the image, show the denoised estimate (after the last step the final
  * image), count in the plan, and a failing preview does not end the run. */
-#include "engine/api/preview.h"
+#include "engine/generate/preview.h"
 #include "engine/open/latent_file.h"
 #include "test/lib/random_models.h"
 #include "test/lib/residency.h"

@@ -2,11 +2,11 @@
  * and a run on the paced device that checks weight bytes.
  *
  * test/golden/stream/table.csv has the simulator's figures; make_table.py writes it. */
-#include "engine/bench/stream_async.h"
+#include "bench/dev/stream_async.h"
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 #include "test/lib/word_file.h"
 
 #include <setjmp.h>

@@ -7,7 +7,7 @@
 #include "engine/run/timing.h"
 #include "kernels/dry/timed.h"
 #include "kernels/ops.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 #include "test/lib/word_file.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Invalid models that resemble Z-Image or Qwen3. */
 #include "test/lib/layouts.h"
 
-#include "engine/sluice_bench.h"
+#include "bench/dev/checkpoint.h"
 
 static void test_shapes(void) {
     struct tensor_set *p = layouts_checkpoint_part("transformer"), *q;
@@ -36,14 +36,14 @@ static void test_shapes(void) {
 
 /* Refuses a tokenizer with so few ids that padding does not explain the embedding table's further rows. */
 static void test_rows(void) {
-    struct sluice_error e;
-    check(!sluice_checkpoint_write(
-              "zimage", temporary_path("rows"),
-              "heads=1,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=16,text_heads=1,"
-              "text_key_heads=1,text_head_dim=16,text_ff=16,text_layers=2,vocabulary=1200,"
-              "vae0=8,vae1=8,vae2=8,vae3=8,vae_groups=8",
-              1, NULL, NULL, &e),
-          "%s", e.what);
+    struct error e = {0};
+    struct checkpoint_options made = {
+        .family = "zimage",
+        .dimensions = "heads=1,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=16,text_heads=1,"
+                      "text_key_heads=1,text_head_dim=16,text_ff=16,text_layers=2,vocabulary=1200,"
+                      "vae0=8,vae1=8,vae2=8,vae3=8,vae_groups=8",
+        .seed = 1};
+    check(!checkpoint_write(&made, temporary_path("rows"), &e), "%s", e.what);
     expect_refused(
         (options){.model = temporary_path("rows"), .tokenizer = "test/golden/zimage_a/model/tokenizer"},
         SHAPE, "another encoder's tokenizer", WORDS("token ids", "651 in the tokenizer", "text_encoder"));

@@ -1,6 +1,6 @@
 #include "test/lib/random_models.h"
 
-#include "engine/sluice_bench.h"
+#include "bench/dev/checkpoint.h"
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
 
@@ -18,10 +18,11 @@ static const char *folder_of(const char *name) {
 }
 
 const char *random_model(const char *name, const char *recipe, const char *sizes, uint64_t seed) {
-    struct sluice_error e;
+    struct error e = {0};
     const char *folder = folder_of(name);
-    int code = sluice_checkpoint_write(recipe, folder, sizes, seed, NULL, NULL, &e);
-    check(!code, "%s: %s (%s) %s", name, e.what, e.where, e.found);
+    checkpoint_write(&(struct checkpoint_options){.family = recipe, .dimensions = sizes, .seed = seed},
+                     folder, &e);
+    check(e.code == OK, "%s: %s (%s) %s", name, e.what, e.where, e.found);
     return folder;
 }
 

@@ -2,7 +2,7 @@
 
 #include "test/lib/store_adapters.h"
 
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 
 enum { READS = 4096, SIDE = 3 };
 

@@ -2,7 +2,7 @@
 #ifndef SLUICE_TEST_TOKENIZER_KINDS_H
 #define SLUICE_TEST_TOKENIZER_KINDS_H
 
-#include "engine/bench/synthetic_tokenizer.h"
+#include "bench/dev/synthetic_tokenizer.h"
 #include "test/lib/tokenizer_files.h"
 
 #include <zlib.h>

@@ -3,7 +3,7 @@
 #define SLUICE_TEST_VAE_RUN_H
 
 #include "engine/run/executor.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 #include "test/lib/block_runner.h"
 
 /* Transposes an image [C, Y, X] to [Y, X, C]. */

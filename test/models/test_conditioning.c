@@ -1,8 +1,8 @@
 /* CLIP conditioning of denoisers beyond the plain embeddings: several 77-token windows, prompt weights with
  * the mean restored, zero embeddings for an absent negative prompt, clip_skip, and SDXL's add_time_ids. Small
  * random models. Embeddings against transformers: test/lib/blocks_clip_kinds.c. */
-#include "engine/api/job.h"
-#include "engine/api/request.h"
+#include "engine/job/open.h"
+#include "engine/job/request.h"
 #include "loaders/loaders.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"

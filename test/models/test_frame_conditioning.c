@@ -1,7 +1,7 @@
 /* First/last-frame conditioning: the mask against diffusers' list (pipelines/wan/pipeline_wan_i2v.py,
  * prepare_latents), the frames that are encoded chunk by chunk, and copying the clean first latent frame
  * back. */
-#include "engine/api/frame_conditioning.h"
+#include "engine/generate/frame_conditioning.h"
 #include "test/lib/check.h"
 
 #include <string.h>
@@ -12,11 +12,11 @@ static uint8_t first[SIDE * SIDE * 3], last[SIDE * SIDE * 3];
 static const struct sluice_picture end = {.width = SIDE, .height = SIDE, .rgb = last};
 
 static struct job make_job(int frames, bool ends) {
-    struct job job = {.C = C, .F = (frames - 1) / FACTOR + 1, .Y = SIDE, .X = SIDE};
+    struct job job = {.latents = {.C = C, .F = (frames - 1) / FACTOR + 1, .Y = SIDE, .X = SIDE}};
     job.request.frames = frames;
-    job.picture[PICTURE_INIT] = (struct sluice_picture){.width = SIDE, .height = SIDE, .rgb = first};
-    job.picture[PICTURE_END] = end;
-    if (ends) job.request.end_image = &job.picture[PICTURE_END];
+    job.pictures.fitted[PICTURE_INIT] = (struct sluice_picture){.width = SIDE, .height = SIDE, .rgb = first};
+    job.pictures.fitted[PICTURE_END] = end;
+    if (ends) job.request.end_image = &job.pictures.fitted[PICTURE_END];
     return job;
 }
 
@@ -26,18 +26,19 @@ static void check_mask(int frames, bool ends) {
     struct job job = make_job(frames, ends);
     int listed[FRAMES_MAX + FACTOR - 1] = {1, 1, 1, 1}, n = FACTOR, wrong = 0;
     for (int frame = 1; frame < frames; frame++) listed[n++] = ends && frame == frames - 1;
-    job.layout.concat[0] = tensor_make(concat, DTYPE_F32, 4, (int32_t[]){FACTOR + C, job.F, SIDE, SIDE});
+    job.layout.concat[0] =
+        tensor_make(concat, DTYPE_F32, 4, (int32_t[]){FACTOR + C, job.latents.F, SIDE, SIDE});
     for (size_t i = 0; i < sizeof concat / sizeof *concat; i++) concat[i] = 7;
     frame_conditioning_mask(&job);
     for (int c = 0; c < FACTOR + C; c++)
-        for (int f = 0; f < job.F; f++)
+        for (int f = 0; f < job.latents.F; f++)
             for (int p = 0; p < SIDE * SIDE; p++) {
                 float wanted = c < FACTOR ? (float)listed[FACTOR * f + c] : 7;
-                wrong += concat[(c * job.F + f) * SIDE * SIDE + p] != wanted;
+                wrong += concat[(c * job.latents.F + f) * SIDE * SIDE + p] != wanted;
             }
     check(!wrong, "%d frames, %s: %d values of the mask are wrong", frames,
           ends ? "first and last frame" : "first frame", wrong);
-    check(frame_conditioning_latent(&job).data == concat + FACTOR * job.F * SIDE * SIDE,
+    check(frame_conditioning_latent(&job).data == concat + FACTOR * job.latents.F * SIDE * SIDE,
           "the latent does not follow the mask's channels");
 }
 
@@ -46,7 +47,7 @@ static void check_frames(int frames, bool ends) {
     static float chunk[FACTOR * SIDE * SIDE * 3];
     struct job job = make_job(frames, ends);
     struct tensor out = tensor_make(chunk, DTYPE_F32, 4, (int32_t[]){FACTOR, SIDE, SIDE, 3});
-    for (int k = 0; k < job.F; k++) {
+    for (int k = 0; k < job.latents.F; k++) {
         struct frame_chunk part = {k, 1, k ? 1 + (k - 1) * FACTOR : 0, k ? FACTOR : 1};
         memset(chunk, 0x7f, sizeof chunk);
         frame_conditioning_fill(&job, &part, out);
@@ -68,7 +69,7 @@ static void check_first_frame_restored(void) {
     struct tensor to = tensor_make(latent, DTYPE_F32, 4, (int32_t[]){C, 3, SIDE, SIDE});
     frame_conditioning_put_clean(&job, to);
     check(latent[0] == -1, "the latent changes without a clean frame");
-    job.n_clean_frames = 1;
+    job.latents.n_clean_frames = 1;
     job.layout.clean_frame = tensor_make(clean, DTYPE_F32, 4, (int32_t[]){C, 1, SIDE, SIDE});
     frame_conditioning_put_clean(&job, to);
     bool right = true;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "engine/api/requantised.h"
+#include "engine/cache/requantised.h"
 #include "engine/base/random.h"
 #include "engine/run/reader.h"
 #include "engine/run/requantise.h"

@@ -1,7 +1,7 @@
 /* Tiny video decoders (--taesd with TAEHV files): frames equal the reference's, alone and with each model
  * whose latents they decode; the same bits for every budget and plan; other files are refused. test_taesd.c
  * tests tiny decoders in general. */
-#include "engine/sluice_bench.h"
+#include "bench/dev/checkpoint.h"
 #include "models/models.h"
 #include "test/lib/residency.h"
 #include "test/lib/decoded_images.h"
@@ -179,7 +179,7 @@ static void test_other_models_decoder_refused(const struct tensor_set *tiny) {
 static void test_prefixed_and_generated_files(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
     static const float values[4];
-    struct sluice_error e;
+    struct error e = {0};
     struct rig rig;
     const char *path = temporary_path("named.safetensors"), *folder = temporary_path("made");
     expected_request = request_fox(48, 32, 2, 1, 1);
@@ -196,8 +196,9 @@ static void test_prefixed_and_generated_files(const struct tensor_set *tiny) {
     expect_allocation_failures((options){.model = model, .taesd = path});
     tensor_set_free(p);
     tensor_set_free(vae);
-    check(!sluice_checkpoint_write("taehv", folder, "latent_channels=5,taehv_channels0=8", 5, NULL, NULL, &e),
-          "made: %s", e.what);
+    struct checkpoint_options made = {
+        .family = "taehv", .dimensions = "latent_channels=5,taehv_channels0=8", .seed = 5};
+    check(!checkpoint_write(&made, folder, &e), "made: %s", e.what);
     if (rig_open_paths(&rig, (options){.model = model, .taesd = folder}, "made")) {
         struct result r = run(&rig, &expected_request);
         check(r.code == SLUICE_OK && strcmp(r.image[0], expected_result.image[0]) != 0, "made: %s",

@@ -2,7 +2,7 @@
  * the model may then lack its VAE; other files, and another model's tiny decoder, are refused. */
 #include "test/lib/decoded_images.h"
 
-#include "engine/sluice_bench.h"
+#include "bench/dev/checkpoint.h"
 
 #define MODEL  "test/golden/zimage_a/model"
 #define TINIES "test/golden/taesd"
@@ -256,10 +256,10 @@ static void test_allocation_failures_and_nan(const struct tensor_set *tiny) {
 }
 
 static void test_generated_decoder(void) {
-    struct sluice_error e;
+    struct error e = {0}, other = {0};
+    struct checkpoint_options made = {.family = "taesd", .dimensions = "taesd_channels=8", .seed = 5};
     const char *folder = temporary_path("made");
-    check(!sluice_checkpoint_write("taesd", folder, "taesd_channels=8", 5, NULL, NULL, &e), "made: %s",
-          e.what);
+    check(!checkpoint_write(&made, folder, &e), "made: %s", e.what);
     struct rig rig;
     if (rig_open_paths(&rig, (options){.model = MODEL, .taesd = folder}, "made")) {
         struct result r = run(&rig, &expected_request);
@@ -271,12 +271,12 @@ static void test_generated_decoder(void) {
         result_free(&r);
     }
     rig_close(&rig);
-    check(sluice_checkpoint_write("taesd", temporary_path("other"), "vae0=8", 5, NULL, NULL, &e) ==
-                  SLUICE_USAGE &&
+    made.dimensions = "vae0=8";
+    check(checkpoint_write(&made, temporary_path("other"), &e) == USAGE &&
               strstr(e.where, "taesd_channels") && !strstr(e.where, "layers"),
           "another component's dimension is not refused: %s", e.where);
-    check(sluice_checkpoint_write("zimage", temporary_path("other"), "taesd_channels=8", 5, NULL, NULL, &e) ==
-              SLUICE_USAGE,
+    made = (struct checkpoint_options){.family = "zimage", .dimensions = "taesd_channels=8", .seed = 5};
+    check(checkpoint_write(&made, temporary_path("other"), &other) == USAGE,
           "a dimension of an unused component is not refused");
 }
 

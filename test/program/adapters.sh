@@ -8,11 +8,11 @@ sizes="heads=2,axis0=16,axis1=8,axis2=8,layers=2,refiners=1,hidden=64,text_heads
 sizes="$sizes,text_ff=96,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=16"
 mkdir -p ../loras/styles
 rm -rf ../made ../loras/new.safetensors
-expect 0 "write a model" bench checkpoint zimage ../made --dims "$sizes,dtype=f32" -q
+expect_dev 0 "write a model" checkpoint zimage ../made --dims "$sizes,dtype=f32" -q
 other_model=$model
 model=$scratch/made
-expect 0 "an adapter" bench checkpoint zimage ../loras/ink.safetensors --dims "$sizes" --adapter comfy --rank 4 -q
-expect 0 "write a second adapter" bench checkpoint zimage ../loras/styles/oil.safetensors --dims "$sizes" --adapter diffusers --rank 3 \
+expect_dev 0 "an adapter" checkpoint zimage ../loras/ink.safetensors --dims "$sizes" --adapter comfy --rank 4 -q
+expect_dev 0 "write a second adapter" checkpoint zimage ../loras/styles/oil.safetensors --dims "$sizes" --adapter diffusers --rank 3 \
     --seed 7 -q
 ink=../loras/ink.safetensors oil=../loras/styles/oil.safetensors
 cp $ink '../loras/a:0.5'
@@ -56,7 +56,7 @@ latent "file name with a colon, strength appended" "a fox" --lora '../loras/a:0.
 same "$whole"
 
 # ---- unmatched keys ----
-expect 0 "write an adapter of a model with one more layer" bench checkpoint zimage ../loras/more.safetensors --adapter kohya --rank 2 -q \
+expect_dev 0 "write an adapter of a model with one more layer" checkpoint zimage ../loras/more.safetensors --adapter kohya --rank 2 -q \
     --dims "$(echo "$sizes" | sed 's/,layers=2,/,layers=3,/')"
 expect 3 "--lora FOLDER" generate -m "$model" -p fox --lora ../loras -q
 check "error names --lora-dir" has ../err '^sluice: .*is a folder: name the file, or use --lora-dir (../loras)$'

@@ -1,10 +1,10 @@
 #!/bin/sh
-# The commands inspect, devices and bench, and bench/peers.sh.
+# The commands inspect, devices and bench, the program sluice-dev, and bench/peers.sh.
 #
 # usage: benches.sh SLUICE MODEL_DIR [SCRATCH_DIR]
 . "$(dirname "$0")/harness.sh"
 
-# ---- inspect, devices, bench checkpoint ----
+# ---- inspect, devices, sluice-dev checkpoint ----
 expect 0 "inspect" inspect "$model"
 check "first line: complete" [ "$(head -n 1 ../out)" = "complete: all parts of zimage are there" ]
 check "at most 60 lines" [ "$(wc -l <../out)" -le 60 ]
@@ -38,16 +38,16 @@ expect 0 "devices, oneDNN limited to AVX2" devices
 check "no bf16" has ../out '^  precisions   *f32$'
 unset DNNL_MAX_CPU_ISA
 mkdir full && : >full/file
-expect 6 "bench checkpoint into a folder with files" bench checkpoint zimage full
+expect_dev 6 "checkpoint into a folder with files" checkpoint zimage full
 check "the file is kept" [ -e full/file ]
 rm -rf full
-expect 6 "bench checkpoint in a missing folder" bench checkpoint zimage nowhere/ck
+expect_dev 6 "checkpoint in a missing folder" checkpoint zimage nowhere/ck
 tiny=heads=8,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=384,text_heads=8,text_key_heads=4,text_head_dim=48,\
 text_ff=256,text_layers=2,vocabulary=2000,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=16
 mkdir crowd crowd/theirs.tmp.12
 echo keep >crowd/theirs.tmp.12/file
 writing() { # starts writing a large checkpoint in crowd/; returns when its temporary folder has data
-    "$sluice" bench checkpoint zimage crowd/big --no-progress --dims "$(echo "$tiny" | sed 's/layers=1,/layers=40,/; s/hidden=384/hidden=4096/')" 2>../err &
+    "$sluice_dev" checkpoint zimage crowd/big --no-progress --dims "$(echo "$tiny" | sed 's/layers=1,/layers=40,/; s/hidden=384/hidden=4096/')" 2>../err &
     pid=$!
     n=0
     while [ $n -lt 100 ] && [ -z "$(find crowd/big.tmp.$pid -size +100k 2>/dev/null)" ]; do
@@ -55,7 +55,7 @@ writing() { # starts writing a large checkpoint in crowd/; returns when its temp
         n=$((n + 1))
     done
 }
-name="bench checkpoint, SIGKILL"
+name="checkpoint, SIGKILL"
 writing
 kill -KILL $pid
 wait $pid 2>/dev/null
@@ -63,13 +63,13 @@ check "leaves no checkpoint" absent crowd/big
 expect 0 "convert into the same folder" convert "$model/vae" -o crowd/vae.safetensors
 check "removes the temporary folder of the killed run" [ "$(ls crowd)" = "$(printf 'theirs.tmp.12\nvae.safetensors')" ]
 rm -f crowd/vae.safetensors
-name="bench checkpoint, SIGKILL and again"
+name="checkpoint, SIGKILL and again"
 writing
 kill -KILL $pid
 wait $pid 2>/dev/null
 writing
 check "the next run removes the temporary folder" [ "$(ls crowd)" = "$(printf 'big.tmp.%s\ntheirs.tmp.12' $pid)" ]
-expect 0 "bench checkpoint next to a running one" bench checkpoint zimage crowd/small --dims "$tiny"
+expect_dev 0 "checkpoint next to a running one" checkpoint zimage crowd/small --dims "$tiny"
 check "keeps the temporary folder of the running one" [ -d crowd/big.tmp.$pid ]
 check "removes its lock file" [ -z "$(find crowd/small -name '.*')" ]
 kill -TERM $pid
@@ -78,28 +78,33 @@ check "exit 130, not $?" [ $? = 130 ]
 check "a cancelled run removes its folder" [ "$(ls crowd)" = "$(printf 'small\ntheirs.tmp.12')" ]
 check "other programs' folders are kept" [ -s crowd/theirs.tmp.12/file ]
 rm -rf crowd
-expect 0 "bench checkpoint help" bench checkpoint help
+expect_dev 0 "checkpoint help" checkpoint help
 check "lists families" has ../out '^zimage: --dims '
 check "lists dimensions" has ../out '^  layers  *transformer  *30  *1  *[0-9]'
-expect 0 "bench --help" bench --help
-tr -s ' \n' ' ' <../out >../flat
-check "names the command that lists families" has ../flat 'sluice bench checkpoint help'
+expect_dev 0 "--help" --help
+check "names the command that lists families" has ../out '^usage:.*checkpoint FAMILY DIR'
+for args in "" "nothing" "stream --clock sundial" "stream --dims a=1" "stream word" "stream -t 0" "checkpoint zimage ck --json" "checkpoint zimage ck -t 1" \
+    "checkpoint" "checkpoint zimage" "checkpoint no_such_family ck" "checkpoint zimage ck more" "checkpoint zimage ck --seed 1x" "checkpoint zimage ck --dims"; do
+    # shellcheck disable=SC2086
+    expect_dev 2 "sluice-dev $args" $args
+done
+check "no folder is left" absent ck
 for twice in heads=1,heads=2 layers=2,heads=1,layers=2 dtype=f32,dtype=bf16; do
-    expect 2 "bench checkpoint, $twice" bench checkpoint zimage many --dims $twice
+    expect_dev 2 "checkpoint, $twice" checkpoint zimage many --dims $twice
     check "error message" has ../err "^sluice: .*twice.*found '${twice##*,}'"
 done
-expect 2 "bench checkpoint, unknown dtype" bench checkpoint zimage many --dims dtype=bf1
-expect 2 "bench checkpoint, too many layers" bench checkpoint zimage many --dims layers=1000
+expect_dev 2 "checkpoint, unknown dtype" checkpoint zimage many --dims dtype=bf1
+expect_dev 2 "checkpoint, too many layers" checkpoint zimage many --dims layers=1000
 check "no file is left" absent many
-expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --dims vae9=1
+expect_dev 2 "checkpoint, unknown dimension" checkpoint zimage many --dims vae9=1
 check "error lists the dimensions" has ../err ' vae_groups'
 
-expect 0 "bench checkpoint --adapter" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
+expect_dev 0 "checkpoint --adapter" checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
 check "writes a file" [ -s a.safetensors ]
 mv a.safetensors ../first.safetensors
-expect 0 "bench checkpoint --adapter --seed 1" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q --seed 1
+expect_dev 0 "checkpoint --adapter --seed 1" checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q --seed 1
 check "other bytes" sh -c '! cmp -s a.safetensors ../first.safetensors'
-expect 0 "bench checkpoint --adapter again" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
+expect_dev 0 "checkpoint --adapter again" checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
 check "same bytes" cmp -s a.safetensors ../first.safetensors
 
 # ---- inspect of an adapter ----
@@ -107,7 +112,7 @@ expect 0 "inspect an adapter" inspect a.safetensors
 check "form and number of tensors" has ../out '^adapter: LoRA ([0-9]*), [0-9]* tensors, '
 check "modules, rank and alpha" has ../out '^  transformer: [0-9]* modules, rank 2 ([0-9]*), alpha '
 check "no published size" has ../out 'fits no published model'
-expect 0 "an adapter of published size" bench checkpoint zimage a.safetensors --adapter lokr --rank 2 --text-encoders -q
+expect_dev 0 "an adapter of published size" checkpoint zimage a.safetensors --adapter lokr --rank 2 --text-encoders -q
 expect 0 "inspect --json" inspect a.safetensors --json
 tr -d ' \n' <../out >../flat
 check "empty components array" has ../flat '"components":\[\]'
@@ -123,12 +128,12 @@ check "error names the form" has ../err OFT
 head -c 5000 a.safetensors >oft.safetensors
 expect 3 "truncated adapter" inspect oft.safetensors
 rm -f a.safetensors oft.safetensors
-expect 2 "unknown dialect" bench checkpoint zimage a.safetensors --adapter koya
+expect_dev 2 "unknown dialect" checkpoint zimage a.safetensors --adapter koya
 check "error lists the dialects" has ../err ' kohya, '
-expect 2 "dialect without text encoders" bench checkpoint zimage a.safetensors --adapter bfl --text-encoders
-expect 2 "adapter with a quantised dtype" bench checkpoint zimage a.safetensors --adapter bfl --dims dtype=q4_k
-expect 2 "--rank without --adapter" bench checkpoint zimage a --rank 4
-expect 6 "adapter in a missing folder" bench checkpoint zimage nowhere/a.safetensors --adapter bfl --dims "$tiny"
+expect_dev 2 "dialect without text encoders" checkpoint zimage a.safetensors --adapter bfl --text-encoders
+expect_dev 2 "adapter with a quantised dtype" checkpoint zimage a.safetensors --adapter bfl --dims dtype=q4_k
+expect_dev 2 "--rank without --adapter" checkpoint zimage a --rank 4
+expect_dev 6 "adapter in a missing folder" checkpoint zimage nowhere/a.safetensors --adapter bfl --dims "$tiny"
 check "no file is left" absent a.safetensors
 
 # ---- bench bus, bench ops ----
@@ -198,10 +203,11 @@ code=$?
 check "exit 6, not $code" [ $code = 6 ]
 check "last line" last_line_rule 6
 # Not --clock timed: it ends before the signal is sent.
-for bench in "bus --save rates.json" "ops --save rates.json" "stream --clock paced" block; do
-    name="bench $bench, SIGINT"
+for command in "bench bus --save rates.json" "bench ops --save rates.json" "bench block" "stream --clock paced"; do
+    name="$command, SIGINT"
+    case $command in bench*) program=$sluice ;; *) program=$sluice_dev ;; esac
     # shellcheck disable=SC2086
-    "$sluice" bench $bench >../out 2>../err &
+    "$program" $command >../out 2>../err &
     pid=$!
     sleep 0.7
     kill -INT $pid
@@ -212,17 +218,17 @@ for bench in "bus --save rates.json" "ops --save rates.json" "stream --clock pac
 done
 check "no file is left" empty_folder .
 
-# ---- bench stream (test_stream checks its numbers) ----
-expect 0 "bench stream --json" bench stream --json
+# ---- sluice-dev stream (test_stream checks its numbers) ----
+expect_dev 0 "stream --json" stream --json
 tr -d ' \n' <../out >../flat
 check "JSON document" has ../flat '^{"version":1,"rows":\[{"blocks":"zimage","layout":"ours".*}\],"clock":"timed","ahead":\[{.*}\]}$'
 check "all keys" has ../flat '{"blocks":"flux","layout":"ours","resident_percent":20,"bus_gbytes_per_second":24.0,"seconds":[0-9.e-]*,"floor_seconds":[0-9.e-]*,"efficiency":[0-9.e-]*}'
 for layout in ours prefix suffix even depth1 no_wrap sync branches_apart; do
     check "$layout, 48 rows" [ "$(grep -c "\"layout\": \"$layout\"" ../out)" = 48 ]
 done
-"$sluice" bench stream --clock timed --json -t 1 >../again 2>../err
+"$sluice_dev" stream --clock timed --json -t 1 >../again 2>../err
 check "same output again" cmp -s ../out ../again
-expect 0 "bench stream, as a table" bench stream
+expect_dev 0 "stream, as a table" stream
 check "table header" has ../out '^blocks .*prefix .*branches_apart$'
 check "table row" has ../out '^qwen_image  *24  60 %'
 check "row of a host that runs ahead of the GPU" has ../out '^zimage_3060  *24   0 %  *3 GB/s '

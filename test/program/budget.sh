@@ -87,9 +87,9 @@ sum() { grep -o "\"$2\": *[0-9]*" "$1" | awk -F: '{ n += $2 } END { printf "%d",
 
 ten_times() {
     name=ten model=$work/ten flags="-p fox -W 96 -H 64 --steps 2 --cfg-scale 1 --seed 1 -t 2 --direct-io off"
-    "$bin" bench checkpoint zimage "$model" --seed 3 -q --no-progress --dims \
+    "$bin-dev" checkpoint zimage "$model" --seed 3 -q --no-progress --dims \
         "heads=8,axis0=16,axis1=24,axis2=24,layers=28,refiners=1,hidden=384,text_heads=8,text_key_heads=4,text_head_dim=48,text_ff=1536,text_layers=26,vocabulary=2000,vae0=64,vae1=64,vae2=32,vae3=32,vae_groups=16,dtype=f32" \
-        >/dev/null || check 1 "$name: bench checkpoint failed"
+        >/dev/null || check 1 "$name: sluice-dev checkpoint failed"
     budget=$(($(cat "$model"/*/*.safetensors | wc -c) / 10))
     draw $budget
     check $status "$name, --direct-io off: exit $status: $(cat "$work/stderr")"
@@ -120,14 +120,14 @@ done
 result="-o $work/x.png"
 
 # A large tokenizer leaves free holes in the heap; a long run must not grow the heap around them.
-"$bin" bench checkpoint zimage "$work/words" --seed 3 -q --no-progress --dims \
+"$bin-dev" checkpoint zimage "$work/words" --seed 3 -q --no-progress --dims \
     "heads=8,axis0=16,axis1=24,axis2=24,layers=3,refiners=1,hidden=64,text_heads=4,text_key_heads=2,text_head_dim=32,text_ff=256,text_layers=2,vocabulary=120000,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=16,dtype=f32" \
-    >/dev/null || check 1 "words: bench checkpoint failed"
+    >/dev/null || check 1 "words: sluice-dev checkpoint failed"
 table words "$work/words" "-p fox -W 128 -H 96 --steps 100 --cfg-scale 1 --seed 1 -t 2" 2
 
-"$bin" bench checkpoint zimage "$work/large" --seed 3 -q --no-progress --dims \
+"$bin-dev" checkpoint zimage "$work/large" --seed 3 -q --no-progress --dims \
     "heads=8,axis0=16,axis1=24,axis2=24,layers=16,refiners=1,hidden=640,text_heads=8,text_key_heads=4,text_head_dim=64,text_ff=2048,text_layers=12,vocabulary=2000,vae0=128,vae1=128,vae2=64,vae3=32,vae_groups=16,dtype=f32" \
-    >/dev/null || check 1 "large: bench checkpoint failed"
+    >/dev/null || check 1 "large: sluice-dev checkpoint failed"
 bytes=$(du -sk "$work/large" | awk '{ print $1 * 1024 }')
 [ "$bytes" -ge 300000000 ]
 check $? "the large checkpoint has only $bytes bytes"

@@ -111,34 +111,29 @@ inspect|no model is given
 inspect -m a b|two models
 tokenize -m x|no prompt is given
 tokenize -p x|tokenizer
-bench|checkpoint
-bench stream --clock sundial|timed.paced
-bench stream --save x|belongs to other benches
-bench ops --clock timed|belongs to other benches
+bench|bus.ops
+bench stream --clock paced|make dev.*sluice-dev stream
+bench checkpoint zimage ck --dims a=1|make dev
 bench block --save x|belongs to other benches
 bench block --predict 5090|3060, 4060, 4060ti, 4090 or h100
 bench block --predict 4090 --device cpu|predictions are for the GPU
 bench block --predict 4090 --device cuda:3060|cuda, or cuda:4090
 bench block --device cuda|make bench-gpu
-bench stream --predict 4090|belongs to other benches
+bench ops --predict 4090|belongs to other benches
 bench bus word|unexpected argument
 bench ops a b|unexpected argument
-bench bus --dims a=1|belongs to other benches
+bench bus --dims a=1|belongs to other commands: plan
 bench ops --dir .|belongs to other benches
 bench ops -m x|belongs to other benches
 bench load|-m DIR
 bench load -m x -t 1|belongs to other benches
-bench checkpoint zimage ck --json|belongs to other benches
 bench bus --dir . -m x|contradict
 bench ops --save -|--save
 bench ops -t 0|--threads
-bench checkpoint|FAMILY DIR
-bench checkpoint no_such_family $scratch/work/ck|no_such_family
 devices word|word
 families word|word
-families --json --markdown|--markdown
+families --markdown|unknown flag
 END
-check "a failed bench checkpoint leaves no folder" absent ck
 check "no temporary folder" empty_folder .
 
 # ---- flags that the model or the device does not support: flags | pattern of the error message ----

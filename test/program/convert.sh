@@ -6,7 +6,7 @@
 
 # Rows must be multiples of the quantisers' block sizes; those of the fixtures are not.
 rm -rf ../made
-expect 0 "write a model" bench checkpoint zimage ../made -q --dims heads=2,axis0=32,axis1=48,axis2=48,layers=2,refiners=1,hidden=256,text_heads=2,text_key_heads=1,text_head_dim=64,text_ff=512,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8,latent_channels=4
+expect_dev 0 "write a model" checkpoint zimage ../made -q --dims heads=2,axis0=32,axis1=48,axis2=48,layers=2,refiners=1,hidden=256,text_heads=2,text_key_heads=1,text_head_dim=64,text_ff=512,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8,latent_channels=4
 model=$scratch/made
 transformer=$model/transformer
 
@@ -53,7 +53,7 @@ rm -f ./*
 
 # ---- merged LoRAs ----
 sizes=heads=2,axis0=32,axis1=48,axis2=48,layers=2,refiners=1,hidden=256,text_heads=2,text_key_heads=1,text_head_dim=64,text_ff=512,text_layers=2,vocabulary=400,latent_channels=4
-expect 0 "write an adapter" bench checkpoint zimage style.safetensors --adapter kohya --rank 2 --text-encoders --dims $sizes -q
+expect_dev 0 "write an adapter" checkpoint zimage style.safetensors --adapter kohya --rank 2 --text-encoders --dims $sizes -q
 expect 0 "convert --lora" convert "$transformer" -o t.safetensors --lora style.safetensors:0.5 --lora style.safetensors
 check "error message" has ../out '^  LoRAs are merged into 37 of them$'
 expect 0 "convert the text encoder" convert "$model/text_encoder" -o l.safetensors --lora style.safetensors:1.5 --json

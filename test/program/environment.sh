@@ -1,5 +1,5 @@
 #!/bin/sh
-# Pipes, signals, closed streams, unsafe names, links, permissions, missing models, small stacks: whatever the program
+# Pipes, signals, closed streams, unsafe names, links, permissions, missing models: whatever the program
 # meets in its environment.
 #
 # usage: environment.sh SLUICE MODEL_DIR [SCRATCH_DIR]
@@ -279,27 +279,6 @@ unreadable "unreadable subfolder" "parts/inner" plan -m "$public/parts"
 chmod 700 "$public/parts" && [ -z "$as_user" ] || chown 0 "$public/parts"
 rm -rf "$public"
 
-# ---- small stacks: inspecting works with 256 KiB; planning and running are refused ----
-with_stack() { # with_stack KIB CODE ARGS...: runs with a stack of KIB
-    kib=$1 wanted=$2 name="a stack of $1 KiB: $3 $4"
-    shift 2
-    (ulimit -s "$kib" && exec "$sluice" "$@") >../out 2>../err
-    code=$?
-    check "exit $wanted, not $code" [ $code = "$wanted" ]
-    check "last line of stderr" last_line_rule $code
-    [ $code = 0 ] || check "error message" has ../err 'stack is too small.*KiB left, expected .*ulimit -s'
-}
-for command in --help devices "inspect $demo --tensors" "tokenize -m $demo -p x" "convert $demo/vae -o v.gguf"; do
-    # shellcheck disable=SC2086
-    with_stack 256 0 $command
-    [ "$command" = --help ] || with_stack 64 2 $command
-done
-rm -f v.gguf
-for command in "plan -m $demo" "generate -m $demo -p x" "bench ops" "bench block" "bench stream" "bench load -m $demo" \
-    "bench checkpoint zimage ck"; do
-    # shellcheck disable=SC2086
-    with_stack 256 2 $command
-done
 check "no file is left" empty_folder .
 
 echo "$passed passed, $failed failed"

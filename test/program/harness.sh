@@ -35,6 +35,7 @@ esac
 exec "$sluice" "\$@"
 END
 chmod +x ../on_cpu
+sluice_dev=$sluice-dev # make dev; beside the program
 sluice=$scratch/on_cpu
 
 passed=0 failed=0
@@ -66,9 +67,15 @@ last_line_rule() { # last_line_rule CODE: see the top of this file
     fi
 }
 expect() { # expect CODE NAME ARGS...: runs sluice, checks the exit code; output in ../out and ../err
-    expected=$1 name=$2
-    shift 2
-    "$sluice" "$@" >../out 2>../err
+    expect_of "$sluice" "$@"
+}
+expect_dev() { # the same of sluice-dev
+    expect_of "$sluice_dev" "$@"
+}
+expect_of() { # expect_of PROGRAM CODE NAME ARGS...
+    program=$1 expected=$2 name=$3
+    shift 3
+    "$program" "$@" >../out 2>../err
     code=$?
     if [ $code = "$expected" ]; then ok; else bad "exit $code, not $expected"; fi
     if last_line_rule $code; then ok; else bad "last line of stderr"; fi

@@ -84,7 +84,7 @@ sluice generate --device c|cpu cuda
 sluice plan --device cuda : 40|4060 4060ti 4090
 sluice plan --device cuda :|3060 4060 4060ti 4090 h100
 sluice generate --precision f1|
-sluice bench st|stream
+sluice bench bl|block
 sluice families wan_v|wan_vace
 sluice completion z|zsh
 sluice generate --sampler dpm++2m|dpm++2m dpm++2m_sde

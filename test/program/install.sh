@@ -54,11 +54,13 @@ cat >"$folder/bench.c" <<'END'
 int main(void) {
     struct sluice_error error;
     struct sluice_bench_options options = {.struct_size = sizeof options, .threads = -1};
-    char *families = NULL, *rows = NULL;
-    if (sluice_checkpoint_families(&families, &error)) return 1;
-    puts(families);
-    sluice_free(families);
-    return sluice_bench_load(&options, &rows, &error) != SLUICE_USAGE;
+    char *json = NULL, *rows = NULL;
+    if (sluice_bench_load(&options, &rows, &error) != SLUICE_USAGE) return 1;
+    options.threads = 1, options.predict = "4090";
+    if (sluice_bench_block(&options, &json, &error)) return 1;
+    puts(json);
+    sluice_free(json);
+    return 0;
 }
 END
 warnings="-Wall -Wextra -Werror"

@@ -204,7 +204,7 @@ check "files of the killed run are removed" [ "$(names)" = "c.mp4 " ]
 
 # ---- a tiny decoder ----
 rm -rf ../taehv
-expect 0 "write a tiny video decoder" bench checkpoint taehv ../taehv -q \
+expect_dev 0 "write a tiny video decoder" checkpoint taehv ../taehv -q \
     --dims latent_channels=5,taehv_channels0=16,taehv_channels1=8,taehv_channels2=6,taehv_channels3=5
 video 0 "generate with --taesd" -o tiny.webm --taesd ../taehv --save-latent tiny.safetensors
 check "note on the tiny decoder" has ../err '^decoded with the tiny video decoder (taehv): the image differs slightly'

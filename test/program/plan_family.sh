@@ -61,14 +61,14 @@ same() { # same NAME FAMILY SIZES FLAGS...: compares the plans of folder NAME an
 for family in zimage flux qwen_image; do
     rm -rf "../$family"
     eval "sizes=\$$family"
-    expect 0 "write $family" bench checkpoint $family "../$family" -q --dims "$sizes"
+    expect_dev 0 "write $family" checkpoint $family "../$family" -q --dims "$sizes"
     same $family $family "$sizes"
     same $family $family "$sizes" -W 640 -H 384 --steps 3 -b 2 --no-decode
     same $family $family "$sizes" --device cuda:3060 --max-vram 2G
 done
 
 # ---- without a text encoder ----
-expect 0 "write sd3" bench checkpoint sd3 ../sd3 -q --dims $sd3
+expect_dev 0 "write sd3" checkpoint sd3 ../sd3 -q --dims $sd3
 same sd3 sd3 $sd3 --t5xxl none
 check "second text stage" has ../out '"text_2"'
 check "no third text stage" lacks ../out '"text_3"'

@@ -121,7 +121,7 @@ defaults() { # defaults WANTED ARGS...: checks "width steps cfg_scale" of the pl
     found=$(tr -d ' \n' <../out | sed 's/.*"width":\([0-9]*\),.*"steps":\([0-9]*\),"cfg_scale":\([0-9.]*\).*/\1 \2 \3/')
     check "is $wanted, not $found" [ "$found" = "$wanted" ]
 }
-expect 0 "bench checkpoint sdxl" bench checkpoint sdxl xl -q --dims \
+expect_dev 0 "checkpoint sdxl" checkpoint sdxl xl -q --dims \
     clip_layers=2,unet0=32,unet1=64,unet2=64,unet_layers2=1,unet_middle_layers=1,unet_heads=2,clip_vocabulary=600
 defaults "1024 50 5.0" -m xl
 sed -i 's/"sample_size": 128/"sample_size": 64/' xl/unet/config.json

@@ -5,10 +5,10 @@
 . "$(dirname "$0")/harness.sh"
 
 rm -rf ../taef1 ../taesd
-expect 0 "write a tiny decoder" bench checkpoint taesd ../taef1 --dims taesd_channels=16 --seed 3 -q
+expect_dev 0 "write a tiny decoder" checkpoint taesd ../taef1 --dims taesd_channels=16 --seed 3 -q
 check "two files" [ "$(cd ../taef1 && echo *)" = "config.json diffusion_pytorch_model.safetensors" ]
-expect 0 "write a tiny decoder of another model" bench checkpoint taesd ../taesd --dims latent_channels=4,taesd_channels=16 -q
-expect 0 "bench checkpoint help" bench checkpoint help
+expect_dev 0 "write a tiny decoder of another model" checkpoint taesd ../taesd --dims latent_channels=4,taesd_channels=16 -q
+expect_dev 0 "checkpoint help" checkpoint help
 check "help lists taesd" has ../out '^taesd: --dims'
 expect 0 "inspect the tiny decoder" inspect ../taef1
 check "inspect names the format" has ../out '^taesd: taesd, 67 tensors'

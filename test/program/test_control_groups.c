@@ -1,8 +1,7 @@
 /* Limits of control groups (memory, remaining memory, processors), read from simulated root folders: version
  * 1, version 2, nested groups, both versions at once, containers, damaged files. */
-#include "engine/api/machine.h"
-#include "engine/base/control_groups.h"
-#include "engine/base/free_memory.h"
+#include "engine/base/machine_limits.h"
+#include "engine/machine/machine.h"
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 /* NUMA node of a PCI device, read from a simulated /sys; moving pages to a node keeps their contents. */
-#include "engine/base/memory_nodes.h"
+#include "engine/base/machine_limits.h"
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
 

@@ -1,9 +1,8 @@
 /* Rates (disk and bus bandwidth, arithmetic throughput): valid and invalid files, defaults, names of links,
  * effect on plans, and the benches that measure rates. */
-#include "engine/api/job.h"
-#include "engine/bench/bus.h"
-#include "engine/bench/ops.h"
-#include "engine/api/rates_file.h"
+#include "engine/bench/bench.h"
+#include "engine/job/open.h"
+#include "engine/machine/rates_file.h"
 #include "engine/api/session.h"
 #include "engine/sluice_bench.h"
 

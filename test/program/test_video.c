@@ -1,7 +1,7 @@
 /* Video files, checked with ffprobe and ffmpeg: size, rate, length, text and colours; fallback encoders; full
  * disks; a video file is complete or absent. */
 #include "cli/video.h"
-#include "cli/video_library.h"
+#include "cli/ffmpeg.h"
 #include "test/lib/check.h"
 
 #include <dirent.h>
@@ -243,7 +243,7 @@ static void check_without(const char *name, const char *first, const char *secon
     struct sluice_error e = {0};
     struct video_settings settings = default_settings();
     bool is_fallback = false;
-    video_library_load(&f, &e);
+    ffmpeg_load(&f, &e);
     if (!find) find = f->avcodec_find_encoder_by_name;
     ((struct ffmpeg *)(uintptr_t)f)->avcodec_find_encoder_by_name = find_others;
     hidden_encoders[0] = first;

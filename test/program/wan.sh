@@ -135,8 +135,8 @@ for wrong in '"frames": 0' '"fps": 0' '"fps": "x"' '"cfg_scale_low": -1'; do
 done
 rm -rf wan r.json
 
-# ---- bench checkpoint writes the published configuration ----
-expect 0 "bench checkpoint wan22" bench checkpoint wan22 made -q --dims \
+# ---- sluice-dev checkpoint writes the published configuration ----
+expect_dev 0 "checkpoint wan22" checkpoint wan22 made -q --dims \
     t5_vocabulary=600,hidden=64,t5_heads=2,t5_head_dim=16,t5_ff=96,t5_layers=2,heads=2,wan_head=24,wan_ff=96,layers=1,vae_base=8
 check "boundary_ratio" has made/model_index.json '"boundary_ratio": 0.875'
 check "second transformer" has made/model_index.json '"transformer_2"'

@@ -1,4 +1,4 @@
-"""Prints the expected results of `bench stream --clock timed`, test/golden/stream/table.csv, which test_stream reads.
+"""Prints the expected results of `sluice-dev stream --clock timed`, test/golden/stream/table.csv, which test_stream reads.
 
     python3 test/golden/stream/make_table.py SIMULATOR.py > test/golden/stream/table.csv
 

@@ -12,7 +12,7 @@ from flux.specs import TEXTS as FLUX_TEXTS
 from specs import DEFAULT_SEED, redrawn
 
 TEXTS = FLUX_TEXTS | {
-    "html": "  the fox &amp;amp; the boat &lt;at&gt; the old\n\t house,  caf&eacute; ",
+    "html": "  the fox &amp;amp; the boat &lt;at&gt; the old\n\t house,  caf&#233; ",
     "space": " ",
     # more than 512 tokens
     "long": FLUX_TEXTS["long"] * 3,

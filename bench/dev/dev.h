@@ -1,0 +1,22 @@
+/* The command line of sluice-dev and its two commands. */
+#ifndef SLUICE_DEV_DEV_H
+#define SLUICE_DEV_DEV_H
+
+#include "engine/sluice.h"
+
+#include <stdbool.h>
+
+struct dev_args {
+    const char *operands[2]; /* checkpoint: FAMILY and DIR or FILE */
+    int n_operands;
+    const char *dimensions, *adapter, *clock; /* as typed; NULL: not given */
+    int rank, threads;                        /* 0: not given */
+    uint64_t seed;
+    bool text_encoders, json, quiet, no_progress;
+};
+
+/* Each writes its result to stdout or to files. Return SLUICE_OK or a code with *e filled. */
+int checkpoint_command(const struct dev_args *args, struct sluice_error *e);
+int stream_command(const struct dev_args *args, struct sluice_error *e);
+
+#endif

@@ -1,0 +1,111 @@
+#include "engine/generate/denoise.h"
+
+#include "engine/generate/control_video.h"
+#include "engine/generate/dump.h"
+#include "engine/generate/frame_conditioning.h"
+#include "engine/generate/preview.h"
+#include "engine/generate/progress.h"
+#include "engine/job/schedule.h"
+
+#include <string.h>
+
+void scale_model_input(const struct job *job, int image, int i_call) {
+    const float *sample = job->layout.latent[image].data;
+    float *input = job->layout.input[image].data, scale = job->schedule.calls[i_call].input_scale;
+    int64_t n = tensor_elements(&job->layout.latent[image]);
+    for (int64_t i = 0; i < n && input != sample; i++) input[i] = scale * sample[i];
+    frame_conditioning_put_clean(job, job->layout.input[image]);
+}
+
+/* Inpainting with a model that has no mask input: after every denoiser call the unmasked part of the sample
+ * is overwritten with the input image's latent, noised to the level at which the next step begins, or without
+ * noise after the last call. The unmasked region therefore stays fixed during sampling. After an evaluation
+ * within a step the level is also that of the step's end, even if the sampler's next evaluation is in the
+ * middle of the step (as diffusers does for KDPM2). Source: diffusers 0.42,
+ * pipelines/stable_diffusion/pipeline_stable_diffusion_inpaint.py, the branch for 4-channel UNets.
+ * scratch: a buffer of as many floats as the sample has. */
+static void blend_mask(const struct job *job, int image, int i_call, float *scratch) {
+    const struct layout *l = &job->layout;
+    const struct denoiser_call *call = &job->schedule.calls[i_call];
+    const float *repaint = l->mask.data, *picture = l->inpaint_latent[image].data, *noised = picture;
+    float *sample = l->latent[image].data;
+    int64_t pixels = tensor_elements(&l->mask), n = tensor_elements(&l->latent[image]);
+    if (i_call + 1 < job->schedule.n_calls) {
+        const struct grid_point *at = call->ends_step ? &call[1].at : &job->schedule.grid.step[call->step].to;
+        grid_add_noise(at, picture, l->inpaint_noise[image].data, scratch, n);
+        noised = scratch;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (repaint[i % pixels] == 0) sample[i] = noised[i];
+}
+
+/* Moves the sample of one image after denoiser call i_call. place: index of the image in its group. */
+static enum status move_sample(struct running *r, int i_call, int image, int place, struct error *e) {
+    struct job *job = r->job;
+    struct layout *l = &job->layout;
+    const struct recipe *recipe = job->model->recipe;
+    const struct sampling *s = &job->settings.sampling;
+    const struct denoiser_call *call = &job->schedule.calls[i_call];
+    struct tensor sample = l->latent[image], guided = l->prediction[place];
+    struct tensor skipped = l->prediction[PROMPTS_MAX * l->images_per_group + place];
+    float *output = guided.data, *history[SAMPLER_HISTORY_MAX];
+    int64_t n = tensor_elements(&sample);
+    bool previews = call->ends_step && !r->no_previews && schedule_previews_step(job, call->step);
+    bool draws = s->sampler->draws_noise != NOISE_NEVER && job->schedule.grid.step[call->step].to.noise > 0 &&
+                 (s->sampler->draws_noise == NOISE_EVERY_EVALUATION || call->ends_step);
+    /* Guidance. */
+    if (call->slg_scale != 0) guidance_slg_begin(skipped, guided, call->slg_scale);
+    if (call->scale != 1)
+        recipe->guide(guided, l->prediction[l->images_per_group + place], recipe->patch, call->scale);
+    if (call->slg_scale != 0) guidance_slg_add(guided, skipped);
+    if (previews) preview_capture(job, image, i_call, output);
+    /* The sampler's update, from the form of prediction that the sampler expects. */
+    s->prediction->convert(output, sample.data, n, &call->at, s->sampler->form);
+    if (draws) draw_noise(r, image, l->noise);
+    for (int k = 0; k < s->sampler->history; k++) history[k] = l->history[image][k].data;
+    s->sampler->update(&(struct sampler_update){.grid = &job->schedule.grid,
+                                                .prediction = s->prediction,
+                                                .solver = &s->solver,
+                                                .step = call->step,
+                                                .evaluation = call->evaluation,
+                                                .sample = sample.data,
+                                                .output = output,
+                                                .history = history,
+                                                .noise = draws ? l->noise.data : NULL,
+                                                .n = n});
+    if (l->mask.rank) blend_mask(job, image, i_call, output);
+    if (i_call + 1 < job->schedule.n_calls) scale_model_input(job, image, i_call + 1);
+    check_finite(sample, "the latent", "denoise", call->step, e);
+    return e->code == OK && previews ? preview_emit(r, image, call->step, e) : e->code;
+}
+
+enum status denoise_evaluation_ended(struct running *r, int stage, int evaluation, struct error *e) {
+    struct job *job = r->job;
+    const struct layout *l = &job->layout;
+    int groups = l->choice.groups, group = evaluation % groups, first, n;
+    int i_call = job->schedule.spans[l->span[stage]].first_call + evaluation / groups;
+    const struct denoiser_call *call = &job->schedule.calls[i_call];
+    layout_images(l, job->latents.batch, group, &first, &n);
+    for (int i = 0; i < n && e->code == OK; i++) move_sample(r, i_call, first + i, i, e);
+    if (e->code != OK || group + 1 < groups || !call->ends_step) return e->code;
+    if (job->request.dump) dump_step_latents(job, call->step + 1, e);
+    progress_step_ended(r, call->step);
+    return e->code;
+}
+
+enum status denoise_stage_ended(struct running *r, int stage, struct error *e) {
+    const struct job *job = r->job;
+    const struct layout *l = &job->layout;
+    struct report *report = r->report;
+    if (l->span[stage] + 1 < job->schedule.n_spans) return OK;
+    for (int i = 0; i < job->latents.batch; i++) {
+        frame_conditioning_put_clean(job, l->latent[i]);
+        control_video_cut_references(job, l->latent[i]);
+        sha256_hex(l->video[i].data, (size_t)tensor_bytes(&l->video[i]), report->latent_sha256[i]);
+    }
+    report->n_latents = job->latents.batch;
+    if (job->request.save_latent)
+        latents_save(job->sys, job->request.save_latent, "latent", job->model->recipe->name, l->video,
+                     job->latents.batch, e);
+    return e->code;
+}

@@ -1,0 +1,116 @@
+#include "engine/generate/prompt_embeds.h"
+
+#include "engine/generate/dump.h"
+#include "engine/generate/progress.h"
+#include "engine/job/prompts.h"
+#include "engine/job/stages.h"
+
+#include <string.h>
+
+/* Copies the rows of one encoder's output to the encoder's place in the prompt's combined embedding. */
+static void copy_rows(struct tensor to, int32_t row, int32_t column, struct tensor from) {
+    for (int32_t i = 0; i < from.dim[0]; i++)
+        memcpy((float *)to.data + (int64_t)(row + i) * to.dim[1] + column,
+               (const float *)from.data + (int64_t)i * from.dim[1], (size_t)from.dim[1] * sizeof(float));
+}
+
+static double mean_of(const float *values, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)values[i];
+    return sum / (double)n;
+}
+
+/* Prompt weighting: multiplies each token's row by its weight and restores the mean of each window, as
+ * AUTOMATIC1111's web UI does (stable-diffusion-webui 1.10, modules/sd_emphasis.py, EmphasisOriginal). */
+static void apply_emphasis(const struct prompt_tokens *tokens, struct tensor text) {
+    int64_t columns = text.dim[1], n = tokens->window * columns;
+    for (int first = 0; first < tokens->n_ids && tokens->weights; first += tokens->window) {
+        float *rows = (float *)text.data + first * columns;
+        double before = mean_of(rows, n);
+        for (int64_t i = 0; i < n; i++) rows[i] *= tokens->weights[first + i / columns];
+        double after = mean_of(rows, n);
+        float restored = after == 0 ? 1 : (float)(before / after);
+        for (int64_t i = 0; i < n; i++) rows[i] *= restored;
+    }
+}
+
+/* Copies the embeddings that the encoder in this slot wrote into the combined prompt_embeds and pooled row,
+ * unless the encoder wrote directly into these tensors. */
+static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
+    const struct layout *l = &job->layout;
+    const struct recipe *recipe = job->model->recipe;
+    const struct text_places p = prompts_place_texts(job, prompt);
+    for (int i = 0; i < recipe->n_conditions; i++) {
+        const struct condition *c = &recipe->condition[i];
+        struct tensor encoded = l->encoder_text[c->slot][prompt], row = l->encoder_pooled[c->slot][prompt];
+        int32_t dropped = job->prompts.tokens[c->slot][prompt].drop_idx, at = p.row[i];
+        if (c->what == CONDITION_POOLED) {
+            if (c->slot == slot && row.data != l->pooled[prompt].data)
+                copy_rows(l->pooled[prompt], 0, p.column[i], row);
+            continue;
+        }
+        if (c->slot != slot || encoded.data == l->text[prompt].data) continue;
+        if (encoded.rank)
+            copy_rows(l->text[prompt], at, p.column[i],
+                      tensor_slice(encoded, dropped, encoded.dim[0] - dropped));
+        for (int k = 0; k < job->pictures.n_encoded; k++) {
+            if (job->pictures.encoded[k].slot != slot) continue;
+            copy_rows(l->text[prompt], at, p.column[i], l->encoded[k].tokens);
+            at += l->encoded[k].tokens.dim[0];
+        }
+    }
+}
+
+/* After the last text stage (stage -1: all prompts came from the prompt cache): dumps the complete prompt
+ * embeddings and logs the estimated time. */
+static enum status finish_prompt_embeds(struct running *r, int stage, struct error *e) {
+    static const char *const texts[PROMPTS_MAX] = {"cond", "uncond"}, *const pooled[PROMPTS_MAX] = {
+                                                                          "pooled", "pooled_uncond"};
+    const struct job *job = r->job;
+    const struct layout *l = &job->layout;
+    const char *folder = job->request.dump;
+    if (l->kind[stage + 1]->encodes_prompts || e->code != OK) return e->code;
+    for (int i = 0; i < job->settings.n_prompts && folder && e->code == OK; i++) {
+        if (l->text[i].rank) dump_save(job->sys, folder, texts[i], l->text[i], e);
+        if (l->pooled[i].rank && e->code == OK) dump_save(job->sys, folder, pooled[i], l->pooled[i], e);
+    }
+    if (e->code == OK) progress_log_estimate(r);
+    return e->code;
+}
+
+enum status prompt_embeds_stage_ended(struct running *r, int stage, struct error *e) {
+    const struct job *job = r->job;
+    const struct layout *l = &job->layout;
+    int slot = l->slot[stage];
+    for (int k = 0; k < job->prompts.hits.n_misses[slot] && e->code == OK; k++) {
+        int i = job->prompts.hits.misses[slot][k];
+        struct tensor text = l->encoder_text[slot][i], pooled = l->encoder_pooled[slot][i];
+        struct error failed = {0};
+        char line[1024];
+        if (text.rank) apply_emphasis(&job->prompts.tokens[slot][i], text);
+        if (text.rank) check_finite(text, "the prompt embedding", l->stages[stage].name, -1, e);
+        if (pooled.rank && e->code == OK)
+            check_finite(pooled, "the prompt embedding", l->stages[stage].name, -1, e);
+        if (e->code != OK) break;
+        /* A failure to store only logs a warning: the next run encodes the prompt again. */
+        prompts_store(job, slot, i, &failed);
+        if (failed.code != OK)
+            log_line(r->options, SLUICE_WARNING, "cannot save a prompt's embeddings in the prompt cache: %s",
+                     error_line(&failed, line, sizeof line));
+        place_prompt_embeds(job, slot, i);
+    }
+    return finish_prompt_embeds(r, stage, e);
+}
+
+enum status prompt_embeds_from_cache(struct running *r, struct error *e) {
+    const struct job *job = r->job;
+    bool hit = false;
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (int i = 0; i < PROMPTS_MAX; i++) {
+            if (!prompts_hit(job, slot, i)) continue;
+            if (prompts_copy_cached(job, slot, i, e) != OK) return e->code;
+            place_prompt_embeds(job, slot, i);
+            hit = true;
+        }
+    return hit ? finish_prompt_embeds(r, -1, e) : OK;
+}

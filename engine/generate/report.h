@@ -1,0 +1,62 @@
+/* Measurements of a run, collected while it runs. plan_json.h writes them as JSON for --report. */
+#ifndef SLUICE_GENERATE_REPORT_H
+#define SLUICE_GENERATE_REPORT_H
+
+#include "engine/cache/sha256.h"
+#include "engine/job/job.h"
+#include "engine/machine/machine.h"
+
+/* The longest wait of a visit for its block. The block's name is copied, because some blocks are freed at the
+ * end of a run. */
+struct stall {
+    double seconds; /* 0: no wait */
+    char block[BLOCK_NAME_MAX];
+};
+
+struct stage_record {
+    double seconds;
+    double floor_seconds; /* larger of measured compute time and time to move the bytes */
+    struct processor_time spent;
+    struct store_counters moved;
+    struct stall stall;
+    uint64_t planned_bytes;
+    uint64_t measured_bytes; /* peak memory of the process up to the stage's end, measured */
+};
+
+struct step_record {
+    double seconds, floor_seconds; /* for one step; meaning as in stage_record */
+    struct processor_time spent;
+    struct store_counters moved;
+    struct stall stall;
+};
+
+struct evicted {
+    const char *stage;
+    int step; /* first step that runs without the evicted residents */
+    uint64_t bytes;
+};
+
+enum { EVICTED_MAX = 64 }; /* capacity of the list of evictions; the last entry sums up all later evictions */
+
+struct report {
+    uint64_t seed;
+    double seconds;
+    int n_latents, n_images;
+    char latent_sha256[BATCH_MAX][SHA256_HEX], image_sha256[BATCH_MAX][SHA256_HEX];
+    int n_stages;
+    char stage_name[PLAN_STAGES_MAX][16];
+    struct stage_record stage[PLAN_STAGES_MAX];
+    int n_evicted;
+    struct evicted evicted[EVICTED_MAX];
+    int n_steps;
+    struct step_record *step; /* a record for each step; owned, from sys */
+    float *sigma;             /* sigma of each step; owned, from sys */
+    uint64_t base_bytes;      /* resident memory of the process before the run */
+    uint64_t peak_bytes;      /* peak resident memory of the process */
+    uint64_t library_bytes;   /* part of peak_bytes that libraries allocated */
+    uint64_t device_bytes;    /* device memory that the run allocated; 0: the device uses host memory */
+    uint64_t context_bytes;   /* part of device_bytes that the driver's context takes, measured; 0: unknown */
+    struct error error;
+};
+
+#endif

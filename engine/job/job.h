@@ -1,0 +1,287 @@
+/* The data of a job: a request resolved for one model and device, and everything that is computed before any
+ * weight is read: tokens, schedule, denoiser calls, memory needs, the plan, and the stages of the chosen
+ * layout.
+ *
+ * Each part of struct job is written by one file of this folder, in this order (open.c): request and
+ * `settings` by request.c, `pictures` by pictures.c, `prompts` by prompts.c, `schedule` by schedule.c,
+ * `candidates`, `need` and `layout` by candidates.c and layout.c, `plan` by planner.c. During the run only
+ * the contents of the layout's tensors and `pictures.pixels` change. */
+#ifndef SLUICE_JOB_JOB_H
+#define SLUICE_JOB_JOB_H
+
+#include "engine/cache/prompt_cache.h"
+#include "engine/cache/requantised.h"
+#include "engine/cache/session_adapters.h"
+#include "engine/open/prompt_syntax.h"
+#include "engine/open/model.h"
+#include "engine/open/prompt.h"
+#include "engine/pictures/fit.h"
+#include "engine/pictures/pictures.h"
+#include "engine/run/executor.h"
+#include "engine/sample/sampler.h"
+#include "engine/sample/sampling.h"
+#include "models/models.h"
+
+enum { BATCH_MAX = SLUICE_BATCH_MAX };
+
+/* Guidance branches: conditional, unconditional, and skip-layer guidance of the conditional prompt. */
+enum { PROMPTS_MAX = 2, BRANCHES_MAX = PROMPTS_MAX + 1 };
+
+/* The model, device and session caches that a job uses. */
+struct job_context {
+    const struct sluice_model *model;
+    struct device *device;
+    struct requantised *requantised;   /* the session's weight conversion (--type); NULL: unused */
+    struct session_adapters *adapters; /* the session's adapters (LoRA); NULL: unused */
+    struct prompt_cache *prompt_cache; /* the session's prompt cache; NULL: unused */
+    const struct job *parent; /* for a job that decodes previews: the job that shows them; else NULL */
+};
+
+/* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
+enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVIEWS };
+
+/* The request's choices, resolved. */
+struct job_settings {
+    bool decode_only; /* true: the job decodes a latent file; it has no prompts and no steps */
+    struct sampling
+        sampling;    /* the model's sampler, schedule and prediction type with the request's choices */
+    double terminal; /* terminal value of the schedule (schedule_options.terminal) */
+    enum precision precision; /* precision of text encoders and denoiser */
+    enum fit fit;             /* how input images of another size are fitted */
+    enum preview preview;
+    enum dtype weights;    /* --type of text encoder and denoiser weights; N_DTYPES: not converted */
+    int decoder_slot;      /* slot of the decoder in use: VAE or tiny autoencoder */
+    int n_prompts;         /* number of prompts (index 0: positive, 1: negative) */
+    int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
+};
+
+/* Dimensions of the latents, and the chunks in which the VAE decodes their frames. */
+struct job_latents {
+    int batch;              /* number of images (or videos) */
+    int32_t C, F, Y, X;     /* dimensions of one latent; F includes the reference frames */
+    int n_clean_frames;     /* number of latent frames taken from the input image, without noise */
+    int n_reference_frames; /* number of VACE reference frames in front of the video */
+    int n_chunks;
+    struct frame_chunk chunks[FRAME_CHUNKS_MAX];
+};
+
+/* Input pictures that are encoded, in the order of their stages. Latents sampled from the VAE encoder draw
+ * from an image's random generator in this order too. */
+enum encoded_kind {
+    ENCODED_VISION,
+    ENCODED_INIT,
+    ENCODED_MASKED,
+    ENCODED_REFERENCE,
+    ENCODED_FRAMES,          /* a video of the first and last frame, grey in between (image-to-video) */
+    ENCODED_FIRST,           /* the first frame of a video, encoded alone */
+    ENCODED_CONTROL,         /* inactive or reactive part of a VACE control video (control_video.h) */
+    ENCODED_REFERENCE_FRAME, /* VACE reference image: a latent frame in front of the video */
+};
+
+struct encoded {
+    enum encoded_kind kind;
+    int slot;                 /* slot of the vision encoder or VAE encoder */
+    int reference;            /* index among the encoded pictures of the same kind */
+    struct picture_size size; /* size in pixels at which the picture is encoded */
+    int32_t columns, rows;    /* vision encoders: grid of vision tokens */
+    int n_chunks;             /* number of chunks of frames, one evaluation each (1 for an image) */
+};
+enum { ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX };
+
+/* Indexes of a request's input images: first frame or image-to-image input, last frame, mask, references. */
+enum {
+    PICTURE_INIT,
+    PICTURE_END,
+    PICTURE_MASK,
+    PICTURE_REFERENCES,
+    PICTURE_VISION = PICTURE_REFERENCES + LANE_REFERENCES_MAX, /* copies at a vision encoder's size */
+    PICTURES_MAX = PICTURE_VISION + LANE_REFERENCES_MAX
+};
+
+/* The request's input images. */
+struct job_pictures {
+    struct sluice_picture input[PICTURES_MAX];  /* copies of the request's pictures; zero: absent */
+    struct sluice_picture fitted[PICTURES_MAX]; /* `input`, fitted to the encoder's input size */
+    struct fitting fitting[PICTURES_MAX];       /* how `input` becomes `fitted` */
+    uint8_t *pixels[PICTURES_MAX];              /* pixels of input images that the job has read; owned */
+    const struct sluice_picture *references[LANE_REFERENCES_MAX];
+    struct picture_size reference_size[LANE_REFERENCES_MAX]; /* encoded size of each reference image */
+    bool reference_assumed;         /* plan only: a placeholder reference image for an editing model */
+    bool mask_assumed;              /* plan only: placeholder image and mask for an inpainting model */
+    bool frames_assumed;            /* plan only: placeholder first and last frame */
+    struct fitting control_fitting; /* how the control video's frames are fitted */
+    struct encoded encoded[ENCODED_MAX];
+    int n_encoded;
+    int n_encoded_chunks; /* number of chunks in which the VAE encodes video frames */
+    struct frame_chunk encoded_chunks[FRAME_CHUNKS_MAX];
+};
+
+/* Prompt cache lookup: which prompts are in the session's memory or in a file, and which have to be encoded.
+ * Misses become the lanes of their encoder's stage. An encoder without misses has no stage: its weights are
+ * neither planned for nor read. */
+struct prompt_cache_hits {
+    /* By slot and prompt: the cached entry in memory, or the open cache file. A prompt without entry and file
+     * is a miss. */
+    const struct prompt_cache_entry *entry[SLOTS_MAX][PROMPTS_MAX];
+    struct tensor_index file[SLOTS_MAX][PROMPTS_MAX];
+    uint8_t key[SLOTS_MAX][PROMPTS_MAX][PROMPT_CACHE_KEY_BYTES];
+    bool cacheable[SLOTS_MAX]; /* prompts of the encoder in this slot can be cached */
+    int n_misses[SLOTS_MAX], misses[SLOTS_MAX][PROMPTS_MAX]; /* prompts to encode, in prompt order */
+    bool misses_fit; /* entries for all misses fit the cache's memory limit, together with the job's hits */
+    uint64_t peak_bytes; /* planned size of the session's prompt cache after the last text stage */
+};
+
+enum { GATHERED_MAX = TABLES_MAX * PROMPTS_MAX };
+
+struct job_prompts {
+    struct lora_tags tags[PROMPTS_MAX]; /* <lora:...> tags of each prompt, and the prompt without tags */
+    int n_texts, text_slot[SLOTS_MAX];  /* slots of the text encoders, in the recipe's order */
+    struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
+    struct prompt_cache_hits hits;
+    struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] embedding rows in use, as blocks; or NULL */
+};
+
+/* One evaluation of the denoiser, for every image of the batch. */
+struct denoiser_call {
+    int step, evaluation; /* index of the step, and of the evaluation within the step; from 0 */
+    bool ends_step;
+    struct grid_point at; /* sigma and timestep of the sample */
+    float input_scale;    /* the denoiser reads the sample times this factor */
+    double scale;         /* guidance scale; 1: no guidance, no unconditional lane */
+    double slg_scale;     /* skip-layer guidance scale; 0: off */
+};
+
+/* A range of consecutive calls of one denoiser. */
+struct job_span {
+    int slot, first_call, n_calls;
+    int n_prompts;      /* number of prompts evaluated: 2 with guidance, else 1 */
+    double scale;       /* guidance scale */
+    int first_slg_call; /* first call with skip-layer guidance lanes, counted from first_call */
+    int n_slg_calls;
+};
+/* Number of guidance branches, each a lane of every image: one per prompt, one for skip-layer guidance. */
+static inline int job_span_branches(const struct job_span *span) {
+    return span->n_prompts + (span->n_slg_calls > 0);
+}
+
+/* Noise levels and denoiser calls of the run. */
+struct job_schedule {
+    struct noise_table *noise; /* noise levels by timestep; owned; NULL for flow models */
+    struct grid grid;          /* noise levels of the steps that run (img2img skips the first steps) */
+    int n_steps;               /* number of requested steps that run (the sampler may add more) */
+    int n_calls;
+    struct denoiser_call *calls; /* [n_calls]; owned */
+    float *timestep_inputs;      /* [n_calls] timestep input of each denoiser call; owned */
+    bool scales_input;           /* true if the input_scale of some call is not 1 */
+    int n_spans;
+    struct job_span spans[DENOISER_SPANS_MAX];
+};
+
+/* What a layout may choose. No choice changes the job's result. */
+struct layout_choice {
+    int groups;       /* number of groups of images; a denoiser call evaluates one group after another */
+    bool tiled;       /* true: the VAE's full-frame buffers are as small as possible (--vae-tiling on) */
+    unsigned hoisted; /* bit set: spans of the schedule whose timestep rows are computed before step 1 */
+};
+
+/* Tensors of one encoded picture. The pictures and moments of all encoded pictures share memory. */
+struct encoded_tensors {
+    struct tensor resized; /* [Y, X, 3] U8 at the vision encoder's size; rank 0: not resized */
+    struct tensor picture; /* [N, Y, X, 3] F32: frames of one chunk */
+    struct tensor moments; /* VAE output of one latent frame: [y, x, 2 C] mean and log variance */
+    struct tensor tokens;  /* vision encoder output [tokens, columns], in memory of its own */
+};
+
+/* The job as stages with lanes, visits and inter-stage buffers, for one layout_choice (layout.h). */
+struct layout {
+    struct layout_choice choice;
+    int images_per_group; /* number of images in the largest group of the batch */
+
+    struct stage stages[PLAN_STAGES_MAX];
+    const struct stage_kind *kind[PLAN_STAGES_MAX]; /* stages.h */
+    int slot[PLAN_STAGES_MAX];
+    int span[PLAN_STAGES_MAX]; /* denoise stages: index in the schedule's spans */
+    int n_stages;
+    const struct block **block_lists; /* storage of the stages' block lists; owned */
+    struct lane *lanes;               /* storage of the stages' lanes; owned */
+    struct visit_list visits;
+
+    /* Inter-stage buffers; the tensors have no data if the layout was made without memory. */
+    struct arena interstage;
+    struct tensor text[PROMPTS_MAX];   /* prompt_embeds of each prompt; rank 0: unused */
+    struct tensor pooled[PROMPTS_MAX]; /* pooled_projections of each prompt; rank 0: unused */
+    /* Output of each text encoder per prompt: a view of `text` or `pooled`, or a separate tensor that the
+     * host copies into `text` or `pooled`. */
+    struct tensor encoder_text[SLOTS_MAX][PROMPTS_MAX], encoder_pooled[SLOTS_MAX][PROMPTS_MAX];
+    struct tensor latent[BATCH_MAX]; /* latent of each image [C, F, Y, X] */
+    struct tensor video[BATCH_MAX];  /* view of the latent without the VACE reference frames in front */
+    struct tensor input[BATCH_MAX];  /* the denoiser's input: the latent itself, or a scaled copy */
+    struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX]; /* past predictions, kept by the sampler */
+    struct tensor noise;                                   /* fresh noise of a step */
+    struct tensor concat[BATCH_MAX]; /* concat channels; rank 0: none. One shared tensor if not sampled */
+    struct tensor image;             /* vision tokens that the denoiser reads; rank 0: none */
+    struct tensor clean_frame;       /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
+    /* For the inpainting blend (job_blends_mask), else of rank 0: the mask [Y, X], 1 where the image is
+     * repainted; the latent of the input image; the initial noise. */
+    struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];
+    struct tensor reference[LANE_REFERENCES_MAX];       /* latents of reference images */
+    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser output of each lane */
+    struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
+    struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
+    struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */
+    struct tensor picture;     /* decoded frames of a chunk [N, Y, X, 3] F32 */
+    struct tensor rgb;         /* one decoded frame [Y, X, 3] U8 */
+    struct encoded_tensors encoded[ENCODED_MAX];
+};
+
+/* Sets *first and *n to the images of a group; group sizes differ by at most one, larger groups first. */
+static inline void layout_images(const struct layout *l, int batch, int group, int *first, int *n) {
+    int groups = l->choice.groups;
+    *first = (group * batch + groups - 1) / groups;
+    *n = ((group + 1) * batch + groups - 1) / groups - *first;
+}
+
+/* Layouts that the planner may choose from, each measured by a dry run. */
+struct job_candidates {
+    int n;
+    struct run_need **needs;       /* [n] memory need; owned */
+    struct layout_choice *choices; /* [n]; owned */
+    int chosen;                    /* index of the current layout */
+};
+
+struct job {
+    struct sys *sys;
+    struct job_context context;
+    const struct sluice_model *model;
+    struct device *device;
+    struct sluice_request request; /* the caller's request, with defaults filled in */
+    struct job_settings settings;
+    struct job_latents latents;
+    struct job_pictures pictures;
+    struct job_prompts prompts;
+    struct job_schedule schedule;
+    struct job *preview_job; /* job that decodes previews (--preview vae, taesd); owned; NULL: none */
+    struct job_candidates candidates;
+    struct run_need *need; /* candidates.needs[candidates.chosen] */
+    struct layout layout;  /* of candidates.choices[candidates.chosen] */
+    struct plan plan;
+};
+
+/* The component of a slot, with the request's adapters and weight type. */
+const struct component *job_component(const struct job *job, int slot);
+/* The tiny autoencoder if the job decodes images with one instead of the VAE; else NULL. */
+const struct component *job_tiny_decoder(const struct job *job);
+/* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
+ * that has no mask channels. */
+bool job_blends_mask(const struct job *job);
+/* The largest number of guidance branches of any span. */
+int job_branches(const struct job *job);
+/* FLOPs of the whole run. */
+double job_flops(const struct job *job);
+/* Index in pictures.encoded of the picture that lane `number` encodes, in a stage with the given slot and
+ * number of chunks; -1: the stage has no such lane. */
+int job_find_encoded(const struct job *job, int slot, int n_chunks, int number);
+/* Name of item i, from 0, in the series NAME, NAME_2, ...; out has 16 bytes. Returns out. */
+char *job_numbered(const char *name, int i, char out[16]);
+
+#endif

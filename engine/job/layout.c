@@ -1,0 +1,361 @@
+#include "engine/job/layout.h"
+
+#include "engine/job/pictures.h"
+#include "engine/job/prompts.h"
+#include "engine/job/request.h"
+#include "engine/job/stages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Makes prompt_embeds and pooled_projections. A text encoder writes directly into prompt_embeds or
+ * pooled_projections if its output fills the whole tensor, else into a separate tensor. */
+static void make_texts(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    const struct recipe *recipe = job->model->recipe;
+    for (int prompt = 0; prompt < job->settings.n_prompts; prompt++) {
+        struct text_places p = prompts_place_texts(job, prompt);
+        int32_t pooled = p.pooled_columns;
+        if (p.rows) l->text[prompt] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){p.rows, p.columns}, ok);
+        if (pooled) l->pooled[prompt] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, pooled}, ok);
+        for (int i = 0; i < recipe->n_conditions; i++) {
+            int slot = recipe->condition[i].slot;
+            const struct component *c = &job->model->component[slot];
+            if (prompt >= job->settings.n_encoded_prompts || !c->family) continue;
+            bool is_text = c->family->kind == FAMILY_TEXT;
+            if (recipe->condition[i].what == CONDITION_POOLED) {
+                bool whole = c->pooled_columns == pooled;
+                l->encoder_pooled[slot][prompt] =
+                    whole ? l->pooled[prompt]
+                          : arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns}, ok);
+            } else if (is_text) {
+                int32_t own[2] = {job->prompts.tokens[slot][prompt].n_ids, c->text_columns};
+                bool dropped = job->prompts.tokens[slot][prompt].drop_idx > 0;
+                bool whole = own[0] == p.rows && own[1] == p.columns && !dropped;
+                l->encoder_text[slot][prompt] =
+                    whole ? l->text[prompt] : arena_tensor(arena, DTYPE_F32, 2, own, ok);
+            }
+        }
+    }
+}
+
+static int32_t chunk_frames(const struct frame_chunk *chunks, int n_chunks) {
+    int32_t most = 1;
+    for (int i = 0; i < n_chunks; i++)
+        if (chunks[i].n_frames > most) most = chunks[i].n_frames;
+    return most;
+}
+
+static int32_t encoded_frames(const struct job *job, const struct encoded *encoded) {
+    bool video = encoded->kind == ENCODED_FRAMES || encoded->kind == ENCODED_CONTROL;
+    return video ? chunk_frames(job->pictures.encoded_chunks, job->pictures.n_encoded_chunks) : 1;
+}
+
+/* Inter-stage tensors of one encoded picture. All pictures share the memory of `pictures` and `moments`. */
+static void make_encoded(const struct job *job, struct layout *l, int i, struct tensor pictures,
+                         struct tensor moments, struct arena *arena, bool *ok) {
+    const struct encoded *encoded = &job->pictures.encoded[i];
+    const struct component *c = model_decoder(job->model);
+    struct encoded_tensors *t = &l->encoded[i];
+    int32_t Y = encoded->size.height, X = encoded->size.width, factor = c->pixel_factor;
+    int32_t latent[4] = {c->latent_channels, 1, Y / factor, X / factor};
+    t->picture = tensor_make(pictures.data, DTYPE_F32, 4, (int32_t[]){encoded_frames(job, encoded), Y, X, 3});
+    if (encoded->kind == ENCODED_VISION) {
+        /* If the denoiser reads the output, the rows of all pictures are stacked in one tensor. */
+        int frames = request_vision_frames(job->model);
+        int32_t rows = encoded->columns * encoded->rows, tokens[2] = {rows, 0};
+        tokens[1] = job->model->component[encoded->slot].text_columns;
+        if (frames) tokens[0] *= frames;
+        if (frames && !l->image.rank) l->image = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
+        t->tokens = frames ? tensor_slice(l->image, encoded->reference * rows, rows)
+                           : arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
+    } else {
+        t->moments =
+            tensor_make(moments.data, DTYPE_F32, 3, (int32_t[]){latent[2], latent[3], 2 * latent[0]});
+    }
+    if (encoded->kind == ENCODED_REFERENCE)
+        l->reference[encoded->reference] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (encoded->kind == ENCODED_FIRST) l->clean_frame = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (pictures_resizes(job, encoded))
+        t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
+}
+
+/* Memory for pictures and moments. Pictures are encoded one chunk at a time, and the host reads the moments
+ * after each chunk; all chunks therefore share memory of the largest chunk's size. The decoder's frames reuse
+ * this memory later. */
+static void make_pictures(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    const struct component *c = model_decoder(job->model);
+    int32_t factor = c->pixel_factor;
+    int32_t picture[4] = {chunk_frames(job->latents.chunks, job->latents.n_chunks), job->latents.Y * factor,
+                          job->latents.X * factor, 3};
+    int64_t pixels = job->request.no_decode ? 0 : (int64_t)picture[0] * picture[1] * picture[2];
+    int64_t most = 0, latents = 0;
+    for (int i = 0; i < job->pictures.n_encoded; i++) {
+        struct picture_size size = job->pictures.encoded[i].size;
+        int64_t n = (int64_t)size.height * size.width,
+                frames = encoded_frames(job, &job->pictures.encoded[i]);
+        if (frames * n > most) most = frames * n;
+        if (job->pictures.encoded[i].kind != ENCODED_VISION && n / factor / factor > latents)
+            latents = n / factor / factor;
+    }
+    if (pixels > most) most = pixels;
+    struct tensor all = {0}, moments = {0};
+    if (most) all = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)most, 3}, ok);
+    if (latents)
+        moments =
+            arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)latents, 2 * c->latent_channels}, ok);
+    if (pixels) {
+        l->picture = tensor_make(all.data, DTYPE_F32, 4, picture);
+        l->rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
+    }
+    if (job->request.n_control) l->control_rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
+    for (int i = 0; i < job->pictures.n_encoded; i++) make_encoded(job, l, i, all, moments, arena, ok);
+}
+
+static void make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    int32_t latent[4] = {job->latents.C, job->latents.F, job->latents.Y, job->latents.X}, concat[4];
+    memcpy(concat, latent, sizeof concat);
+    concat[0] = job->settings.decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
+    if (!job->settings.decode_only) make_texts(job, l, arena, ok);
+    int32_t video[4] = {job->latents.C, job->latents.F - job->latents.n_reference_frames, job->latents.Y,
+                        job->latents.X};
+    for (int i = 0; i < job->latents.batch; i++) {
+        l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->video[i] = tensor_make(l->latent[i].data, DTYPE_F32, 4, video);
+    }
+    const struct sampler *sampler = job->settings.decode_only ? NULL : job->settings.sampling.sampler;
+    for (int i = 0; i < job->latents.batch; i++) {
+        l->input[i] = job->schedule.scales_input || job->latents.n_clean_frames
+                          ? arena_tensor(arena, DTYPE_F32, 4, latent, ok)
+                          : l->latent[i];
+        for (int k = 0; sampler && k < sampler->history; k++)
+            l->history[i][k] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    }
+    if (sampler && sampler->draws_noise != NOISE_NEVER)
+        l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    /* All images of the batch share concat channels that contain no sampled latents. */
+    enum concat_rule rule = job->model->recipe->concat;
+    bool shared = rule == CONCAT_I2V || rule == CONCAT_CONTROL;
+    for (int i = 0; i < job->latents.batch && concat[0]; i++)
+        l->concat[i] = i && shared ? *l->concat : arena_tensor(arena, DTYPE_F32, 4, concat, ok);
+    if (job_blends_mask(job)) l->mask = arena_tensor(arena, DTYPE_F32, 2, latent + 2, ok);
+    for (int i = 0; i < job->latents.batch && job_blends_mask(job); i++) {
+        l->inpaint_latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->inpaint_noise[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    }
+    for (int i = 0; i < l->images_per_group * job_branches(job); i++)
+        l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (job->settings.preview != PREVIEW_NONE) l->denoised = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (job->settings.preview == PREVIEW_LATENT) {
+        /* A contact sheet of latent frames, with about as many columns as rows. */
+        int32_t columns = 1;
+        while (columns * columns < video[1]) columns++;
+        int32_t rows = (video[1] + columns - 1) / columns;
+        l->preview = arena_tensor(arena, DTYPE_U8, 3,
+                                  (int32_t[]){rows * job->latents.Y, columns * job->latents.X, 3}, ok);
+    }
+    make_pictures(job, l, arena, ok);
+}
+
+static struct stage *add_stage(const struct job *job, struct layout *l, const struct stage_kind *kind,
+                               int slot, int span, int n_lanes, int evaluations) {
+    int s = l->n_stages++, before = 0;
+    for (int i = 0; i < s; i++) before += l->kind[i] == kind;
+    const struct component *c = job_component(job, slot);
+    struct stage *stage = &l->stages[s];
+    l->kind[s] = kind;
+    l->slot[s] = slot;
+    l->span[s] = span;
+    job_numbered(kind->name, before, stage->name);
+    stage->component = c;
+    stage->n_lanes = n_lanes;
+    stage->n_groups = kind->denoises ? l->choice.groups : 1;
+    stage->precision =
+        kind->default_precision ? request_default_precision(job->device) : job->settings.precision;
+    stage->evaluations = evaluations;
+    stage->n_model_blocks = c->n_blocks;
+    stage->n_blocks = c->n_blocks + component_gathered_blocks(c, n_lanes);
+    stage->hoists = kind == &stage_hoist;
+    if (kind->denoises)
+        stage->timesteps = job->schedule.timestep_inputs + job->schedule.spans[span].first_call;
+    return stage;
+}
+
+static void add_encode_stage(const struct job *job, struct layout *l, const struct stage_kind *kind, int slot,
+                             int n_chunks) {
+    int n = 0;
+    while (job_find_encoded(job, slot, n_chunks, n) >= 0) n++;
+    if (n) add_stage(job, l, kind, slot, 0, n, n * n_chunks)->n_chunks = n_chunks;
+}
+
+static void list_stages(const struct job *job, struct layout *l) {
+    const struct recipe *recipe = job->model->recipe;
+    for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family && !job->settings.decode_only; slot++) {
+        enum family_kind kind = recipe->slot[slot].family->kind;
+        if (kind == FAMILY_TEXT && job->prompts.hits.n_misses[slot])
+            add_stage(job, l, &stage_text, slot, 0, job->prompts.hits.n_misses[slot], 1);
+        if (kind == FAMILY_VISION) add_encode_stage(job, l, &stage_vision, slot, 1);
+    }
+    int encoder = recipe_slot(recipe, FAMILY_ENCODER);
+    add_encode_stage(job, l, &stage_encode, encoder, 1);
+    if (job->pictures.n_encoded_chunks > 1)
+        add_encode_stage(job, l, &stage_encode, encoder, job->pictures.n_encoded_chunks);
+    for (int i = 0; i < job->schedule.n_spans; i++) {
+        int lanes = l->images_per_group * job_span_branches(&job->schedule.spans[i]),
+            calls = job->schedule.spans[i].n_calls;
+        add_stage(job, l, &stage_hoist, job->schedule.spans[i].slot, i, lanes, 1);
+        add_stage(job, l, &stage_denoise, job->schedule.spans[i].slot, i, lanes, calls * l->choice.groups);
+    }
+    int evaluations = job->latents.batch * job->latents.n_chunks;
+    if (!job->request.no_decode)
+        add_stage(job, l, &stage_decode, job->settings.decoder_slot, 0, job->latents.batch, evaluations)
+            ->n_chunks = job->latents.n_chunks;
+}
+
+/* Fills in each stage's blocks and connects its lanes. A hoist stage shares the lanes and blocks of the
+ * denoise stage after it until split_hoisted. */
+static enum status fill_stages(const struct job *job, struct layout *l, struct error *e) {
+    size_t n_blocks = 0, n_lanes = 0;
+    for (int s = 0; s < l->n_stages; s++) {
+        n_blocks += (size_t)l->stages[s].n_blocks;
+        n_lanes += (size_t)(l->stages[s].n_lanes * l->stages[s].n_groups);
+        if (l->stages[s].n_blocks > PLAN_BLOCKS_MAX)
+            return error_set(e, UNSUPPORTED, "the model has too many blocks: %d", l->stages[s].n_blocks);
+    }
+    l->block_lists = job->sys->alloc(job->sys, LINE_HOST, n_blocks * sizeof *l->block_lists);
+    l->lanes = job->sys->alloc(job->sys, LINE_HOST, n_lanes * sizeof *l->lanes);
+    if (!l->block_lists || !l->lanes) return error_set(e, MEMORY, "no memory for %zu blocks", n_blocks);
+    const struct block **list = l->block_lists;
+    struct lane *lanes = l->lanes;
+    for (int s = 0; s < l->n_stages; s++) {
+        struct stage *stage = &l->stages[s];
+        stage->blocks = list;
+        stage->lanes = lanes;
+        for (int i = 0; i < stage->n_model_blocks; i++) list[i] = &stage->component->blocks[i];
+        for (int i = stage->n_model_blocks; i < stage->n_blocks; i++)
+            list[i] = &job->prompts.gathered[l->slot[s]][i - stage->n_model_blocks];
+        if (stage->hoists) continue;
+        list += stage->n_blocks;
+        lanes += stage->n_lanes * stage->n_groups;
+        l->kind[s]->connect(job, l, s, stage->lanes);
+    }
+    return OK;
+}
+
+/* Splits the visits that the family listed for a denoise stage, moving visits before the first evaluation to
+ * the hoist stage. Each stage keeps the blocks that it visits, in visit order, blocks with weights before
+ * gathered rows. */
+static void split_hoisted(struct layout *l, struct stage *hoist, int first_visit) {
+    struct stage *denoise = hoist + 1;
+    const struct block *all[PLAN_BLOCKS_MAX], **list = hoist->blocks;
+    int place[PLAN_BLOCKS_MAX], n_model_blocks = hoist->n_model_blocks;
+    memcpy(all, hoist->blocks, (size_t)hoist->n_blocks * sizeof *all);
+    memset(place, -1, sizeof place);
+    for (struct stage *stage = hoist; stage <= denoise; list += stage++->n_blocks) {
+        stage->blocks = list;
+        stage->n_blocks = 0;
+        for (int lasting = 1; lasting >= 0; lasting--) {
+            for (int i = first_visit; i < l->visits.n_visits; i++) {
+                const struct visit *visit = &l->visits.visits[i];
+                bool here = (visit->evaluation < 0) == (stage == hoist);
+                if (!here || (visit->block < n_model_blocks) != lasting || place[visit->block] >= 0) continue;
+                place[visit->block] = stage->n_blocks;
+                list[stage->n_blocks++] = all[visit->block];
+            }
+            if (lasting) stage->n_model_blocks = stage->n_blocks;
+        }
+    }
+    for (int i = first_visit; i < l->visits.n_visits; i++) {
+        struct visit *visit = &l->visits.visits[i];
+        visit->block = place[visit->block];
+        visit->stage = (int)((visit->evaluation < 0 ? hoist : denoise) - l->stages);
+    }
+}
+
+static void drop_unvisited(struct layout *l, struct stage *stage, int first_visit) {
+    int place[PLAN_BLOCKS_MAX], n_blocks = 0, n_model_blocks = 0;
+    memset(place, -1, sizeof place);
+    for (int i = first_visit; i < l->visits.n_visits; i++) place[l->visits.visits[i].block] = 0;
+    for (int i = 0; i < stage->n_blocks; i++) {
+        if (place[i] < 0) continue;
+        n_model_blocks += i < stage->n_model_blocks;
+        place[i] = n_blocks;
+        stage->blocks[n_blocks++] = stage->blocks[i];
+    }
+    stage->n_blocks = n_blocks;
+    stage->n_model_blocks = n_model_blocks;
+    for (int i = first_visit; i < l->visits.n_visits; i++)
+        l->visits.visits[i].block = place[l->visits.visits[i].block];
+}
+
+static enum status list_visits(struct layout *l, struct error *e) {
+    for (int s = 0; s < l->n_stages && e->code == OK; s++) {
+        struct stage *stage = &l->stages[s];
+        int first = l->visits.n_visits;
+        if (stage->hoists) continue;
+        component_visits(stage->component, s, stage->lanes, stage->n_lanes, stage->evaluations, &l->visits,
+                         e);
+        if (e->code != OK) return e->code;
+        s && l->stages[s - 1].hoists ? split_hoisted(l, &l->stages[s - 1], first)
+                                     : drop_unvisited(l, stage, first);
+    }
+    return e->code;
+}
+
+enum status layout_open(const struct job *job, struct layout_choice choice, void *memory, struct layout *l,
+                        struct error *e) {
+    bool ok = true;
+    *l = (struct layout){.choice = choice,
+                         .images_per_group = (job->latents.batch + choice.groups - 1) / choice.groups};
+    l->interstage =
+        memory ? (struct arena){.base = memory, .bytes = job->need->interstage_bytes} : arena_counting();
+    l->visits.sys = job->sys;
+    make_tensors(job, l, &l->interstage, &ok);
+    list_stages(job, l);
+    return fill_stages(job, l, e) == OK ? list_visits(l, e) : e->code;
+}
+
+void layout_close(struct sys *sys, struct layout *l) {
+    if (l->visits.sys) visit_list_destroy(&l->visits);
+    sys->release(sys, l->block_lists);
+    sys->release(sys, l->lanes);
+    *l = (struct layout){0};
+}
+
+/* Prompt embeddings are cleared, because parts that no encoder writes must
+ * be zero. */
+enum status layout_allocate(struct job *job, struct error *e) {
+    uint64_t bytes = job->need->interstage_bytes;
+    struct layout_choice choice = job->layout.choice;
+    void *memory = shared_map(job->sys, job->device, LINE_STATE, bytes);
+    if (!memory) {
+        error_set(e, MEMORY, "no memory for latents and images");
+        return executor_explain(job->device, e);
+    }
+    layout_close(job->sys, &job->layout);
+    layout_open(job, choice, memory, &job->layout, e);
+    for (int i = 0; i < job->settings.n_prompts && e->code == OK; i++) {
+        struct tensor text = job->layout.text[i], pooled = job->layout.pooled[i];
+        if (text.rank) memset(text.data, 0, (size_t)tensor_bytes(&text));
+        if (pooled.rank) memset(pooled.data, 0, (size_t)tensor_bytes(&pooled));
+    }
+    return e->code;
+}
+
+void layout_release(struct job *job) {
+    struct arena *interstage = &job->layout.interstage;
+    shared_unmap(job->sys, job->device, LINE_STATE, interstage->base, interstage->bytes);
+    *interstage = (struct arena){0};
+}
+
+struct run layout_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks) {
+    return (struct run){
+        .readers = plan_readers(job->device->memory, job->plan.bounce_bytes),
+        .converter = job->settings.weights == N_DTYPES ? NULL : requantised_convert,
+        .sys = job->sys,
+        .device = job->device,
+        .stages = layout->stages,
+        .n_stages = layout->n_stages,
+        .visits = &layout->visits,
+        .hooks = hooks,
+    };
+}

@@ -1,0 +1,23 @@
+/* Makes layouts: a job as stages with lanes, visits and inter-stage buffers, for one layout_choice. The
+ * planner makes a layout for each choice and compares them; no layout changes the job. */
+#ifndef SLUICE_JOB_LAYOUT_H
+#define SLUICE_JOB_LAYOUT_H
+
+#include "engine/job/job.h"
+
+/* Makes a layout of the job. memory: for the inter-stage buffers; a layout made with memory NULL has tensors
+ * without data, and its interstage.peak is the number of bytes needed. The caller closes the layout, also
+ * after failure. */
+enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
+                        struct layout *layout, struct error *e);
+void layout_close(struct sys *sys, struct layout *layout);
+
+/* Allocates the inter-stage buffers of job->layout. Fails with MEMORY. */
+enum status layout_allocate(struct job *job, struct error *e);
+/* Frees the inter-stage buffers before the job is closed. layout_allocate can be called again. */
+void layout_release(struct job *job);
+
+/* Builds the executor's input for a layout. */
+struct run layout_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks);
+
+#endif

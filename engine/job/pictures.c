@@ -1,0 +1,253 @@
+#include "engine/job/pictures.h"
+
+#include "engine/job/request.h"
+
+#include <string.h>
+
+/* Index in job->pictures.fitted of the input image from which an encoded picture is made (the mask for masked
+ * images and control videos). A vision encoder that needs another size than the VAE has its own copies. */
+static int picture_index_of(const struct job *job, const struct encoded *encoded) {
+    int vision = PICTURE_VISION + encoded->reference;
+    switch (encoded->kind) {
+    case ENCODED_INIT:
+    case ENCODED_FRAMES:
+    case ENCODED_FIRST:
+        return PICTURE_INIT;
+    case ENCODED_MASKED:
+    case ENCODED_CONTROL:
+        return PICTURE_MASK;
+    case ENCODED_VISION:
+        return job->pictures.input[vision].width ? vision : PICTURE_REFERENCES + encoded->reference;
+    case ENCODED_REFERENCE:
+    case ENCODED_REFERENCE_FRAME:
+        return PICTURE_REFERENCES + encoded->reference;
+    }
+    return PICTURE_INIT;
+}
+
+const struct sluice_picture *pictures_fitted(const struct job *job, const struct encoded *encoded) {
+    return &job->pictures.fitted[picture_index_of(job, encoded)];
+}
+
+const struct sluice_picture *pictures_input(const struct job *job, const struct encoded *encoded) {
+    return &job->pictures.input[picture_index_of(job, encoded)];
+}
+
+bool pictures_resizes(const struct job *job, const struct encoded *encoded) {
+    const struct sluice_picture *source = pictures_fitted(job, encoded);
+    return encoded->kind == ENCODED_VISION &&
+           (encoded->size.width != source->width || encoded->size.height != source->height);
+}
+
+static const struct sluice_picture *copy_picture(struct job *job, int i,
+                                                 const struct sluice_picture *picture) {
+    if (picture) copy_sized(&job->pictures.input[i], sizeof job->pictures.input[i], picture);
+    return picture ? &job->pictures.input[i] : NULL;
+}
+
+static int read_assumed_picture(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
+    (void)picture, (void)rgb;
+    struct error none = {0};
+    error_set(&none, USAGE, "an assumed picture has no pixels: this request can only be planned");
+    return publish_error(&none, e);
+}
+
+/* A placeholder picture of the model's default size, without pixels, for plans without input images. */
+static const struct sluice_picture *assume_picture(struct job *job, int place) {
+    job->pictures.input[place] = (struct sluice_picture){.struct_size = sizeof *job->pictures.input,
+                                                         .width = job->model->width,
+                                                         .height = job->model->height,
+                                                         .read = read_assumed_picture};
+    return &job->pictures.input[place];
+}
+
+void pictures_assume(struct job *job) {
+    struct sluice_request *r = &job->request;
+    const struct recipe *recipe = job->model->recipe;
+    if (job->settings.decode_only || (r->prompt && !job->model->published)) return;
+    if (!r->n_references && recipe->references_min) {
+        job->pictures.references[0] = assume_picture(job, PICTURE_REFERENCES);
+        r->references = job->pictures.references;
+        r->n_references = 1;
+        job->pictures.reference_assumed = true;
+    }
+    bool inpaints = recipe->concat == CONCAT_FILL || recipe->concat == CONCAT_INPAINT;
+    if (inpaints && !r->mask && !r->init_image) {
+        r->init_image = assume_picture(job, PICTURE_INIT);
+        r->mask = assume_picture(job, PICTURE_MASK);
+        r->strength = 1;
+        job->pictures.mask_assumed = true;
+    }
+    if (recipe->concat == CONCAT_I2V) {
+        bool ends = request_vision_frames(job->model) == 2;
+        job->pictures.frames_assumed = !r->init_image || (ends && !r->end_image);
+        if (!r->init_image) r->init_image = assume_picture(job, PICTURE_INIT);
+        if (!r->end_image && ends) r->end_image = assume_picture(job, PICTURE_END);
+    }
+}
+
+void pictures_copy(struct job *job) {
+    struct sluice_request *r = &job->request;
+    r->init_image = copy_picture(job, PICTURE_INIT, r->init_image);
+    r->end_image = copy_picture(job, PICTURE_END, r->end_image);
+    r->mask = copy_picture(job, PICTURE_MASK, r->mask);
+    if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
+    for (int i = 0; i < r->n_references; i++)
+        job->pictures.references[i] = copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
+    r->references = job->pictures.references;
+}
+
+static struct picture_size input_size(const struct job *job, int i) {
+    return (struct picture_size){job->pictures.input[i].width, job->pictures.input[i].height};
+}
+
+static void fit_picture(struct job *job, int i, struct fitting fitting) {
+    job->pictures.fitting[i] = fitting;
+    job->pictures.fitted[i] = job->pictures.input[i];
+    job->pictures.fitted[i].width = fitting.size.width;
+    job->pictures.fitted[i].height = fitting.size.height;
+    if (fit_changes(&job->pictures.fitting[i])) job->pictures.fitted[i].rgb = NULL;
+}
+
+/* Fits references to the sizes that VAE and vision encoder read, with a copy for each if the sizes differ. */
+static void fit_references(struct job *job) {
+    const struct recipe *recipe = job->model->recipe;
+    bool has_encoder = recipe_slot(recipe, FAMILY_ENCODER) < SLOTS_MAX;
+    bool has_vision = recipe_slot(recipe, FAMILY_VISION) < SLOTS_MAX;
+    for (int i = 0; i < job->request.n_references; i++) {
+        const struct sluice_picture *reference = &job->pictures.input[PICTURE_REFERENCES + i];
+        struct picture_size vision_size = request_vision_size(recipe, reference),
+                            size = has_encoder ? job->pictures.reference_size[i] : vision_size;
+        fit_picture(job, PICTURE_REFERENCES + i,
+                    fit_make(FIT_STRETCH, input_size(job, PICTURE_REFERENCES + i), size));
+        if (!has_vision || !memcmp(&size, &vision_size, sizeof size)) continue;
+        job->pictures.input[PICTURE_VISION + i] = *reference;
+        fit_picture(job, PICTURE_VISION + i,
+                    fit_make(FIT_STRETCH, input_size(job, PICTURE_VISION + i), vision_size));
+    }
+}
+
+void pictures_fit(struct job *job) {
+    struct picture_size output = {job->request.width, job->request.height};
+    for (int i = 0; i < PICTURE_REFERENCES; i++)
+        if (job->pictures.input[i].width)
+            fit_picture(job, i, fit_make(job->settings.fit, input_size(job, i), output));
+    fit_references(job);
+    /* The vision encoder reads first and last frame from the unfitted pictures, whatever the output size:
+     * bicubic resize, then center crop, as in the encoder's training. */
+    const struct component *vision = model_component(job->model, FAMILY_VISION);
+    for (int i = 0; i < request_vision_frames(job->model); i++) {
+        int from = i ? PICTURE_END : PICTURE_INIT;
+        struct picture_size unfitted = input_size(job, from);
+        struct vision_grid grid = vision->family->vision_grid(vision, unfitted.width, unfitted.height);
+        struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
+        struct fitting fitting = {.from = unfitted,
+                                  .size = size,
+                                  .part = {.by = TORCH_BICUBIC,
+                                           .whole = whole.width ? whole : size,
+                                           .x = grid.whole.left,
+                                           .y = grid.whole.top,
+                                           .size = size}};
+        job->pictures.input[PICTURE_VISION + i] = job->pictures.input[from];
+        fit_picture(job, PICTURE_VISION + i, fitting);
+    }
+    if (job->request.n_control)
+        job->pictures.control_fitting =
+            fit_make(job->settings.fit, request_control_size(&job->request), output);
+}
+
+uint64_t pictures_reading_bytes(const struct job *job) {
+    uint64_t most = 0;
+    for (int i = 0; i < PICTURES_MAX; i++) {
+        if (!job->pictures.fitted[i].width || job->pictures.fitted[i].rgb) continue;
+        uint64_t bytes = fit_bytes(&job->pictures.input[i], &job->pictures.fitting[i]);
+        if (bytes > most) most = bytes;
+    }
+    for (int i = 0; i < job->pictures.n_encoded; i++) {
+        const struct encoded *encoded = &job->pictures.encoded[i];
+        const struct sluice_picture *source = pictures_fitted(job, encoded);
+        struct picture_part part = {.by = TORCH_BICUBIC, .whole = encoded->size, .size = encoded->size};
+        uint64_t bytes = resample_bytes((struct picture_size){source->width, source->height}, &part);
+        if (pictures_resizes(job, encoded) && bytes > most) most = bytes;
+    }
+    return most;
+}
+
+uint64_t pictures_control_bytes(const struct job *job) {
+    uint64_t held = 0, most = 0;
+    for (int i = 0; i < job->request.n_control; i++) {
+        struct sluice_picture frame;
+        copy_sized(&frame, sizeof frame, job->request.control[i]);
+        uint64_t bytes = fit_bytes(&frame, &job->pictures.control_fitting);
+        if (frame.rgb) held += (uint64_t)frame.width * (uint64_t)frame.height * 3;
+        if (bytes > most) most = bytes;
+    }
+    return held + most;
+}
+
+enum status pictures_read(struct job *job, struct error *e) {
+    for (int i = 0; i < PICTURES_MAX && e->code == OK; i++) {
+        struct sluice_picture *p = &job->pictures.fitted[i];
+        if (!p->width || p->rgb) continue;
+        job->pictures.pixels[i] =
+            job->sys->alloc(job->sys, LINE_HOST, (size_t)p->width * (size_t)p->height * 3);
+        if (!job->pictures.pixels[i]) return error_set(e, MEMORY, "no memory for a picture");
+        fit_read(job->sys, &job->pictures.input[i], &job->pictures.fitting[i], job->pictures.pixels[i], e);
+        p->rgb = job->pictures.pixels[i];
+    }
+    return e->code;
+}
+
+static void list_vision_input(struct job *job, int slot, int number, struct picture_size vision_size) {
+    const struct component *c = &job->model->component[slot];
+    struct vision_grid grid = c->family->vision_grid(c, vision_size.width, vision_size.height);
+    job->pictures.encoded[job->pictures.n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
+                                                                        .slot = slot,
+                                                                        .reference = number,
+                                                                        .size = {grid.width, grid.height},
+                                                                        .columns = grid.columns,
+                                                                        .rows = grid.rows,
+                                                                        .n_chunks = 1};
+}
+
+/* Lists one picture for the VAE to encode; all pictures except references have the output size. */
+static void list_one(struct job *job, enum encoded_kind kind, int number, int n_chunks) {
+    const struct sluice_request *r = &job->request;
+    struct picture_size size = {r->width, r->height};
+    job->pictures.encoded[job->pictures.n_encoded++] =
+        (struct encoded){.kind = kind,
+                         .slot = recipe_slot(job->model->recipe, FAMILY_ENCODER),
+                         .reference = number,
+                         .size = kind == ENCODED_REFERENCE ? job->pictures.reference_size[number] : size,
+                         .n_chunks = n_chunks};
+}
+
+void pictures_list_encoded(struct job *job) {
+    const struct sluice_request *r = &job->request;
+    const struct recipe *recipe = job->model->recipe;
+    bool control = recipe->concat == CONCAT_CONTROL, animates = job->model->init == INIT_FIRST_FRAME;
+    for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++) {
+        /* A vision encoder reads every reference, or first and last frame. */
+        if (recipe->slot[slot].family->kind != FAMILY_VISION) continue;
+        for (int i = 0; i < r->n_references; i++)
+            list_vision_input(job, slot, i, request_vision_size(recipe, r->references[i]));
+        for (int i = 0; i < request_vision_frames(job->model); i++)
+            list_vision_input(job, slot, i, input_size(job, PICTURE_VISION + i));
+    }
+    if (recipe_slot(recipe, FAMILY_ENCODER) == SLOTS_MAX) return;
+    /* Inpainting models at strength 1 begin with pure noise and read only the masked image. Encoding the
+     * input image too would draw from the generator and shift all later random numbers. */
+    bool unread = recipe->concat == CONCAT_INPAINT && r->strength == 1;
+    if (r->init_image && job->model->init == INIT_IMG2IMG && !unread) list_one(job, ENCODED_INIT, 0, 1);
+    if (r->mask && !job_blends_mask(job) && !control) list_one(job, ENCODED_MASKED, 0, 1);
+    for (int i = 0; i < r->n_references && !control; i++) list_one(job, ENCODED_REFERENCE, i, 1);
+    if (r->init_image && animates && recipe->concat == CONCAT_I2V)
+        list_one(job, ENCODED_FRAMES, 0, job->pictures.n_encoded_chunks);
+    else if (r->init_image && animates)
+        list_one(job, ENCODED_FIRST, 0, 1);
+    if (!control) return;
+    /* VACE: reference frames, then both parts of the control video, or one grey video without one. */
+    for (int i = 0; i < job->latents.n_reference_frames; i++) list_one(job, ENCODED_REFERENCE_FRAME, i, 1);
+    for (int i = 0; i < (r->n_control ? 2 : 1); i++)
+        list_one(job, ENCODED_CONTROL, i, job->pictures.n_encoded_chunks);
+}

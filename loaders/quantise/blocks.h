@@ -1,0 +1,103 @@
+/* Quantisers of block types, and the GNU C vectors over eight blocks that they share: lane l of value i is
+ * value i of block l. No sums across lanes occur, so
+ * results are bit-identical on all vector widths. Vectors are passed by address, because their ABI by value
+ * depends on the processor. */
+#ifndef SLUICE_LOADERS_QUANTISE_BLOCKS_H
+#define SLUICE_LOADERS_QUANTISE_BLOCKS_H
+
+#include <stdint.h>
+
+enum { F16_NAN = 0x7e00 }; /* f16 bits of the scale of a block with a value that is not finite */
+
+/* Rounds to the nearest f16, ties to even; overflow gives infinity, NaN stays NaN. */
+uint16_t quantise_f16(float value);
+
+/* Quantise blocks of 32 values. */
+void quantise_q4_0(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q8_0(const float *from, int64_t n_blocks, unsigned char *to);
+
+/* Quantise blocks of 256 values. */
+void quantise_q4_k(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q5_k(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q6_k(const float *from, int64_t n_blocks, unsigned char *to);
+
+static inline void put_16(unsigned char *to, uint16_t value) {
+    to[0] = (unsigned char)value;
+    to[1] = (unsigned char)(value >> 8);
+}
+
+enum { LANES = 8, LANE_VALUES_MAX = 32 };
+
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef int32_t lane_ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
+
+#define LANES_INLINE static inline __attribute__((always_inline))
+
+/* Compiles a function for three x86-64 instruction sets; the program selects the version at start. Disabled
+ * under ThreadSanitizer. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
+#define LANES_WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#else
+#define LANES_WIDE
+#endif
+
+/* For each lane returns a where the mask is set, else b. */
+#define lanes_select(mask, a, b) ((lanes)(((lane_ints)(a) & (mask)) | ((lane_ints)(b) & ~(mask))))
+
+static const float lanes_magic =
+    12582912.0f; /* 1.5 * 2^23: adding it rounds a float to the nearest even integer */
+
+/* Rounds to the nearest integers, clamped to lo..hi, for |v| < 2^22; otherwise gives any code in lo..hi. */
+LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
+    lane_ints q = (lane_ints)((lane_bits)(*v + lanes_magic) - 0x4b400000u), mask = q < lo;
+    lane_ints least = {lo, lo, lo, lo, lo, lo, lo, lo}, most = {hi, hi, hi, hi, hi, hi, hi, hi};
+    q = (least & mask) | (q & ~mask);
+    mask = q > hi;
+    *code = (most & mask) | (q & ~mask);
+}
+
+/* Rounds to the nearest f16 value; overflow gives the largest. */
+LANES_INLINE void lanes_to_f16(lanes *v) {
+    lane_bits bits = (lane_bits)*v, sign = bits & 0x80000000u;
+    bits ^= sign;
+    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* rounds to a multiple of f16's smallest subnormal */
+    lane_bits normal = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
+    lane_ints is_small = (lane_ints)(bits < 0x38800000u), is_large = (lane_ints)(normal > 0x477fe000u);
+    lanes rounded = lanes_select(is_small, small, (lanes)normal);
+    lanes most = {65504, 65504, 65504, 65504, 65504, 65504, 65504, 65504};
+    rounded = lanes_select(is_large, most, rounded);
+    *v = (lanes)((lane_bits)rounded | sign);
+}
+
+/* Computes 1/v; 0 for 0. */
+LANES_INLINE void lanes_inverse(lanes *to, const lanes *v) {
+    lanes zero = {0};
+    *to = (lanes)((lane_ints)(1.0f / *v) & (*v != zero));
+}
+
+/* Loads up to eight blocks of n values; blocks from n_blocks on are set to zeros. Magnitudes are limited to
+ * `most`, and are set to 0 below half of f16's smallest number. Returns one bit per block, set if the block
+ * has a value that is not finite. */
+LANES_INLINE unsigned lanes_load(lanes *x, const float *from, int n, int n_blocks, float most) {
+    union {
+        float value;
+        uint32_t bits;
+    } v, limit = {.value = most};
+    unsigned broken = 0;
+    for (int i = 0; i < n; i++) {
+        x[i] = (lanes){0};
+        for (int l = 0; l < n_blocks; l++) {
+            v.value = from[l * n + i];
+            uint32_t size = v.bits & 0x7fffffffu, sign = v.bits & 0x80000000u;
+            broken |= (unsigned)(size >= 0x7f800000u) << l;
+            size = size > limit.bits ? limit.bits : size < 0x33000000u ? 0 : size;
+            v.bits = size | sign;
+            x[i][l] = v.value;
+        }
+    }
+    return broken;
+}
+
+#endif
