@@ -6,48 +6,29 @@
 
 #include <stdio.h>
 
-#define VAE_RESNET_WEIGHT(field, init_scale_, prefix, checkpoint_, name, rank_, ...)                         \
-    BLOCK_WEIGHT_NAMED(resnet_weights, field, init_scale_, prefix name, checkpoint_ name, rank_, __VA_ARGS__)
-
-#define VAE_RESNET(prefix, checkpoint)                                                                       \
-    VAE_RESNET_WEIGHT(norm1, 0, prefix, checkpoint, "norm1.weight", 1, IN),                                  \
-        VAE_RESNET_WEIGHT(norm1_bias, 1, prefix, checkpoint, "norm1.bias", 1, IN),                           \
-        VAE_RESNET_WEIGHT(conv1, 1, prefix, checkpoint, "conv1.weight", 4, OUT, IN, K3, K3),                 \
-        VAE_RESNET_WEIGHT(conv1_bias, 1, prefix, checkpoint, "conv1.bias", 1, OUT),                          \
-        VAE_RESNET_WEIGHT(norm2, 0, prefix, checkpoint, "norm2.weight", 1, OUT),                             \
-        VAE_RESNET_WEIGHT(norm2_bias, 1, prefix, checkpoint, "norm2.bias", 1, OUT),                          \
-        VAE_RESNET_WEIGHT(conv2, 1, prefix, checkpoint, "conv2.weight", 4, OUT, OUT, K3, K3),                \
-        VAE_RESNET_WEIGHT(conv2_bias, 1, prefix, checkpoint, "conv2.bias", 1, OUT)
+#define VAE_RESNET(name, checkpoint)                                                                         \
+    NORM_NAMED(resnet_weights, norm1, name "norm1", checkpoint "norm1", IN),                                 \
+        CONV_NAMED(resnet_weights, conv1, name "conv1", checkpoint "conv1", OUT, IN, K3),                    \
+        NORM_NAMED(resnet_weights, norm2, name "norm2", checkpoint "norm2", OUT),                            \
+        CONV_NAMED(resnet_weights, conv2, name "conv2", checkpoint "conv2", OUT, OUT, K3)
 
 /* Shortcut of a level's first resnet, present if the level changes the number of channels. */
-#define VAE_SHORTCUT(prefix, checkpoint_)                                                                    \
-    BLOCK_WEIGHT_NAMED(resnet_weights, shortcut, 1, prefix "conv_shortcut.weight",                           \
-                       checkpoint_ "nin_shortcut.weight", 4, OUT, IN, K1, K1),                               \
-        BLOCK_WEIGHT_NAMED(resnet_weights, shortcut_bias, 1, prefix "conv_shortcut.bias",                    \
-                           checkpoint_ "nin_shortcut.bias", 1, OUT)
+#define VAE_SHORTCUT(name, checkpoint)                                                                       \
+    CONV_NAMED(resnet_weights, shortcut, name "conv_shortcut", checkpoint "nin_shortcut", OUT, IN, K1)
 
 /* Projection of the mid-block attention. Older diffusers files and the authors' checkpoints store the
  * projection as a 1x1 convolution, with the name parts `old` and `checkpoint_tail`. */
-#define VAE_PROJECTION(field, prefix, checkpoint_, name, old, checkpoint_tail)                               \
-    {.offset = offsetof(struct attention_weights, field),                                                    \
-     .names = {prefix name ".weight", prefix old ".weight"},                                                 \
-     .checkpoint_name = checkpoint_ checkpoint_tail ".weight",                                               \
-     .rank = 2,                                                                                              \
-     .dim = {OUT, OUT},                                                                                      \
-     .init_scale = 1},                                                                                       \
+#define VAE_PROJECTION_ROW(field_, tail, prefix, checkpoint_, name, old, checkpoint_tail, rank_, ...)        \
     {                                                                                                        \
-        .offset = offsetof(struct attention_weights, field##_bias),                                          \
-        .names = {prefix name ".bias", prefix old ".bias"},                                                  \
-        .checkpoint_name = checkpoint_ checkpoint_tail ".bias", .rank = 1, .dim = {OUT}, .init_scale = 1     \
+        .offset = offsetof(struct attention_weights, field_), .names = {prefix name tail, prefix old tail},  \
+        .checkpoint_name = checkpoint_ checkpoint_tail tail, .rank = rank_, .dim = {__VA_ARGS__},            \
+        .init_scale = 1                                                                                      \
     }
-
-#define VAE_ATTENTION_NORM(field, init_scale_, prefix, checkpoint_, name)                                    \
-    BLOCK_WEIGHT_NAMED(attention_weights, field, init_scale_, prefix "group_norm." name,                     \
-                       checkpoint_ "norm." name, 1, OUT)
-
+#define VAE_PROJECTION(field, ...)                                                                           \
+    VAE_PROJECTION_ROW(field.weight, ".weight", __VA_ARGS__, 2, OUT, OUT),                                   \
+        VAE_PROJECTION_ROW(field.bias, ".bias", __VA_ARGS__, 1, OUT)
 #define VAE_ATTENTION(prefix, checkpoint)                                                                    \
-    VAE_ATTENTION_NORM(norm, 0, prefix, checkpoint, "weight"),                                               \
-        VAE_ATTENTION_NORM(norm_bias, 1, prefix, checkpoint, "bias"),                                        \
+    NORM_NAMED(attention_weights, norm, prefix "group_norm", checkpoint "norm", OUT),                        \
         VAE_PROJECTION(q, prefix, checkpoint, "to_q", "query", "q"),                                         \
         VAE_PROJECTION(k, prefix, checkpoint, "to_k", "key", "k"),                                           \
         VAE_PROJECTION(v, prefix, checkpoint, "to_v", "value", "v"),                                         \
@@ -184,15 +165,10 @@ static void vae_derive(struct component *c) {
  * conv_in, two resnets around a single-head attention, then per level resnets and a nearest-neighbour
  * upsampling convolution, group norm, SiLU, conv_out: see vae_blocks.h. */
 
-#define IN_ROWS                                                                                              \
-    BLOCK_WEIGHT(latent_in_weights, weight, 1, "decoder.conv_in.weight", 4, OUT, LATENT, K3, K3),            \
-        BLOCK_WEIGHT(latent_in_weights, bias, 1, "decoder.conv_in.bias", 1, OUT)
+#define IN_ROWS CONV(latent_in_weights, conv, "decoder.conv_in", OUT, LATENT, K3)
 static const struct weight_spec vae_kl_in_table[] = {IN_ROWS};
 static const struct weight_spec vae_kl_quant_in_table[] = {
-    BLOCK_WEIGHT(latent_in_weights, post, 1, "post_quant_conv.weight", 4, LATENT, LATENT, K1, K1),
-    BLOCK_WEIGHT(latent_in_weights, post_bias, 1, "post_quant_conv.bias", 1, LATENT),
-    IN_ROWS,
-};
+    CONV(latent_in_weights, post, "post_quant_conv", LATENT, LATENT, K1), IN_ROWS};
 
 /* The authors' checkpoints count the mid block's resnets from 1, and levels from the image to the latent. */
 #define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
@@ -208,20 +184,12 @@ static const struct weight_spec vae_kl_wider_resnet_table[] = {VAE_RESNET(UP_RES
 static const struct weight_spec vae_kl_attention_table[] = {VAE_ATTENTION(ATTENTION, CHECKPOINT_ATTENTION)};
 
 static const struct weight_spec vae_kl_upsample_table[] = {
-    BLOCK_WEIGHT_NAMED(conv_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
-                       "decoder.up.%d.upsample.conv.weight", 4, OUT, OUT, K3, K3),
-    BLOCK_WEIGHT_NAMED(conv_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
-                       "decoder.up.%d.upsample.conv.bias", 1, OUT),
-};
+    CONV_NAMED(conv_weights, conv, "decoder.up_blocks.%d.upsamplers.0.conv", "decoder.up.%d.upsample.conv",
+               OUT, OUT, K3)};
 
 static const struct weight_spec vae_kl_out_table[] = {
-    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "decoder.conv_norm_out.weight", "decoder.norm_out.weight", 1,
-                       IN),
-    BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", "decoder.norm_out.bias", 1,
-                       IN),
-    BLOCK_WEIGHT(out_weights, weight, 1, "decoder.conv_out.weight", 4, COLOURS, IN, K3, K3),
-    BLOCK_WEIGHT(out_weights, bias, 1, "decoder.conv_out.bias", 1, COLOURS),
-};
+    NORM_NAMED(out_weights, norm, "decoder.conv_norm_out", "decoder.norm_out", IN),
+    CONV(out_weights, conv, "decoder.conv_out", COLOURS, IN, K3)};
 
 static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vae_settings *settings = scope->settings;
@@ -365,9 +333,7 @@ const struct family family_vae_kl = {
  * group norm, SiLU, conv_out: see vae_blocks.h. Its weights lie in the decoder's file. */
 
 static const struct weight_spec vae_kl_encoder_in_table[] = {
-    BLOCK_WEIGHT(conv_weights, weight, 1, "encoder.conv_in.weight", 4, OUT, COLOURS, K3, K3),
-    BLOCK_WEIGHT(conv_weights, bias, 1, "encoder.conv_in.bias", 1, OUT),
-};
+    CONV(conv_weights, conv, "encoder.conv_in", OUT, COLOURS, K3)};
 
 /* The authors' checkpoints count the mid block's resnets from 1. */
 #define DOWN_RESNET               "encoder.down_blocks.%d.resnets.%d."
@@ -385,25 +351,15 @@ static const struct weight_spec vae_kl_encoder_attention_table[] = {
     VAE_ATTENTION(DOWN_ATTENTION, CHECKPOINT_DOWN_ATTENTION)};
 
 static const struct weight_spec vae_kl_encoder_downsample_table[] = {
-    BLOCK_WEIGHT_NAMED(conv_weights, weight, 1, "encoder.down_blocks.%d.downsamplers.0.conv.weight",
-                       "encoder.down.%d.downsample.conv.weight", 4, OUT, OUT, K3, K3),
-    BLOCK_WEIGHT_NAMED(conv_weights, bias, 1, "encoder.down_blocks.%d.downsamplers.0.conv.bias",
-                       "encoder.down.%d.downsample.conv.bias", 1, OUT),
-};
+    CONV_NAMED(conv_weights, conv, "encoder.down_blocks.%d.downsamplers.0.conv",
+               "encoder.down.%d.downsample.conv", OUT, OUT, K3)};
 
 #define OUT_ROWS                                                                                             \
-    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight", 1,   \
-                       OUT),                                                                                 \
-        BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias", "encoder.norm_out.bias", \
-                           1, OUT),                                                                          \
-        BLOCK_WEIGHT(out_weights, weight, 1, "encoder.conv_out.weight", 4, MOMENTS, OUT, K3, K3),            \
-        BLOCK_WEIGHT(out_weights, bias, 1, "encoder.conv_out.bias", 1, MOMENTS)
+    NORM_NAMED(out_weights, norm, "encoder.conv_norm_out", "encoder.norm_out", OUT),                         \
+        CONV(out_weights, conv, "encoder.conv_out", MOMENTS, OUT, K3)
 static const struct weight_spec vae_kl_encoder_out_table[] = {OUT_ROWS};
 static const struct weight_spec vae_kl_encoder_quant_out_table[] = {
-    OUT_ROWS,
-    BLOCK_WEIGHT(out_weights, post, 1, "quant_conv.weight", 4, MOMENTS, MOMENTS, K1, K1),
-    BLOCK_WEIGHT(out_weights, post_bias, 1, "quant_conv.bias", 1, MOMENTS),
-};
+    OUT_ROWS, CONV(out_weights, post, "quant_conv", MOMENTS, MOMENTS, K1)};
 
 static void vae_kl_encoder_forward_downsample(struct context *x, const void *weights,
                                               const struct visit_scope *scope) {

@@ -10,7 +10,7 @@
 #define CHECKPOINT_UP_RESNET "decoder.upsamples.%d."
 
 static const struct weight_spec vae_wan_in_table[] = {
-    VAE_WAN_LAST_SLICE(latent_in_weights, post, post_bias, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
+    VAE_WAN_LAST_SLICE(latent_in_weights, post, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
     VAE_WAN_IN(latent_in_weights, LATENT, "decoder."),
 };
 static const struct weight_spec vae_wan_mid_resnet_table[] = {
@@ -29,8 +29,7 @@ static const struct weight_spec vae_wan_out_table[] = {VAE_WAN_OUT(COLOURS, "dec
 /* Weight tables of video models, which use all time slices of the kernels. */
 #define UPSAMPLER "decoder.up_blocks.%d.upsamplers.0."
 static const struct weight_spec causal_in_table[] = {
-    VAE_WAN_LAST_SLICE(causal_latent_in_weights, post, post_bias, LATENT, LATENT, K1, "post_quant_conv",
-                       "conv2"),
+    VAE_WAN_LAST_SLICE(causal_latent_in_weights, post, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
     CAUSAL_CONV(causal_latent_in_weights, conv, OUT, LATENT, K3, "decoder.conv_in", "decoder.conv1"),
 };
 static const struct weight_spec causal_mid_resnet_table[] = {
@@ -249,7 +248,7 @@ static const struct weight_spec vae_wan_encoder_time_conv_table[] = {
     VAE_WAN_TIME_CONV(DOWN, CHECKPOINT_DOWN)};
 static const struct weight_spec vae_wan_encoder_out_table[] = {
     VAE_WAN_OUT(MOMENTS, "encoder."),
-    VAE_WAN_LAST_SLICE(out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
+    VAE_WAN_LAST_SLICE(out_weights, post, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
 
 /* Weight tables of video models, which use all time slices of the kernels. */
@@ -265,7 +264,7 @@ static const struct weight_spec causal_encoder_downsample_time_table[] = {
     CAUSAL_RESAMPLE_TIME(DOWN, CHECKPOINT_DOWN)};
 static const struct weight_spec causal_encoder_out_table[] = {
     CAUSAL_OUT(MOMENTS, "encoder."),
-    VAE_WAN_LAST_SLICE(causal_out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
+    VAE_WAN_LAST_SLICE(causal_out_weights, post, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
 
 static void vae_wan_encoder_forward_downsample(struct context *x, const void *weights,

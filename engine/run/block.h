@@ -79,6 +79,9 @@ struct linear_weights {
 #define NORM_NAMED(structure, field, name, checkpoint, columns)                                              \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
         BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, columns)
+#define CONV(structure, field, name, out, in, side)                                                          \
+    BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 4, out, in, side, side),                        \
+        BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, out)
 #define CONV_NAMED(structure, field, name, checkpoint, out, in, side)                                        \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 4, out, in, side,   \
                        side),                                                                                \
