@@ -105,6 +105,17 @@ static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) 
     return parts;
 }
 
+/* The recipe with the most slots. */
+static const struct recipe *largest_recipe(void) {
+    const struct recipe *largest = recipes[0];
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        int n = 0;
+        while ((*r)->slot[n].family && largest->slot[n].family) n++;
+        if ((*r)->slot[n].family) largest = *r;
+    }
+    return largest;
+}
+
 static json_t *adapter_json(const struct adapter *a, bool tensors) {
     enum { RECIPES_MAX = 64 };
     const struct recipe *fits[RECIPES_MAX];
@@ -115,7 +126,7 @@ static json_t *adapter_json(const struct adapter *a, bool tensors) {
                             json_string_of(a->index.sources[0].path), "tensors", a->index.n_entries, "bytes",
                             (json_int_t)index_bytes(&a->index), "types", inspect_types(&a->index), "modules",
                             0, "dialects", "forms", "ranks", "alphas", "parts",
-                            parts_json(a, n_fits ? fits[0] : &recipe_sd3), "recipes", names);
+                            parts_json(a, n_fits ? fits[0] : largest_recipe()), "recipes", names);
     for (int i = 0; i < a->n_modules && all; i++) {
         count_module(json_object_get(all, "dialects"), adapter_dialect_name(a->modules[i].dialect));
         bool dora = a->modules[i].tensor[ADAPTER_DORA];

@@ -27,12 +27,20 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
+/* The checkpoint name of a weight, unless it is the first name. */
+static const char *other_checkpoint_name(const struct block_ref *ref, const struct weight_spec *spec) {
+    bool same = spec->checkpoint_name && !ref->number_offset && spec->names[0] &&
+                !strcmp(spec->checkpoint_name, spec->names[0]);
+    return same ? NULL : spec->checkpoint_name;
+}
+
 const char *block_weight_pattern(const struct block_ref *ref, const struct weight_spec *spec, int i,
                                  int *number) {
     int n_names = 0;
     while (n_names < WEIGHT_NAMES_MAX && spec->names[n_names]) n_names++;
     *number = ref->number + (i < n_names ? 0 : ref->number_offset);
-    return i < n_names ? spec->names[i] : i == n_names ? spec->checkpoint_name : NULL;
+    if (i < n_names) return spec->names[i];
+    return i == n_names ? other_checkpoint_name(ref, spec) : NULL;
 }
 
 struct weight_parts block_weight_parts(const struct weight_spec *spec, const char *pattern,
@@ -214,7 +222,7 @@ char *block_missing_name(const struct block_ref *ref, const struct weight_spec *
 
 static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                   const struct tensor_index *index, struct error *e) {
-    const char *reported = missing_pattern(spec, index), *other = spec->checkpoint_name;
+    const char *reported = missing_pattern(spec, index), *other = other_checkpoint_name(ref, spec);
     char name[2 * BLOCK_NAME_MAX];
     error_set(e, MISSING, "tensor '%s%s' is missing" WHERE "%s", index_prefix(index),
               block_weight_name(reported, ref->number, name),
