@@ -8,7 +8,7 @@
 #include "cli/fail.h"
 #include "cli/messages.h"
 #include "cli/outfile.h"
-#include "engine/api/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/open/model.h"
 #include "kernels/cpu/cpu.h"
 #include "loaders/json.h"
