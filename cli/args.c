@@ -497,7 +497,8 @@ static int read_word(struct args *args, int argc, char **argv, int *i, bool *onl
     return SLUICE_OK;
 }
 
-/* Checks what needs all words, then reads the files of @FILE prompts: a mistyped flag is reported first. */
+/* Checks operands and contradicting flags when all words are read, then reads the files of @FILE prompts: a
+ * mistyped flag is reported first. */
 static int complete(struct args *args, struct sluice_error *e) {
     const struct command *command = args->command;
     const char *prompt = args->prompt.typed, *negative = args->negative_prompt.typed;

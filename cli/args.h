@@ -33,7 +33,7 @@ enum flag_kind {
     FLAG_STRING,      /* const char *; not empty */
     FLAG_STRINGS,     /* struct strings; may be repeated */
     FLAG_INPUT,       /* const char *: path of a file or folder that is read; no output may overwrite it */
-    FLAG_INPUTS,      /* struct strings: such paths; may be repeated */
+    FLAG_INPUTS,      /* struct strings: paths as of FLAG_INPUT; may be repeated */
     FLAG_LORAS,       /* struct loras; may be repeated */
     FLAG_PROMPT,      /* struct prompt_text */
     FLAG_WHOLE,       /* int in [least, most] */

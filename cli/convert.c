@@ -15,7 +15,7 @@ struct converting {
     int shown; /* last printed progress: on a terminal in units of 0.1 s, in a log in tenths of the work */
 };
 
-/* Callback of the library. */
+/* Callback of the library: prints the progress. False cancels the conversion. */
 static bool on_progress(void *user, double fraction, const char *what) {
     struct converting *converting = user;
     const struct args *args = converting->args;

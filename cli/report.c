@@ -33,7 +33,7 @@ static json_t *error_json(const struct sluice_error *error) {
                      string_json(error->found), "expected", string_json(error->expected));
 }
 
-/* A report with the same keys, for a run that did not take place. */
+/* A report with the keys of the library's report, for a run that did not take place. */
 static char *minimal_report(const struct report *report, const struct sluice_error *error) {
     json_t *plan = report->plan_json ? json_loads(report->plan_json, 0, NULL) : NULL;
     json_t *json = json_pack(

@@ -237,7 +237,8 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->no_decode = args->no_decode;
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
-    request->converted = args->type && args->model.family; /* plan for converted files */
+    request->converted =
+        args->type && args->model.family; /* plan for files that `sluice convert` has written */
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;

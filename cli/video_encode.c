@@ -269,23 +269,21 @@ static int write_packets(struct video *video) {
     return status == AVERROR(EAGAIN) || status == AVERROR_EOF ? 0 : status;
 }
 
-static struct SwsContext *open_scaler(const struct ffmpeg *f, const AVCodecContext *encoder) {
-    int flags = SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT;
-    struct SwsContext *scaler =
-        f->sws_getContext(encoder->width, encoder->height, AV_PIX_FMT_RGB24, encoder->width, encoder->height,
-                          encoder->pix_fmt, flags, NULL, NULL, NULL);
-    const int *bt709 = f->sws_getCoefficients(SWS_CS_ITU709);
-    if (scaler) f->sws_setColorspaceDetails(scaler, bt709, 1, bt709, 0, 0, 1 << 16, 1 << 16);
-    return scaler;
-}
-
 static int open_frame(struct video *video) {
     const struct ffmpeg *f = video->f;
     video->packet = f->av_packet_alloc();
     video->frame = f->av_frame_alloc();
     if (!video->packet || !video->frame) return AVERROR(ENOMEM);
     if (video->codec->palette) video->palette = palette_new(video->encoder->width);
-    if (!video->codec->palette) video->scaler = open_scaler(f, video->encoder);
+    if (!video->codec->palette) {
+        int flags = SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT;
+        int width = video->encoder->width, height = video->encoder->height;
+        const int *bt709 = f->sws_getCoefficients(SWS_CS_ITU709);
+        video->scaler = f->sws_getContext(width, height, AV_PIX_FMT_RGB24, width, height,
+                                          video->encoder->pix_fmt, flags, NULL, NULL, NULL);
+        if (video->scaler)
+            f->sws_setColorspaceDetails(video->scaler, bt709, 1, bt709, 0, 0, 1 << 16, 1 << 16);
+    }
     if (!video->palette && !video->scaler) return AVERROR(ENOMEM);
     video->frame->pts = 0;
     video->frame->format = video->encoder->pix_fmt;
@@ -295,20 +293,17 @@ static int open_frame(struct video *video) {
     return f->av_frame_get_buffer(video->frame, 0);
 }
 
-static void fill_frame(struct video *video, const uint8_t *rgb) {
-    AVFrame *frame = video->frame;
-    int row_bytes = 3 * frame->width;
-    if (video->palette)
-        palette_reduce(video->palette, rgb, frame->height, (uint32_t *)(void *)frame->data[1], frame->data[0],
-                       frame->linesize[0]);
-    else
-        video->f->sws_scale(video->scaler, &rgb, &row_bytes, 0, frame->height, frame->data, frame->linesize);
-}
-
 int video_put(struct video *video, const uint8_t *rgb, struct sluice_error *e) {
     int status = video->f->av_frame_make_writable(video->frame);
     if (status >= 0) {
-        fill_frame(video, rgb);
+        AVFrame *frame = video->frame;
+        int row_bytes = 3 * frame->width;
+        if (video->palette)
+            palette_reduce(video->palette, rgb, frame->height, (uint32_t *)(void *)frame->data[1],
+                           frame->data[0], frame->linesize[0]);
+        else
+            video->f->sws_scale(video->scaler, &rgb, &row_bytes, 0, frame->height, frame->data,
+                                frame->linesize);
         status = video->f->avcodec_send_frame(video->encoder, video->frame);
         video->frame->pts++;
     }

@@ -6,13 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void copy_sized(void *to, size_t to_bytes, const void *from) {
-    size_t bytes;
-    memcpy(&bytes, from, sizeof bytes); /* struct_size is the first field of every public structure */
-    memset(to, 0, to_bytes);
-    memcpy(to, from, bytes < to_bytes ? bytes : to_bytes);
-}
-
 int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     const struct recipe *recipe = m->recipe;
     int slot = recipe->condition[condition].slot;

@@ -3,6 +3,7 @@
 #define SLUICE_OPEN_MODEL_H
 
 #include "engine/open/configuration.h"
+#include "engine/open/public_structs.h"
 #include "engine/sluice.h"
 #include "loaders/loaders.h"
 #include "loaders/tokenizer/tokenizer.h"
@@ -77,13 +78,5 @@ void model_note_absent(const struct recipe *recipe, int slot, char line[MODEL_NO
 /* Writes one log line for each default value that is assumed because no file of the model has the value.
  * Returns the number of lines. */
 int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);
-
-/* Copies a public structure that may be shorter or longer than this build's (struct_size). */
-void copy_sized(void *to, size_t to_bytes, const void *from);
-
-/* Copies an error to its public form. Returns the error's code. */
-int publish_error(const struct error *e, struct sluice_error *public);
-/* Copies an error that a caller's callback reported to e. Returns its code. */
-enum status adopt_error(const struct sluice_error *public, struct error *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* Fits pictures: implements fit.h. */
 #include "engine/pictures/fit.h"
 
-#include "engine/open/model.h"
+#include "engine/open/public_structs.h"
 
 #include <string.h>
 

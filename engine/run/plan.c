@@ -106,6 +106,7 @@ uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_o
     return need->device_bytes + n->callback_vram_bytes + stage_memory_bytes(n, pictures_on_host);
 }
 
+/* Fails with BUDGET: a peak exceeds its budget. flag: the flag of the budget. */
 static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak, uint64_t least,
                                struct error *e) {
     char size[SIZE_TEXT_BYTES], expected[SIZE_TEXT_BYTES];
@@ -122,6 +123,7 @@ static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak,
     return error_expected(e, "at least %s for this plan", expected);
 }
 
+/* Fails with BUDGET if a ring or staging is too small for a block that passes through it. */
 static enum status check_size(const char *what, const struct plan_stage *stage, uint64_t found,
                               uint64_t least, struct error *e) {
     if (found >= least) return OK;
@@ -132,18 +134,6 @@ static enum status check_size(const char *what, const struct plan_stage *stage, 
     char size[SIZE_TEXT_BYTES];
     error_found(e, "a %s of %s", what, size_text(found, size));
     return error_expected(e, "at least %" PRIu64 " bytes", least);
-}
-
-static enum status check_pinned(const struct run_need *need, const struct plan_stage *stage, int s,
-                                struct error *e) {
-    char size[SIZE_TEXT_BYTES];
-    uint64_t bytes = always_pinned_bytes(need, stage, s), limit = need->pin_limit_bytes;
-    if (!limit || bytes <= limit) return OK;
-    return error_set(e, BUDGET,
-                     "the plan needs more pinned host memory than the system allows" WHERE "stage '%s'" FOUND
-                     "%s" EXPECTED "at most %s%s",
-                     stage->name, size_text(bytes, size), size_text(limit, size),
-                     stage->pictures_on_host ? ", or --vae-tiling auto" : "");
 }
 
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e) {
@@ -157,8 +147,15 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
         const struct plan_stage *stage = &plan->stage[s];
         if (check_size("ring", stage, stage->ring_bytes, plan_least_ring(&need->stage[s], stage), e) != OK)
             return e->code;
+        uint64_t pinned = always_pinned_bytes(need, stage, s), limit = need->pin_limit_bytes;
+        char size[SIZE_TEXT_BYTES], most[SIZE_TEXT_BYTES];
+        if (limit && pinned > limit)
+            return error_set(e, BUDGET,
+                             "the plan needs more pinned host memory than the system allows" WHERE
+                             "stage '%s'" FOUND "%s" EXPECTED "at most %s%s",
+                             stage->name, size_text(pinned, size), size_text(limit, most),
+                             stage->pictures_on_host ? ", or --vae-tiling auto" : "");
         uint64_t least = plan_least_staging(need, stage, s);
-        if (check_pinned(need, stage, s, e) != OK) return e->code;
         if (check_size("staging", stage, stage->staging_bytes, least, e) != OK) return e->code;
     }
     return OK;

@@ -109,6 +109,7 @@ void plan_evaluate(const struct run_need *need, struct plan *plan) {
     time_stages(need, plan);
 }
 
+/* True if the peaks of the plan are within its budgets. */
 static bool fits(const struct run_need *need, const struct plan *plan) {
     return plan->ram_peak_bytes <= plan->ram_budget_bytes &&
            (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
@@ -147,35 +148,6 @@ static uint64_t least_vram(const struct run_need *need, const struct plan *least
         if (bytes > most && need->separate) most = bytes;
     }
     return most;
-}
-
-/* Gives each stage of a plan that fits the ring that is predicted to be fastest with its residents. */
-static void widen_rings(const struct run_need *need, struct plan *plan) {
-    uint64_t all = 0;
-    if (!fits(need, plan)) return;
-    for (int s = 0; s < need->n_stages; s++) all += plan->stage[s].resident_bytes;
-    for (int s = 0; s < need->n_stages; s++) {
-        uint64_t residents[PLAN_BLOCKS_MAX / 64];
-        memcpy(residents, plan->stage[s].resident, sizeof residents);
-        struct plan_search_input q = {need, plan, s, all - plan->stage[s].resident_bytes, residents};
-        plan_search(&q, &plan->stage[s]);
-    }
-    plan_evaluate(need, plan);
-}
-
-/* Tries to keep all streamed model blocks in the pool after the run, so that the next run reads nothing from
- * the disk. Rejected if slower: with limited pinned memory, kept pools leave less pinned memory for other
- * stages. */
-static void keep_pools(const struct run_need *need, struct plan *plan) {
-    struct plan keeping = *plan;
-    keeping.keep = true;
-    for (int s = 0; s < need->n_stages; s++)
-        for (int i = 0; i < need->stage[s].n_blocks; i++)
-            plan_set_pooled(&keeping.stage[s], i,
-                            need->stage[s].block_keepable[i] && !plan_is_resident(&keeping.stage[s], i));
-    plan_evaluate(need, &keeping);
-    bool slower = keeping.seconds > plan->seconds * (1 + 1e-9);
-    if (need->separate && fits(need, &keeping) && !slower) *plan = keeping;
 }
 
 bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes) {
@@ -226,16 +198,39 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
                 struct plan *plan) {
     struct plan all;
     solve_leasts(need, ram_budget_bytes, vram_budget_bytes, plan, &all);
-    widen_rings(need, &all);
+    if (fits(need, &all)) {
+        /* All blocks are resident: searches the fastest ring of each stage. */
+        uint64_t residents_bytes = 0;
+        for (int s = 0; s < need->n_stages; s++) residents_bytes += all.stage[s].resident_bytes;
+        for (int s = 0; s < need->n_stages; s++) {
+            uint64_t residents[PLAN_BLOCKS_MAX / 64];
+            memcpy(residents, all.stage[s].resident, sizeof residents);
+            struct plan_search_input q = {need, &all, s, residents_bytes - all.stage[s].resident_bytes,
+                                          residents};
+            plan_search(&q, &all.stage[s]);
+        }
+        plan_evaluate(need, &all);
+    }
     if (fits(need, plan)) {
         for (int s = 0; s < need->n_stages; s++)
             plan_search(&(struct plan_search_input){.need = need, .budget = plan, .stage = s},
                         &plan->stage[s]);
         plan_evaluate(need, plan);
-        keep_pools(need, plan);
+        /* Tries to keep all streamed model blocks in the pool after the run, so that the next run reads
+         * nothing from the disk. Rejected if slower: with limited pinned memory, kept pools leave less pinned
+         * memory for other stages. */
+        struct plan keeping = *plan;
+        keeping.keep = true;
+        for (int s = 0; s < need->n_stages; s++)
+            for (int i = 0; i < need->stage[s].n_blocks; i++)
+                plan_set_pooled(&keeping.stage[s], i,
+                                need->stage[s].block_keepable[i] && !plan_is_resident(&keeping.stage[s], i));
+        plan_evaluate(need, &keeping);
+        bool slower = keeping.seconds > plan->seconds * TIE;
+        if (need->separate && fits(need, &keeping) && !slower) *plan = keeping;
     }
     /* The plan with all blocks resident is preferred unless it is slower, because of its smaller rings. */
-    if (fits(need, &all) && (!fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9))) *plan = all;
+    if (fits(need, &all) && (!fits(need, plan) || all.seconds <= plan->seconds * TIE)) *plan = all;
 }
 
 /* Bytes that all evaluations of the run stream. */

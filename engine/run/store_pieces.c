@@ -47,9 +47,15 @@ static bool passes_staging(const struct store *s, const struct fill *f, uint64_t
     return refused;
 }
 
-/* Determines the next piece of a fill; false if it cannot start now. A piece is never claimed without a
- * staging buffer, because later pieces would wait for the claimed piece. */
-static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
+/* Claims the next unread piece of the earliest placed fill; false if it cannot start now. A piece is never
+ * claimed without a staging buffer, because later pieces would wait for the claimed piece. */
+static bool claim_piece(struct store *s, struct piece *piece) {
+    struct fill *f = NULL;
+    for (; s->next_claim < s->next_place; s->next_claim++) {
+        f = &s->fills[s->next_claim];
+        if (f->state == FILL_FILLING && f->claimed < f->block->bytes) break;
+    }
+    if (s->next_claim == s->next_place || !pool_allows(s, f)) return false;
     const struct block *block = f->block;
     uint64_t from = f->claimed, alike, most = PLAN_READ_PIECE, event;
     uint64_t left = (from < block->adapter_bytes ? block->adapter_bytes : block->bytes) - from;
@@ -71,26 +77,16 @@ static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     if (staged) s->staging[buffer].taken = true;
     /* A section is a multiple of the first piece's size. If later pieces differ in size, waits may be longer
      * than necessary, never shorter. */
-    if (!f->fence_bytes)
-        f->fence_bytes = most * ((block->bytes + most * FILL_FENCES - 1) / (most * FILL_FENCES));
+    uint64_t sections = most * FILL_FENCES;
+    if (!f->fence_bytes) f->fence_bytes = most * ((block->bytes + sections - 1) / sections);
+    f->claimed = to;
+    fills_skip_ready(s, f);
+    f->pieces_in_flight++;
+    s->pieces_in_flight++;
     return true;
 }
 
-/* Claims the next unread piece of the earliest placed fill. */
-static bool claim_piece(struct store *s, struct piece *piece) {
-    for (; s->next_claim < s->next_place; s->next_claim++) {
-        struct fill *f = &s->fills[s->next_claim];
-        if (f->state != FILL_FILLING || f->claimed == f->block->bytes) continue;
-        if (!pool_allows(s, f) || !cut_piece(s, f, piece)) return false;
-        f->claimed = piece->to;
-        fills_skip_ready(s, f);
-        f->pieces_in_flight++;
-        s->pieces_in_flight++;
-        return true;
-    }
-    return false;
-}
-
+/* Adds the bytes of the last read to the counters. */
 static void count_reads(struct store *s, const struct reader *reader) {
     s->counters.bytes_read += (int64_t)reader->bytes_read;
     s->counters.bytes_direct += (int64_t)reader->bytes_direct;

@@ -164,20 +164,7 @@ static double least_seconds(const struct load *so_far, const struct load *later,
     return largest_load(&load);
 }
 
-/* Finds pooled blocks that are not entirely pinned; the pool holds blocks in order of their index. */
-static void find_windowed(struct simulation *s) {
-    uint64_t bytes[PLAN_BLOCKS_MAX], end = 0;
-    memset(s->windowed, 0, sizeof s->windowed);
-    if (s->stage->pinned_bytes >= s->stage->pool_bytes) return;
-    memset(bytes, 0, sizeof bytes);
-    for (int i = 0; i < s->c->n; i++) bytes[s->c->place[i]] = s->c->bytes[i];
-    for (int place = 0; place < PLAN_BLOCKS_MAX; place++) {
-        if (!plan_is_pooled(s->stage, place) || plan_is_resident(s->stage, place)) continue;
-        end += bytes[place];
-        if (end > s->stage->pinned_bytes) blocks_set(s->windowed, place, true);
-    }
-}
-
+/* Begins a simulation: everything is free, and the blocks that are visited once have passed. */
 static void simulation_begin(struct simulation *s, const struct block_stream *c,
                              const struct plan_stage *stage) {
     s->c = c;
@@ -185,7 +172,17 @@ static void simulation_begin(struct simulation *s, const struct block_stream *c,
     s->visit = s->ring.first = s->ring.last = s->staging.first = s->staging.last = 0;
     s->ring.bytes = s->staging.bytes = 0;
     s->bus_free = s->disk_free = s->host_free = 0;
-    find_windowed(s);
+    memset(s->windowed, 0, sizeof s->windowed);
+    if (stage->pinned_bytes < stage->pool_bytes) {
+        /* Finds pooled blocks that are not entirely pinned; the pool holds blocks in order of their index. */
+        uint64_t bytes[PLAN_BLOCKS_MAX] = {0}, end = 0;
+        for (int i = 0; i < c->n; i++) bytes[c->place[i]] = c->bytes[i];
+        for (int place = 0; place < PLAN_BLOCKS_MAX; place++) {
+            if (!plan_is_pooled(stage, place) || plan_is_resident(stage, place)) continue;
+            end += bytes[place];
+            if (end > stage->pinned_bytes) blocks_set(s->windowed, place, true);
+        }
+    }
     simulate(s, 0, c->n_once, true);
 }
 

@@ -119,7 +119,7 @@ int sampling_first_step(const struct sampling *sampling, int n, double strength)
 
 void sampling_fill(const struct sampling *sampling, const struct schedule_options *options,
                    struct grid *grid) {
-    sampling->schedule->fill(options, grid);
+    sampling->schedule->fill(sampling->schedule, options, grid);
     if (sampling->sampler->adjust_grid) sampling->sampler->adjust_grid(grid);
 }
 

@@ -34,7 +34,9 @@ static double shifted(const struct schedule_options *o, double u) {
     return o->shift * u / (1 + (o->shift - 1) * u);
 }
 
-static void schedule_fill_flow(const struct schedule_options *o, struct grid *grid) {
+static void schedule_fill_flow(const struct schedule *self, const struct schedule_options *o,
+                               struct grid *grid) {
+    (void)self;
     int n = o->n;
     float s = (float)o->shift;
     *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .init_noise_sigma = 1, .n = n, .n_total = n};
@@ -63,6 +65,8 @@ static void schedule_fill_flow(const struct schedule_options *o, struct grid *gr
     join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
 }
 
+enum { FLOW_UNIPC, FLOW_DPM };
+
 /* Sigma i of use_flow_sigmas, before terminal stretching: evenly spaced from 1 to 1/1000 (UniPC) or from 0 to
  * 1 - 1/1000 (DPM-Solver++), then shifted. */
 static double solver_flow_sigma(const struct schedule_options *o, bool dpm, int i) {
@@ -70,8 +74,10 @@ static double solver_flow_sigma(const struct schedule_options *o, bool dpm, int 
     return shifted(o, dpm ? 1 - u : u);
 }
 
-/* Fills a grid with use_flow_sigmas. */
-static void fill_solver_flow(const struct schedule_options *o, bool dpm, struct grid *grid) {
+/* use_flow_sigmas. The schedule's rule: FLOW_UNIPC or FLOW_DPM. */
+static void schedule_fill_solver_flow(const struct schedule *self, const struct schedule_options *o,
+                                      struct grid *grid) {
+    bool dpm = self->rule == FLOW_DPM;
     /* Subtracted from a sigma of 1, where log(signal / noise) is infinite. */
     const double NEARLY_ALL_NOISE = 1e-6;
     int n = o->n;
@@ -87,22 +93,18 @@ static void fill_solver_flow(const struct schedule_options *o, bool dpm, struct 
     join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
 }
 
-static void schedule_fill_flow_unipc(const struct schedule_options *options, struct grid *grid) {
-    fill_solver_flow(options, false, grid);
-}
-
-static void schedule_fill_flow_dpm(const struct schedule_options *options, struct grid *grid) {
-    fill_solver_flow(options, true, grid);
-}
-
 const struct schedule schedule_flow = {.name = "flow",
                                        .class_name = "FlowMatchEulerDiscreteScheduler",
                                        .shift_key = "shift",
                                        .fill = schedule_fill_flow};
-const struct schedule schedule_flow_unipc = {
-    .name = "flow of UniPC", .shift_key = "flow_shift", .fill = schedule_fill_flow_unipc};
-const struct schedule schedule_flow_dpm = {
-    .name = "flow of DPM-Solver++", .shift_key = "flow_shift", .fill = schedule_fill_flow_dpm};
+const struct schedule schedule_flow_unipc = {.name = "flow of UniPC",
+                                             .shift_key = "flow_shift",
+                                             .rule = FLOW_UNIPC,
+                                             .fill = schedule_fill_solver_flow};
+const struct schedule schedule_flow_dpm = {.name = "flow of DPM-Solver++",
+                                           .shift_key = "flow_shift",
+                                           .rule = FLOW_DPM,
+                                           .fill = schedule_fill_solver_flow};
 
 double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu, int most_tokens,
                                 double most_mu) {
@@ -194,7 +196,9 @@ static struct grid *begin(const struct schedule_options *o, enum grid_form form,
     return grid;
 }
 
-static void schedule_fill_euler(const struct schedule_options *o, struct grid *grid) {
+static void schedule_fill_euler(const struct schedule *self, const struct schedule_options *o,
+                                struct grid *grid) {
+    (void)self;
     begin(o, GRID_VARIANCE_EXPLODING, grid);
     float largest = 0;
     struct ends ends = {noise_table_sigma(o->table, (double)(float)spaced_timestep(o, 0, o->n)),
@@ -216,7 +220,9 @@ static void schedule_fill_euler(const struct schedule_options *o, struct grid *g
     grid->init_noise_sigma = o->spacing == SPACING_LEADING ? sqrtf(largest * largest + 1) : largest;
 }
 
-static void schedule_fill_solver(const struct schedule_options *o, struct grid *grid) {
+static void schedule_fill_solver(const struct schedule *self, const struct schedule_options *o,
+                                 struct grid *grid) {
+    (void)self;
     begin(o, GRID_VARIANCE_PRESERVING, grid);
     struct ends ends = {(double)o->table->sigma[T - 1], (double)o->table->sigma[0]};
     for (int i = 0; i < o->n; i++) {
@@ -243,14 +249,17 @@ static struct grid_point trained(const struct schedule_options *o, double timest
     return grid_point_of_alpha(o->table->alpha[t], (float)t);
 }
 
-static void schedule_fill_ddpm(const struct schedule_options *o, struct grid *grid) {
+static void schedule_fill_ddpm(const struct schedule *self, const struct schedule_options *o,
+                               struct grid *grid) {
+    (void)self;
     begin(o, GRID_VARIANCE_PRESERVING, grid);
     for (int i = 0; i < o->n; i++) grid->step[i].at = trained(o, rint(spaced_timestep(o, i, o->n)));
     join(grid, grid_point_of_alpha(1, 0));
 }
 
-static void schedule_fill_ddim(const struct schedule_options *o, struct grid *grid) {
-    schedule_fill_ddpm(o, grid);
+static void schedule_fill_ddim(const struct schedule *self, const struct schedule_options *o,
+                               struct grid *grid) {
+    schedule_fill_ddpm(self, o, grid);
     grid->timestep_stride = T / o->n;
     struct grid_point end = grid_point_of_alpha(o->set_alpha_to_one ? 1 : o->table->alpha[0], 0);
     for (int i = 0; i < o->n; i++) {
@@ -259,7 +268,9 @@ static void schedule_fill_ddim(const struct schedule_options *o, struct grid *gr
     }
 }
 
-static void schedule_fill_original_steps(const struct schedule_options *o, struct grid *grid) {
+static void schedule_fill_original_steps(const struct schedule *self, const struct schedule_options *o,
+                                         struct grid *grid) {
+    (void)self;
     begin(o, GRID_VARIANCE_PRESERVING, grid);
     for (int i = 0; i < o->n; i++) {
         int place = (int)floor(i * ((double)o->original_steps / o->n));
@@ -278,105 +289,7 @@ const struct schedule schedule_diffusers_ddim = {
 const struct schedule schedule_diffusers_lcm = {
     .name = "distilled", .steps_max = T, .fill = schedule_fill_original_steps};
 
-/* ---- The named schedules of stable-diffusion.cpp, for eps, v and flow models. Each computes its sigmas from
- * timesteps, or by a formula between the largest and the smallest sigma. ---- */
-
-/* Sigma of a timestep from 0 to 999. */
-static double sigma_of(const struct schedule_options *o, double timestep) {
-    double u = (timestep + 1) / T;
-    return o->is_flow ? o->shift * u / (1 + (o->shift - 1) * u)
-                      : noise_table_sigma_of_log(o->table, timestep);
-}
-
-/* Largest and smallest sigma of the formulas. */
-static double max_sigma(const struct schedule_options *o) {
-    return o->sigma_max > 0 ? o->sigma_max : sigma_of(o, (T - 1));
-}
-
-static double min_sigma(const struct schedule_options *o) {
-    return o->sigma_min > 0 ? o->sigma_min : sigma_of(o, 0);
-}
-
-/* Position of step i of n in the run, 0 to 1. */
-static double progress_of(int i, int n) {
-    return n > 1 ? (double)i / (n - 1) : 0;
-}
-
-/* Returns sigma i of n. fill_by drops a sigma that equals the previous sigma, because samplers divide by the
- * step length; a run may therefore have fewer steps than requested. */
-typedef double sigma_rule(const struct schedule_options *o, int i);
-
-static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct grid *grid) {
-    enum grid_form form = o->is_flow ? GRID_FLOW : GRID_VARIANCE_EXPLODING;
-    *grid = (struct grid){
-        .form = form, .step = grid->step, .table = o->table, .continuous_timesteps = o->continuous_timesteps};
-    for (int i = 0; i < o->n; i++) {
-        float sigma = (float)rule(o, i);
-        if (grid->n && sigma == grid->step[grid->n - 1].at.sigma) continue;
-        float timestep = o->is_flow ? sigma * 1000 : schedule_timestep(o, (double)sigma);
-        grid->step[grid->n].at = grid_point_of_sigma(form, sigma, timestep);
-        if (grid->n) grid->step[grid->n - 1].to = grid->step[grid->n].at;
-        grid->n++;
-    }
-    grid->step[grid->n - 1].to = grid_point_of_sigma(form, 0, 0);
-    grid->n_total = grid->n;
-    grid->init_noise_sigma = o->is_flow ? 1 : grid->step[0].at.sigma;
-}
-
-static double discrete(const struct schedule_options *o, int i) {
-    return sigma_of(o, (T - 1) - (T - 1) * progress_of(i, o->n));
-}
-
-static double sgm_uniform(const struct schedule_options *o, int i) {
-    return sigma_of(o, (T - 1) - (T - 1) * progress_of(i, o->n + 1));
-}
-
-static double simple(const struct schedule_options *o, int i) {
-    return sigma_of(o, (T - 1) - (int)((float)i * ((float)T / (float)o->n)));
-}
-
-static double smoothstep(const struct schedule_options *o, int i) {
-    float u = 1 - (float)i / (float)o->n;
-    return sigma_of(o, (double)roundf(u * u * (3 - 2 * u) * (T - 1)));
-}
-
-static double beta(const struct schedule_options *o, int i) {
-    return sigma_of(o, rint(beta_quantile(1 - (double)i / o->n, 0.6) * (T - 1)));
-}
-
-/* The "lcm" schedule, which takes its steps from the 50 timesteps of LCM's distillation. */
-static double lcm(const struct schedule_options *o, int i) {
-    return sigma_of(o, (50 - i * 50 / o->n) * 20 - 1);
-}
-
-static double karras(const struct schedule_options *o, int i) {
-    double from = pow(max_sigma(o), 1 / 7.0), to = pow(fmax(min_sigma(o), 1e-6), 1 / 7.0);
-    return pow(from + progress_of(i, o->n) * (to - from), 7);
-}
-
-static double exponential(const struct schedule_options *o, int i) {
-    double from = log(max_sigma(o)), to = log(min_sigma(o));
-    return exp(from + progress_of(i, o->n) * (to - from));
-}
-
-static double kl_optimal(const struct schedule_options *o, int i) {
-    double part = progress_of(i, o->n);
-    return tan(part * atan(fmax(min_sigma(o), 1e-6)) + (1 - part) * atan(max_sigma(o)));
-}
-
-/* Point of an arctangent curve around a pivot step, scaled to go from `from` to `to`. */
-static double tangent(int i, int n, double slope, double pivot, double from, double to) {
-    double first = atan(slope * pivot), last = atan(-slope * (n - 1 - pivot)), range = first - last;
-    if (fabs(range) < 1e-8) return n == 1 ? from : from + (to - from) * i / (n - 1);
-    return (atan(-slope * (i - pivot)) - last) / range * (from - to) + to;
-}
-
-static double bong_tangent(const struct schedule_options *o, int i) {
-    int all = o->n + 2, place = (int)((float)all * 0.6f), first = place - 1;
-    double slope = 0.2 / (all / 40.0), middle = min_sigma(o) + (max_sigma(o) - min_sigma(o)) / 2;
-    if (i < first) return tangent(i, place, slope, place, max_sigma(o), middle);
-    return tangent(i - first, all - place, slope, 0, middle, min_sigma(o));
-}
+/* ---- The named schedules of stable-diffusion.cpp, for eps, v and flow models ---- */
 
 /* Sigmas of Sabour et al., "Align Your Steps" (2024), optimised for ten steps. */
 const double ays_sigmas_sd1[AYS_SIGMAS] = {14.6146412293, 6.4745760956, 3.8636745985, 2.6946151520,
@@ -386,33 +299,109 @@ const double ays_sigmas_sdxl[AYS_SIGMAS] = {14.6146412293, 6.3184485287, 3.76817
                                             1.3405244945,  0.8620721141, 0.5550693289, 0.3798540708,
                                             0.2332364134,  0.1114188177, 0.0291671582};
 
-static double ays(const struct schedule_options *o, int i) {
-    double place = (double)i / o->n * (AYS_SIGMAS - 1);
-    int low = (int)place < AYS_SIGMAS - 2 ? (int)place : AYS_SIGMAS - 2;
-    return exp(log(o->ays_sigmas[low]) +
-               (place - low) * (log(o->ays_sigmas[low + 1]) - log(o->ays_sigmas[low])));
+/* Point of an arctangent curve around a pivot step, scaled to go from `from` to `to`. */
+static double tangent(int i, int n, double slope, double pivot, double from, double to) {
+    double first = atan(slope * pivot), last = atan(-slope * (n - 1 - pivot)), range = first - last;
+    if (fabs(range) < 1e-8) return n == 1 ? from : from + (to - from) * i / (n - 1);
+    return (atan(-slope * (i - pivot)) - last) / range * (from - to) + to;
 }
 
-#define NAMED_SCHEDULES(X)                                                                                   \
-    X(discrete, "normal", 0)                                                                                 \
-    X(karras, NULL, 0)                                                                                       \
-    X(exponential, NULL, 0)                                                                                  \
-    X(ays, "align_your_steps", 0)                                                                            \
-    X(sgm_uniform, NULL, 0)                                                                                  \
-    X(simple, NULL, 0)                                                                                       \
-    X(smoothstep, NULL, 0)                                                                                   \
-    X(kl_optimal, NULL, 0)                                                                                   \
-    X(lcm, NULL, 50)                                                                                         \
-    X(bong_tangent, NULL, 0)                                                                                 \
-    X(beta, NULL, 0)
+/* Sigma of a timestep from 0 to 999. */
+static double sigma_of(const struct schedule_options *o, double timestep) {
+    return o->is_flow ? shifted(o, (timestep + 1) / T) : noise_table_sigma_of_log(o->table, timestep);
+}
 
-#define FILL(rule, alias_, most_)                                                                            \
-    static void schedule_fill_##rule(const struct schedule_options *o, struct grid *grid) {                  \
-        fill_by(o, rule, grid);                                                                              \
-    }                                                                                                        \
-    static const struct schedule schedule_##rule = {                                                         \
-        .name = #rule, .alias = alias_, .steps_max = most_, .fill = schedule_fill_##rule};
-NAMED_SCHEDULES(FILL)
+enum named_rule {
+    DISCRETE,
+    SGM_UNIFORM,
+    SIMPLE,
+    SMOOTHSTEP,
+    BETA,
+    LCM,
+    KARRAS,
+    EXPONENTIAL,
+    KL_OPTIMAL,
+    BONG_TANGENT,
+    AYS,
+};
 
-#define ROW(rule, alias_, most_) &schedule_##rule,
-const struct schedule *const schedules[] = {NAMED_SCHEDULES(ROW) NULL};
+/* Sigma i of n: of a timestep, or by a formula between the largest and the smallest sigma. */
+static double named_sigma(const struct schedule_options *o, enum named_rule rule, int i) {
+    int n = o->n, last = T - 1;
+    double most = o->sigma_max > 0 ? o->sigma_max : sigma_of(o, last);
+    double least = o->sigma_min > 0 ? o->sigma_min : sigma_of(o, 0);
+    double part = n > 1 ? (double)i / (n - 1) : 0; /* position of the step in the run, 0 to 1 */
+    switch (rule) {
+    case DISCRETE:
+        return sigma_of(o, last - last * part);
+    case SGM_UNIFORM:
+        return sigma_of(o, last - last * ((double)i / n));
+    case SIMPLE:
+        return sigma_of(o, last - (int)((float)i * ((float)T / (float)n)));
+    case SMOOTHSTEP: {
+        float u = 1 - (float)i / (float)n;
+        return sigma_of(o, (double)roundf(u * u * (3 - 2 * u) * (float)last));
+    }
+    case BETA:
+        return sigma_of(o, rint(beta_quantile(1 - (double)i / n, 0.6) * last));
+    case LCM: /* the steps are among the 50 timesteps of LCM's distillation */
+        return sigma_of(o, (50 - i * 50 / n) * 20 - 1);
+    case KARRAS: {
+        double from = pow(most, 1 / 7.0), to = pow(fmax(least, 1e-6), 1 / 7.0);
+        return pow(from + part * (to - from), 7);
+    }
+    case EXPONENTIAL:
+        return exp(log(most) + part * (log(least) - log(most)));
+    case KL_OPTIMAL:
+        return tan(part * atan(fmax(least, 1e-6)) + (1 - part) * atan(most));
+    case BONG_TANGENT: {
+        int all = n + 2, place = (int)((float)all * 0.6f), first = place - 1;
+        double slope = 0.2 / (all / 40.0), middle = least + (most - least) / 2;
+        if (i < first) return tangent(i, place, slope, place, most, middle);
+        return tangent(i - first, all - place, slope, 0, middle, least);
+    }
+    case AYS: {
+        double place = (double)i / n * (AYS_SIGMAS - 1);
+        int low = (int)place < AYS_SIGMAS - 2 ? (int)place : AYS_SIGMAS - 2;
+        double from = log(o->ays_sigmas[low]), to = log(o->ays_sigmas[low + 1]);
+        return exp(from + (place - low) * (to - from));
+    }
+    }
+    return 0;
+}
+
+/* A sigma that equals the previous sigma is dropped, because samplers divide by the step length; a run may
+ * therefore have fewer steps than requested. */
+static void schedule_fill_named(const struct schedule *self, const struct schedule_options *o,
+                                struct grid *grid) {
+    enum grid_form form = o->is_flow ? GRID_FLOW : GRID_VARIANCE_EXPLODING;
+    *grid = (struct grid){
+        .form = form, .step = grid->step, .table = o->table, .continuous_timesteps = o->continuous_timesteps};
+    for (int i = 0; i < o->n; i++) {
+        float sigma = (float)named_sigma(o, (enum named_rule)self->rule, i);
+        if (grid->n && sigma == grid->step[grid->n - 1].at.sigma) continue;
+        float timestep = o->is_flow ? sigma * 1000 : schedule_timestep(o, (double)sigma);
+        grid->step[grid->n++].at = grid_point_of_sigma(form, sigma, timestep);
+    }
+    join(grid, grid_point_of_sigma(form, 0, 0));
+    grid->n_total = grid->n;
+    grid->init_noise_sigma = o->is_flow ? 1 : grid->step[0].at.sigma;
+}
+
+#define NAMED(title, other, most, number)                                                                    \
+    &(const struct schedule) {                                                                               \
+        .name = title, .alias = other, .steps_max = most, .rule = number, .fill = schedule_fill_named        \
+    }
+
+const struct schedule *const schedules[] = {NAMED("discrete", "normal", 0, DISCRETE),
+                                            NAMED("karras", NULL, 0, KARRAS),
+                                            NAMED("exponential", NULL, 0, EXPONENTIAL),
+                                            NAMED("ays", "align_your_steps", 0, AYS),
+                                            NAMED("sgm_uniform", NULL, 0, SGM_UNIFORM),
+                                            NAMED("simple", NULL, 0, SIMPLE),
+                                            NAMED("smoothstep", NULL, 0, SMOOTHSTEP),
+                                            NAMED("kl_optimal", NULL, 0, KL_OPTIMAL),
+                                            NAMED("lcm", NULL, 50, LCM),
+                                            NAMED("bong_tangent", NULL, 0, BONG_TANGENT),
+                                            NAMED("beta", NULL, 0, BETA),
+                                            NULL};

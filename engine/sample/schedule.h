@@ -54,8 +54,9 @@ struct schedule {
     const char *class_name; /* _class_name in scheduler_config.json that selects the schedule; or NULL */
     const char *shift_key;  /* flow models: key of the shift in scheduler_config.json */
     int steps_max;          /* largest number of steps; 0: no limit */
+    int rule;               /* variant of the schedule, for its fill function */
     /* Fills a grid with at most n steps; the grid's array has n elements. */
-    void (*fill)(const struct schedule_options *options, struct grid *grid);
+    void (*fill)(const struct schedule *self, const struct schedule_options *options, struct grid *grid);
 };
 
 /* FlowMatchEulerDiscreteScheduler: sigmas are evenly spaced from 1 to 1/n, then shifted; timestep = 1000

@@ -667,7 +667,9 @@ const struct family family_synthetic_video_vae =
            .derive = video_vae_derive, .declare = video_vae_declare, .chunks = video_vae_chunks);
 
 /* Sigmas fall from 8 by a constant factor each step: to 1 before the last of four steps. */
-static void synthetic_fill_schedule(const struct schedule_options *options, struct grid *grid) {
+static void synthetic_fill_schedule(const struct schedule *self, const struct schedule_options *options,
+                                    struct grid *grid) {
+    (void)self;
     int n = options->n;
     *grid = (struct grid){.form = GRID_VARIANCE_EXPLODING, .step = grid->step, .n = n, .n_total = n};
     for (int i = 0; i < n; i++) {

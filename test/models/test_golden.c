@@ -129,7 +129,7 @@ static void expect_schedule(const struct golden *g, const char *prefix, struct s
     float *sigmas = test_memory(sizeof(float) * (size_t)(steps + 1));
     float *timesteps = test_memory(sizeof(float) * (size_t)steps);
     struct grid grid = {.step = test_memory(sizeof *grid.step * (size_t)steps)};
-    schedule_flow.fill(&options, &grid);
+    schedule_flow.fill(&schedule_flow, &options, &grid);
     for (int i = 0; i < steps; i++) {
         sigmas[i] = grid.step[i].at.sigma;
         timesteps[i] = grid.step[i].at.timestep;
