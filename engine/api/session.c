@@ -8,7 +8,7 @@
 #include "engine/job/open.h"
 #include "engine/job/pictures.h"
 #include "engine/job/planner.h"
-#include "engine/machine/device.h"
+#include "engine/machine/device_open.h"
 #include "engine/machine/machine.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/paths.h"

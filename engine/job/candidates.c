@@ -5,7 +5,7 @@
 #include "engine/job/request.h"
 #include "engine/job/schedule.h"
 #include "engine/job/stages.h"
-#include "engine/machine/device.h"
+#include "engine/machine/device_open.h"
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
 

@@ -3,7 +3,7 @@
 #include "engine/job/candidates.h"
 #include "engine/job/prompts.h"
 #include "engine/job/stages.h"
-#include "engine/machine/device.h"
+#include "engine/machine/device_open.h"
 #include "engine/machine/machine.h"
 #include "loaders/json.h"
 
