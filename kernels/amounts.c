@@ -1,6 +1,39 @@
-/* Operands, bytes, FLOPs and estimated seconds of one operator call, computed from its shapes and types.
- * Declared in ops.h. */
+/* Names of operators and precisions; operands, bytes, FLOPs and estimated seconds of one operator call,
+ * computed from its shapes and types. Declared in ops.h and device.h. */
 #include "kernels/ops.h"
+
+const char *op_name(enum op_kind kind) {
+    static const char *const names[N_OP_KINDS] = {
+        [OP_LINEAR] = "linear",
+        [OP_LINEAR_FEW] = "linear_few",
+        [OP_ATTENTION] = "attention",
+        [OP_RELATIVE_BIAS] = "relative_bias",
+        [OP_RMS_NORM] = "rms_norm",
+        [OP_LAYER_NORM] = "layer_norm",
+        [OP_GROUP_STATISTICS] = "group_statistics",
+        [OP_GROUP_NORM] = "group_norm",
+        [OP_ROPE_TABLE] = "rope_table",
+        [OP_ROPE] = "rope",
+        [OP_GLU] = "glu",
+        [OP_ADD] = "add",
+        [OP_COPY] = "copy",
+        [OP_BROADCAST_ROW] = "broadcast_row",
+        [OP_PATCHIFY] = "patchify",
+        [OP_UNPATCHIFY] = "unpatchify",
+        [OP_TIMESTEP] = "timestep",
+        [OP_CONV2D] = "conv2d",
+        [OP_MEAN_DOWN] = "mean_down",
+        [OP_REPEAT_UP] = "repeat_up",
+        [OP_LATENT_TO_IMAGE] = "latent_to_image",
+        [OP_IMAGE_TO_RGB] = "image_to_rgb",
+    };
+    return names[kind];
+}
+
+const char *precision_name(enum precision precision) {
+    static const char *const precision_names[N_PRECISIONS] = {"f32", "bf16", "f16"};
+    return precision_names[precision];
+}
 
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]) {
     int n = 0;

@@ -139,6 +139,7 @@ struct device {
     void (*destroy)(struct device *device);
 };
 
+/* Calls wait() of the device's memory functions; OK if it has none. */
 static inline enum status device_wait(struct device *device, double *stalled, struct error *e) {
     const struct device_memory *own = device->memory;
     return own && own->wait ? own->wait(device, stalled, e) : OK;

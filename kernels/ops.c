@@ -1,8 +1,13 @@
 /* Operator wrappers: check all shapes and types once for all devices, then call the device.
  *
+ * Low-rank adapters (LoRA) of a product's weight are added here, with existing operators. OP_LINEAR gets in .
+ * down^T as an operand (op.down_product) and adds the adapter's part to each output panel while the panel is
+ * in cache. OP_LINEAR_FEW and OP_CONV2D add the adapter's part in separate calls. These functions release
+ * scratch on return: devices run operators in call order.
+ *
  * Invariants: a device gets only checked calls and checks nothing again. A wrapper reads tensor descriptors,
  * never elements (the dry device has none). After an error no operator runs. */
-#include "kernels/low_rank.h"
+#include "kernels/ops.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,40 +31,6 @@ static bool elements_are(const struct context *x, enum dtype dtype, enum element
     return false;
 }
 
-static const char *const names[N_OP_KINDS] = {
-    [OP_LINEAR] = "linear",
-    [OP_LINEAR_FEW] = "linear_few",
-    [OP_ATTENTION] = "attention",
-    [OP_RELATIVE_BIAS] = "relative_bias",
-    [OP_RMS_NORM] = "rms_norm",
-    [OP_LAYER_NORM] = "layer_norm",
-    [OP_GROUP_STATISTICS] = "group_statistics",
-    [OP_GROUP_NORM] = "group_norm",
-    [OP_ROPE_TABLE] = "rope_table",
-    [OP_ROPE] = "rope",
-    [OP_GLU] = "glu",
-    [OP_ADD] = "add",
-    [OP_COPY] = "copy",
-    [OP_BROADCAST_ROW] = "broadcast_row",
-    [OP_PATCHIFY] = "patchify",
-    [OP_UNPATCHIFY] = "unpatchify",
-    [OP_TIMESTEP] = "timestep",
-    [OP_CONV2D] = "conv2d",
-    [OP_MEAN_DOWN] = "mean_down",
-    [OP_REPEAT_UP] = "repeat_up",
-    [OP_LATENT_TO_IMAGE] = "latent_to_image",
-    [OP_IMAGE_TO_RGB] = "image_to_rgb",
-};
-
-const char *op_name(enum op_kind kind) {
-    return names[kind];
-}
-
-const char *precision_name(enum precision precision) {
-    static const char *const precision_names[N_PRECISIONS] = {"f32", "bf16", "f16"};
-    return precision_names[precision];
-}
-
 /* State of one wrapper's checks. The first failed check sets the context's error; later checks do nothing. */
 struct check {
     struct context *x;
@@ -81,8 +52,8 @@ static void format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
 static void check_fail(struct check *c, const char *what, const struct tensor *found, const char *expected) {
     char shape[140];
     format_tensor(found, shape, sizeof shape);
-    error_set(c->x->error, INTERNAL, "operator %s: invalid %s" FOUND "%s" EXPECTED "%s", names[c->kind], what,
-              shape, expected);
+    error_set(c->x->error, INTERNAL, "operator %s: invalid %s" FOUND "%s" EXPECTED "%s", op_name(c->kind),
+              what, shape, expected);
     c->ok = false;
 }
 
@@ -218,7 +189,7 @@ static void ops_dispatch(struct check *c, const struct op *op) {
     if (cost.workspace_bytes > x->workspace_bytes) {
         error_set(x->error, INTERNAL,
                   "operator %s: the workspace is too small" FOUND "%llu bytes" EXPECTED "%llu bytes",
-                  names[op->kind], (unsigned long long)x->workspace_bytes,
+                  op_name(op->kind), (unsigned long long)x->workspace_bytes,
                   (unsigned long long)cost.workspace_bytes);
         return;
     }
@@ -231,7 +202,7 @@ static void ops_dispatch(struct check *c, const struct op *op) {
         if (!x->await(x->await_user, &a->up)) return;
     if (x->device->run(x->device, op, x->workspace, x->error) != OK) return;
     x->flops += op_flops(op);
-    /* Adapters inside this operator; low_rank.c counts adapters that separate calls compute. */
+    /* Adapters inside this operator; adapters in separate calls are counted there. */
     if (op->kind == OP_LINEAR && op->skinny)
         x->adapter_flops += op_flops(op);
     else if (op->kind == OP_LINEAR && op->down_product.rank)
@@ -290,6 +261,15 @@ static void check_adapters(struct check *c, const struct tensor *weight) {
     }
 }
 
+/* Returns an adapter's `down` factor, reshaped so that its rows have the shape of the weight's rows. */
+static struct tensor down_of(const struct low_rank *adapter, const struct tensor *weight) {
+    int32_t dim[TENSOR_RANK_MAX];
+    memcpy(dim, weight->dim, sizeof dim);
+    dim[0] = adapter->down.dim[0];
+    return tensor_reshape(adapter->down, weight->rank, dim);
+}
+
+/* op_linear. skinny: few outputs; a device may split the rows among threads. */
 static void ops_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                        struct epilogue e, bool skinny) {
     struct check c = check_begin(x, OP_LINEAR);
@@ -302,7 +282,15 @@ static void ops_linear(struct context *x, struct tensor out, struct tensor in, s
     check_vector(&c, "gate", &e.gate, out.dim[1], true);
     check_adapters(&c, &weight);
     uint64_t used = weight.adapters ? x->scratch->used : 0;
-    struct tensor down_product = c.ok ? low_rank_product(x, in, weight) : (struct tensor){0};
+    int32_t ranks = c.ok ? tensor_adapter_ranks(&weight) : 0, column = 0, row;
+    struct tensor down_product = {0}, up;
+    if (ranks) down_product = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], ranks});
+    for (const struct low_rank *a = ranks ? weight.adapters : NULL; a; a = a->next) {
+        if (!tensor_adapted_by(&weight, a, &up, &row)) continue;
+        struct tensor part = tensor_slice_columns(down_product, column, up.dim[1]);
+        ops_linear(x, part, in, down_of(a, &weight), (struct epilogue){0}, true);
+        column += up.dim[1];
+    }
     c.ok = c.ok && x->error->code == OK;
     ops_dispatch(&c, &(struct op){.kind = OP_LINEAR,
                                   .out = out,
@@ -319,10 +307,6 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
     ops_linear(x, out, in, weight, e, false);
 }
 
-void linear_skinny(struct context *x, struct tensor out, struct tensor in, struct tensor down) {
-    ops_linear(x, out, in, down, (struct epilogue){0}, true);
-}
-
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation) {
     struct check c = check_begin(x, OP_LINEAR_FEW);
@@ -332,13 +316,29 @@ void op_linear_few(struct context *x, struct tensor out, struct tensor in, struc
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
     check_vector(&c, "bias", &bias, out.dim[1], true);
     check_adapters(&c, &weight);
-    if (c.ok && weight.adapters) {
-        low_rank_linear_few(x, out, in, weight, bias, activation);
+    if (!c.ok || !weight.adapters) {
+        ops_dispatch(
+            &c, &(struct op){
+                    .kind = OP_LINEAR_FEW, .out = out, .in = {in, weight, bias}, .activation = activation});
         return;
     }
-    ops_dispatch(
-        &c,
-        &(struct op){.kind = OP_LINEAR_FEW, .out = out, .in = {in, weight, bias}, .activation = activation});
+    struct tensor base = weight, none = {0}, up;
+    int32_t row;
+    base.adapters = NULL;
+    op_linear_few(x, out, in, base, bias, activation);
+    double before = x->flops;
+    for (const struct low_rank *a = weight.adapters; a; a = a->next) {
+        if (!tensor_adapted_by(&weight, a, &up, &row)) continue;
+        uint64_t used = x->scratch->used;
+        struct tensor part = tensor_slice_columns(out, row, up.dim[0]), down = down_of(a, &weight);
+        struct tensor inner = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], down.dim[0]});
+        struct tensor sum = context_tensor(x, DTYPE_F32, 2, part.dim);
+        op_linear_few(x, inner, in, down, none, activation);
+        op_linear_few(x, sum, inner, up, none, ACTIVATION_NONE);
+        op_add(x, part, part, sum);
+        x->scratch->used = used;
+    }
+    x->adapter_flops += x->flops - before;
 }
 
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
@@ -651,6 +651,37 @@ static void check_stride(struct check *c, const struct tensor *in, const struct 
     bool normed = o->norm.statistics.rank || o->pixel_norm.weight.rank;
     check_true(c, !normed && o->upsample == 1 && !e->residual.rank, "options", in,
                "no norm, upsampling or residual with stride 2");
+}
+
+/* Arguments of op_conv2d. */
+struct conv_call {
+    struct tensor out, in, weight;
+    struct epilogue epilogue;
+    struct conv_options options;
+};
+
+/* op_conv2d plus the parts of this adapter and of all later adapters in the list. All `down` convolutions run
+ * before the main convolution writes `out`, because `out` may overlap `in`. */
+static void low_rank_conv(struct context *x, const struct conv_call *call, const struct low_rank *adapter) {
+    const struct tensor *out = &call->out;
+    struct tensor weight = call->weight;
+    weight.adapters = NULL;
+    if (!adapter) {
+        op_conv2d(x, *out, call->in, weight, call->epilogue, call->options);
+        return;
+    }
+    uint64_t used = x->scratch->used;
+    int32_t n = out->dim[2], r = adapter->down.dim[0];
+    struct tensor inner = context_tensor(x, DTYPE_F32, 3, (int32_t[]){out->dim[0], out->dim[1], r});
+    double before = x->flops;
+    op_conv2d(x, inner, call->in, down_of(adapter, &weight), (struct epilogue){0}, call->options);
+    x->adapter_flops += x->flops - before;
+    low_rank_conv(x, call, adapter->next);
+    before = x->flops;
+    op_conv2d(x, *out, inner, tensor_reshape(adapter->up, 4, (int32_t[]){n, r, 1, 1}),
+              (struct epilogue){.residual = *out}, (struct conv_options){.upsample = 1});
+    x->adapter_flops += x->flops - before;
+    x->scratch->used = used;
 }
 
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,

@@ -14,7 +14,7 @@
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
  * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in .
- * weight^T or conv(in). The wrappers in ops.c add the adapters' part (low_rank.h).
+ * weight^T or conv(in). The wrappers in ops.c add the adapters' part.
  *
  * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once for
  * all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent optional
@@ -69,6 +69,7 @@ enum activation {
 /* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. TO_SIGNED: 2 v - 1, from images in 0..1 to
  * images in -1..1. */
 enum finishing { FINISH_NONE, FINISH_RELU, FINISH_TO_SIGNED };
+/* Dimensions of a head that are rotated together: (2i, 2i + 1), or (i, i + D/2). */
 enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
 
 /* Vectors and residual of a product. OP_LINEAR uses all fields; OP_CONV2D bias and residual only. */
@@ -79,6 +80,7 @@ struct epilogue {
     struct tensor residual;     /* residual, of out's shape; may alias out */
 };
 
+/* Modulation (adaLN), residual and activation of an RMS norm; all optional. */
 struct modulation {
     struct tensor scale;        /* modulation scale [C]; the norm is multiplied by 1 + scale */
     struct tensor gate;         /* gate vector [C]; the norm is multiplied by tanh(gate) */
@@ -93,8 +95,8 @@ struct affine {
 };
 
 struct attention_options {
-    int queries, keys; /* numbers of query and key heads; queries is a multiple of keys */
-    float scale;
+    int queries, keys;           /* numbers of query and key heads; queries is a multiple of keys */
+    float scale;                 /* factor of the scores, usually 1/sqrt(D) */
     bool causal;                 /* causal mask: query t attends to keys up to S - T + t; needs S >= T */
     struct tensor relative_bias; /* optional bias [queries, T+S-1]; element s - t + T - 1 is added to the
                                   * score of query t and key s */
@@ -107,8 +109,9 @@ struct distance_buckets {
     int32_t max_distance;
 };
 
+/* Options of op_rope. */
 struct rotation {
-    int heads;
+    int heads; /* number of heads in a row */
     enum rope_pairs pairs;
     struct tensor norm; /* optional weight [D] of an RMS norm of each head before the rotation */
     float eps;          /* epsilon of the head norm */
@@ -125,14 +128,11 @@ struct token_coords {
     int32_t row, column;
 };
 
-enum patch_order {
-    PATCH_CHANNELS_LAST,
-    PATCH_CHANNELS_FIRST,
-    PATCH_COLUMNS_FIRST /* values ordered (c,px,py) */
-};
+/* Order of a patch's values in its token: (py,px,c), (c,py,px) or (c,px,py), the last fastest. */
+enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST, PATCH_COLUMNS_FIRST };
 
 struct patches {
-    int side;
+    int side; /* side of a patch, in pixels */
     enum patch_order order;
     bool pixels;                    /* memory layout of the image: true [Y,X,C], false [C,Y,X] */
     struct token_order token_order; /* order of the patches in the token sequence */
@@ -140,7 +140,7 @@ struct patches {
 
 struct group_norm {
     struct tensor statistics; /* mean and 1/sqrt(var + eps) per group [groups,2], from op_group_statistics */
-    struct tensor weight, bias;
+    struct tensor weight, bias; /* learned weight and bias [C] */
 };
 
 /* RMS norm over each pixel's channels: x / sqrt(mean(x^2) + eps) * weight. */
@@ -166,7 +166,7 @@ struct conv_options {
 /* Residual shortcut around a level of the Wan 2.2 VAE (AvgDown3D, DupUp3D): one coarse pixel corresponds to
  * `frames` frames of side x side finer pixels. */
 struct shortcut {
-    int32_t frames, side; /* 1 or 2 each */
+    int32_t frames, side; /* frames and side of the finer image per coarse pixel, 1 or 2 each */
     int32_t frame;        /* for op_repeat_up: index of the frame that out holds */
 };
 
@@ -279,6 +279,7 @@ void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struc
  * whole image. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
+/* Norms `in` with statistics from op_group_statistics. `out` may alias `in`. */
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
 /* RoPE table. The angle is position * frequency in double, rounded to f32 as in diffusers, for Z-Image
  * (double frequencies) and Qwen-Image (f32 frequencies, equal product). Wan's angle stays double. */
@@ -302,6 +303,7 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
 /* Copies and converts `in` to `out`. Rows may be strided; `out` may have the rounded operand type (see
  * context_operand). */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
+/* row [1,C] of any weight type. */
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
 /* Converts an image or latent to tokens. Rows of tokens and image may be strided. With patches of one pixel
  * and [Y,X,C], op_unpatchify restores raster order. */
@@ -326,6 +328,7 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
                struct epilogue e, struct conv_options options);
 /* Returns the output rows (or columns) for `in` input rows (or columns). cut: cut_row (or cut_column). */
 int32_t conv_size(int32_t in, const struct conv_options *options, bool cut);
+/* Returns the rows of `out` per band, for images of this many columns. */
 int32_t conv_band_rows(int32_t columns);
 /* Returns the smallest distance by which row 0 of `out` must start before row 0 of `in`, in the unit of
  * in_row and out_row. rows, columns: size of out; halo: input rows read above and below, or the sum over
@@ -335,12 +338,16 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
  * out's shape and may alias out, or is absent. All images may be the same band of rows. */
 void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
                   struct tensor base, struct shortcut shortcut);
+/* Computes one frame of the finer image; base as in op_mean_down. */
 void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct tensor base,
                   struct shortcut shortcut);
+/* Converts a latent to the VAE decoder's input. */
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
                         struct latent_format format);
+/* Converts an f32 image in -1..1 to bytes; NaN becomes 0. */
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
+/* Returns a name for messages, such as "linear". */
 const char *op_name(enum op_kind kind);
 
 /* Cost classes of operators. Products (by precision), attention and convolutions are bound by FLOPs; all
@@ -352,6 +359,7 @@ struct op_rates {
     double per_second[N_OP_CLASSES];
 };
 
+/* Returns the cost class of an operator call. */
 enum op_class op_class_of(const struct op *op);
 /* Returns "linear", "linear_bf16", "attention", "conv" or "bytes". */
 const char *op_class_name(enum op_class of);

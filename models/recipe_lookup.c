@@ -1,6 +1,8 @@
 /* Look-ups in the recipes: implements models.h. */
 #include "models/models.h"
 
+#include <assert.h>
+#include <pthread.h>
 #include <string.h>
 
 int recipe_slot(const struct recipe *recipe, enum family_kind kind) {
@@ -48,11 +50,23 @@ int slot_dimension(const struct slot *slot, const struct dimension *d) {
     return d->published;
 }
 
-const struct slot *models_slot(int i) {
+/* All recipes' slots in sequence, listed once: opening a model loops over them thousands of times. */
+enum { ALL_SLOTS_MAX = 1024 };
+static const struct slot *all_slots[ALL_SLOTS_MAX];
+static pthread_once_t all_slots_listed = PTHREAD_ONCE_INIT;
+
+static void list_all_slots(void) {
+    int n = 0;
     for (const struct recipe *const *r = recipes; *r; r++)
-        for (int k = 0; k < SLOTS_MAX && (*r)->slot[k].family; k++)
-            if (!i--) return &(*r)->slot[k];
-    return NULL;
+        for (int k = 0; k < SLOTS_MAX && (*r)->slot[k].family; k++) {
+            assert(n < ALL_SLOTS_MAX - 1);
+            all_slots[n++] = &(*r)->slot[k];
+        }
+}
+
+const struct slot *models_slot(int i) {
+    pthread_once(&all_slots_listed, list_all_slots);
+    return all_slots[i];
 }
 
 bool slot_is_extra(const struct slot *slot) {

@@ -24,16 +24,16 @@ enum { CHANNEL_STEP = 8, PIECES = 16 };
 enum { SHARED_MOST = 512 * 512 * 9, PANEL = 32, PANEL_1X1 = 64, PANEL_PIXELS = 1024 };
 
 struct conv_layout {
-    int32_t up, kernel, stride;
-    int32_t before;        /* rows above and columns left of the image that are zero padding */
-    int32_t rows, columns; /* size of out */
-    int32_t band, piece;   /* rows of out: per gathered band, per convolution call */
-    int32_t width;         /* columns of the gathered band */
-    int32_t c, n, n_padded, c_padded;
-    int32_t panel; /* output channels per convolution call: all, or one panel */
-    bool shared;   /* weights are repacked once, for all output channels */
-    bool keeps;    /* weights are repacked as stored, without conversion to f32 */
-    bool direct;   /* oneDNN writes to out */
+    int32_t up, kernel, stride;       /* upsampling factor, kernel side, stride */
+    int32_t before;                   /* rows above and columns left of the image that are zero padding */
+    int32_t rows, columns;            /* size of out */
+    int32_t band, piece;              /* rows of out: per gathered band, per convolution call */
+    int32_t width;                    /* columns of the gathered band */
+    int32_t c, n, n_padded, c_padded; /* input and output channels, and both padded */
+    int32_t panel;                    /* output channels per convolution call: all, or one panel */
+    bool shared;                      /* weights are repacked once, for all output channels */
+    bool keeps;                       /* weights are repacked as stored, without conversion to f32 */
+    bool direct;                      /* oneDNN writes to out */
     struct conv_weights {
         uint64_t plain, packed, scratch; /* offsets: f32 weights, repacked weights, scratch */
     } weights;                           /* offsets in the workspace if `shared`, else in a thread's part */

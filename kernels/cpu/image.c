@@ -135,7 +135,7 @@ static void mean_pixels(const void *context, int64_t first, int64_t end, int mem
 
 const struct cpu_operator cpu_mean_down = {.rows = mean_pixels};
 
-/* DupUp3D. */
+/* DupUp3D: each value of out copies a channel of the coarse pixel that covers it. */
 static void repeat_pixels(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct op *op = context;

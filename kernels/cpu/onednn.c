@@ -16,7 +16,7 @@ static const dnnl_dims_t zeros = {0, 0};
 
 typedef const dnnl_memory_desc_t *layout_ref;
 
-static layout_ref layout(const dnnl_memory_desc_t *l) {
+static layout_ref layout_of(const dnnl_memory_desc_t *l) {
     return l;
 }
 
@@ -55,7 +55,7 @@ static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engin
 
 typedef const_dnnl_memory_desc_t layout_ref;
 
-static layout_ref layout(const dnnl_memory_desc_t *l) {
+static layout_ref layout_of(const dnnl_memory_desc_t *l) {
     return *l;
 }
 
@@ -95,6 +95,7 @@ enum { OPERAND_SRC, OPERAND_WEIGHTS, OPERAND_BIAS, OPERAND_DST, OPERAND_SCRATCH,
 static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
                                                  DNNL_ARG_SCRATCHPAD};
 
+/* A primitive that is built, in the hash table of primitives. */
 struct entry {
     struct onednn_key key;
     dnnl_primitive_t primitive; /* NULL: the table entry is unused */
@@ -190,7 +191,7 @@ static dnnl_status_t describe_repack(const struct onednn *o, const struct onednn
     if (!s) s = layout_create(&plain, 4, (const dnnl_dims_t){n[3], n[2], k, k}, dnnl_f32, dnnl_oihw);
     if (!s) {
         layout_ref packed = dnnl_primitive_desc_query_md(conv, dnnl_query_weights_md, 0);
-        s = dnnl_reorder_primitive_desc_create(d, layout(&plain), o->engine, packed, o->engine, o->attr);
+        s = dnnl_reorder_primitive_desc_create(d, layout_of(&plain), o->engine, packed, o->engine, o->attr);
         layout_destroy(&plain);
     }
     if (conv) dnnl_primitive_desc_destroy(conv);

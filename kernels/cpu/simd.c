@@ -1,3 +1,4 @@
+/* Dot product and activations of rows, compiled for several instruction sets (simd.h). */
 #include "kernels/cpu/simd.h"
 
 #include <string.h>

@@ -93,6 +93,7 @@ static inline double sum_8(const double *part) {
     return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
 }
 
+/* Returns the dot product of n values. */
 float simd_dot(const float *a, const float *b, int64_t n);
 /* Applies an activation to n values; `to` equals `from` or does not overlap it. */
 void simd_activate(enum activation activation, float *to, const float *from, int64_t n);

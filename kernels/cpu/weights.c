@@ -575,14 +575,14 @@ WIDE static void transpose_rows(float *to, const float *rows, int inputs) {
 }
 
 /* Packs f16 or bf16 directly, without decoding blocks, in half the time. */
-#define PACK_HALVES(name, converted)                                                                         \
+#define PACK_HALVES(name, as_f32)                                                                            \
     WIDE static void name(float *to, const uint16_t *from, int64_t k, int inputs) {                          \
         float tile[TILE * TILE_ROW];                                                                         \
         for (int n = 0; n < PACK_OUTPUTS; n += TILE)                                                         \
             for (int first = 0; first < inputs; first += TILE) {                                             \
                 for (int i = 0; i < TILE; i++)                                                               \
                     for (int j = 0; j < TILE; j++)                                                           \
-                        tile[TILE_ROW * i + j] = converted(from[(n + i) * k + first + j]);                   \
+                        tile[TILE_ROW * i + j] = as_f32(from[(n + i) * k + first + j]);                      \
                 transpose_tile(to + PACK_OUTPUTS * first + n, tile);                                         \
             }                                                                                                \
     }

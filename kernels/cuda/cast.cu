@@ -1,3 +1,4 @@
+/* Type conversion kernels (cast.h). */
 #include "kernels/cuda/cast.h"
 
 #include "kernels/cuda/norm.h"
@@ -104,6 +105,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
+/* Row access to a tensor from column `first` on. */
 static struct rows rows_from_column(const struct tensor *t, int32_t first) {
     if (!t->rank) return rows_of(t);
     return rows_at(static_cast<char *>(t->data) + dtype_bytes(t->dtype, first), t->row_bytes, t->dtype);

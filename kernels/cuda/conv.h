@@ -20,10 +20,10 @@ static inline int32_t conv_pad_channels(int32_t n) {
 }
 
 struct conv_layout {
-    int32_t kernel, stride;
+    int32_t kernel, stride;      /* kernel side, 1 or 3; stride, 1 or 2 */
     int32_t halo;                /* rows of zero padding above the image, and columns to its left */
     int32_t rows, columns, band; /* size of out; rows of out computed per band */
-    int32_t n_padded, c_padded;
+    int32_t n_padded, c_padded;  /* output and input channels, padded (conv_pad_channels) */
     uint64_t norm, bias, weights, in, out, library, end; /* workspace offsets; end: total bytes */
 };
 
@@ -32,6 +32,7 @@ static inline bool conv_widens(const struct tensor *vector) {
     return vector->rank && (vector->dtype != DTYPE_F32 || !weight_is_plain(vector));
 }
 
+/* Returns the workspace bytes of the norm's per-channel vectors. */
 static inline uint64_t cuda_conv_norm_bytes(const struct op *op) {
     int32_t channels = op->in[0].dim[2];
     if (conv_widens(&op->conv.pixel_norm.weight)) return sizeof(float) * (uint64_t)channels;

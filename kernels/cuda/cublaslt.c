@@ -42,7 +42,7 @@ static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)}
 
 struct product {
     struct product_key key;
-    int32_t warm;
+    int32_t warm; /* the product has run, so its kernels are loaded */
     cublasLtMatmulDesc_t desc;
     /* residual: set even without a residual; may be the same layout object as out */
     cublasLtMatrixLayout_t weight, in, residual, out;

@@ -47,7 +47,7 @@ static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)}
 
 struct convolution {
     struct convolution_key key;
-    int32_t warm;
+    int32_t warm; /* the convolution has run, so its kernels are loaded */
     cudnnTensorDescriptor_t in, out;
     cudnnFilterDescriptor_t weights;
     cudnnConvolutionDescriptor_t desc;
@@ -208,6 +208,7 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
     return error_set(e, INTERNAL, "a convolution was not prepared" FOUND "%s", convolution_shape(key, shape));
 }
 
+/* True if a warm-up call is due: the convolution has not run. */
 static bool cudnn_cold(const struct convolution *convolution) {
     return convolution && !convolution->warm;
 }

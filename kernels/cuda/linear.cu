@@ -114,6 +114,7 @@ struct call {
     bool wide; /* out and residual start at multiples of 16 bytes */
 };
 
+/* Returns the address of column i of the first row. */
 static char *column_at(const struct tensor *t, int32_t i) {
     return static_cast<char *>(t->data) + dtype_bytes(t->dtype, i);
 }
@@ -228,11 +229,10 @@ enum { FEW_WARPS = 4 };
 template <bool PLAIN> struct few_outputs { static constexpr int n = PLAIN ? 2 : 1; };
 
 struct few_call {
-    struct rows out, weight,
-        bias;        /* bias is optional; weight.wide: weight rows are plain and aligned to 16 bytes */
-    const float *in; /* activated input [rows, columns] */
-    int32_t rows, n, k, columns;
-    bool runs_on; /* quantisation blocks cross row boundaries: the weight is one long row */
+    struct rows out, weight, bias; /* weight.wide: plain rows aligned to 16 bytes; bias: optional */
+    const float *in;               /* activated input [rows, columns] */
+    int32_t rows, n, k, columns;   /* rows of in and out; outputs; K; K padded to a multiple of FEW_VALUES */
+    bool runs_on;                  /* quantisation blocks cross row boundaries: the weight is one long row */
 };
 
 /* Loads values i to i + 7 of a row of k plain weights; zeros beyond k. */

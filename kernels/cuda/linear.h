@@ -30,6 +30,7 @@ static inline int32_t linear_padded(int32_t k) {
     return (k - 1) / 8 * 8 + 8;
 }
 
+/* Returns the weight's K, padded. */
 static inline int32_t linear_depth(const struct op *op) {
     return linear_padded(op->in[1].dim[1]);
 }
@@ -79,6 +80,7 @@ static inline bool linear_finishes(const struct op *op) {
            (op->out.dtype == DTYPE_BF16 && (bias || e->residual.rank || op->down_product.rank));
 }
 
+/* True if the library rounds the result to bf16. */
 static inline bool linear_library_rounds(const struct op *op) {
     return op->out.dtype == DTYPE_BF16 && !linear_finishes(op);
 }
@@ -115,8 +117,8 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype == DTYPE_BF16);
     l.in = workspace_part(&l.end, l.rounds ? 2 * m * k : 0);
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
-    l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n
-                                                           : 0); /* unused if the bias is not converted */
+    /* Unused if the bias is not converted. */
+    l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0);
     l.stage = workspace_part(&l.end, l.stages ? sizeof(float) * m * (uint64_t)l.panel : 0);
     l.down = workspace_part(&l.end, 2 * m * (uint64_t)linear_adapter_depth(op, true));
     l.up = workspace_part(&l.end, 2 * (uint64_t)l.panel * (uint64_t)linear_adapter_depth(op, false));

@@ -227,6 +227,7 @@ struct piece {
     double *to; /* sums and squared sums [n_groups, 2] */
 };
 
+/* Returns the part of this thread block. */
 __device__ static inline struct piece cuda_piece_of(const struct statistics_call &s) {
     int64_t number = blockIdx.x, tile = number % s.l.tiles;
     int64_t piece = number / s.l.tiles % s.l.pieces, row = number / s.l.tiles / s.l.pieces;
@@ -250,6 +251,7 @@ __device__ static inline float4 load_column(const struct statistics_call &s, con
     return make_float4(value_at(s.in.data + pixel * s.in.step, DTYPE_F32, i), 0, 0, 0);
 }
 
+/* Sums over some values of a group. */
 struct two_sums {
     double sum, squares;
 };
@@ -279,6 +281,7 @@ __device__ static inline struct two_sums sum_about(const struct statistics_call 
     return all;
 }
 
+/* Adds the threads' sums of one group of the tile. */
 __device__ static inline double sum_group(const struct statistics_layout &l, const double *of_threads,
                                           int32_t group) {
     double sum = 0;

@@ -35,6 +35,7 @@ __device__ static inline struct run run_of(const struct runs &runs) {
     return {row, first, first + (any ? runs.c : 0), (int32_t)threadIdx.x % runs.threads};
 }
 
+/* Returns the groups of four values per thread. HELD: as norm_team.held. */
 template <int HELD> __device__ static inline int32_t quads_of(const struct runs &runs) {
     return HELD ? HELD : (runs.c - 1) / (4 * runs.threads) + 1;
 }
@@ -58,12 +59,14 @@ __device__ static inline void store_quad(const struct rows &rows, const struct r
     rows_store_kind<K>(rows, run.row, run.first + column, run.end, v);
 }
 
+/* Loads all of the thread's groups into registers. */
 template <int HELD, enum rows_kind K>
 __device__ static inline void hold(float4 *held, const struct rows &in, const struct runs &runs,
                                    const struct run &run) {
     for (int j = 0; j < HELD; j++) held[j] = load_quad<K>(in, run, column_of(runs, run, j));
 }
 
+/* Returns the thread's j-th group: from registers, or (HELD 0) read again. */
 template <int HELD, enum rows_kind K>
 __device__ static inline float4 quad_of(const float4 *held, const struct rows &in, const struct run &run,
                                         int j, int64_t column) {
@@ -87,11 +90,13 @@ __device__ static inline float team_sum(float v, int32_t threads, float *parts) 
     return v;
 }
 
+/* Partition of the operator's first input into runs of c values. */
 static struct runs runs_of(const struct op *op, int32_t c, const struct norm_team *team) {
     int32_t in_row = tensor_columns(&op->in[0]) / c;
     return {tensor_rows(&op->in[0]) * in_row, in_row, c, team->threads};
 }
 
+/* Thread blocks that all runs need. */
 static unsigned blocks_of(const struct runs *runs, const struct norm_team *team) {
     int64_t teams = team->block / team->threads;
     return (unsigned)((runs->count + teams - 1) / teams);

@@ -15,7 +15,7 @@ extern "C" {
 struct norm_team {
     int32_t threads; /* 1 to 32: a power of two, several teams per warp; above: one team per block */
     int32_t held;    /* groups of four values per thread; 0: the run is read again instead */
-    int32_t block;
+    int32_t block;   /* threads per block */
 };
 
 /* Threads per block for teams of at most one warp. */
@@ -81,14 +81,14 @@ static inline struct layer_layout cuda_layer_layout(const struct op *op) {
 enum { STATISTICS_THREADS = 256 };
 
 struct statistics_layout {
-    int32_t width; /* channels per column: 4 if the group size is a multiple of 4, else 1 */
-    int32_t group; /* tile columns per group of the norm */
-    int32_t tile;  /* groups per block; the last block of a row may have fewer */
-    int32_t tiles;
-    int32_t lanes, phases;
-    int32_t piece; /* pixels per piece; the last piece of a row may be narrower */
-    int32_t pieces;
-    uint64_t sums, end; /* offset of double [Y, pieces, groups, 2]: sums and squares; end: total bytes */
+    int32_t width;         /* channels per column: 4 if the group size is a multiple of 4, else 1 */
+    int32_t group;         /* tile columns per group of the norm */
+    int32_t tile;          /* groups per block; the last block of a row may have fewer */
+    int32_t tiles;         /* tiles per row */
+    int32_t lanes, phases; /* threads per phase; phases per block */
+    int32_t piece;         /* pixels per piece; the last piece of a row may be narrower */
+    int32_t pieces;        /* pieces per row */
+    uint64_t sums, end;    /* offset of double [Y, pieces, groups, 2]: sums and squares; end: total bytes */
 };
 
 /* Chooses the partition. A piece of 16,384 values gives each thread 64, of which 16 at a time are summed in

@@ -1,3 +1,4 @@
+/* GPU memory by CUDA's virtual memory management (pages.h). */
 #include "kernels/cuda/pages.h"
 
 #include "engine/base/checked.h"
@@ -28,6 +29,7 @@ struct chunk {
     bool mapped;
 };
 
+/* A range of reserved address space. */
 struct reservation {
     struct reservation *next;
     CUdeviceptr base;
@@ -39,7 +41,7 @@ struct pages {
     struct sys *sys;
     struct gpu_errors *errors;
     struct driver driver;
-    CUmemAllocationProp kind;
+    CUmemAllocationProp kind; /* kind of memory, and its GPU */
     uint64_t chunk_bytes;
 
     pthread_mutex_t lock; /* guards the fields below */
@@ -94,6 +96,7 @@ static void give_chunks_back(struct pages *p, uint64_t taken) {
     gpu_errors_note(p->errors, code, "cuMemRelease");
 }
 
+/* Finds the chunks that a byte range covers. False: the memory is not reserved. */
 static bool range_of(struct pages *p, const void *memory, uint64_t bytes, struct range *range) {
     CUdeviceptr from = (CUdeviceptr)(uintptr_t)memory;
     for (struct reservation *r = p->reservations; r; r = r->next) {
@@ -130,6 +133,7 @@ static void unmap_unused(struct pages *p, const struct range *all) {
     if (!p->preallocated) give_chunks_back(p, p->n_taken - p->n_unmapped);
 }
 
+/* Maps unmapped chunks to consecutive addresses. */
 static cudaError_t map_run(struct pages *p, const struct range *run) {
     for (uint64_t i = run->first; i < run->last; i++) {
         struct chunk *chunk = &run->in->chunk[i];
@@ -215,6 +219,7 @@ void *pages_reserve(struct pages *p, uint64_t bytes) {
     return (void *)(uintptr_t)r->base;
 }
 
+/* Unmaps everything and gives the addresses back. */
 static void end_reservation(struct pages *p, struct reservation *r) {
     struct range all = {r, 0, r->n_chunks};
     for (uint64_t i = 0; i < r->n_chunks; i++) r->chunk[i].pages = 0;

@@ -18,9 +18,10 @@ struct rows {
     int32_t scale_row;
     float scale;
     enum dtype dtype;
-    bool wide;
+    bool wide; /* address and row stride allow loads of four values (blocks: of aligned blocks) */
 };
 
+/* Returns the alignment in bytes that wide loads of a type need. */
 static inline uintptr_t rows_unit(enum dtype dtype) {
     if (dtype == DTYPE_F32) return 16;
     return dtype_is_quantised(dtype) ? (uintptr_t)block_layout_of(dtype).unit : 8;
@@ -31,6 +32,7 @@ static inline struct rows rows_at(const void *data, int64_t step, enum dtype dty
     return {static_cast<char *>(const_cast<void *>(data)), step, NULL, 0, 0, 1, dtype, wide};
 }
 
+/* Adds the tensor's scales to a row access. */
 static inline struct rows rows_scaled(struct rows rows, const struct tensor *t) {
     int tiled = dtype_tiled_values(t->dtype);
     rows.scales = static_cast<const char *>(t->scales);
@@ -40,6 +42,7 @@ static inline struct rows rows_scaled(struct rows rows, const struct tensor *t) 
     return rows;
 }
 
+/* Returns access to the rows of a tensor, which may be absent. */
 static inline struct rows rows_of(const struct tensor *t) {
     return t->rank ? rows_scaled(rows_at(t->data, t->row_bytes, t->dtype), t) : rows_at(NULL, 0, DTYPE_F32);
 }
@@ -49,6 +52,7 @@ static inline struct rows rows_vector(const struct tensor *t) {
     return t->rank ? rows_scaled(rows_at(t->data, 0, t->dtype), t) : rows_at(NULL, 0, DTYPE_F32);
 }
 
+/* Returns access to packed f32 rows; columns 0: one row for all. */
 static inline struct rows rows_floats(const float *data, int64_t columns) {
     return rows_at(data, columns * (int64_t)sizeof(float), DTYPE_F32);
 }
@@ -70,6 +74,8 @@ static inline struct rows_grid rows_grid_of(int64_t rows, int64_t quads) {
     return {dim3((unsigned)((quads + x - 1) / x), (unsigned)(down < y_most ? down : y_most)), dim3(x, y)};
 }
 
+/* Position of a thread in this grid: number of its group of four columns, its first row, and the distance to
+ * its next row. */
 __device__ static inline int64_t first_quad() {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
@@ -82,6 +88,7 @@ __device__ static inline int64_t next_row() {
     return (int64_t)gridDim.y * blockDim.y;
 }
 
+/* Loads one value of a row of f32, bf16 or f16. */
 __device__ static inline float value_at(const char *data, enum dtype dtype, int64_t i) {
     if (dtype == DTYPE_F32) return reinterpret_cast<const float *>(data)[i];
     uint16_t half = reinterpret_cast<const uint16_t *>(data)[i];
@@ -108,7 +115,8 @@ __device__ static inline float4 four_at(const char *data, enum dtype dtype, bool
                        i + 3 < n ? value_at(data, dtype, i + 3) : 0);
 }
 
-/* Loads four values of a plain weight (weights.h). */
+/* rows_load... load values i to i + 3 of a row of n; zeros beyond n. plain: weight_is_plain; f32: the type is
+ * F32; without suffix: any weight type; of: plain or any type. */
 __device__ static inline float4 rows_load_plain(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
     return four_at(rows.data + row * rows.step, rows.dtype, rows.wide, i, n);
 }
@@ -186,6 +194,7 @@ __device__ static inline void weights_load_any(float to[N], const struct rows &r
     }
 }
 
+/* Loads value i of a row of any weight type. */
 __device__ static inline float rows_value(const struct rows &rows, int64_t row, int64_t i) {
     float v;
     weights_load_any<1>(&v, rows, row, i, i + 1);

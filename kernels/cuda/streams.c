@@ -5,6 +5,7 @@
  * 256 visits are several steps of the largest models, 1,024 pieces are 16 GiB in flight. */
 enum { EVENTS = 256, FENCES = 1024, STALLS = 256 };
 
+/* Timing events before and after a wait of the compute stream. */
 struct stall {
     cudaEvent_t since, until;
 };
@@ -14,7 +15,7 @@ struct streams {
     struct gpu_errors *errors;
     cudaStream_t compute, copies;
     cudaEvent_t event[EVENTS], fence[FENCES];
-    cudaEvent_t done, finished;
+    cudaEvent_t done, finished; /* end of the compute stream's work, for streams_wait and streams_finish */
     struct stall stall[STALLS];
 
     pthread_mutex_t lock;    /* guards `events`, `fences`, and lookups in the event table */
@@ -92,6 +93,7 @@ void streams_move(struct streams *s, void *to, const void *from, size_t bytes) {
     pthread_mutex_unlock(&s->copying);
 }
 
+/* Adds the seconds of the oldest timed wait to `stalled`. */
 static cudaError_t add_oldest_stall(struct streams *s) {
     struct stall *stall = &s->stall[s->summed % STALLS];
     float milliseconds = 0;
@@ -130,6 +132,7 @@ void streams_await(struct streams *s, uint64_t fence) {
     gpu_errors_note(s->errors, code, "cudaStreamWaitEvent");
 }
 
+/* Blocks until the work queued on the compute stream has finished. */
 static cudaError_t wait_for_compute(struct streams *s, cudaEvent_t slot) {
     cudaError_t code = cudaEventRecord(slot, s->compute);
     return code == cudaSuccess ? cudaEventSynchronize(slot) : code;

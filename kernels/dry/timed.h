@@ -40,9 +40,9 @@ struct host_rates {
 
 struct async_timed {
     struct timed timed; /* the device and sys that callers use; first member */
-    struct timed below; /* a plain timed device, whose functions are called */
+    struct timed below; /* plain timed device: computes the times of the queues */
     struct device_memory memory;
-    struct virtual_threads threads; /* virtual threads; the first is the host */
+    struct virtual_threads threads; /* the host (first thread) and the readers */
     struct host_rates rates;
     uint64_t disk; /* time when the disk is free, in picoseconds */
 };

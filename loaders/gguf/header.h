@@ -1,6 +1,6 @@
 /* The GGUF header during and after parsing; shared by the parts of the parser. The header lies in address
  * space reserved for the largest header and is read in growing pieces. The header never moves in memory, so
- * texts and values can point into the header, and no byte is read twice. Only functions of gguf.c advance
+ * texts and values can point into the header, and no byte is read twice. Only functions of header.c advance
  * the read position, after checking that the bytes exist. */
 #ifndef SLUICE_LOADERS_GGUF_HEADER_H
 #define SLUICE_LOADERS_GGUF_HEADER_H

@@ -44,7 +44,7 @@ int tokenizer_pad(const struct tokenizer *tokenizer);
 void tokenizer_set_pad(struct tokenizer *tokenizer, int id);
 enum { TOKENIZER_HEAP_BYTES = 4 << 20 }; /* heap bytes to open any tokenizer, without its file */
 /* Upper bound of the temporary heap bytes needed to open a real tokenizer, from file sizes alone (16 bytes
- * per byte and 4 MB; measured 6 to 12, see tokenizer.c). Kept afterwards: 3.9 MB for a Qwen3-sized tokenizer
+ * per byte and 4 MB; measured 6 to 12, see reading.c). Kept afterwards: 3.9 MB for a Qwen3-sized tokenizer
  * (9.5 MB with ignore_merges), 1.1 MB for CLIP, 3 to 6 MB for a unigram model of 32,100 pieces. 0 if the path
  * is too long to open. */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);

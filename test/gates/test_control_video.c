@@ -58,51 +58,42 @@ static struct sluice_request request_of(int n_control) {
     return r;
 }
 
-static void refused_as(struct rig *rig, const struct sluice_request *request, const char *code,
-                       const char *words) {
-    struct result r = run(rig, request);
-    char line[1024];
-    sluice_error_line(&r.error, line, sizeof line);
-    check(r.code && !strcmp(sluice_code_name(r.code), code) && strstr(line, words),
-          "not refused as '%s': %s %s", words, sluice_code_name(r.code), line);
-    result_free(&r);
-}
-
 static void test_invalid_requests_are_rejected(struct rig *rig) {
     const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = picture_of(0, 4096, 1),
                                        *thin = &thread, none = {0};
     struct sluice_request r = request_of(FRAMES - 1);
-    refused_as(
-        rig, &r, "USAGE",
+    run_refused(
+        rig, &r, "USAGE", 2,
         "the control video (--control) has too few frames for --frames: found 8 frames for --frames 9");
     r = request_of(0);
     r.mask = &fox;
-    refused_as(rig, &r, "USAGE", "--control FOLDER in addition");
+    run_refused(rig, &r, "USAGE", 2, "--control FOLDER in addition");
     r = request_of(-1);
-    refused_as(rig, &r, "USAGE", "invalid value for n_control");
+    run_refused(rig, &r, "USAGE", 2, "invalid value for n_control");
     r = request_of(0);
     r.init_image = &fox;
-    refused_as(rig, &r, "USAGE", "--init-img cannot be used with this model");
+    run_refused(rig, &r, "USAGE", 2, "--init-img cannot be used with this model");
     r = request_of(0);
     r.end_image = &fox;
-    refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
+    run_refused(rig, &r, "USAGE", 2, "--end-img cannot be used with this model");
     r = request_of(0);
     r.references = four;
     r.n_references = 4;
-    refused_as(rig, &r, "USAGE", "found 4, expected at most 3");
+    run_refused(rig, &r, "USAGE", 2, "found 4, expected at most 3");
     r.references = &thin;
     r.n_references = 1;
-    refused_as(rig, &r, "SHAPE", "fox.png");
+    run_refused(rig, &r, "SHAPE", 3, "fox.png");
     r = request_of(FRAMES);
     frames[7].width--;
-    refused_as(rig, &r, "USAGE", "all frames of a control video (--control) must have one size (fox.png)");
+    run_refused(rig, &r, "USAGE", 2,
+                "all frames of a control video (--control) must have one size (fox.png)");
     frames[7].width++;
     list[7] = &none;
-    refused_as(rig, &r, "USAGE", "--control: struct_size is not set");
+    run_refused(rig, &r, "USAGE", 2, "--control: struct_size is not set");
     set_frames(48, 32);
     frames[7] = (struct sluice_picture){
         .struct_size = sizeof none, .width = 48, .height = 32, .read = read_nothing, .name = "gone.png"};
-    refused_as(rig, &r, "IO", "frame is missing");
+    run_refused(rig, &r, "IO", 3, "frame is missing");
     set_frames(48, 32);
 }
 

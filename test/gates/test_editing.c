@@ -24,24 +24,13 @@ static struct sluice_request request_of(const struct sluice_picture *const *refe
     return r;
 }
 
-static void refused_as(struct rig *rig, const struct sluice_request *request, const char *code, int exit_code,
-                       const char *words) {
-    struct result r = run(rig, request);
-    char line[1024];
-    sluice_error_line(&r.error, line, sizeof line);
-    check(r.code && !strcmp(sluice_code_name(r.code), code) && r.error.exit_code == exit_code &&
-              strstr(line, words),
-          "not refused as '%s': %s %s", words, sluice_code_name(r.code), line);
-    result_free(&r);
-}
-
 static void test_image_count_is_checked(struct rig *rig, int most) {
     struct sluice_picture fox = picture_of(40, 30);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox, &fox};
     struct sluice_request r = request_of(NULL, 0);
-    refused_as(rig, &r, "USAGE", 2, "--ref-image");
+    run_refused(rig, &r, "USAGE", 2, "--ref-image");
     r = request_of(references, most + 1);
-    refused_as(rig, &r, "USAGE", 2, most == 1 ? "found 2, expected 1" : "found 4, expected 1 to 3");
+    run_refused(rig, &r, "USAGE", 2, most == 1 ? "found 2, expected 1" : "found 4, expected 1 to 3");
 }
 
 /* Encoders reject images whose side rounds to 0, or whose rounded aspect ratio exceeds 200. */
@@ -52,7 +41,7 @@ static void test_extreme_aspects_are_rejected(struct rig *rig) {
         const struct sluice_picture *one = &thread;
         struct sluice_request r = request_of(&one, 1);
         r.width = r.height = 64;
-        refused_as(rig, &r, "SHAPE", 3, "fox.png");
+        run_refused(rig, &r, "SHAPE", 3, "fox.png");
     }
     struct sluice_picture dot = picture_of(1, 1), none = picture_of(0, 1);
     const struct sluice_picture *one = &dot, *nothing = &none;
@@ -62,7 +51,7 @@ static void test_extreme_aspects_are_rejected(struct rig *rig) {
     check(!got.code && got.n_latents == 1, "image of one pixel: %s", got.error.what);
     result_free(&got);
     r = request_of(&nothing, 1);
-    refused_as(rig, &r, "LIMIT", 3, "0x1");
+    run_refused(rig, &r, "LIMIT", 3, "0x1");
 }
 
 static json_t *planned_request(struct rig *rig, const struct sluice_request *r, json_t **plan) {
@@ -221,12 +210,12 @@ static void test_missing_encoder_is_named(const char *fixture) {
     struct rig rig;
     if (opened(&rig, copy_without_tensors(fixture, "text_encoder", "visual.", "blind"), NULL,
                "qwen_image_edit_plus", 1, 3)) {
-        refused_as(&rig, &r, "MISSING", 3, "--llm_vision");
+        run_refused(&rig, &r, "MISSING", 3, "--llm_vision");
         rig_close(&rig);
     }
     if (opened(&rig, copy_without_tensors(fixture, "vae", "encoder.", "unread"), NULL, "qwen_image_edit_plus",
                1, 3)) {
-        refused_as(&rig, &r, "MISSING", 3, "'encoder.'");
+        run_refused(&rig, &r, "MISSING", 3, "'encoder.'");
         rig_close(&rig);
     }
 }

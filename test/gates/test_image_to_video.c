@@ -33,56 +33,46 @@ static struct sluice_request request_of(const struct sluice_picture *first,
     return r;
 }
 
-static void refused_as(struct rig *rig, const struct sluice_request *request, const char *code,
-                       const char *words) {
-    struct result r = run(rig, request);
-    char line[1024];
-    sluice_error_line(&r.error, line, sizeof line);
-    check(r.code && !strcmp(sluice_code_name(r.code), code) && strstr(line, words),
-          "not refused as '%s': %s %s", words, sluice_code_name(r.code), line);
-    result_free(&r);
-}
-
 /* ends: the model accepts a last frame. needs_first, needs_last: the model requires a first or a last frame.
  */
 static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool needs_first,
                                                bool needs_last) {
     struct sluice_request r = request_of(NULL, NULL);
-    if (needs_first) refused_as(rig, &r, "USAGE", "expected --init-img");
+    if (needs_first) run_refused(rig, &r, "USAGE", 2, "expected --init-img");
     r = request_of(&wide, needs_last ? NULL : &wide);
-    if (needs_last) refused_as(rig, &r, "USAGE", "expected --end-img FILE in addition to --init-img");
-    if (!ends) refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
+    if (needs_last) run_refused(rig, &r, "USAGE", 2, "expected --end-img FILE in addition to --init-img");
+    if (!ends) run_refused(rig, &r, "USAGE", 2, "--end-img cannot be used with this model");
     r = request_of(&wide, ends ? &wide : NULL);
     r.strength = 0.5;
-    refused_as(rig, &r, "USAGE", "invalid value for --strength: found 0.5");
+    run_refused(rig, &r, "USAGE", 2, "invalid value for --strength: found 0.5");
     r = request_of(&wide, ends ? &wide : NULL);
     r.mask = &wide;
-    refused_as(rig, &r, "USAGE", "--mask cannot be used with this model");
+    run_refused(rig, &r, "USAGE", 2, "--mask cannot be used with this model");
     r = request_of(&wide, ends ? &wide : NULL);
     r.frames = 8;
-    refused_as(rig, &r, "USAGE", "found 8, expected 1 to 1021, one more than a multiple of 4");
+    run_refused(rig, &r, "USAGE", 2, "found 8, expected 1 to 1021, one more than a multiple of 4");
     struct sluice_picture none = picture_of(0, 1);
     r = request_of(&none, ends ? &wide : NULL);
-    refused_as(rig, &r, "LIMIT", "0x1");
+    run_refused(rig, &r, "LIMIT", 3, "0x1");
     r = request_of(&wide, &none);
-    if (ends) refused_as(rig, &r, "LIMIT", "0x1");
+    if (ends) run_refused(rig, &r, "LIMIT", 3, "0x1");
     r = request_of(&wide, ends ? &wide : NULL);
     r.control = &r.init_image;
     r.n_control = 1;
-    refused_as(rig, &r, "USAGE", "--control cannot be used with this model");
+    run_refused(rig, &r, "USAGE", 2, "--control cannot be used with this model");
 }
 
 static void test_single_frame_is_rejected(struct rig *rig, bool ends, const char *words) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     r.frames = 1;
-    refused_as(rig, &r, "USAGE", words);
+    run_refused(rig, &r, "USAGE", 2, words);
 }
 
 static void test_text_models_reject_images(struct rig *rig) {
     struct sluice_request r = request_of(&wide, NULL);
-    refused_as(rig, &r, "USAGE", "--init-img cannot be used with this model");
+    run_refused(rig, &r, "USAGE", 2, "--init-img cannot be used with this model");
     r = request_of(NULL, &wide);
-    refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
+    run_refused(rig, &r, "USAGE", 2, "--end-img cannot be used with this model");
 }
 
 /* The default output has the model's pixel count and the image's aspect ratio, with sides that are multiples

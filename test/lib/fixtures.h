@@ -1,6 +1,6 @@
 /* Fixtures: the models that the test programs run over. Each test program loops over the rows of this table.
  * A family adds one row per recipe. Its recipes share block suites, file layouts and invalid models, in
- * blocks_FAMILY.c, layouts_FAMILY.c and invalid_models_FAMILY.c of test/lib.
+ * blocks_FAMILY.c, layouts_FAMILY.c and invalid_models.c of test/lib.
  *
  *     test_blocks              each block against the reference, on the reference's input
  *     test_golden              whole pipelines against the reference

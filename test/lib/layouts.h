@@ -1,6 +1,6 @@
 /* File layouts of a family's models: the Hugging Face folder, one file per part, everything in one file
- * under prefixes; with diffusers' tensor names or those of the authors' checkpoints. layouts_FAMILY.c and
- * invalid_models_FAMILY.c hold the rows of one family; test_layouts.c and test_invalid_models.c loop over
+ * under prefixes; with diffusers' tensor names or those of the authors' checkpoints. layouts_FAMILY.c holds
+ * the rows of one family, invalid_models.c those of all; test_layouts.c and test_invalid_models.c loop over
  * them. */
 #ifndef SLUICE_TEST_LAYOUTS_H
 #define SLUICE_TEST_LAYOUTS_H
@@ -74,6 +74,7 @@ struct invalid_model {
     const char *tensor; /* tensor whose `dimension` becomes n; n 0: removes all tensors with this prefix */
     int dimension;
     int32_t n;
+    const char *marker; /* one-value tensor to add, whose name identifies a related model; NULL: none */
     void (*change)(struct tensor_set *p); /* function that changes the component; NULL: none */
     enum status code;
     const char *what, *words[4];
@@ -91,7 +92,7 @@ struct invalid_models {
     const struct layout_family *family;
     const struct invalid_model *rows;
     int n_rows;
-    void (*const *extra_tests)(void); /* further tests of the family, ended by NULL */
+    void (*const *extra_tests)(void); /* further tests of the family, ended by NULL; NULL: none */
 };
 
 extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen,

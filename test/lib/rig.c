@@ -99,6 +99,17 @@ struct result run(struct rig *rig, const struct sluice_request *request) {
     return run_or_decode(rig, request, NULL);
 }
 
+void run_refused(struct rig *rig, const struct sluice_request *request, const char *code, int exit_code,
+                 const char *words) {
+    struct result r = run(rig, request);
+    char line[1024];
+    sluice_error_line(&r.error, line, sizeof line);
+    check(r.code && !strcmp(sluice_code_name(r.code), code) && r.error.exit_code == exit_code &&
+              strstr(line, words),
+          "not refused as '%s': %s %s", words, sluice_code_name(r.code), line);
+    result_free(&r);
+}
+
 bool same_from(const struct result *want, int first, const struct result *got, const char *what) {
     if (!check(got->code == SLUICE_OK, "%s: %s %s (%s) found %s", what, sluice_code_name(got->code),
                got->error.what, got->error.where, got->error.found))

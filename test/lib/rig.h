@@ -53,6 +53,9 @@ void result_free(struct result *r);
 struct result run_or_decode(struct rig *rig, const struct sluice_request *request, const char *latent);
 
 struct result run(struct rig *rig, const struct sluice_request *request);
+/* Runs a request and expects an error of this code ("USAGE") and exit code whose line contains `words`. */
+void run_refused(struct rig *rig, const struct sluice_request *request, const char *code, int exit_code,
+                 const char *words);
 
 /* Checks that the run `got` succeeded, and by hash that its images equal the images of `want` from index
  * `first` on. */

@@ -1,6 +1,6 @@
 /* Models that resemble a supported family: similar architectures with the same tensor names, and sizes that
  * do not fit together. Opening or planning must refuse each of them, with an error that names the model.
- * Rows: test/lib/invalid_models_FAMILY.c. */
+ * Rows: test/lib/invalid_models.c. */
 #include "test/lib/layouts.h"
 
 static void set_config(struct tensor_set *p, const char *key, const char *value) {
@@ -16,6 +16,7 @@ static void test_invalid_model(const struct invalid_model *m) {
     if (m->key) set_config(p, m->key, m->value);
     if (m->tensor && m->n) layouts_resize(p, m->tensor, m->dimension, m->n);
     if (m->tensor && !m->n) tensor_set_drop(p, m->tensor);
+    if (m->marker) invalid_models_add_marker(p, m->marker);
     if (m->change) m->change(p);
     expect_refused(layouts_replace_part(m->component, p), m->code,
                    m->what  ? m->what
@@ -31,7 +32,7 @@ int main(int argc, char **argv) {
         if (!m || !fixture_is_selected(&fixtures[i], argv + (argc > 0))) continue;
         layouts_load(m->family, fixture_model(&fixtures[i]));
         for (int k = 0; k < m->n_rows; k++) test_invalid_model(&m->rows[k]);
-        for (int k = 0; m->extra_tests[k]; k++) m->extra_tests[k]();
+        for (int k = 0; m->extra_tests && m->extra_tests[k]; k++) m->extra_tests[k]();
         layouts_free();
     }
     return finish();

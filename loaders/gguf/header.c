@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "engine/base/machine_limits.h"
 
 enum {
     PAGE = 4096,
