@@ -493,25 +493,6 @@ static enum status qwen25vl_refuse(const struct component *c, struct error *e) {
     return component_refuse_similar(c, relatives, "the language model of Qwen2.5-VL", e);
 }
 
-/* Checks model_type, because Qwen2, Qwen2.5 and Qwen2-VL have the same tensor names and shapes. */
-static enum status qwen25vl_check_model(const struct config *config, struct error *e) {
-    const char *model = config_string(config, "model_type", "");
-    if (!*model || !strcmp(model, "qwen2_5_vl") || !strcmp(model, "qwen2_5_vl_text")) return OK;
-    return error_set(e, UNSUPPORTED,
-                     "unsupported text encoder" WHERE "%s" FOUND "model_type \"%s\"" EXPECTED
-                     "\"qwen2_5_vl\"",
-                     config->path, model);
-}
-
-/* Accepts the rope type "mrope" of older files and "default". */
-static enum status qwen25vl_check_rope(const struct config *config, struct error *e) {
-    static const char *const keys[] = {"rope_scaling.type", "text_config.rope_scaling.type"};
-    for (int i = 0; i < COUNT_OF(keys); i++)
-        if (strcmp(config_string(config, keys[i], ""), "mrope") != 0)
-            config_expect(config, keys[i], "default", e);
-    return e->code;
-}
-
 /* Default mrope_section: rope pairs of a head for time, row and column, in the published proportion. */
 static void qwen25vl_default_sections(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
@@ -520,27 +501,35 @@ static void qwen25vl_default_sections(struct component *c) {
     s->mrope_section[1] = s->mrope_section[2] = spatial;
 }
 
-static enum status qwen25vl_check_sections(const struct component *c, struct error *e) {
-    const struct qwen_settings *s = (const struct qwen_settings *)c->settings;
-    const int *n = s->mrope_section;
-    if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == c->dims[QWEN_HEAD] / 2) return OK;
-    return error_set(e, META,
-                     "'mrope_section' does not match the head size" WHERE "%s" FOUND "%d, %d, %d" EXPECTED
-                     "three positive numbers with a sum of %d",
-                     c->index.sources[0].path, n[0], n[1], n[2], c->dims[QWEN_HEAD] / 2);
-}
-
 /* Published head size, used if the configuration has no head count, because tensor shapes do not determine
  * the head size. */
 enum { HEAD_PUBLISHED = 128 };
 
 static enum status qwen25vl_configure(struct component *c, const struct config *config, struct error *e) {
+    static const char *const rope_types[] = {"rope_scaling.type", "text_config.rope_scaling.type"};
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
     int32_t *d = c->dims;
-    if (qwen25vl_check_model(config, e) != OK || qwen25vl_check_rope(config, e) != OK) return e->code;
+    /* Qwen2, Qwen2.5 and Qwen2-VL have the same tensor names and shapes. */
+    const char *model = config_string(config, "model_type", "");
+    if (*model && strcmp(model, "qwen2_5_vl") != 0 && strcmp(model, "qwen2_5_vl_text") != 0)
+        return error_set(e, UNSUPPORTED,
+                         "unsupported text encoder" WHERE "%s" FOUND "model_type \"%s\"" EXPECTED
+                         "\"qwen2_5_vl\"",
+                         config->path, model);
+    /* Older files have the rope type "mrope". */
+    for (int i = 0; i < COUNT_OF(rope_types); i++)
+        if (strcmp(config_string(config, rope_types[i], ""), "mrope") != 0)
+            config_expect(config, rope_types[i], "default", e);
+    if (e->code != OK) return e->code;
     d[QWEN_HEAD] = !s->heads ? HEAD_PUBLISHED : d[QWEN_Q] % s->heads ? 0 : d[QWEN_Q] / s->heads;
-    if (!s->mrope_section[0] && !s->mrope_section[1] && !s->mrope_section[2]) qwen25vl_default_sections(c);
-    return qwen_configure(c, config, e) == OK ? qwen25vl_check_sections(c, e) : e->code;
+    int *n = s->mrope_section, pairs = d[QWEN_HEAD] / 2;
+    if (!n[0] && !n[1] && !n[2]) qwen25vl_default_sections(c);
+    if (qwen_configure(c, config, e) != OK) return e->code;
+    if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == pairs) return OK;
+    return error_set(e, META,
+                     "'mrope_section' does not match the head size" WHERE "%s" FOUND "%d, %d, %d" EXPECTED
+                     "three positive numbers with a sum of %d",
+                     c->index.sources[0].path, n[0], n[1], n[2], pairs);
 }
 
 static int qwen25vl_blocks(const struct component *c, struct block_ref *refs) {

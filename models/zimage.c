@@ -431,24 +431,11 @@ static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-static void zimage_declare_rows(const struct component *c, struct zimage_state *s, int32_t rows,
-                                struct arena *arena, bool *ok) {
-    const int32_t *d = c->dims;
-    s->time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[ADALN_DIM]}, ok);
-    s->noise_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[REFINERS], rows, d[FOUR_DIM]}, ok);
-    s->main_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], rows, d[FOUR_DIM]}, ok);
-    s->final_scale = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
-}
-
-static void zimage_share_rows(struct zimage_state *s, const struct zimage_state *from) {
-    s->time = from->time;
-    s->noise_modulation = from->noise_modulation;
-    s->main_modulation = from->main_modulation;
-    s->final_scale = from->final_scale;
-}
-
 static void zimage_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                            struct arena *pictures, bool *ok) {
+    const int32_t *d = c->dims;
+    int32_t n = lanes[0].hoisted ? lanes[0].hoisted : 1;
+    struct zimage_state one = {0}; /* conditioning by timestep, shared by all lanes */
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
@@ -458,8 +445,18 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
             zimage_padded(lanes[i].latent.dim[2] / PATCH_SIDE * (lanes[i].latent.dim[3] / PATCH_SIDE));
         int32_t rows = s->image_rows + caption;
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
-        i ? zimage_share_rows(s, lanes[0].state)
-          : zimage_declare_rows(c, s, lanes[0].hoisted ? lanes[0].hoisted : 1, arena, ok);
+        if (!i) {
+            one.time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n, d[ADALN_DIM]}, ok);
+            one.noise_modulation =
+                arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[REFINERS], n, d[FOUR_DIM]}, ok);
+            one.main_modulation =
+                arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], n, d[FOUR_DIM]}, ok);
+            one.final_scale = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n, d[DIM]}, ok);
+        }
+        s->time = one.time;
+        s->noise_modulation = one.noise_modulation;
+        s->main_modulation = one.main_modulation;
+        s->final_scale = one.final_scale;
         if (shared != s) {
             s->rope = shared->rope;
             s->caption = shared->caption;

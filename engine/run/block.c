@@ -350,27 +350,12 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
     return OK;
 }
 
-static enum status check_id(const struct block *table, int32_t id, struct error *e) {
-    int32_t rows = table->tensors[0].shape.dim[0];
-    if (id >= 0 && id < rows) return OK;
-    return error_set(e, SHAPE,
-                     "token id outside of embedding table '%s'" WHERE "%s" FOUND "id %" PRId32 EXPECTED
-                     "an id below %" PRId32,
-                     table->name, table->segments[0].source->path, id, rows);
-}
-
 /* Number of leading token ids that are consecutive numbers, so that their embedding rows are read as one
  * range. */
 static int run_of(const int32_t *ids, int n) {
     int run = 1;
     while (run < n && ids[run] == ids[0] + run) run++;
     return run;
-}
-
-static int count_runs(const int32_t *ids, int n) {
-    int runs = 0;
-    for (int i = 0; i < n; i += run_of(ids + i, n - i)) runs++;
-    return runs;
 }
 
 /* Appends selected rows of an embedding table's segment to a block. row_bytes: bytes of one row. */
@@ -390,9 +375,16 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     *rows =
         (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
     snprintf(rows->name, sizeof rows->name, "%s", table->name);
-    for (int i = 0; i < n_ids; i++)
-        if (check_id(table, ids[i], e) != OK) return e->code;
-    int n_segments = count_runs(ids, n_ids) * (whole->scales_offset ? 2 : 1);
+    int n_segments = 0;
+    for (int i = 0; i < n_ids; i++) {
+        if (ids[i] < 0 || ids[i] >= whole->shape.dim[0])
+            return error_set(e, SHAPE,
+                             "token id outside of embedding table '%s'" WHERE "%s" FOUND
+                             "id %" PRId32 EXPECTED "an id below %" PRId32,
+                             table->name, table->segments[0].source->path, ids[i], whole->shape.dim[0]);
+        bool continues = i && ids[i] == ids[i - 1] + 1;
+        if (!continues) n_segments += whole->scales_offset ? 2 : 1;
+    }
     if (begin_block(sys, rows, n_segments, e) != OK) return e->code;
     rows->tensors[0] = *whole;
     rows->tensors[0].shape.dim[0] = n_ids;
