@@ -106,7 +106,7 @@ const char *command_nearest(const char *typed);
 
 /* What to use instead of another program's flag; NULL for an unknown flag. */
 const char *foreign_flag_advice(const char *typed);
-/* Synonym i of our flag, counted from 0; NULL after the last. */
+/* Synonym i, counted from 0, of a flag of sluice; NULL after the last. */
 const char *flag_synonym(const char *ours, int i);
 
 /* The value of --sampler for a name as ComfyUI, or the infotext of AUTOMATIC1111's web UI and Civitai, writes
@@ -198,9 +198,9 @@ struct args {
         no_progress, help, help_all;
 };
 
-/* Parses argv as flags and operands of the command; reads the prompts: of files, removes a byte order mark,
- * CR before LF and one final newline (tokenize keeps all bytes). Returns the first error, but parses the rest
- * too, so that --report is found. Borrows strings from argv. */
+/* Parses argv as flags and operands of the command, and reads the prompts. Text of prompt files loses a byte
+ * order mark, CR before LF and one final newline (tokenize keeps all bytes). Returns the first error, but
+ * parses the remaining words too, so that --report is found. Borrows strings from argv. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv,
                struct sluice_error *e);
 void args_destroy(struct args *args);

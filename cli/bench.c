@@ -11,7 +11,8 @@
 
 static const struct {
     const char *name;
-    const char *flags; /* flags that the bench accepts, each between spaces */
+    const char
+        *flags; /* flags that the sub-command accepts, in one string with a space before and after each */
     int (*work)(const struct args *args, struct sluice_error *e);
 } benches[] = {
     {"bus", " --json --save --threads --dir --model ", bench_bus},

@@ -12,7 +12,8 @@
 struct converting {
     const struct args *args;
     double began;
-    int shown; /* last printed progress: on a terminal in units of 0.1 s, in a log in tenths of the work */
+    int shown; /* last printed progress, to avoid printing it twice: on a terminal the time in 0.1 s, in a log
+                  tenths of the conversion */
 };
 
 /* Callback of the library: prints the progress. False cancels the conversion. */

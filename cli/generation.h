@@ -13,10 +13,11 @@
 /* A video that is being written as one image per frame: into a temporary folder, from which all frames are
  * renamed together, so that a cancelled run leaves none. */
 struct frames {
-    const char *pattern;     /* file name pattern, as in output_name; NULL: no video is being written */
-    struct output_item item; /* the video; item.frame is the last frame written */
-    int lock_file;           /* lock file of the temporary folder */
-    bool made;               /* this run created the target folder */
+    const char *pattern; /* file name pattern, as in output_name; NULL: no video is being written */
+    struct output_item
+        item;      /* the video that is being written; item.frame is the most recently written frame */
+    int lock_file; /* lock file of the temporary folder */
+    bool made;     /* this run created the target folder */
     char target[PATH_MAX], temporary[PATH_MAX];
 };
 
@@ -24,8 +25,8 @@ struct frames {
  * --preview-path, each overwrites a file. */
 struct previews {
     struct terminal terminal;
-    bool announced; /* the file's name has been printed */
-    bool failed;    /* a file could not be written: no more previews */
+    bool announced; /* the name of the preview file has been printed */
+    bool failed;    /* a preview file could not be written: the run writes no more previews */
 };
 
 struct generation {

@@ -162,7 +162,10 @@ static void print_completeness(const json_t *root) {
     printf("incomplete: ");
     json_array_foreach(missing, i, part) {
         const char *text = json_string_value(part);
-        bool is_name = text && !strchr(text, ' '); /* true: a tensor or part name; false: an error message */
+        bool is_name =
+            text &&
+            !strchr(text,
+                    ' '); /* a text without spaces is a tensor or part name, else it is an error message */
         printf("%s%s%s", i ? "; " : "", text ? text : "?", is_name ? " is missing" : "");
     }
     putchar('\n');

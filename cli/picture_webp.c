@@ -193,7 +193,7 @@ static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemory
            put_bytes(to, chunk, sizeof chunk) && put_bytes(to, exif->at + EXIF_MARK_BYTES, text + (text & 1));
 }
 
-/* On failure picture->error_code has the reason. */
+/* Encodes the image with libwebp. On failure picture->error_code has the reason. */
 static bool webp_encode(const struct picture_content *content, WebPPicture *picture,
                         WebPMemoryWriter *encoded_data) {
     WebPConfig config;

@@ -6,7 +6,7 @@
 
 struct report {
     const char *name;        /* --report; NULL: no report */
-    sluice_session *session; /* session whose last run is reported; NULL: no run took place */
+    sluice_session *session; /* session whose most recent run is reported; NULL: no run took place */
     const char *plan_json;   /* plan for a report without a run, or NULL */
     uint64_t seed;
     double seconds;

@@ -158,7 +158,7 @@ static bool renew_session(struct rig *rig) {
 }
 
 struct pinned {
-    /* bytes in the plan: host pools; the most pinned memory at once; the part of `most` outside of pools */
+    /* bytes in the plan: host pools; the most pinned memory at once; pinned memory outside of pools */
     json_int_t pools, most, staging;
 };
 
@@ -317,7 +317,8 @@ static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_r
     check(failures, "no copy failed");
 }
 
-/* Runs last, because the process loses its GPU. test/device/program.sh loses the GPU at each kind of call. */
+/* Runs last, because the process loses its GPU. test/device/program.sh makes each kind of CUDA call lose the
+ * GPU. */
 static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request request) {
     enum { ILLEGAL_ADDRESS = 700 }; /* cudaErrorIllegalAddress */
     if (!emulated()) return;
@@ -335,7 +336,7 @@ static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request req
     __lsan_enable();
 }
 
-/* Other programs fill the GPU before a session's first run: the error reports the lack of memory, and the
+/* If other programs fill the GPU before a session's first run, the error reports the lack of memory, and the
  * next run works. */
 static void test_full_gpu_is_reported(struct rig *rig, struct sluice_request request,
                                       const struct result *want) {
@@ -380,7 +381,7 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
     rig.fault_sys.delay_us = 300;
     budgets(&rig, request, &want, false, name);
-    /* Latents only: with decoding no weights would stream, because the VAE's workspace is larger. */
+    /* Saves latents only: with decoding no weights would stream, because the VAE's workspace is larger. */
     struct result latents = want;
     latents.n_images = 0;
     request.no_decode = true;

@@ -91,8 +91,8 @@ static void expect(struct error *e, enum status code, const char *found) {
 
 enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* VISITS exceeds the size of both event tables */
 
-/* A thread copies, visit by visit, into ring slots, each of which operators of the visit before the last one
- * have read. */
+/* A thread copies data for one visit after another into ring slots. Operators of the visit two before have
+ * read each slot. */
 static struct stream {
     float *sources;
     char *slots;
@@ -134,7 +134,7 @@ static void compute_visit(int i, char *out) {
     assert_ok(&e);
     uint64_t event = memory->record_event(device);
     assert_int_equal(event, i + 1);
-    /* no new event, because no operator was queued since the last one */
+    /* no new event, because no operator was queued since the previous event */
     assert_int_equal(memory->record_event(device), event);
     pthread_mutex_lock(&stream.lock);
     stream.event[i] = event;
@@ -304,7 +304,7 @@ static void test_preallocated_pages(void **state) {
     char *pages = memory->reserve(device, (size_t)PAGES * PAGE), *more = memory->reserve(device, 2 * bytes);
     for (int i = 0; i < STEPS; i++) change_pages(&random, pages, there, shared);
     assert_int_equal(memory->commit(device, more, 2 * bytes), -ENOMEM);
-    /* the failed commit before has taken no memory */
+    /* the failed commit has taken no memory */
     assert_int_equal(memory->commit(device, more, CHUNK), 0);
     assert_int_equal(memory->used(device), used);
     assert_int_equal(memory->preallocate(device, 2 * bytes, &e), OK);
@@ -470,7 +470,7 @@ int main(void) {
         cmocka_unit_test(test_failed_copy_fails_next_operator),
         cmocka_unit_test(test_unsupported_gpus_are_rejected),
         cmocka_unit_test(test_failed_open_leaks_nothing),
-        cmocka_unit_test(test_lost_gpu), /* last, because the process has no GPU afterwards */
+        cmocka_unit_test(test_lost_gpu), /* runs last, because the process has no GPU afterwards */
     };
     const char *only = getenv("ONLY");
     if (only) cmocka_set_test_filter(only);

@@ -47,7 +47,7 @@ static void expect_same(const struct tensor *found, const struct tensor *expecte
                             (char *)expected->data + row * expected->row_bytes, bytes);
 }
 
-/* Results of one shape: `plain` in f32, `rounded` in bf16. */
+/* Result tensors of one shape: `plain` in f32, `rounded` in bf16. */
 struct results {
     struct tensor plain, rounded;
 };
@@ -167,7 +167,7 @@ static void test_linear(void **state) {
         {33, 40, 64, DTYPE_OTHER, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_F32, ACTIVATION_NONE, false, false, 0, 8},
-        /* K = 77 is padded with zeros, because cuBLASLt requires aligned rows */
+        /* K = 77 of the product is padded with zeros, because cuBLASLt requires aligned rows */
         {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
         /* gaps between rows of the bf16 input and of the output; the f32 input is contiguous */
         {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8, 1},

@@ -185,7 +185,7 @@ static void test_norms(void **state) {
     for (int with = 0; with < 16; with++) case_affine(3, 77 + with, with % 3, with, with % 2);
     case_group_norm(1, 1, 4, 2, false);
     case_group_norm(5, 7, 36, 4, true);
-    case_group_norm(300, 1, 2, 1, false); /* more rows than one block of threads sums */
+    case_group_norm(300, 1, 2, 1, false); /* more rows than one thread block of group norm sums */
     if (SMALL) return;
     case_rms_norm(40, 128, 30, DTYPE_BF16, 0, false, true);
     case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
@@ -258,7 +258,8 @@ static void test_elementwise(void **state) {
     if (SMALL) return;
     case_glu(3, 10240, 0, 0, ACTIVATION_GELU_TANH);
     case_add(40, 2560, DTYPE_BF16, 0, true, 1);
-    case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* a bias of 600 x 1000 values takes two launches */
+    case_relative_bias(600, 3, 128, 1000, DTYPE_F16,
+                       0); /* adding a bias of 600 x 1000 values takes two launches */
     case_copy(40, 2560, DTYPE_BF16, 0);
     case_patchify(16, 64, 48, 2, 0);
     case_walks();
@@ -294,7 +295,8 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
 
-/* Convolutions with and without epilogue, padding and residual, in bands; the last one is short. */
+/* Convolutions with and without epilogue, padding and residual, computed in bands of output rows; the last
+ * band is short. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE,
@@ -320,7 +322,8 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, (struct conv_options){.cut_row = true, .cut_column = true});
 }
 
-/* Convolutions must round operands to TF32: more exact results would come from a slow algorithm. */
+/* Convolutions must round operands to TF32: more exact results would mean that cuDNN chose a slow algorithm.
+ */
 static void test_conv_is_tf32(void **state) {
     (void)state;
     if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);

@@ -61,7 +61,8 @@ static void test_rows(void **state) {
         }
 }
 
-/* Dequantises slices of an odd number of rows from any row on, whose scales lie elsewhere in memory. */
+/* Dequantises slices of an odd number of rows from any row on. The scales of a slice are elsewhere in memory
+ * than its codes. */
 static void test_slices(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -83,7 +84,8 @@ static void test_slices(void **state) {
     }
 }
 
-/* Calls the device without the checks of cuda_checker.h, which take longer than the sweep. */
+/* Calls the device without the checks of cuda_checker.h, which take longer than the whole dequantisation
+ * test. */
 static void dequantise_unchecked(struct tensor out, struct tensor in) {
     struct op op = {.kind = OP_COPY, .out = out, .in = {in}};
     run_together(&op);

@@ -10,12 +10,12 @@ enum {
     WARPS = THREADS / 32,
     SHARED_MOST = 99 << 10, /* largest shared memory per block on sm_86, sm_89 and sm_120 */
     SHARED_USUAL = 48 << 10,
-    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* number of blocks before shared memory is reused */
+    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* number of blocks that run before their shared memory is reused */
     SHARED_SLOT = 128 << 10,
     ARRAYS = 32,
     ASYNC = 128,
     SETS = WITH_TSAN ? 2 : 1,
-    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* number of blocks per launch with one fiber per thread */
+    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* number of blocks per launch that run with one fiber per thread */
 };
 
 struct async_copy {
@@ -46,7 +46,7 @@ struct meeting {
 struct block_state {
     thread threads[THREADS];
     fiber fibers[THREADS];
-    async_copy copies[THREADS][ASYNC]; /* pending asynchronous copies: one ring buffer per thread */
+    async_copy copies[THREADS][ASYNC]; /* pending cp.async copies: one ring buffer per thread */
     meeting meetings[WARPS][32];
     int n_meetings[WARPS]; /* number of used entries in meetings, per warp */
     uint32_t ready[WARPS], ready_warps, alive[WARPS];

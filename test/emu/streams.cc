@@ -28,7 +28,7 @@ struct operation {
     launch kernel;
     void *to;
     const void *from;
-    void *snapshot; /* copied source data, freed after the copy */
+    void *snapshot; /* copied source data of pageable memory, freed after the copy to the device */
     size_t bytes;
     int value;
     instance *event;
@@ -55,8 +55,8 @@ struct emu_event {
 static quiet_lock instances_lock;
 static instance *free_instances;
 
-/* Returns an instance. Under TSan instances are never reused, because a reused instance would carry the
- * ordering of the earlier use. */
+/* Returns an instance of an event. Under TSan instances are never reused, because a reused instance would
+ * carry the ordering of the earlier use. */
 static instance *instance_make() {
     instance *i = nullptr;
     lock(&instances_lock);

@@ -118,7 +118,7 @@ static float sum_cut_off(float before, const float *a, const float (*b)[8], int 
         if (!isfinite(terms[i])) return before + (float)terms[i];
         if (exponent_of(terms[i]) > most) most = exponent_of(terms[i]);
     }
-    if (most < -900) return before; /* accumulator and products are 0 */
+    if (most < -900) return before; /* accumulator and products of the tensor core are 0 */
     double unit = emu_bits<double>((uint64_t)(most - BITS_KEPT + 1023) << 52);
     for (double term : terms) sum += cut_off(term, unit);
     return truncated(sum);

@@ -73,7 +73,7 @@ static inline struct bytes bytes_of(const char *line) {
 #define HEAD(n_tensors, n_pairs) "'GGUF 3 " #n_tensors ":8 " #n_pairs ":8 "
 /* A tensor entry: name, dimensions (fastest first) after their number, type, offset. */
 #define INFO(name, dims, type, offset) "$" name " " dims " " #type " " #offset ":8 "
-/* A tensor of four floats. */
+/* Text of a tensor of four floats. */
 #define FOUR(name, offset) INFO(name, "1 4:8", 0, offset)
 #define ONE_FILE(info)     HEAD(1, 0) info "/ .16 "
 /* Text of a file with one metadata pair and one tensor. */
@@ -389,8 +389,8 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     free(file.at);
 }
 
-/* Allocates from pages that were touched before: page faults would add time to the parser's, and this time
- * grows faster than the file. */
+/* Allocates from pages that were touched before: page faults would add to the parser's time, and grow faster
+ * than the file. */
 enum { PAGES_BYTES = 64 << 20 };
 static char *pages, *pages_at;
 

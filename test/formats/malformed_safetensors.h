@@ -246,7 +246,7 @@ static void test_S26_million_entries(void **state) {
                  i);
     text_add(&t, "}");
     assert_true(t.bytes > 85000000 && t.bytes < 100000000);
-    expect_text("S26", &t, 16, LIMIT, "100000"); /* opens within the hang guard's limit */
+    expect_text("S26", &t, 16, LIMIT, "100000"); /* the file is parsed within the hang guard's limit */
 }
 
 static void test_S26_maximum_entries(void **state) {

@@ -87,7 +87,7 @@ static void test_truncated_file_named(const char *dtype, const char *file) {
     json_decref(root);
 }
 
-/* Gives a tensor in a GGUF header another name of the same length. */
+/* Renames a tensor in a GGUF header; the names have equal lengths. */
 static void rename_tensor(const char *path, const char *from, const char *to) {
     static char header[1 << 16];
     FILE *file = fopen(path, "r+b");

@@ -19,7 +19,7 @@ static struct tensor_index truth;
 static struct error problem;
 
 static _Alignas(64) char pool[16 << 20];
-static size_t pool_used; /* pool bytes that the current test uses */
+static size_t pool_used; /* bytes of the pool that are allocated */
 
 static void *pool_alloc(size_t bytes) {
     void *memory = pool + pool_used;
@@ -337,7 +337,7 @@ static void test_padding_to_size(void **state) {
     }
     printf("padded image: largest difference %.2g\n", most);
     assert_int_equal(n, 4);
-    assert_true(most <= 3e-7); /* the values are at most 1 */
+    assert_true(most <= 3e-7); /* 3e-7 absolute, for values of at most 1 */
 }
 
 static int open_truth(void **state) {

@@ -91,7 +91,8 @@ static void test_pixels_equal_diffusers(void **state) {
     assert_int_equal(truth.n_entries, 39);
 }
 
-/* Memory equals the declared size. An image read row by row needs memory for a few rows only. */
+/* The memory of fitting an image equals the declared size. An image read row by row needs memory for a few
+ * rows only. */
 static void test_memory_as_declared(void **state) {
     (void)state;
     struct picture_size from = {500, 500}, to = {20, 30};

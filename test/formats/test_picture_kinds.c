@@ -52,7 +52,8 @@ static void put_row(void *to, const uint8_t *row) {
     next += 3 * (size_t)picture.width;
 }
 
-/* Reads an image completely, unless a memory budget would refuse its damaged size. */
+/* Decodes the image. Only opens an image whose (damaged) header needs more than 16 MiB, as a memory budget
+ * would refuse it. */
 static int read_all(const char *name) {
     enum { LARGE = 1 << 24 };
     unsigned more = 0;
@@ -128,7 +129,7 @@ static void set_sides(struct bytes *b, unsigned marker, unsigned side) {
 
 enum { BASELINE = 0xC0, PROGRESSIVE = 0xC2 };
 
-/* Size limits and the memory estimate come from the header alone. */
+/* Size limits and the memory estimate are computed from the image header alone. */
 static void test_size_limits(void **state) {
     (void)state;
     struct bytes b = golden("full.jpg");
@@ -203,7 +204,7 @@ static void test_jpeg_scan_bomb_refused(void **state) {
     free(more.at);
 }
 
-/* Every truncation must fail, except within RIFF padding and EXIF at the end. */
+/* Opening every truncation of a file must fail, except within RIFF padding and EXIF at the end. */
 static void test_truncation_refused(void **state) {
     (void)state;
     for (int i = 0; i < N_NAMES; i++) {

@@ -79,7 +79,7 @@ static void fill(const struct piece *p, unsigned char *to) {
     if (p->last) memcpy(to + bytes_of(p) - sizeof bits, &bits, sizeof bits);
     if (!p->single) return;
     if (!strcmp(p->type, "BF16")) bits >>= 16;
-    if (!strcmp(p->type, "F16")) bits = 0x3800; /* tests write no other value than 0.5 */
+    if (!strcmp(p->type, "F16")) bits = 0x3800; /* 0.5 in f16; tests use no other f16 value */
     memcpy(to, &bits, bytes_of(p));
 }
 
@@ -121,7 +121,7 @@ static void guard(int seconds) {
 
 struct outcome {
     struct index_entry weight;
-    int n_unused; /* number of unused tensors besides the weight */
+    int n_unused; /* number of unused tensors in the file, without the weight */
 };
 
 static enum status open_file(const char *name, struct outcome *outcome, struct error *e) {

@@ -60,7 +60,7 @@ struct recipe {
     int64_t trainer_value;
     const char *table;
     size_t table_bytes;
-    const char *tail; /* raw bytes at the file's end */
+    const char *tail; /* raw bytes appended to the file */
     size_t tail_bytes;
     bool no_unk, no_normalizer;
 };
@@ -170,7 +170,8 @@ static void test_configuration(void **state) {
     tokenizer_put_file("tokenizer_config.json", NULL);
     char path[128];
     snprintf(path, sizeof path, "%s/spiece.model", tokenizer_folder);
-    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* opened by file name, without a folder */
+    assert_int_equal(tokenizer_open_path(path, &t, &e),
+                     OK); /* opened by the path of the file instead of its folder */
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
     tokenizer_close_clean(t);
 }
@@ -246,7 +247,7 @@ static void test_t09_normalisation(void **state) {
     struct table good = {.bytes = 1024, .texts = "b\0cd"};
     good.units[0] = 0x10 << OFFSET;                 /* the root's children are at 0x10 ^ byte */
     good.units[0x71] = 'a' | LEAF | 0x20 << OFFSET; /* children and value of 'a' are at 0x51 */
-    good.units[0x51] = 1u << 31 | 2;                /* the replacement text is "cd" */
+    good.units[0x51] = 1u << 31 | 2;                /* value: the replacement text "cd" */
     struct recipe r = {.table = (const char *)&good, .table_bytes = 4 + 1024 + 5};
     struct tokenizer *t = open_recipe(r);
     IDS(t, "ba b", MARK, B, CD, MARK, B);
@@ -408,7 +409,7 @@ static void test_linear_time(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Writes the first ids of a sentence, padded with -1. */
+/* Encodes a sentence and writes its first ids, padded with -1. */
 static void first_ids(struct tokenizer *t, int32_t *first, int most) {
     static const char text[] = "a red fox in the snow <extra_id_3>";
     struct error e = {0};

@@ -90,7 +90,8 @@ static void test_attention(void **state) {
     }
 }
 
-/* Bucket limits of transformers 5.23 with PyTorch 2.15: first[i] is the smallest distance in bucket i + 1. */
+/* Bucket limits of T5's relative positions in transformers 5.23 with PyTorch 2.15: first[i] is the smallest
+ * distance in bucket i + 1. */
 static void test_relative_bias_buckets_match_transformers(void **state) {
     (void)state;
     static const struct {
@@ -113,7 +114,7 @@ static void test_relative_bias_buckets_match_transformers(void **state) {
         }
     assert_int_equal(distance_bucket(INT32_MIN, 32, 128), 15);
     assert_int_equal(distance_bucket(INT32_MAX, 32, 128), 31);
-    /* Distances where f32 arithmetic gives another bucket than exact arithmetic. */
+    /* Relative position distances where f32 arithmetic gives another bucket than exact arithmetic. */
     static const int32_t edges[][4] = {{72, 50, 30, 26},   {72, 392, 84, 26}, {92, 164, 107, 41},
                                        {96, 81, 36, 31},   {96, 81, 54, 39},  {108, 125, 45, 35},
                                        {116, 282, 119, 47}};
@@ -216,7 +217,8 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
 
-/* Convolutions with and without epilogue, padding and residual, in bands; the last one is short. */
+/* Convolutions with and without epilogue, padding and residual, computed in bands of output rows; the last
+ * band is short. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {31, 600, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -252,7 +254,7 @@ static void test_conv_panels(void **state) {
     case_conv_sized(
         (struct conv_case){5, 7, 920, 288, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         (struct conv_options){.stride = 2, .pad_before = 1});
-    /* 280 outputs do not fill whole panels. */
+    /* A convolution with 280 outputs does not fill whole panels. */
     case_conv((struct conv_case){2, 3, 1000, 280, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE});
 }
 
@@ -294,7 +296,7 @@ static void test_random(void **state) {
 static void test_exp(void **state) {
     (void)state;
     double worst = 0;
-    /* inputs from 0 to 87 */
+    /* x from 0 to 87 and from 0 to -87 */
     for (int sign = 0; sign < 2; sign++)
         for (uint32_t bits = 0; bits < 0x42ae0000u; bits += 97) {
             union float_bits f = {.bits = bits | (uint32_t)sign << 31};
@@ -306,15 +308,14 @@ static void test_exp(void **state) {
     assert_true(isnan(exp_f32(NAN)));
 }
 
-/* Activation errors are relative to |x|, because below -6 the result is nearly 0. */
+/* Errors of activation functions are relative to |x|, because below x = -6 the result is nearly 0. */
 static void test_activations(void **state) {
     (void)state;
     static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32, gelu_erf_f32};
     for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_ERF; a++) {
         double worst = 0;
         for (int sign = 0; sign < 2; sign++)
-            for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u;
-                 bits += 97) { /* inputs from 2^-100 to 2^63 */
+            for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u; bits += 97) { /* |x| from 2^-100 to 2^63 */
                 union float_bits f = {.bits = bits | (uint32_t)sign << 31};
                 double x_f64 = f.value, wrong = fabs((double)of[a](f.value) - activated(a, x_f64));
                 worst = fmax(worst, wrong / fabs(x_f64));
@@ -405,7 +406,8 @@ static void test_invalid_token_layouts_are_rejected(void **state) {
     expect_error_text("no norm, upsampling or residual with stride 2");
 }
 
-/* Rejected shortcuts: images whose sizes do not fit, outputs that overlap unread inputs. */
+/* Invalid residual shortcuts are rejected: images whose sizes do not fit, outputs that overlap unread inputs.
+ */
 static void test_invalid_shortcuts_are_rejected(void **state) {
     (void)state;
     case_begin();

@@ -187,7 +187,7 @@ static void test_quantised_base_equals_f32(void **state) {
 }
 
 static bool clear_if_awaited(void *user, const struct tensor *tensor) {
-    /* the test's copy: awaiting a factor sets its data pointer to NULL here */
+    /* the test's copy of an adapter: awaiting a factor sets the copy's data pointer to NULL */
     struct low_rank *awaited = user;
     if (tensor->data == awaited->down.data) awaited->down.data = NULL;
     if (tensor->data == awaited->up.data) awaited->up.data = NULL;
@@ -298,7 +298,7 @@ static void test_convolutions_match_merged_kernel(void **state) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) expect_conv(&shapes[i]);
 }
 
-/* The output overlaps the input, so the adapter's product must be computed first. */
+/* The convolution's output overlaps its input, so the adapter's product must be computed first. */
 static void test_overlapping_convolution_matches(void **state) {
     (void)state;
     enum { Y = 40, X = 512, C = 8 };
