@@ -173,8 +173,7 @@ static int value_size(const struct flag *flag, const char *text, int64_t *out, s
     return SLUICE_OK;
 }
 
-/* Parses a size of GPU memory. A percentage (at most 100) is stored as such, because the GPU is not open yet.
- */
+/* Parses a size of GPU memory. A percentage (at most 100) stays one, because the GPU is not open yet. */
 static int value_device_size(const struct flag *flag, const char *text, struct device_size *out,
                              struct sluice_error *e) {
     static const long double most = 1LL << 60;
@@ -303,9 +302,8 @@ static void normalise_file_text(struct prompt_text *prompt) {
     prompt->bytes = (size_t)(to - prompt->text);
 }
 
-/* Fills prompt->text from prompt->typed and checks that it is UTF-8. Text of files is normalised and must not
- * have NUL. as_bytes, for the command tokenize, keeps all bytes. Exit code 3 if the file cannot be read,
- * else 2. */
+/* Fills prompt->text from prompt->typed, which must be UTF-8. Text of files is normalised and must not have
+ * NUL. as_bytes, for `tokenize`, keeps all bytes. Exit code 3 if the file cannot be read, else 2. */
 static int read_prompt(struct prompt_text *prompt, const char *flag, bool as_bytes, struct sluice_error *e) {
     const char *path = prompt_file(prompt->typed);
     if (path) {
@@ -425,8 +423,7 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return args->scheduler ? SLUICE_OK : fail_value(e, flag->name, text, names);
     case FLAG_PART:
         for (int i = 0; i < args->model.n_parts; i++)
-            if (args->parts[i].flag == flag->name)
-                return SLUICE_OK; /* the flag is repeated with the same path */
+            if (args->parts[i].flag == flag->name) return SLUICE_OK; /* repeated flag with the same path */
         args->model.parts = args->parts;
         args->parts[args->model.n_parts].flag = flag->name;
         return store_string(flag, text, &args->parts[args->model.n_parts++].path, e);

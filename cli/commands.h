@@ -14,8 +14,7 @@ int inspect_command(const struct args *args, struct sluice_error *e);
 int tokenize_command(const struct args *args, struct sluice_error *e);
 int convert_command(const struct args *args, struct sluice_error *e);
 int bench_command(const struct args *args, struct sluice_error *e);
-/* Error for `sluice bench NAME` if NAME has moved to the program sluice-dev; SLUICE_OK for every other name.
- */
+/* Error for `sluice bench NAME` if NAME has moved to the program sluice-dev, else SLUICE_OK. */
 int bench_check_moved(const char *name, struct sluice_error *e);
 int devices_command(const struct args *args, struct sluice_error *e);
 /* For runs without --device: prints a note with the reason if no GPU can be used. */

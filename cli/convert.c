@@ -12,8 +12,7 @@
 struct converting {
     const struct args *args;
     double began;
-    int shown; /* last printed progress, to avoid printing it twice: on a terminal the time in 0.1 s, in a log
-                  tenths of the conversion */
+    int shown; /* last printed progress: in 0.1 s on a terminal, in tenths of the conversion in a log */
 };
 
 /* Callback of the library: prints the progress. False cancels the conversion. */

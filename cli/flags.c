@@ -377,8 +377,7 @@ static int flags_least(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Levenshtein distance of two flag names, ignoring case; "_" in a equals "-". FAR for names longer than
- * LONGEST bytes. */
+/* Levenshtein distance of flag names, ignoring case; _ in a equals -. FAR above LONGEST bytes. */
 static int distance(const char *a, const char *b) {
     enum { LONGEST = 40, FAR = 100 };
     int row[LONGEST + 1];
@@ -398,9 +397,8 @@ static int distance(const char *a, const char *b) {
     return row[n_b];
 }
 
-/* True if name is more similar to typed than the best name so far, whose distance is *best; then updates
- * *best. A third of the letters may differ ("--stpes" suggests --steps), or one begins with the other, of at
- * least three letters. */
+/* True if name is more similar to typed than *best, the distance of the best name so far; then updates *best.
+ * A third of the letters may differ ("--stpes"), or one begins with the other, of at least three letters. */
 static bool nearer(const char *typed, const char *name, int *best) {
     enum { BEGINNING = 3 };
     int allowed = (int)strlen(name) / 3;

@@ -29,8 +29,7 @@ static int name_both(const struct frames *frames, int frame, char name[PATH_MAX]
     return bytes < PATH_MAX ? SLUICE_OK : fail_output(e, name, ENAMETOOLONG);
 }
 
-/* Renames all frames of the video to their final names. On failure removes the frames that already have final
- * names. */
+/* Renames all frames of the video to their final names; on failure removes those already renamed. */
 static int rename_all(struct frames *frames, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
     struct sluice_error ignored;
@@ -58,8 +57,7 @@ static void frames_abandon(struct frames *frames) {
 }
 
 /* Writes the next frame of a video as an image file. The first call creates the target folder, and the
- * temporary folder next to the first frame; the last call renames all frames. On failure removes all frames.
- */
+ * temporary folder next to the first frame; the last call renames all frames. Failure removes all frames. */
 static int frames_put(struct frames *frames, const char *pattern, struct output_item item,
                       const struct picture_content *content, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
@@ -105,8 +103,7 @@ static int previews_check(const struct args *args, struct output_item item, stru
     const char *pattern = previews_pattern(args);
     struct output_item preview = {1, item.n, item.first_seed, 1, 0};
     char name[PATH_MAX];
-    /* Previews as WebP are refused: the WebP encoder needs memory per pixel, which plans do not count for
-     * previews. */
+    /* No WebP previews: the encoder needs memory per pixel, which plans do not count for previews. */
     if (strcmp(pattern, "-") == 0 || !picture_has_extension(pattern) || picture_write_bytes_a_pixel(pattern))
         return fail_value(e, "--preview-path", pattern, "a file name ending in .png, .jpg or .jpeg");
     if (picture_check_name(pattern, e)) return fail_where(e, "--preview-path");
@@ -146,8 +143,7 @@ static void on_log(void *user, int level, const char *line) {
 static void on_progress(void *user, const struct sluice_progress *now) {
     struct generation *generation = user;
     const struct args *args = generation->args;
-    /* The seed is printed when the run begins to compute, so that a run refused earlier prints only its
-     * error. */
+    /* Prints the seed when the run begins to compute, so that a run refused earlier prints only its error. */
     if (!generation->seed_printed && (args->seed.random || !(args->quiet || generation->latent)))
         message_note("seed %llu", (unsigned long long)generation->seed);
     generation->seed_printed = true;
@@ -213,8 +209,7 @@ static int save_image(struct generation *generation, const struct sluice_image *
     return SLUICE_OK;
 }
 
-/* Callback of the library for a finished image. It cannot return an error, so it stores the first error and
- * cancels the run. */
+/* Callback of the library for a finished image. Stores the first error and cancels the run. */
 static void on_image(void *user, const struct sluice_image *image) {
     struct generation *generation = user;
     if (!generation->failure.code && save_image(generation, image, &generation->failure))
@@ -246,8 +241,7 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
 
 /* ---- a run ---- */
 
-/* Adds to the request the memory of encoding the output and of showing previews. It is the same on all
- * terminals. */
+/* Counts the memory of encoding the output and of showing previews, equal on all terminals. */
 static void count_memory(struct generation *generation) {
     const struct args *args = generation->args;
     output_count_memory(args, generation->n_frames, &generation->request);

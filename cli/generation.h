@@ -13,11 +13,10 @@
 /* A video that is being written as one image per frame: into a temporary folder, from which all frames are
  * renamed together, so that a cancelled run leaves none. */
 struct frames {
-    const char *pattern; /* file name pattern, as in output_name; NULL: no video is being written */
-    struct output_item
-        item;      /* the video that is being written; item.frame is the most recently written frame */
-    int lock_file; /* lock file of the temporary folder */
-    bool made;     /* this run created the target folder */
+    const char *pattern;     /* file name pattern, as in output_name; NULL: no video is being written */
+    struct output_item item; /* the video; item.frame is the frame written most recently */
+    int lock_file;           /* lock file of the temporary folder */
+    bool made;               /* this run created the target folder */
     char target[PATH_MAX], temporary[PATH_MAX];
 };
 

@@ -81,10 +81,7 @@ void sanitize_print_json(FILE *to, const char *json) {
         /* In JSON text, an unescaped control character can only be a line end between tokens. */
         bool as_is = length && (is_plain(code) || code < 0x20);
         if (as_is) fwrite(json, 1, length, to);
-        if (!as_is)
-            fprintf(to, length ? "\\u%04X" : "?",
-                    (unsigned)
-                        code); /* only code points below U+10000 are escaped, so four hex digits are enough */
+        if (!as_is) fprintf(to, length ? "\\u%04X" : "?", (unsigned)code); /* code < U+10000 */
         if (!length) length = 1;
         json += length;
         bytes -= length;
@@ -95,7 +92,7 @@ void sanitize_print_json(FILE *to, const char *json) {
 /* ---- messages ---- */
 
 static atomic_flag last_line_taken = ATOMIC_FLAG_INIT;
-static atomic_bool live; /* the live line is on the screen, without a newline */
+static atomic_bool live; /* the progress line is on the screen, without a newline */
 static atomic_bool in_picture;
 static atomic_uint notes;
 
@@ -113,7 +110,7 @@ bool message_on_terminal(void) {
     return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
-/* Clears the live line and writes prefix, text and newline with one write(2). */
+/* Clears the progress line and writes prefix, text and newline with one write(2). */
 static void put_line(const char *prefix, const char *text) {
     char *line = NULL;
     const char *clear = atomic_exchange(&live, false) ? "\r\033[K" : "";

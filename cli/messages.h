@@ -29,8 +29,8 @@ void message_picture(const char *codes, size_t bytes);
 unsigned message_count(void);
 /* Prints the final error line. */
 void message_failure(const struct sluice_error *error);
-/* For signal handlers that exit next: prints "sluice: cancelled". False if another error line has been
- * printed already. */
+/* For signal handlers that exit next: prints "sluice: cancelled", or returns false if main has already
+ * printed an error line. */
 bool message_cancelled_in_handler(void);
 
 /* Length in bytes of the well-formed UTF-8 character at text, 0 if there is none (RFC 3629: no surrogates, no

@@ -44,8 +44,7 @@ static void on_signal(int number) {
     if (before > 0 || !atomic_load(&graceful)) {
         if (atomic_load(&pending)) unlink(pending_path);
         if (atomic_load(&library_pending)) unlink(library_path);
-        /* If the final error line has already been printed, the handler returns and main exits with the code
-         * of that error. */
+        /* If main has already printed an error line, the handler returns and main exits with that error. */
         if (message_cancelled_in_handler()) _exit(130);
     }
     errno = saved;
@@ -65,8 +64,7 @@ void interrupt_install(void) {
     sigaddset(&action.sa_mask, SIGHUP);
     sigaltstack(&(stack_t){.ss_sp = handler_stack, .ss_size = sizeof handler_stack}, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore,
-              NULL); /* SIGXFSZ is ignored: a write beyond the file size limit then fails with EFBIG */
+    sigaction(SIGXFSZ, &ignore, NULL); /* writes beyond the file size limit fail */
     sigaction(SIGTERM, &action, NULL);
     /* A SIGHUP that is ignored at program start (nohup) stays ignored. */
     sigaction(SIGHUP, NULL, &before);
@@ -209,8 +207,7 @@ static int open_new(struct outfile *out) {
     strcpy(pending_path, out->temporary);
     atomic_store(&pending, true);
     if (file < 0) file = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0)
-        flock(file, LOCK_EX | LOCK_NB); /* the lock keeps other processes from removing the temporary file */
+    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* keeps other processes from removing it */
     return file;
 }
 

@@ -37,8 +37,7 @@ int outfile_probe(const char *name, struct sluice_error *e);
 /* If name is a pipe: warns if it has no reader. A pipe with a reader stays open until outfile_open has opened
  * it, because closing it would end the reader. For at most 8 pipes. */
 void outfile_check_pipe(const char *name);
-/* The signal handler removes NAME.tmp.PID of the file `name`, which the library writes. name NULL: no file.
- */
+/* The signal handler removes NAME.tmp.PID of `name`, a file that the library writes. NULL: no file. */
 void outfile_set_library_path(const char *name);
 
 /* Writes JSON and a newline to a file, or to stdout if name is "-". */
@@ -65,8 +64,7 @@ const char *leftovers_folder(const char *name, char out[PATH_MAX]);
  * is called the first signal exits; afterwards it cancels the watched session, and the second one exits.
  * Temporary files are removed in every case. Ignores SIGPIPE, so that writing to a closed pipe fails. */
 void interrupt_install(void);
-/* From this call on the first signal does not exit: the caller polls interrupt_pending and cleans up itself.
- */
+/* After this call the first signal does not exit: the caller polls interrupt_pending and cleans up itself. */
 void interrupt_gracefully(void);
 /* Sets the session that a signal cancels. Pass NULL before closing the session. */
 void interrupt_watch(sluice_session *session);

@@ -1,5 +1,4 @@
-/* Output names and their checks before the run: see output.h. Input files are compared by path and inode,
- * never opened. */
+/* Output names and their checks before the run: see output.h. Inputs are compared by path and inode. */
 #include "cli/output.h"
 
 #include "cli/fail.h"
@@ -231,8 +230,8 @@ static void put_number(char out[PATH_MAX], size_t *n, int digits, unsigned long 
     put_text(out, n, text, (size_t)bytes);
 }
 
-/* Appends the image or frame number to a file name. Frames of several videos get "VIDEO-FRAME" if the names
- * contain no seed. */
+/* Appends the image or frame number to a file name. Frames of several videos get "VIDEO-FRAME", unless the
+ * pattern of the names has the seed. */
 static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct output_item *item,
                         bool seeds) {
     if (item->frame && item->n > 1 && !seeds)
@@ -281,8 +280,7 @@ bool output_next(struct output_item *item) {
 
 /* ---- checks before the run ---- */
 
-/* Makes the path absolute and resolves the links of its folder. Keeps "-" and names in missing folders
- * unchanged. */
+/* Makes the path absolute and resolves the links of its folder. Leaves "-" and names in missing folders. */
 static void canonical(const char *name, char out[PATH_MAX]) {
     char plain[PATH_MAX], folder[PATH_MAX];
     size_t length = strlen(name);
@@ -365,8 +363,7 @@ static int check_images(const struct args *args, struct output_item item, struct
         if (!status) status = output_check_distinct("--dump", args->dump, "--output", name, e);
         if (!status) status = output_check_inputs(args, "--output", name, e);
         if (status) break;
-        /* A new folder for frames does not exist yet: the check creates and removes a file of the folder's
-         * name. */
+        /* If the folder for frames is new, creates and removes a file of the folder's name as a test. */
         struct stat info;
         char folder[PATH_MAX];
         if (!is_frames || !is_folder(pattern) || folder_of(name, folder)) {
@@ -434,8 +431,7 @@ int output_check(const struct args *args, struct output_item item, struct sluice
     }
     if (!status && args->dump) status = check_dump(args, e);
     if (status || !args->prompt_cache) return status;
-    /* The folder of --prompt-cache is created. In a read-only folder entries are read but not written, with a
-     * warning. */
+    /* Creates the folder of --prompt-cache. A read-only folder is only read, with a warning. */
     const char *cache = args->prompt_cache;
     struct stat info;
     if ((mkdir(cache, 0777) && errno != EEXIST) || stat(cache, &info)) return fail_output(e, cache, errno);

@@ -27,8 +27,7 @@
  * 1 MiB and the encoded file. */
 enum { ANY_SIDE = SLUICE_SIDE_MAX, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
 
-/* A table row per image format. Its functions are NULL if the program was built without the format's library.
- */
+/* The image formats. Functions are NULL if the program was built without the format's library. */
 static const struct format {
     const char *extension, *also; /* also: another file name extension of the format, or NULL */
     const char *library;

@@ -65,10 +65,10 @@ int picture_write(const char *name, const struct picture_content *content, struc
 struct picture_source {
     FILE *from;
     const char *name;
-    int format;        /* index in the table of picture.c */
-    int width, height; /* width and height before EXIF orientation is applied; 1 to PICTURE_READ_SIDE_MAX */
-    int orientation;   /* EXIF orientation, 1 to 8 */
-    unsigned notes;    /* enum picture_note */
+    int format;             /* index in the table of picture.c */
+    int width, height;      /* before applying the EXIF orientation; 1 to PICTURE_READ_SIDE_MAX */
+    int orientation;        /* EXIF orientation, 1 to 8 */
+    unsigned notes;         /* enum picture_note */
     uint64_t reading_bytes; /* memory for decoding, without the output row */
 };
 
@@ -105,9 +105,8 @@ enum { EXIF_CHUNKS_MAX = 4096 };
 int exif_orientation(FILE *from, unsigned long bytes);
 
 struct exif {
-    unsigned char
-        *at;      /* the EXIF block: "Exif", two zeros, TIFF structure, one padding zero; free with free(3) */
-    size_t bytes; /* without the padding */
+    unsigned char *at; /* "Exif", two zeros, TIFF structure, one padding zero; free with free(3) */
+    size_t bytes;      /* without the padding */
 };
 
 /* Makes an EXIF block whose only entry is UserComment in UTF-16. utf8 must be well-formed. False if out of

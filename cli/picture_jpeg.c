@@ -231,7 +231,7 @@ static bool encode_rows(struct jpeg_encoder *encoder, FILE *file, const struct p
     while (encoder->to.next_scanline < encoder->to.image_height) {
         const uint8_t *rgb =
             content->image->rgb + 3 * (size_t)encoder->to.next_scanline * encoder->to.image_width;
-        JSAMPROW row = (JSAMPROW)(uintptr_t)rgb; /* cast away const: libjpeg only reads the row */
+        JSAMPROW row = (JSAMPROW)(uintptr_t)rgb; /* libjpeg only reads the row */
         jpeg_write_scanlines(&encoder->to, &row, 1);
     }
     jpeg_finish_compress(&encoder->to);

@@ -20,8 +20,7 @@ static void ignore_warning(png_structp png, png_const_charp message) {
 
 /* ---- decoding ---- */
 
-/* Bytes of the PNG signature and IHDR chunk: LEAST_HEADER_BYTES up to the colour type, HEADER_BYTES up to the
- * interlace method. */
+/* Bytes of the PNG signature and IHDR chunk, up to the colour type (LEAST) or to the interlace method. */
 enum { LEAST_HEADER_BYTES = 26, HEADER_BYTES = 29 };
 
 enum { LIBRARY_BYTES = 256 << 10 }; /* memory of libpng and zlib, without pixel rows */
@@ -290,8 +289,7 @@ static bool encode(struct encoder *encoder) {
     png_set_IHDR(encoder->png, encoder->info, (png_uint_32)image->width, (png_uint_32)image->height, 8,
                  PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
                  PNG_FILTER_TYPE_DEFAULT);
-    char key[] = "parameters",
-         *utf8 = (char *)(uintptr_t)encoder->utf8; /* cast away const: libpng only reads the text */
+    char key[] = "parameters", *utf8 = (char *)(uintptr_t)encoder->utf8; /* libpng only reads the text */
     png_text text = {.key = key, .text = encoder->latin1 ? encoder->latin1 : utf8};
     text.compression = encoder->latin1 ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
     if (encoder->utf8) png_set_text(encoder->png, encoder->info, &text, 1);

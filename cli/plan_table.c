@@ -14,7 +14,7 @@ static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
     json_object_foreach(request, key, value) {
-        bool elsewhere = strcmp(key, "loras") == 0; /* print_adapters prints the LoRAs */
+        bool elsewhere = strcmp(key, "loras") == 0; /* print_adapters prints them */
         char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));

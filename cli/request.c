@@ -238,9 +238,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->no_decode = args->no_decode;
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
-    request->converted =
-        args->type && args->model.family; /* with --family, plans for model files that `sluice convert` has
-                                             already written in the type */
+    request->converted = args->type && args->model.family; /* with --family: plan for converted files */
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;

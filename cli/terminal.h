@@ -13,8 +13,7 @@ enum { TERMINAL_BYTES = 3 << 20 };
 
 struct terminal {
     bool shown;     /* an image has been shown */
-    unsigned notes; /* message_count() when the previous image was shown; if the count is unchanged, the next
-                       image replaces it */
+    unsigned notes; /* message_count() at the previous image, which is replaced if the count is unchanged */
     int rows;       /* height of the image in text rows */
 };
 

@@ -114,8 +114,7 @@ static enum status read_picture_rows(struct sys *sys, const struct sluice_pictur
     return error_expected(e, "%d rows", picture->height);
 }
 
-/* Pads the fitted picture with copies of its edge pixels, first left and right of each row, then above and
- * below. */
+/* Pads the fitted picture with copies of edge pixels: left and right of each row, then above and below. */
 static void pad(const struct fitting *f, uint8_t *to) {
     size_t pitch = 3 * (size_t)f->size.width;
     int right = f->left + f->part.size.width, bottom = f->top + f->part.size.height;

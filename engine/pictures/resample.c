@@ -29,8 +29,7 @@ static const struct {
     double (*kernel)(double x);
     int lobes;
     int bits; /* fractional bits of the fixed-point weights; 0: as many as fit 16-bit weights */
-    bool vertical_first_allowed; /* the vertical pass runs first if it drops many more pixels than the
-                                    horizontal pass */
+    bool vertical_first_allowed; /* vertical pass first if it drops many more pixels than the horizontal */
 } resamplers[] = {
     [PILLOW_LANCZOS] = {lanczos, 3, 22, true},
     [TORCH_BICUBIC] = {cubic, 2, 0, false},

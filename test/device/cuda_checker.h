@@ -110,8 +110,7 @@ static struct op op_on_device(const struct op *op) {
     int n = op_operands(&moved, list);
     list[n++] = &moved.out;
     for (int i = 0; i < n; i++) {
-        struct tensor *t =
-            (struct tensor *)list[i]; /* not const, because the list points at fields of `moved` */
+        struct tensor *t = (struct tensor *)list[i]; /* not const: `list` has fields of `moved` */
         if (!t->rank) continue;
         t->data = on_device(t->data);
         t->scales = on_device(t->scales);
@@ -185,8 +184,7 @@ static void restore(const struct tensor *t) {
     }
 }
 
-/* Returns the hash of the result tensor and restores its memory; fails if the call changed any other bytes.
- */
+/* Returns the hash of the result and restores the result's memory; fails if other bytes have changed. */
 static uint64_t take_bits(const struct op *op) {
     uint64_t bits = hash_out(op);
     restore(&op->out);

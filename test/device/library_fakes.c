@@ -48,8 +48,7 @@ static uint16_t nearest(float value) {
     return (uint16_t)(bits >> 16);
 }
 
-/* Computes the product in a plain loop into `expected`, as f32 or bf16; values outside of the result's rows
- * stay as in `out`. */
+/* Computes the product in a plain loop into `expected`, as f32 or bf16; keeps bytes outside of its rows. */
 static void multiply(const struct product_key *key, const float *added) {
     memcpy(expected, out, sizeof expected);
     for (int64_t i = 0; i < key->m; i++)

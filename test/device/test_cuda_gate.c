@@ -317,8 +317,7 @@ static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_r
     check(failures, "no copy failed");
 }
 
-/* Runs last, because the process loses its GPU. test/device/program.sh makes each kind of CUDA call lose the
- * GPU. */
+/* Runs last: the process loses its GPU. test/device/program.sh loses the GPU at each kind of CUDA call. */
 static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request request) {
     enum { ILLEGAL_ADDRESS = 700 }; /* cudaErrorIllegalAddress */
     if (!emulated()) return;
@@ -336,8 +335,8 @@ static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request req
     __lsan_enable();
 }
 
-/* If other programs fill the GPU before a session's first run, the error reports the lack of memory, and the
- * next run works. */
+/* Other programs fill the GPU before a session's first run: the error reports the lack of memory, and the
+ * session's next run works. */
 static void test_full_gpu_is_reported(struct rig *rig, struct sluice_request request,
                                       const struct result *want) {
     if (!emulated()) return;

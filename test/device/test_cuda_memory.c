@@ -91,8 +91,7 @@ static void expect(struct error *e, enum status code, const char *found) {
 
 enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* VISITS exceeds the size of both event tables */
 
-/* A thread copies data for one visit after another into ring slots. Operators of the visit two before have
- * read each slot. */
+/* A thread copies into the ring slot of each visit, which operators of the visit two before have read. */
 static struct stream {
     float *sources;
     char *slots;
@@ -248,7 +247,7 @@ static uint64_t chunks_of(const bool *there) {
     return n;
 }
 
-/* Commits or decommits a range of pages in one state, and writes to the ends of committed pages. */
+/* Commits uncommitted pages and writes to the first and last of them, or decommits committed pages. */
 static void change_pages(uint64_t *random, char *pages, bool *there, void *shared) {
     int first = (int)random_below(random, PAGES), end = first + 1 + (int)random_below(random, 700),
         last = first;

@@ -142,8 +142,7 @@ static void close_results(void) {
     device()->memory->free_mapped(device(), results.workspace, WORKSPACE);
 }
 
-/* Builds random models from `seed` on until the device has its own memory, apart from RAM; returns the next
- * seed. */
+/* Builds random models from `seed` on until device memory is separate from RAM; returns the next seed. */
 static uint64_t next_device_model(uint64_t seed) {
     for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed))
         store_fixture_remove();

@@ -61,8 +61,7 @@ static void test_rows(void **state) {
         }
 }
 
-/* Dequantises slices of an odd number of rows from any row on. The scales of a slice are elsewhere in memory
- * than its codes. */
+/* Dequantises an odd number of rows from any row on; their scales are elsewhere in memory than the codes. */
 static void test_slices(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -84,8 +83,7 @@ static void test_slices(void **state) {
     }
 }
 
-/* Calls the device without the checks of cuda_checker.h, which take longer than the whole dequantisation
- * test. */
+/* Calls the device without cuda_checker.h, whose checks take longer than dequantising all scales. */
 static void dequantise_unchecked(struct tensor out, struct tensor in) {
     struct op op = {.kind = OP_COPY, .out = out, .in = {in}};
     run_together(&op);

@@ -81,7 +81,7 @@ static inline void futex_wake(uint32_t *word) {
 }
 
 struct quiet_lock {
-    uint32_t word; /* 0: free, 1: locked, 2: locked with waiters */
+    uint32_t word; /* state of the lock: 0 free, 1 locked, 2 locked with waiters */
 };
 static inline void lock(quiet_lock *l) {
     uint32_t free = 0;

@@ -389,8 +389,7 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     free(file.at);
 }
 
-/* Allocates from pages that were touched before: page faults would add to the parser's time, and grow faster
- * than the file. */
+/* Allocates pages that were touched before, because the time of page faults grows faster than the file. */
 enum { PAGES_BYTES = 64 << 20 };
 static char *pages, *pages_at;
 

@@ -153,8 +153,7 @@ static void check_numbers(const struct opened *from, const struct index_entry *o
     free(found);
 }
 
-/* Checks that every tensor of the file `from` is in `to`; returns how many tensors of `to` have type
- * `counted`. */
+/* Checks that the file `to` has every tensor of `from`; returns how many have type `counted` in `to`. */
 static int compare_files(const char *from_path, const char *to_path, enum dtype counted) {
     struct opened from, to;
     int n = 0;
@@ -388,8 +387,7 @@ static void test_every_source_type(void) {
               "safetensors cannot hold block types");
 }
 
-/* Tensors whose rows are not whole quantisation blocks, vectors, and tensors of more than two dimensions keep
- * their type. */
+/* Tensors with rows of no whole quantisation blocks, or of one or over two dimensions, keep their type. */
 static void test_odd_shapes_keep_their_type(void) {
     char *from = in_temporary("odd.safetensors"), *to = in_temporary("odd.gguf");
     struct named_tensor tensors[] = {
@@ -583,8 +581,7 @@ static void test_nonfinite_values_refused(void) {
     }
 }
 
-/* Values just beyond the target type's range are refused; values just within the range give finite results.
- */
+/* Values just beyond the target type's range are refused; values just within it give finite results. */
 static void test_values_beyond_type_refused(void) {
     static const struct {
         const char *type;

@@ -20,7 +20,7 @@
 enum { RANK = 3, ADAPTER_SEED = 7 };
 
 static struct fault_sys fault_sys;
-static const char *model; /* the base model's folder */
+static const char *model;
 
 static char *in_temporary(const char *name) {
     static char paths[12][160];
@@ -237,8 +237,7 @@ static enum status copy_rows(void *user, int i, void *to, uint64_t bytes, struct
     return OK;
 }
 
-/* Writes the transformer with q, k and v fused as attention.qkv, as in the checkpoints of the model's
- * authors. */
+/* Writes the transformer with q, k and v fused as attention.qkv, as in the authors' checkpoints. */
 static const char *fused_transformer(void) {
     enum { MOST = 200 };
     static struct named_tensor tensors[MOST], plain[MOST];

@@ -242,8 +242,7 @@ static void test_configuration_from_metadata(void **state) {
     index_destroy(&index);
 }
 
-/* Metadata values that a model configuration cannot hold are left out; a file with too many keys has no
- * configuration. */
+/* A model configuration omits metadata that it cannot hold; with too many keys there is no configuration. */
 static void test_values_beyond_configuration_ignored(void **state) {
     (void)state;
     struct sys sys;

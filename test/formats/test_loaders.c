@@ -158,8 +158,7 @@ static void test_hub_cache(void **state) {
     expect_component("hub cache", "snapshots/1", OK, NULL);
 }
 
-/* Adds model files to a folder in ascending order of preference: opening the folder must use the file added
- * most recently. */
+/* Adds model files to a folder by ascending preference: the folder opens the most recently added file. */
 static void test_file_preference_in_folder(void **state) {
     (void)state;
     static const struct {

@@ -191,7 +191,7 @@ static void test_resizing_equals_pillow_and_pytorch(void **state) {
     assert_int_equal(differing, 0);
 }
 
-/* An image of unchanged size, and an image of one colour at any size, keep their pixels. */
+/* Resizing keeps the pixels of an image of unchanged size, and the colour of a one-coloured image. */
 static void check_uniform_images(enum resampler by) {
     struct sluice_picture p = drawn(3, 50, 40);
     uint8_t *made = pool_alloc(3 * 300 * 200), *plain = pool_alloc(50 * 40 * 3);
@@ -285,7 +285,7 @@ static void test_mask_channels(void **state) {
         assert_true(((float *)control.data)[i] == (float)expected_channels[i]);
         n += expected_mask[i];
     }
-    assert_true(n > 500 && n < 1000); /* pixels on both sides of the threshold */
+    assert_true(n > 500 && n < 1000); /* mask pixels just below and above the repaint threshold */
     /* The latent-sized mask holds the upper left pixel of each 8 x 8 square. */
     struct tensor small = floats(1, 4, 6);
     mask_to_latent(&mask, 8, tensor_reshape(small, 2, small.dim + 1));

@@ -91,8 +91,7 @@ static void test_pixels_equal_diffusers(void **state) {
     assert_int_equal(truth.n_entries, 39);
 }
 
-/* The memory of fitting an image equals the declared size. An image read row by row needs memory for a few
- * rows only. */
+/* Fitting an image takes exactly the declared memory: a few rows if the image is read row by row. */
 static void test_memory_as_declared(void **state) {
     (void)state;
     struct picture_size from = {500, 500}, to = {20, 30};

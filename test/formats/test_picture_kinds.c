@@ -52,8 +52,7 @@ static void put_row(void *to, const uint8_t *row) {
     next += 3 * (size_t)picture.width;
 }
 
-/* Decodes the image. Only opens an image whose (damaged) header needs more than 16 MiB, as a memory budget
- * would refuse it. */
+/* Decodes the image, unless its (damaged) header needs more than 16 MiB, which memory budgets refuse. */
 static int read_all(const char *name) {
     enum { LARGE = 1 << 24 };
     unsigned more = 0;

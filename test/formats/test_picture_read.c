@@ -430,18 +430,17 @@ static void put_stream_start(struct bits *to, unsigned type) {
 static void test_invalid_deflate_refused(void **state) {
     (void)state;
     struct bits stream = {0};
-    put_stream_start(&stream, 0); /* deflate's stored block: a length, and the complement of another length */
+    put_stream_start(&stream, 0); /* stored deflate block: a length, and the complement of another length */
     put_bits(&stream, 0, 5);
     put_bits(&stream, 50, 16);
     put_bits(&stream, 50, 16);
     expect_stream(&stream);
-    put_stream_start(&stream,
-                     1); /* deflate: a literal 0 (0x30, most significant bit first), length 3, distance 4 */
+    put_stream_start(&stream, 1); /* literal 0 (0x30, most significant bit first), length 3, distance 4 */
     put_bits(&stream, 0x0c, 8);
     put_bits(&stream, 0x40, 7);
     put_bits(&stream, 0x18, 5);
     expect_stream(&stream);
-    put_stream_start(&stream, 2); /* deflate: all nineteen code length codes have one bit */
+    put_stream_start(&stream, 2); /* all nineteen code lengths of the deflate block have one bit */
     put_bits(&stream, 15 << 10, 14);
     for (int i = 0; i < 19; i++) put_bits(&stream, 1, 3);
     expect_stream(&stream);
@@ -507,8 +506,7 @@ static void ignore_row(void *to, const uint8_t *row) {
     *(uint64_t *)to += row[0] < 255;
 }
 
-/* Decoding a plain PNG needs memory for a few rows; interlaced PNG needs all rows, and reports the larger
- * size. */
+/* Plain PNG needs memory for a few rows; interlaced PNG reports and needs memory for all rows. */
 static void test_reading_memory_bounded(void **state) {
     (void)state;
     struct kind k = {16384, 4096, 1, 0, false};

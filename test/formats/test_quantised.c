@@ -121,7 +121,7 @@ static void guard(int seconds) {
 
 struct outcome {
     struct index_entry weight;
-    int n_unused; /* number of unused tensors in the file, without the weight */
+    int n_unused; /* unused tensors of the file, without the weight */
 };
 
 static enum status open_file(const char *name, struct outcome *outcome, struct error *e) {

@@ -304,8 +304,8 @@ static void test_t02_vocabulary(void **state) {
     expect_failure((struct recipe){.vocab = "\"q1\":97"}, META, "97");
     expect_failure((struct recipe){.vocab = "\"q1\":999,\"q1\":998"}, DUP, "q1");
     expect_failure((struct recipe){.vocab = "\"\\ud800\":999"}, UTF8, "");
-    struct tokenizer *t = open_recipe((struct recipe){
-        .vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* the vocabulary's ids have gaps */
+    struct tokenizer *t =
+        open_recipe((struct recipe){.vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"});
     IDS(t, "xxab", 16777215, 99999);
     assert_int_equal(tokenizer_size(t), 16777216);
     tokenizer_close_clean(t);
@@ -430,7 +430,7 @@ static void test_t14_texts(void **state) {
     char *text = malloc(10 * TEXT_MAX);
     memset(text, ' ', 10 * TEXT_MAX);
     expect_usage(t, text, TEXT_MAX + TEXT_MAX / 4 + 1, LIMIT,
-                 "1310721"); /* the text is one byte above the limit */
+                 "1310721"); /* a text one byte above the limit */
     expect_usage(t, text, 10 * TEXT_MAX, LIMIT, "10485760");
     free(text);
     tokenizer_close_clean(t);
@@ -458,8 +458,7 @@ static void test_every_allocation_fails(void **state) {
     expect_memory_failures(tokenizer_json, text);
 }
 
-/* Fails one of Jansson's allocations at a time. A JSON member lost by a failed allocation would silently give
- * other tokens. */
+/* Fails one of Jansson's allocations: a JSON member lost in this way would silently give other tokens. */
 static long json_calls, json_fails_at;
 static void *failing_json_alloc(size_t bytes) {
     if (++json_calls == json_fails_at) return NULL;

@@ -60,7 +60,7 @@ static void test_named_tokens(void **state) {
     t = open_small(
         "{\"tokenizer_class\":\"CLIPTokenizer\"}",
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},\"pad_token\":\"<x>\"}");
-    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* matched in lower case; <x> gets the next free id */
+    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* matched ignoring case; <x> gets the next free id */
     assert_int_equal(tokenizer_size(t), 11);
     tokenizer_close_clean(t);
     t = open_small("{\"added_tokens_decoder\":{\"8\":{\"content\":\"<|startoftext|>\",\"normalized\":true}},"

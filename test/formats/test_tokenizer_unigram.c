@@ -170,8 +170,7 @@ static void test_configuration(void **state) {
     tokenizer_put_file("tokenizer_config.json", NULL);
     char path[128];
     snprintf(path, sizeof path, "%s/spiece.model", tokenizer_folder);
-    assert_int_equal(tokenizer_open_path(path, &t, &e),
-                     OK); /* opened by the path of the file instead of its folder */
+    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* the path of the file instead of its folder */
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
     tokenizer_close_clean(t);
 }
@@ -378,7 +377,7 @@ static void test_malformed_json_refused(void **state) {
         tokenizer_put(tokenizer_json, rows[i].text, strlen(rows[i].text));
         expect_open_failure(tokenizer_json, rows[i].code, rows[i].says);
     }
-    /* as written by earlier versions of Hugging Face tokenizers */
+    /* format of earlier versions of Hugging Face tokenizers */
     static const char older[] = JSON("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
                                      "\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]}",
                                      META_SPACE, "", "0");

@@ -97,8 +97,7 @@ static inline void fake_put(struct fake_disk *disk, const char *ending, const vo
     disk->files[disk->n_files++] = (struct fake_file){ending, data, bytes};
 }
 
-/* Ends the process unless all memory was released, peak memory is within the limit, and an error has a text
- * and is not INTERNAL. */
+/* Aborts if memory is not released, peak memory is too high, or an error is INTERNAL or has no text. */
 static inline void fake_end(struct fake_disk *disk, const struct error *e) {
     uint64_t bytes = 0;
     for (int i = 0; i < disk->n_files; i++) bytes += disk->files[i].bytes;
@@ -146,8 +145,7 @@ static inline void open_component(struct fake_disk *disk, const char *path, stru
     fake_end(disk, e);
 }
 
-/* Opens a safetensors file and pairs weights with quantisation scales. The path must be an existing file; its
- * content is not used. */
+/* Opens a safetensors file and pairs weights with scales. The path must exist; the file is not read. */
 static inline void target_safetensors(const uint8_t *data, size_t bytes) {
     struct fake_disk disk;
     struct error e = {0};

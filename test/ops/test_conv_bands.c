@@ -185,8 +185,7 @@ static struct conv make_strided(void) {
     return c;
 }
 
-/* A strided convolution computed in pieces gives the bits of the whole result, except in the row next to the
- * padded side. */
+/* A strided convolution in pieces has the bits of the whole result, except in the row at the padded side. */
 static void test_strided_pieces_equal_whole(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {

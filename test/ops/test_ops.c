@@ -200,8 +200,10 @@ static void test_conv(void **state) {
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
         {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
-        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* two bands, of 27 and 10 rows */
-        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* three bands, of 4, 4 and 1 rows */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true,
+         RESIDUAL_APART}, /* two bands: 27 and 10 output rows */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true,
+         RESIDUAL_NONE}, /* three bands: 4, 4 and 1 output rows */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
@@ -217,8 +219,7 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
 
-/* Convolutions with and without epilogue, padding and residual, computed in bands of output rows; the last
- * band is short. */
+/* Convolutions with and without epilogue, padding and residual, in bands of rows, with a short last band. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {31, 600, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -242,7 +243,7 @@ static void test_conv_cut(void **state) {
     c = (struct conv_case){1, 1, 8, 8, 3, DTYPE_F32, 2, 0, ACTIVATION_NONE, false, RESIDUAL_OUT};
     case_conv_sized(c, both); /* upsampling and cropping leave one pixel */
     c = (struct conv_case){19, 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU, true, RESIDUAL_APART};
-    case_conv_sized(c, both); /* bands of 13 rows, the last one cropped */
+    case_conv_sized(c, both); /* bands of 13 output rows, the last one cropped */
 }
 
 /* A convolution with so many weights that panels of outputs are repacked one after another. */
@@ -264,7 +265,7 @@ static void test_conv_strided(void **state) {
         {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
         {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},
-        /* bands of 5, 5, 5 and 2 rows */
+        /* bands of output rows: 5, 5, 5 and 2 */
         {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {4, 6, 4, 512, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
@@ -406,8 +407,7 @@ static void test_invalid_token_layouts_are_rejected(void **state) {
     expect_error_text("no norm, upsampling or residual with stride 2");
 }
 
-/* Invalid residual shortcuts are rejected: images whose sizes do not fit, outputs that overlap unread inputs.
- */
+/* Rejected residual shortcuts: images whose sizes do not fit, outputs that overlap unread inputs. */
 static void test_invalid_shortcuts_are_rejected(void **state) {
     (void)state;
     case_begin();

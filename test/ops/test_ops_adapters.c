@@ -292,7 +292,7 @@ static void test_convolutions_match_merged_kernel(void **state) {
         {4, 6, 8, 16, 3, {.upsample = 2}, true, false},
         {7, 5, 8, 12, 3, {.upsample = 2, .cut_row = true}, false, true},
         {7, 9, 8, 12, 3, {.upsample = 1, .stride = 2, .pad_before = 1}, false, false},
-        /* several bands of at most 13 rows */
+        /* several bands of at most 13 output rows */
         {9, 600, 8, 4, 3, {.upsample = 1, .first_row = 3}, false, true},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) expect_conv(&shapes[i]);

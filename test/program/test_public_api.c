@@ -19,7 +19,7 @@ static const char model_path[] = "test/golden/zimage_a/model";
 /* ---- progress ---- */
 
 struct progress_record {
-    double fraction, eta; /* values of the most recent progress callback */
+    double fraction, eta;
     int n, n_falls;
 };
 
@@ -233,8 +233,7 @@ static void *work(void *user) {
         request.steps = 2;
         request.cfg_scale = 2;
         request.max_ram_bytes = 1;
-        request.rates =
-            "{\"version\":1,\"disk\":10000000}"; /* 10 MB/s: with so slow a disk every plan has advice */
+        request.rates = "{\"version\":1,\"disk\":10000000}"; /* 10 MB/s: so slow that every plan has advice */
         json = NULL;
         if (!sluice_plan_query(session, &request, NULL, &json, &fits, &w->planned))
             request.max_ram_bytes = least_of(json) + (1 << 20);

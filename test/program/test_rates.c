@@ -186,8 +186,7 @@ static void defaults_follow_from_device_and_threads(void **state) {
         assert_true(one.ops.per_second[i] > 0);
         assert_true(four.ops.per_second[i] == 4 * one.ops.per_second[i]);
     }
-    /* The assumed memory rate stops growing at some number of threads; the assumed arithmetic rate does not.
-     */
+    /* Above some thread count only the default arithmetic rate grows, not the default memory rate. */
     assert_true(many.ops.per_second[CLASS_BYTES] == four.ops.per_second[CLASS_BYTES]);
     assert_true(many.ops.per_second[CLASS_LINEAR] == 64 * one.ops.per_second[CLASS_LINEAR]);
 }
@@ -333,7 +332,6 @@ static void plans_name_their_rates(void **state) {
     close_planning(&p);
 }
 
-/* Checks that a number is finite and above 0. */
 static void assert_seconds(const json_t *json, const char *key) {
     const json_t *value = json_object_get(json, key);
     assert_true(json_is_number(value) && json_number_value(value) > 0);

@@ -212,7 +212,7 @@ static void unsafe_characters_are_replaced(void) {
         {"a fox", "a fox", "a fox"},
         {"caf\u00E9 \u72D0 \U0001F98A \u00A0", "caf\u00E9 \u72D0 \U0001F98A \u00A0",
          "caf\u00E9 \u72D0 \U0001F98A \u00A0"},
-        {"\x1B[2J\t\r", "?[2J??", "\x1B[2J\t\r"}, /* JSON escapes control characters in strings */
+        {"\x1B[2J\t\r", "?[2J??", "\x1B[2J\t\r"}, /* JSON text keeps control characters below 0x20 */
         {"\x7F", "?", "\\u007F"},
         {"\xC2\x80|\xC2\x9F", "?|?", "\\u0080|\\u009F"},
         {"\u202Ea\u2066b\u2069\u200F\u061C", "?a?b???", "\\u202Ea\\u2066b\\u2069\\u200F\\u061C"},
