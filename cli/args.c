@@ -447,7 +447,7 @@ static int take(struct args *args, const struct flag *flag, const char *text, st
 /* Reads the flag at argv[*i] and its value, also "--name=value" and "-b4"; sets *i to the last word read. If
  * the next word is a flag, the value is missing; "--name=-m" passes such a value. */
 static int read_flag(struct args *args, int argc, char **argv, int *i, struct sluice_error *e) {
-    char name[64], clause[256]; /* no flag has a name of 64 bytes */
+    char name[64], clause[256]; /* longer than the name of any flag */
     const char *word = argv[*i];
     size_t length = word[1] == '-' ? strcspn(word, "=") : 2;
     if (word[1] != '-' && !isdigit((unsigned char)word[length + (word[length] == '-')]))

@@ -244,7 +244,7 @@ const struct command commands[N_COMMANDS] = {
 
 /* ---- flags of other programs, mostly stable-diffusion.cpp; none is a flag of sluice ---- */
 
-/* Other names of our flags. */
+/* Other names of sluice's flags. */
 static const struct {
     const char *theirs, *ours;
 } synonyms[] = {

@@ -37,15 +37,15 @@ struct generation {
     struct request_files files;
     uint64_t seed;
     bool seed_printed;
-    int n_images;        /* images or videos of the run */
+    int n_images;        /* number of images or videos that the run generates */
     int n_frames;        /* frames per video; 1: images; 0: not known yet */
     int width, height;   /* planned size of a video */
-    int n_written;       /* images or videos that are completely written */
+    int n_written;       /* number of images or videos that are completely written */
     struct video *video; /* the video file that is being written, or NULL */
     struct frames frames;
     struct previews previews;
     bool has_run;   /* a run was started, so sluice_report has a report */
-    double started; /* progress_clock at the start of the program */
+    double started; /* progress_clock() at the start of the program */
     struct progress progress;
     struct sluice_error failure; /* first error of a callback; code 0: none */
 };

@@ -28,7 +28,7 @@ static const struct {
     {BENCH, " --model --json --type --threads --save --dir --predict "},
 };
 
-/* Prints text from this column on, wrapped to WIDTH columns; further lines begin at the same column. */
+/* Prints text from the given column on, wrapped to WIDTH columns; further lines begin at the same column. */
 static void print_wrapped(const char *text, int column) {
     int at = column;
     while (*text) {

@@ -207,7 +207,7 @@ char *progress_bytes(double bytes, char *out) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     int unit = 0;
     for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
-    /* three significant digits; 99.95 would round to 100.0 */
+    /* three significant digits: 99.95 would be printed as 100.0 */
     int decimals = !unit || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
     snprintf(out, 32, "%.*f %s", decimals, bytes, units[unit]);
     return out;

@@ -15,7 +15,7 @@
 
 /* True if stderr is a terminal that can rewrite a line. */
 bool message_on_terminal(void);
-/* Width of the live line in columns. */
+/* Width of the live progress line in columns. */
 int message_columns(void);
 /* Prints a line. Control characters are replaced (sanitize_text), so that file names cannot begin a line. */
 void message_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -72,9 +72,9 @@ char *progress_bytes(double bytes, char *out);
 /* Prints the summary of a run: its duration, and advice if the run waited for weights. */
 struct summary {
     sluice_session *session; /* session whose run has just succeeded */
-    int n_pictures;          /* images or videos written */
+    int n_pictures;          /* number of images or videos written */
     bool are_videos;
-    double seconds; /* duration of the program */
+    double seconds; /* duration of the program in seconds */
     bool verbose;   /* true: the summary has one more line per stage */
 };
 void summary_print(const struct summary *summary);

@@ -64,7 +64,7 @@ void interrupt_install(void) {
     sigaddset(&action.sa_mask, SIGHUP);
     sigaltstack(&(stack_t){.ss_sp = handler_stack, .ss_size = sizeof handler_stack}, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* writes beyond the file size limit fail */
+    sigaction(SIGXFSZ, &ignore, NULL); /* without SIGXFSZ, writes beyond the file size limit fail */
     sigaction(SIGTERM, &action, NULL);
     /* A SIGHUP that is ignored at program start (nohup) stays ignored. */
     sigaction(SIGHUP, NULL, &before);
@@ -207,7 +207,7 @@ static int open_new(struct outfile *out) {
     strcpy(pending_path, out->temporary);
     atomic_store(&pending, true);
     if (file < 0) file = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* keeps other processes from removing it */
+    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* keeps other processes from deleting the file */
     return file;
 }
 

@@ -218,7 +218,7 @@ static int check_placeholders(const char *pattern, bool has_seed, struct sluice_
     return fail_value(e, "--output", pattern, "no %s: a saved latent has no seed");
 }
 
-/* Appends text to out as far as it fits; *n counts all bytes. */
+/* Appends text to the file name `out` if it fits. *n: length of the name, also of text that did not fit. */
 static void put_text(char out[PATH_MAX], size_t *n, const char *text, size_t bytes) {
     if (*n + bytes < PATH_MAX) memcpy(out + *n, text, bytes);
     *n += bytes;

@@ -228,7 +228,7 @@ static int open_source(struct picture_source *source, const char *name, struct s
 struct oriented {
     const struct picture_source *source;
     uint8_t *rgb, *next; /* all pixels as stored; end of the rows stored so far */
-    uint8_t *row;        /* one row as displayed */
+    uint8_t *row;        /* buffer for one row in displayed orientation */
 };
 
 /* Size as displayed: orientations 5 to 8 swap rows and columns. */

@@ -41,7 +41,7 @@ int picture_read(const struct sluice_picture *picture, const struct row_sink *ro
 
 struct picture_content {
     const struct sluice_image *image;
-    const char *parameters; /* UTF-8 text; NULL: none */
+    const char *parameters; /* generation parameters as UTF-8 text; NULL: none */
     int quality;            /* JPEG and WebP quality, 1 to 100; PNG ignores it */
 };
 
@@ -66,7 +66,7 @@ struct picture_source {
     FILE *from;
     const char *name;
     int format;             /* index in the table of picture.c */
-    int width, height;      /* before applying the EXIF orientation; 1 to PICTURE_READ_SIDE_MAX */
+    int width, height;      /* image size as stored, without EXIF orientation; 1 to PICTURE_READ_SIDE_MAX */
     int orientation;        /* EXIF orientation, 1 to 8 */
     unsigned notes;         /* enum picture_note */
     uint64_t reading_bytes; /* memory for decoding, without the output row */

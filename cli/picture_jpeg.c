@@ -193,7 +193,7 @@ struct jpeg_encoder {
     struct jpeg_compress_struct to;
     struct jpeg_error_mgr errors;
     jmp_buf end;
-    int problem; /* errno of a failed write */
+    int problem; /* errno of a failed write, or 0 */
     char message[JMSG_LENGTH_MAX];
 };
 

@@ -242,9 +242,9 @@ struct encoder {
     png_infop info;
     FILE *to;
     const struct sluice_image *image;
-    char *latin1; /* the text in Latin-1; NULL: Latin-1 cannot hold it */
+    char *latin1; /* generation parameters in Latin-1; NULL: Latin-1 cannot hold them */
     const char *utf8;
-    int problem; /* errno of a failed write */
+    int problem; /* errno of a failed write, or 0 */
     char message[160];
 };
 

@@ -22,7 +22,7 @@ enum { RGB_BYTES = 3, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 <
 
 enum { FRAME_BYTES = 16 }; /* header of an ANMF chunk, before the frame's chunks */
 
-/* Properties of the first frame. */
+/* Properties of a WebP image, or of an animation's first frame. */
 struct webp {
     long first, bytes; /* position and size of an animation's first frame; 0, 0: no animation */
     int width, height, orientation;

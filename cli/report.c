@@ -1,4 +1,4 @@
-/* Records of a run: see report.h. */
+/* The report file and the generation parameters of a run: see report.h. */
 #include "cli/report.h"
 
 #include "cli/fail.h"

@@ -238,7 +238,8 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->no_decode = args->no_decode;
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
-    request->converted = args->type && args->model.family; /* with --family: plan for converted files */
+    request->converted =
+        args->type && args->model.family; /* true plans with files that `sluice convert` has written */
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;
@@ -254,7 +255,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->prediction = args->prediction;
     request->prompt_weights = args->prompt_weights;
     request->clip_skip = args->clip_skip;
-    /* proj and tae are stable-diffusion.cpp's names. */
+    /* proj and tae are stable-diffusion.cpp's names of these parts. */
     request->preview = !args->preview                   ? NULL
                        : !strcmp(args->preview, "proj") ? "latent"
                        : !strcmp(args->preview, "tae")  ? "taesd"

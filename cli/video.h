@@ -64,7 +64,7 @@ struct video_format {
     struct video_codec codecs[VIDEO_CODECS_MAX]; /* encoders by preference; the first available one is used */
 };
 
-/* The format of a file name, or NULL. */
+/* Returns the video format of a file name, or NULL. */
 const struct video_format *video_format_find(const char *name);
 
 #endif

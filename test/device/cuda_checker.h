@@ -110,7 +110,7 @@ static struct op op_on_device(const struct op *op) {
     int n = op_operands(&moved, list);
     list[n++] = &moved.out;
     for (int i = 0; i < n; i++) {
-        struct tensor *t = (struct tensor *)list[i]; /* not const: `list` has fields of `moved` */
+        struct tensor *t = (struct tensor *)list[i]; /* list points at fields of `moved`, not const */
         if (!t->rank) continue;
         t->data = on_device(t->data);
         t->scales = on_device(t->scales);

@@ -117,7 +117,7 @@ static cublasStatus_t check(const struct desc *desc, const struct layout *a, con
                : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* An algorithm's attribute has 100 plus its number as value; CUBLASLT_ALGO_CONFIG_STAGES_ID is missing. */
+/* The value of a cuBLASLt attribute is 100 plus its number; CUBLASLT_ALGO_CONFIG_STAGES_ID is missing. */
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *value, size_t bytes, size_t *written) {

@@ -84,7 +84,7 @@ static void budgets(struct rig *rig, struct sluice_request request, const struct
         struct result r = run_same(rig, &request, want, what);
         streams += r.plan && streamed(r.plan, "denoise") > 0;
         hosts += r.plan && json_is_true(json_object_get(stage_of(r.plan, "decode"), "pictures_on_host"));
-        /* Reduces RAM to the minimum for this VRAM budget, so that streamed blocks are read from disk. */
+        /* Minimises the RAM budget for this VRAM budget, so that streamed blocks are read from disk. */
         json_t *plan = query(rig, &request, NULL);
         request.max_ram_bytes = ram(plan, "least");
         json_decref(plan);

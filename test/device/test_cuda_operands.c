@@ -276,7 +276,7 @@ static void test_invalid_operands_are_rejected(void **state) {
     struct attention_options heads = {.queries = 2, .keys = 2, .scale = 1};
     op_attention(&x, out, out, out, in, heads);
     expect_refused("k's type");
-    x.precision = PRECISION_F32; /* in precision f32 every operand is f32 */
+    x.precision = PRECISION_F32; /* in precision f32 every operand of an operator is f32 */
     op_rms_norm(&x, out, in, weight, 0, plain);
     x.precision = PRECISION_BF16;
     expect_refused("operator rms_norm: invalid out");

@@ -274,7 +274,7 @@ static void test_conv(void **state) {
         {6, 7, 10, 12, 3, DTYPE_BF16, 2, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT},
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
-        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of output rows: 27, 10 */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of output rows: 27 and 10 */
         {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* bands of output rows: 4, 4, 1 */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},

@@ -340,7 +340,7 @@ static void test_pinnable_measures_limit(void **state) {
         uint64_t found = gpu->memory->pinnable(gpu, wanted);
         assert_true(found <= (uint64_t)limits[i] || found == 1);
         assert_true(found + (64 << 10) > (uint64_t)limits[i]);
-        /* the second call returns the cached limit */
+        /* the second call of pinnable() returns the cached limit */
         assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40), found);
         emulated_pinnable(-1);
         assert_int_equal(emu_read_counts().registered_bytes, 0);

@@ -121,7 +121,7 @@ static void whole_sweep(enum dtype dtype) {
     if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: wrong values", dtype_name(dtype));
 }
 
-/* Dequantises sweeps over every value of a scale. */
+/* Dequantises weights with every possible value of a scale. */
 static void test_sweeps(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {

@@ -48,7 +48,7 @@ struct block_state {
     fiber fibers[THREADS];
     async_copy copies[THREADS][ASYNC]; /* pending cp.async copies: one ring buffer per thread */
     meeting meetings[WARPS][32];
-    int n_meetings[WARPS]; /* number of used entries in meetings, per warp */
+    int n_meetings[WARPS]; /* number of used entries in meetings, the barriers of each warp */
     uint32_t ready[WARPS], ready_warps, alive[WARPS];
     int n_warps;
     int n, n_ended, n_here, rotation;

@@ -65,7 +65,7 @@ static inline void ask_for_huge_pages(void *at, size_t bytes) {
     if (bytes >= (size_t)2 << 20) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
-/* memset and memcpy that sanitizers do not intercept. */
+/* memset and memcpy that the sanitizers' runtimes do not intercept. */
 static inline void quiet_fill(void *to, int value, size_t bytes) {
     asm volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(value) : "memory");
 }

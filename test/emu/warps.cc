@@ -95,7 +95,7 @@ static inline float high_half(uint32_t two) {
  * fraction bits. */
 enum { SUMMED_AT_ONCE = 8, BITS_KEPT = 23 };
 
-/* Rounds towards 0 to a multiple of `unit`. */
+/* Rounds a term towards 0 to a multiple of `unit`. */
 static inline double cut_off(double value, double unit) {
     return (double)(int64_t)(value / unit) * unit;
 }

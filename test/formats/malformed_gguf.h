@@ -85,7 +85,7 @@ enum kind_in_lines { U8 = 0, BOOL = 7, STRING = 8, ARRAY = 9 };
 struct row_of_gguf {
     const char *id, *line;
     enum status code;
-    const char *word; /* word required in the message; NULL: any message */
+    const char *word; /* word that the error message must have; NULL: any message */
     size_t slack;     /* bytes of padding at the file's end that may be cut off */
 };
 

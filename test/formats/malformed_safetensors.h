@@ -30,7 +30,7 @@ struct row {
     const char *header;
     size_t data_bytes;
     enum status code;
-    const char *word; /* word required in the message; NULL: any message */
+    const char *word; /* word that the error message must have; NULL: any message */
 };
 
 /* Expects that opening fails for every truncation, unless the truncation removes only bytes that no tensor
@@ -264,7 +264,7 @@ static void test_S26_maximum_entries(void **state) {
     }
 }
 
-/* Tests headers that would take gigabytes as JSON document trees. */
+/* Tests JSON headers that would take gigabytes if parsed to a document tree. */
 static void test_headers_that_inflate_memory(void **state) {
     (void)state;
     struct text t = {0};

@@ -102,7 +102,7 @@ static bool open_weights(struct opened *o, const char *path) {
                  error_line(&e, line, sizeof line));
 }
 
-/* Reads an entry as f32; freed by the caller. */
+/* Reads a tensor's values as f32; freed by the caller. */
 static float *numbers_of(const struct opened *o, const struct index_entry *entry, int64_t *n) {
     struct error e = {0};
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);

@@ -103,7 +103,7 @@ static int64_t elements(const struct index_entry *entry) {
     return n;
 }
 
-/* Reads an entry of a plain or scaled type; freed by the caller. */
+/* Reads a tensor of a plain or scaled type as f32; freed by the caller. */
 static float *numbers_of(const struct opened *o, const struct index_entry *entry) {
     struct error e = {0};
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);

@@ -28,7 +28,7 @@ static bool is_scale(const char *name) {
     return strstr(name, "_scale") || strstr(name, "comfy_quant");
 }
 
-/* Checks the group of tensors whose names begin with `begin`. */
+/* Checks the bytes of the group of tensors whose names begin with `begin`. */
 static void check_group(json_t *component, json_t *group, const char *begin, const char *what) {
     json_int_t bytes = 0, values = 0, tensors = 0, of_types = 0;
     size_t i, k;

@@ -216,7 +216,7 @@ static void test_print_without_memory(void **state) {
         calls = 0;
         char *text = build();
         if (text) assert_string_equal(text, whole);
-        if (text) assert_true(fails_at > n / 2); /* printing allocates less than building */
+        if (text) assert_true(fails_at > n / 2); /* printing alone makes fewer allocations */
         free(text);
     }
     fails_at = 0;

@@ -112,7 +112,7 @@ static void test_reference_sizes(void **state) {
     assert_read_at(800, 1328, 16, 800, 1328); /* the trained size with the largest area is not reduced */
     assert_read_at(1031, 1031, 16, 1024, 1024);
     assert_read_at(4096, 1024, 16, 1568, 672);
-    assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 x 720, reduced to multiples of 32 */
+    assert_read_at(2000, 1000, 32, 1440, 704); /* training size 1456 x 720 in multiples of 32 */
     struct tensor sizes = known("sizes");
     const int32_t *row = sizes.data;
     for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
@@ -313,7 +313,7 @@ static void test_posterior_sample(void **state) {
     assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
 }
 
-/* The images are larger and smaller than the target size and have other aspect ratios. */
+/* Test images are larger and smaller than the target size and have other aspect ratios. */
 static void test_padding_to_size(void **state) {
     (void)state;
     double most = 0;

@@ -59,7 +59,7 @@ static struct sluice_picture noise_image(enum delivery how, struct picture_size 
     return p;
 }
 
-/* Returns the fitting of a reference tensor named "crop/W/H/W2/H2". */
+/* Returns the fitting that a fixture tensor's name describes: "crop/W/H/W2/H2". */
 static struct fitting fitting_of_entry(const struct index_entry *entry) {
     char name[16];
     struct picture_size from, to;

@@ -147,7 +147,7 @@ static void test_size_limits(void **state) {
     expect(&b, SLUICE_IO, "premature end");
     assert_true(picture.reading_bytes < 16 << 20);
     b = golden("near.webp");
-    memcpy(b.at + 26, "\377\77\377\77", 4); /* sets the size to 16383 x 16383 */
+    memcpy(b.at + 26, "\377\77\377\77", 4); /* changes the header's size to 16383 x 16383 */
     assert_int_equal(read_bytes(&b), SLUICE_OK);
     assert_true(picture.width == 16383 && picture.reading_bytes > 700u << 20);
     free(b.at);
@@ -183,7 +183,7 @@ static void test_unsupported_kinds_refused(void **state) {
     png_put(&b, "RIFF\1\2\3\4WEBP", 12);
     png_put(&b, (char[64]){0}, 64);
     expect(&b, SLUICE_TRUNC, "ends too early");
-    b = golden("moving.webp"); /* a truncated animation whose first frame is intact */
+    b = golden("moving.webp"); /* an animation truncated after its first frame */
     b.n -= 2;
     expect(&b, SLUICE_TRUNC, "ends too early");
 }

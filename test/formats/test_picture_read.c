@@ -45,7 +45,7 @@ static void take_row(void *to, const uint8_t *row) {
     memcpy(pixels + (size_t)n_rows++ * bytes, row, bytes);
 }
 
-/* Reads the size, then the pixels, as a run does. */
+/* Reads an image's size, then its pixels, as a run does. */
 static int read_file(const char *name) {
     unsigned head = 0, rest = 0;
     memset(&problem, 0, sizeof problem);

@@ -39,7 +39,7 @@ static const char *under(const char *name) {
 struct piece {
     const char *name, *type;
     int rank, dim[4];
-    bool single; /* the value `number` in the tensor's type */
+    bool single; /* all values are `number`, in the tensor's type */
     bool last;   /* zeros, except the last value, which is `number` */
     double number;
     const char *text;
@@ -152,7 +152,7 @@ struct row {
     struct piece pieces[PIECES_MAX];
     const char *metadata;
     enum status code;
-    const char *word; /* word required in the message */
+    const char *word; /* word that the error message must have */
     struct {
         enum dtype dtype;
         double scale;

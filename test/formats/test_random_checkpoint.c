@@ -16,7 +16,7 @@ enum { FLIPS = 12, LONGEST_SECONDS = 300 };
 
 static uint64_t random_state;
 
-static int64_t allocated, apparent; /* bytes of all files */
+static int64_t allocated, apparent; /* allocated and apparent bytes of all files */
 
 static int count_shards(const char *folder, const char *part) {
     char path[512];

@@ -50,7 +50,7 @@ static void add_piece(struct bytes *b, const char *text, size_t n, float score, 
 
 enum { PAD, END, UNK, MARK, A, B, AB, CD, N_PIECES, EXTRA_0 = N_PIECES + 99 };
 
-/* A test's changes to the small model; NULL, 0: unchanged. */
+/* A test's changes to the small tokenizer model; NULL, 0: unchanged. */
 struct recipe {
     const char *piece;
     size_t piece_bytes;
@@ -246,7 +246,7 @@ static void test_t09_normalisation(void **state) {
     struct table good = {.bytes = 1024, .texts = "b\0cd"};
     good.units[0] = 0x10 << OFFSET;                 /* the root's children are at 0x10 ^ byte */
     good.units[0x71] = 'a' | LEAF | 0x20 << OFFSET; /* children and value of 'a' are at 0x51 */
-    good.units[0x51] = 1u << 31 | 2;                /* value: the replacement text "cd" */
+    good.units[0x51] = 1u << 31 | 2;                /* value of 'a': the replacement text "cd" */
     struct recipe r = {.table = (const char *)&good, .table_bytes = 4 + 1024 + 5};
     struct tokenizer *t = open_recipe(r);
     IDS(t, "ba b", MARK, B, CD, MARK, B);

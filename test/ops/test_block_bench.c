@@ -116,7 +116,7 @@ static void test_block_rows_match_formulas(void **state) {
     assert_true(fabs(number(row_of(&bench, "library"), "flops") / products - 1) < 1e-12);
     assert_true(fabs(number(row_of(&bench, "attention"), "flops") / attention - 1) < 1e-12);
     assert_true(fabs(number(row_of(&bench, "all"), "flops") / (products + attention) - 1) < 1e-12);
-    assert_int_equal(l.rounds, 3); /* one warm-up round and two measured rounds */
+    assert_int_equal(l.rounds, 3); /* the bench runs one warm-up round and two measured rounds */
     json_decref(bench.rows);
 }
 

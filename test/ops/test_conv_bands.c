@@ -44,7 +44,7 @@ static int64_t lead_needed(int32_t rows, int32_t band, int halo, int up, int64_t
     return most;
 }
 
-/* conv_lead is at least the needed lead, and exceeds it only by rows that image edges save. */
+/* conv_lead (bytes from output to input) is at least the needed lead; only image edges may need less. */
 static void test_lead_is_sufficient(void **state) {
     (void)state;
     for (int i = 0; i < 10 * CASES; i++) {

@@ -48,7 +48,7 @@ static const struct adapted_case cases[] = {
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      160,
      200},
-    /* the output tensor is also the residual */
+    /* the output tensor is also the residual of the product */
     {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
      ONE(16, 96, DTYPE_BF16, 1),
      0,
@@ -208,7 +208,7 @@ static void test_factors_are_awaited_and_counted(void **state) {
         run(&c, c.weight, few);
         x.await = NULL;
         assert_true(!awaited.down.data && !awaited.up.data);
-        double added = few ? T * N : 0; /* a separate operator adds the adapter's result */
+        double added = few ? T * N : 0; /* FLOPs of the separate operator that adds the adapter's result */
         assert_true(x.flops == 2.0 * T * (N * K + RANK * (N + K)) + added);
     }
 }

@@ -509,7 +509,7 @@ static void bus_reports_errors(void **state) {
 static void ops_can_be_stopped(void **state) {
     (void)state;
     struct sluice_bench_options options = {.threads = 1, .on_progress = on_progress};
-    stop_at = 0.1; /* cancels after the first matrix product */
+    stop_at = 0.1; /* cancels the bench after its first matrix product */
     bench_fails(sluice_bench_ops, options, SLUICE_CANCELLED, 130);
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.threads = 5000}, SLUICE_USAGE, 2);
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.saved = "{}"}, SLUICE_META, 3);

@@ -92,7 +92,7 @@ static const char *shown(int columns, int n_pictures, struct sluice_progress now
     return capture_end(other);
 }
 
-/* Returns the width of the last live line in columns. */
+/* Returns the width of the last progress line in columns. */
 static int columns_of(const char *text) {
     const char *line = strrchr(text, 'K');
     return line ? (int)strlen(line + 1) : -1;
