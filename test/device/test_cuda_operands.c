@@ -22,7 +22,7 @@ static struct tensor f32_copy(const struct tensor *t, int gap) {
     return to;
 }
 
-/* Tolerates differences of GPU libraries, whose algorithms may depend on the result type. */
+/* Allows for differences of cuBLASLt and cuDNN, whose algorithms may depend on the result type. */
 static bool near_enough(double found, double plain, bool library) {
     return library && !emulated() && fabs(found - plain) <= 0.01 * fabs(plain) + 0.01;
 }

@@ -319,7 +319,7 @@ static void install_fault_handler(worker *w) {
     sigaction(SIGSEGV, &ours, nullptr);
 }
 
-/* Block states of ended streams, kept for reuse: creating one costs more than most kernels. */
+/* Thread block states of ended streams, kept for reuse: creating one costs more than most kernels. */
 static quiet_lock free_lock;
 static block_state *free_blocks;
 

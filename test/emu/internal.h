@@ -170,8 +170,8 @@ struct launch {
 };
 
 struct worker;
-/* Creates the state of a stream's host thread, which runs blocks. The thread itself must call this function.
- */
+/* Creates the state of a stream's host thread, which runs thread blocks. That host thread must call this
+ * function. */
 worker *worker_create();
 void worker_destroy(worker *worker);
 void worker_run(worker *worker, const launch *launch);

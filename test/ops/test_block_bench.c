@@ -120,7 +120,7 @@ static void test_block_rows_match_formulas(void **state) {
     json_decref(bench.rows);
 }
 
-/* Weight types with blocks of 32 values and with separate scales, compared with bf16. */
+/* Measures weight types with blocks of 32 values and with separate scales, compared with bf16. */
 static void test_weight_types_are_measured(void **state) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_NVFP4_TILED};
     (void)state;
