@@ -1,5 +1,5 @@
 /* Parses the command line by the tables of flags and commands, and reads prompts and other text files: see
- * args.h. Does not check combinations of flags. */
+ * args.h. cli/request.c checks combinations of flags. */
 #include "cli/args.h"
 
 #include "cli/fail.h"
@@ -51,7 +51,7 @@ static int value_real(const struct flag *flag, const char *text, double *out, st
     return SLUICE_OK;
 }
 
-/* Parses a number within the flag's range; sets *end to the text after it. */
+/* Parses a number within the flag's range; sets *end to the first character after the number. */
 static bool read_scale(const struct flag *flag, const char *text, char **end, double *out) {
     *out = strtod(text, end);
     size_t bytes = (size_t)(*end - text);
@@ -59,7 +59,7 @@ static bool read_scale(const struct flag *flag, const char *text, char **end, do
     return plain && *out >= flag->least && *out <= flag->most;
 }
 
-/* One or two numbers, "3.5" or "4,3"; the second is above 0. */
+/* Parses one or two guidance scales, "3.5" or "4,3"; the second must be above 0. */
 static int value_scales(const struct flag *flag, const char *text, struct scales *out,
                         struct sluice_error *e) {
     char expected[112], *end;
@@ -73,7 +73,8 @@ static int value_scales(const struct flag *flag, const char *text, struct scales
     return SLUICE_OK;
 }
 
-/* A list of at most LAYERS_MAX layers: "7,8,9", also with spaces or, as in stable-diffusion.cpp, brackets. */
+/* Parses a list of at most LAYERS_MAX transformer layers: "7,8,9", also with spaces, or in brackets as in
+ * stable-diffusion.cpp. */
 static int value_layers(const struct flag *flag, const char *text, struct layers *out,
                         struct sluice_error *e) {
     char expected[96];
@@ -124,7 +125,8 @@ static int value_seed(const struct flag *flag, const char *text, struct seed *ou
     return SLUICE_OK;
 }
 
-/* Bytes per unit of a size's suffix, 0 for an unknown suffix. machine: bytes that 100 % means. */
+/* Returns the bytes per unit of a size's suffix ("G", "%", ...), 0 for an unknown suffix. machine: the memory
+ * in bytes that percentages refer to. */
 static long double unit_bytes(const char *suffix, int64_t machine) {
     static const struct {
         const char *suffix;
@@ -160,8 +162,8 @@ static long double read_size(const char *text, int64_t machine, long double *num
 
 static const char size_expected[] = "more than 0, as 3G, 2.5G, 512M, 123456B, 80% or a bare number of GiB";
 
-/* A size in bytes: 3G 2.5G 512M 64K (binary units), 123456B, 80% of this machine's memory, a bare number in
- * GiB. At most 2^60 bytes. */
+/* Parses a size in bytes, at most 2^60: 3G 2.5G 512M 64K (binary units), 123456B, 80% of this machine's
+ * memory, or a bare number in GiB. */
 static int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
     int64_t machine = sluice_memory_bytes();
     long double number = 0, unit = read_size(text, machine, &number);
@@ -171,7 +173,7 @@ static int value_size(const struct flag *flag, const char *text, int64_t *out, s
     return SLUICE_OK;
 }
 
-/* A size of device memory. A percentage (at most 100) is kept, since the device is not open yet. */
+/* Parses a size of GPU memory. A percentage (at most 100) stays one, because the GPU is not open yet. */
 static int value_device_size(const struct flag *flag, const char *text, struct device_size *out,
                              struct sluice_error *e) {
     static const long double most = 1LL << 60;
@@ -196,20 +198,20 @@ static bool is_choice(const struct flag *flag, const char *text) {
 
 /* ---- text files ---- */
 
-/* The error of read_bytes in words. */
+/* Returns the text of an errno from reading a text file. */
 static const char *textfile_problem(int problem) {
     return problem == EPIPE ? "no process writes to this pipe" : strerror(problem);
 }
 
-/* Reads the next bytes; 0 at the end. begun: earlier reads returned bytes, so an empty read means a closed
- * pipe. */
+/* Reads the next bytes of a text file or pipe; returns 0 at the end. begun: earlier reads returned bytes, so
+ * an empty read means that the pipe's writer has closed it. */
 static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
     enum { WRITER_MS = 1000, LOOK_MS = 100 };
     struct pollfd wait = {.fd = file, .events = POLLIN};
     for (int waited = 0; waited <= WRITER_MS;) {
         int ready = poll(&wait, 1, LOOK_MS);
         if (interrupt_pending()) return errno = EINTR, -1;
-        if (ready <= 0 && file == STDIN_FILENO) continue; /* a read of stdin blocks */
+        if (ready <= 0 && file == STDIN_FILENO) continue; /* reading stdin would block, so poll again */
         ssize_t n = read(file, to, bytes);
         if (n > 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return n;
         struct stat s;
@@ -221,7 +223,7 @@ static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
 }
 
 static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
-    bool awaited = file != STDIN_FILENO; /* stdin always has a writer, even if it sends nothing */
+    bool awaited = file != STDIN_FILENO; /* a pipe may wait for its first writer; stdin always has a writer */
     size_t capacity = 0;
     for (ssize_t n = 1; n > 0 && *bytes <= bytes_max; *bytes += (size_t)n) {
         if (*bytes == capacity) {
@@ -300,8 +302,8 @@ static void normalise_file_text(struct prompt_text *prompt) {
     prompt->bytes = (size_t)(to - prompt->text);
 }
 
-/* Fills prompt->text from prompt->typed and checks that it is UTF-8. Text of files is normalised, and must
- * not have NUL; as_bytes (tokenize) keeps all bytes. Exit code 3 if the file cannot be read, else 2. */
+/* Fills prompt->text from prompt->typed, which must be UTF-8. Text of files is normalised and must not have
+ * NUL. as_bytes, for `tokenize`, keeps all bytes. Exit code 3 if the file cannot be read, else 2. */
 static int read_prompt(struct prompt_text *prompt, const char *flag, bool as_bytes, struct sluice_error *e) {
     const char *path = prompt_file(prompt->typed);
     if (path) {
@@ -421,7 +423,7 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return args->scheduler ? SLUICE_OK : fail_value(e, flag->name, text, names);
     case FLAG_PART:
         for (int i = 0; i < args->model.n_parts; i++)
-            if (args->parts[i].flag == flag->name) return SLUICE_OK; /* repeated with the same path */
+            if (args->parts[i].flag == flag->name) return SLUICE_OK; /* repeated flag with the same path */
         args->model.parts = args->parts;
         args->parts[args->model.n_parts].flag = flag->name;
         return store_string(flag, text, &args->parts[args->model.n_parts++].path, e);
@@ -445,7 +447,7 @@ static int take(struct args *args, const struct flag *flag, const char *text, st
 /* Reads the flag at argv[*i] and its value, also "--name=value" and "-b4"; sets *i to the last word read. If
  * the next word is a flag, the value is missing; "--name=-m" passes such a value. */
 static int read_flag(struct args *args, int argc, char **argv, int *i, struct sluice_error *e) {
-    char name[64], clause[256]; /* no flag has a name of 64 bytes */
+    char name[64], clause[256]; /* longer than the name of any flag */
     const char *word = argv[*i];
     size_t length = word[1] == '-' ? strcspn(word, "=") : 2;
     if (word[1] != '-' && !isdigit((unsigned char)word[length + (word[length] == '-')]))
@@ -497,8 +499,8 @@ static int read_word(struct args *args, int argc, char **argv, int *i, bool *onl
     return SLUICE_OK;
 }
 
-/* Checks operands and contradicting flags when all words are read, then reads the files of @FILE prompts: a
- * mistyped flag is reported first. */
+/* Checks operands and contradicting flags when all words are read, then reads the files of @FILE prompts. A
+ * mistyped flag is thus reported before an unreadable prompt file. */
 static int complete(struct args *args, struct sluice_error *e) {
     const struct command *command = args->command;
     const char *prompt = args->prompt.typed, *negative = args->negative_prompt.typed;

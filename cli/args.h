@@ -29,36 +29,36 @@ enum command_bit {
 enum { OPERANDS_MAX = 64 };
 
 enum flag_kind {
-    FLAG_SWITCH,      /* bool; takes no value */
-    FLAG_STRING,      /* const char *; not empty */
-    FLAG_STRINGS,     /* struct strings; may be repeated */
-    FLAG_INPUT,       /* const char *: path of a file or folder that is read; no output may overwrite it */
-    FLAG_INPUTS,      /* struct strings: paths as of FLAG_INPUT; may be repeated */
-    FLAG_LORAS,       /* struct loras; may be repeated */
-    FLAG_PROMPT,      /* struct prompt_text */
-    FLAG_WHOLE,       /* int in [least, most] */
-    FLAG_REAL,        /* double in [least, most] */
-    FLAG_SCALES,      /* struct scales: one or two doubles, each in [least, most] */
-    FLAG_LAYERS,      /* struct layers: whole numbers in [least, most] */
-    FLAG_SEED,        /* struct seed */
-    FLAG_SIZE,        /* int64_t bytes of RAM */
+    FLAG_SWITCH,  /* switch without a value, stored as bool */
+    FLAG_STRING,  /* text that must not be empty, stored as const char * */
+    FLAG_STRINGS, /* texts of a repeatable flag, stored as struct strings */
+    FLAG_INPUT,  /* path of a file or folder that is read, so that no output may overwrite it; const char * */
+    FLAG_INPUTS, /* paths as for FLAG_INPUT, of a repeatable flag, stored as struct strings */
+    FLAG_LORAS,  /* LoRA files with strengths, of a repeatable flag, stored as struct loras */
+    FLAG_PROMPT, /* struct prompt_text */
+    FLAG_WHOLE,  /* whole number in [least, most], stored as int */
+    FLAG_REAL,   /* number in [least, most], stored as double */
+    FLAG_SCALES, /* one or two guidance scales in [least, most], stored as struct scales */
+    FLAG_LAYERS, /* layer numbers in [least, most], stored as struct layers */
+    FLAG_SEED,   /* struct seed */
+    FLAG_SIZE,   /* size of RAM in bytes, stored as int64_t */
     FLAG_DEVICE_SIZE, /* struct device_size */
-    FLAG_CHOICE,      /* const char *, one of choices */
-    FLAG_SAMPLER,     /* const char *: the sampler; a schedule in its name goes to sampler_schedule */
-    FLAG_SCHEDULER,   /* const char *: the noise schedule */
+    FLAG_CHOICE,      /* one of the words in `choices`, stored as const char * */
+    FLAG_SAMPLER,     /* name of a sampler, const char *; a schedule in the name goes to sampler_schedule */
+    FLAG_SCHEDULER,   /* name of a noise schedule, stored as const char * */
     FLAG_PART,        /* path of a model part, appended to struct args' parts */
 };
 
 struct flag {
-    const char *group;  /* heading in --help; NULL: same as the row before */
+    const char *group;  /* heading of the flag in --help; NULL: same heading as the previous flag */
     unsigned commands;  /* enum command_bit */
     const char *letter; /* "-m" or NULL */
     const char *name;   /* "--model" */
-    const char *value;  /* placeholder of the value in --help; NULL for a switch */
+    const char *value;  /* placeholder of the flag's value in --help; NULL for a switch */
     enum flag_kind kind;
-    size_t offset; /* offset of the value in struct args */
+    size_t offset; /* offset of the flag's value in struct args */
     double least, most;
-    const char *choices; /* valid values, as "auto|on|off" */
+    const char *choices; /* valid values of the flag, as "auto|on|off" */
     const char *help;
 };
 
@@ -78,7 +78,7 @@ struct command {
     const char *name;
     enum command_bit bit;
     int (*run)(const struct args *args, struct sluice_error *e);
-    const char *operands; /* operands as in --help, or NULL */
+    const char *operands; /* operands of the command as shown in --help, or NULL */
     int n_operands_least, n_operands;
     const char *summary;
     const char *example;
@@ -106,7 +106,7 @@ const char *command_nearest(const char *typed);
 
 /* What to use instead of another program's flag; NULL for an unknown flag. */
 const char *foreign_flag_advice(const char *typed);
-/* Synonym i of our flag, counted from 0; NULL after the last. */
+/* Synonym i, counted from 0, of a flag of sluice; NULL after the last. */
 const char *flag_synonym(const char *ours, int i);
 
 /* The value of --sampler for a name as ComfyUI, or the infotext of AUTOMATIC1111's web UI and Civitai, writes
@@ -128,7 +128,7 @@ const char *schedule_webui_name(const char *name);
 /* A prompt (-p, -n): as typed, and the text, which args_parse reads. */
 struct prompt_text {
     const char *typed;
-    char *text; /* owned, NUL-terminated; `tokenize` also accepts NULs inside */
+    char *text; /* text of the prompt, owned, NUL-terminated; of `tokenize` also with NULs inside */
     size_t bytes;
 };
 
@@ -160,7 +160,7 @@ struct layers {
     int at[LAYERS_MAX], n;
 };
 
-/* LoRAs of --lora; the paths are owned. */
+/* LoRAs that --lora names; the paths are owned. */
 struct loras {
     struct sluice_lora at[SLUICE_LORAS_MAX];
     int n;
@@ -169,7 +169,7 @@ struct loras {
 struct args {
     const struct command *command;
     bool is_set[FLAGS_MAX];       /* true if the command line has flags[i] */
-    const char *typed[FLAGS_MAX]; /* last value of flags[i] as typed */
+    const char *typed[FLAGS_MAX]; /* the value of flags[i] as typed last */
     const char *operands[OPERANDS_MAX];
     int n_operands;
 
@@ -198,9 +198,9 @@ struct args {
         no_progress, help, help_all;
 };
 
-/* Parses argv as flags and operands of the command; reads the prompts: of files, removes a byte order mark,
- * CR before LF and one final newline (tokenize keeps all bytes). Returns the first error, but parses the rest
- * too, so that --report is found. Borrows strings from argv. */
+/* Parses argv as flags and operands of the command, and reads the prompts. Text of prompt files loses a byte
+ * order mark, CR before LF and one final newline (tokenize keeps all bytes). Returns the first error, but
+ * parses the remaining words too, so that --report is found. Borrows strings from argv. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv,
                struct sluice_error *e);
 void args_destroy(struct args *args);

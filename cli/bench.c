@@ -11,7 +11,7 @@
 
 static const struct {
     const char *name;
-    const char *flags; /* flags that the bench accepts, each between spaces */
+    const char *flags; /* flags of the sub-command, each with a space before and after */
     int (*work)(const struct args *args, struct sluice_error *e);
 } benches[] = {
     {"bus", " --json --save --threads --dir --model ", bench_bus},

@@ -13,7 +13,7 @@ int bench_ops(const struct args *args, struct sluice_error *e);
 int bench_load(const struct args *args, struct sluice_error *e);
 int bench_block(const struct args *args, struct sluice_error *e);
 
-/* Options of the library's benches from the flags, with a progress line. Borrows args. */
+/* Converts flags to options of the library's benchmarks, with a progress callback. Borrows args. */
 struct sluice_bench_options bench_options(const struct args *args);
 
 #endif

@@ -60,7 +60,7 @@ static void print_bus(json_t *root) {
         printf("%s: %s\n", field_string(row, "name"), field_string(row, "reason"));
 }
 
-/* Warns about operators that are slower with all threads than with one. */
+/* Prints the operators that are slower with all threads than with one thread. */
 static void print_slower(json_t *slower) {
     size_t i;
     json_t *class;
@@ -104,14 +104,14 @@ static int check_save(const struct args *args, struct sluice_error *e) {
     return outfile_probe(args->save, e);
 }
 
-/* Checks the --save file before measuring. Writes it last, so that a failure keeps the old file. */
+/* Checks the --save file before measuring. Writes the file last, so that a failure keeps the old file. */
 static int measure_rates(const struct args *args, measuring *measure, void (*print)(json_t *),
                          struct sluice_error *e) {
     char *saved = NULL, *json = NULL, *rates = NULL;
     struct stat info;
     interrupt_gracefully();
     int status = check_save(args, e);
-    /* New rates are merged into those of an existing file; a pipe or a device is not read. */
+    /* New rates are merged into those of an existing regular file; a pipe or device is only written. */
     if (!status && args->save && !stat(args->save, &info) && S_ISREG(info.st_mode))
         status = textfile_read(args->save, &(struct textfile_kind){"the rates file", 1 << 20, SLUICE_IO},
                                &saved, e);

@@ -1,5 +1,5 @@
-/* The commands that only print what the library answers: devices and tokenize; and how every such command
- * prints: see commands.h. */
+/* The commands that only print JSON of the library (devices, tokenize), and the printing that all commands of
+ * this kind share: see commands.h. */
 #include "cli/commands.h"
 
 #include "cli/fail.h"

@@ -1,4 +1,4 @@
-/* The commands, their help, and how they print what the library answers. */
+/* The commands, their help, and how they print JSON of the library. */
 #ifndef SLUICE_CLI_COMMANDS_H
 #define SLUICE_CLI_COMMANDS_H
 
@@ -14,7 +14,7 @@ int inspect_command(const struct args *args, struct sluice_error *e);
 int tokenize_command(const struct args *args, struct sluice_error *e);
 int convert_command(const struct args *args, struct sluice_error *e);
 int bench_command(const struct args *args, struct sluice_error *e);
-/* Error for `sluice bench NAME` if NAME is a command of sluice-dev now; SLUICE_OK for every other name. */
+/* Error for `sluice bench NAME` if NAME has moved to the program sluice-dev, else SLUICE_OK. */
 int bench_check_moved(const char *name, struct sluice_error *e);
 int devices_command(const struct args *args, struct sluice_error *e);
 /* For runs without --device: prints a note with the reason if no GPU can be used. */

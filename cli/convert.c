@@ -12,7 +12,7 @@
 struct converting {
     const struct args *args;
     double began;
-    int shown; /* last printed progress: on a terminal in units of 0.1 s, in a log in tenths of the work */
+    int shown; /* last printed progress: in 0.1 s on a terminal, in tenths of the conversion in a log */
 };
 
 /* Callback of the library: prints the progress. False cancels the conversion. */

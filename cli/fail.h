@@ -13,7 +13,7 @@
  * name). The exit code follows from the code. A part that is too long loses its middle. Returns code. */
 int fail(struct sluice_error *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Replaces the flag or file in an error of another function. Returns e->code. */
+/* Replaces the place, a flag or file name, in an error that another function has filled. Returns e->code. */
 int fail_where(struct sluice_error *e, const char *where);
 
 /* Error for an output that cannot be written, with the reason in words. Exit code 6. */

@@ -59,6 +59,6 @@ struct ffmpeg {
 #undef MEMBER
 };
 
-/* Loads FFmpeg once per process. USAGE if it is not installed. *ffmpeg is static. */
+/* Loads FFmpeg once per process. USAGE if FFmpeg is not installed. *ffmpeg points at static memory. */
 int ffmpeg_load(const struct ffmpeg **ffmpeg, struct sluice_error *e);
 #endif

@@ -12,7 +12,7 @@
 #define ALL       (MODELS | BENCH | DEVICES | FAMILIES | CONVERT)
 #define AT(field) offsetof(struct args, field)
 
-/* The columns of a row from `value` to `choices`. */
+/* Initialisers of a flag's table row, from the member `value` to `choices`. */
 #define RANGE(value, kind, field, least, most) value, kind, AT(field), least, most, NULL
 #define VALUE(value, kind, field)              RANGE(value, kind, field, 0, 0)
 #define SWITCH(field)                          VALUE(NULL, FLAG_SWITCH, field)
@@ -244,7 +244,7 @@ const struct command commands[N_COMMANDS] = {
 
 /* ---- flags of other programs, mostly stable-diffusion.cpp; none is a flag of sluice ---- */
 
-/* Other names of our flags. */
+/* Other names of sluice's flags. */
 static const struct {
     const char *theirs, *ours;
 } synonyms[] = {
@@ -268,9 +268,9 @@ static const struct {
     {"--preview-interval", "--preview-every"},
 };
 
-/* Advice in the error for flags without an equal here. */
+/* Flags of other programs that sluice does not have, with the advice that the error message gives. */
 static const struct {
-    const char *theirs; /* names, each between spaces */
+    const char *theirs; /* names of the flags, each with a space before and after */
     const char *answer;
 } others[] = {
     {" --offload-to-cpu --vae-on-cpu --clip-on-cpu --control-net-cpu --backend --params-backend ",
@@ -358,7 +358,7 @@ const struct flag *flag_find(const char *typed) {
  * in the first NAME bytes
  * ("bench bus: ..."). */
 char *flag_clause(const struct flag *flag, char *out, size_t out_bytes) {
-    enum { LONG = 54, NAME = 16 }; /* LONG: columns of help text in --help */
+    enum { LONG = 54, NAME = 16 }; /* LONG: width in columns of a help text in --help */
     size_t length = strcspn(flag->help, ";");
     const char *colon = length > NAME ? strstr(flag->help + NAME, ": ") : NULL;
     if (length > LONG && colon && colon < flag->help + length) length = (size_t)(colon - flag->help);
@@ -377,7 +377,7 @@ static int flags_least(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Levenshtein distance without case, _ in a equal to -; FAR for names longer than LONGEST bytes. */
+/* Levenshtein distance of flag names, ignoring case; _ in a equals -. FAR above LONGEST bytes. */
 static int distance(const char *a, const char *b) {
     enum { LONGEST = 40, FAR = 100 };
     int row[LONGEST + 1];
@@ -397,8 +397,8 @@ static int distance(const char *a, const char *b) {
     return row[n_b];
 }
 
-/* True if name is nearer to typed than *best; then updates *best. A third of the letters may differ
- * ("--stpes" suggests --steps), or one begins with the other, of at least three letters. */
+/* True if name is more similar to typed than *best, the distance of the best name so far; then updates *best.
+ * A third of the letters may differ ("--stpes"), or one begins with the other, of at least three letters. */
 static bool nearer(const char *typed, const char *name, int *best) {
     enum { BEGINNING = 3 };
     int allowed = (int)strlen(name) / 3;
@@ -436,8 +436,8 @@ const char *command_nearest(const char *typed) {
 
 enum { NAME_MAX_BYTES = 64 };
 
-/* Names of a sampler or schedule: the flag's value, the web UI's and ComfyUI's. NULL: the program lacks it,
- * or its name equals `ours`. */
+/* Names of a sampler or schedule: the flag's value, AUTOMATIC1111's name and ComfyUI's name. NULL: the
+ * program lacks the sampler or schedule, or its name equals `ours`. */
 struct name {
     const char *ours, *webui, *comfy;
 };
@@ -482,7 +482,7 @@ static const struct name schedules[] = {
 
 enum { N_SAMPLERS = sizeof samplers / sizeof *samplers, N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
-/* Copies a name in lower case, with letters, digits and + only. */
+/* Copies a sampler's name in lower case, with only its letters, digits and +. */
 static void simplify(const char *name, char out[NAME_MAX_BYTES]) {
     size_t n = 0;
     for (; *name && n + 1 < NAME_MAX_BYTES; name++)
@@ -490,7 +490,8 @@ static void simplify(const char *name, char out[NAME_MAX_BYTES]) {
     out[n] = 0;
 }
 
-/* Number of bytes at the start of text that match spelling 0, 1 or 2 of a name, simplified; 0: no match. */
+/* Compares the start of text with one spelling of a name: 0 ours, 1 AUTOMATIC1111's, 2 ComfyUI's. Returns the
+ * matching bytes, 0 if the name does not match. */
 static size_t prefix_bytes(const struct name *name, const char *text, int spelling) {
     const char *const spellings[] = {name->ours, name->webui, name->comfy};
     char simple[NAME_MAX_BYTES];

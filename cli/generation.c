@@ -18,7 +18,7 @@
 
 /* ---- videos as one image per frame ---- */
 
-/* Makes the final and the temporary name of a frame. */
+/* Makes the final and the temporary file name of a video frame. */
 static int name_both(const struct frames *frames, int frame, char name[PATH_MAX], char temporary[PATH_MAX],
                      struct sluice_error *e) {
     struct output_item item = frames->item;
@@ -29,7 +29,7 @@ static int name_both(const struct frames *frames, int frame, char name[PATH_MAX]
     return bytes < PATH_MAX ? SLUICE_OK : fail_output(e, name, ENAMETOOLONG);
 }
 
-/* Renames all frames to their final names. On failure removes the frames that already have final names. */
+/* Renames all frames of the video to their final names; on failure removes those already renamed. */
 static int rename_all(struct frames *frames, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
     struct sluice_error ignored;
@@ -56,8 +56,8 @@ static void frames_abandon(struct frames *frames) {
     frames->pattern = NULL;
 }
 
-/* Writes the next frame of a video. The first call creates the target folder, and the temporary folder next
- * to the first frame; the last one renames all frames. On failure removes all frames. */
+/* Writes the next frame of a video as an image file. The first call creates the target folder, and the
+ * temporary folder next to the first frame; the last call renames all frames. Failure removes all frames. */
 static int frames_put(struct frames *frames, const char *pattern, struct output_item item,
                       const struct picture_content *content, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
@@ -98,12 +98,12 @@ static const char *previews_pattern(const struct args *args) {
 }
 
 /* Checks that the preview files of all images can be written, and are neither an input nor another output.
- * Exit code 2 or 6. item: all images of the run. */
+ * Exit code 2 or 6. item: first image of the run, with the image count. */
 static int previews_check(const struct args *args, struct output_item item, struct sluice_error *e) {
     const char *pattern = previews_pattern(args);
     struct output_item preview = {1, item.n, item.first_seed, 1, 0};
     char name[PATH_MAX];
-    /* Plans count no memory per pixel for previews, which WebP needs. */
+    /* No WebP previews: the encoder needs memory per pixel, which plans do not count for previews. */
     if (strcmp(pattern, "-") == 0 || !picture_has_extension(pattern) || picture_write_bytes_a_pixel(pattern))
         return fail_value(e, "--preview-path", pattern, "a file name ending in .png, .jpg or .jpeg");
     if (picture_check_name(pattern, e)) return fail_where(e, "--preview-path");
@@ -143,7 +143,7 @@ static void on_log(void *user, int level, const char *line) {
 static void on_progress(void *user, const struct sluice_progress *now) {
     struct generation *generation = user;
     const struct args *args = generation->args;
-    /* The seed is printed as the run begins to compute, so that a refused run prints only its error. */
+    /* Prints the seed when the run begins to compute, so that a run refused earlier prints only its error. */
     if (!generation->seed_printed && (args->seed.random || !(args->quiet || generation->latent)))
         message_note("seed %llu", (unsigned long long)generation->seed);
     generation->seed_printed = true;
@@ -151,7 +151,7 @@ static void on_progress(void *user, const struct sluice_progress *now) {
     interrupt_pending();
 }
 
-/* Prints the "wrote FILE" line. `decode` prints no seed, because a latent file has none. */
+/* Prints the "wrote FILE" line. The command decode prints no seed, because a latent file has none. */
 static int print_written(const struct generation *generation, struct output_item item,
                          const struct sluice_image *image, struct sluice_error *e) {
     const char *pattern = output_pattern(generation->args, image->frames);
@@ -209,15 +209,14 @@ static int save_image(struct generation *generation, const struct sluice_image *
     return SLUICE_OK;
 }
 
-/* Library callback. A callback cannot return an error, so on_image stores the first error and cancels the
- * run. */
+/* Callback of the library for a finished image. Stores the first error and cancels the run. */
 static void on_image(void *user, const struct sluice_image *image) {
     struct generation *generation = user;
     if (!generation->failure.code && save_image(generation, image, &generation->failure))
         sluice_cancel(generation->session);
 }
 
-/* Library callback. A failure prints one warning and does not end the run. */
+/* Callback of the library for a preview image. A failure prints one warning and does not end the run. */
 static void on_preview(void *user, const struct sluice_preview *preview) {
     struct generation *generation = user;
     struct previews *previews = &generation->previews;
@@ -242,7 +241,7 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
 
 /* ---- a run ---- */
 
-/* Counts the memory of encoding the output and of showing previews, the same on all terminals. */
+/* Counts the memory of encoding the output and of showing previews, equal on all terminals. */
 static void count_memory(struct generation *generation) {
     const struct args *args = generation->args;
     output_count_memory(args, generation->n_frames, &generation->request);
@@ -320,7 +319,7 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     return status;
 }
 
-/* Repeats the checks of the outputs when the plan has given the number of frames. */
+/* Checks the output names again, once the plan has given the number of frames. */
 static int check_outputs(const struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     const char *pattern = output_pattern(args, generation->n_frames);

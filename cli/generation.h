@@ -14,7 +14,7 @@
  * renamed together, so that a cancelled run leaves none. */
 struct frames {
     const char *pattern;     /* file name pattern, as in output_name; NULL: no video is being written */
-    struct output_item item; /* the video; item.frame is the last frame written */
+    struct output_item item; /* the video; item.frame is the frame written most recently */
     int lock_file;           /* lock file of the temporary folder */
     bool made;               /* this run created the target folder */
     char target[PATH_MAX], temporary[PATH_MAX];
@@ -24,8 +24,8 @@ struct frames {
  * --preview-path, each overwrites a file. */
 struct previews {
     struct terminal terminal;
-    bool announced; /* the file's name has been printed */
-    bool failed;    /* a file could not be written: no more previews */
+    bool announced; /* the name of the preview file has been printed */
+    bool failed;    /* a preview file could not be written: the run writes no more previews */
 };
 
 struct generation {
@@ -37,15 +37,15 @@ struct generation {
     struct request_files files;
     uint64_t seed;
     bool seed_printed;
-    int n_images;        /* images or videos of the run */
+    int n_images;        /* number of images or videos that the run generates */
     int n_frames;        /* frames per video; 1: images; 0: not known yet */
     int width, height;   /* planned size of a video */
-    int n_written;       /* images or videos that are completely written */
+    int n_written;       /* number of images or videos that are completely written */
     struct video *video; /* the video file that is being written, or NULL */
     struct frames frames;
     struct previews previews;
     bool has_run;   /* a run was started, so sluice_report has a report */
-    double started; /* progress_clock at the start of the program */
+    double started; /* progress_clock() at the start of the program */
     struct progress progress;
     struct sluice_error failure; /* first error of a callback; code 0: none */
 };

@@ -28,7 +28,7 @@ static const struct {
     {BENCH, " --model --json --type --threads --save --dir --predict "},
 };
 
-/* Prints text from this column on, wrapped to WIDTH columns; further lines begin at the same column. */
+/* Prints text from the given column on, wrapped to WIDTH columns; further lines begin at the same column. */
 static void print_wrapped(const char *text, int column) {
     int at = column;
     while (*text) {
@@ -199,7 +199,8 @@ int manual_command(const struct args *args, struct sluice_error *e) {
 
 enum { WORDS_BYTES = 2048 };
 
-/* Words from the library, each followed by a space: families, and precisions of this machine. */
+/* Word lists for shell completion, from the library, each word followed by a space: families, and compute
+ * precisions that this machine supports. */
 static struct { char families[WORDS_BYTES], precisions[WORDS_BYTES]; } words;
 
 static void add_word(char *list, const char *word) {
@@ -245,7 +246,7 @@ static bool is_path(const struct flag *flag) {
     return false;
 }
 
-/* Words that complete the value of a flag, instead of its `choices`; NULL: the flag has no word list. */
+/* Completion words for the value of a flag that has no `choices`; NULL: the flag has no word list. */
 static const char *listed_words(const struct flag *flag) {
     static const struct {
         const char *flag, *words;
@@ -274,7 +275,7 @@ static void put_words(const struct flag *flag) {
     for (const char *c = flag->choices; *c; c++) putchar(*c == '|' ? ' ' : *c);
 }
 
-/* Words that complete the first operand of a command; NULL: a file name, or no operand. */
+/* Completion words for the first operand of a command; NULL: a file name, or no operand. */
 static const char *operand_words(const struct command *command) {
     switch (command->bit) {
     case BENCH:
@@ -288,7 +289,7 @@ static const char *operand_words(const struct command *command) {
     }
 }
 
-/* Prints the case label of a flag, "-W|--width)". */
+/* Prints the case label of a flag in a bash script, "-W|--width)". */
 static void bash_case(const struct flag *flag) {
     printf("    %s%s%s) ", flag->letter ? flag->letter : "", flag->letter ? "|" : "", flag->name);
 }
@@ -340,7 +341,7 @@ static void complete_bash(void) {
            "complete -o default -F _sluice sluice\n");
 }
 
-/* Prints text escaped for _arguments, within single quotes. */
+/* Prints text escaped for zsh's _arguments, within single quotes. */
 static void zsh_text(const char *text) {
     for (; *text; text++) {
         if (strchr("[]:\\", *text)) putchar('\\');

@@ -50,7 +50,7 @@ static void print_list(const char *title, const json_t *list) {
     }
 }
 
-/* Length of "axes_dims" in the key "axes_dims.2" of an array's element; 0 for other keys. */
+/* Length of the array's name in a metadata key: of "axes_dims" in "axes_dims.2"; 0 for keys without index. */
 static size_t array_name_bytes(const char *key) {
     const char *dot = strrchr(key, '.');
     return dot && dot[1] && strspn(dot + 1, "0123456789") == strlen(dot + 1) ? (size_t)(dot - key) : 0;
@@ -162,7 +162,7 @@ static void print_completeness(const json_t *root) {
     printf("incomplete: ");
     json_array_foreach(missing, i, part) {
         const char *text = json_string_value(part);
-        bool is_name = text && !strchr(text, ' '); /* true: a tensor or part name; false: an error message */
+        bool is_name = text && !strchr(text, ' '); /* names have no spaces, unlike error messages */
         printf("%s%s%s", i ? "; " : "", text ? text : "?", is_name ? " is missing" : "");
     }
     putchar('\n');

@@ -34,7 +34,7 @@ static int run_command(const struct command *command, int argc, char **argv, str
     if (args.help) {
         help_command(command, args.help_all);
     } else if (status) {
-        /* Scripts wait for the report, also of a run that was refused for a flag. */
+        /* A run refused for an invalid flag also writes its report, because scripts wait for the file. */
         struct output_item item = {1, args.batch ? args.batch : 1, args.seed.value, args.frames, 0};
         struct sluice_error shared;
         if (output_check_report(&args, item, &shared) == SLUICE_OK)
@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
         status = error.code;
     }
     if (!status) return 0;
-    char cwd[PATH_MAX]; /* a deleted current folder explains why a relative path holds no model */
+    char cwd[PATH_MAX]; /* the path of a model may be relative to a current folder that was deleted */
     if (error.exit_code == 3 && error.where[0] != '/' && !getcwd(cwd, sizeof cwd) && errno == ENOENT)
         message_note("note: the current folder no longer exists");
     message_failure(&error);

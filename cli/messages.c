@@ -78,10 +78,10 @@ void sanitize_print_json(FILE *to, const char *json) {
     while (bytes) {
         size_t length;
         uint32_t code = decode(json, bytes, &length);
-        /* Unescaped control characters can only be line ends between JSON tokens. */
+        /* In JSON text, an unescaped control character can only be a line end between tokens. */
         bool as_is = length && (is_plain(code) || code < 0x20);
         if (as_is) fwrite(json, 1, length, to);
-        if (!as_is) fprintf(to, length ? "\\u%04X" : "?", (unsigned)code); /* code is below U+10000 */
+        if (!as_is) fprintf(to, length ? "\\u%04X" : "?", (unsigned)code); /* code < U+10000 */
         if (!length) length = 1;
         json += length;
         bytes -= length;
@@ -92,7 +92,7 @@ void sanitize_print_json(FILE *to, const char *json) {
 /* ---- messages ---- */
 
 static atomic_flag last_line_taken = ATOMIC_FLAG_INIT;
-static atomic_bool live; /* the live line is on the screen, without a newline */
+static atomic_bool live; /* the progress line is on the screen, without a newline */
 static atomic_bool in_picture;
 static atomic_uint notes;
 
@@ -110,7 +110,7 @@ bool message_on_terminal(void) {
     return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
-/* Clears the live line and writes prefix, text and newline with one write(2). */
+/* Clears the progress line and writes prefix, text and newline with one write(2). */
 static void put_line(const char *prefix, const char *text) {
     char *line = NULL;
     const char *clear = atomic_exchange(&live, false) ? "\r\033[K" : "";
@@ -207,7 +207,7 @@ char *progress_bytes(double bytes, char *out) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     int unit = 0;
     for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
-    /* three significant digits; 99.95 would round to 100.0 */
+    /* three significant digits: 99.95 would be printed as 100.0 */
     int decimals = !unit || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
     snprintf(out, 32, "%.*f %s", decimals, bytes, units[unit]);
     return out;
@@ -287,8 +287,8 @@ void progress_show(struct progress *progress, const struct sluice_progress *now)
         progress->checked_seconds = now->seconds;
         progress->checked_stall = now->stall_seconds;
     }
-    /* The live line is redrawn ten times a second; a log gets a line for each stage, for a step if 3 s have
-     * passed, and every 15 s. */
+    /* On a terminal the progress line is redrawn ten times a second. A log gets a line for each stage, for a
+     * step if 3 s have passed, and every 15 s. */
     double since = now->seconds - progress->shown_seconds;
     bool stage = strncmp(progress->stage, now->stage, sizeof progress->stage - 1) != 0;
     bool step = progress->step != now->step;
@@ -308,12 +308,12 @@ void progress_show(struct progress *progress, const struct sluice_progress *now)
 
 /* ---- summary: every number comes from the library's report, only sums are computed here ---- */
 
-/* The stage of the plan that belongs to stage i_stage of the report. */
+/* Returns the stage of the plan that belongs to stage i_stage of the run's report. */
 static const json_t *planned_stage(const json_t *report, size_t i_stage) {
     return json_array_get(json_object_get(json_object_get(report, "plan"), "stages"), i_stage);
 }
 
-/* Where a stage reads its weights from: "disk" or "bus" (PCIe). */
+/* Returns what limits a stage's weight reads: "disk" or "bus" (PCIe). */
 static const char *stall_source(const json_t *report, size_t i_stage) {
     return strcmp(field_string(planned_stage(report, i_stage), "bound"), "bus") ? "disk" : "bus";
 }
@@ -329,7 +329,7 @@ static void print_advice(const json_t *report) {
         const json_t *plan = planned_stage(report, i);
         if (field_number(plan, "evaluations") <= 1 ||
             field_number(plan, "streamed_bytes_per_evaluation") <= 0)
-            continue; /* weights are read once: more memory would not have helped */
+            continue; /* no advice: weights are read only once, so more memory would not save reads */
         waited += stall;
         if (stall > most) worst = i;
         if (stall > most) most = stall;

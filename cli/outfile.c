@@ -20,7 +20,8 @@
 
 /* ---- signals ---- */
 
-/* Paths that the signal handler removes. A path's flag is set only when the path is completely written. */
+/* Unfinished output files of the program and of the library, which the signal handler removes. The atomic
+ * flag of a path is set when the path is completely stored. */
 static char pending_path[PATH_MAX], library_path[PATH_MAX];
 static atomic_bool pending, library_pending;
 
@@ -43,7 +44,7 @@ static void on_signal(int number) {
     if (before > 0 || !atomic_load(&graceful)) {
         if (atomic_load(&pending)) unlink(pending_path);
         if (atomic_load(&library_pending)) unlink(library_path);
-        /* If the final error line has already been printed, main exits with its own code. */
+        /* If main has already printed an error line, the handler returns and main exits with that error. */
         if (message_cancelled_in_handler()) _exit(130);
     }
     errno = saved;
@@ -63,7 +64,7 @@ void interrupt_install(void) {
     sigaddset(&action.sa_mask, SIGHUP);
     sigaltstack(&(stack_t){.ss_sp = handler_stack, .ss_size = sizeof handler_stack}, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* writing beyond the file size limit fails */
+    sigaction(SIGXFSZ, &ignore, NULL); /* without SIGXFSZ, writes beyond the file size limit fail */
     sigaction(SIGTERM, &action, NULL);
     /* A SIGHUP that is ignored at program start (nohup) stays ignored. */
     sigaction(SIGHUP, NULL, &before);
@@ -206,7 +207,7 @@ static int open_new(struct outfile *out) {
     strcpy(pending_path, out->temporary);
     atomic_store(&pending, true);
     if (file < 0) file = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* so that no other process removes the file */
+    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* keeps other processes from deleting the file */
     return file;
 }
 
@@ -250,7 +251,8 @@ void outfile_check_pipe(const char *name) {
     open_pipes[slot].file = file;
 }
 
-/* Opens a device or a pipe. Polls for the pipe's reader: a blocking open(2) would continue after a signal. */
+/* Opens a device or a named pipe for writing. Polls until the pipe has a reader: a blocking open(2) would
+ * continue after a signal. */
 static int open_in_place(const char *name) {
     struct timespec while_waiting = {.tv_nsec = 20000000};
     int file, n_polls = 0;
@@ -261,7 +263,7 @@ static int open_in_place(const char *name) {
         nanosleep(&while_waiting, NULL);
     }
     fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
-    /* The pipe is open for writing: closes the descriptor that outfile_check_pipe kept. */
+    /* The pipe is open for writing, so the descriptor that outfile_check_pipe kept is closed. */
     for (int i = 0; i < N_OPEN_PIPES; i++) {
         if (!open_pipes[i].name || strcmp(open_pipes[i].name, name) != 0) continue;
         close(open_pipes[i].file);
@@ -305,7 +307,7 @@ int outfile_commit(struct outfile *out, struct sluice_error *e) {
         return fail_output(e, out->name, problem);
     }
     atomic_store(&pending, false);
-    /* Makes the renamed file durable. Failure is ignored: some file systems do not support it. */
+    /* Syncs the folder of the renamed file. Failure is ignored: some file systems do not support it. */
     char folder[PATH_MAX];
     if (!out->renames || !leftovers_folder(out->name, folder)) return SLUICE_OK;
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -321,13 +323,13 @@ int outfile_probe(const char *name, struct sluice_error *e) {
     bool in_place = set_names(&out, name) == 0 && !out.renames;
     if (in_place) return access(name, W_OK) ? fail_output(e, name, errno) : SLUICE_OK;
     if (outfile_open(&out, name, e)) return e->code;
-    /* Naming the unnamed file shows whether the file system accepts the name. */
+    /* Naming the unnamed (O_TMPFILE) file shows whether the file system accepts the name. */
     int problem = out.unnamed ? name_it(&out) : 0;
     outfile_abandon(&out);
     return problem ? fail_output(e, name, problem) : SLUICE_OK;
 }
 
-/* Returns 0 or an errno. Call once: a second fflush after a failed one succeeds. */
+/* Flushes stdout; returns 0 or an errno. Call once: a second fflush after a failed one succeeds. */
 static int flush_stdout(void) {
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout)) return 0;

@@ -37,7 +37,7 @@ int outfile_probe(const char *name, struct sluice_error *e);
 /* If name is a pipe: warns if it has no reader. A pipe with a reader stays open until outfile_open has opened
  * it, because closing it would end the reader. For at most 8 pipes. */
 void outfile_check_pipe(const char *name);
-/* The signal handler removes NAME.tmp.PID of the file `name`, which the library writes. NULL: none. */
+/* The signal handler removes NAME.tmp.PID of `name`, a file that the library writes. NULL: no file. */
 void outfile_set_library_path(const char *name);
 
 /* Writes JSON and a newline to a file, or to stdout if name is "-". */
@@ -52,19 +52,19 @@ void leftovers_clear(const char *name);
 /* Creates and locks the lock file of a temporary folder. Returns its descriptor, or -1 with errno. Closing
  * the descriptor releases the lock. */
 int leftovers_lock(const char *folder);
-/* Removes the lock file, when the folder is complete. Returns 0, or -1 with errno. */
+/* Removes the lock file of a temporary folder, when the folder is complete. Returns 0, or -1 with errno. */
 int leftovers_unlock(const char *folder);
 /* Removes a folder with everything in it. */
 void leftovers_remove_tree(const char *folder);
 /* Splits a path: writes its folder with the final slash ("./" if there is none) to out and returns the base
- * name. NULL: too long. */
+ * name. Returns NULL if the folder does not fit. */
 const char *leftovers_folder(const char *name, char out[PATH_MAX]);
 
 /* Installs the handlers of SIGINT (Ctrl-C), SIGTERM and SIGHUP (closed terminal): until interrupt_gracefully
  * is called the first signal exits; afterwards it cancels the watched session, and the second one exits.
  * Temporary files are removed in every case. Ignores SIGPIPE, so that writing to a closed pipe fails. */
 void interrupt_install(void);
-/* From now on the first signal does not exit: the caller polls interrupt_pending and cleans up itself. */
+/* After this call the first signal does not exit: the caller polls interrupt_pending and cleans up itself. */
 void interrupt_gracefully(void);
 /* Sets the session that a signal cancels. Pass NULL before closing the session. */
 void interrupt_watch(sluice_session *session);

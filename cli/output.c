@@ -1,4 +1,4 @@
-/* Output names and checks before the run: see output.h. The checks of inputs open no file. */
+/* Output names and their checks before the run: see output.h. Inputs are compared by path and inode. */
 #include "cli/output.h"
 
 #include "cli/fail.h"
@@ -64,7 +64,7 @@ static struct {
 } search;
 
 static int compare_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
-    enum { ENTRIES_MOST = 10000 }; /* bounds the search of a whole disk; a model has some dozens of files */
+    enum { ENTRIES_MOST = 10000 }; /* limit for searching a large folder; a model has some dozens of files */
     struct stat target;
     (void)place;
     if (kind == FTW_SL && stat(path, &target) == 0) info = &target;
@@ -101,7 +101,7 @@ static int check_part(const char *flag, const char *name, const char *reader, co
     char folder[PATH_MAX], root[PATH_MAX], real[PATH_MAX], output_folder[PATH_MAX];
     if (stat(path, &info)) return SLUICE_OK;
     bool is_folder = S_ISDIR(info.st_mode), has_folder = is_folder || folder_of(path, folder);
-    /* A file in a folder tokenizer* next to a text encoder's folder. */
+    /* An input is also any file in a folder tokenizer* next to a text encoder's folder. */
     if (has_folder && realpath(is_folder ? path : folder, root) && realpath(name, real) && go_up(root) &&
         go_up(real)) {
         const char *base = strrchr(real, '/');
@@ -184,7 +184,8 @@ static bool is_folder(const char *pattern) {
     return is_existing_folder(pattern) || !strchr(base_name(pattern), '.');
 }
 
-/* Parses a placeholder after its %: "%", "d", "s" or such as "03d". Returns its end; NULL: unknown. */
+/* Parses a placeholder of a file name after its percent sign: "%", "d", "s" or such as "03d". Returns the end
+ * of the placeholder; NULL: unknown. */
 static const char *parse_placeholder(const char *at, char *kind, int *digits) {
     *digits = 0;
     if (*at == '0' && at[1] >= '1' && at[1] <= '9') *digits = at[1] - '0', at += 2;
@@ -217,7 +218,7 @@ static int check_placeholders(const char *pattern, bool has_seed, struct sluice_
     return fail_value(e, "--output", pattern, "no %s: a saved latent has no seed");
 }
 
-/* Appends text to out as far as it fits; *n counts all bytes. */
+/* Appends text to the file name `out` if it fits. *n: length of the name, also of text that did not fit. */
 static void put_text(char out[PATH_MAX], size_t *n, const char *text, size_t bytes) {
     if (*n + bytes < PATH_MAX) memcpy(out + *n, text, bytes);
     *n += bytes;
@@ -229,7 +230,8 @@ static void put_number(char out[PATH_MAX], size_t *n, int digits, unsigned long 
     put_text(out, n, text, (size_t)bytes);
 }
 
-/* Appends the image or frame number; for frames of several videos "VIDEO-FRAME", if names contain no seed. */
+/* Appends the image or frame number to a file name. Frames of several videos get "VIDEO-FRAME", unless the
+ * pattern of the names has the seed. */
 static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct output_item *item,
                         bool seeds) {
     if (item->frame && item->n > 1 && !seeds)
@@ -263,7 +265,7 @@ int output_name(const char *pattern, const struct output_item *item, char out[PA
     return n < PATH_MAX ? SLUICE_OK : fail_output(e, pattern, ENAMETOOLONG);
 }
 
-/* The first image, video or frame of a run. */
+/* Returns the first image, video or frame of a run. */
 static struct output_item first_item(struct output_item item, const char *pattern) {
     item.number = 1;
     item.frame = output_is_frames(pattern, item.frames);
@@ -278,7 +280,7 @@ bool output_next(struct output_item *item) {
 
 /* ---- checks before the run ---- */
 
-/* Makes the path absolute, with links of its folder resolved. Keeps "-" and names in missing folders. */
+/* Makes the path absolute and resolves the links of its folder. Leaves "-" and names in missing folders. */
 static void canonical(const char *name, char out[PATH_MAX]) {
     char plain[PATH_MAX], folder[PATH_MAX];
     size_t length = strlen(name);
@@ -361,7 +363,7 @@ static int check_images(const struct args *args, struct output_item item, struct
         if (!status) status = output_check_distinct("--dump", args->dump, "--output", name, e);
         if (!status) status = output_check_inputs(args, "--output", name, e);
         if (status) break;
-        /* A new folder for frames is checked as if it were a file. */
+        /* If the folder for frames is new, creates and removes a file of the folder's name as a test. */
         struct stat info;
         char folder[PATH_MAX];
         if (!is_frames || !is_folder(pattern) || folder_of(name, folder)) {
@@ -429,8 +431,7 @@ int output_check(const struct args *args, struct output_item item, struct sluice
     }
     if (!status && args->dump) status = check_dump(args, e);
     if (status || !args->prompt_cache) return status;
-    /* The folder of --prompt-cache is created. It may be read-only: entries are then only read, with a
-     * warning. */
+    /* Creates the folder of --prompt-cache. A read-only folder is only read, with a warning. */
     const char *cache = args->prompt_cache;
     struct stat info;
     if ((mkdir(cache, 0777) && errno != EEXIST) || stat(cache, &info)) return fail_output(e, cache, errno);

@@ -10,7 +10,7 @@
 
 /* One image or video of a run, for making its file name. */
 struct output_item {
-    int number, n;       /* number: of the image or video, from 1 to n */
+    int number, n;       /* number: position of the image or video in the run, from 1 to n */
     uint64_t first_seed; /* seed of the first image or video */
     int frames;          /* frames per video; 1: images; 0: not known yet */
     int frame;           /* frame number from 1 if each frame is a file of its own, else 0 */
@@ -43,7 +43,7 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
  * another flag reads (also through links), a file in the folder of a model or part, a companion of a
  * part's file, or a .safetensors file in --lora-dir. New files, devices, pipes and "-" are allowed. */
 int output_check_inputs(const struct args *args, const char *flag, const char *name, struct sluice_error *e);
-/* Goes to the next image, video or frame; false after the last. */
+/* Advances item to the next image, video or frame; false after the last. */
 bool output_next(struct output_item *item);
 /* Returns --output or the default: output.mp4 for several frames if it can be written, else output.png. */
 const char *output_pattern(const struct args *args, int frames);

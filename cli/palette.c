@@ -15,7 +15,7 @@ struct cell {
     uint32_t n, sum[3];
 };
 
-/* The cells palette.order[first .. first + n). */
+/* A box of colour cells: palette.order[first .. first + n). */
 struct box {
     int first, n;
     uint64_t pixels;
@@ -149,7 +149,7 @@ static int find_nearest(const struct palette *p, const uint32_t *colours, int ce
     return best;
 }
 
-/* Chooses colours for one row. this, next: dithering error of this row and of the next, in sixteenths. */
+/* Chooses dithered colours for a row. this, next: dithering error of this and the next row, in sixteenths. */
 static void dither_row(struct palette *p, const uint8_t *rgb, const uint32_t *colours, int *this, int *next,
                        uint8_t *indices) {
     for (int x = 0; x < p->width; x++, rgb += 3) {

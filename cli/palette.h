@@ -6,7 +6,7 @@
 
 enum { PALETTE_COLOURS = 256 };
 
-/* Buffers for images of one width. */
+/* Buffers for quantising images of one width. */
 struct palette;
 
 /* Allocates the buffers, to be freed with free(3). NULL if out of memory. */

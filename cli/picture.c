@@ -27,17 +27,17 @@
  * 1 MiB and the encoded file. */
 enum { ANY_SIDE = SLUICE_SIDE_MAX, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
 
-/* The functions of a format are NULL if the program was built without its library. */
+/* The image formats. Functions are NULL if the program was built without the format's library. */
 static const struct format {
-    const char *extension, *also; /* also: another extension, or NULL */
+    const char *extension, *also; /* also: another file name extension of the format, or NULL */
     const char *library;
-    int offset; /* position of the signature in the file */
+    int offset; /* position of the format's signature in the file */
     const char *signature;
     size_t signature_bytes;
     int (*read_info)(struct picture_source *source, struct sluice_error *e);
     int (*decode)(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e);
     int (*encode)(FILE *to, const char *name, const struct picture_content *content, struct sluice_error *e);
-    bool quality;                 /* the encoder takes a quality */
+    bool quality;                 /* true: the encoder has a quality setting */
     int side_most, bytes_a_pixel; /* of the encoder */
 } formats[] = {
     {".png", NULL, "libpng", 0, "\x89PNG\r\n\x1a\n", 8, picture_png_read_info, picture_png_decode,
@@ -55,7 +55,7 @@ enum { N_FORMATS = sizeof formats / sizeof *formats };
 enum { ENTRY_BYTES = 12, ORIENTATION = 274, SHORT = 3, READ_BYTES = 4096 };
 
 struct tiff {
-    unsigned char at[READ_BYTES]; /* first bytes of the TIFF structure, with its directory */
+    unsigned char at[READ_BYTES]; /* first bytes of the TIFF structure, which include its directory */
     size_t bytes;
     bool big_endian;
 };
@@ -152,7 +152,7 @@ static FILE *open_regular(const char *name, struct sluice_error *e) {
     return NULL;
 }
 
-/* Starts of files that are no supported image, for the error; the first match applies. */
+/* Signatures of file types that are not supported images, for the error message; the first match applies. */
 static const struct {
     int offset;
     const char *start;
@@ -228,7 +228,7 @@ static int open_source(struct picture_source *source, const char *name, struct s
 struct oriented {
     const struct picture_source *source;
     uint8_t *rgb, *next; /* all pixels as stored; end of the rows stored so far */
-    uint8_t *row;        /* one row as displayed */
+    uint8_t *row;        /* buffer for one row in displayed orientation */
 };
 
 /* Size as displayed: orientations 5 to 8 swap rows and columns. */
@@ -251,7 +251,7 @@ static void store_row(void *to, const uint8_t *row) {
     t->next += 3 * (size_t)t->source->width;
 }
 
-/* Emits the rows as displayed. Source: EXIF 2.3, tag 274. */
+/* Passes the decoded rows on in the orientation that EXIF tag 274 gives. Source: EXIF 2.3. */
 static void write_oriented(const struct oriented *t, const struct row_sink *rows) {
     static const bool left[] = {[2] = true, [3] = true, [7] = true, [8] = true},
                       up[] = {[3] = true, [4] = true, [6] = true, [7] = true, [8] = false};
@@ -311,7 +311,7 @@ int picture_read(const struct sluice_picture *picture, const struct row_sink *ro
 
 /* ---- writing ---- */
 
-/* NULL: unknown extension. A file named ".png" has no extension. */
+/* Returns the image format of a name's extension, or NULL. A file named ".png" has no extension. */
 static const struct format *format_of(const char *name) {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strrchr(base, '.');
     if (strcmp(name, "-") == 0) return &formats[0];

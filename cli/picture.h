@@ -41,8 +41,8 @@ int picture_read(const struct sluice_picture *picture, const struct row_sink *ro
 
 struct picture_content {
     const struct sluice_image *image;
-    const char *parameters; /* UTF-8 text; NULL: none */
-    int quality;            /* 1 to 100; PNG ignores it */
+    const char *parameters; /* generation parameters as UTF-8 text; NULL: none */
+    int quality;            /* JPEG and WebP quality, 1 to 100; PNG ignores it */
 };
 
 enum { PICTURE_QUALITY = 90 };
@@ -66,7 +66,7 @@ struct picture_source {
     FILE *from;
     const char *name;
     int format;             /* index in the table of picture.c */
-    int width, height;      /* before EXIF orientation; 1 to PICTURE_READ_SIDE_MAX */
+    int width, height;      /* image size as stored, without EXIF orientation; 1 to PICTURE_READ_SIDE_MAX */
     int orientation;        /* EXIF orientation, 1 to 8 */
     unsigned notes;         /* enum picture_note */
     uint64_t reading_bytes; /* memory for decoding, without the output row */
@@ -88,12 +88,12 @@ int picture_webp_decode(struct picture_source *source, const struct row_sink *ro
 int picture_encode_webp(FILE *to, const char *name, const struct picture_content *content,
                         struct sluice_error *e);
 
-/* Errors that the formats share. problem: an errno. message: the text of the encoder's library. */
+/* Errors that the image formats share. problem: an errno. message: the text of the encoder's library. */
 int picture_unreadable(const char *name, int problem, struct sluice_error *e);
 int picture_too_short(const char *name, long long bytes, struct sluice_error *e);
 int picture_no_memory(const char *name, struct sluice_error *e);
 int picture_unencodable(const char *name, const char *message, struct sluice_error *e);
-/* LIMIT unless both sides are 1 to PICTURE_READ_SIDE_MAX. */
+/* Fails with LIMIT unless both sides of the image are 1 to PICTURE_READ_SIDE_MAX. */
 int picture_check_sides(const char *name, long long width, long long height, struct sluice_error *e);
 
 /* Number of chunks or segments that are searched for EXIF. Bounds the time for malformed files; real files

@@ -19,8 +19,8 @@
 
 /* ---- decoding ---- */
 
-/* Memory of libjpeg without rows of blocks. Limit of scans: encoders write about ten, and each scan costs a
- * pass over the image, however few bytes it has. */
+/* JPEG_LIBRARY_BYTES: memory of libjpeg without rows of blocks. SCANS_MAX: limit of scans, since each scan
+ * costs a pass over the image, however few bytes it has. Encoders write about ten. */
 enum { JPEG_LIBRARY_BYTES = 512 << 10, SCANS_MAX = 100, CMYK_COMPONENTS = 4, ROWS_OF_BLOCKS = 8 };
 
 enum { APP1 = 0xE1, START_OF_SCAN = 0xDA };
@@ -193,7 +193,7 @@ struct jpeg_encoder {
     struct jpeg_compress_struct to;
     struct jpeg_error_mgr errors;
     jmp_buf end;
-    int problem; /* errno of a failed write */
+    int problem; /* errno of a failed write, or 0 */
     char message[JMSG_LENGTH_MAX];
 };
 
@@ -231,7 +231,7 @@ static bool encode_rows(struct jpeg_encoder *encoder, FILE *file, const struct p
     while (encoder->to.next_scanline < encoder->to.image_height) {
         const uint8_t *rgb =
             content->image->rgb + 3 * (size_t)encoder->to.next_scanline * encoder->to.image_width;
-        JSAMPROW row = (JSAMPROW)(uintptr_t)rgb; /* libjpeg only reads it */
+        JSAMPROW row = (JSAMPROW)(uintptr_t)rgb; /* libjpeg only reads the row */
         jpeg_write_scanlines(&encoder->to, &row, 1);
     }
     jpeg_finish_compress(&encoder->to);

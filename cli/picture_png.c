@@ -20,7 +20,7 @@ static void ignore_warning(png_structp png, png_const_charp message) {
 
 /* ---- decoding ---- */
 
-/* Bytes of signature and IHDR: the first up to the colour type, the second up to the interlace method. */
+/* Bytes of the PNG signature and IHDR chunk, up to the colour type (LEAST) or to the interlace method. */
 enum { LEAST_HEADER_BYTES = 26, HEADER_BYTES = 29 };
 
 enum { LIBRARY_BYTES = 256 << 10 }; /* memory of libpng and zlib, without pixel rows */
@@ -33,10 +33,10 @@ struct decoder {
     int width, height, depth, colours;
     bool interlaced;
     const struct row_sink *rows;
-    unsigned char *rgb; /* buffer of one row; of all rows if interlaced */
+    unsigned char *rgb; /* buffer of one row, or of all rows of an interlaced image */
     bool transparent;
     long long at;      /* file position: bytes read so far */
-    long long allowed; /* bytes that may still be read; negative: any number */
+    long long allowed; /* limit of the bytes that may still be read from the file; negative: no limit */
     bool ended, failed, excessive;
     char message[120];
 };
@@ -137,7 +137,7 @@ static bool decode(struct decoder *d) {
     png_set_read_fn(d->png, d, read_bytes);
     png_set_user_limits(d->png, PICTURE_READ_SIDE_MAX, PICTURE_READ_SIDE_MAX);
     png_set_keep_unknown_chunks(d->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
-    png_set_chunk_malloc_max(d->png, PNG_UINT_31_MAX); /* no size limit for chunks */
+    png_set_chunk_malloc_max(d->png, PNG_UINT_31_MAX); /* libpng's size limit for chunks is switched off */
     /* Errors that libpng would repair silently (extra data, tRNS with too many entries) are errors here. */
     png_set_crc_action(d->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_benign_errors(d->png, 0);
@@ -158,7 +158,7 @@ static bool decode(struct decoder *d) {
     return true;
 }
 
-/* Error codes by a part of libpng's message; the first match applies, IO if there is none. */
+/* Maps parts of libpng's messages to error codes; the first match applies, IO if none matches. */
 static const struct {
     const char *part;
     int code;
@@ -242,9 +242,9 @@ struct encoder {
     png_infop info;
     FILE *to;
     const struct sluice_image *image;
-    char *latin1; /* the text in Latin-1; NULL: Latin-1 cannot hold it */
+    char *latin1; /* generation parameters in Latin-1; NULL: Latin-1 cannot hold them */
     const char *utf8;
-    int problem; /* errno of a failed write */
+    int problem; /* errno of a failed write, or 0 */
     char message[160];
 };
 
@@ -289,7 +289,7 @@ static bool encode(struct encoder *encoder) {
     png_set_IHDR(encoder->png, encoder->info, (png_uint_32)image->width, (png_uint_32)image->height, 8,
                  PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
                  PNG_FILTER_TYPE_DEFAULT);
-    char key[] = "parameters", *utf8 = (char *)(uintptr_t)encoder->utf8; /* libpng only reads it */
+    char key[] = "parameters", *utf8 = (char *)(uintptr_t)encoder->utf8; /* libpng only reads the text */
     png_text text = {.key = key, .text = encoder->latin1 ? encoder->latin1 : utf8};
     text.compression = encoder->latin1 ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
     if (encoder->utf8) png_set_text(encoder->png, encoder->info, &text, 1);

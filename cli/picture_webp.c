@@ -22,7 +22,7 @@ enum { RGB_BYTES = 3, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 <
 
 enum { FRAME_BYTES = 16 }; /* header of an ANMF chunk, before the frame's chunks */
 
-/* Properties of the first frame. */
+/* Properties of a WebP image, or of an animation's first frame. */
 struct webp {
     long first, bytes; /* position and size of an animation's first frame; 0, 0: no animation */
     int width, height, orientation;
@@ -193,7 +193,7 @@ static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemory
            put_bytes(to, chunk, sizeof chunk) && put_bytes(to, exif->at + EXIF_MARK_BYTES, text + (text & 1));
 }
 
-/* On failure picture->error_code has the reason. */
+/* Encodes the image with libwebp. On failure picture->error_code has the reason. */
 static bool webp_encode(const struct picture_content *content, WebPPicture *picture,
                         WebPMemoryWriter *encoded_data) {
     WebPConfig config;

@@ -22,7 +22,7 @@ static const struct {
 } types[] = {{"int8_convrot", true}, {"f8_e4m3", false}, {"q8_0", false},
              {"q6_k", false},        {"q5_k", false},    {"q4_k", false}};
 
-/* Bytes of the weights that a type applies to: all but the VAE's. */
+/* Sums the bytes of the weights whose type --type can change: all but the VAE's. */
 static double weights_bytes(const json_t *plan) {
     size_t i, k;
     json_t *stage, *block;
@@ -132,7 +132,7 @@ static void print_types(FILE *to, const char *json) {
 
 /* ---- the command ---- */
 
-/* Error of a plan over the budget, as the run reports it; the plan itself is printed nevertheless. */
+/* Fills the error of a plan over the budget, as the run reports it. The plan is printed nevertheless. */
 static int does_not_fit(const char *json, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     const json_t *least = json_object_get(plan, "least"), *budget = json_object_get(plan, "budget"),
@@ -142,7 +142,7 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
     const char *key = ram ? "ram_bytes" : "vram_bytes", *flag = ram ? "--max-ram" : "--max-vram";
     char found[32], expected[32];
     double needed = field_number(least, key);
-    if (!ram && !vram) /* a plan within both budgets that does not fit came from --plan FILE */
+    if (!ram && !vram) /* within both budgets: --plan FILE has a layout that does not fit */
         fail(e, SLUICE_BUDGET,
              "this plan cannot run the request: a block does not fit the ring or staging buffer" WHERE
              "--plan" EXPECTED "a plan that was made for this request");

@@ -14,7 +14,7 @@ static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
     json_object_foreach(request, key, value) {
-        bool elsewhere = strcmp(key, "loras") == 0; /* the LoRAs, which print_adapters prints */
+        bool elsewhere = strcmp(key, "loras") == 0; /* print_adapters prints them */
         char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
@@ -39,7 +39,7 @@ static void print_memory(FILE *to, const json_t *plan, const char *title, const 
     fputc('\n', to);
 }
 
-/* Prints what a plan for a GPU that is not there assumes. */
+/* Prints the properties assumed for the GPU of a plan, because this machine lacks it. */
 static void print_assumed(FILE *to, const json_t *plan) {
     static const char *const words[][2] = {{"device_bytes", "card memory"},
                                            {"base_bytes", "CUDA's own memory"},
@@ -95,7 +95,7 @@ static void print_time(FILE *to, const json_t *plan) {
     fprintf(to, "; lower bound %s\n", duration(field_number(plan, "floor_seconds"), least));
     const char *bound = field_string(plan, "bound");
     if (strcmp(bound, "compute") == 0) {
-        /* More than 1.1 times the lower bound: neither bus nor compute is always busy. */
+        /* Above 1.1 times the lower bound, neither bus nor compute is always busy. */
         bool waits = field_number(plan, "seconds") > 1.1 * field_number(plan, "floor_seconds");
         bound = waits ? "compute, but it waits for weights: too little memory to read them far enough ahead"
                       : "compute: weights arrive in time";
@@ -107,7 +107,8 @@ static void print_time(FILE *to, const json_t *plan) {
     fprintf(to, "bound    %s\n", bound);
 }
 
-/* Prints the new time per step if it improves, else the total time. step: seconds per step of this plan. */
+/* Prints one advice with the time that it would give: per step if the step becomes faster, else in total.
+ * step: seconds per step of this plan. */
 static void print_one_advice(FILE *to, const json_t *advice, double step) {
     char text[32], time[64];
     const char *kind = field_string(advice, "kind");
@@ -154,7 +155,7 @@ static const struct {
     {"workspace", "workspace_bytes"},
     {"library", "library_bytes"},
     {"RAM peak", "peak_ram_bytes"},
-    {"VRAM peak", "peak_vram_bytes"}, /* printed only for a GPU */
+    {"VRAM peak", "peak_vram_bytes"}, /* the column is printed only for a GPU */
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
@@ -265,7 +266,7 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     if (bounce > 0)
         fprintf(to, "reads    with O_DIRECT, through buffers of %s\n", progress_bytes(bounce, text));
     double groups = field_number(denoise_stage(plan), "groups");
-    if (groups > 1) /* a batch that does not fit in memory as a whole */
+    if (groups > 1) /* the batch does not fit in memory as a whole */
         fprintf(to, "images   %.0f in %.0f groups, computed one after another in each step\n",
                 field_number(json_object_get(plan, "request"), "batch"), groups);
     print_time(to, plan);

@@ -1,4 +1,4 @@
-/* Records of a run: see report.h. */
+/* The report file and the generation parameters of a run: see report.h. */
 #include "cli/report.h"
 
 #include "cli/fail.h"
@@ -15,7 +15,7 @@
 
 /* ---- the report file ---- */
 
-/* A JSON string; if text (a path) is not UTF-8, with '?' for each byte above 127. */
+/* Makes a JSON string. If text (a path) is not UTF-8, each byte above 127 becomes '?'. */
 static json_t *string_json(const char *text) {
     char ascii[512];
     json_t *string = json_string(text);
@@ -47,9 +47,9 @@ static char *minimal_report(const struct report *report, const struct sluice_err
     return text;
 }
 
-/* The library's report, with the program's exit code and error: the library does not know failures of the
- * program itself, such as an image that could not be written. Unchanged if both agree, so that numbers keep
- * their formatting. NULL: no report. */
+/* Returns the library's report with the program's exit code and error; NULL: no report. The library does not
+ * know failures of the program itself, such as an image that could not be written. If both errors agree, the
+ * text is unchanged, so that numbers keep their formatting. */
 static char *session_report(const struct report *report, const struct sluice_error *error) {
     struct sluice_error ignored;
     char *text = NULL;
@@ -87,8 +87,8 @@ int report_write(const struct report *report, struct sluice_error *error) {
 
 /* ---- generation parameters in images and videos ---- */
 
-/* Prints a value, as a JSON string if it has a comma or colon: readers of the text split it at commas and
- * colons. */
+/* Prints a value of the generation parameters. A value with a comma or colon becomes a JSON string, because
+ * readers split the text at commas and colons. */
 static void print_quoted(FILE *to, const char *value) {
     char *quoted = NULL;
     json_t *string = strpbrk(value, ",:\n\"") ? json_string(value) : NULL;
@@ -102,7 +102,7 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
                            const struct sluice_image *image) {
     const char *schedule = image->scheduler ? image->scheduler : "leading";
     if (!strcmp(schedule, "leading") || !strcmp(schedule, "trailing"))
-        schedule = "Automatic"; /* default schedules that the web UI lacks */
+        schedule = "Automatic"; /* the web UI has no name for these default schedules */
     else if (!strcmp(schedule, "linspace"))
         schedule = image->prediction && !strcmp(image->prediction, "flow") ? "Simple" : "Uniform";
     else

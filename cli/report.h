@@ -5,9 +5,9 @@
 #include "cli/args.h"
 
 struct report {
-    const char *name;        /* --report; NULL: no report */
-    sluice_session *session; /* session whose last run is reported; NULL: no run took place */
-    const char *plan_json;   /* plan for a report without a run, or NULL */
+    const char *name;        /* path of the report file (--report); NULL: no report */
+    sluice_session *session; /* session whose most recent run is reported; NULL: no run took place */
+    const char *plan_json;   /* JSON of the plan, for a report without a run; or NULL */
     uint64_t seed;
     double seconds;
 };

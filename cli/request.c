@@ -14,7 +14,7 @@
 
 /* ---- combinations of flags ---- */
 
-/* Error for a flag that the other flags do not allow; quotes its value as typed. */
+/* Error for a flag that other flags of the command line exclude; quotes its value as typed. */
 static int refuse(const struct args *args, const char *flag, const char *why, const char *expected,
                   struct sluice_error *e) {
     return fail(e, SLUICE_USAGE, "%s" WHERE "%s" FOUND "\"%s\"" EXPECTED "%s", why, flag,
@@ -34,7 +34,8 @@ int request_check(const struct args *args, struct sluice_error *e) {
         const struct flag *flag = flag_find("--max-ram");
         return value_above_memory(flag, args->typed[flag - flags], e);
     }
-    /* A model, or for `decode` a decoder, must be given. The library checks all other parts of a run. */
+    /* Checks that the flags name a model or its parts, or for `decode` a decoder. The library checks all
+     * other inputs of a run. */
     if (!m->model && !m->family && !args_has_flag(args, "--vae") && !args_has_flag(args, "--taesd") &&
         (decodes || (!m->n_parts && !m->tokenizer)))
         return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice %s" EXPECTED "%s", args->command->name,
@@ -134,7 +135,7 @@ static int is_frame(const struct dirent *entry) {
 /* Opens the frames of --control DIR, sorted by name with numbers compared as numbers (f-2.png before
  * f-10.png). Files without an image extension are ignored. */
 static int open_control(const struct args *args, struct request_files *files, struct sluice_error *e) {
-    enum { FRAMES_MAX = 4096 }; /* no model generates more */
+    enum { FRAMES_MAX = 4096 }; /* frames of a control video; no model generates more frames */
     struct dirent **entries = NULL;
     int n = scandir(args->control, &entries, is_frame, versionsort), status = SLUICE_OK;
     if (n <= 0 || n > FRAMES_MAX) {
@@ -238,7 +239,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
     request->converted =
-        args->type && args->model.family; /* plan for files that `sluice convert` has written */
+        args->type && args->model.family; /* true plans with files that `sluice convert` has written */
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;
@@ -254,7 +255,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->prediction = args->prediction;
     request->prompt_weights = args->prompt_weights;
     request->clip_skip = args->clip_skip;
-    /* proj and tae are stable-diffusion.cpp's names. */
+    /* proj and tae are stable-diffusion.cpp's names of these parts. */
     request->preview = !args->preview                   ? NULL
                        : !strcmp(args->preview, "proj") ? "latent"
                        : !strcmp(args->preview, "tae")  ? "taesd"

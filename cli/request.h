@@ -10,12 +10,11 @@ int request_check(const struct args *args, struct sluice_error *e);
 /* The seed of --seed, or a random one for -1. */
 int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e);
 
-/* Contents of the files of --plan and --rates (NULL without the flag), and the input images: their headers
- * are read before a model is opened; the library reads the pixels later, and refuses images that the model
- * does not take. */
+/* Contents of the files of --plan and --rates (NULL without the flag), and the input images. Their headers
+ * are read before a model is opened; the library reads the pixels later and refuses unsuitable images. */
 struct request_files {
     char *plan, *rates;
-    struct sluice_picture init, end, mask, references[STRINGS_MAX]; /* width 0: no such flag */
+    struct sluice_picture init, end, mask, references[STRINGS_MAX]; /* width 0: the image's flag is absent */
     const struct sluice_picture *reference_list[STRINGS_MAX];
     int n_references;
     int n_control; /* frames of the control video (--control), which VACE reads */

@@ -38,7 +38,7 @@ static void put_iterm(FILE *to, const char *base64, int columns, int rows) {
             base64);
 }
 
-/* The protocol of the terminal that stderr is; NULL: it shows no images. */
+/* Returns the image protocol of the terminal on stderr; NULL if the terminal shows no images. */
 static terminal_put *protocol(void) {
     const char *term = getenv("TERM");
     if (!message_on_terminal() || getenv("TMUX") || getenv("STY") || !strncmp(term, "screen", 6) ||
@@ -125,8 +125,8 @@ void terminal_show(struct terminal *terminal, const struct sluice_preview *previ
     FILE *to = base64 ? open_memstream(&text, &bytes) : NULL;
     fit_cells(width, height, &columns, &rows);
     if (to) {
-        /* Scrolls by the height of the image, or reuses the area of the last image, before saving the cursor:
-         * scrolling later would move the saved position. */
+        /* Scrolls by the height of the image, or reuses the area of the previous image, before saving the
+         * cursor: scrolling later would move the saved position. */
         bool again = terminal->shown && terminal->rows == rows && terminal->notes == message_count();
         for (int i = 0; i < rows && !again; i++) putc('\n', to);
         fprintf(to, "\033[%dA\r\0337", rows);

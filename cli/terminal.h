@@ -13,15 +13,14 @@ enum { TERMINAL_BYTES = 3 << 20 };
 
 struct terminal {
     bool shown;     /* an image has been shown */
-    unsigned notes; /* message_count() when the last image was shown; if the count is unchanged, the next
-                       image replaces the last one */
+    unsigned notes; /* message_count() at the previous image, which is replaced if the count is unchanged */
     int rows;       /* height of the image in text rows */
 };
 
 /* True if stderr is a terminal that can display images. */
 bool terminal_shows_pictures(void);
-/* Shows an image above the live line, at most 12 text rows high. Replaces the last image if no message was
- * printed since. Shows nothing if out of memory. */
+/* Shows an image above the live progress line, at most 12 text rows high. Replaces the previous image if no
+ * message was printed since. Shows nothing if out of memory. */
 void terminal_show(struct terminal *terminal, const struct sluice_preview *preview);
 
 #endif

@@ -11,8 +11,8 @@
 struct video_settings {
     int width, height;
     int fps;                /* frames per second */
-    int quality;            /* 1 to 100; GIF ignores it */
-    const char *parameters; /* UTF-8 text for the comment; NULL: none */
+    int quality;            /* video quality, 1 to 100; GIF ignores it */
+    const char *parameters; /* UTF-8 text for the file's comment; NULL: none */
 };
 
 /* True if the name has the extension of a video format, even if this build cannot write it. */
@@ -54,7 +54,7 @@ enum { VIDEO_CODECS_MAX = 2 };
 
 struct video_format {
     const char *extension, *muxer;
-    const char *options; /* muxer options, "key=value ..." */
+    const char *options; /* options of FFmpeg's muxer, "key=value ..." */
     int fps_most;
     /* Memory that plans count for writing a video: library_mib for the loaded libraries, and bytes per pixel
      * of a frame while encoding. A video of fewer than frames_held frames needs bytes_a_frame less per pixel
@@ -64,7 +64,7 @@ struct video_format {
     struct video_codec codecs[VIDEO_CODECS_MAX]; /* encoders by preference; the first available one is used */
 };
 
-/* The format of a file name, or NULL. */
+/* Returns the video format of a file name, or NULL. */
 const struct video_format *video_format_find(const char *name);
 
 #endif

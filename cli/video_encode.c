@@ -19,7 +19,7 @@
 
 #define SONAME(library, major) "lib" library ".so." AV_STRINGIFY(major)
 
-/* The libraries in the order of their dependencies. */
+/* FFmpeg's libraries in the order of their dependencies. */
 enum { avutil, avcodec, avformat, swscale, N_LIBRARIES };
 static const char *const sonames[N_LIBRARIES] = {
     SONAME("avutil", LIBAVUTIL_VERSION_MAJOR), SONAME("avcodec", LIBAVCODEC_VERSION_MAJOR),
@@ -96,12 +96,12 @@ struct video {
     struct outfile out;
     AVCodecContext *encoder;
     AVFormatContext *muxer;
-    bool header_written; /* true: av_write_trailer has to be called */
+    bool header_written; /* true: the file header is written, so av_write_trailer has to be called */
     AVIOContext *io;
     AVPacket *packet;
     AVFrame *frame;
     struct SwsContext *scaler; /* converts RGB to YUV 4:2:0; NULL for GIF */
-    struct palette *palette;   /* for GIF; else NULL */
+    struct palette *palette;   /* palette of a GIF; else NULL */
     char *comment;             /* comment of a GIF, which FFmpeg does not write; else NULL */
 };
 
@@ -155,7 +155,7 @@ static void set_parameters(AVCodecContext *encoder, const struct video_codec *co
     encoder->color_trc = AVCOL_TRC_BT709;
 }
 
-/* On failure returns NULL and FFmpeg's error code in *status. */
+/* Opens an FFmpeg encoder. On failure returns NULL and FFmpeg's error code in *status. */
 static AVCodecContext *open_encoder(const struct ffmpeg *f, const struct video_codec *codec,
                                     const struct video_settings *settings, int *status) {
     const AVCodec *kind = f->avcodec_find_encoder_by_name(codec->name);
@@ -253,7 +253,7 @@ static int open_muxer(struct video *video, const struct video_settings *settings
     return status;
 }
 
-/* Writes the packets that the encoder has finished. */
+/* Writes the packets that the encoder has finished to the file. */
 static int write_packets(struct video *video) {
     const struct ffmpeg *f = video->f;
     AVStream *stream = video->muxer->streams[0];

@@ -28,8 +28,9 @@ static int middle(int outer, int inner) {
 struct fitting fit_make(enum fit fit, struct picture_size from, struct picture_size size) {
     struct fitting f = {.from = from, .size = size, .part = {.whole = size, .size = size}};
     if (fit == FIT_STRETCH) return f;
-    /* `whole` has the picture's aspect ratio. FIT_CROP: the smallest size that covers `size`; FIT_PAD: the
-     * largest size inside `size`. flatter: `size` is wider than the picture, relative to its height. */
+    /* `whole`, the resampled picture, keeps the picture's aspect ratio. FIT_CROP: the smallest size that
+     * covers `size`; FIT_PAD: the largest size inside `size`. flatter: `size` is wider than the picture,
+     * relative to its height. */
     bool flatter = (int64_t)size.width * from.height > (int64_t)from.width * size.height;
     int64_t width = (int64_t)size.height * from.width / from.height;
     int64_t height = (int64_t)size.width * from.height / from.width;
@@ -113,7 +114,7 @@ static enum status read_picture_rows(struct sys *sys, const struct sluice_pictur
     return error_expected(e, "%d rows", picture->height);
 }
 
-/* Pads with copies of the edge pixels, first left and right of each row, then above and below. */
+/* Pads the fitted picture with copies of edge pixels: left and right of each row, then above and below. */
 static void pad(const struct fitting *f, uint8_t *to) {
     size_t pitch = 3 * (size_t)f->size.width;
     int right = f->left + f->part.size.width, bottom = f->top + f->part.size.height;

@@ -8,8 +8,8 @@
 
 enum fit { FIT_CROP, FIT_PAD, FIT_STRETCH, N_FITS };
 
-/* How a picture is fitted: the resampled part is placed at (left, top) in an image of `size`; edge pixels
- * fill the rest. */
+/* How a picture is fitted: the resampled part is placed at (left, top) in an image of `size`; copies of edge
+ * pixels fill the rest. */
 struct fitting {
     struct picture_size from, size;
     struct picture_part part;

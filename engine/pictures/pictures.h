@@ -25,14 +25,14 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
  */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        struct tensor out);
-/* Like picture_to_tensor, but writes only the pixels that the mask repaints, or only the others; out is 0
- * elsewhere. mask NULL: all pixels. */
+/* Like picture_to_tensor, but writes only the pixels that the mask repaints, or only the pixels that it
+ * keeps. out is 0 elsewhere. mask NULL: all pixels. */
 void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        bool repainted, struct tensor out);
 /* Grey of a mask pixel, 0 to 1; the image is repainted at pixels of 0.5 and above. */
 float mask_level(const struct sluice_picture *mask, int y, int x);
 
-/* The largest size with the picture's aspect ratio that fits into out_size. A side may be 0. */
+/* The largest size with the picture's aspect ratio that fits into out_size. A side of the result may be 0. */
 struct picture_size picture_letterbox_size(struct picture_size from, struct picture_size out_size);
 /* Writes the picture, scaled to fit and centred on white, to out [Y, X, 3] f32, packed, of any size; bilinear
  * as PyTorch's interpolate in f32 without antialiasing. */
@@ -59,7 +59,7 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
                                    struct picture_size *size, struct error *e);
 
 /* The size with about `area` pixels and the aspect ratio of `from`, both sides rounded to whole multiples of
- * `multiple`; a side may be 0. area: up to 2^40. */
+ * `multiple`. A side of the result may be 0. area: up to 2^40. */
 struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple);
 
 /* Samples the diagonal Gaussian of a VAE encoder: out := (mean + exp(logvar / 2) noise - shift) * scale. out:

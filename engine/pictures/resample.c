@@ -28,8 +28,8 @@ static double cubic(double x) {
 static const struct {
     double (*kernel)(double x);
     int lobes;
-    int bits;                    /* fractional bits of the weights; 0: as many as fit 16-bit weights */
-    bool vertical_first_allowed; /* vertical pass first if it drops many more pixels */
+    int bits; /* fractional bits of the fixed-point weights; 0: as many as fit 16-bit weights */
+    bool vertical_first_allowed; /* vertical pass first if it drops many more pixels than the horizontal */
 } resamplers[] = {
     [PILLOW_LANCZOS] = {lanczos, 3, 22, true},
     [TORCH_BICUBIC] = {cubic, 2, 0, false},
@@ -88,7 +88,7 @@ static uint8_t rounded(int32_t sum, int bits) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* Number of colour values per row that the vertical pass processes. */
+/* Number of colour values per row in the vertical pass. */
 static size_t row_values(const struct resampling *r) {
     return 3 * (size_t)(r->down_first ? r->across.from : r->across.n);
 }

@@ -30,7 +30,7 @@ struct checker {
         char *apart; /* the operand's own device memory, during the run with separate allocations */
     } spans[SPANS_MAX];
     int n_spans;
-    uint64_t bits; /* hash of all results since a test set it to 0 */
+    uint64_t bits; /* hash of the results of all calls since the test set it to 0 */
     uint64_t all_bits;
     int calls;
 };
@@ -51,7 +51,7 @@ static void *checker_alloc(size_t bytes) {
     return checker.operands + at;
 }
 
-/* Rounds to bf16 (to nearest even, as the device does) by arithmetic, not by the bits of the value. */
+/* Rounds to bf16 (to nearest even, as the device does) by arithmetic, without bit operations. */
 static double nearest_bf16(double value) {
     int exponent;
     if (value == 0 || !isfinite(value)) return value;
@@ -110,7 +110,7 @@ static struct op op_on_device(const struct op *op) {
     int n = op_operands(&moved, list);
     list[n++] = &moved.out;
     for (int i = 0; i < n; i++) {
-        struct tensor *t = (struct tensor *)list[i]; /* not const: the list points at fields of `moved` */
+        struct tensor *t = (struct tensor *)list[i]; /* list points at fields of `moved`, not const */
         if (!t->rank) continue;
         t->data = on_device(t->data);
         t->scales = on_device(t->scales);
@@ -138,7 +138,7 @@ static void run_on_device(const struct op *op, void *workspace) {
     checker_wait();
 }
 
-/* Runs with one allocation for each operand and for the workspace. */
+/* Runs an operator with a separate device allocation for each operand and for the workspace. */
 static void run_apart(const struct op *op, uint64_t workspace_bytes) {
     char *memory[SPANS_MAX + 1];
     for (int i = 0; i < checker.n_spans; i++) {
@@ -175,7 +175,7 @@ static void run_guarded(const struct op *op, uint64_t workspace_bytes) {
     for (int i = 0; i < CANARY; i++) assert_int_equal(canary[i], 0xa5);
 }
 
-/* Restores the tensor's values from the copy made before the call. */
+/* Restores an operand's values from the copy made before the call. */
 static void restore(const struct tensor *t) {
     int64_t bytes = (int64_t)tensor_columns(t) * dtype_bits(t->dtype) / 8;
     for (int64_t i = 0; i < tensor_rows(t); i++) {
@@ -184,7 +184,7 @@ static void restore(const struct tensor *t) {
     }
 }
 
-/* Returns the hash of the result and restores its memory; fails if the call changed anything else. */
+/* Returns the hash of the result and restores the result's memory; fails if other bytes have changed. */
 static uint64_t take_bits(const struct op *op) {
     uint64_t bits = hash_out(op);
     restore(&op->out);

@@ -117,7 +117,7 @@ static cublasStatus_t check(const struct desc *desc, const struct layout *a, con
                : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* Returns 100 plus the attribute's number as its value; CUBLASLT_ALGO_CONFIG_STAGES_ID is not supported. */
+/* The value of a cuBLASLt attribute is 100 plus its number; CUBLASLT_ALGO_CONFIG_STAGES_ID is missing. */
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *value, size_t bytes, size_t *written) {

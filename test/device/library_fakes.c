@@ -23,7 +23,7 @@ static int random_below_n(int n) {
     return rand() % n;
 }
 
-/* Fills with values of few bits: sums are exact in any order, and conversion to bf16 is exact. */
+/* Fills a tensor with values of few bits: sums are exact in any order, and conversion to bf16 is exact. */
 static void fill(float *to) {
     for (int i = 0; i < VALUES; i++) to[i] = (float)(random_below_n(65) - 32) / 8;
 }
@@ -48,8 +48,7 @@ static uint16_t nearest(float value) {
     return (uint16_t)(bits >> 16);
 }
 
-/* Computes the product in a plain loop into `expected`, as f32 or bf16; values that a product does not write
- * stay as in `out`. */
+/* Computes the product in a plain loop into `expected`, as f32 or bf16; keeps bytes outside of its rows. */
 static void multiply(const struct product_key *key, const float *added) {
     memcpy(expected, out, sizeof expected);
     for (int64_t i = 0; i < key->m; i++)
@@ -105,7 +104,7 @@ static void test_products_match_plain_loops(void **state) {
     products_close(products);
 }
 
-/* The last algorithm that a wrapper reported. */
+/* The most recent algorithm that a wrapper reported. */
 static char reported[400];
 static int n_reported;
 

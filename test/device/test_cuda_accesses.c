@@ -142,7 +142,7 @@ static void test_accesses(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_accesses)};
     if (!emulated()) return 0;
-    /* errors of the results are ignored here, because other tests check results */
+    /* result errors are ignored, because other tests check results */
     for (int i = 0; i < N_OP_KINDS; i++) op_errors[i].known = 1e-2;
     int n = 1, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -135,7 +135,7 @@ static void test_ldmatrix(void **state) {
         int32_t *row_of = shared(LANES * sizeof *row_of);
         uint32_t *got = shared(LANES * 4 * sizeof *got);
         for (int i = 0; i < LANES * TILE_STRIDE; i++) values[i] = (uint16_t)(7 + 13 * i);
-        /* lanes point at rows in a scattered order */
+        /* ldmatrix lanes point at rows in a scattered order */
         for (int l = 0; l < LANES; l++) row_of[l] = (l * 5 + 3) % LANES;
         fragments_ldmatrix(cuda, values, row_of, transposed, got);
         checker_wait();

@@ -84,7 +84,7 @@ static void budgets(struct rig *rig, struct sluice_request request, const struct
         struct result r = run_same(rig, &request, want, what);
         streams += r.plan && streamed(r.plan, "denoise") > 0;
         hosts += r.plan && json_is_true(json_object_get(stage_of(r.plan, "decode"), "pictures_on_host"));
-        /* Reduces RAM to the minimum for this VRAM budget, so that streamed blocks are read from disk. */
+        /* Minimises the RAM budget for this VRAM budget, so that streamed blocks are read from disk. */
         json_t *plan = query(rig, &request, NULL);
         request.max_ram_bytes = ram(plan, "least");
         json_decref(plan);
@@ -158,7 +158,7 @@ static bool renew_session(struct rig *rig) {
 }
 
 struct pinned {
-    /* bytes in the plan: host pools; the most pinned memory at once; the part of `most` outside of pools */
+    /* bytes in the plan: host pools; the most pinned memory at once; pinned memory outside of pools */
     json_int_t pools, most, staging;
 };
 
@@ -317,7 +317,7 @@ static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_r
     check(failures, "no copy failed");
 }
 
-/* Runs last, because the process loses its GPU. test/device/program.sh loses the GPU at each kind of call. */
+/* Runs last: the process loses its GPU. test/device/program.sh loses the GPU at each kind of CUDA call. */
 static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request request) {
     enum { ILLEGAL_ADDRESS = 700 }; /* cudaErrorIllegalAddress */
     if (!emulated()) return;
@@ -336,7 +336,7 @@ static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request req
 }
 
 /* Other programs fill the GPU before a session's first run: the error reports the lack of memory, and the
- * next run works. */
+ * session's next run works. */
 static void test_full_gpu_is_reported(struct rig *rig, struct sluice_request request,
                                       const struct result *want) {
     if (!emulated()) return;
@@ -380,7 +380,7 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
     rig.fault_sys.delay_us = 300;
     budgets(&rig, request, &want, false, name);
-    /* Latents only: with decoding no weights would stream, because the VAE's workspace is larger. */
+    /* Saves latents only: with decoding no weights would stream, because the VAE's workspace is larger. */
     struct result latents = want;
     latents.n_images = 0;
     request.no_decode = true;

@@ -91,8 +91,7 @@ static void expect(struct error *e, enum status code, const char *found) {
 
 enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* VISITS exceeds the size of both event tables */
 
-/* A thread copies, visit by visit, into ring slots, each of which operators of the visit before the last one
- * have read. */
+/* A thread copies into the ring slot of each visit, which operators of the visit two before have read. */
 static struct stream {
     float *sources;
     char *slots;
@@ -134,7 +133,7 @@ static void compute_visit(int i, char *out) {
     assert_ok(&e);
     uint64_t event = memory->record_event(device);
     assert_int_equal(event, i + 1);
-    /* no new event, because no operator was queued since the last one */
+    /* no new event, because no operator was queued since the previous event */
     assert_int_equal(memory->record_event(device), event);
     pthread_mutex_lock(&stream.lock);
     stream.event[i] = event;
@@ -248,7 +247,7 @@ static uint64_t chunks_of(const bool *there) {
     return n;
 }
 
-/* Commits or decommits a range of pages in one state, and writes to the ends of committed pages. */
+/* Commits uncommitted pages and writes to the first and last of them, or decommits committed pages. */
 static void change_pages(uint64_t *random, char *pages, bool *there, void *shared) {
     int first = (int)random_below(random, PAGES), end = first + 1 + (int)random_below(random, 700),
         last = first;
@@ -304,7 +303,7 @@ static void test_preallocated_pages(void **state) {
     char *pages = memory->reserve(device, (size_t)PAGES * PAGE), *more = memory->reserve(device, 2 * bytes);
     for (int i = 0; i < STEPS; i++) change_pages(&random, pages, there, shared);
     assert_int_equal(memory->commit(device, more, 2 * bytes), -ENOMEM);
-    /* the failed commit before has taken no memory */
+    /* the failed commit has taken no memory */
     assert_int_equal(memory->commit(device, more, CHUNK), 0);
     assert_int_equal(memory->used(device), used);
     assert_int_equal(memory->preallocate(device, 2 * bytes, &e), OK);
@@ -470,7 +469,7 @@ int main(void) {
         cmocka_unit_test(test_failed_copy_fails_next_operator),
         cmocka_unit_test(test_unsupported_gpus_are_rejected),
         cmocka_unit_test(test_failed_open_leaks_nothing),
-        cmocka_unit_test(test_lost_gpu), /* last, because the process has no GPU afterwards */
+        cmocka_unit_test(test_lost_gpu), /* runs last, because the process has no GPU afterwards */
     };
     const char *only = getenv("ONLY");
     if (only) cmocka_set_test_filter(only);

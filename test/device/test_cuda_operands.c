@@ -22,7 +22,7 @@ static struct tensor f32_copy(const struct tensor *t, int gap) {
     return to;
 }
 
-/* Tolerates differences of GPU libraries, whose algorithms may depend on the result type. */
+/* Allows for differences of cuBLASLt and cuDNN, whose algorithms may depend on the result type. */
 static bool near_enough(double found, double plain, bool library) {
     return library && !emulated() && fabs(found - plain) <= 0.01 * fabs(plain) + 0.01;
 }
@@ -47,7 +47,7 @@ static void expect_same(const struct tensor *found, const struct tensor *expecte
                             (char *)expected->data + row * expected->row_bytes, bytes);
 }
 
-/* Results of one shape: `plain` in f32, `rounded` in bf16. */
+/* Result tensors of one shape: `plain` in f32, `rounded` in bf16. */
 struct results {
     struct tensor plain, rounded;
 };
@@ -167,7 +167,7 @@ static void test_linear(void **state) {
         {33, 40, 64, DTYPE_OTHER, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_F32, ACTIVATION_NONE, false, false, 0, 8},
-        /* K = 77 is padded with zeros, because cuBLASLt requires aligned rows */
+        /* K = 77 of the product is padded with zeros, because cuBLASLt requires aligned rows */
         {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
         /* gaps between rows of the bf16 input and of the output; the f32 input is contiguous */
         {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8, 1},
@@ -276,7 +276,7 @@ static void test_invalid_operands_are_rejected(void **state) {
     struct attention_options heads = {.queries = 2, .keys = 2, .scale = 1};
     op_attention(&x, out, out, out, in, heads);
     expect_refused("k's type");
-    x.precision = PRECISION_F32; /* in precision f32 every operand is f32 */
+    x.precision = PRECISION_F32; /* in precision f32 every operand of an operator is f32 */
     op_rms_norm(&x, out, in, weight, 0, plain);
     x.precision = PRECISION_BF16;
     expect_refused("operator rms_norm: invalid out");

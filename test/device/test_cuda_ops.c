@@ -185,7 +185,7 @@ static void test_norms(void **state) {
     for (int with = 0; with < 16; with++) case_affine(3, 77 + with, with % 3, with, with % 2);
     case_group_norm(1, 1, 4, 2, false);
     case_group_norm(5, 7, 36, 4, true);
-    case_group_norm(300, 1, 2, 1, false); /* more rows than one block of threads sums */
+    case_group_norm(300, 1, 2, 1, false); /* more rows than one thread block of group norm sums */
     if (SMALL) return;
     case_rms_norm(40, 128, 30, DTYPE_BF16, 0, false, true);
     case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
@@ -258,7 +258,7 @@ static void test_elementwise(void **state) {
     if (SMALL) return;
     case_glu(3, 10240, 0, 0, ACTIVATION_GELU_TANH);
     case_add(40, 2560, DTYPE_BF16, 0, true, 1);
-    case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* a bias of 600 x 1000 values takes two launches */
+    case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* 600 x 1000 values of bias take two launches */
     case_copy(40, 2560, DTYPE_BF16, 0);
     case_patchify(16, 64, 48, 2, 0);
     case_walks();
@@ -274,8 +274,8 @@ static void test_conv(void **state) {
         {6, 7, 10, 12, 3, DTYPE_BF16, 2, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT},
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
-        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* two bands, of 27 and 10 rows */
-        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* three bands, of 4, 4 and 1 rows */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of output rows: 27 and 10 */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* bands of output rows: 4, 4, 1 */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
@@ -294,7 +294,7 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
 
-/* Convolutions with and without epilogue, padding and residual, in bands; the last one is short. */
+/* Convolutions with and without epilogue, padding and residual, in bands of rows, with a short last band. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE,
@@ -316,11 +316,11 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, (struct conv_options){.cut_column = true});
     c = (struct conv_case){SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU,
                            true,           RESIDUAL_APART};
-    /* several bands of at most 13 rows */
+    /* several bands of at most 13 output rows */
     case_conv_sized(c, (struct conv_options){.cut_row = true, .cut_column = true});
 }
 
-/* Convolutions must round operands to TF32: more exact results would come from a slow algorithm. */
+/* Convolutions must round operands to TF32: more exact results would come from a slow cuDNN algorithm. */
 static void test_conv_is_tf32(void **state) {
     (void)state;
     if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);
@@ -332,7 +332,7 @@ static void test_conv_strided(void **state) {
         {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
         {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},
-        /* bands of 5 rows, the last one of 2 */
+        /* bands of 5 output rows, the last one of 2 */
         {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
     };

@@ -124,7 +124,7 @@ static void compute_from(struct store *store, int at, int stop, struct error *e)
     }
 }
 
-/* Allocates space for every weight value of every visit. */
+/* Allocates f32 space for every weight value of every visit. */
 static void open_results(void) {
     results.bytes = ARENA_ALIGN;
     for (int i = 0; i < store_fixture.visits.n_visits; i++) {
@@ -142,14 +142,15 @@ static void close_results(void) {
     device()->memory->free_mapped(device(), results.workspace, WORKSPACE);
 }
 
-/* Builds random models from `seed` on until a model keeps weights on the device; returns the next seed. */
+/* Builds random models from `seed` on until device memory is separate from RAM; returns the next seed. */
 static uint64_t next_device_model(uint64_t seed) {
     for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed))
         store_fixture_remove();
     return seed;
 }
 
-/* Later runs of a session do not copy resident blocks, even after adapters or residents change. */
+/* Several runs of a session: their weights have the right values, also after adapters change and after fewer
+ * blocks stay resident in device memory. */
 static void test_copies_precede_operators(void **state) {
     (void)state;
     uint64_t seed = seed_base;
@@ -176,7 +177,7 @@ static void test_copies_precede_operators(void **state) {
     assert_true(results.compared > 10000);
 }
 
-/* Residents are evicted between two evaluations while copies for the next evaluation are in flight. */
+/* Resident blocks are evicted between two evaluations while copies for the next evaluation are in flight. */
 static void test_eviction_keeps_values(void **state) {
     (void)state;
     uint64_t seed = seed_base + 5000;
@@ -309,7 +310,7 @@ static void test_failed_pin_loses_one_chunk(void **state) {
         assert_false(pins_claim(&pins, at));
         pins_pin(&pins, at);
         assert_int_equal(pins_state(&pins, at, &ends), i == 2 ? PIN_REFUSED : PIN_DONE);
-        assert_false(pins_claim(&pins, at)); /* each chunk is claimed only once */
+        assert_false(pins_claim(&pins, at)); /* each chunk of host memory is claimed only once */
         assert_int_equal(ends, end);
         assert_int_equal(pins_refuse(&pins), i >= 2);
     }
@@ -339,7 +340,7 @@ static void test_pinnable_measures_limit(void **state) {
         uint64_t found = gpu->memory->pinnable(gpu, wanted);
         assert_true(found <= (uint64_t)limits[i] || found == 1);
         assert_true(found + (64 << 10) > (uint64_t)limits[i]);
-        /* the second call returns the cached limit */
+        /* the second call of pinnable() returns the cached limit */
         assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40), found);
         emulated_pinnable(-1);
         assert_int_equal(emu_read_counts().registered_bytes, 0);

@@ -61,7 +61,7 @@ static void test_rows(void **state) {
         }
 }
 
-/* Dequantises slices of an odd number of rows from any row on, whose scales lie elsewhere in memory. */
+/* Dequantises an odd number of rows from any row on; their scales are elsewhere in memory than the codes. */
 static void test_slices(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -83,7 +83,7 @@ static void test_slices(void **state) {
     }
 }
 
-/* Calls the device without the checks of cuda_checker.h, which take longer than the sweep. */
+/* Calls the device without cuda_checker.h, whose checks take longer than dequantising all scales. */
 static void dequantise_unchecked(struct tensor out, struct tensor in) {
     struct op op = {.kind = OP_COPY, .out = out, .in = {in}};
     run_together(&op);
@@ -121,7 +121,7 @@ static void whole_sweep(enum dtype dtype) {
     if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: wrong values", dtype_name(dtype));
 }
 
-/* Dequantises sweeps over every value of a scale. */
+/* Dequantises weights with every possible value of a scale. */
 static void test_sweeps(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {

@@ -38,7 +38,7 @@ struct counted {
     uint64_t watched;
     struct observed observed[WORK_ROWS_MAX];
     int n_observed;
-    int launches, calls; /* kernel launches and operator calls of the last block */
+    int launches, calls; /* kernel launches and operator calls of the most recent block */
 };
 
 static struct counted counted;
@@ -322,7 +322,7 @@ static int set_up(void **state) {
     if (!emulated()) return 0;
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
     assert_no_problem();
-    /* so few rows per chunk that small blocks have several chunks */
+    /* so few rows per chunk of attention that small blocks have several chunks */
     counted.cuda->chunks = (struct row_chunks){32, 16};
     counted.device = (struct device){.name = "counted",
                                      .chunks = counted.cuda->chunks,

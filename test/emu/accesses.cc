@@ -44,7 +44,7 @@ struct place_requests {
 static thread_local std::map<source_place, place_requests> places;
 
 static quiet_lock counting;
-static std::map<std::string, emu_accesses> counts; /* access counts by kernel name */
+static std::map<std::string, emu_accesses> counts; /* counts of memory accesses by kernel name */
 
 /* Returns the address's offset in the block's shared memory, or -1 for other memory. */
 static int64_t shared_offset(uintptr_t at) {

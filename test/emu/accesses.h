@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-/* Counts a block's memory requests; called before the block's shared memory is freed. */
+/* Counts a thread block's memory requests; called before the block's shared memory is freed. */
 void accesses_of_block();
 
 #endif

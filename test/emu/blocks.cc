@@ -304,7 +304,7 @@ static void segment_fault(int, siginfo_t *info, void *) {
     if (own && own->now)
         refuse("kernel %s, block (%u, %u, %u), thread %d: address %p is not mapped", own->now->name,
                own->where.block.x, own->where.block.y, own->where.block.z, emu_self->number, info->si_addr);
-    /* outside of kernels: repeats the access with the default handler of SIGSEGV */
+    /* an access outside of kernels is repeated with the default handler of SIGSEGV */
     signal(SIGSEGV, SIG_DFL);
 }
 
@@ -319,7 +319,7 @@ static void install_fault_handler(worker *w) {
     sigaction(SIGSEGV, &ours, nullptr);
 }
 
-/* Block states of ended streams, kept for reuse: creating one costs more than most kernels. */
+/* Thread block states of ended streams, kept for reuse: creating one costs more than most kernels. */
 static quiet_lock free_lock;
 static block_state *free_blocks;
 

@@ -1,4 +1,4 @@
-/* State of a running block: threads, fibers, barriers, shared memory. */
+/* State of a running thread block: threads, fibers, barriers, shared memory. */
 #ifndef SLUICE_EMU_BLOCKS_H
 #define SLUICE_EMU_BLOCKS_H
 
@@ -10,12 +10,12 @@ enum {
     WARPS = THREADS / 32,
     SHARED_MOST = 99 << 10, /* largest shared memory per block on sm_86, sm_89 and sm_120 */
     SHARED_USUAL = 48 << 10,
-    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* number of blocks before shared memory is reused */
+    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* thread blocks that run before shared memory is reused */
     SHARED_SLOT = 128 << 10,
     ARRAYS = 32,
     ASYNC = 128,
     SETS = WITH_TSAN ? 2 : 1,
-    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* number of blocks per launch with one fiber per thread */
+    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* thread blocks per launch that have one fiber per thread */
 };
 
 struct async_copy {
@@ -42,13 +42,13 @@ struct meeting {
     char order[2];
 };
 
-/* Threads and fibers of a block. */
+/* Threads and fibers of a thread block. */
 struct block_state {
     thread threads[THREADS];
     fiber fibers[THREADS];
-    async_copy copies[THREADS][ASYNC]; /* pending asynchronous copies: one ring buffer per thread */
+    async_copy copies[THREADS][ASYNC]; /* pending cp.async copies: one ring buffer per thread */
     meeting meetings[WARPS][32];
-    int n_meetings[WARPS]; /* number of used entries in meetings, per warp */
+    int n_meetings[WARPS]; /* number of used entries in meetings, the barriers of each warp */
     uint32_t ready[WARPS], ready_warps, alive[WARPS];
     int n_warps;
     int n, n_ended, n_here, rotation;
@@ -66,7 +66,7 @@ struct shared_array {
 };
 
 struct worker {
-    emu_place where; /* index of the running block */
+    emu_place where; /* index of the running thread block */
     const launch *now;
     block_state *sets[SETS], *block;
     thread *running;

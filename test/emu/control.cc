@@ -9,7 +9,7 @@ settings now;
 static quiet_lock counting;
 static struct emu_counts counts;
 static struct {
-    uint64_t in; /* number of calls until one fails; 0: no call fails */
+    uint64_t in; /* number of calls until an injected failure; 0: no failure */
     cudaError_t error;
 } planned[EMU_CALLS];
 

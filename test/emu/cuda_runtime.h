@@ -62,7 +62,7 @@ struct dim3 {
 
 struct emu_thread {
     uint3 index;
-    int number, lane; /* number: index in the block; lane: index in the warp */
+    int number, lane; /* number: thread index in the block; lane: thread index in the warp */
 };
 
 struct emu_place {

@@ -33,7 +33,7 @@ enum emu_call {
     EMU_LAUNCH,
     EMU_STREAM_CREATE,
     EMU_EVENT_CREATE,
-    EMU_SYNCHRONIZE, /* waits of the host for a stream or an event */
+    EMU_SYNCHRONIZE, /* waits of the host for a CUDA stream or event */
     EMU_CALLS
 };
 

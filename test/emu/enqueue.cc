@@ -6,7 +6,7 @@
 
 void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, size_t bytes,
                  cudaStream_t stream) {
-    /* a library function does not count as a late kernel, because libraries load their own code */
+    /* library functions do not count as kernels loaded at launch: libraries load their own code */
     kernel_loaded(reinterpret_cast<const void *>(call));
     emu_launch(name, reinterpret_cast<const void *>(call), dim3(1), dim3(1), 0, stream, call, arguments,
                bytes);

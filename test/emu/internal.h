@@ -65,7 +65,7 @@ static inline void ask_for_huge_pages(void *at, size_t bytes) {
     if (bytes >= (size_t)2 << 20) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
-/* memset and memcpy that sanitizers do not intercept. */
+/* memset and memcpy that the sanitizers' runtimes do not intercept. */
 static inline void quiet_fill(void *to, int value, size_t bytes) {
     asm volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(value) : "memory");
 }
@@ -81,7 +81,7 @@ static inline void futex_wake(uint32_t *word) {
 }
 
 struct quiet_lock {
-    uint32_t word; /* 0: free, 1: locked, 2: locked with waiters */
+    uint32_t word; /* state of the lock: 0 free, 1 locked, 2 locked with waiters */
 };
 static inline void lock(quiet_lock *l) {
     uint32_t free = 0;
@@ -170,8 +170,8 @@ struct launch {
 };
 
 struct worker;
-/* Creates the state of a stream's host thread, which runs blocks. The thread itself must call this function.
- */
+/* Creates the state of a stream's host thread, which runs thread blocks. That host thread must call this
+ * function. */
 worker *worker_create();
 void worker_destroy(worker *worker);
 void worker_run(worker *worker, const launch *launch);

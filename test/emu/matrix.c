@@ -81,7 +81,7 @@ void matrix_run(struct matrix *m, const struct onednn_key *key, const float *src
 struct matrix {
     struct sys *sys, machine;
     struct onednn *onednn;
-    pthread_mutex_t lock; /* a stream may compute while the program prepares shapes */
+    pthread_mutex_t lock; /* lock, because a stream may compute while the program prepares shapes */
 };
 
 struct matrix *matrix_open(struct sys *sys, struct error *e) {

@@ -15,7 +15,7 @@ extern "C" void emu_async_commit(void);
 /* Gets the next copy that must complete if at most n groups may be pending; false: there is none. */
 extern "C" bool emu_async_arrived(int n, void **to, uint4 *value);
 
-/* Whether accesses are counted; defined in accesses.cc. */
+/* Whether memory accesses are counted; defined in accesses.cc. */
 extern "C" bool emu_counts_accesses;
 extern "C" void emu_access(const void *address, bool write, const char *file, int line);
 

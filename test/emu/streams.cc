@@ -1,5 +1,5 @@
-/* Streams are host threads that run queued operations in order. Each record of an event makes a new instance;
- * a wait is for the instance that is the latest one when the wait is called.
+/* Emulated CUDA streams: host threads that run queued operations in order. Each record of an event makes a
+ * new instance; a wait is for the latest instance at the time of the call.
  *
  * Copies between the device and pinned or registered memory run on the stream's thread. Pageable host memory
  * is read during the call (host to device) or makes the caller wait (device to host), and such copies are
@@ -28,7 +28,7 @@ struct operation {
     launch kernel;
     void *to;
     const void *from;
-    void *snapshot; /* copied source data, freed after the copy */
+    void *snapshot; /* copied source data of pageable memory, freed after the copy to the device */
     size_t bytes;
     int value;
     instance *event;
@@ -38,7 +38,7 @@ struct operation {
 struct emu_stream {
     uint32_t magic;
     quiet_lock queueing;
-    uint32_t n_queued, n_done; /* total operations queued and done; both counters wrap */
+    uint32_t n_queued, n_done; /* number of operations queued and done; both counters wrap */
     pthread_t thread;
     uint64_t random;
     char done; /* address for TSan annotations */
@@ -55,8 +55,8 @@ struct emu_event {
 static quiet_lock instances_lock;
 static instance *free_instances;
 
-/* Returns an instance. Under TSan instances are never reused, because a reused instance would carry the
- * ordering of the earlier use. */
+/* Returns an instance of an event. Under TSan instances are never reused, because a reused instance would
+ * carry the ordering of the earlier use. */
 static instance *instance_make() {
     instance *i = nullptr;
     lock(&instances_lock);

@@ -95,7 +95,7 @@ static inline float high_half(uint32_t two) {
  * fraction bits. */
 enum { SUMMED_AT_ONCE = 8, BITS_KEPT = 23 };
 
-/* Rounds towards 0 to a multiple of `unit`. */
+/* Rounds a term towards 0 to a multiple of `unit`. */
 static inline double cut_off(double value, double unit) {
     return (double)(int64_t)(value / unit) * unit;
 }
@@ -118,7 +118,7 @@ static float sum_cut_off(float before, const float *a, const float (*b)[8], int 
         if (!isfinite(terms[i])) return before + (float)terms[i];
         if (exponent_of(terms[i]) > most) most = exponent_of(terms[i]);
     }
-    if (most < -900) return before; /* accumulator and products are 0 */
+    if (most < -900) return before; /* accumulator and products of the tensor core are 0 */
     double unit = emu_bits<double>((uint64_t)(most - BITS_KEPT + 1023) << 52);
     for (double term : terms) sum += cut_off(term, unit);
     return truncated(sum);

@@ -73,7 +73,7 @@ static inline struct bytes bytes_of(const char *line) {
 #define HEAD(n_tensors, n_pairs) "'GGUF 3 " #n_tensors ":8 " #n_pairs ":8 "
 /* A tensor entry: name, dimensions (fastest first) after their number, type, offset. */
 #define INFO(name, dims, type, offset) "$" name " " dims " " #type " " #offset ":8 "
-/* A tensor of four floats. */
+/* Text of a tensor of four floats. */
 #define FOUR(name, offset) INFO(name, "1 4:8", 0, offset)
 #define ONE_FILE(info)     HEAD(1, 0) info "/ .16 "
 /* Text of a file with one metadata pair and one tensor. */
@@ -85,7 +85,7 @@ enum kind_in_lines { U8 = 0, BOOL = 7, STRING = 8, ARRAY = 9 };
 struct row_of_gguf {
     const char *id, *line;
     enum status code;
-    const char *word; /* word required in the message; NULL: any message */
+    const char *word; /* word that the error message must have; NULL: any message */
     size_t slack;     /* bytes of padding at the file's end that may be cut off */
 };
 
@@ -389,8 +389,7 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     free(file.at);
 }
 
-/* Allocates from pages that were touched before: page faults would add time to the parser's, and this time
- * grows faster than the file. */
+/* Allocates pages that were touched before, because the time of page faults grows faster than the file. */
 enum { PAGES_BYTES = 64 << 20 };
 static char *pages, *pages_at;
 

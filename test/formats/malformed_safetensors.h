@@ -30,7 +30,7 @@ struct row {
     const char *header;
     size_t data_bytes;
     enum status code;
-    const char *word; /* word required in the message; NULL: any message */
+    const char *word; /* word that the error message must have; NULL: any message */
 };
 
 /* Expects that opening fails for every truncation, unless the truncation removes only bytes that no tensor
@@ -246,7 +246,7 @@ static void test_S26_million_entries(void **state) {
                  i);
     text_add(&t, "}");
     assert_true(t.bytes > 85000000 && t.bytes < 100000000);
-    expect_text("S26", &t, 16, LIMIT, "100000"); /* opens within the hang guard's limit */
+    expect_text("S26", &t, 16, LIMIT, "100000"); /* the file is parsed within the hang guard's limit */
 }
 
 static void test_S26_maximum_entries(void **state) {
@@ -264,7 +264,7 @@ static void test_S26_maximum_entries(void **state) {
     }
 }
 
-/* Tests headers that would take gigabytes as JSON document trees. */
+/* Tests JSON headers that would take gigabytes if parsed to a document tree. */
 static void test_headers_that_inflate_memory(void **state) {
     (void)state;
     struct text t = {0};

@@ -102,7 +102,7 @@ static bool open_weights(struct opened *o, const char *path) {
                  error_line(&e, line, sizeof line));
 }
 
-/* Reads an entry as f32; freed by the caller. */
+/* Reads a tensor's values as f32; freed by the caller. */
 static float *numbers_of(const struct opened *o, const struct index_entry *entry, int64_t *n) {
     struct error e = {0};
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
@@ -153,7 +153,7 @@ static void check_numbers(const struct opened *from, const struct index_entry *o
     free(found);
 }
 
-/* Checks that every tensor of `from` is in `to`; returns the number of tensors of type `counted`. */
+/* Checks that the file `to` has every tensor of `from`; returns how many have type `counted` in `to`. */
 static int compare_files(const char *from_path, const char *to_path, enum dtype counted) {
     struct opened from, to;
     int n = 0;
@@ -246,7 +246,7 @@ static void test_scaled_f8_kept(void) {
         if (!expect_converted(ASK(transformer(), output, names[i]))) continue;
         int n = compare_files(transformer(), output, quantise_type(names[i]));
         check(n == MATRICES, "%s: %d quantised tensors", names[i], n);
-        /* Converting again keeps the data and scales of f8 tensors. */
+        /* Converting a converted file again keeps the data and scales of its f8 tensors. */
         if (expect_converted(ASK(output, again, names[i])))
             check(compare_files(output, again, quantise_type(names[i])) == MATRICES, "%s converted again",
                   names[i]);
@@ -387,7 +387,7 @@ static void test_every_source_type(void) {
               "safetensors cannot hold block types");
 }
 
-/* Rows that are no whole blocks, vectors and tensors of more than two dimensions keep their type. */
+/* Tensors with rows of no whole quantisation blocks, or of one or over two dimensions, keep their type. */
 static void test_odd_shapes_keep_their_type(void) {
     char *from = in_temporary("odd.safetensors"), *to = in_temporary("odd.gguf");
     struct named_tensor tensors[] = {
@@ -427,7 +427,8 @@ static void test_row_scaled_int8_requantised(void) {
     if (expect_converted(ASK(from, kept, NULL))) check(compare_files(from, kept, DTYPE_I8) == 1, "kept");
 }
 
-/* Rotated int8 has groups of 256 or what the row length allows; comfy_quant names each layer's type. */
+/* Rotated int8 has rotation groups of 256, 64 or 16 values, as the row length allows; the tensor comfy_quant
+ * names each layer's type. */
 static void test_rotated_int8_groups(void) {
     char *output = in_temporary("rotated.safetensors"), *again = in_temporary("again.safetensors");
     char *from = in_temporary("shapes.safetensors");
@@ -580,7 +581,7 @@ static void test_nonfinite_values_refused(void) {
     }
 }
 
-/* Values just beyond a type's range are refused; values just within the range give finite results. */
+/* Values just beyond the target type's range are refused; values just within it give finite results. */
 static void test_values_beyond_type_refused(void) {
     static const struct {
         const char *type;
@@ -645,8 +646,8 @@ static void test_disk_too_small_refused(void) {
     unlink(from);
 }
 
-/* Fails call n of a kind, for each n until a conversion makes fewer calls. may_do: the conversion may
- * succeed, because the call is repeated or only detects that the file changed. */
+/* Fails the n-th call of a kind during a conversion, for each n until a conversion makes fewer calls. may_do:
+ * the conversion may succeed, because the call is repeated or only detects that the file changed. */
 static void fail_every(enum call call, enum status code, bool may_do) {
     char *from = in_temporary("small.safetensors"), *to = in_temporary("small.gguf");
     struct error e;

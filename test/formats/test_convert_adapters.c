@@ -20,7 +20,7 @@
 enum { RANK = 3, ADAPTER_SEED = 7 };
 
 static struct fault_sys fault_sys;
-static const char *model; /* the base model's folder */
+static const char *model;
 
 static char *in_temporary(const char *name) {
     static char paths[12][160];
@@ -103,7 +103,7 @@ static int64_t elements(const struct index_entry *entry) {
     return n;
 }
 
-/* Reads an entry of a plain or scaled type; freed by the caller. */
+/* Reads a tensor of a plain or scaled type as f32; freed by the caller. */
 static float *numbers_of(const struct opened *o, const struct index_entry *entry) {
     struct error e = {0};
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
@@ -126,7 +126,7 @@ static float *values_of(const struct opened *o, const char *name, const char *en
     return *entry ? numbers_of(o, *entry) : NULL;
 }
 
-/* A matrix of an adapter module; rows 0: the module has no such matrix. */
+/* A matrix of a LoRA module in an adapter file; rows 0: the module has no such matrix. */
 struct factor64 {
     float *at;
     int64_t rows, columns;
@@ -195,7 +195,7 @@ struct pairing {
     int first;
 };
 
-/* Largest difference divided by the largest value. */
+/* Returns the largest difference between two arrays, divided by the largest value. */
 static double worst_of(const struct opened *base, const struct opened *merged,
                        const struct opened *adapters[2], const double *strengths, const struct pairing *p) {
     const struct index_entry *entry, *other;
@@ -237,7 +237,7 @@ static enum status copy_rows(void *user, int i, void *to, uint64_t bytes, struct
     return OK;
 }
 
-/* Writes the transformer with a fused attention.qkv, as in the authors' files. */
+/* Writes the transformer with q, k and v fused as attention.qkv, as in the authors' checkpoints. */
 static const char *fused_transformer(void) {
     enum { MOST = 200 };
     static struct named_tensor tensors[MOST], plain[MOST];
@@ -327,7 +327,7 @@ static void test_merged_weights_equal_f64(void) {
     check_merged("lokr", transformer, lokr, COUNT_OF(lokr));
 }
 
-/* Merges one low-rank pair for the three parts of a fused tensor, and a pair for each part. */
+/* Merges a LoRA with one low-rank pair for all of a fused q, k, v tensor, and a LoRA with a pair for each. */
 static void test_fused_qkv_merged(void) {
     static const struct pairing whole[] = {
         {"layers.0.attention.qkv", "diffusion_model.layers.0.attention.qkv", 0}};
@@ -376,7 +376,7 @@ static void same_files(const char *one, const char *other, const char *what) {
     index_destroy(&y.index);
 }
 
-/* bf16 output equals the sum written in f32 and then converted. */
+/* bf16 output equals the merged weight written in f32 and then converted to bf16. */
 static void test_sum_rounded_once(void) {
     struct sluice_lora lora = {write_adapter("once.safetensors", "comfy_vectors", 5), 0.8};
     struct convert_args args = {.input = of_model("transformer"), .output = in_temporary("sum.safetensors")};
@@ -398,7 +398,8 @@ static void test_sum_rounded_once(void) {
     }
 }
 
-/* A base type that convert writes gets a new scale; any other type must be changed with --type. */
+/* A merged weight in a quantised type that convert can write gets a new scale; for other quantised types
+ * --type must name a new type. */
 static void test_quantised_base_gets_new_scale(void) {
     struct sluice_lora lora = {write_adapter("base.safetensors", "kohya", 5), 1};
     struct convert_args f8 = {

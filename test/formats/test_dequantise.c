@@ -70,7 +70,7 @@ static void test_all_codes_bit_for_bit(void **state) {
     }
 }
 
-/* Reads slices of rows, rows with padding between them, and parts that split blocks. */
+/* Dequantises slices of rows, rows with padding between them, and parts that split quantisation blocks. */
 static void test_partial_rows(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -100,7 +100,7 @@ static void test_partial_rows(void **state) {
     }
 }
 
-/* The packed kernel of a convolution has rows of 3 values, which are no whole blocks. */
+/* The packed kernel of a convolution has rows of 3 values, which split quantisation blocks. */
 static void test_rows_without_whole_blocks(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {

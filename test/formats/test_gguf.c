@@ -242,7 +242,7 @@ static void test_configuration_from_metadata(void **state) {
     index_destroy(&index);
 }
 
-/* Values that a configuration cannot hold are left out; a file with too many keys has no configuration. */
+/* A model configuration omits metadata that it cannot hold; with too many keys there is no configuration. */
 static void test_values_beyond_configuration_ignored(void **state) {
     (void)state;
     struct sys sys;
@@ -478,7 +478,7 @@ static enum status act_write(struct sys *sys, struct error *e) {
 static const struct {
     enum call call;
     enum fault fault;
-    enum status once, other; /* statuses allowed for an operation in which the call fails */
+    enum status once, other; /* statuses that an operation may return when the call fails */
 } faults[] = {
     {CALL_ALLOC, FAULT_ERROR, MEMORY, MEMORY},  {CALL_MAP, FAULT_ERROR, MEMORY, MEMORY},
     {CALL_COMMIT, FAULT_ERROR, MEMORY, MEMORY}, {CALL_READ, FAULT_ERROR, IO, IO},
@@ -490,7 +490,7 @@ static const struct {
     {CALL_FLUSH, FAULT_ERROR, OUTPUT, OUTPUT},  {CALL_RENAME, FAULT_ERROR, OUTPUT, OUTPUT},
 };
 
-/* Fails the n-th call of a kind, for n up to the number of calls. */
+/* Fails the n-th system call of a kind, for n up to the number of calls. */
 static int fail_each(enum status (*act)(struct sys *, struct error *), size_t k) {
     for (int at = 1;; at++) {
         static struct fault_sys w;

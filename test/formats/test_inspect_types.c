@@ -28,7 +28,7 @@ static bool is_scale(const char *name) {
     return strstr(name, "_scale") || strstr(name, "comfy_quant");
 }
 
-/* Checks the group of tensors whose names begin with `begin`. */
+/* Checks the bytes of the group of tensors whose names begin with `begin`. */
 static void check_group(json_t *component, json_t *group, const char *begin, const char *what) {
     json_int_t bytes = 0, values = 0, tensors = 0, of_types = 0;
     size_t i, k;
@@ -87,7 +87,7 @@ static void test_truncated_file_named(const char *dtype, const char *file) {
     json_decref(root);
 }
 
-/* Gives a tensor in a GGUF header another name of the same length. */
+/* Renames a tensor in a GGUF header; the names have equal lengths. */
 static void rename_tensor(const char *path, const char *from, const char *to) {
     static char header[1 << 16];
     FILE *file = fopen(path, "r+b");

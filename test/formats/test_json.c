@@ -203,7 +203,7 @@ static char *build(void) {
     return json_to_text(root, JSON_INDENT(1), json_failures);
 }
 
-/* JSON output is complete or NULL, and free() releases the text, whatever allocator Jansson uses. */
+/* JSON output is the complete text or NULL, and free() releases it, whatever allocator Jansson uses. */
 static void test_print_without_memory(void **state) {
     (void)state;
     calls = 0;
@@ -216,7 +216,7 @@ static void test_print_without_memory(void **state) {
         calls = 0;
         char *text = build();
         if (text) assert_string_equal(text, whole);
-        if (text) assert_true(fails_at > n / 2); /* printing may need fewer allocations */
+        if (text) assert_true(fails_at > n / 2); /* printing alone makes fewer allocations */
         free(text);
     }
     fails_at = 0;

@@ -113,7 +113,7 @@ static void test_shard_limit(void **state) {
     expect_component("300 shards", "shards", LIMIT, "256");
 }
 
-/* Each of two files has fewer tensors than the maximum, but together they have more. */
+/* Each of two files has fewer tensors than the limit, but together they have more. */
 static void test_tensor_limit_across_shards(void **state) {
     (void)state;
     make_sharded("heavy", WEIGHT_MAP("{\"t0\":\"one.safetensors\",\"u\":\"two.safetensors\"}"));
@@ -158,7 +158,7 @@ static void test_hub_cache(void **state) {
     expect_component("hub cache", "snapshots/1", OK, NULL);
 }
 
-/* Adds files to a folder in ascending order of preference: each added file is then the one that opens. */
+/* Adds model files to a folder by ascending preference: the folder opens the most recently added file. */
 static void test_file_preference_in_folder(void **state) {
     (void)state;
     static const struct {
@@ -447,7 +447,7 @@ static void test_unwritable_tensors_refused(void **state) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-/* Runs one operation on sys and frees its result. */
+/* Runs an operation that uses the file and memory functions of `sys`, and frees the operation's result. */
 typedef enum status operation(struct sys *sys, struct error *e);
 
 static enum status open_component(struct sys *sys, struct error *e) {

@@ -22,7 +22,7 @@ static const struct row rows[] = {
     {"<lora:x><lora:x>", "", 2, {"x", "x"}, {1, 1}},
     {"(red <lora:x:+.5>:1.2)\nfox", "(red :1.2)\nfox", 1, {"x"}, {0.5}},
     {"a <lora:..x/.y:1>", "a", 1, {"..x/.y"}, {1}},
-    /* A tag without end, or with another name than lora, stays text. */
+    /* A tag without an end, or with another name than lora, stays in the prompt. */
     {"a <lora:x", "a <lora:x", 0, {0}, {0}},
     {"a <lora:x\n>", "a <lora:x\n>", 0, {0}, {0}},
     {"a <lora:<lora:x>", "a <lora:", 1, {"x"}, {1}},

@@ -19,7 +19,7 @@ static struct tensor_index truth;
 static struct error problem;
 
 static _Alignas(64) char pool[16 << 20];
-static size_t pool_used; /* pool bytes that the current test uses */
+static size_t pool_used; /* bytes of the pool that are allocated */
 
 static void *pool_alloc(size_t bytes) {
     void *memory = pool + pool_used;
@@ -112,7 +112,7 @@ static void test_reference_sizes(void **state) {
     assert_read_at(800, 1328, 16, 800, 1328); /* the trained size with the largest area is not reduced */
     assert_read_at(1031, 1031, 16, 1024, 1024);
     assert_read_at(4096, 1024, 16, 1568, 672);
-    assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 x 720, reduced to multiples of 32 */
+    assert_read_at(2000, 1000, 32, 1440, 704); /* training size 1456 x 720 in multiples of 32 */
     struct tensor sizes = known("sizes");
     const int32_t *row = sizes.data;
     for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
@@ -191,7 +191,7 @@ static void test_resizing_equals_pillow_and_pytorch(void **state) {
     assert_int_equal(differing, 0);
 }
 
-/* An image of unchanged size, and an image of one colour at any size, keep their pixels. */
+/* Resizing keeps the pixels of an image of unchanged size, and the colour of a one-coloured image. */
 static void check_uniform_images(enum resampler by) {
     struct sluice_picture p = drawn(3, 50, 40);
     uint8_t *made = pool_alloc(3 * 300 * 200), *plain = pool_alloc(50 * 40 * 3);
@@ -285,7 +285,7 @@ static void test_mask_channels(void **state) {
         assert_true(((float *)control.data)[i] == (float)expected_channels[i]);
         n += expected_mask[i];
     }
-    assert_true(n > 500 && n < 1000); /* pixels on both sides of the threshold */
+    assert_true(n > 500 && n < 1000); /* mask pixels just below and above the repaint threshold */
     /* The latent-sized mask holds the upper left pixel of each 8 x 8 square. */
     struct tensor small = floats(1, 4, 6);
     mask_to_latent(&mask, 8, tensor_reshape(small, 2, small.dim + 1));
@@ -313,7 +313,7 @@ static void test_posterior_sample(void **state) {
     assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
 }
 
-/* The images are larger and smaller than the target size and have other aspect ratios. */
+/* Test images are larger and smaller than the target size and have other aspect ratios. */
 static void test_padding_to_size(void **state) {
     (void)state;
     double most = 0;
@@ -337,7 +337,7 @@ static void test_padding_to_size(void **state) {
     }
     printf("padded image: largest difference %.2g\n", most);
     assert_int_equal(n, 4);
-    assert_true(most <= 3e-7); /* the values are at most 1 */
+    assert_true(most <= 3e-7); /* 3e-7 absolute, for values of at most 1 */
 }
 
 static int open_truth(void **state) {

@@ -59,7 +59,7 @@ static struct sluice_picture noise_image(enum delivery how, struct picture_size 
     return p;
 }
 
-/* Returns the fitting of a reference tensor named "crop/W/H/W2/H2". */
+/* Returns the fitting that a fixture tensor's name describes: "crop/W/H/W2/H2". */
 static struct fitting fitting_of_entry(const struct index_entry *entry) {
     char name[16];
     struct picture_size from, to;
@@ -91,7 +91,7 @@ static void test_pixels_equal_diffusers(void **state) {
     assert_int_equal(truth.n_entries, 39);
 }
 
-/* Memory equals the declared size. An image read row by row needs memory for a few rows only. */
+/* Fitting an image takes exactly the declared memory: a few rows if the image is read row by row. */
 static void test_memory_as_declared(void **state) {
     (void)state;
     struct picture_size from = {500, 500}, to = {20, 30};

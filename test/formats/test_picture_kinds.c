@@ -52,7 +52,7 @@ static void put_row(void *to, const uint8_t *row) {
     next += 3 * (size_t)picture.width;
 }
 
-/* Reads an image completely, unless a memory budget would refuse its damaged size. */
+/* Decodes the image, unless its (damaged) header needs more than 16 MiB, which memory budgets refuse. */
 static int read_all(const char *name) {
     enum { LARGE = 1 << 24 };
     unsigned more = 0;
@@ -128,7 +128,7 @@ static void set_sides(struct bytes *b, unsigned marker, unsigned side) {
 
 enum { BASELINE = 0xC0, PROGRESSIVE = 0xC2 };
 
-/* Size limits and the memory estimate come from the header alone. */
+/* Size limits and the memory estimate are computed from the image header alone. */
 static void test_size_limits(void **state) {
     (void)state;
     struct bytes b = golden("full.jpg");
@@ -147,7 +147,7 @@ static void test_size_limits(void **state) {
     expect(&b, SLUICE_IO, "premature end");
     assert_true(picture.reading_bytes < 16 << 20);
     b = golden("near.webp");
-    memcpy(b.at + 26, "\377\77\377\77", 4); /* sets the size to 16383 x 16383 */
+    memcpy(b.at + 26, "\377\77\377\77", 4); /* changes the header's size to 16383 x 16383 */
     assert_int_equal(read_bytes(&b), SLUICE_OK);
     assert_true(picture.width == 16383 && picture.reading_bytes > 700u << 20);
     free(b.at);
@@ -183,7 +183,7 @@ static void test_unsupported_kinds_refused(void **state) {
     png_put(&b, "RIFF\1\2\3\4WEBP", 12);
     png_put(&b, (char[64]){0}, 64);
     expect(&b, SLUICE_TRUNC, "ends too early");
-    b = golden("moving.webp"); /* a truncated animation whose first frame is intact */
+    b = golden("moving.webp"); /* an animation truncated after its first frame */
     b.n -= 2;
     expect(&b, SLUICE_TRUNC, "ends too early");
 }
@@ -203,7 +203,7 @@ static void test_jpeg_scan_bomb_refused(void **state) {
     free(more.at);
 }
 
-/* Every truncation must fail, except within RIFF padding and EXIF at the end. */
+/* Opening every truncation of a file must fail, except within RIFF padding and EXIF at the end. */
 static void test_truncation_refused(void **state) {
     (void)state;
     for (int i = 0; i < N_NAMES; i++) {

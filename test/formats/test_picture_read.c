@@ -45,7 +45,7 @@ static void take_row(void *to, const uint8_t *row) {
     memcpy(pixels + (size_t)n_rows++ * bytes, row, bytes);
 }
 
-/* Reads the size, then the pixels, as a run does. */
+/* Reads an image's size, then its pixels, as a run does. */
 static int read_file(const char *name) {
     unsigned head = 0, rest = 0;
     memset(&problem, 0, sizeof problem);
@@ -76,7 +76,7 @@ static int read_bytes(const struct bytes *b) {
     return status;
 }
 
-/* Reads and frees the bytes. text: required in the error's line. */
+/* Expects the error code and a text in the message when the PNG file is read. Frees the bytes. */
 static void expect(struct bytes *b, int code, const char *text) {
     char line[1024] = "";
     int status = read_bytes(b);
@@ -430,23 +430,23 @@ static void put_stream_start(struct bits *to, unsigned type) {
 static void test_invalid_deflate_refused(void **state) {
     (void)state;
     struct bits stream = {0};
-    put_stream_start(&stream, 0); /* stored block: a length, and the complement of another length */
+    put_stream_start(&stream, 0); /* stored deflate block: a length, and the complement of another length */
     put_bits(&stream, 0, 5);
     put_bits(&stream, 50, 16);
     put_bits(&stream, 50, 16);
     expect_stream(&stream);
-    put_stream_start(&stream, 1); /* a literal 0 (0x30, most significant bit first), length 3, distance 4 */
+    put_stream_start(&stream, 1); /* literal 0 (0x30, most significant bit first), length 3, distance 4 */
     put_bits(&stream, 0x0c, 8);
     put_bits(&stream, 0x40, 7);
     put_bits(&stream, 0x18, 5);
     expect_stream(&stream);
-    put_stream_start(&stream, 2); /* all nineteen code length codes have one bit */
+    put_stream_start(&stream, 2); /* all nineteen code lengths of the deflate block have one bit */
     put_bits(&stream, 15 << 10, 14);
     for (int i = 0; i < 19; i++) put_bits(&stream, 1, 3);
     expect_stream(&stream);
     put_stream_start(&stream, 3);
     expect_stream(&stream);
-    put_bits(&stream, 0x7979, 16); /* these bits are no zlib header */
+    put_bits(&stream, 0x7979, 16); /* an invalid zlib header */
     expect_stream(&stream);
 }
 
@@ -506,7 +506,7 @@ static void ignore_row(void *to, const uint8_t *row) {
     *(uint64_t *)to += row[0] < 255;
 }
 
-/* Plain images need a few rows; interlaced images need all rows, and report the larger size. */
+/* Plain PNG needs memory for a few rows; interlaced PNG reports and needs memory for all rows. */
 static void test_reading_memory_bounded(void **state) {
     (void)state;
     struct kind k = {16384, 4096, 1, 0, false};
@@ -578,7 +578,7 @@ static void damage(struct bytes *b) {
     *b = out;
 }
 
-/* Recomputes checksums so that damage reaches the decoder. */
+/* Recomputes the checksums of PNG chunks, so that damage reaches the decoder. */
 static void mend_checksums(struct bytes *b) {
     for (size_t at = 8; at + 12 <= b->n;) {
         size_t n = (size_t)b->at[at] << 24 | (size_t)b->at[at + 1] << 16 | (size_t)b->at[at + 2] << 8 |
@@ -618,7 +618,7 @@ int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
-            test_reading_memory_bounded), /* must run first, because other tests raise the peak */
+            test_reading_memory_bounded), /* must run first, because other tests raise the peak memory */
         cmocka_unit_test(test_every_legal_kind),
         cmocka_unit_test(test_pixels_equal_pillow),
         cmocka_unit_test(test_other_formats_refused),

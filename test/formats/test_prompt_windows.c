@@ -118,7 +118,7 @@ static void test_window_limit(void) {
     prompt_destroy(&machine, &tokens);
 }
 
-/* Checks the pieces of a text, written "text|weight text|weight", with / for BREAK. */
+/* Checks the weighted pieces of a prompt, written "text|weight text|weight", with / for BREAK. */
 static void expect_pieces(const char *text, const char *wanted) {
     struct emphasis m;
     struct error e = {0};
@@ -182,7 +182,7 @@ static void test_invalid_weights_refused(void) {
     prompt_destroy(&machine, &tokens);
     tokens = encode_by(&clip, many, false, OK);
     prompt_destroy(&machine, &tokens);
-    many[EMPHASIS_BRACKETS_MAX] = 0; /* 1.1 to the power 1000 */
+    many[EMPHASIS_BRACKETS_MAX] = 0; /* nested brackets multiply to 1.1 to the power 1000 */
     strcat(many, "a");
     tokens = encode_by(&clip, many, true, USAGE);
     prompt_destroy(&machine, &tokens);

@@ -162,7 +162,7 @@ static void put_codes(enum dtype dtype, uint32_t first, int n) {
     }
 }
 
-/* Codes below `end` are finite and ascending; with the bit `sign` set they are negative. */
+/* Values of the codes below `end` are finite and ascending; with the bit `sign` set they are negative. */
 static void check_codes(enum dtype dtype, uint32_t end, uint32_t sign) {
     enum { PIECE = 256 };
     static float known[PIECE + 1], tried[3 * PIECE];
@@ -218,7 +218,7 @@ static void test_overflow_rounds_to_infinity_or_largest(void **state) {
     assert_true(fabsf(seen[0] - 1e30f) < 4e27f && seen[2] == INFINITY && isnan(seen[3]));
 }
 
-/* A block with a non-finite value is reported; its neighbours do not change. */
+/* A quantisation block with a non-finite value is reported; its neighbours do not change. */
 static void test_blocks_that_are_not_finite(void **state) {
     (void)state;
     const float strange[] = {NAN, -NAN, INFINITY, -INFINITY};
@@ -291,7 +291,7 @@ static void test_names(void **state) {
     assert_false(quantise_can(DTYPE_IQ4_XS, 256));
 }
 
-/* Returns the sign of H[i][k], which is H[i][k] times the square root of the group size. */
+/* Returns the sign of entry [i][k] of the Hadamard matrix. */
 static int sign_of(int i, int k) {
     int threes = (i ^ k) & (i ^ k) >> 1 & 0x55;
     return __builtin_parity((unsigned)threes) ? -1 : 1;
@@ -304,7 +304,7 @@ static double turned_of(const float *row, int column, int group) {
     return sum / sqrt(group);
 }
 
-/* Codes are nearest to the f64 result; a scale is the largest value / 127. */
+/* Quantised codes are nearest to the f64 result; a scale is the largest value / 127. */
 static void check_rotated(enum dtype dtype, const float *scales) {
     int group = dtype_block_values(dtype);
     const int8_t *codes = (const int8_t *)bytes;

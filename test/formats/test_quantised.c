@@ -39,7 +39,7 @@ static const char *under(const char *name) {
 struct piece {
     const char *name, *type;
     int rank, dim[4];
-    bool single; /* the value `number` in the tensor's type */
+    bool single; /* all values are `number`, in the tensor's type */
     bool last;   /* zeros, except the last value, which is `number` */
     double number;
     const char *text;
@@ -79,7 +79,7 @@ static void fill(const struct piece *p, unsigned char *to) {
     if (p->last) memcpy(to + bytes_of(p) - sizeof bits, &bits, sizeof bits);
     if (!p->single) return;
     if (!strcmp(p->type, "BF16")) bits >>= 16;
-    if (!strcmp(p->type, "F16")) bits = 0x3800; /* tests write no other value than 0.5 */
+    if (!strcmp(p->type, "F16")) bits = 0x3800; /* 0.5 in f16; tests use no other f16 value */
     memcpy(to, &bits, bytes_of(p));
 }
 
@@ -121,7 +121,7 @@ static void guard(int seconds) {
 
 struct outcome {
     struct index_entry weight;
-    int n_unused; /* number of unused tensors besides the weight */
+    int n_unused; /* unused tensors of the file, without the weight */
 };
 
 static enum status open_file(const char *name, struct outcome *outcome, struct error *e) {
@@ -152,7 +152,7 @@ struct row {
     struct piece pieces[PIECES_MAX];
     const char *metadata;
     enum status code;
-    const char *word; /* word required in the message */
+    const char *word; /* word that the error message must have */
     struct {
         enum dtype dtype;
         double scale;

@@ -16,7 +16,7 @@ enum { FLIPS = 12, LONGEST_SECONDS = 300 };
 
 static uint64_t random_state;
 
-static int64_t allocated, apparent; /* bytes of all files */
+static int64_t allocated, apparent; /* allocated and apparent bytes of all files */
 
 static int count_shards(const char *folder, const char *part) {
     char path[512];
@@ -205,8 +205,8 @@ static void check_numbers(const char *folder, const char *file, const char *cons
     config_destroy(&config);
 }
 
-/* Language model and vision encoder share one configuration; the processor has its own folder. A value below
- * 0 means that the key must be absent. */
+/* Language model and vision encoder share one configuration; the processor has its own folder. A number below
+ * 0 means that the configuration must lack the key. */
 static void test_vision_language_files(const char *folder) {
     static const char *const keys[] = {"num_attention_heads",
                                        "rope_scaling.mrope_section.0",

@@ -29,12 +29,12 @@
 
 /* Parts of a tokenizer.json; NULL takes the default. */
 struct recipe {
-    const char *vocab;  /* entries after the 256 bytes */
+    const char *vocab;  /* vocabulary entries after the 256 byte tokens */
     const char *merges; /* elements of the array of merges */
     const char *model;  /* further members of the model object */
     const char *added;  /* elements of the array of added tokens */
     const char *normalizer, *pre_tokenizer;
-    const char *members; /* further members of the document */
+    const char *members; /* further members of the tokenizer.json document */
 };
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"
@@ -69,7 +69,7 @@ static const char *chosen(const char *given, const char *fallback) {
     return given ? given : fallback;
 }
 
-/* Returns the JSON text. Freed by the caller. */
+/* Returns the text of tokenizer.json. Freed by the caller. */
 static char *write_json(struct recipe r) {
     const struct recipe *d = &defaults;
     char *text = NULL;
@@ -210,14 +210,14 @@ static void test_patterns_as_oniguruma(void **state) {
     IDS(t, "ab\xe1\xa0\x8e", AB, 0xE1, 0xA0, 0x8E);
     tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.vocab = "\"\\u0132b\":256",
-                                    .merges = "\"\\u0132 b\"", /* U+0132 stands for byte 0x90 */
+                                    .merges = "\"\\u0132 b\"", /* GPT-2's character of byte 0x90 */
                                     .pre_tokenizer = SPLIT("\\\\p{L}+")});
     IDS(t,
         "\xf0\x9e\x93\x90"
         "b",
         0xF0, 0x9E, 0x93, 256);
     tokenizer_close_clean(t);
-    t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\d*")}); /* a pattern with empty matches */
+    t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\d*")}); /* a regex with empty matches */
     IDS(t, "ab1bc", 'a', 'b', '1', 'b', 'c');
     tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("z"),
@@ -304,8 +304,8 @@ static void test_t02_vocabulary(void **state) {
     expect_failure((struct recipe){.vocab = "\"q1\":97"}, META, "97");
     expect_failure((struct recipe){.vocab = "\"q1\":999,\"q1\":998"}, DUP, "q1");
     expect_failure((struct recipe){.vocab = "\"\\ud800\":999"}, UTF8, "");
-    struct tokenizer *t = open_recipe((struct recipe){
-        .vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* the ids have gaps */
+    struct tokenizer *t =
+        open_recipe((struct recipe){.vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"});
     IDS(t, "xxab", 16777215, 99999);
     assert_int_equal(tokenizer_size(t), 16777216);
     tokenizer_close_clean(t);
@@ -429,7 +429,8 @@ static void test_t14_texts(void **state) {
         expect_usage(t, invalid[i], strlen(invalid[i]), UTF8, "byte 2 of the text");
     char *text = malloc(10 * TEXT_MAX);
     memset(text, ' ', 10 * TEXT_MAX);
-    expect_usage(t, text, TEXT_MAX + TEXT_MAX / 4 + 1, LIMIT, "1310721"); /* one byte above the limit */
+    expect_usage(t, text, TEXT_MAX + TEXT_MAX / 4 + 1, LIMIT,
+                 "1310721"); /* a text one byte above the limit */
     expect_usage(t, text, 10 * TEXT_MAX, LIMIT, "10485760");
     free(text);
     tokenizer_close_clean(t);
@@ -457,8 +458,7 @@ static void test_every_allocation_fails(void **state) {
     expect_memory_failures(tokenizer_json, text);
 }
 
-/* Fails one of Jansson's allocations: a JSON member lost by a failed allocation would silently give other
- * tokens. */
+/* Fails one of Jansson's allocations: a JSON member lost in this way would silently give other tokens. */
 static long json_calls, json_fails_at;
 static void *failing_json_alloc(size_t bytes) {
     if (++json_calls == json_fails_at) return NULL;
@@ -508,7 +508,7 @@ static void test_open_bytes(void **state) {
 }
 
 int main(void) {
-    json_set_alloc_funcs(failing_json_alloc, free); /* must precede the first use of Jansson */
+    json_set_alloc_funcs(failing_json_alloc, free); /* set before the first use of Jansson */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_merge_order),

@@ -37,14 +37,14 @@ static struct tokenizer *open_small(const char *config, const char *special_map)
 
 static void test_ids_of_words(void **state) {
     (void)state;
-    struct tokenizer *t = open_small(NULL, NULL); /* CLIP is recognised by its tokens */
+    struct tokenizer *t = open_small(NULL, NULL); /* the loader recognises CLIP by its tokens */
     assert_int_equal(tokenizer_size(t), 10);
     assert_int_equal(tokenizer_special(t, "<|endoftext|>"), 9);
     IDS(t, "ab", 7);
     IDS(t, "aab", 0, 7);
     IDS(t, "aba", 6, 3);
     IDS(t, " \tAB  a\n!!", 7, 3, 2, 5);
-    IDS(t, "c", 9); /* the byte has no token */
+    IDS(t, "c", 9); /* the byte c has no token and becomes <|endoftext|> */
     assert_ids(t, " \n ", 3, NULL, 0);
     IDS(t, "a<|endoftext|>b", 3, 9, 4);
     tokenizer_close_clean(t);
@@ -60,7 +60,7 @@ static void test_named_tokens(void **state) {
     t = open_small(
         "{\"tokenizer_class\":\"CLIPTokenizer\"}",
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},\"pad_token\":\"<x>\"}");
-    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* matched in lower case; <x> gets the next free id */
+    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* matched ignoring case; <x> gets the next free id */
     assert_int_equal(tokenizer_size(t), 11);
     tokenizer_close_clean(t);
     t = open_small("{\"added_tokens_decoder\":{\"8\":{\"content\":\"<|startoftext|>\",\"normalized\":true}},"

@@ -88,7 +88,7 @@ struct recipe {
     int types_kind, tokens_kind;
     bool no_tokens, no_merges, no_scores, no_types, no_unknown;
     bool no_prefix; /* add_space_prefix is false */
-    bool few;       /* the vocabulary has only three byte tokens */
+    bool few;       /* the vocabulary has three byte tokens instead of 256 */
     int table_kind;
     const char *table;
     size_t table_bytes;
@@ -208,7 +208,7 @@ static void expect_unigram_failure(struct recipe r, enum status code, const char
     expect_open_failure(gguf_path(), code, says);
 }
 
-/* Opens a GGUF tokenizer and expects the ids of another fixture's cases. */
+/* Opens a GGUF tokenizer and expects the ids of the same tokenizer in another file format. */
 static void compare_golden(const char *name, const char *cases) {
     char file[64], path[128];
     snprintf(file, sizeof file, "%s.gguf", name);

@@ -50,7 +50,7 @@ static void add_piece(struct bytes *b, const char *text, size_t n, float score, 
 
 enum { PAD, END, UNK, MARK, A, B, AB, CD, N_PIECES, EXTRA_0 = N_PIECES + 99 };
 
-/* A test's changes to the small model; NULL, 0: unchanged. */
+/* A test's changes to the small tokenizer model; NULL, 0: unchanged. */
 struct recipe {
     const char *piece;
     size_t piece_bytes;
@@ -60,7 +60,7 @@ struct recipe {
     int64_t trainer_value;
     const char *table;
     size_t table_bytes;
-    const char *tail; /* raw bytes at the file's end */
+    const char *tail; /* raw bytes appended to the file */
     size_t tail_bytes;
     bool no_unk, no_normalizer;
 };
@@ -170,7 +170,7 @@ static void test_configuration(void **state) {
     tokenizer_put_file("tokenizer_config.json", NULL);
     char path[128];
     snprintf(path, sizeof path, "%s/spiece.model", tokenizer_folder);
-    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* opened by file name, without a folder */
+    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* the path of the file instead of its folder */
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
     tokenizer_close_clean(t);
 }
@@ -246,7 +246,7 @@ static void test_t09_normalisation(void **state) {
     struct table good = {.bytes = 1024, .texts = "b\0cd"};
     good.units[0] = 0x10 << OFFSET;                 /* the root's children are at 0x10 ^ byte */
     good.units[0x71] = 'a' | LEAF | 0x20 << OFFSET; /* children and value of 'a' are at 0x51 */
-    good.units[0x51] = 1u << 31 | 2;                /* the replacement text is "cd" */
+    good.units[0x51] = 1u << 31 | 2;                /* value of 'a': the replacement text "cd" */
     struct recipe r = {.table = (const char *)&good, .table_bytes = 4 + 1024 + 5};
     struct tokenizer *t = open_recipe(r);
     IDS(t, "ba b", MARK, B, CD, MARK, B);
@@ -377,7 +377,7 @@ static void test_malformed_json_refused(void **state) {
         tokenizer_put(tokenizer_json, rows[i].text, strlen(rows[i].text));
         expect_open_failure(tokenizer_json, rows[i].code, rows[i].says);
     }
-    /* as written by earlier versions of Hugging Face tokenizers */
+    /* format of earlier versions of Hugging Face tokenizers */
     static const char older[] = JSON("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
                                      "\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]}",
                                      META_SPACE, "", "0");
@@ -408,7 +408,7 @@ static void test_linear_time(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Writes the first ids of a sentence, padded with -1. */
+/* Encodes a sentence and writes its first ids, padded with -1. */
 static void first_ids(struct tokenizer *t, int32_t *first, int most) {
     static const char text[] = "a red fox in the snow <extra_id_3>";
     struct error e = {0};

@@ -35,10 +35,10 @@ static pcre2_code *class_of(const char *pattern) {
 
 static void compare_class(const char *pattern, bool (*ours)(int32_t)) {
     pcre2_code *class = class_of(pattern), *unassigned = class_of("\\p{Cn}");
-    if (!class) skip(); /* PCRE2 before 10.40 lacks these properties */
+    if (!class) skip(); /* PCRE2 before 10.40 lacks these Unicode properties */
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     for (int32_t code = 0; code < CODES; code++) {
-        /* The installed library may have an earlier Unicode version. */
+        /* The installed PCRE2 or utf8proc may have an earlier Unicode version. */
         if (is_surrogate(code) || matches(unassigned, data, code)) continue;
         if (utf8proc_category(code) == UTF8PROC_CATEGORY_CN) continue;
         if (matches(class, data, code) != ours(code))

@@ -135,7 +135,7 @@ static void test_image_tokens_in_prompt(const struct text_recipe *recipe) {
     tokenizer_close(tokenizer);
 }
 
-/* Refuses a tokenizer with a longer added token that begins with the image token and would match instead. */
+/* Refuses a tokenizer with an added token that begins with the image token, since it would match instead. */
 static void test_tokenizer_with_longer_token_refused(const struct text_recipe *recipe) {
     static const char swallowing[] = "<|vision_start|><|image_pad|>";
     struct tokenizer *tokenizer = NULL;

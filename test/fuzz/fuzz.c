@@ -1,7 +1,7 @@
 /* One libFuzzer target: TARGET is a name in targets.h. */
 #include "test/fuzz/targets.h"
 
-#ifndef TARGET /* for syntax checks without a target */
+#ifndef TARGET /* default target for syntax checks, which define no TARGET */
 #define TARGET target_gguf
 #endif
 

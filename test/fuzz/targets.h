@@ -25,7 +25,7 @@ struct fake_file {
 enum { FAKE_FILES_MAX = 8, FIRST_FAKE = 1000000 };
 
 struct fake_disk {
-    struct sys sys; /* first member: a struct sys * is cast to this type */
+    struct sys sys; /* first member, because code casts struct sys * to struct fake_disk * */
     struct fake_file files[FAKE_FILES_MAX];
     int n_files;
 };
@@ -60,7 +60,7 @@ static inline void fake_close(struct sys *sys, int file) {
     (void)sys, (void)file;
 }
 
-/* Reserves exactly the requested address space. */
+/* Replaces the reservation of address space by an allocation of exactly the requested size. */
 static inline void *fake_reserve(struct sys *sys, size_t bytes) {
     return sys->alloc(sys, LINE_HOST, bytes);
 }
@@ -97,7 +97,7 @@ static inline void fake_put(struct fake_disk *disk, const char *ending, const vo
     disk->files[disk->n_files++] = (struct fake_file){ending, data, bytes};
 }
 
-/* Checks the properties that every input must keep. */
+/* Aborts if memory is not released, peak memory is too high, or an error is INTERNAL or has no text. */
 static inline void fake_end(struct fake_disk *disk, const struct error *e) {
     uint64_t bytes = 0;
     for (int i = 0; i < disk->n_files; i++) bytes += disk->files[i].bytes;
@@ -145,8 +145,7 @@ static inline void open_component(struct fake_disk *disk, const char *path, stru
     fake_end(disk, e);
 }
 
-/* Opens a safetensors file and pairs weights with scales. The path must be an existing file; its content is
- * not used. */
+/* Opens a safetensors file and pairs weights with scales. The path must exist; the file is not read. */
 static inline void target_safetensors(const uint8_t *data, size_t bytes) {
     struct fake_disk disk;
     struct error e = {0};

@@ -142,7 +142,7 @@ static enum status checker_run(struct device *device, const struct op *op, void 
     }
     size_t bytes = (size_t)((tensor_rows(&op->out) - 1) * op->out.row_bytes) +
                    (size_t)tensor_columns(&op->out) * (size_t)dtype_bits(op->out.dtype) / 8;
-    /* saves the output, which may also be an input, and restores it before the second run */
+    /* saves the output, which may also be an input, and restores its values before the second run */
     char *before = pool + pool_used;
     assert_true(pool_used + bytes <= POOL_BYTES);
     memcpy(before, op->out.data, bytes);
@@ -181,7 +181,7 @@ int ops_tear_down(void **state) {
            "of the prediction\n",
            checker.calls, (long long)checker.primitive_most[0], (long long)checker.primitive_most[1],
            checker.hidden_most);
-    /* Some heap use must be counted, else a library bypasses this file's malloc. */
+    /* Some heap use must have been counted, else a library bypasses this test's malloc. */
     assert_true(!COUNTS_HEAP || checker.primitive_most[0] > 0);
     return 0;
 }

@@ -1,7 +1,7 @@
-/* A device that checks every operator call of the CPU tests. It poisons the workspace and guards its end,
- * runs the call with one and two threads, compares the bits, and compares oneDNN's heap use with cost().
+/* A device that checks every operator call of the CPU tests. It poisons the workspace and guards its end, and
+ * runs the call with one and two threads. It compares the results' bits, and oneDNN's heap use with cost().
  *
- * It replaces malloc, so it is not part of the test library (test/check.mk). */
+ * The checker replaces malloc, so it is not part of the test library (test/check.mk). */
 #ifndef SLUICE_TEST_OPS_CHECKER_H
 #define SLUICE_TEST_OPS_CHECKER_H
 

@@ -62,7 +62,7 @@ static void test_operands_are_rounded_to_nearest(void **state) {
     *(uint16_t *)weight.data = 0x3f80;
     for (int i = 0; i < VALUES; i++) value[i] = edge(i);
     value[VALUES] = NAN, value[VALUES + 1] = INFINITY;
-    /* a NaN whose upper half is the bits of infinity */
+    /* a NaN whose upper 16 bits are those of infinity */
     value[VALUES + 2] = (union float_bits){.bits = 0x7f800001}.value;
     op_linear(&x, out, in, weight, (struct epilogue){0});
     assert_no_problem();
@@ -119,7 +119,7 @@ static void test_product_error_is_small(void **state) {
         {3, 1100, 129, DTYPE_BF16, 0, true, true},  {65, 96, 640, DTYPE_F32, 1, false, false},
         {129, 70, 2049, DTYPE_F16, 0, true, false}, {2, 200, 9001, DTYPE_BF16, 0, false, false},
     };
-    static const double gate = 1.5e-6; /* relative error; measured: f32 5.9e-7, bf16 2.3e-7 */
+    static const double gate = 1.5e-6; /* limit of the relative error; measured: f32 5.9e-7, bf16 2.3e-7 */
     for (int p = 0, n = supports_bf16() ? 2 : 1; p < n; p++) {
         double most = 0;
         x.precision = precisions[p];

@@ -116,11 +116,11 @@ static void test_block_rows_match_formulas(void **state) {
     assert_true(fabs(number(row_of(&bench, "library"), "flops") / products - 1) < 1e-12);
     assert_true(fabs(number(row_of(&bench, "attention"), "flops") / attention - 1) < 1e-12);
     assert_true(fabs(number(row_of(&bench, "all"), "flops") / (products + attention) - 1) < 1e-12);
-    assert_int_equal(l.rounds, 3); /* one warm-up round and two measured rounds */
+    assert_int_equal(l.rounds, 3); /* the bench runs one warm-up round and two measured rounds */
     json_decref(bench.rows);
 }
 
-/* Weight types with blocks of 32 values and with separate scales, compared with bf16. */
+/* Measures weight types with blocks of 32 values and with separate scales, compared with bf16. */
 static void test_weight_types_are_measured(void **state) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_NVFP4_TILED};
     (void)state;

@@ -44,13 +44,13 @@ static int64_t lead_needed(int32_t rows, int32_t band, int halo, int up, int64_t
     return most;
 }
 
-/* conv_lead is at least the needed lead, and exceeds it only by rows that image edges save. */
+/* conv_lead (bytes from output to input) is at least the needed lead; only image edges may need less. */
 static void test_lead_is_sufficient(void **state) {
     (void)state;
     for (int i = 0; i < 10 * CASES; i++) {
         int up = between(1, 2), halo = between(0, 2);
         int32_t rows = up * between(1, 100), columns = between(60, 3000), band = conv_band_rows(columns);
-        rows -= between(0, up - 1); /* the upsampled rows may be cropped */
+        rows -= between(0, up - 1); /* the upsampled image may be cropped by a row */
         int64_t in_row = between(1, 9), out_row = between(1, 9);
         int64_t needed = lead_needed(rows, band, halo, up, in_row, out_row);
         int64_t lead = conv_lead(rows, columns, halo, up, in_row, out_row);
@@ -137,7 +137,7 @@ static struct tensor copy_to(char *memory, struct tensor t, int64_t at) {
     return t;
 }
 
-/* The output overwrites the convolution's input, or the residual. */
+/* The convolution's output overwrites its input, or the residual. */
 static void test_output_may_overlap_input(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
@@ -160,7 +160,7 @@ static void test_output_may_overlap_input(void **state) {
         run_conv(&c, out, in, e);
         assert_ok(&problem);
         assert_same(c.out, out);
-        /* with a lead of the output's size or more the tensors do not overlap */
+        /* with a lead of the output's size or more, output and overwritten tensor do not overlap */
         if (lead < tensor_bytes(&out)) {
             out.data = memory + 4;
             run_conv(&c, out, in, e);
@@ -185,8 +185,7 @@ static struct conv make_strided(void) {
     return c;
 }
 
-/* Pieces of a strided convolution give the bits of the whole result, except in the row next to the padded
- * side. */
+/* A strided convolution in pieces has the bits of the whole result, except in the row at the padded side. */
 static void test_strided_pieces_equal_whole(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
@@ -218,7 +217,7 @@ static int64_t strided_lead(const struct conv *c) {
     return most;
 }
 
-/* A strided convolution's output starts at its input, or before it where rows grow. */
+/* The output of a strided convolution may start at its input, or before it where rows grow. */
 static void test_strided_output_may_overlap_input(void **state) {
     int longer = 0;
     (void)state;

@@ -42,10 +42,9 @@ static void test_epilogue(void **state) {
         {1, 1, 1, DTYPE_F32, 0, false, true, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
         {33, 130, 77, DTYPE_F32, 3, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
         {33, 130, 77, DTYPE_F16, 3, true, true, ACTIVATION_GELU_ERF, RESIDUAL_APART},
-        /* oneDNN writes directly to the output */
+        /* oneDNN writes the next two products directly to the output */
         {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
-        {100, 320, 512, DTYPE_BF16, 0, false, true, ACTIVATION_NONE,
-         RESIDUAL_NONE}, /* oneDNN writes directly to the output */
+        {100, 320, 512, DTYPE_BF16, 0, false, true, ACTIVATION_NONE, RESIDUAL_NONE},
         {17, 200, 10240, DTYPE_BF16, 0, true, true, ACTIVATION_NONE, RESIDUAL_OUT},
         {7, 36, 20, DTYPE_F16, 0, true, true, ACTIVATION_SILU, RESIDUAL_APART},
         {33, 576, 1040, DTYPE_F16, 2, false, false, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
@@ -90,7 +89,8 @@ static void test_attention(void **state) {
     }
 }
 
-/* Bucket limits of transformers 5.23 with PyTorch 2.15: first[i] is the smallest distance in bucket i + 1. */
+/* Bucket limits of T5's relative positions in transformers 5.23 with PyTorch 2.15: first[i] is the smallest
+ * distance in bucket i + 1. */
 static void test_relative_bias_buckets_match_transformers(void **state) {
     (void)state;
     static const struct {
@@ -113,7 +113,7 @@ static void test_relative_bias_buckets_match_transformers(void **state) {
         }
     assert_int_equal(distance_bucket(INT32_MIN, 32, 128), 15);
     assert_int_equal(distance_bucket(INT32_MAX, 32, 128), 31);
-    /* Distances where f32 arithmetic gives another bucket than exact arithmetic. */
+    /* Relative position distances where f32 arithmetic gives another bucket than exact arithmetic. */
     static const int32_t edges[][4] = {{72, 50, 30, 26},   {72, 392, 84, 26}, {92, 164, 107, 41},
                                        {96, 81, 36, 31},   {96, 81, 54, 39},  {108, 125, 45, 35},
                                        {116, 282, 119, 47}};
@@ -199,8 +199,8 @@ static void test_conv(void **state) {
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
         {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
-        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* two bands, of 27 and 10 rows */
-        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* three bands, of 4, 4 and 1 rows */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of output rows: 27, 10 */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* bands of output rows: 4, 4, 1 */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
@@ -216,7 +216,7 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
 
-/* Convolutions with and without epilogue, padding and residual, in bands; the last one is short. */
+/* Convolutions with and without epilogue, padding and residual, in bands of rows, with a short last band. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {31, 600, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -240,7 +240,7 @@ static void test_conv_cut(void **state) {
     c = (struct conv_case){1, 1, 8, 8, 3, DTYPE_F32, 2, 0, ACTIVATION_NONE, false, RESIDUAL_OUT};
     case_conv_sized(c, both); /* upsampling and cropping leave one pixel */
     c = (struct conv_case){19, 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU, true, RESIDUAL_APART};
-    case_conv_sized(c, both); /* bands of 13 rows, the last one cropped */
+    case_conv_sized(c, both); /* bands of 13 output rows, the last one cropped */
 }
 
 /* A convolution with so many weights that panels of outputs are repacked one after another. */
@@ -252,7 +252,7 @@ static void test_conv_panels(void **state) {
     case_conv_sized(
         (struct conv_case){5, 7, 920, 288, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         (struct conv_options){.stride = 2, .pad_before = 1});
-    /* 280 outputs do not fill whole panels. */
+    /* A convolution with 280 outputs does not fill whole panels. */
     case_conv((struct conv_case){2, 3, 1000, 280, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE});
 }
 
@@ -262,7 +262,7 @@ static void test_conv_strided(void **state) {
         {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
         {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},
-        /* bands of 5, 5, 5 and 2 rows */
+        /* bands of output rows: 5, 5, 5 and 2 */
         {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {4, 6, 4, 512, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
@@ -294,7 +294,7 @@ static void test_random(void **state) {
 static void test_exp(void **state) {
     (void)state;
     double worst = 0;
-    /* inputs from 0 to 87 */
+    /* x from 0 to 87 and from 0 to -87 */
     for (int sign = 0; sign < 2; sign++)
         for (uint32_t bits = 0; bits < 0x42ae0000u; bits += 97) {
             union float_bits f = {.bits = bits | (uint32_t)sign << 31};
@@ -306,15 +306,14 @@ static void test_exp(void **state) {
     assert_true(isnan(exp_f32(NAN)));
 }
 
-/* Activation errors are relative to |x|, because below -6 the result is nearly 0. */
+/* Errors of activation functions are relative to |x|, because below x = -6 the result is nearly 0. */
 static void test_activations(void **state) {
     (void)state;
     static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32, gelu_erf_f32};
     for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_ERF; a++) {
         double worst = 0;
         for (int sign = 0; sign < 2; sign++)
-            for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u;
-                 bits += 97) { /* inputs from 2^-100 to 2^63 */
+            for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u; bits += 97) { /* |x| from 2^-100 to 2^63 */
                 union float_bits f = {.bits = bits | (uint32_t)sign << 31};
                 double x_f64 = f.value, wrong = fabs((double)of[a](f.value) - activated(a, x_f64));
                 worst = fmax(worst, wrong / fabs(x_f64));
@@ -405,7 +404,7 @@ static void test_invalid_token_layouts_are_rejected(void **state) {
     expect_error_text("no norm, upsampling or residual with stride 2");
 }
 
-/* Rejected shortcuts: images whose sizes do not fit, outputs that overlap unread inputs. */
+/* Rejected residual shortcuts: images whose sizes do not fit, outputs that overlap unread inputs. */
 static void test_invalid_shortcuts_are_rejected(void **state) {
     (void)state;
     case_begin();

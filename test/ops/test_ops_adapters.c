@@ -48,7 +48,7 @@ static const struct adapted_case cases[] = {
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      160,
      200},
-    /* the output tensor is also the residual */
+    /* the output tensor is also the residual of the product */
     {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
      ONE(16, 96, DTYPE_BF16, 1),
      0,
@@ -187,7 +187,7 @@ static void test_quantised_base_equals_f32(void **state) {
 }
 
 static bool clear_if_awaited(void *user, const struct tensor *tensor) {
-    /* the test's copy: awaiting a factor sets its data pointer to NULL here */
+    /* the test's copy of an adapter: awaiting a factor sets the copy's data pointer to NULL */
     struct low_rank *awaited = user;
     if (tensor->data == awaited->down.data) awaited->down.data = NULL;
     if (tensor->data == awaited->up.data) awaited->up.data = NULL;
@@ -208,7 +208,7 @@ static void test_factors_are_awaited_and_counted(void **state) {
         run(&c, c.weight, few);
         x.await = NULL;
         assert_true(!awaited.down.data && !awaited.up.data);
-        double added = few ? T * N : 0; /* a separate operator adds the adapter's result */
+        double added = few ? T * N : 0; /* FLOPs of the separate operator that adds the adapter's result */
         assert_true(x.flops == 2.0 * T * (N * K + RANK * (N + K)) + added);
     }
 }
@@ -292,13 +292,13 @@ static void test_convolutions_match_merged_kernel(void **state) {
         {4, 6, 8, 16, 3, {.upsample = 2}, true, false},
         {7, 5, 8, 12, 3, {.upsample = 2, .cut_row = true}, false, true},
         {7, 9, 8, 12, 3, {.upsample = 1, .stride = 2, .pad_before = 1}, false, false},
-        /* several bands of at most 13 rows */
+        /* several bands of at most 13 output rows */
         {9, 600, 8, 4, 3, {.upsample = 1, .first_row = 3}, false, true},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) expect_conv(&shapes[i]);
 }
 
-/* The output overlaps the input, so the adapter's product must be computed first. */
+/* The convolution's output overlaps its input, so the adapter's product must be computed first. */
 static void test_overlapping_convolution_matches(void **state) {
     (void)state;
     enum { Y = 40, X = 512, C = 8 };

@@ -84,7 +84,7 @@ static void test_packed_weights_keep_bits(void **state) {
     }
 }
 
-/* Packing places every value correctly with any instruction set, although oneDNN packs only with some. */
+/* Packed weights give right values with any instruction set, although oneDNN packs only with some. */
 static void test_packing_places_every_value(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {

@@ -1,5 +1,5 @@
-/* Limits of control groups (memory, remaining memory, processors), read from simulated root folders: version
- * 1, version 2, nested groups, both versions at once, containers, damaged files. */
+/* Memory and CPU limits of Linux control groups (cgroups), read from simulated root folders: version 1,
+ * version 2, nested groups, both versions at once, containers, damaged files. */
 #include "engine/base/machine_limits.h"
 #include "engine/machine/machine.h"
 #include "test/lib/check.h"
@@ -21,7 +21,7 @@ static const struct machine {
     struct {
         const char *path, *text;
     } files[FILES_MAX];
-    int memory, left;  /* in MiB; 0: no limit */
+    int memory, left;  /* expected memory limit and remaining memory in MiB; 0: no limit */
     double processors; /* 0: no limit */
 } machines[] = {
     {"no control groups", {{NULL, NULL}}, 0, 0, 0},

@@ -49,7 +49,7 @@ static const struct flag {
     const char *name;
     void (*with)(struct sluice_request *r);
     bool needs_guidance;  /* the flag is accepted without guidance, but then has no effect */
-    const char *needs[2]; /* other flags, one of which this flag requires */
+    const char *needs[2]; /* the flag requires one of these other flags */
 } flags[] = {{.name = "--negative-prompt", .with = with_negative, .needs_guidance = true},
              {.name = "--guidance", .with = with_guidance},
              {.name = "--init-img", .with = with_input_image},

@@ -31,7 +31,7 @@ static void write_file(const char *root, const char *path, const char *text) {
     check(file && fputs(text, file) >= 0 && !fclose(file), "%s was not written", name);
 }
 
-/* The bus id is in capitals, as CUDA reports it. */
+/* The PCI bus id is in upper case, as CUDA reports it. */
 static void test_device_node(const struct machine *m, int i) {
     char root[256], path[128], bus[32];
     snprintf(root, sizeof root, "%s/%d", temporary, i);

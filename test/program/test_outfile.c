@@ -18,7 +18,7 @@
 
 static bool names_only; /* simulates a file system without O_TMPFILE */
 
-/* Replaces open of the C library, which program and library call. */
+/* Replaces open() of the C library for the program and the library. */
 int open(const char *path, int flags, ...) {
     va_list list;
     va_start(list, flags);

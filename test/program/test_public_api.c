@@ -19,7 +19,7 @@ static const char model_path[] = "test/golden/zimage_a/model";
 /* ---- progress ---- */
 
 struct progress_record {
-    double fraction, eta; /* of the last callback */
+    double fraction, eta;
     int n, n_falls;
 };
 
@@ -31,7 +31,7 @@ static void record_progress(void *user, const struct sluice_progress *now) {
     f->n++;
 }
 
-/* Progress never decreases and ends at 1 with 0 s left. */
+/* Progress never decreases during a run and ends at 1 with 0 s left. */
 static void progress_rises_to_one(void) {
     struct rig rig;
     struct progress_record f = {0};
@@ -174,7 +174,7 @@ static void invalid_texts(void) {
     bool fits;
     if (!rig_open(&rig, model_path, 1, 1)) return;
     struct sluice_request request = request_fox(32, 32, 1, 1, 2);
-    /* The error gives the byte in the caller's text, without the chat template. */
+    /* The error gives the byte offset in the caller's text, without the chat template. */
     request.negative_prompt = "fox \xff";
     check(sluice_run(rig.session, &request, &e) == SLUICE_UTF8 && e.exit_code == 2 &&
               !strcmp(e.where, "byte 4 of the negative prompt"),
@@ -233,7 +233,7 @@ static void *work(void *user) {
         request.steps = 2;
         request.cfg_scale = 2;
         request.max_ram_bytes = 1;
-        request.rates = "{\"version\":1,\"disk\":10000000}"; /* so slow a disk that every plan has advice */
+        request.rates = "{\"version\":1,\"disk\":10000000}"; /* 10 MB/s: so slow that every plan has advice */
         json = NULL;
         if (!sluice_plan_query(session, &request, NULL, &json, &fits, &w->planned))
             request.max_ram_bytes = least_of(json) + (1 << 20);
@@ -284,7 +284,7 @@ static size_t run_worker(struct worker *w) {
     return taken;
 }
 
-/* The C library puts thread-local variables on a thread's stack. */
+/* Extra stack bytes of a thread: the C library puts thread-local variables there. */
 enum { TLS_BYTES = 64 << 10 };
 
 /* Planning and running use less stack than SLUICE_STACK_BYTES, of which oneDNN takes a part. */
@@ -383,7 +383,7 @@ static void *calls_families(void *user) {
     return NULL;
 }
 
-/* Every call uses at most half of SLUICE_STACK_BYTES_TO_OPEN. */
+/* Every call of the library uses at most half of SLUICE_STACK_BYTES_TO_OPEN. */
 static void stack_of_a_call(void) {
     static const struct {
         const char *name;

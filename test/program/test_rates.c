@@ -35,8 +35,8 @@ static void reads_a_full_file(void **state) {
     assert_true(r.ops.per_second[CLASS_BYTES] == 4e10);
 }
 
-/* With fewer threads than measured, rates are lower (the memory rate only with few threads); with more
- * threads, rates are not higher. */
+/* With fewer threads than measured, arithmetic rates are lower, and the memory rate only with few threads.
+ * With more threads, rates are not higher. */
 static void fewer_threads_are_slower(void **state) {
     (void)state;
     static const struct {
@@ -55,7 +55,7 @@ static void fewer_threads_are_slower(void **state) {
     }
 }
 
-/* The bf16 rate is half of the f32 rate, unless the rates file has a bf16 rate. */
+/* The assumed bf16 rate is half of the f32 rate, unless the rates file has a bf16 rate. */
 static void bf16_is_assumed_from_f32(void **state) {
     (void)state;
     struct rates r;
@@ -186,7 +186,7 @@ static void defaults_follow_from_device_and_threads(void **state) {
         assert_true(one.ops.per_second[i] > 0);
         assert_true(four.ops.per_second[i] == 4 * one.ops.per_second[i]);
     }
-    /* With more threads the memory rate is limited; the arithmetic rate is not. */
+    /* Above some thread count only the default arithmetic rate grows, not the default memory rate. */
     assert_true(many.ops.per_second[CLASS_BYTES] == four.ops.per_second[CLASS_BYTES]);
     assert_true(many.ops.per_second[CLASS_LINEAR] == 64 * one.ops.per_second[CLASS_LINEAR]);
 }
@@ -207,7 +207,7 @@ static void merges_rates_of_two_benches(void **state) {
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 0);
     assert_non_null(strstr(second, "\"two\""));
     assert_null(strstr(second, "\"one\""));
-    /* Merging into a file that has ops changes only the rates measured now. */
+    /* Merging new operator rates into a rates file keeps the file's other rates. */
     ops = (struct rates){.ops.per_second[CLASS_CONV] = 5e11};
     assert_int_equal(rates_merge(second, &ops, "two", 8, &third, &e), OK);
     assert_int_equal(rates_read("cpu", NULL, third, 0, &r, &e), OK);
@@ -332,13 +332,12 @@ static void plans_name_their_rates(void **state) {
     close_planning(&p);
 }
 
-/* Checks that a number is finite and above 0. */
 static void assert_seconds(const json_t *json, const char *key) {
     const json_t *value = json_object_get(json, key);
     assert_true(json_is_number(value) && json_number_value(value) > 0);
 }
 
-/* With the lowest and highest rates that a file may contain, all times are finite and above 0. */
+/* With the lowest and highest rates that a rates file may contain, all times are finite and above 0. */
 static void extreme_rates_give_finite_plans(void **state) {
     (void)state;
     static const char *const extremes[] = {
@@ -485,7 +484,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
     sluice_free(json), sluice_free(rates);
     options.saved = NULL;
     options.on_progress = on_progress;
-    for (int stop = 0; stop < 3; stop++) { /* cancels a bench at three points of its progress */
+    for (int stop = 0; stop < 3; stop++) { /* cancels a bench at 0, 5 and 25 % of its progress */
         stop_at = (double[]){0, 0.05, 0.25}[stop];
         bench_fails(sluice_bench_bus, options, SLUICE_CANCELLED, 130);
         assert_int_equal(n_files(folder), 0);
@@ -510,7 +509,7 @@ static void bus_reports_errors(void **state) {
 static void ops_can_be_stopped(void **state) {
     (void)state;
     struct sluice_bench_options options = {.threads = 1, .on_progress = on_progress};
-    stop_at = 0.1; /* cancels after the first matrix product */
+    stop_at = 0.1; /* cancels the bench after its first matrix product */
     bench_fails(sluice_bench_ops, options, SLUICE_CANCELLED, 130);
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.threads = 5000}, SLUICE_USAGE, 2);
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.saved = "{}"}, SLUICE_META, 3);
@@ -518,8 +517,8 @@ static void ops_can_be_stopped(void **state) {
 
 static void slower_thread_counts_are_reported(void **state) {
     (void)state;
-    /* Tests rates of two threads relative to one: faster, equal, slower, only the rate of two measured, only
-     * the rate of one measured. */
+    /* Prints rates of two threads relative to one thread: faster, equal, slower, only the rate of two
+     * measured, only the rate of one measured. */
     struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
     struct op_rates all = {.per_second = {[CLASS_LINEAR] = 190, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 60}};
     all.per_second[CLASS_BYTES] = 5;

@@ -60,7 +60,7 @@ static int capture_begin(int columns) {
 static const char *capture_end(int other) {
     dup2(stderr_before, 2); /* closes the terminal, which ends the reader thread */
     close(stderr_before);
-    lseek(other, 0, SEEK_SET); /* rewinds a file; has no effect on a terminal */
+    lseek(other, 0, SEEK_SET); /* rewinds a captured file; has no effect on a terminal */
     if (is_reading) pthread_join(reader, NULL);
     if (!is_reading) read_terminal(&other);
     is_reading = false;
@@ -92,7 +92,7 @@ static const char *shown(int columns, int n_pictures, struct sluice_progress now
     return capture_end(other);
 }
 
-/* Returns the width of the last live line in columns. */
+/* Returns the width of the last progress line in columns. */
 static int columns_of(const char *text) {
     const char *line = strrchr(text, 'K');
     return line ? (int)strlen(line + 1) : -1;
@@ -110,7 +110,7 @@ static void progress_line_names_stage_step_and_time(void) {
     now.step = now.of = 1;
     check_contains(shown(80, 1, now), "encoding the prompt [", true);
     check_contains(captured, "step", false);
-    now.stage = "texture"; /* a stage name that only a newer library has */
+    now.stage = "texture"; /* a stage that only a newer library has */
     check_contains(shown(80, 1, now), "texture [", true);
     now.stage = "decode";
     now.of = 4;
@@ -124,7 +124,7 @@ static void progress_line_names_stage_step_and_time(void) {
     check_contains(captured, "left", false);
 }
 
-/* Waiting is shown if it took more than a quarter of the last second. */
+/* Waiting is shown if it took more than a quarter of the previous second. */
 static void waiting_is_shown_while_it_lasts(void) {
     struct progress progress;
     struct sluice_progress now = at_step_3;
@@ -212,7 +212,7 @@ static void unsafe_characters_are_replaced(void) {
         {"a fox", "a fox", "a fox"},
         {"caf\u00E9 \u72D0 \U0001F98A \u00A0", "caf\u00E9 \u72D0 \U0001F98A \u00A0",
          "caf\u00E9 \u72D0 \U0001F98A \u00A0"},
-        {"\x1B[2J\t\r", "?[2J??", "\x1B[2J\t\r"}, /* JSON strings have no raw control characters */
+        {"\x1B[2J\t\r", "?[2J??", "\x1B[2J\t\r"}, /* JSON text keeps control characters below 0x20 */
         {"\x7F", "?", "\\u007F"},
         {"\xC2\x80|\xC2\x9F", "?|?", "\\u0080|\\u009F"},
         {"\u202Ea\u2066b\u2069\u200F\u061C", "?a?b???", "\\u202Ea\\u2066b\\u2069\\u200F\\u061C"},
@@ -243,7 +243,7 @@ static void live_line_is_sanitized(void) {
 
 /* ---- preview images ---- */
 
-/* Writes raw pixels instead of a PNG. */
+/* Replaces the program's PNG encoder: writes raw pixels. */
 int picture_encode_png(FILE *to, const char *name, const struct picture_content *content,
                        struct sluice_error *e) {
     const struct sluice_image *image = content->image;
@@ -330,13 +330,13 @@ static void terminal_is_recognised_by_environment(void) {
     capture_end(other);
 }
 
-/* A preview replaces the last preview, unless a message was printed in between. */
+/* A preview replaces the previous preview, unless a message was printed in between. */
 static void next_preview_replaces_the_last(void) {
     uint8_t bytes[8000];
     size_t n = kitty_bytes(previews_on("xterm-kitty", "", 3, NULL), bytes, sizeof bytes);
     check(n == 6 + 60 * 30 * 3 && !memcmp(bytes, "60 30\n", 6) && !memcmp(bytes + 6, grey(60, 30), n - 6),
           "wrong image of %zu bytes", n);
-    check_contains(captured, "c=48,r=12,", true); /* cells are twice as high as wide */
+    check_contains(captured, "c=48,r=12,", true); /* text cells are twice as high as wide */
     check(count(captured, "\n") == 12 && count(captured, "\033[12A") == 3,
           "a preview does not replace the last one: %s", captured);
     previews_on("xterm-kitty", "", 3, "a note");
@@ -406,7 +406,7 @@ static void advice_only_if_waiting_was_avoidable(void) {
     check_contains(summary_of(40, 8, 5, "bus"), "waiting for the PCIe bus. More memory (--max-vram)", true);
     check(strcmp(summary_of(4, 8, 5, "disk"), nothing) == 0, "advice is printed: %s", captured);
     check(strcmp(summary_of(40, 1, 5, "disk"), nothing) == 0, "advice is printed: %s",
-          captured); /* no advice: reading weights only once cannot be avoided */
+          captured); /* no advice, because the weights have to be read once anyway */
     check(strcmp(summary_of(40, 8, 0, "disk"), nothing) == 0, "advice is printed: %s", captured);
 }
 

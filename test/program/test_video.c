@@ -200,7 +200,7 @@ static void check_abandoned(const char *name) {
     check(count_files() == files, "%s: a file is left", name);
 }
 
-/* Simulates a full disk by a limit on the file size, at many sizes up to the complete file. */
+/* Simulates a full disk by limits on the file size, from a small one up to the complete file. */
 static void check_full(const char *name) {
     struct rlimit before, small;
     struct video_settings settings = default_settings();
