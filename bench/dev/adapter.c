@@ -5,6 +5,7 @@
 #include "bench/dev/adapter_dialects.h"
 #include "bench/dev/checkpoint_types.h"
 #include "engine/base/text.h"
+#include "engine/run/component.h"
 #include "engine/open/configuration.h"
 #include "engine/open/model.h"
 #include "engine/open/published.h"

@@ -5,6 +5,7 @@
 #include "bench/dev/checkpoint_types.h"
 #include "bench/dev/synthetic_tokenizer.h"
 #include "engine/open/model.h"
+#include "engine/run/component.h"
 #include "engine/open/paths.h"
 #include "engine/open/published.h"
 #include "loaders/gguf/gguf.h"

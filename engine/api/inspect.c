@@ -1,5 +1,6 @@
 /* JSON output of `inspect` (contents of model files) and `tokenize` (token ids of a prompt). */
 #include "engine/api/arguments.h"
+#include "engine/run/component.h"
 #include "engine/api/inspect_file.h"
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"

@@ -1,4 +1,5 @@
 #include "engine/bench/random_component.h"
+#include "engine/run/component.h"
 
 #include "engine/job/request.h"
 #include "engine/bench/random_weights.h"

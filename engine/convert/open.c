@@ -1,5 +1,6 @@
 /* Opens the inputs of a conversion: see convert.h. */
 #include "engine/convert/convert.h"
+#include "engine/run/component.h"
 
 #include "engine/open/model.h"
 #include "engine/open/paths.h"

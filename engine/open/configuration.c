@@ -1,5 +1,6 @@
 /* Reads the configurations of components: implements configuration.h. */
 #include "engine/open/configuration.h"
+#include "engine/run/component.h"
 
 #include "engine/open/contents.h"
 #include "engine/open/paths.h"

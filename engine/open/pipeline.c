@@ -1,5 +1,6 @@
 /* Chooses the recipe, and reports duplicate, misplaced and missing components: implements pipeline.h. */
 #include "engine/open/pipeline.h"
+#include "engine/run/component.h"
 
 #include "engine/open/configuration.h"
 #include "loaders/loaders.h"

@@ -1,5 +1,6 @@
 /* Models without files: implements published.h. */
 #include "engine/open/published.h"
+#include "engine/run/component.h"
 
 #include "engine/open/component_files.h"
 #include "engine/open/configuration.h"

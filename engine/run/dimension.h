@@ -80,16 +80,4 @@ struct expectation {
     const char *key, *value;
 };
 
-struct component;
-
-/* Reads dims and settings from index and configuration, then calls the family's own checks. */
-enum status component_configure(struct component *c, const struct config *config, struct error *e);
-/* Sets the dims and settings of a synthetic component. chosen: one value for each table row with a name;
- * NULL: published values. */
-void component_derive(struct component *c, const int *chosen);
-/* Writes the common config.json of n components, with the first one's model type. Returns like snprintf. */
-int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes);
-/* Writes a vision encoder's preprocessor_config.json. Returns like snprintf. */
-int component_write_pictures(const struct component *c, char *out, size_t out_bytes);
-
 #endif

@@ -10,6 +10,7 @@
 #include "engine/run/lane.h"
 #include "kernels/ops.h"
 
+struct component;
 struct visit_list;
 
 enum family_kind {
@@ -256,10 +257,6 @@ enum status component_refuse_similar(const struct component *c, const struct sim
 /* Writes the dims that a block's weight table refers to. */
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
 
-/* Configures and binds a component whose family and index are set. UNUSED if a scale tensor is not used,
- * because quantised weights are wrong without it; other unused tensors are counted. On failure the caller
- * destroys the component. */
-enum status component_bind(struct component *c, const struct config *config, struct error *e);
 /* After a failed binding of a configured component: marks all tensors that blocks use, and calls report with
  * the name of each missing one. Fails with MEMORY. */
 enum status component_list_missing(struct component *c, void (*report)(void *user, const char *name),

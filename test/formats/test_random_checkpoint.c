@@ -5,6 +5,7 @@
 #include "test/lib/rig.h"
 
 #include "engine/open/prompt.h"
+#include "engine/run/component.h"
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 

@@ -2,6 +2,7 @@
  * states of every usable layer, window by window, and the pooled row. Files with transformers' names and with
  * OpenCLIP's must give the same bits, and every weight must influence the result. */
 #include "engine/run/visit.h"
+#include "engine/run/component.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
 #include "test/lib/block_runner.h"

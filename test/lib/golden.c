@@ -1,6 +1,7 @@
 #include "test/lib/golden.h"
 
 #include "engine/run/pinned_memory.h"
+#include "engine/run/component.h"
 #include "test/lib/device.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 #include "test/lib/synthetic_family.h"
 
 #include "engine/run/visit.h"
+#include "engine/run/component.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>

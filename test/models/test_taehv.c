@@ -2,6 +2,7 @@
  * whose latents they decode; the same bits for every budget and plan; other files are refused. test_taesd.c
  * tests tiny decoders in general. */
 #include "bench/dev/checkpoint.h"
+#include "engine/run/component.h"
 #include "models/models.h"
 #include "test/lib/residency.h"
 #include "test/lib/decoded_images.h"

@@ -1,6 +1,7 @@
 /* Numbering and naming of UNet blocks, in diffusers' and in the authors' scheme: at every published size each
  * weight has a unique name in either scheme, and a block's number determines its position. */
 #include "models/models.h"
+#include "engine/run/component.h"
 #include "models/unet.h"
 #include "test/lib/check.h"
 

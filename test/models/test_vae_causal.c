@@ -2,6 +2,7 @@
  * for every length, with frames in host or device memory, and after an operator ran out of memory; memory
  * that does not grow with the length. */
 #include "loaders/loaders.h"
+#include "engine/run/component.h"
 #include "models/models.h"
 #include "models/vae_causal.h"
 #include "test/lib/vae_run.h"

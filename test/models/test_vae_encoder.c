@@ -1,5 +1,6 @@
 /* VAE encoders: memory compared with the decoder's, and encoders that do not fit their decoder. */
 #include "kernels/dry/dry.h"
+#include "engine/run/component.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
 #include "models/vae_blocks.h"

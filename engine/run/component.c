@@ -1,7 +1,5 @@
-/* Reads dims and settings from files, and writes config.json: implements dimension.h. */
-#include "engine/run/dimension.h"
-
-#include "engine/run/family.h"
+/* Configures and binds components: implements component.h. */
+#include "engine/run/component.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -346,4 +344,50 @@ int component_write_pictures(const struct component *c, char *out, size_t out_by
     config_text_key(&text, NULL);
     config_text_add(&text, "}\n");
     return text.n;
+}
+
+/* ---- binding ---- */
+
+static enum status check_leftovers(struct component *c, struct error *e) {
+    for (int i = 0; i < c->index.n_entries; i++) {
+        struct index_entry *entry = &c->index.entries[i];
+        if (entry->used || !index_contains(&c->index, entry)) continue;
+        if (family_ignores(c->family, index_name(&c->index, entry))) continue;
+        c->n_unknown++;
+        if (!strstr(entry->name, "scale")) continue;
+        return error_set(
+            e, UNUSED,
+            "tensor '%s' looks like a scale of quantised weights in an unsupported format; ignoring it "
+            "would change the weights" WHERE "%s",
+            entry->name, c->index.sources[entry->source].path);
+    }
+    return OK;
+}
+
+static enum status bind_ref(struct component *c, const struct block_ref *ref, struct error *e) {
+    for (int i = 0; i < ref->kind->n_weights && ref->unused; i++) {
+        struct index_entry *entry = block_find_weight(ref, &ref->kind->weights[i], &c->index);
+        if (entry) entry->used = true;
+    }
+    if (ref->unused) return OK;
+    int32_t dims[FAMILY_DIMS_MAX];
+    component_block_dims(c, ref, dims);
+    if (ref->kind->embedding_table && c->n_tables == TABLES_MAX)
+        return error_set(e, UNSUPPORTED, "family %s has more than %d embedding tables", c->family->name,
+                         TABLES_MAX);
+    struct block *block = ref->kind->embedding_table ? &c->tables[c->n_tables++] : &c->blocks[c->n_blocks++];
+    return block_bind(c->sys, ref, &c->index, dims, block, e);
+}
+
+enum status component_bind(struct component *c, const struct config *config, struct error *e) {
+    struct sys *sys = c->sys;
+    if (component_configure(c, config, e) != OK) return e->code;
+    struct block_ref *refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
+    if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
+    int n = c->family->blocks(c, refs);
+    c->blocks = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *c->blocks);
+    if (!c->blocks) error_set(e, MEMORY, "no memory for %d blocks", n);
+    for (int i = 0; i < n && e->code == OK; i++) bind_ref(c, &refs[i], e);
+    sys->release(sys, refs);
+    return e->code == OK ? check_leftovers(c, e) : e->code;
 }
