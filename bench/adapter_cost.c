@@ -16,8 +16,8 @@
 
 enum { MAX_PARTS = 3, MAX_ROUNDS = 99, PAGE = 4096 };
 
-/* Tokens, inputs, outputs; separately adapted parts of a fused weight; calls per block. The feed-forward
- * network processes its rows in two chunks. */
+/* Sizes of one matrix product: tokens, inputs, outputs; number of separately adapted parts of a fused
+ * weight; calls per block. The feed-forward network processes its rows in two chunks. */
 static const struct product {
     int32_t t, k, n;
     int parts, calls;

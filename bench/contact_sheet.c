@@ -1,4 +1,5 @@
-/* One set of functions measures and draws: a pass on a one-pixel surface finds the sheet's height. */
+/* The drawing functions also measure: a pass on a one-pixel surface, which draws nothing, finds the sheet's
+ * height. */
 #include "bench/contact_sheet.h"
 
 #include <cairo/cairo.h>
@@ -9,10 +10,10 @@
 #include <unistd.h>
 
 enum {
-    ENLARGED = 2,                        /* scale of the images on the sheet */
-    MARGIN = 40,                         /* pixels around the sheet */
+    ENLARGED = 2,                        /* magnification of the images on the sheet */
+    MARGIN = 40,                         /* empty border around the sheet in pixels */
     GAP = 16,                            /* pixels between cards */
-    PAD = 14,                            /* pixels between a card's edge and its image */
+    PAD = 14,                            /* padding of a card (an image with its label) in pixels */
     LABEL_LINE = 19,                     /* line height of a label in pixels */
     HEAD = 84,                           /* height of title and subtitle in pixels */
     FOOT = 34,                           /* height of the footer line in pixels */
@@ -119,7 +120,8 @@ static void draw_picture(cairo_t *c, const struct sheet_picture *p, double x, do
     cairo_scale(c, ENLARGED, ENLARGED);
     cairo_set_source_surface(c, surface, 0, 0);
     cairo_pattern_set_filter(cairo_get_source(c), CAIRO_FILTER_BILINEAR);
-    /* Keeps the outermost pixels from blending with the card. */
+    /* Extends the image's edge pixels, so that bilinear filtering does not blend them with the
+     * background. */
     cairo_pattern_set_extend(cairo_get_source(c), CAIRO_EXTEND_PAD);
     cairo_paint(c);
     cairo_restore(c);

@@ -11,7 +11,7 @@ struct sheet_picture {
 };
 
 struct contact_sheet {
-    const char *title, *subtitle, *footer; /* one line of text each */
+    const char *title, *subtitle, *footer;
     const struct sheet_picture *pictures;
     int n_pictures;
 };

@@ -21,8 +21,8 @@
 enum kind { CONVOLUTION, PRODUCT, ATTENTION, OVER_TIME };
 enum norm { NORM_NONE, NORM_GROUPS, NORM_PIXEL };
 
-/* Shape of an operator. `n` holds, for a convolution: rows, columns and channels of the input; output
- * channels; kernel size 1 or 3; upsampling factor 1 or 2; stride; the norm before it, followed by SiLU. For a
+/* Shape of an operator. Array n of a convolution: input rows, columns and channels; output channels; kernel
+ * size 1 or 3; upsampling factor 1 or 2; stride; kind of the preceding norm, which SiLU follows. For a
  * matrix product: rows, inputs, outputs. For attention: tokens, heads, head size. A convolution over time is
  * like a convolution, but n[7] is the number of frames, each of which also reads the two before it and is
  * normed and activated once, in advance. type: name of the weights' type. */

@@ -62,8 +62,8 @@ static bool is_resident(const struct timeline *t, int block) {
     return plan_is_resident(&t->view.plan.stage[0], block);
 }
 
-/* Returns the next visit from the given one whose block is copied. Blocks are copied in the order of use,
- * residents in the first step only. */
+/* Returns the first visit, from the given visit on, whose block is copied to the device. Blocks are copied
+ * in the order of use, residents in the first step only. */
 static int next_copied(const struct timeline *t, int visit) {
     int n = t->view.need.stage[0].n_blocks;
     while (visit >= n && is_resident(t, visit % n)) visit++;
@@ -163,7 +163,7 @@ static void bar(const struct chart *v, const struct timeline *t, const struct ev
     if (start < 0) start = 0;
     if (end > v->span) end = v->span;
     cairo_set_source_rgb(v->c, rgb[0], rgb[1], rgb[2]);
-    double left = round(across(v, start)); /* adjacent bars share an edge without a gap */
+    double left = round(across(v, start)); /* rounded, so that adjacent bars share an edge without a gap */
     cairo_rectangle(v->c, left, y, round(across(v, end)) - left, ROW);
     cairo_fill(v->c);
 }
@@ -280,7 +280,7 @@ int main(int argc, char **argv) {
         cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH, HEAD + N_PANELS * PANEL + FOOT);
     cairo_t *c = cairo_create(surface);
     cairo_set_antialias(
-        c, CAIRO_ANTIALIAS_NONE); /* avoids seams between adjacent bars; text is antialiased separately */
+        c, CAIRO_ANTIALIAS_NONE); /* unantialiased bars have no seams; text is antialiased separately */
     if (e.code == OK) draw(c);
     bool written = e.code == OK && !cairo_surface_write_to_png(surface, argv[1]);
     cairo_destroy(c);

@@ -63,7 +63,7 @@ static char *file_base64(const char *file, size_t *n_bytes, size_t *n_chars) {
     return text;
 }
 
-/* q=2 suppresses the terminal's reply, which the shell would read as input. */
+/* Kitty protocol: q=2 suppresses the terminal's reply, which the shell would read as input. */
 static void kitty(const char *text, size_t n_chars, int columns) {
     const size_t most = 4096;
     for (size_t at = 0; at < n_chars; at += most) {
@@ -81,7 +81,8 @@ static void iterm(const char *text, size_t n_bytes, size_t n_chars, int columns)
     printf("\a\n");
 }
 
-/* Columns for readable labels; a wider image would not fit the terminal's height. */
+/* Width of the image in terminal columns: at most 120, enough for readable labels. A wider image would be
+ * higher than the terminal. */
 static int picture_columns(void) {
     int columns = terminal_size().ws_col;
     return columns < 120 ? columns : 120;

@@ -11,7 +11,8 @@ enum terminal_kind {
     TERMINAL_256,       /* half-block characters, 6x6x6 colours */
 };
 
-/* Returns the kind of terminal on stdout, from environment variables; a query might never be answered. */
+/* Returns the kind of terminal on stdout, from environment variables; a terminal may never answer a
+ * query. */
 enum terminal_kind terminal_kind(void);
 
 /* Prints the image to stdout, no wider than the terminal; nothing for TERMINAL_NONE. NULL or an error

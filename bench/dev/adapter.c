@@ -47,15 +47,16 @@ static bool is_product(const struct weight_spec *spec, const struct block_kind *
     return spec->rank >= 2 && !spec->embedding_lookup && !kind->embedding_table && ends_with(name, ".weight");
 }
 
-/* Name and shape of the tensor that holds a weight in the dialect's files: the weight's own tensor, or a
- * fused tensor. */
+/* Name and shape of the tensor that stores a weight in files with a given naming convention: the weight's
+ * own tensor, or a fused tensor. */
 struct published_place {
     char name[2 * BLOCK_NAME_MAX];
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
 };
 
-/* The checkpoint's authors fuse some tensors that diffusers splits, and split a few that diffusers fuses. */
+/* Finds the tensor that stores a weight. authors: in the authors' checkpoint, which fuses some tensors that
+ * diffusers splits, and splits a few tensors that diffusers fuses. */
 static struct published_place place_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                            const int32_t *dims, bool authors) {
     struct published_place place;
@@ -174,7 +175,8 @@ static enum status add_factor(struct adapter_writer *w, const struct module *mod
     return OK;
 }
 
-/* Adds a module's factors. Modules alternate between two alphas: the rank, and half of the rank. */
+/* Adds the low-rank factors of one module. Modules alternate between two values of alpha: the rank, and half
+ * the rank. */
 static enum status add_factors(struct adapter_writer *w, int i_module, struct error *e) {
     const struct module *module = &w->modules[i_module];
     struct adapter_factor factors[ADAPTER_FACTORS_MAX] = {

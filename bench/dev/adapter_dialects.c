@@ -132,7 +132,7 @@ bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct re
     return snprintf(prefix, BLOCK_NAME_MAX, "%s", of_denoiser) >= 0;
 }
 
-static const double strength = 0.25; /* standard deviation of a weight's change, relative to the weight's */
+static const double strength = 0.25; /* standard deviation of an adapter's change, relative to the weight's */
 
 static int64_t columns_of(int n_dims, const int32_t *dim) {
     int64_t columns = 1;
@@ -177,7 +177,8 @@ static int make_loha(int64_t columns, int32_t rows, int32_t rank, struct adapter
     return 4;
 }
 
-/* Side of LoKr's outer matrix: the largest of 4, 2 and 1 that divides the weight's side and is smaller. */
+/* Number of rows or columns of LoKr's outer matrix: the largest of 4, 2 and 1 that divides the weight's
+ * number and is smaller. */
 enum { OUTER = 4 };
 static int32_t outer_side(int32_t n) {
     int32_t side = OUTER;
@@ -185,7 +186,8 @@ static int32_t outer_side(int32_t n) {
     return side;
 }
 
-/* LoKr factors. The outer matrix has values about 1, the inner matrix at most half of its possible rank. */
+/* LoKr factors. The outer matrix has values of about 1. The inner matrix has at most half of its possible
+ * rank. */
 static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_factor *factors) {
     int32_t rows = outer_side(dim[0]), columns = outer_side(dim[1]);
     int32_t inner[WEIGHT_FILE_RANK_MAX] = {dim[0] / rows, dim[1] / columns};

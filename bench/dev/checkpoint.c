@@ -23,8 +23,8 @@ enum { CHECKPOINT_SHARDS_MAX = 99 };
 enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
-/* Largest shard in bytes, as in published models. At least two shards are written, so that small models are
- * read like large ones. */
+/* Largest shard in bytes, as in published models. At least two shards are written, so that small models
+ * exercise the loading of shards too. */
 static const uint64_t shard_bytes_most = 5000000000;
 enum { SHARDS_LEAST = 2 };
 
@@ -38,7 +38,8 @@ static bool is_sharded(const struct slot *slot) {
     return !family_decodes(slot->family);
 }
 
-/* Components that are not part of a model are written to the checkpoint's top folder. */
+/* Returns the folder of a slot's component. NULL: a tiny decoder, which is written to the checkpoint's top
+ * folder. */
 static const char *folder_of(const struct slot *slot) {
     return slot_is_extra(slot) ? NULL : slot->folder;
 }
@@ -126,7 +127,7 @@ static enum status make_folder(const char *path, struct error *e) {
     return error_set(e, OUTPUT, "cannot create folder" WHERE "%s", path);
 }
 
-/* Checks the free disk space before minutes of writing. */
+/* Checks the free disk space before the writing starts, which takes minutes. */
 static enum status checkpoint_check_disk(const struct writer *w, struct error *e) {
     struct statvfs s;
     if (statvfs(w->folder, &s)) return OK;
@@ -256,7 +257,7 @@ static enum status checkpoint_write_gguf(struct writer *w, const struct slot *sl
 
 static enum status write_weights(struct writer *w, const struct slot *slot, const struct component *c,
                                  struct error *e) {
-    /* Only denoisers are written as GGUF; other components stay as published. */
+    /* Only denoisers are written as GGUF; other components keep the published format. */
     if (slot->family->kind == FAMILY_DENOISER && stored_types_are_gguf(&w->types))
         return checkpoint_write_gguf(w, slot, c, e);
     struct shards s = divide(w, slot);
@@ -334,7 +335,8 @@ static enum status process_slots(struct writer *w, bool write, struct error *e) 
     return e->code;
 }
 
-/* Writes a tokenizer of the encoder's kind, with no more ids than the encoder's embedding has rows. */
+/* Writes a tokenizer of the kind that the text encoder needs, with at most as many ids as the encoder's
+ * embedding has rows. */
 static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
     struct synthetic_tokenizer made = {0};
@@ -495,7 +497,7 @@ static json_t *recipe_json(const struct recipe *recipe) {
     return json_pack("{s:s, s:o}", "name", recipe->name, "dimensions", list);
 }
 
-/* Lists components that are not part of a model, by family. */
+/* Adds the tiny decoders, as families of their own, to the list. */
 static void list_extras(json_t *families_list) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++) {

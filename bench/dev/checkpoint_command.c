@@ -20,7 +20,7 @@
 
 struct writing {
     const struct dev_args *args;
-    int percent; /* percent that was printed last */
+    int percent; /* percentage in the most recent progress line */
 };
 
 static bool on_progress(void *user, double fraction) {
@@ -39,8 +39,8 @@ static bool on_progress(void *user, double fraction) {
     return !interrupt_pending();
 }
 
-/* Makes and locks the temporary folder of a folder that is absent or empty: rename(2) replaces an empty one.
- */
+/* Creates and locks the temporary folder. The output folder must be absent or empty: rename(2) replaces only
+ * empty folders. */
 static int make_temporary(const char *folder, char temporary[PATH_MAX], int *lock_file,
                           struct sluice_error *e) {
     size_t length = strlen(folder);

@@ -22,7 +22,7 @@ static uint64_t largest_block(const struct stage_need *need) {
     return largest;
 }
 
-/* Makes blocks resident in the given order while residents fit in `want` bytes. */
+/* Makes blocks resident from block `first` on, in steps of `step`, as far as they fit in `want` bytes. */
 static void take_in_order(const struct stage_need *need, struct plan_stage *p, uint64_t want, int first,
                           int step) {
     uint64_t got = 0;
@@ -93,8 +93,8 @@ static void plan_layout(const struct run_need *need, enum stream_layout layout, 
     plan_by_hand(need, layout, share_of(need, resident_percent), plan);
 }
 
-/* Bytes that one pass over the blocks must stream, at most the bytes beyond the residents' share: layouts
- * that waste memory are measured against the same bound. */
+/* Bytes that a step must stream: the bytes that the layout streams, at most the model's bytes beyond the
+ * resident share. A layout that wastes memory therefore gets no easier lower bound. */
 static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
     double rest = (double)(all_bytes(&need->stage[0]) - share_of(need, resident_percent));
     double own = (double)plan->stage[0].streamed_bytes_per_evaluation;
@@ -153,7 +153,7 @@ static void watch_row(struct stream_watch *watch, int n_done, int n_rows) {
     if (watch) watch->fraction = (double)n_done / n_rows;
 }
 
-static const double timed_buses[] = {12e9, 24e9, 56e9}; /* bytes per second: PCIe Gen3, Gen4, Gen5 x16 */
+static const double timed_buses[] = {12e9, 24e9, 56e9}; /* bytes/s of PCIe Gen3, Gen4, Gen5 x16 */
 enum { N_TIMED = STREAM_SHAPES * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
 
 /* State of a timed run, built in place because it contains pointers to itself. */
@@ -211,7 +211,8 @@ enum status stream_timed_row(struct stream_view *view, struct error *e) {
     return make_row(&b.run, &c, &view->need, &view->plan, &view->row, e);
 }
 
-/* Reads zeros instead of weights, at memory speed; everything else is real. */
+/* Replaces the reading of weights: fills the buffer with zeros at memory speed. All other parts of the
+ * benchmark are real. */
 static int64_t read_zeros(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     (void)sys, (void)file, (void)offset;
     memset(to, 0, bytes);
@@ -243,7 +244,7 @@ struct paced_bench {
     struct stream_model model;
     struct stream_table *table;
     struct stream_watch *watch;
-    double step_seconds; /* least compute time of this model so far; 0: not yet measured */
+    double step_seconds; /* least compute seconds per step of this model so far; 0: not measured */
 };
 
 /* Measures a step with everything resident, i.e. compute time. Repeats the measurement and keeps the least
@@ -274,7 +275,8 @@ static double model_flops(const struct stream_model *m) {
     return flops;
 }
 
-/* Measures FLOPs per second of the models' products, with a model sized for a guessed rate. */
+/* Measures the rate of the synthetic models' matrix products in FLOPs per second, with a model whose size
+ * assumes a guessed rate. */
 static enum status measure_rate(struct paced_bench *b, struct stream_run *run, double *flops,
                                 struct error *e) {
     const double guess = 50e9;

@@ -22,7 +22,7 @@ struct stream_report {
     const char *clock;
     struct sys sys;
     struct stream_table table;
-    struct stream_async_table async; /* rows with asynchronous launches; only for the virtual clock */
+    struct stream_async_table async; /* results with asynchronous launches; only for the virtual clock */
     double last_progress;            /* time of the last progress line, in seconds */
 };
 
@@ -108,7 +108,7 @@ static void print_async(const struct stream_async_table *table) {
     for (int i = 0; i < table->n_rows; i++) {
         const struct stream_async_row *r = &table->rows[i], *next = r + 1;
         char from[32] = "memory";
-        /* Of rows that differ only in their host times, only the last is printed. */
+        /* Of consecutive rows that differ only in their host times, only the last is printed. */
         if (i + 1 < table->n_rows && strcmp(r->blocks, next->blocks) == 0 && r->bus == next->bus &&
             r->resident_percent == next->resident_percent && r->pooled == next->pooled &&
             r->disk == next->disk)

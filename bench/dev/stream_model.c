@@ -179,7 +179,7 @@ enum status stream_execute(const struct stream_run *run, const struct run_need *
 #define ZIMAGE_LAYER_FLOPS (61.3e12 / 32)
 #define FLUX_BLOCK_FLOPS   (74.3e12 / 57)
 
-/* Blocks of Z-Image: number, bytes, seconds. The noise refiners process image tokens only. */
+/* Blocks of Z-Image: number, bytes, compute seconds. The noise refiners process image tokens only. */
 #define ZIMAGE_BLOCKS(flops)                                                                                 \
     {                                                                                                        \
         {2, 354e6, 0.95 * ZIMAGE_LAYER_FLOPS / (flops)}, {                                                   \

@@ -45,7 +45,8 @@ struct stream_run {
     void *user;
 };
 
-/* Lists the visits and runs all visits on the dry device; fills bytes and seconds of need->stage[0]. */
+/* Lists the visits and runs them on the dry device, which counts instead of computing. Fills bytes and
+ * seconds of need->stage[0]. */
 enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e);
 
 /* Seconds of the first step (which fills residents and pool), and of a steady step (mean of the last two). */
@@ -56,7 +57,7 @@ struct stream_times {
 enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
                            struct stream_times *times, struct error *e);
 
-/* A run of equal blocks. */
+/* A synthetic model: one or two sequences of equal blocks. */
 struct stream_shape {
     const char *name;
     struct {
@@ -73,7 +74,8 @@ struct stream_shape {
 enum { STREAM_SHAPES = 4, STREAM_SHAPES_ALL = 6 };
 extern const struct stream_shape stream_shapes[STREAM_SHAPES_ALL];
 
-/* Adds the shape's blocks to a model's sizes, for this many FLOPs per second. */
+/* Adds the blocks of a shape to a model's sizes. flops: FLOPs per second of the device, to convert compute
+ * seconds to matrix sizes. */
 void stream_shape_add(const struct stream_shape *shape, double flops, struct stream_model *model);
 
 #endif

@@ -69,7 +69,7 @@ static bool bench_tokenizer_add_merges(struct making *m) {
         for (const char *b = letters; *b && ok && fits_another(m); b++)
             ok = bench_tokenizer_add_merge(m, (char[]){*a, 0}, (char[]){*b, 0});
     while (ok && fits_another(m)) {
-        bool wild = random_below(&m->random, 8) == 0; /* bytes of other scripts */
+        bool wild = random_below(&m->random, 8) == 0; /* merges single bytes too, as of UTF-8 */
         uint64_t from = wild ? 0 : BYTES, n = (uint64_t)m->n_tokens - from;
         const char *left = m->token[from + random_below(&m->random, n)];
         ok = bench_tokenizer_add_merge(m, left, m->token[from + random_below(&m->random, n)]);

@@ -9,10 +9,11 @@
 
 struct operators_options {
     bool small;        /* tiny sizes, to test the program rather than the GPU */
-    const char *group; /* one of operators_groups; NULL: all */
+    const char *group; /* group of operators to run (operators_groups); NULL: all groups */
 };
 
-/* "products", "attention", "bytes", "decoder" and "unet" (which need cuDNN), ..., NULL-terminated. */
+/* Names of the operator groups, NULL-terminated: "products", "attention", "bytes", "decoder" and "unet"
+ * (which need cuDNN), ... */
 extern const char *const operators_groups[];
 
 /* Returns {"roofs":{"products_flops_per_second","copy_bytes_per_second"}, "rows":[{"op","shape","seconds",

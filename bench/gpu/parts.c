@@ -21,7 +21,7 @@ static void append_line(json_t *list, const char *line, size_t most, bool newest
 static void read_line(struct printed *p, const char *line) {
     int good, bad;
     if (!line[0]) return;
-    /* a log may have several such lines: the last one counts */
+    /* counts of the log's last "N passed, M failed" line */
     if (sscanf(line, "%d passed, %d failed", &good, &bad) == 2) p->passed = good, p->failed = bad;
     if (!strncmp(line, "SKIP", 4)) append_line(p->skipped, line, LINES_MOST, false);
     if (strstr(line, "FAILED") || strstr(line, "[   LINE   ]") || strstr(line, "[  ERROR   ]") ||
@@ -60,7 +60,7 @@ double steps_median(const json_t *report, const char *member) {
     return values[n / 2];
 }
 
-/* Loads a report without its lists of blocks, which are most of it. */
+/* Loads a JSON report without its lists of blocks, which are most of its bytes. */
 static json_t *reduced(const char *path) {
     json_t *report = json_load_file(path, 0, NULL), *stage;
     size_t i;
@@ -147,7 +147,7 @@ json_t *parts_assemble(const char *results, const char *date, const char *commit
     json_t *parts = json_object(), *part;
     size_t bytes = 0;
     char *line = NULL;
-    /* A truncated line is skipped. */
+    /* Skips truncated lines of the results file. */
     while (getline(&line, &bytes, file) > 0) {
         part = json_loads(line, 0, NULL);
         const char *name = member_text(part, "part", NULL);

@@ -4,7 +4,8 @@
 
 enum { NOISE_BYTES = 64 << 20, REPEATS_LEAST = 3, REPEATS_MOST = 50, WARM = 2, GRANULE = 4096 };
 
-/* Every 16-bit half: random sign, exponent 2^-7, random mantissa, so every f32 is a small number too. */
+/* Fills a buffer with small numbers: every 16-bit half has a random sign, exponent 2^-7 and a random
+ * mantissa, so every f32 is small too. */
 static void make_noise(char *to) {
     uint64_t *words = (uint64_t *)to, state = 88172645463325252u;
     for (int i = 0; i < NOISE_BYTES / 8; i++) {

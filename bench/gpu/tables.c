@@ -115,7 +115,7 @@ static void print_or_dash(const char *format, double value, bool known) {
 static const char *const budgets[] = {"all", "9G", "6G", "4G", "2G"};
 enum { N_BUDGETS = sizeof budgets / sizeof *budgets };
 
-/* Prints two cells: seconds per step, and the lower bound as a share of them. */
+/* Prints two table cells: seconds per step, and the lower bound as a share of these seconds. */
 static void print_step(const json_t *document, const char *budget, int batch, const char *between) {
     const json_t *part = zimage(document, budget, batch);
     const char *status = member_text(part, "status", NULL);

@@ -86,7 +86,8 @@ struct round_times {
 struct block_bench {
     struct bench *bench;
     const struct bench_block_case *c;
-    struct random_component component, plain; /* component to compare with: bf16 weights or no adapter */
+    /* plain: component to compare with, of bf16 weights or without adapter */
+    struct random_component component, plain;
     struct watch watch;
     struct onednn *onednn;
     char *memory; /* buffer for the largest of oneDNN's own products */
@@ -124,7 +125,6 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
     return l;
 }
 
-/* Allocates and fills a buffer for the largest product: unwritten pages would all be one zero page. */
 /* Allocates and fills a buffer for the largest product: unwritten pages would all be one zero page. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
@@ -169,7 +169,8 @@ static enum status run_round(struct block_bench *b, int round, struct error *e) 
     struct watch *watch = &b->watch;
     struct round_times times = {0};
     double share = (double)round / (b->c->rounds + 1);
-    /* Reports the round before its clock starts, so that the caller's work is not measured. */
+    /* Calls the progress callback before the round's clock starts, so that the callback's time is not
+     * measured. */
     b->fraction = b->c->from + share * (b->c->to - b->c->from);
     snprintf(b->what, sizeof b->what, "%s, round %d of %d", b->c->name, round, b->c->rounds);
     if (bench_go_on(b->bench, b->fraction, b->what, e) != OK) return e->code;

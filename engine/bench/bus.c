@@ -32,11 +32,11 @@ struct bus {
     int file;
     int64_t file_bytes;
     double done;    /* progress, 0 to 1 */
-    json_t *absent; /* reason why an existing GPU has no rows, or NULL */
+    json_t *absent; /* reason why the report has no rows for an existing GPU; or NULL */
     json_t *pinned; /* JSON: how much host memory could be pinned; or NULL */
 };
 
-/* One measurement: threads move pieces until all are moved or the time is up. */
+/* One measurement: threads read or copy pieces until all pieces are done or the time is up. */
 struct mover {
     struct sys *sys;
     int file; /* file to read; negative: copy the first half of the buffer to the second half */
@@ -135,7 +135,8 @@ static enum status bus_unreadable(struct error *e, const char *path, int problem
                      path, strerror(problem));
 }
 
-/* Measures one piece size, with or without O_DIRECT; no row if O_DIRECT is not supported. */
+/* Measures disk reads of one size, with or without O_DIRECT. Adds no row to the report if O_DIRECT is not
+ * supported. */
 static enum status measure_reads(struct bus *bus, int64_t piece, bool direct, struct error *e) {
     const char *name = bus->bench->options.file;
     if (direct && !set_direct(bus->file, true)) return OK;
@@ -176,7 +177,6 @@ static enum status bus_write_file(struct bus *bus, int out, const char *folder, 
     return problem ? unwritable(e, folder, problem) : OK;
 }
 
-/* Creates a temporary file that is unlinked before a byte is written. */
 /* Creates a temporary file that is unlinked before a byte is written. */
 static enum status make_file(struct bus *bus, struct error *e) {
     struct sys *sys = &bus->bench->sys;

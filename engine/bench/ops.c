@@ -22,7 +22,7 @@ struct ops_case {
     enum dtype weights;
     bool counts; /* true: counts for the rate of the operator class; false: only reported */
     void (*forward)(struct context *x, const struct ops_case *c);
-    int32_t size[3]; /* sizes; each `forward` defines the meaning of the sizes */
+    int32_t size[3]; /* sizes of the case; their meaning depends on `forward` */
 };
 
 static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, int32_t columns) {
@@ -95,7 +95,8 @@ struct ops_bench {
     struct bench *bench;
     struct device *device;
     int threads;
-    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* summed over cases with `counts` */
+    /* work (FLOPs or bytes) and seconds, summed over the cases with `counts` */
+    double work[N_OP_CLASSES], seconds[N_OP_CLASSES];
 };
 
 /* Finds a case's memory and work by a dry run, which also prepares the device. *work: FLOPs, or bytes for
@@ -117,7 +118,7 @@ static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, st
     return x->error->code;
 }
 
-/* Returns the best of a few warm tries, within about a second. */
+/* Returns the shortest time of a few runs of a case after a warm-up run, within about a second. */
 static double best_try(struct ops_bench *b, const struct ops_case *c, struct context *x) {
     enum { TRIES = 4 };
     struct sys *sys = &b->bench->sys;

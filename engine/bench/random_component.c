@@ -53,7 +53,7 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
                                  struct arena *arena, bool *ok) {
     struct tensor t = arena_tensor(arena, shape.dtype, shape.rank, shape.dim, ok);
     t.scale = random_weights_scale(&t, spec->init_scale);
-    t.scales = &t; /* any non-NULL value: only the size of the scales is needed */
+    t.scales = &t; /* temporary non-NULL value: only the size of the scales is computed */
     int32_t bytes = dtype_is_quantised(t.dtype) ? (int32_t)tensor_scales_bytes(&t) : 0;
     bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_scales_rows(t.dtype));
     t.scales = apart ? arena_tensor(arena, DTYPE_U8, 1, &bytes, ok).data : NULL;
@@ -61,7 +61,8 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
     if (t.scales)
         random_weights_fill_scales(random, &t, spec->init_scale, (void *)(uintptr_t)t.scales,
                                    (uint64_t)bytes);
-    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* row scales include it */
+    /* the row scales already include the weight's scale */
+    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1;
     return t;
 }
 

@@ -13,9 +13,10 @@ struct random_component_sizes {
     int32_t latent_channels, latent_side, picture_side;
     int32_t latent_frames, latent_columns; /* size of the latent; frames 0: one; columns 0: as many as rows */
     int chunk;                             /* frames per chunk of a video VAE; 0: image mode */
-    enum dtype type;  /* type of matrices whose rows are whole quantisation blocks; the rest is bf16 */
-    int adapter_rank; /* rank of a bf16 adapter on every matrix; 0: none. Only for blocks whose matrices are
-                       * all used in products */
+    enum dtype type; /* type of matrices whose rows are whole quantisation blocks; the rest is bf16 */
+    /* rank of a bf16 adapter on every matrix; 0: no adapter. Allowed only for blocks whose matrices are all
+     * used in products */
+    int adapter_rank;
     struct {
         const char *kind;
         int number;

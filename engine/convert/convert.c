@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-/* Fails if the output would replace an input. */
+/* Fails if the output would replace an input file. */
 static enum status check_inputs_spared(const struct conversion *c, struct error *e) {
     struct stat s;
     if (stat(c->options->output, &s)) return OK;

@@ -59,7 +59,7 @@ struct conversion {
     char *keys;
     struct converted *items;
     int n_items;
-    uint64_t bytes; /* size of all tensors */
+    uint64_t bytes; /* total bytes of the output tensors */
     uint64_t done;
     struct convert_buffers buffers;
     struct thread_pool *thread_pool;

@@ -49,7 +49,8 @@ struct merge {
     int n_adapters;
     struct merged_piece *pieces; /* sorted by base tensor, then order */
     int n_pieces;
-    struct merged_values *loaded; /* factors of all changes to the tensor given to the last merge_load */
+    /* factors of all changes to the base tensor that merge_load loaded most recently */
+    struct merged_values *loaded;
     int n_loaded;
     int64_t columns; /* values per row of the loaded tensor */
 };
@@ -97,7 +98,7 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     const struct index_entry *entry = block_find_weight(&name->ref, name->spec, &component->index);
     if (!entry) return OK;
     const char *of_entry = index_name(&component->index, entry);
-    int n = 0; /* of the names of the entry, find the one for this weight */
+    int n = 0; /* several weights may share the entry's name (fused tensors): find the name of this weight */
     const struct weight_name *names = weight_names_find(&a->changes.names, name->slot, of_entry, &n);
     for (int i = 0; i < n && !base; i++) {
         const struct weight_name *at = &names[i];
@@ -107,7 +108,8 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     }
     if (!base) return OK;
     int64_t columns = weight_name_columns(name);
-    if (index_elements(entry) != base->rows * columns) { /* a temporal slice of a larger kernel */
+    /* the weight is one temporal slice of a larger kernel */
+    if (index_elements(entry) != base->rows * columns) {
         return error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'" WHERE "%s",
                          entry->name, component->index.sources[entry->source].path);
     }
@@ -146,7 +148,8 @@ static enum status add_pieces(struct merge *m, struct merged_adapter *a, const s
     return e->code;
 }
 
-/* The component bound for one pipeline, and the adapter's changes to the component. */
+/* A candidate pipeline for an adapter: the component bound for the pipeline, and the adapter's changes to
+ * the component. */
 struct candidate {
     struct component component;
     struct changes changes;
@@ -272,7 +275,7 @@ bool merge_reads(const struct merge *m, uint64_t device, uint64_t inode) {
     return false;
 }
 
-/* Index of the first piece that changes the tensor; n_pieces if none does. */
+/* Index of the tensor's first change in merge.pieces; n_pieces if no adapter changes the tensor. */
 static int first_piece(const struct merge *m, const struct index_entry *entry) {
     int first = 0, end = m->n_pieces;
     while (first < end) {
@@ -346,7 +349,7 @@ static enum status load_piece(const struct merged_piece *piece, struct merged_va
         half->down = read_factor(a, down, e);
         return e->code;
     }
-    if (m->form == ADAPTER_LORA) { /* with a middle factor (lora_mid) */
+    if (m->form == ADAPTER_LORA) { /* LoRA with a middle factor (lora_mid) */
         struct derived_size size;
         if (adapter_derived_size(a, m, &size, e) != OK) return e->code;
         *half = (struct derived_half){.rows = size.rows, .rank = size.rank, .columns = size.columns};

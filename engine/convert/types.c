@@ -13,7 +13,8 @@
 #include <string.h>
 
 enum { RULES_MAX = 64, RULE_BYTES_MAX = 1024, MATCH_LIMIT = 100000, SMALL_VALUES = 1024 };
-enum { WITH_WEIGHT = 3 }; /* most output tensors per weight: format, scales, weight */
+/* largest number of output tensors per weight: quantisation format, scales, weight */
+enum { WITH_WEIGHT = 3 };
 
 struct rules {
     pcre2_code *code[RULES_MAX];
@@ -244,7 +245,7 @@ static enum status choose_all(struct conversion *c, const struct rules *rules, s
             c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
         if (entry->view == c->view && !c->auxiliary[i] && !dropped) sorted[found++] = entry;
     }
-    /* in the order of their file positions, for sequential reading */
+    /* output tensors are sorted by their position in the input file, for sequential reading */
     if (found) qsort(sorted, (size_t)found, sizeof *sorted, compare_places);
     for (int i = 0; i < found && e->code == OK; i++) choose_one(c, sorted[i], rules, wanted, e);
     sys->release(sys, sorted);
