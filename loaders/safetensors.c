@@ -172,8 +172,8 @@ static enum status read_shape(const struct entry_text *at, const json_t *json, s
 }
 
 /* Reads the range of the data and compares its size with shape and element type. A dimension of 0 gives 0
- * bytes, however large the others are. Wrong size and data beyond the end of the file: BOUNDS. Right size and
- * data beyond the end: no error here, because check_layout reports the truncated file. */
+ * bytes, whatever the other dimensions are. Wrong size and data beyond the end of the file: BOUNDS. Right
+ * size and data beyond the end: no error here, because check_layout reports the truncated file. */
 static enum status read_extent(const struct entry_text *at, const json_t *json, int bits, uint64_t data_bytes,
                                struct index_entry *entry, struct error *e) {
     const json_t *offsets = json_object_get(json, "data_offsets");
@@ -349,7 +349,6 @@ static int compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
 /* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
 static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
                                const char *what, struct error *e) {

@@ -205,7 +205,7 @@ static enum status find_modules(struct adapter *a, struct error *e) {
 
 static enum status module_fail(const struct adapter *a, const struct adapter_module *m, enum status code,
                                const char *what, struct error *e) {
-    enum { SHOWN = 160 }; /* longer names are cut at the beginning, where modules hardly differ */
+    enum { SHOWN = 160 }; /* longer module names are cut at the beginning, where they hardly differ */
     int skip = m->name_bytes > SHOWN ? m->name_bytes - SHOWN : 0;
     return error_set(e, code, "module '%.*s' of the adapter %s" WHERE "%s", m->name_bytes - skip,
                      m->name + skip, what, path_of(a));
@@ -300,11 +300,11 @@ static enum status check_ranks(const struct adapter *a, struct adapter_module *m
     static const enum adapter_role rank_in_dim_0[] = {ADAPTER_DOWN, ADAPTER_HADA_W1_B, ADAPTER_LOKR_W2_B,
                                                       ADAPTER_LOKR_W1_B};
     static const struct {
-        enum adapter_role one; /* dimension i of its tensor ... */
+        enum adapter_role one; /* rule: dimension i of this role's tensor ... */
         int i;
-        enum adapter_role other; /* ... equals dimension k of this tensor */
+        enum adapter_role other; /* ... equals dimension k of this role's tensor */
         int k;
-        enum adapter_role without; /* the check is skipped if the module has a tensor of this role */
+        enum adapter_role without; /* the rule is skipped if the module has a tensor of this role */
     } equal[] = {
         {ADAPTER_UP, 1, ADAPTER_DOWN, 0, ADAPTER_MID},
         {ADAPTER_UP, 1, ADAPTER_MID, 0, N_ADAPTER_ROLES},
@@ -461,8 +461,6 @@ static enum status read_peft(const struct adapter *a, struct config *config, str
     return e->code;
 }
 
-/* Sets alpha and scale of a module. The alpha of a LoKr module is ignored if neither of its two matrices is
- * factored: such a module has no rank. */
 /* Reads the alpha of one module. The alpha of a LoKr module is ignored if neither of its two matrices is
  * factored: such a module has no rank. */
 static enum status read_alpha(const struct adapter *a, const struct config *peft, struct adapter_module *m,

@@ -8,12 +8,12 @@
 
 /* Role of a tensor in its module, from the end of its name. */
 enum adapter_role {
-    ADAPTER_DOWN, /* [r, in] or [r, in, k, k] */
-    ADAPTER_UP,   /* [out, r] or [out, r, 1, 1] */
-    ADAPTER_MID,  /* [r, r, k, k]; if present, up and down are 1x1 convolutions */
+    ADAPTER_DOWN, /* shape [r, in], or [r, in, k, k] for a convolution */
+    ADAPTER_UP,   /* shape [out, r], or [out, r, 1, 1] for a convolution */
+    ADAPTER_MID,  /* shape [r, r, k, k]; if it exists, up and down are 1x1 convolutions */
     ADAPTER_UP_BIAS,
     ADAPTER_ALPHA,
-    ADAPTER_SCALE, /* scalar that replaces alpha / r */
+    ADAPTER_SCALE, /* scalar factor that replaces alpha / rank */
     ADAPTER_DORA,  /* DoRA magnitudes: norms of the rows or columns of the changed weight */
     ADAPTER_DIFF,  /* difference of a whole weight. Large matrix differences need `convert --lora` */
     ADAPTER_DIFF_BIAS,
@@ -45,12 +45,12 @@ struct adapter_module {
     const struct index_entry *tensor[N_ADAPTER_ROLES]; /* tensor of each role; NULL: none */
     enum adapter_form form;
     enum adapter_dialect dialect;
-    int rank;    /* divisor of alpha; for LoRA the number of rows of the `down` tensor; 0: no rank */
+    int rank; /* rank, the divisor of alpha; for LoRA the number of rows of the `down` tensor; 0: no rank */
     float alpha; /* alpha from the file or its configuration; NaN: absent */
-    float scale; /* factor of the product: alpha / rank, or the scalar tensor of role ADAPTER_SCALE */
+    float scale; /* factor of the low-rank product: alpha / rank, or the tensor of role ADAPTER_SCALE */
 };
 
-/* An opened adapter file. Immutable; may be matched several times. */
+/* An opened adapter file. Immutable; may be matched to several models. */
 struct adapter {
     struct sys *sys;
     struct tensor_index index;      /* tensors of the adapter file */

@@ -301,7 +301,8 @@ enum status component_files_add(struct component_files *files, struct component_
 
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file) {
     struct tensor_index *whole = &files->opened[file->opened].index, taken = *whole;
-    *whole = index_view(whole, NULL, 0); /* moves the index to the caller; later views borrow its memory */
+    /* moves the index to the caller; views that are taken later borrow its memory */
+    *whole = index_view(whole, NULL, 0);
     taken.prefix = file->prefix;
     taken.view = file->view;
     return taken;

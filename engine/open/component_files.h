@@ -24,7 +24,7 @@ bool part_is_none(const struct sluice_part *part);
 bool part_disabled(const struct sluice_model_options *options, const struct slot *slot);
 
 struct component_file {
-    const struct family *family; /* NULL: no family recognises the file's tensors */
+    const struct family *family; /* family of the component; NULL: no family recognises the file's tensors */
     int opened, view; /* index of the file in component_files.opened, and of the component within the file */
     const char *prefix; /* prefix of the component's tensor names; NULL: none */
     const char *flag;   /* the flag that chose the file, or NULL */
@@ -34,14 +34,14 @@ struct component_file {
 };
 
 struct opened_file {
-    char *path; /* file, shard index or folder; owned */
+    char *path; /* path of the weight file, shard index or folder; owned */
     struct tensor_index index;
 };
 
 enum { COMPONENT_FILES_MAX = 64 };
 
 struct component_files {
-    const struct sluice_model_options *options; /* borrowed from the caller; NULL: none */
+    const struct sluice_model_options *options; /* options of the caller, borrowed; NULL: none */
     const char *model;                          /* value of -m, or NULL */
     bool decodes_only;                          /* true for decoding alone: only a decoder is searched for */
     bool by_name;                               /* -m is a folder in Hugging Face's layout */
@@ -61,7 +61,7 @@ struct component_files {
     char *scheduler;          /* path of scheduler_config.json, or NULL */
     char *pipeline;           /* path of model_index.json, or NULL */
     char *defaults;           /* path of sluice.json, or NULL */
-    int n_declared_denoisers; /* denoisers in model_index.json, even if their folders are missing */
+    int n_declared_denoisers; /* number of denoisers in model_index.json, with or without folders */
     /* Folders of text and vision encoders, NULL-terminated. declared: folders named in model_index.json, and
      * existing folders that model_index.json does not mention. declared_absent: folders with [null, null] in
      * model_index.json, which are ignored even if they exist. */

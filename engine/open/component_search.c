@@ -319,7 +319,8 @@ static void list_declared_folders(const struct model_folder *model, struct compo
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
     struct model_folder model = {.sys = sys, .path = path, .has_index = files->pipeline != NULL};
-    bool reads = files->pipeline && !files->decodes_only; /* class names are read except for decoding alone */
+    /* class names in model_index.json are read, except for decoding alone */
+    bool reads = files->pipeline && !files->decodes_only;
     if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
     const char *folders[SLOTS_MAX];

@@ -22,7 +22,7 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     struct component *c = &m->component[slot];
     configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
-    c->index.claimed_bytes = 0; /* the decoder, in the same files, already counts total_size */
+    c->index.claimed_bytes = 0; /* the decoder's component already counts total_size of the shared files */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
     c->n_unknown = 0;
     return e->code;
@@ -276,7 +276,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
-    if (m->flow_shift == 0) m->flow_shift = 1; /* the default in diffusers */
+    if (m->flow_shift == 0) m->flow_shift = 1; /* default flow shift of diffusers */
     return config_float(config, shift_key(m, config), SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,
                         &m->flow_shift, e);
 }
@@ -374,7 +374,7 @@ static enum status read_pipeline(struct sluice_model *m, const char *path, struc
     if (m->boundary > 0) {
         const struct config_value *value = config_find(&config, "boundary_ratio");
         if (value && value->kind == CONFIG_NULL)
-            m->boundary = 0; /* null or 0: the first denoiser runs alone, as in diffusers */
+            m->boundary = 0; /* boundary_ratio null or 0: the first denoiser runs alone, as in diffusers */
         else
             config_float(&config, "boundary_ratio", 0, 1, &m->boundary, e);
     }
@@ -464,7 +464,7 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
                                    struct error *e) {
     struct component_files files;
     struct error failure = {0};
-    char name[PIPELINE_NAME_BYTES] = ""; /* of the pipeline, from model_index.json */
+    char name[PIPELINE_NAME_BYTES] = ""; /* name of the pipeline, from model_index.json */
     const char *file = part_path_of_kind(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
     if (!file && o->decodes_only) file = part_path_of_kind(o, FAMILY_TINY_DECODER);
     m->decodes_only = o->decodes_only;

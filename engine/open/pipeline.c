@@ -21,7 +21,7 @@ const struct recipe *pipeline_guess(const struct component_files *files) {
             enum family_kind kind = (*r)->slot[i].family->kind;
             n += (kind == FAMILY_TEXT || kind == FAMILY_VISION) && in[i];
         }
-        /* a decoder alone fits many recipes and does not count */
+        /* decoders count only next to other components, because a decoder alone fits many recipes */
         if (n) n += parts_of_kind(files, *r, FAMILY_DECODER);
         if (n <= most) continue;
         best = *r;
@@ -82,8 +82,8 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
         !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
     bool saved = !strcmp(from->latent->recipe, recipe->name);
     config_destroy(&config);
-    /* 2: the denoiser in the decoder's file has the recipe's family and variant; 1: only the family matches
-     */
+    /* denoiser_fit is 2 if the denoiser in the decoder's file has the recipe's family and variant, and 1 if
+     * only the family matches. */
     const struct component_file *denoiser = &files->bundled_denoiser;
     int denoiser_fit = 0;
     if (denoiser->family && recipe_family(recipe, FAMILY_DENOISER) == denoiser->family) {

@@ -62,7 +62,8 @@ static int digit_of(char c, int base) {
     return digit < base ? digit : -1;
 }
 
-/* Decodes "#38;" or "#x26;". Returns the length read; 0: no number. */
+/* Decodes a numeric HTML character reference after its "&", such as "#38;" or "#x26;". Returns the length
+ * read; 0: not a number. */
 static size_t unescape_number(struct cleaned_text *out, const char *text, size_t bytes) {
     int base = bytes > 1 && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
     size_t first = base == 16 ? 2 : 1, n = first;
@@ -82,11 +83,12 @@ static size_t unescape_number(struct cleaned_text *out, const char *text, size_t
     return n + (n < bytes && text[n] == ';');
 }
 
-/* Decodes "amp;" or "amp". Returns the length read; 0: not a name of the table. */
+/* Decodes a named HTML character reference after its "&", such as "amp;" or "amp". Returns the length read;
+ * 0: unknown name. */
 static size_t unescape_name(struct cleaned_text *out, const char *text, size_t bytes) {
     static const struct {
         const char *name;
-        bool bare; /* HTML allows the name without a semicolon */
+        bool bare; /* HTML allows this name without a semicolon */
         int32_t code;
     } names[] = {{"amp", true, '&'},  {"lt", true, '<'},     {"gt", true, '>'},
                  {"quot", true, '"'}, {"apos", false, '\''}, {"nbsp", true, 0xA0}};
@@ -101,7 +103,7 @@ static size_t unescape_name(struct cleaned_text *out, const char *text, size_t b
     return 0;
 }
 
-/* Decodes the references of a text. Returns the length of the output. */
+/* Decodes the HTML character references in a text. Returns the length of the output. */
 static size_t unescape(struct cleaned_text *out, const char *text, size_t bytes) {
     size_t from = 0;
     while (from < bytes) {
@@ -422,7 +424,7 @@ static enum status insert_image_tokens(struct sys *sys, const char *token, int32
                                        struct error *e) {
     int n_ids = tokens->n_ids, found = 0, n = 0, at = 0;
     for (int i = 0; i < tokens->n_ids; i++) found += tokens->ids[i] == pad;
-    if (found < n_pictures) { /* a longer added token matched first */
+    if (found < n_pictures) { /* a longer added token matched instead of the image token */
         return error_set(e, META, "the tokenizer does not recognise its image token '%s'" FOUND "%d of %d",
                          token, found, n_pictures);
     }

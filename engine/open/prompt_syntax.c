@@ -136,7 +136,7 @@ static enum status read_all(struct reading *r, const char *text, size_t bytes, s
         const char *end = r->at;
         while (end < r->end && !(strchr(special, *end) && *end)) end++;
         if (end > r->at) {
-            /* text without brackets, and the BREAKs in it */
+            /* adds the text up to the next special character, and the BREAK keywords in this text */
             const char *begin = r->at, *after;
             for (const char *at; (at = find_break(r->at, begin, end, &after)); r->at = after) {
                 add_text(r, r->at, (size_t)(at - r->at));
@@ -300,7 +300,7 @@ enum status lora_tags_read(struct sys *sys, const char *what, const char *text, 
     if (!tags->text || !tags->names) return error_set(e, MEMORY, "no memory for the %s", what);
     char *to = tags->text;
     for (const char *at = text; *at && e->code == OK;) {
-        const char *end = NULL; /* closing ">" of a tag at `at` */
+        const char *end = NULL; /* closing ">" of the tag that starts at `at` */
         if (!strncmp(at, opening, OPENING_BYTES))
             end = at + OPENING_BYTES + strcspn(at + OPENING_BYTES, "<>\n");
         if (!end || *end != '>') {

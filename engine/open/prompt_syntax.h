@@ -33,7 +33,8 @@ enum { EMPHASIS_BRACKETS_MAX = 1000, EMPHASIS_WEIGHT_MAX = 1000 };
  * Destroy also after failure. */
 enum status emphasis_read(struct sys *sys, const char *text, size_t bytes, struct emphasis *emphasis,
                           struct error *e);
-/* True if the text has emphasis with a number, "(word:1.3)", and so probably expects emphasis to work. */
+/* True if the text has emphasis with a number, "(word:1.3)", which suggests that the user expects
+ * emphasis. */
 bool emphasis_detect(const char *text);
 void emphasis_destroy(struct sys *sys, struct emphasis *emphasis);
 

@@ -172,7 +172,7 @@ static enum status read_fixed(struct gguf_place *place, uint64_t *n_tensors, uin
     place->at = MAGIC_BYTES;
     if (gguf_take(place, 4, &version, e) != OK) return e->code;
     if (version < LEAST_VERSION || version > MOST_VERSION) {
-        bool big_endian = version && !(version & 0xffff); /* the bytes of the number are reversed */
+        bool big_endian = version && !(version & 0xffff); /* the bytes of the version number are reversed */
         gguf_fail(place, MAGIC_BYTES, VERSION,
                   big_endian ? "big-endian GGUF files are not supported" : "unsupported GGUF version", e);
         error_found(e, "0x%" PRIx64, version);

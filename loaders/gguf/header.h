@@ -31,7 +31,7 @@ struct gguf_tensor {
     int type; /* index into gguf_types */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
-    uint64_t offset, bytes;     /* offset of the tensor data: first within all data, later within the file */
+    uint64_t offset, bytes;     /* offset of the tensor data: first in the data section, later in the file */
 };
 
 struct gguf {

@@ -93,7 +93,6 @@ struct splitting {
 };
 
 /* ENDING_BYTES: length of "-00001-of-00003.gguf"; NUMBER_AT: position of the part number in that ending. */
-/* ENDING_BYTES: length of "-00001-of-00003.gguf"; NUMBER_AT: position of the part number in that ending. */
 enum { ENDING_BYTES = 20, NUMBER_AT = 1 };
 
 static enum status check_first(struct splitting *s, struct error *e) {

@@ -37,7 +37,6 @@ static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at,
 }
 
 /* Reads element type and length of an array; the file size limits the length. */
-/* Reads element type and length of an array; the file size limits the length. */
 static enum status take_array(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     value->array = true;
     if (take_kind(place, &value->kind, e) != OK) return e->code;

@@ -71,7 +71,7 @@ static enum status take_dims(struct gguf_place *place, struct gguf_tensor *tenso
     return OK;
 }
 
-/* Number of elements; 0 if any dimension is 0, however large the others are. False on overflow. */
+/* Number of elements; 0 if any dimension is 0, whatever the other dimensions are. False on overflow. */
 static bool count_elements(const struct gguf_tensor *tensor, uint64_t *elements) {
     *elements = 1;
     for (int i = 0; i < tensor->rank; i++)

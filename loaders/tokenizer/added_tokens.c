@@ -336,7 +336,7 @@ bool added_next(struct added_search *s) {
             while (s->end < text.bytes && code_is_space(code_after(text, s->end, &n))) s->end += n;
             s->white_to = s->end;
         }
-        bool swallowed = s->start >= s->end; /* skipped: the previous match already includes this match */
+        bool swallowed = s->start >= s->end; /* the match lies inside the previous match and is skipped */
         s->taken = s->end;
         s->id = found->id;
         if (!swallowed) return true;

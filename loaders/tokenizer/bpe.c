@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-
 /* True for printable Latin-1 bytes, which represent themselves; other bytes become U+0100 and up. */
 static bool stands_for_itself(int byte) {
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
@@ -100,7 +99,8 @@ void word_table_add(struct word_table *table, struct word word) {
 }
 
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e) {
-    for (int i = 0; i < 512; i++) { /* each byte within a piece, then at its end */
+    /* single-byte tokens: 0 to 255 within a piece, 256 to 511 at a piece's end */
+    for (int i = 0; i < 512; i++) {
         char text[4 + TOKENIZER_SUFFIX_BYTES];
         uint64_t n = (uint64_t)utf8proc_encode_char(byte_to_alphabet(i & 255), (utf8proc_uint8_t *)text);
         uint64_t end = i < 256 ? 0 : suffix.bytes;

@@ -8,7 +8,7 @@
 /* Encoding state of one text, with all its allocations. */
 struct encoding {
     const struct tokenizer *t;
-    pcre2_match_data *data, *redata; /* match data for split and resplit */
+    pcre2_match_data *data, *redata; /* PCRE2 match data for the split patterns t->split and t->resplit */
     pcre2_match_context *context;
     struct bpe_scratch scratch;
     struct id_list out;

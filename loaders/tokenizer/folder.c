@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 enum {
     F_VOCAB,
     F_CONFIG,
@@ -27,8 +26,8 @@ struct folder {
     json_t *root[N_DOCUMENTS];
 };
 
-/* True also for a file that cannot be opened: without the file token ids would change, and reading the file
- * reports the reason. */
+/* True also for a file that exists but cannot be opened: ignoring the file would change token ids, and
+ * reading it reports the reason. */
 static bool file_exists(struct sys *sys, const char *path) {
     int file = sys->open(sys, path);
     if (file >= 0) sys->close(sys, file);

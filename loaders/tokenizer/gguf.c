@@ -76,7 +76,7 @@ static enum status find_texts(const struct metadata *m, const char *key, struct 
     return reading_fail(&m->r, META, key, "is not an array of strings", e);
 }
 
-/* Fails unless a flag is true or absent. */
+/* Fails unless a boolean metadata value is true or absent. */
 static enum status expect_flag(const struct metadata *m, const char *key, struct error *e) {
     struct gguf_value value;
     if (!gguf_find(m->header, key, &value)) return OK;

@@ -14,7 +14,7 @@ struct reading {
     uint64_t longest;    /* bytes of the longest token */
     char *joined;        /* buffer of longest + 1 bytes, for looking up merged tokens */
     double *scores;      /* scores of a unigram model's pieces */
-    uint32_t text_bytes; /* bytes of pieces so far */
+    uint32_t text_bytes; /* total bytes of the pieces added so far */
 };
 
 /* The readers fill the empty tokenizer r->t. tokenizer_read_json: tokenizer.json at r->path.

@@ -104,7 +104,7 @@ static void copy(struct translation *t, uint64_t n) {
     t->at += n;
 }
 
-/* Writes the property name[0..bytes): with later code points, with sc: for a script, or unchanged. */
+/* Writes a Unicode property: with code points of later versions added, as a script (sc:), or unchanged. */
 static void put_property(struct translation *t, bool negated, const char *name, int bytes) {
     for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
         if ((int)strlen(properties[i].name) != bytes || memcmp(properties[i].name, name, (size_t)bytes))

@@ -22,13 +22,13 @@
 #include "loaders/tokenizer/tokenizer.h"
 
 enum {
-    TOKENIZER_ID_MAX = (1 << 24) - 1,    /* larger ids mean a damaged file */
-    TOKENIZER_TEXT_BYTES = 5 << 18,      /* bytes of one text to encode, including a template around it */
-    TOKENIZER_ADDED_MAX = 65536,         /* number of added tokens */
-    TOKENIZER_ADDED_BYTES = 256,         /* bytes of one added token; bounds the search per byte of text */
-    TOKENIZER_PIECE_BYTES = 512,         /* bytes of one unigram piece; bounds the search per byte of text */
-    TOKENIZER_SUFFIX_BYTES = 16,         /* bytes of an end-of-word suffix ("</w>") */
-    TOKENIZER_PATTERN_BYTES = 64 * 1024, /* bytes of the split pattern as written */
+    TOKENIZER_ID_MAX = (1 << 24) - 1, /* largest token id; larger ids mean a damaged file */
+    TOKENIZER_TEXT_BYTES = 5 << 18,   /* largest text to encode in bytes, including its template */
+    TOKENIZER_ADDED_MAX = 65536,      /* largest number of added tokens of a tokenizer */
+    TOKENIZER_ADDED_BYTES = 256,      /* largest added token in bytes; bounds the search per byte of text */
+    TOKENIZER_PIECE_BYTES = 512,      /* largest unigram piece in bytes; bounds the search per byte of text */
+    TOKENIZER_SUFFIX_BYTES = 16,      /* largest end-of-word suffix ("</w>") in bytes */
+    TOKENIZER_PATTERN_BYTES = 64 * 1024, /* largest split pattern in bytes, as written in the file */
 };
 
 struct span {
@@ -79,7 +79,7 @@ struct added_set {
     bool starts[256]; /* true if some pattern starts with this byte */
 };
 
-/* SentencePiece's normalisation table, see charsmap.c; units NULL: no table. */
+/* SentencePiece's normalisation table, see normalize.c; units NULL: no table. */
 struct charsmap {
     uint32_t *units, n_units; /* a double-array trie */
     char *texts;              /* NUL-terminated texts */
@@ -98,7 +98,7 @@ struct unigram {
 
 struct tokenizer {
     struct sys *sys;
-    char *path; /* file of the split pattern, for messages */
+    char *path; /* path of the file with the split pattern, for messages */
     const char *kind;
     int size;
     bool nfc, one_space, lower; /* normalisation steps to apply, in the order of the fields */
@@ -116,7 +116,7 @@ struct tokenizer {
     pcre2_code *split, *resplit;   /* resplit: second pattern applied to each piece; NULL: none */
     struct charsmap charsmap;
     struct unigram unigram; /* unigram model, used instead of the split pattern and merges */
-    bool drop_gaps;         /* text between matches of split is dropped */
+    bool drop_gaps;         /* text between matches of the split pattern is dropped */
 };
 
 static inline struct span span_of(const char *text) {

@@ -58,10 +58,8 @@ static enum status read_normalizer(struct reading *r, const json_t *normalizer, 
     return e->code;
 }
 
-/* Reads {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}; or "Removed"
- * and true, which keeps matches and drops the rest. */
-/* Reads {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}; or "Removed"
- * and true, which keeps matches and drops the rest. */
+/* Reads {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}; or with
+ * "Removed" and true, which keeps the matches and drops the text between them. */
 static enum status read_split(struct reading *r, const json_t *split, struct error *e) {
     const json_t *regex = json_object_get(json_object_get(split, "pattern"), "Regex");
     const json_t *behavior = json_object_get(split, "behavior");
@@ -85,7 +83,8 @@ static enum status read_split(struct reading *r, const json_t *split, struct err
  * after a Split, the second split is optional (use_regex). */
 static enum status read_byte_level(struct reading *r, const json_t *level, pcre2_code **code,
                                    struct error *e) {
-    bool prefix = true, regex = true; /* defaults of Hugging Face tokenizers for absent members */
+    /* ByteLevel's defaults in Hugging Face tokenizers, for absent members */
+    bool prefix = true, regex = true;
     reading_bool(r, level, "add_prefix_space", "the ByteLevel pre-tokenizer's add_prefix_space", &prefix, e);
     if (reading_bool(r, level, "use_regex", "the ByteLevel pre-tokenizer's use_regex", &regex, e))
         return e->code;
@@ -391,7 +390,7 @@ enum status tokenizer_read_json(struct reading *r, struct error *e) {
     if (!e->code && !added_read_list(r, json_object_get(root, "added_tokens"), e) &&
         !check_processor(r, json_object_get(root, "post_processor"), false, e))
         check_lengths(r, root, e);
-    r->vocab = NULL; /* borrowed from the document */
+    r->vocab = NULL; /* r->vocab points into the document, which is freed next */
     json_decref(root);
     return e->code;
 }
