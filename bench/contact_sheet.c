@@ -126,7 +126,7 @@ static void draw_picture(cairo_t *c, const struct sheet_picture *p, double x, do
     cairo_paint(c);
     cairo_restore(c);
     cairo_surface_destroy(surface);
-    /* Outlines white images on the white card. */
+    /* Outlines the image, so that a white image is visible on its white card. */
     rounded(c, x + .5, y + .5, ENLARGED * p->width - 1, ENLARGED * p->height - 1, 8);
     cairo_set_source_rgba(c, 0, 0, 0, .16);
     cairo_stroke(c);
@@ -144,7 +144,7 @@ static void draw_card(cairo_t *c, const struct sheet_picture *p, const struct ro
     wrapped(c, p->prompt, x + PAD, y + PAD + row->picture_height + 8 + 14, width, 1);
 }
 
-/* Returns the height of the sheet; draws only if `visible`. */
+/* Draws the whole contact sheet if `visible`. Returns its height in pixels. */
 static int rows(cairo_t *c, const struct contact_sheet *sheet, int visible) {
     int y = MARGIN + HEAD;
     font(c, 14, CAIRO_FONT_WEIGHT_NORMAL);

@@ -139,7 +139,7 @@ static void text(cairo_t *c, double x, double y, double size, bool bold, const c
 }
 
 static const double colours[][3] = {
-    {.16, .45, .72}, /* colours of streamed blocks, alternating */
+    {.16, .45, .72}, /* two alternating colours of streamed blocks */
     {.45, .69, .88},
     {.68, .70, .72}, /* resident blocks */
     {.84, .22, .18}, /* stall */
@@ -186,7 +186,7 @@ static void draw_ring(const struct chart *v, const struct timeline *t, double y,
     cairo_stroke(c);
 }
 
-/* Fades the events after the shown step. */
+/* Fades the events that come after the shown step. */
 static void fade_rest(const struct chart *v, const struct timeline *t, double y) {
     double x = across(v, t->to - t->from);
     cairo_set_source_rgba(v->c, 1, 1, 1, .62);

@@ -7,8 +7,8 @@ enum terminal_kind {
     TERMINAL_KITTY,
     TERMINAL_ITERM,
     TERMINAL_SIXEL,
-    TERMINAL_TRUECOLOR, /* half-block characters, 24-bit colour */
-    TERMINAL_256,       /* half-block characters, 6x6x6 colours */
+    TERMINAL_TRUECOLOR, /* images as half-block characters in 24-bit colour */
+    TERMINAL_256,       /* images as half-block characters in 6x6x6 colours */
 };
 
 /* Returns the kind of terminal on stdout, from environment variables; a terminal may never answer a

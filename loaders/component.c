@@ -22,8 +22,8 @@ enum { INDEX_MEMBER_BYTES_MAX = 65536 };
 struct sharding {
     struct sys *sys;
     const char *path;
-    struct json_text weight_map; /* text of the object weight_map in the shard index */
-    char *name[SHARDS_MAX];      /* shard file names as written in the index */
+    struct json_text weight_map; /* text of the JSON object weight_map in the shard index */
+    char *name[SHARDS_MAX];      /* shard file names as written in the shard index */
     struct tensor_index part[SHARDS_MAX];
     int n_shards, n_parts;
     uint64_t claimed_bytes; /* metadata.total_size of the shard index in bytes; 0: absent */

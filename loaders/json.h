@@ -59,7 +59,7 @@ char json_first_char(const struct json_text *value);
 json_t *json_string_of(const char *text);
 
 struct json_member {
-    struct json_text name;  /* name as in the file, with quotes and escapes */
+    struct json_text name;  /* name of the member as in the file, with quotes and escapes */
     struct json_text value; /* text of the value, not validated before json_decode */
 };
 

@@ -40,7 +40,7 @@ enum status config_read_member(struct sys *sys, const char *path, const char *me
 enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e);
 
-/* Supported weight formats, text for messages. */
+/* Text for messages: the supported weight formats. */
 #define READABLE_WEIGHTS "safetensors (f32, f16, bf16, fp8, int8, nvfp4, mxfp8) or GGUF"
 enum { FILE_KIND_BYTES = 8 };
 /* Describes an unsupported file format by the first bytes of a file; NULL: the file may be safetensors. */

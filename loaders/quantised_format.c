@@ -164,7 +164,7 @@ static enum status read_layers(const struct tensor_index *index, const struct js
     return inner.code == OK ? e->code : fail_json(&at, &inner, e);
 }
 
-/* Reads {"layers": {...}, ...} from the metadata. */
+/* Reads the layers' quantisation, {"layers": {...}, ...}, from the metadata. */
 static enum status read_metadata(const struct tensor_index *index, const struct json_text *text,
                                  struct quantised_format *form, struct error *e) {
     static const char layers[] = "\"layers\"";

@@ -18,7 +18,8 @@ static const uint64_t header_bytes_max = 100000000;
 enum {
     LENGTH_BYTES = 8,
     DEPTH_MAX = 4,
-    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2, /* longest name as JSON: bytes as \u00XX, in quotes */
+    /* bytes of the longest name as JSON: \u00XX for each byte, and quotes */
+    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2,
     ENTRY_BYTES_MAX = 1 << 20,
     METADATA_BYTES_MAX = 16 << 20,
     METADATA_VALUES_MAX = 65536,
@@ -98,7 +99,7 @@ static enum status count_members(const struct json_text *header, int *n_members,
     *name_bytes = 0;
     if (json_walk_start(&walk, header, DEPTH_MAX, e) != OK) return e->code;
     while (json_walk_next(&walk, &member, e)) {
-        /* One more than the limit of tensors, for __metadata__. */
+        /* The limit is one more than the limit of tensors, because __metadata__ is a member too. */
         if (++*n_members > LOADER_TENSORS_MAX + 1)
             return fail_limit(&member.name, "too many tensors", LOADER_TENSORS_MAX, e);
         if (member.name.bytes > ESCAPED_NAME_MAX)

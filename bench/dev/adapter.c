@@ -36,10 +36,10 @@ struct adapter_writer {
     uint64_t random;
     struct module *modules;
     int n_modules, modules_max;
-    struct named_tensor *tensors; /* tensors of the file; names are owned */
+    struct named_tensor *tensors; /* tensors of the adapter file; their names are owned */
     struct synthetic_tensor *made;
     int n_tensors;
-    uint64_t done, all; /* bytes written so far, and in total */
+    uint64_t done, all; /* bytes of the file: written so far, and in total */
 };
 
 /* True for weights of matrix products; false for embedding tables. */
@@ -222,7 +222,7 @@ static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) 
     return pattern;
 }
 
-/* Returns peft's target_modules; diffusers rejects a configuration without target_modules. */
+/* Returns the entry target_modules of peft's configuration, which diffusers requires. */
 static json_t *target_modules(const struct adapter_writer *w, const char *prefix) {
     json_t *names = json_array();
     size_t n = strlen(prefix);

@@ -56,7 +56,7 @@ struct writer {
     struct synthetic_tensor *made;
     struct stored_types listed; /* types chosen for the component's weights */
     int n_tensors, shard_first; /* shard_first: index of the first tensor in the file being written */
-    uint64_t done, all;         /* bytes written so far, and in total */
+    uint64_t done, all;         /* bytes of the checkpoint: written so far, and in total */
     const struct checkpoint_options *options;
 };
 
@@ -170,7 +170,7 @@ static enum status write_small(struct writer *w, const char *folder, const char 
     return e->code;
 }
 
-/* Writes JSON. json_failures: failed_json_allocations() before the JSON was built. */
+/* Writes a JSON file. json_failures: value of failed_json_allocations() before the JSON was built. */
 static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
                               unsigned json_failures, struct error *e) {
     char *text = json_to_text(json, JSON_INDENT(2), json_failures);
@@ -201,7 +201,8 @@ static struct shards divide(const struct writer *w, const struct slot *slot) {
     return s;
 }
 
-/* Writes "model-00001-of-00003.safetensors", or "model.safetensors" for one file. */
+/* Writes the name of a weight file: "model-00001-of-00003.safetensors", or "model.safetensors" for a single
+ * file. */
 static void shard_name(const struct slot *slot, int shard, int n, char *out, size_t bytes) {
     if (n == 1)
         snprintf(out, bytes, "%s.safetensors", file_name(slot));

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct checkpoint_options {
-    const char *family; /* model family, as for --family */
+    const char *family; /* model family, as in the flag --family */
     /* "name=value,..." overrides published sizes; NULL: none. "clip_g.name=value" overrides them for the
      * component of the --clip_g flag only. "dtype=TYPE" replaces bf16: f32 and f16 apply to all weights,
      * other types only to weights that are quantised. With several types ("q4_k/q6_k") the weights alternate

@@ -23,10 +23,10 @@ bool stored_types_are_gguf(const struct stored_types *types);
 /* True if all tensors have the same unquantised type. */
 bool stored_types_are_plain(const struct stored_types *types);
 
-/* Returns the single unquantised type; requires stored_types_are_plain. */
+/* Returns the type of a list for which stored_types_are_plain is true. */
 enum dtype stored_types_plain(const struct stored_types *types);
 
-/* Contents of one tensor of a file. */
+/* Values to generate for one tensor of a weight file. */
 struct synthetic_tensor {
     enum { SYNTHETIC_VALUES, SYNTHETIC_SCALES, SYNTHETIC_SCALE, SYNTHETIC_DESCRIPTION } what;
     struct tensor values; /* the weight that the tensor belongs to */

@@ -20,7 +20,7 @@ struct paced {
     struct sys *sys;
     struct device *compute;
     double rate;
-    pthread_mutex_t lock; /* guards the fields below */
+    pthread_mutex_t lock; /* guards queue, submitted, done and stopping */
     pthread_cond_t changed;
     struct sys_thread *thread;
     struct copy queue[QUEUE];

@@ -40,7 +40,8 @@ struct stream_run {
     bool branches_apart; /* each lane has its own visits, so every block is copied once per lane */
     int readers;
     int evaluations; /* number of steps, 3 to STREAM_EVALUATIONS */
-    /* Optional; called between operators and while an operator waits for weights. Returns false to cancel. */
+    /* Optional callback, called between operators and while an operator waits for weights. Returns false to
+     * cancel. */
     bool (*go_on)(void *user);
     void *user;
 };
@@ -62,7 +63,7 @@ struct stream_shape {
     const char *name;
     struct {
         int n;
-        double bytes, seconds; /* bytes and compute seconds per block */
+        double bytes, seconds; /* bytes and compute seconds of one block */
     } blocks[2];
 };
 

@@ -23,7 +23,7 @@ static const char *const added[] = {
 enum { N_ADDED = sizeof added / sizeof *added, N_SPECIAL = 14, QWEN_MERGES = 151387 };
 
 struct making {
-    char (*token)[TOKEN_BYTES]; /* the tokenizer's tokens, in the byte-level alphabet */
+    char (*token)[TOKEN_BYTES]; /* tokens of the tokenizer so far, in byte-level BPE's alphabet */
     int n_tokens, n_merges;
     uint64_t random;
     json_t *vocab, *merges;
@@ -69,7 +69,7 @@ static bool bench_tokenizer_add_merges(struct making *m) {
         for (const char *b = letters; *b && ok && fits_another(m); b++)
             ok = bench_tokenizer_add_merge(m, (char[]){*a, 0}, (char[]){*b, 0});
     while (ok && fits_another(m)) {
-        bool wild = random_below(&m->random, 8) == 0; /* merges single bytes too, as of UTF-8 */
+        bool wild = random_below(&m->random, 8) == 0; /* also merges single bytes, as in UTF-8 text */
         uint64_t from = wild ? 0 : BYTES, n = (uint64_t)m->n_tokens - from;
         const char *left = m->token[from + random_below(&m->random, n)];
         ok = bench_tokenizer_add_merge(m, left, m->token[from + random_below(&m->random, n)]);

@@ -13,8 +13,8 @@ struct part_options {
     const char *results, *name, *status; /* file of all results; part; status NULL: from the exit code */
     int exit_code;
     double seconds;
-    const char *log;           /* log of the part's output */
-    const char *data, *report; /* JSON files to include, or NULL */
+    const char *log;           /* path of the file with the part's output */
+    const char *data, *report; /* paths of JSON files whose contents are added to the part's line, or NULL */
     char **facts;              /* "name=value" pairs to add to the part's line */
     int n_facts;
 };
@@ -31,7 +31,7 @@ void table_short(const json_t *document);
  * with everything resident, the bus rate is the best one of the same document. Rows
  * {"budget","bytes","seconds","floor_seconds","ratio"}. */
 json_t *overlap_of(const json_t *document);
-/* Prints the README's table of n documents, oldest first. */
+/* Prints bench/README.md's table of GPU results from n documents, oldest first. */
 void table_readme(json_t *const *documents, int n);
 
 /* member_number(json, 0, "a", "b", NULL) returns json.a.b or, if that is not a number, the second

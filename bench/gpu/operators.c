@@ -9,7 +9,7 @@
 struct sizes {
     /* tokens of image and caption, layer width, feed-forward width, heads, head size */
     int32_t T, C, F, H, D;
-    int32_t chunk;     /* rows of a feed-forward chunk, as the device requests */
+    int32_t chunk;     /* rows of a feed-forward chunk, as the device chooses them */
     int32_t chunks[3]; /* further numbers of rows per feed-forward chunk, for comparison */
     int32_t text, text_C, text_F;
     int32_t latent, side; /* side of an image, in latent values and in pixels */
@@ -506,7 +506,7 @@ static enum status queue_product(void *user, struct error *e) {
     return products_run(p->rig->cuda->products, &p->key, &p->operands, p->rig->cuda->compute, e);
 }
 
-/* Times cuBLASLt's product alone, with bf16 operands. */
+/* Measures the time of cuBLASLt's matrix product alone, with bf16 operands. */
 static enum status time_product(struct rig *rig, int32_t m, int32_t k, int32_t n, double *seconds,
                                 struct error *e) {
     struct product p = {.rig = rig, .key = {.m = m, .n = n, .k = k, .in_row = k, .wide = 1, .out_row = n}};
@@ -646,7 +646,7 @@ static bool measure_case(struct measuring *m, const struct bench_case *c) {
     return e.code != DEVICE;
 }
 
-/* Measures cuBLASLt's products alone, at a layer's sizes. */
+/* Measures cuBLASLt's matrix products alone, at the sizes of a transformer layer. */
 static bool measure_library(struct measuring *m) {
     const struct sizes *s = m->s;
     const int32_t sizes[][3] = {

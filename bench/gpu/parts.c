@@ -1,4 +1,4 @@
-/* Parts of a run on a GPU machine (gpu_results.h). */
+/* Parts of a benchmark run on a GPU machine (gpu_results.h). */
 #include "bench/gpu/gpu_results.h"
 
 #include <stdio.h>

@@ -79,7 +79,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Times n calls between n + 1 events. */
+/* Measures the times of n calls with n + 1 CUDA events around the calls. */
 static enum status time_calls(struct rig *rig, enum status (*queue)(void *user, struct error *e), void *user,
                               int n, cudaEvent_t *events, double *seconds, struct error *e) {
     double each[REPEATS_MOST];

@@ -1,4 +1,4 @@
-/* Shared by all benchmarks: options, cancellation, medians, report. */
+/* Functions that all benchmarks share: options, cancellation, medians, report. */
 #ifndef SLUICE_BENCH_BENCH_H
 #define SLUICE_BENCH_BENCH_H
 
@@ -14,13 +14,13 @@ struct bench {
     int threads;
     json_t *rows;
     unsigned json_failures; /* value of failed_json_allocations() when the benchmark started */
-    struct rates measured;  /* rates for the rates file; 0: not measured */
+    struct rates measured;  /* measured rates to save in the rates file; 0: not measured */
 };
 
 /* Reads the options and checks the existing rates file before any measurement. USAGE for an invalid thread
  * count. */
 enum status bench_start(struct bench *bench, const struct sluice_bench_options *options, struct error *e);
-/* Reports progress; CANCELLED if the caller cancels. */
+/* Reports progress. Fails with CANCELLED if the caller cancels. */
 enum status bench_go_on(const struct bench *bench, double fraction, const char *what, struct error *e);
 /* Writes the report and the rates text unless *e holds an error, and frees the bench. rest: JSON object whose
  * members are added to the report (takes ownership), or NULL. rates may be NULL. threads: thread count of

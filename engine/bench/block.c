@@ -22,7 +22,7 @@ enum { PRODUCTS_MAX = 64 };
 struct product {
     struct onednn_key key;
     int calls;    /* calls per forward */
-    double flops; /* FLOPs of one call, without padding */
+    double flops; /* FLOPs of one matrix product or convolution, without padding */
 };
 
 /* Device wrapper: records the time per operator class, and the products and convolutions of a forward. */
@@ -315,7 +315,8 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
                      name);
 }
 
-/* Measures block and decoder in bf16, or, with another type or an adapter, the block at two lengths. */
+/* Measures a block and a VAE decoder in bf16. With another type or an adapter, measures the block at two
+ * numbers of tokens instead. */
 static void measure_parts(struct bench *bench, struct device *device, enum dtype type, struct error *e) {
     static const double share[] = {0, 0.3, 1};
     const bool compared = bench->options.type || bench->options.adapter_rank;

@@ -31,7 +31,7 @@ struct bus {
     char *buffer; /* read and copy buffer of BUFFER_BYTES */
     int file;
     int64_t file_bytes;
-    double done;    /* progress, 0 to 1 */
+    double done;    /* progress of the benchmark, 0 to 1 */
     json_t *absent; /* reason why the report has no rows for an existing GPU; or NULL */
     json_t *pinned; /* JSON: how much host memory could be pinned; or NULL */
 };
@@ -274,7 +274,7 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
 /* A disk or PCIe link. Limits are geometric means of the rates that adjacent links reach in practice, so a 15
  * % deviation does not change the name. */
 struct link {
-    double below_gbytes; /* upper limit of the link's rates, in GB/s */
+    double below_gbytes; /* upper limit of the rates that the link reaches, in GB/s */
     const char *name;
 };
 

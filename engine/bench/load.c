@@ -32,11 +32,11 @@ struct load {
     const struct block **blocks; /* blocks of all stages, in visit order */
     struct store_stage stages[SLOTS_MAX];
     int n_stages;
-    uint64_t bytes; /* total bytes of `blocks` */
+    uint64_t bytes;
     struct visit_list visits;
     struct run_need *need;
     struct plan *plan;
-    char *buffer; /* read buffer of the dd comparison */
+    char *buffer; /* buffer for reading files like dd */
 };
 
 /* Measures opening the whole model, then only the headers of all files, now from the page cache. The

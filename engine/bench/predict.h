@@ -9,7 +9,7 @@
 /* A block of a family at a given size: the last block that runs; earlier blocks are not counted. */
 struct predict_case {
     struct random_component_sizes sizes;
-    int32_t tokens; /* tokens of the block; pixels for VAEs */
+    int32_t tokens; /* number of tokens (VAEs: pixels) that the block processes */
 };
 
 /* Returns the case of a family's predicted block (family.predicted), with weights in bf16. */

@@ -8,7 +8,7 @@
 struct random_component_sizes {
     const struct family *family;
     const char *block; /* kind of block of which only the first runs; NULL: all blocks run */
-    const int *chosen; /* dimensions of the family; NULL: as published */
+    const int *chosen; /* values of the family's dimensions; NULL: published values */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_side, picture_side;
     int32_t latent_frames, latent_columns; /* size of the latent; frames 0: one; columns 0: as many as rows */
@@ -33,8 +33,8 @@ struct random_component {
     struct lane lane;
     struct block_ref *refs; /* blocks that run, in order */
     int n_blocks;
-    int running;               /* index in refs of the running block */
-    char *structures;          /* the blocks' weight structs, consecutive */
+    int running;               /* index in refs of the block that is running */
+    char *structures;          /* weight structs of all blocks, one after another */
     struct low_rank *adapters; /* adapters of all weights in order; NULL: none */
     char *memory;              /* memory of weights, state and workspace */
     uint64_t bytes;

@@ -196,7 +196,7 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double in
 
 void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                                 uint64_t bytes) {
-    enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3 codes of scales from 0.75 to 1.5 */
+    enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3 codes for scales from 0.75 to 1.5 */
     unsigned char *codes = to;
     double size = random_size(shape, init_scale) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_NVFP4_TILED; i++)

@@ -213,7 +213,7 @@ static enum status write_file(struct conversion *c, struct error *e) {
 static enum status summarise(const struct conversion *c, char **json, struct error *e) {
     unsigned json_failures = failed_json_allocations();
     uint64_t from = 0;
-    json_t *types = json_object(); /* bytes of the output per type */
+    json_t *types = json_object(); /* JSON object: output bytes of each element type */
     for (int i = 0; i < c->n_items; i++) {
         const char *name = dtype_name(c->items[i].dtype);
         json_int_t bytes = json_integer_value(json_object_get(types, name));

@@ -33,7 +33,8 @@ struct merged_piece {
     int64_t columns; /* values per row of the base tensor */
     double scale;
     int n_runs;
-    struct merged_run runs[MERGED_RUNS_MAX]; /* from adapter rows to base tensor rows */
+    /* maps rows of the adapter's tensor to rows of the base tensor */
+    struct merged_run runs[MERGED_RUNS_MAX];
 };
 
 /* Factors of one change in f32. A vector's values are in half[0].down. LoRA uses half[0].up and half[0].down,
@@ -47,7 +48,7 @@ struct merge {
     struct sys *sys;
     struct merged_adapter *adapters;
     int n_adapters;
-    struct merged_piece *pieces; /* sorted by base tensor, then order */
+    struct merged_piece *pieces; /* all changes, sorted by base tensor, then by order */
     int n_pieces;
     /* factors of all changes to the base tensor that merge_load loaded most recently */
     struct merged_values *loaded;
@@ -246,7 +247,7 @@ enum status merge_open(const struct merge_subject *s, struct merge **merge, stru
     return e->code;
 }
 
-/* Frees the loaded factors. */
+/* Frees the adapter factors that merge_load loaded. */
 static void unload(struct merge *m) {
     for (int i = 0; i < m->n_loaded; i++)
         adapter_drop_halves(m->loaded[i].piece->adapter->adapter, m->loaded[i].half);
@@ -331,7 +332,7 @@ static enum status multiply_half(const struct adapter *a, struct derived_half *h
     return OK;
 }
 
-/* Loads the factors of one change. */
+/* Loads the factors of one adapter's change to a tensor. */
 static enum status load_piece(const struct merged_piece *piece, struct merged_values *v, struct error *e) {
     const struct adapter *a = piece->adapter->adapter;
     const struct adapter_module *m = piece->change->module;
@@ -427,7 +428,8 @@ static void add_to_row(const struct merged_values *v, int64_t columns, int64_t r
     }
 }
 
-/* first and n need not be multiples of the row length: callers may convert by quantisation block. */
+/* The range [first, first + n) may begin and end within a row, because callers convert whole quantisation
+ * blocks. */
 void merge_add(const struct merge *m, int64_t first, int64_t n, float *numbers) {
     while (n > 0) {
         int64_t row = first / m->columns, column = first % m->columns;

@@ -87,7 +87,7 @@ static uint32_t largest_bits(const float *numbers, int64_t n) {
 struct convert_work {
     const struct converted *item;
     const struct tensor *read;
-    const struct merge *merge; /* adapters to add; NULL: none */
+    const struct merge *merge; /* adapters to merge into the rows; NULL: none */
     float *numbers;
     char *to;             /* destination of converted rows; NULL: only scan the values */
     float *scales;        /* destination of row scales, or NULL */

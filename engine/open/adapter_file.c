@@ -78,7 +78,7 @@ static const struct key_end {
     {".lokr_t2", ADAPTER_LOKR_T2, ADAPTER_KOHYA},
 };
 
-/* Ends of keys of unsupported kinds of adapters. */
+/* Endings of tensor names (keys) of unsupported kinds of adapters. */
 static const struct refused_end {
     const char *end, *what;
 } refused_ends[] = {
@@ -166,7 +166,7 @@ static enum status read_keys(struct adapter *a, struct keyed_entry *keyed, int *
     return OK;
 }
 
-/* Groups sorted tensors into modules. */
+/* Groups the sorted tensors of an adapter into modules. */
 static enum status group(struct adapter *a, const struct keyed_entry *keyed, int n, struct error *e) {
     for (int i = 0; i < n; i++) {
         const struct adapter_key *key = &keyed[i].key;
@@ -300,9 +300,9 @@ static enum status check_ranks(const struct adapter *a, struct adapter_module *m
     static const enum adapter_role rank_in_dim_0[] = {ADAPTER_DOWN, ADAPTER_HADA_W1_B, ADAPTER_LOKR_W2_B,
                                                       ADAPTER_LOKR_W1_B};
     static const struct {
-        enum adapter_role one; /* rule: dimension i of this role's tensor ... */
+        enum adapter_role one; /* a rule: dimension i of the tensor of role `one` ... */
         int i;
-        enum adapter_role other; /* ... equals dimension k of this role's tensor */
+        enum adapter_role other; /* ... equals dimension k of the tensor of role `other` */
         int k;
         enum adapter_role without; /* the rule is skipped if the module has a tensor of this role */
     } equal[] = {

@@ -36,7 +36,7 @@ enum adapter_role {
 
 enum adapter_form { ADAPTER_LORA, ADAPTER_LOHA, ADAPTER_LOKR, ADAPTER_DIFFERENCE };
 
-/* Naming convention of an adapter's keys, for messages. */
+/* Naming conventions of adapter keys (tensor names), for messages. */
 enum adapter_dialect { ADAPTER_KOHYA, ADAPTER_PEFT, ADAPTER_OLD_DIFFUSERS };
 
 struct adapter_module {

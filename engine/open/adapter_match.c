@@ -171,7 +171,7 @@ static void count_unmatched(struct finding *f, const char *tensor) {
     f->n_unmatched++;
 }
 
-/* Adds all changes of one module. */
+/* Adds all changes that one module of the adapter makes. */
 static enum status find_module(struct finding *f, const struct adapter_module *m, struct error *e) {
     const struct index_entry *const *t = m->tensor;
     const struct change_target targets[] = {
@@ -409,7 +409,7 @@ struct adapter_derived {
     char path[256]; /* path of the adapter file for messages, may be cut */
 };
 
-/* A module's factors in LoRA form. */
+/* The two factors of one module, converted to LoRA form. */
 struct derivation {
     struct derived_size size;
     uint64_t up, down; /* offsets in adapter_derived.values */
@@ -419,7 +419,7 @@ struct matching {
     const struct adapter *adapter;
     struct adapter_match *match;
     struct changes changes;
-    struct derivation *derivations; /* LoRA form of each module; rank 0: unchanged */
+    struct derivation *derivations; /* LoRA form of each module; rank 0: the module needs no conversion */
     uint64_t derived_bytes;
 };
 

@@ -30,7 +30,7 @@ enum { ADAPTER_NOTES_MAX = SLOTS_MAX + 5 };
 /* An adapter matched to a model. Borrows the adapter and its file, which must outlive it. */
 struct adapter_match {
     struct sys *sys;
-    struct adapter_part part[SLOTS_MAX]; /* changes to the component in each slot */
+    struct adapter_part part[SLOTS_MAX]; /* the adapter's changes to the component in each slot */
     uint64_t derived_bytes; /* bytes of LoHa and LoKr factors that were converted to LoRA form in memory */
     uint64_t host_bytes;    /* bytes allocated by the match, including derived_bytes */
     int n_modules;
@@ -60,7 +60,8 @@ int adapter_recipes(const struct adapter *adapter, const struct recipe **fits, i
 struct change {
     const struct adapter_module *module;
     const struct weight_name *name;
-    const struct index_entry *vector; /* tensor to add, times scale; NULL: low-rank factors */
+    /* tensor that is multiplied by scale and added; NULL: low-rank factors are added */
+    const struct index_entry *vector;
     float scale;
 };
 

@@ -41,11 +41,11 @@ struct opened_file {
 enum { COMPONENT_FILES_MAX = 64 };
 
 struct component_files {
-    const struct sluice_model_options *options; /* options of the caller, borrowed; NULL: none */
-    const char *model;                          /* value of -m, or NULL */
+    const struct sluice_model_options *options; /* options of the caller, borrowed; may be NULL */
+    const char *model;                          /* model path, the value of -m; or NULL */
     bool decodes_only;                          /* true for decoding alone: only a decoder is searched for */
     bool by_name;                               /* -m is a folder in Hugging Face's layout */
-    bool has_variant;                           /* the variant of the preferred denoiser is known */
+    bool has_variant;                           /* `variant` was read from the preferred denoiser */
     int variant;                                /* family.variant of the preferred denoiser */
     struct component_file file[COMPONENT_FILES_MAX];
     /* With decodes_only: the denoiser in the decoder's file, which identifies the model; or family NULL. */
@@ -73,7 +73,7 @@ struct component_files {
 const struct component_file *component_files_find_kind(const struct component_files *files,
                                                        enum family_kind kind);
 
-/* The tiny decoder that a flag chose; NULL: none. */
+/* The tiny decoder that a component flag chose, or NULL. */
 const struct component_file *component_files_find_tiny(const struct component_files *files);
 
 /* Assigns a component to each slot of the recipe; NULL: no component fits, or the slot is disabled. The only

@@ -13,7 +13,7 @@ extern const char *const config_origin_word[];
 
 /* Places to search for a component's configuration. */
 struct config_place {
-    const char *path; /* file or folder of the weights */
+    const char *path; /* path of the weights: a file or a folder */
     const struct slot *slot;
     const struct tensor_index *index;
 };

@@ -167,7 +167,7 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     return e->code;
 }
 
-/* Checks that the components of the model fit together. */
+/* Checks that the shapes of the model's components fit together. */
 static enum status check_components(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
@@ -276,7 +276,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
-    if (m->flow_shift == 0) m->flow_shift = 1; /* default flow shift of diffusers */
+    if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default flow shift */
     return config_float(config, shift_key(m, config), SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,
                         &m->flow_shift, e);
 }

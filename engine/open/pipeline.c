@@ -452,7 +452,7 @@ static int missing_of_any(const struct component_files *files, struct missing_pa
 /* True if the slot has a folder of its own (no other slot shares the folder) that exists or is named in
  * model_index.json. */
 static bool is_declared(const struct component_files *files, const struct slot *slot) {
-    if (slot->prefix) return false; /* another slot shares the folder */
+    if (slot->prefix) return false; /* a slot with a tensor prefix shares its folder with another slot */
     for (const char *const *folder = files->declared; *folder; folder++)
         if (!strcmp(*folder, slot->folder)) return !part_disabled(files->options, slot);
     return false;

@@ -309,7 +309,7 @@ enum status lora_tags_read(struct sys *sys, const char *what, const char *text, 
         }
         add_tag(tags, what, at, end, tags->names + named, e);
         named += (size_t)(end - at);
-        /* a tag after a blank or at the beginning takes the blanks after it along */
+        /* a tag after a blank or at the beginning is removed with the blanks that follow it */
         bool blank_before = to == tags->text || is_blank(to[-1]);
         at = end + 1 + (blank_before ? strspn(end + 1, " \t") : 0);
         while (!*at && to > tags->text && is_blank(to[-1])) to--;

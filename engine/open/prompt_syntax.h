@@ -48,7 +48,7 @@ struct lora_tag {
 
 struct lora_tags {
     char *text;  /* the prompt without tags; NULL: the prompt has no tags */
-    char *names; /* storage of the tags' names */
+    char *names; /* memory of the names in `tag` */
     struct lora_tag tag[SLUICE_LORAS_MAX];
     int n;
 };

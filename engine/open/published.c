@@ -190,7 +190,7 @@ struct binding {
     const struct recipe *recipe;
     const struct sizes *sizes;
     struct component *made; /* buffer for a component that only has sizes */
-    struct block_ref *refs; /* buffer for the blocks of `made` */
+    struct block_ref *refs; /* buffer for the list of blocks of `made` */
 };
 
 static void derive_slot(const struct binding *b, int slot) {

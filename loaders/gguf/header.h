@@ -62,7 +62,7 @@ enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status c
                       struct error *e);
 /* Byte offset in the file of a text of the header. */
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
-/* Bytes of the file from the current position on. */
+/* Number of bytes from the current position to the end of the file. */
 uint64_t gguf_left(const struct gguf_place *place);
 /* Ensures that the next n bytes are in memory. Fails with TRUNC, LIMIT, IO, CHANGED or MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
@@ -85,7 +85,7 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
 /* Checks that the rest of the file can hold n items of at least least_bytes each; else TRUNC. */
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e);
-/* Orders texts like memcmp; a prefix comes first. */
+/* Compares two strings for sorting, like memcmp; a prefix comes first. */
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 
 /* Reads n metadata pairs, sorts them, and checks the general keys (alignment, architecture, block count). */
@@ -104,7 +104,7 @@ char *gguf_to_json(const struct gguf *header, const char *path, struct error *e)
 struct gguf_type {
     const char *name;
     enum dtype dtype;
-    int values, bytes; /* values and bytes of one block */
+    int values, bytes; /* number of values, and of bytes, of one quantisation block */
 };
 enum { GGUF_TYPES = 43 };
 extern const struct gguf_type gguf_types[GGUF_TYPES];

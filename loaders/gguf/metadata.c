@@ -51,7 +51,7 @@ static enum status take_array(struct gguf_place *place, struct gguf_value *value
     return error_expected(e, "at most %" PRIu64, gguf_left(place) / least);
 }
 
-/* Reads the value of a pair. */
+/* Reads the value of a metadata pair. */
 static enum status take_value(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     const struct gguf *header = place->header;
     *value = (struct gguf_value){.n = 1};
@@ -269,9 +269,10 @@ const char *gguf_architecture(const struct gguf *header) {
 /* Limits of values in the configuration. Some files store a UNet's 2 KB configuration as one string. */
 enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
-static const char shapes[] = "comfy.gguf.orig_shape."; /* not copied to the configuration */
+/* metadata keys with this prefix are not copied to the configuration */
+static const char shapes[] = "comfy.gguf.orig_shape.";
 
-/* True if the configuration includes a pair. */
+/* True if a metadata pair is copied to the configuration. */
 static bool belongs(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;
     if (pair->key.bytes > KEY_MAX) return false;

@@ -98,7 +98,7 @@ static enum status set_bytes(struct gguf_place *place, struct gguf_tensor *tenso
     return e->code;
 }
 
-/* Reads one tensor info. */
+/* Reads one tensor info from the GGUF header. */
 static enum status take_tensor(struct gguf_place *place, uint64_t alignment, struct gguf_tensor *tensor,
                                struct error *e) {
     uint64_t type = 0;

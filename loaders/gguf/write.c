@@ -120,7 +120,7 @@ static enum status check_unique(const struct writing *w, const char **names, int
     return error_set(e, DUP, "two keys or two tensors have the name '%s'" WHERE "%s", names[twice], w->path);
 }
 
-/* Checks names and types of everything to be written. */
+/* Checks names and types of all metadata and tensors to be written. */
 static enum status check_all(struct sys *sys, const struct writing *w, struct error *e) {
     size_t most = (size_t)(w->n_tensors > w->n_metadata ? w->n_tensors : w->n_metadata);
     const char **names = sys_new(sys, most, sizeof *names, "the names in a GGUF file", e);

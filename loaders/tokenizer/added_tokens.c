@@ -99,7 +99,7 @@ static enum status read_whole_list(struct reading *r, json_t *list, unsigned fai
     return e->code;
 }
 
-/* Reads {"151643": {"content": "<|endoftext|>", ...}, ...}. */
+/* Reads added tokens in the form {"151643": {"content": "<|endoftext|>", ...}, ...}. */
 static enum status list_decoder(struct reading *r, json_t *decoder, json_t *list, struct error *e) {
     if (!json_is_object(decoder))
         return reading_wrong_kind(r, "added_tokens_decoder", decoder, "an object", e);

@@ -248,7 +248,7 @@ enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, st
     bool after_unk = false;
     if (whole >= 0) return id_list_push(t->sys, out, whole, e);
     if (piece.bytes > scratch->capacity) {
-        /* Grows by doubling, so that the total cost stays linear for pieces of growing length. */
+        /* Doubles the capacity, so that the total cost stays linear for pieces of growing length. */
         uint64_t capacity = scratch->capacity ? scratch->capacity : 64;
         while (capacity < piece.bytes) capacity *= 2;
         t->sys->release(t->sys, scratch->symbols);
@@ -259,7 +259,8 @@ enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, st
         if (e->code) return e->code;
         scratch->capacity = capacity;
     }
-    /* One symbol per byte. A byte without a token becomes unk, or is dropped if there is no unk token. */
+    /* Makes one symbol per byte of the piece. A byte without a token becomes unk, or is dropped if there is
+     * no unk token. */
     for (uint64_t i = 0; i < piece.bytes; i++) {
         const int32_t *ids = i + 1 < piece.bytes ? t->byte_id : t->last_id;
         int32_t id = ids[(unsigned char)piece.at[i]];

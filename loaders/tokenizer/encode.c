@@ -14,8 +14,9 @@ struct encoding {
     struct id_list out;
 };
 
-/* True for one character, ASCII letters only or ASCII signs only: GPT-2's pattern, the only pattern for a
- * second split (resplit), leaves such pieces whole. This saves a pattern match for nearly every piece. */
+/* True for a piece of one character, of ASCII letters only or of ASCII signs only: GPT-2's pattern, the only
+ * pattern for a second split (resplit), leaves such pieces whole. This saves a pattern match for nearly
+ * every piece. */
 static bool is_whole(struct span piece) {
     uint64_t letters = 0, signs = 0, continued = 0;
     for (uint64_t i = 0; i < piece.bytes; i++) {

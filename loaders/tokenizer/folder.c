@@ -113,7 +113,7 @@ static enum status read_bpe_folder(struct reading *r, const struct folder *f, st
     r->path = f->path[F_VOCAB];
     r->vocab = f->root[F_VOCAB];
     if (e->code || bpe_read_vocab(r, span_of(clip ? "</w>" : ""), e)) return e->code;
-    if (clip) { /* bytes without a token: the end-of-text token unless the configuration names another */
+    if (clip) { /* unk token, for bytes without a token: end-of-text unless the configuration names one */
         const json_t *unk = json_object_get(config, "unk_token");
         if (json_is_object(unk)) unk = json_object_get(unk, "content");
         if (reading_absent(unk))

@@ -37,7 +37,7 @@ enum status reading_unsupported(const struct reading *r, const char *object, con
                                 const char *expected, struct error *e);
 /* Name of a value's JSON type for messages, such as "an object"; "nothing" for NULL. */
 const char *reading_kind(const json_t *value);
-/* True for a missing member and for null. */
+/* True if a JSON member is missing or null. */
 bool reading_absent(const json_t *value);
 /* Reads a boolean member; *out is unchanged if it is absent or null. */
 enum status reading_bool(const struct reading *r, const json_t *object, const char *key, const char *name,

@@ -120,7 +120,7 @@ static void put_property(struct translation *t, bool negated, const char *name, 
     put(t, text);
 }
 
-/* Translates a backslash and what it escapes. */
+/* Translates an escape sequence (backslash and character) of the split pattern. */
 static void translate_escape(struct translation *t) {
     const char *here = t->in + t->at, *end = NULL;
     char c = look(t, 1);

@@ -66,7 +66,7 @@ struct word_table {
 };
 
 struct added_token {
-    struct span content; /* as in the file, followed by a NUL */
+    struct span content; /* text of the token as in the file, followed by a NUL */
     struct span pattern; /* text to search for: content, or its normalised form */
     int32_t id;
     bool special, normalized, lstrip, rstrip, single_word;
@@ -76,14 +76,14 @@ struct added_token {
 struct added_set {
     struct added_token **sorted;
     int n;
-    bool starts[256]; /* true if some pattern starts with this byte */
+    bool starts[256]; /* for each byte value: true if some pattern starts with it */
 };
 
 /* SentencePiece's normalisation table, see normalize.c; units NULL: no table. */
 struct charsmap {
     uint32_t *units, n_units; /* a double-array trie */
     char *texts;              /* NUL-terminated texts */
-    uint32_t n_texts;         /* total bytes of the texts */
+    uint32_t n_texts;         /* total bytes of `texts` */
 };
 
 /* A unigram model: a trie of pieces whose edges are hashed by node and byte; edges NULL: no unigram model. */
@@ -104,7 +104,7 @@ struct tokenizer {
     bool nfc, one_space, lower; /* normalisation steps to apply, in the order of the fields */
     bool ignore_merges;
     bool fuse_unk;
-    int32_t pad;                        /* padding id, see tokenizer_pad */
+    int32_t pad;                        /* id of the padding token, see tokenizer_pad */
     int32_t unk;                        /* id for bytes without a token; -1: such bytes are dropped */
     int32_t byte_id[256], last_id[256]; /* token of a byte within a piece, and at its end; -1: none */
     struct merge_table merges;
@@ -112,7 +112,7 @@ struct tokenizer {
     struct added_token *added;
     int n_added;
     struct added_set raw, normalized;
-    pcre2_general_context *memory; /* PCRE2's allocator, on top of sys */
+    pcre2_general_context *memory; /* PCRE2's allocator, which uses sys */
     pcre2_code *split, *resplit;   /* resplit: second pattern applied to each piece; NULL: none */
     struct charsmap charsmap;
     struct unigram unigram; /* unigram model, used instead of the split pattern and merges */
@@ -149,7 +149,7 @@ enum status added_sets_build(struct tokenizer *t, struct error *e);
 struct added_search {
     const struct added_set *set;
     struct span text;
-    uint64_t from;                 /* next position to search */
+    uint64_t from;                 /* next position of the text to search */
     uint64_t taken;                /* end of the last match, including the white space that rstrip took */
     uint64_t white_from, white_to; /* range of white space after a match, to scan it only once */
     uint64_t start, end;           /* current match, including the white space that lstrip and rstrip take */
@@ -175,7 +175,7 @@ struct split {
     pcre2_match_context *context;
     struct span text;
     uint64_t returned;   /* position in the text after the last returned piece */
-    uint64_t from;       /* next position to search */
+    uint64_t from;       /* next position of the text to search */
     uint64_t start, end; /* range of the last match; its piece has not been returned yet if returned < end */
     bool matched;        /* the pattern has matched at least once in this text */
 };
@@ -199,12 +199,12 @@ enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e);
 void word_table_destroy(struct sys *sys, struct word_table *table);
-/* The id of a word, or -1. */
+/* The id of a whole-token word, or -1. */
 int32_t word_table_find(const struct word_table *table, struct span text);
 /* Adds a word whose bytes the caller has written at its offset in the blob. */
 void word_table_add(struct word_table *table, struct word word);
 
-/* Appends an id; the caller frees list->ids with sys->release. */
+/* Appends an id to the list. The caller frees list->ids with sys->release. */
 enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, struct error *e);
 /* Encodes one piece of the split pattern: appends its ids to out. The caller frees the scratch. */
 enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,

@@ -32,9 +32,9 @@ enum status tokenizer_check_text(const char *name, const char *text, uint64_t by
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, uint64_t bytes,
                              int32_t **ids, int *n_ids, struct error *e);
 
-/* One more than the highest id. */
+/* The vocabulary's highest id plus one. */
 int tokenizer_size(const struct tokenizer *tokenizer);
-/* "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (T5). */
+/* The kind of tokenizer: "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (T5). */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);
 /* The id of an added token by its exact text, in unigram models also of control and unknown pieces; or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);

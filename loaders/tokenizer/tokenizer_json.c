@@ -29,7 +29,7 @@ static enum status read_normal_step(struct reading *r, const json_t *step, struc
     if (!strcmp(type, "NFC") && !t->one_space && !t->lower) {
         t->nfc = true;
     } else if (!strcmp(type, "Replace") && !t->lower) {
-        /* {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "} */
+        /* Compares a step with {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}. */
         const json_t *regex = json_object_get(json_object_get(step, "pattern"), "Regex");
         const json_t *content = json_object_get(step, "content");
         t->one_space = json_is_string(regex) && !strcmp(json_string_value(regex), "\\s+") &&

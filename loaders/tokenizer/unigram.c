@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 /* Trie nodes are 24-bit numbers. */
 enum { PIECES_BYTES_MAX = (1 << 24) - 2, UNKNOWN_PENALTY = 10 };
 
@@ -134,7 +133,7 @@ enum { NOWHERE = UINT32_MAX };
 /* The best segmentation up to a position in a word. */
 struct place {
     double score;
-    uint32_t from; /* start of the last piece; NOWHERE: no segmentation yet */
+    uint32_t from; /* start of the segmentation's last piece; NOWHERE: no segmentation yet */
     int32_t id;
 };
 
