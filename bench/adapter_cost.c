@@ -1,7 +1,6 @@
-/* Measures the cost of adapters on the CPU: the large matrix products of Z-Image at 1056 tokens (a 512x512
- * image and its text), then one whole block through the model's forward pass, with and without low-rank
- * adapters, alternating in one process. Prints medians of CPU time, which other load on the machine hardly
- * affects.
+/* Measures the cost of low-rank adapters on the CPU: in the large matrix products of Z-Image at 1056 tokens
+ * (a 512x512 image and its text), then in the forward pass of one block. Runs with and without adapters
+ * alternate in one process. Prints medians of CPU time, which other load on the machine hardly affects.
  *
  * make build/release/adapter_cost && build/release/adapter_cost [threads [rounds [rank]]] */
 #include "engine/bench/random_component.h"

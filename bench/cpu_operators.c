@@ -1,8 +1,8 @@
-/* Runs one operator of a model on the CPU device (convolution, matrix product, attention, or convolution over
- * time) and, except for attention, the same operation in oneDNN under ideal conditions: in one piece, with
- * f32 weights that are already repacked and channels padded to multiples of 8. torch_operators.py loads this
- * as a shared library and alternates both with PyTorch in one process, so that all are measured under the
- * same load.
+/* Runs one operator of a model on the CPU device: convolution, matrix product, attention, or convolution
+ * over time. Except for attention, also runs the same operation in oneDNN under ideal conditions: in one
+ * piece, with f32 weights that are already repacked and channels padded to multiples of 8.
+ * torch_operators.py loads this as a shared library and alternates both with PyTorch in one process, so that
+ * all are measured under the same load.
  *
  * One shape at a time: operator_open, any number of runs, operator_close. Not thread-safe. */
 #include "engine/bench/random_weights.h"
@@ -23,9 +23,9 @@ enum norm { NORM_NONE, NORM_GROUPS, NORM_PIXEL };
 
 /* Shape of an operator. Array n of a convolution: input rows, columns and channels; output channels; kernel
  * size 1 or 3; upsampling factor 1 or 2; stride; kind of the preceding norm, which SiLU follows. For a
- * matrix product: rows, inputs, outputs. For attention: tokens, heads, head size. A convolution over time is
- * like a convolution, but n[7] is the number of frames, each of which also reads the two before it and is
- * normed and activated once, in advance. type: name of the weights' type. */
+ * matrix product: rows, inputs, outputs. For attention: tokens, heads, head size. A convolution over time
+ * has the sizes of a convolution, but n[7] is the number of frames. Each frame also reads the two preceding
+ * frames. All frames are normalised and activated once, in advance. type: name of the weights' type. */
 struct shape {
     int32_t kind, n[8];
     const char *type;

@@ -1,5 +1,5 @@
 /* The gallery of `make demo`: generates every prompt below in one session, under a memory budget smaller than
- * the model, and writes one labelled contact sheet, which is also shown in the terminal if it can display
+ * the model. Writes one labelled contact sheet, and shows it in the terminal if the terminal can display
  * images. Like any other user of the library, it includes only engine/sluice.h.
  *
  *     gallery MODEL_FOLDER OUT.png

@@ -20,7 +20,7 @@ enum {
     ROW = 30,    /* height of the bus and compute bars in pixels */
     RING = 76,
     FOOT = 46,
-    STEP = 3, /* the step shown; earlier steps fill pool and ring */
+    STEP = 3, /* the step shown; earlier steps fill host memory pool and ring */
     N_PANELS = 3,
 };
 

@@ -1,5 +1,5 @@
 /* Writes checkpoints with random weights for benchmarks and tests: a Hugging Face folder of a pipeline with
- * real names, shapes and types, streamed from the families' weight tables. */
+ * the published names, shapes and types, streamed from the families' weight tables. */
 #include "bench/dev/checkpoint.h"
 
 #include "bench/dev/checkpoint_types.h"

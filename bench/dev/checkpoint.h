@@ -23,11 +23,11 @@ struct checkpoint_options {
     void *user;
 };
 
-/* Writes a Hugging Face folder of the family: real tensor names, shapes, types and shards, random weights,
- * and a tokenizer of the real kind and size. Writes as a stream, without sparse extents.
+/* Writes a Hugging Face folder of the family: tensor names, shapes, types and shards as published, random
+ * weights, and a tokenizer of the published kind and size. Writes as a stream, without sparse extents.
  *
- * Errors: USAGE for unknown names (the error lists the known ones), repeated names and unknown types; OUTPUT,
- * before the first weight, if the disk has too little space. */
+ * Errors: USAGE for unknown names (the error lists the known ones), repeated names and unknown types;
+ * OUTPUT, before the first weight, if the disk has too little space. */
 enum status checkpoint_write(const struct checkpoint_options *options, const char *folder, struct error *e);
 
 /* Lists the families that can be written and the names of their dimensions: [{"name", "dimensions":[{"name",
@@ -43,9 +43,9 @@ struct adapter_options {
     bool text_encoders;  /* also write factors for text encoders, if the dialect (naming convention) allows */
 };
 
-/* Writes an adapter (LoRA, LoHa, LoKr) with random factors for every matrix product of a family's denoiser,
- * or of its first denoiser, as one streamed safetensors file. If the naming convention has alphas, every
- * second module's alpha is half its rank. USAGE for invalid options. */
+/* Writes an adapter (LoRA, LoHa, LoKr) as one streamed safetensors file. The adapter has random factors for
+ * every matrix product of a family's denoiser (of two denoisers, the first). If the naming convention has
+ * alphas, every second module's alpha is half its rank. USAGE for invalid options. */
 enum status adapter_write(const struct adapter_options *options, const char *path, struct error *e);
 
 #endif

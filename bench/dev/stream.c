@@ -212,7 +212,7 @@ enum status stream_timed_row(struct stream_view *view, struct error *e) {
 }
 
 /* Replaces the reading of weights: fills the buffer with zeros at memory speed. All other parts of the
- * benchmark are real. */
+ * benchmark work as in a run. */
 static int64_t read_zeros(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     (void)sys, (void)file, (void)offset;
     memset(to, 0, bytes);

@@ -1,5 +1,5 @@
-/* `sluice-dev stream`: measures how close a step of generated models of real sizes comes to its lower bound
- * (computing or bus transfer, the longer one), compared with other weight layouts.
+/* `sluice-dev stream`: measures synthetic models of published sizes. Compares the time of a step with its
+ * lower bound (the longer of computing and bus transfer), for this engine's and for other weight layouts.
  *
  * timed: the real plan, store and executor under a virtual clock, equal results on every machine. paced:
  * small models on the CPU behind a bus thread of fixed rates, in real time; at most 300 MiB. */

@@ -50,7 +50,8 @@ struct stream_run {
  * seconds of need->stage[0]. */
 enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e);
 
-/* Seconds of the first step (which fills residents and pool), and of a steady step (mean of the last two). */
+/* Seconds of the first step (which fills the residents and the host memory pool), and of a steady step (mean
+ * of the last two). */
 struct stream_times {
     double first, steady;
 };

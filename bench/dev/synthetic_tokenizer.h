@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Creates the files of a synthetic tokenizer. Format and size are real, but n_ids may limit the size. The
- * contents are generated and equal at every call. kind: one of
+/* Creates the files of a synthetic tokenizer. Format and size are as published, but n_ids may limit the
+ * size. The contents are generated and equal at every call. kind: one of
  *   "BPE"       Qwen2's pattern, added tokens and template; Qwen3's 151,669 ids, at least 282
  *   "CLIP BPE"  49,408 ids, at least 514; no tokenizer.json, as released
  *   "OpenCLIP BPE"  the same as "CLIP BPE", padded with "!", which is id 0 and therefore an added token

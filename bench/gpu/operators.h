@@ -1,5 +1,5 @@
-/* Benchmarks every operator at the sizes of Z-Image at 1024 x 1024, its text encoder and VAE decoder, and
- * further operators at the sizes of Flux.1, T5 and others. */
+/* Benchmarks every operator at the sizes of Z-Image at 1024 x 1024, of its text encoder and of its VAE
+ * decoder. Also benchmarks operators at the sizes of Flux.1, T5 and other models. */
 #ifndef SLUICE_BENCH_GPU_OPERATORS_H
 #define SLUICE_BENCH_GPU_OPERATORS_H
 

@@ -82,8 +82,8 @@ static double step_number(const json_t *part, const char *name) {
     return member_number(part, -1, "data", "step", name, NULL);
 }
 
-/* Lower bound of a step: the larger of the time with everything resident (in the same run) and its bytes at
- * the bus's best rate. Without a resident run, the report's own value. */
+/* Lower bound of a step: the larger of the step's time with everything resident (in the same run) and the
+ * time of its streamed bytes at the bus's best rate. Without a resident run, the report's own value. */
 static double floor_of(const json_t *document, const json_t *part, int batch) {
     const json_t *all = zimage(document, "all", batch);
     double resident = step_number(all, "bytes_moved") == 0 ? step_number(all, "seconds") : -1;

@@ -1,9 +1,10 @@
-/* `sluice bench block`: compares a real block and a real VAE decoder with the rate of oneDNN's own products.
+/* `sluice bench block`: compares a block and a VAE decoder of published sizes with the rate of oneDNN's own
+ * matrix products.
  *
- * Each round runs the family's forward with random weights, then every product and convolution of the forward
- * once in oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates are thus
- * measured within the same seconds, because other programs may use the machine too. Reports medians over
- * rounds. */
+ * Each round runs the family's forward with random weights, then every product and convolution of the
+ * forward once in oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates are
+ * thus measured within the same seconds, because other programs may use the machine too. Reports medians
+ * over rounds. */
 #include "engine/bench/block.h"
 #include "engine/bench/predict.h"
 #include "engine/bench/random_weights.h"

@@ -2,8 +2,8 @@
  *
  * Each case is a small forward like a block's. A dry run finds the case's memory, workspace, preparation and
  * work. Then the case runs several times, and the fastest run counts, because disturbances only slow a run
- * down. The rate of a class is the sum of its cases' work divided by the sum of their times, so slow shapes
- * weigh as much as they take. */
+ * down. The rate of a class is the total work of its cases divided by their total time. Slow shapes
+ * therefore weigh as much as they take. */
 #include "engine/bench/bench.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/dry/dry.h"

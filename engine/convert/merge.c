@@ -1,6 +1,6 @@
 /* Merges adapters into tensors: implements merge.h. Opening finds the tensors that the adapters change. Each
- * change is then computed for COLUMNS_AT_ONCE columns of a row at a time, few enough for the CPU cache, and
- * added to the base values. */
+ * change is then computed for COLUMNS_AT_ONCE columns of a row at a time and added to the base values. So
+ * few columns stay in the CPU cache. */
 #include "engine/convert/merge.h"
 
 #include "engine/open/adapter_match.h"

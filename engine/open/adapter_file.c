@@ -1,7 +1,7 @@
 /* Opens adapter files. Tensors are sorted by module name, grouped into modules, and each module is checked
  * for the tensors and shapes that its form needs. The alpha of a module is a scalar tensor of the file, or a
- * value of peft's configuration, which is in the file's metadata or in adapter_config.json next to the file.
- */
+ * value of peft's configuration. This configuration is in the file's metadata or in adapter_config.json next
+ * to the file. */
 #include "engine/open/adapter_file.h"
 
 #include "engine/base/half.h"

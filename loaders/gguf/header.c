@@ -37,8 +37,8 @@ uint64_t gguf_left(const struct gguf_place *place) {
     return (uint64_t)place->source->identity.bytes - place->at;
 }
 
-/* Reads the header at least up to `end`, in growing pieces, so that few calls are needed, and at most twice
- * the needed bytes are read. */
+/* Reads the header at least up to `end`. The pieces grow, so that few calls are needed and at most twice the
+ * needed bytes are read. */
 static enum status read_on(struct gguf_place *place, uint64_t end, struct error *e) {
     struct gguf *header = place->header;
     uint64_t more = header->bytes < FIRST_PIECE     ? FIRST_PIECE

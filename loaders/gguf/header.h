@@ -57,7 +57,7 @@ struct gguf_place {
     struct gguf_text name; /* name of the key or tensor being read */
 };
 
-/* Reports "KIND 'NAME': WHAT" with the file and byte `at`. */
+/* Sets an error with the message "KIND 'NAME': WHAT", the file's path and the byte offset `at`. */
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e);
 /* Byte offset in the file of a text of the header. */

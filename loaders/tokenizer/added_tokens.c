@@ -1,11 +1,10 @@
-/* Added tokens: reading them from tokenizer files, and finding them in a text before any split or merge.
- * The search finds the leftmost match, and among matches at the same position the longest, like the
- * reference's Aho-Corasick automaton (LeftmostLongest). Instead of an automaton, a range of a sorted list is
- * narrowed byte by byte: tokens are few and short (TOKENIZER_ADDED_BYTES bounds the work per byte of text),
- * and a table of first bytes skips most positions.
- * Source: Hugging Face tokenizers 0.23, tokenizer/added_vocabulary.rs. A token that a configuration names
- * without a description gets the same flags and id as in transformers 5.23 (observed in files saved by
- * transformers). */
+/* Added tokens: reading them from tokenizer files, and finding them in a text before any split or merge. The
+ * search finds the leftmost match, and among matches at the same position the longest, like the Aho-Corasick
+ * automaton of Hugging Face tokenizers (LeftmostLongest). Instead of an automaton, a range of a sorted list
+ * is narrowed byte by byte: tokens are few and short (TOKENIZER_ADDED_BYTES bounds the work per byte of
+ * text), and a table of first bytes skips most positions. Source: Hugging Face tokenizers 0.23,
+ * tokenizer/added_vocabulary.rs. A token that a configuration names without a description gets the same
+ * flags and id as in transformers 5.23 (observed in files saved by transformers). */
 #include "loaders/tokenizer/reading.h"
 
 #include <inttypes.h>

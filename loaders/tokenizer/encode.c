@@ -110,8 +110,8 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
             error_set(e, MEMORY, "no memory to split a text");
             goto out;
         }
-        /* Real patterns take a few steps per byte; the limit stops hostile patterns that backtrack without
-         * end. Backtracking memory counts under LINE_HOST. */
+        /* Patterns of published tokenizers take a few steps per byte; the limit stops hostile patterns that
+         * backtrack without end. Backtracking memory counts as host memory (LINE_HOST). */
         pcre2_set_match_limit(c.context, (uint32_t)(10000 + 16 * bytes));
         pcre2_set_heap_limit(c.context, 64 * 1024);
     }

@@ -1,12 +1,11 @@
 /* Normalisation before splitting: a SentencePiece table, or NFC, runs of white space to one blank, and lower
- * case; each step only if the tokenizer files request it.
- * NFC is built on utf8proc's tables. utf8proc_map is not used: it orders combining marks by swapping
- * neighbours, which is quadratic in the length of a run, and allocates outside sys. Here runs are ordered by
- * counting, so normalisation is linear.
- * Like the reference, lower case maps each character without context (a final sigma is not special).
- * utf8proc 2.8 implements Unicode 15; tables below add the lower-case letters of later versions, and U+0130,
- * whose lower case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase) for every
- * code point. */
+ * case; each step only if the tokenizer files request it. NFC is built on utf8proc's tables. utf8proc_map is
+ * not used: it orders combining marks by swapping neighbours, which is quadratic in the length of a run, and
+ * allocates outside sys. Here runs are ordered by counting, so normalisation is linear. Like Hugging Face
+ * tokenizers, lower case maps each character without context (a final sigma is not special). utf8proc 2.8
+ * implements Unicode 15; tables below add the lower-case letters of later versions, and U+0130, whose lower
+ * case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase) for every code
+ * point. */
 #include "loaders/tokenizer/tables.h"
 
 #include <inttypes.h>

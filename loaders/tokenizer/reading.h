@@ -28,7 +28,7 @@ enum status tokenizer_read_gguf(struct reading *r, struct error *e);
 enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
                                   const json_t *special_map, struct error *e);
 
-/* Fails with "tokenizer: OBJECT PROBLEM" and the path of the file. */
+/* Sets an error with the message "tokenizer: OBJECT PROBLEM" and the path of the file. */
 enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
                          struct error *e);
 enum status reading_wrong_kind(const struct reading *r, const char *object, const json_t *value,

@@ -1,15 +1,13 @@
-/* The split pattern of the pre-tokenizer: written for Oniguruma (the reference's engine), run by PCRE2, with
- * identical results.
- * Both engines agree on most syntax and differ silently on some, so the pattern is translated. Constructs
- * that mean something else in PCRE2, or do not exist there, are UNSUPPORTED by name, because they would
- * change ids:
- * - \s is White_Space in Oniguruma; PCRE2's also contains U+180E.
- * - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference implements Unicode 16, PCRE2 10.42 only
- * Unicode 14. Code points assigned in between are added by hand: 9,272 letters (most of them CJK extensions H
- * and I), 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's version.
- * - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as sc:.
- * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected.
- * Compared with the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
+/* The split pattern of the pre-tokenizer: written for Oniguruma (the engine of Hugging Face tokenizers), run
+ * by PCRE2, with identical results. Both engines agree on most syntax and differ silently on some, so the
+ * pattern is translated. Constructs that mean something else in PCRE2, or do not exist there, are
+ * UNSUPPORTED by name, because they would change ids: - \s is White_Space in Oniguruma; PCRE2's also
+ * contains U+180E. - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference implements Unicode 16, PCRE2
+ * 10.42 only Unicode 14. Code points assigned in between are added by hand: 9,272 letters (most of them CJK
+ * extensions H and I), 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's
+ * version. - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as sc:. - \w \b \h \v \G
+ * ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected. Compared with the reference (tokenizers 0.23.3)
+ * for every code point and in 10^5 hostile texts. */
 #include "loaders/tokenizer/tables.h"
 
 #include <inttypes.h>

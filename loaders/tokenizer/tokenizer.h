@@ -11,8 +11,8 @@ struct tokenizer;
  * CLIP by tokenizer_class, else by CLIP's end-of-word tokens) or spiece.model (tokenizer.model), with added
  * tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json and special_tokens_map.json. A
  * GGUF file is detected by its first bytes and read from the metadata under tokenizer.ggml (Qwen's BPE, T5's
- * unigram model). The tokenizer is immutable and usable from several threads. Its memory counts under
- * LINE_HOST; the JSON parser's memory is returned before the function returns. */
+ * unigram model). The tokenizer is immutable and usable from several threads. Its memory counts as host
+ * memory (LINE_HOST); the JSON parser's memory is returned before the function returns. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
 /* Opens a tokenizer from n bytes of a spiece.model inside the file at path; the caller owns the bytes. */
 enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,

@@ -216,11 +216,11 @@ static enum status read_model(struct reading *r, const json_t *model, struct err
     return read_merges(r, json_object_get(model, "merges"), e);
 }
 
-/* Unigram models (T5). Only the normalisation table is taken from the file. The reference's class defines the
- * other steps itself, whatever the file contains (transformers 5.23, T5Tokenizer): WhitespaceSplit and
+/* Unigram models (T5). Only the normalisation table is taken from the file. The class T5Tokenizer of
+ * transformers 5.23 defines the other steps itself, whatever the file contains: WhitespaceSplit and
  * Metaspace, without byte fallback. Two forms written by earlier releases are accepted: WhitespaceSplit and
- * Metaspace; or Strip, Replace " {2,}" and Metaspace alone, which gives the same ids except for a few control
- * characters. Other forms are UNSUPPORTED, and the error names the step. */
+ * Metaspace; or Strip, Replace " {2,}" and Metaspace alone, which gives the same ids except for a few
+ * control characters. Other forms are UNSUPPORTED, and the error names the step. */
 
 static enum status read_table(struct reading *r, const json_t *normalizer, struct error *e) {
     const json_t *text = json_object_get(normalizer, "precompiled_charsmap");

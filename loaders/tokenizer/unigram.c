@@ -3,9 +3,10 @@
  * word. Pieces never span words. Source: Hugging Face tokenizers 0.23 (WhitespaceSplit, Metaspace, Unigram)
  * as combined by transformers 5.23's T5Tokenizer. pieces_* build the vocabulary for all file formats.
  * SentencePiece's library was tried and rejected. It adds scores in single precision and may choose another
- * order of the same pieces than the reference: in 64 of 3,000 texts of two repeated characters and in 220 of
- * 3,000 texts of runs. 10^6 unknown characters take 170 s, because the library copies all of them for each
- * character. A NUL ends a piece. The library allocates 5 MB for 32,100 pieces outside the memory budget. */
+ * order of the same pieces than Hugging Face tokenizers: in 64 of 3,000 texts of two repeated characters and
+ * in 220 of 3,000 texts of runs. 10^6 unknown characters take 170 s, because the library copies all of them
+ * for each character. A NUL ends a piece. The library allocates 5 MB for 32,100 pieces outside the memory
+ * budget. */
 #include "loaders/tokenizer/reading.h"
 
 #include <inttypes.h>
