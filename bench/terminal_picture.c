@@ -129,7 +129,7 @@ static cairo_surface_t *scale_down(cairo_surface_t *picture, int columns) {
     return small;
 }
 
-/* Colours 16 to 231 of xterm are a cube with these levels. */
+/* Levels of a channel in xterm's colour cube (colours 16 to 231). */
 static unsigned cube_level(unsigned value) {
     static const unsigned levels[6] = {0, 95, 135, 175, 215, 255};
     unsigned best = 0;

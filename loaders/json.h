@@ -70,7 +70,8 @@ struct json_walk {
     bool begun;
 };
 
-/* Starts a walk over an object whose values nest at most depth_limit - 1 levels. JSON if it is no object. */
+/* Starts a walk over an object whose values nest at most depth_limit - 1 levels. Fails with JSON if the text
+ * is no object. */
 enum status json_walk_start(struct json_walk *walk, const struct json_text *object, int depth_limit,
                             struct error *e);
 /* Returns the next member in text order. False at the end, where only white space follows, or on error

@@ -263,7 +263,8 @@ enum status quantised_pair(struct tensor_index *index, struct error *e) {
     return e->code;
 }
 
-/* Quantisation formats by parts of tensor names that identify them, the most specific first. */
+/* Quantisation formats, and parts of tensor names that identify each format. The most specific parts come
+ * first. */
 static const struct {
     const char *part, *form;
 } signatures[] = {

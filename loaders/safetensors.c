@@ -263,7 +263,7 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
     return e->code;
 }
 
-/* Copies a string of the metadata; NULL if it is absent, or if memory is short (e). */
+/* Copies a string of the metadata. NULL if the string is absent, or with MEMORY in *e. */
 static char *copy_string(struct tensor_index *index, const json_t *string, struct error *e) {
     uint64_t bytes = json_string_length(string);
     char *copy = string ? copy_text(index->sys, json_string_value(string), bytes, e) : NULL;

@@ -1,5 +1,6 @@
-/* `sluice-dev checkpoint`: writes a model or an adapter of random weights. Until it is complete, the model's
- * folder is DIR.tmp.PID and has a lock file, so that outfile.h removes the folder of a killed process. */
+/* `sluice-dev checkpoint`: writes a model or an adapter of random weights. During the writing the model's
+ * folder is DIR.tmp.PID with a lock file, so that the functions of outfile.h can remove the folder of a
+ * killed process. */
 #include "bench/dev/checkpoint.h"
 
 #include "bench/dev/dev.h"

@@ -252,7 +252,7 @@ static void print_links(const json_t *document) {
                best_bus(document, "d2h_pinned") / 1e9);
 }
 
-/* PyTorch's step is measured without embedders and final layer, Sluice's with them. */
+/* PyTorch's step excludes embedders and final layer; Sluice's step includes them. */
 static void print_torch_steps(const json_t *document) {
     static const char *const families[] = {"zimage", "flux"}, *const modes[] = {"eager", "compiled", "cudnn"};
     json_t *rows = torch_rows_of(document);

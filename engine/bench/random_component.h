@@ -13,7 +13,7 @@ struct random_component_sizes {
     int32_t latent_channels, latent_side, picture_side;
     int32_t latent_frames, latent_columns; /* size of the latent; frames 0: one; columns 0: as many as rows */
     int chunk;                             /* frames per chunk of a video VAE; 0: image mode */
-    enum dtype type; /* type of matrices whose rows are whole quantisation blocks; the rest is bf16 */
+    enum dtype type; /* type of matrices whose rows are whole quantisation blocks; other weights are bf16 */
     /* rank of a bf16 adapter on every matrix; 0: no adapter. Allowed only for blocks whose matrices are all
      * used in products */
     int adapter_rank;

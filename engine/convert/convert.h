@@ -49,7 +49,7 @@ struct conversion {
     const char *prefix;              /* prefix of tensor names in the input, dropped in the output */
     int view;                        /* number of the index view (index_view) with the component's tensors */
     const struct block_kind **kinds; /* block kind of each tensor in the input; NULL: belongs to no block */
-    bool *auxiliary; /* per input tensor: true if it only belongs to a quantised weight (scales, format) */
+    bool *auxiliary; /* for each input tensor: true for scales and format descriptions of quantised weights */
     struct merge *merge; /* adapters to merge; NULL: none */
     struct config config;
     bool config_is_file; /* true: config was read from a config.json next to the files */

@@ -19,7 +19,7 @@
 enum status adapter_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
                                 int64_t first, int64_t n, float *to, struct error *e);
 /* Reads all factors of an adapter once. NONFINITE, with the tensor's name, if a value is NaN or infinite.
- * Call it before a run; a plan does not need it. */
+ * Call before a run; a plan does not need this check. */
 enum status adapter_check_finite(const struct adapter *adapter, struct error *e);
 
 /* Sizes of the two factors in LoRA form: up [rows, rank], down [rank, columns]. */

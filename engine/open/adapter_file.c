@@ -31,7 +31,8 @@ char *adapter_print_shape(const struct index_entry *entry, char *out, size_t byt
     return out;
 }
 
-/* Ends of adapter keys (".lora_down.weight") and the tensor roles they mean; the longest match wins. */
+/* Endings of adapter keys (tensor names, such as ".lora_down.weight") and their tensor roles; the longest
+ * matching ending wins. */
 static const struct key_end {
     const char *end;
     enum adapter_role role;

@@ -73,8 +73,9 @@ static inline struct byte_source *adapter_source(const struct adapter *adapter) 
     return &adapter->index.sources[0];
 }
 
-/* Path of the adapter_config.json next to peft's adapter_model.safetensors, which has the alphas if the file
- * lacks them; freed with sys->release. NULL: no such file, or no memory (*e). */
+/* Path of the adapter_config.json next to peft's adapter_model.safetensors; the configuration has the alphas
+ * that the file lacks. The caller frees the path with sys->release. NULL: no such file, or no memory
+ * (*e). */
 char *adapter_config_path(struct sys *sys, const char *path, struct error *e);
 
 /* A key of an adapter file: the end gives the tensor's role, the rest is the module's name. */

@@ -358,8 +358,8 @@ static enum status check_derived(const struct adapter *a, const struct change *c
     int64_t columns = weight_name_columns(name), rows = name->rows;
     if (adapter_derived_size(a, module, size, e) != OK) return e->code;
     bool fits = size->rows == rows && size->columns == columns;
-    /* LoKr for a convolution: the second matrix has the kernel's dimensions, or they are flattened into its
-     * columns. */
+    /* LoKr for a convolution: the second matrix has the kernel's dimensions, or has the kernel flattened
+     * into its columns. */
     if (module->form == ADAPTER_LOKR)
         fits = fits && (!w1 || same_dims(w1->dim + 2, w1->rank - 2, NULL, 0)) &&
                (!w2 || w2->rank <= 2 || name->rank < 2 ||

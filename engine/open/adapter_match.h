@@ -27,7 +27,7 @@ struct adapter_part {
 
 enum { ADAPTER_NOTES_MAX = SLOTS_MAX + 5 };
 
-/* An adapter matched to a model. Borrows the adapter and its file, which must outlive it. */
+/* An adapter matched to a model. Borrows the adapter and its file; both must outlive the match. */
 struct adapter_match {
     struct sys *sys;
     struct adapter_part part[SLOTS_MAX]; /* the adapter's changes to the component in each slot */
@@ -75,7 +75,7 @@ struct changes {
 };
 
 /* Purpose of the changes: operators add them at run time, or `convert --lora` merges them into weights.
- * Merging also takes embedding tables and unused layers, and keeps a matrix difference whole. */
+ * Merging also changes embedding tables and unused layers, and keeps a matrix difference whole. */
 enum changes_mode { CHANGES_AT_RUN_TIME, CHANGES_MERGED };
 
 /* Lists the weights that an adapter changes: looks up each module's weight by name. If the adapter file has a

@@ -139,7 +139,7 @@ bool part_name_has_word(const struct component_files *files, const struct compon
     if (path_has_word(path_last_part(path), word)) return true;
     if (!is_below(files, path)) return false;
     /* The model's name is the last part of the path of -m, after "." and ".." are resolved. In
-     * huggingface_hub's cache (models--A--B/snapshots/HASH) it is models--A--B. */
+     * huggingface_hub's cache (models--A--B/snapshots/HASH) the name is models--A--B. */
     static const char between[] = "/snapshots/";
     char real[PATH_MAX];
     const char *model = files->model, *part = path_last_part(model);

@@ -449,8 +449,9 @@ static bool is_located(const struct search *s, const char *path) {
     return false;
 }
 
-/* True for folders directly below -m without pipeline components: those of a ComfyUI `models` folder, often
- * with hundreds of files, and those that model_index.json declares absent. */
+/* True for folders directly below -m that the search skips: ComfyUI's folders without pipeline components
+ * (loras, controlnet, ...), often with hundreds of files, and folders that model_index.json declares
+ * absent. */
 static bool is_unrelated(const struct search *s, const char *name) {
     static const char *const folders[] = {
         "loras",         "controlnet",     "embeddings",           "hypernetworks", "upscale_models",

@@ -355,8 +355,8 @@ static enum status detect_prediction(struct sluice_model *m, struct error *e) {
     if (index->predicts_v) m->sampling.prediction = &prediction_v;
     if (sampling_detect(has_marker, index, &m->sampling, e) != OK)
         return error_where(e, "%s", index->sources[0].path);
-    /* `leading` spacing is replaced for zero-SNR models: it omits the last training timestep, at which they
-     * must start. */
+    /* `leading` timestep spacing is replaced for zero-SNR models. These models must start at the last
+     * training timestep, which `leading` omits. */
     if (!m->has_schedule && m->sampling.noise.rescale_zero_snr != ZERO_SNR_NO)
         m->sampling.grid.spacing = SPACING_TRAILING;
     return OK;
@@ -498,7 +498,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
-    /* With --family inconsistent sizes are a usage error, because they come from --dims and not from a
+    /* With --family inconsistent sizes are a usage error, because the sizes come from --dims and not from a
      * file. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);
     m->references_max = m->recipe->references_max;

@@ -54,8 +54,8 @@ struct lora_tags {
 };
 
 /* Parses the tags of a text. what: the text in messages ("negative prompt"). USAGE: a tag without name, with
- * an invalid strength, or with a name outside the folder; too many tags. Fails with MEMORY. Destroy tags in
- * any case. */
+ * an invalid strength, or with a path outside the LoRA folder; too many tags. Fails with MEMORY. Destroy
+ * tags in any case. */
 enum status lora_tags_read(struct sys *sys, const char *what, const char *text, struct lora_tags *tags,
                            struct error *e);
 void lora_tags_destroy(struct sys *sys, struct lora_tags *tags);

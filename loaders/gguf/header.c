@@ -1,5 +1,5 @@
-/* GGUF headers: reads their bytes in file order, and the fixed part; metadata.c and tensors.c read the rest.
- * See gguf.h and header.h. */
+/* Reads the bytes of GGUF headers in file order, and parses the fixed part; metadata.c parses the metadata,
+ * tensors.c the tensor infos. See gguf.h and header.h. */
 #include "loaders/gguf/header.h"
 
 #include <inttypes.h>

@@ -47,7 +47,7 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 #define lanes_select(mask, a, b) ((lanes)(((lane_ints)(a) & (mask)) | ((lane_ints)(b) & ~(mask))))
 
 static const float lanes_magic =
-    12582912.0f; /* 1.5 * 2^23: adding it rounds a float to the nearest even integer */
+    12582912.0f; /* 1.5 * 2^23: adding this number rounds a float to an integer, ties to even */
 
 /* Rounds to the nearest integers, clamped to lo..hi, for |v| < 2^22; otherwise gives any code in lo..hi. */
 LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {

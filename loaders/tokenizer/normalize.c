@@ -125,7 +125,8 @@ static enum status to_nfc(struct sys *sys, struct span *text, char **out, struct
         while (i < n && class_of(codes[i]) != 0) i++;
         if (i - first > 1) order_run(codes + first, i - first, codes + n);
     }
-    /* Composes in place. Marks in `later_marks` are not composed, and no characters compose across them. */
+    /* Composes the code points in place. Marks in `later_marks` are not composed, and no characters compose
+     * across them. */
     for (i = 0; i < n;) {
         uint64_t first = i;
         while (i < n && !is_later_mark(codes[i])) i++;

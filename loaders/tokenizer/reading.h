@@ -39,7 +39,7 @@ enum status reading_unsupported(const struct reading *r, const char *object, con
 const char *reading_kind(const json_t *value);
 /* True if a JSON member is missing or null. */
 bool reading_absent(const json_t *value);
-/* Reads a boolean member; *out is unchanged if it is absent or null. */
+/* Reads a boolean member. *out is unchanged if the member is absent or null. */
 enum status reading_bool(const struct reading *r, const json_t *object, const char *key, const char *name,
                          bool *out, struct error *e);
 /* The "type" of an object such as a normalizer; NULL with META if invalid. */
