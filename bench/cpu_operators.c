@@ -149,7 +149,7 @@ static void compute(struct context *x) {
     forwards[b.shape.kind](x);
 }
 
-/* Finds memory and workspace with a dry run, which also prepares the device. */
+/* Finds the sizes of memory and workspace with a dry run, which also prepares the device. */
 static void open_sluice(void) {
     struct arena counting = arena_counting();
     struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
@@ -232,7 +232,8 @@ int operator_open(const struct shape *shape, int threads) {
     if (b.onednn) open_sluice();
     if (b.onednn && !b.error.code) open_onednn();
     if (b.error.code) return (int)report(0);
-    /* Fills with values near 0.01 in f32 and bf16, near 1 in f16: no shared zero pages, no denormals. */
+    /* Fills the operands with values near 0.01 (f32, bf16) or 1 (f16): no page is the shared zero page, and
+     * no value is denormal. */
     uint16_t *values = (uint16_t *)(void *)b.memory;
     for (uint64_t i = 0; i < (b.bytes + b.onednn_bytes) / sizeof *values; i++)
         values[i] = (uint16_t)(0x3C00 + i * 37 % 128);

@@ -20,7 +20,7 @@ enum {
     ROW = 30,    /* height of the bus and compute bars in pixels */
     RING = 76,
     FOOT = 46,
-    STEP = 3, /* the step shown; earlier steps fill host memory pool and ring */
+    STEP = 3, /* index of the step in the diagram; earlier steps fill host memory pool and ring */
     N_PANELS = 3,
 };
 
@@ -70,7 +70,7 @@ static int next_copied(const struct timeline *t, int visit) {
     return visit;
 }
 
-/* Assigns a block to every event and finds the start and end of the step. */
+/* Assigns a block to every trace event, and finds the start and end of the step in the diagram. */
 static void assign_blocks(struct timeline *t) {
     const struct stage_need *need = &t->view.need.stage[0];
     int n = need->n_blocks, n_done = 0, crossing = 0;

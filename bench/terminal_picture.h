@@ -15,8 +15,8 @@ enum terminal_kind {
  * query. */
 enum terminal_kind terminal_kind(void);
 
-/* Prints the image to stdout, no wider than the terminal; nothing for TERMINAL_NONE. NULL or an error
- * message. */
+/* Prints the image to stdout, no wider than the terminal. Prints nothing for TERMINAL_NONE. Returns NULL or
+ * an error message. */
 const char *terminal_picture_show(const char *png_file, enum terminal_kind kind);
 
 #endif

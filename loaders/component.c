@@ -33,8 +33,8 @@ static enum status fail_at(const struct json_text *at, enum status code, const c
     return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, at->path, at->offset);
 }
 
-/* Decodes and checks a shard name. LIMIT, META, BOUNDS if it is invalid, or if it leaves the folder of the
- * index. Symlinks may lead anywhere: the Hugging Face cache consists of them. */
+/* Decodes and checks a shard name. Fails with LIMIT, META or BOUNDS if the name is invalid or leads out of
+ * the folder of the index. Symlinks may lead anywhere: the Hugging Face cache consists of them. */
 static enum status decode_shard_name(const struct json_text *value, json_t **json, struct error *e) {
     *json = NULL;
     if (json_first_char(value) != '"')

@@ -24,7 +24,7 @@ struct adapter_naming {
     const char *transformer, *unet;
     bool authors;   /* true: denoiser modules have the authors' checkpoint names; false: diffusers' names */
     bool flattened; /* dots in module names are replaced by underscores */
-    bool vectors;   /* adapters change norms and biases too */
+    bool vectors;   /* the trainer's adapters change norms and biases too */
     enum adapter_form form; /* LoRA, LoHa, or LoKr with whole outer and factored inner matrix */
     enum adapter_texts texts;
     enum adapter_alphas alphas;

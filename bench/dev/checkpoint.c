@@ -493,7 +493,7 @@ static json_t *recipe_json(const struct recipe *recipe) {
     json_t *list = json_array();
     for (const struct slot *s = recipe->slot; s->family; s++)
         if (s->family->kind != FAMILY_ENCODER &&
-            !slot_is_extra(s)) /* a VAE encoder has the dimensions of the VAE decoder */
+            !slot_is_extra(s)) /* VAE encoders are skipped: they have the dimensions of the VAE decoder */
             list_dimensions(s, list);
     return json_pack("{s:s, s:o}", "name", recipe->name, "dimensions", list);
 }

@@ -18,7 +18,7 @@ struct stored_types {
 /* Parses the weight types "bf16", "f8_e4m3_scaled" or "q4_k/q6_k", of `length` bytes. USAGE lists the
  * supported types. */
 enum status stored_types_read(const char *text, size_t length, struct stored_types *types, struct error *e);
-/* True if the types exist only in GGUF files. */
+/* True if the element types of the list exist only in GGUF files. */
 bool stored_types_are_gguf(const struct stored_types *types);
 /* True if all tensors have the same unquantised type. */
 bool stored_types_are_plain(const struct stored_types *types);

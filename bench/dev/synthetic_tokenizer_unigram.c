@@ -30,7 +30,7 @@ static uint8_t *put_piece(uint8_t *to, struct span text, float score, int type) 
     return to;
 }
 
-/* The vocabulary list and the sentencepiece file are built together. */
+/* Vocabulary list and sentencepiece file under construction; both are built together. */
 struct making {
     json_t *vocab, *known; /* vocabulary [[piece, score], ...]; set of pieces {piece: true, ...} */
     uint8_t *model, *end;

@@ -464,8 +464,8 @@ static void list_unet(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"glu", "UNet, GELU by erf, level 3", geglu_erf, {side * side / 16, 16 * n}, 0, CLASS_BYTES, 0});
 }
 
-/* Qwen-Image: one window of its vision encoder; VAE resnets with the largest image and with the most
- * channels. */
+/* Cases of Qwen-Image: one window of the vision encoder; VAE resnets with the largest image and with the
+ * most channels. */
 static void list_qwen_image(struct list *l, const struct sizes *s) {
     enum op_class c = CLASS_CONV;
     int32_t n = s->wide * 3 / 16, side = s->side;
@@ -475,7 +475,7 @@ static void list_qwen_image(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"conv2d", "Qwen-Image, out", conv_pixel, {side, n, 3}, 0, c, 0});
 }
 
-/* Wan: a layer, and operators of the Wan 2.2 VAE. */
+/* Cases of Wan: a transformer layer, and operators of the Wan 2.2 VAE. */
 static void list_wan(struct list *l, const struct sizes *s) {
     int32_t T = s->video_T, C = s->video_C, H = C / s->D, n = s->vae_channels, side = s->vae_side;
     enum op_class p = CLASS_LINEAR_BF16, a = CLASS_ATTENTION;

@@ -1,4 +1,5 @@
-/* Tables of GPU results (gpu_results.h). Every number comes from a result; a missing one is a dash. */
+/* Tables of GPU results (gpu_results.h). Every number comes from a result; a dash stands for a missing
+ * number. */
 #include "bench/gpu/gpu_results.h"
 
 #include <stdarg.h>

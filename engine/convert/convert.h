@@ -20,11 +20,11 @@ enum { CONVERT_VALUES = 1 << 20 };
  * scale or row scales. */
 struct converted {
     enum { CONVERTED_WEIGHT, CONVERTED_QUANT_FORMAT, CONVERTED_SCALE, CONVERTED_ROW_SCALES } what;
-    const struct index_entry *entry; /* index entry of the weight in the input */
-    char *name;                      /* tensor name in the output; owned */
-    enum dtype dtype;                /* type in the output */
+    const struct index_entry *entry; /* entry of the weight in the input's tensor index */
+    char *name;                      /* tensor name in the output file; owned */
+    enum dtype dtype;                /* element type in the output file */
     float scale;                     /* F8 tensors: values are divided by the scale before conversion */
-    struct tensor shape;             /* type and shape in the output, without data */
+    struct tensor shape;             /* element type and shape in the output file, without data */
 };
 
 /* Buffers for the rows that are being converted. */

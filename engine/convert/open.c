@@ -61,7 +61,8 @@ static enum status open_files(struct conversion *c, struct error *e) {
     return e->code;
 }
 
-/* The first recipe and slot for a component, preferably in a pipeline whose denoiser is in the same file. */
+/* Finds the first recipe and slot for a component, preferably in a pipeline whose denoiser is in the same
+ * file. */
 static const struct recipe *part_place(const struct conversion *c, const struct family *family,
                                        const char *prefix, int *slot) {
     const struct recipe *recipe = c->denoiser ? models_find_slot(family, prefix, c->denoiser, slot) : NULL;

@@ -6,7 +6,7 @@
 
 #include "engine/base/index.h"
 
-/* Role of a tensor in its module, from the end of its name. */
+/* Role of a tensor in an adapter's module, derived from the ending of the tensor's name. */
 enum adapter_role {
     ADAPTER_DOWN, /* shape [r, in], or [r, in, k, k] for a convolution */
     ADAPTER_UP,   /* shape [out, r], or [out, r, 1, 1] for a convolution */

@@ -108,8 +108,8 @@ enum status component_files_locate(struct sys *sys, const struct sluice_model_op
                          o->model);
     }
     if (!o->model || !path_is_folder(o->model)) return OK;
-    /* Hugging Face's layout: model_index.json, or a component's folder whose name occurs only in this layout.
-     * The folder must have files, because ComfyUI's `models` folder has an empty folder `unet`. */
+    /* Hugging Face's layout has model_index.json, or a component's folder whose name occurs only in this
+     * layout. The folder must have files, because ComfyUI's `models` folder has an empty folder `unet`. */
     static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
     for (size_t i = 0; i < sizeof signs / sizeof *signs && !files->by_name; i++) {
         char *sign = path_existing(sys, o->model, signs[i], e);

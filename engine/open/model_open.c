@@ -222,8 +222,8 @@ static enum status resolve_recipe(struct sluice_model *m, const struct component
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1)
         m->lone_expert = part_slot_by_file_name(files, denoiser);
-    /* Checks again, because the final recipe may need other encoders than the guessed recipe, which passed
-     * the check earlier. */
+    /* Checks the components again: the final recipe may need other encoders than the guessed recipe, which
+     * passed an earlier check. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
 

@@ -167,8 +167,8 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
         if ((*r)->name_word && !part_name_has_word(files, found, (*r)->name_word)) continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
         if ((*r)->name_word) n += SLOTS_MAX;
-        /* A recipe with as many denoisers as model_index.json lists: an absent denoiser is then a missing
-         * file, not a sign of another pipeline. */
+        /* Prefers a recipe with as many denoisers as model_index.json lists. An absent denoiser is then a
+         * missing file, not a sign of another pipeline. */
         if (!found->flag && recipe_count_slots(*r, found->family) == files->n_declared_denoisers)
             n += SLOTS_MAX;
         if ((*name && !has_pipeline(*r, name)) || n <= most) continue;
@@ -400,7 +400,8 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
     for (int i = 0; i < files->n_files && recipe; i++) {
         const struct component_file *file = &files->file[i];
         if (!file->flag || file->bundled) continue;
-        const struct slot *slot = NULL; /* the recipe's slot of the flag, preferably of the file's family */
+        /* slot of the recipe for the file's flag, preferably of the file's family */
+        const struct slot *slot = NULL;
         for (const struct slot *s = recipe->slot; s->family && (!slot || slot->family != file->family); s++)
             if (s->flag && !strcmp(s->flag, file->flag)) slot = s;
         if (slot && slot->family == file->family) continue;

@@ -6,7 +6,7 @@
 
 #include "engine/base/index.h"
 
-/* Types of metadata values; the numbers are those of the file format. */
+/* Types of metadata values; the enum has the numbers of the file format. */
 enum gguf_kind {
     GGUF_U8,
     GGUF_I8,
