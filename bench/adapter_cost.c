@@ -35,7 +35,7 @@ static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, i
     return context_tensor(x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-/* Runs one product, with or without adapters, in the same memory. Returns its CPU time in seconds. */
+/* Runs one matrix product, with or without adapters, in the same memory. Returns its CPU time in seconds. */
 static double run(struct context *x, const struct product *p, int rank, bool adapted) {
     struct low_rank chain[MAX_PARTS];
     int32_t rows = p->n / p->parts;
@@ -86,7 +86,7 @@ static char *context_open(struct context *x, struct arena *arena, struct device 
     return memory;
 }
 
-/* The same block as in `sluice bench block`, which prints wall-clock time instead. */
+/* The block has the same sizes as in `sluice bench block`, which prints wall-clock time instead. */
 static void measure_block(struct device *device, int rounds, int rank, struct error *e) {
     struct random_component blocks[2] = {0};
     double seconds[2][MAX_ROUNDS];

@@ -72,7 +72,7 @@ static int wrapped(cairo_t *c, const char *text, double x, double y, double widt
     return n_lines + (*line != 0);
 }
 
-/* A row of the sheet: as many images as fit side by side. */
+/* Draws a row of the sheet: as many images as fit side by side. */
 struct row {
     int first, n, picture_height, n_lines, height;
 };

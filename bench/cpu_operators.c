@@ -33,7 +33,7 @@ struct shape {
 
 EXPORT int operator_open(const struct shape *shape, int threads);
 EXPORT double operator_sluice(void);
-/* Runs oneDNN alone and returns the CPU seconds; 0 for attention. */
+/* Runs the oneDNN version of the operator and returns its CPU seconds; 0 for attention. */
 EXPORT double operator_onednn(void);
 EXPORT double operator_flops(void);
 EXPORT void operator_close(void);
@@ -56,7 +56,7 @@ static struct {
     double flops, floats[N_PARTS];
 } b;
 
-/* CPU time of the whole process, independent of other load. */
+/* CPU time of the whole process in seconds, which other load hardly affects. */
 static double cpu_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -170,7 +170,7 @@ static int32_t multiple_of_8(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
-/* Reserves an operand and returns its offset, which is added to the memory's address later. */
+/* Reserves space for an operand of oneDNN. Returns the operand's byte offset in the benchmark's memory. */
 static uint64_t onednn_part(double floats) {
     uint64_t at = b.bytes + b.onednn_bytes;
     b.onednn_bytes += align_up((uint64_t)floats * sizeof(float), ARENA_ALIGN);

@@ -30,7 +30,8 @@ enum terminal_kind terminal_kind(void) {
     const char *term = environment("TERM"), *program = environment("TERM_PROGRAM"),
                *depth = environment("COLORTERM");
     if (!isatty(1) || !*term || !strcmp(term, "dumb")) return TERMINAL_NONE;
-    /* Multiplexers inherit the terminal's variables but do not pass images through. */
+    /* Terminal multiplexers (tmux, screen) inherit the terminal's environment variables but do not pass
+     * images through. */
     if (!is_one_of(term, multiplexers)) {
         if (!strcmp(term, "xterm-kitty") || *environment("KITTY_WINDOW_ID")) return TERMINAL_KITTY;
         if (!strcmp(program, "iTerm.app") || !strcmp(program, "WezTerm")) return TERMINAL_ITERM;

@@ -19,7 +19,7 @@ struct output {
  * pipe. */
 enum status output_open(struct sys *sys, const char *path, struct output *output, struct error *e);
 enum status output_write(struct output *output, const void *from, uint64_t bytes, struct error *e);
-/* Writes zeros up to a multiple of align bytes (a power of two up to 64). */
+/* Writes zeros until the file position is a multiple of `align` bytes (a power of two up to 64). */
 enum status output_pad(struct output *output, uint64_t align, struct error *e);
 /* Writes tensor i: tensor->data, or if maker is not NULL the bytes that it generates, in pieces of at most
  * 4 MiB: whole rows if one fits, else whole blocks. */

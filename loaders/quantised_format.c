@@ -31,7 +31,7 @@ static enum status fail(const struct described *at, enum status code, const char
                      at->path);
 }
 
-/* Reports a JSON error as an error of the description; MEMORY stays MEMORY. */
+/* Reports a JSON error as an error of the quantisation description; MEMORY stays MEMORY. */
 static enum status fail_json(const struct described *at, const struct error *inner, struct error *e) {
     if (inner->code == MEMORY) {
         *e = *inner;

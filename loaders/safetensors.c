@@ -350,7 +350,7 @@ static int compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
+/* Fails because a byte of the file's data belongs to no tensor or to two tensors. */
 static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
                                const char *what, struct error *e) {
     return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, header->path,

@@ -41,7 +41,7 @@ static enum status add_tensor(const char *path, json_t *header, const struct nam
     return error_where(e, "%s", path);
 }
 
-/* Adds the metadata before the tensors, for readers that stop early. */
+/* Writes __metadata__ before the tensors, for readers that stop early. */
 static enum status add_metadata(const char *path, json_t *header, const struct safetensors_content *content,
                                 struct error *e) {
     if (!content->n_metadata) return OK;

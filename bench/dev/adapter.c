@@ -210,7 +210,8 @@ static enum status make_factor(void *user, int i, void *to, uint64_t bytes, stru
     return error_set(e, CANCELLED, "cancelled");
 }
 
-/* Returns peft's rank_pattern: modules of lower rank, by name without the component's prefix. */
+/* Returns peft's rank_pattern: the ranks of modules with lower rank, by module name without the component's
+ * prefix. */
 static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) {
     json_t *pattern = json_object();
     for (int i = 0; i < w->n_modules; i++) {

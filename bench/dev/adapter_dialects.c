@@ -93,7 +93,7 @@ const struct adapter_naming *adapter_naming_find(const char *name, struct error 
     return NULL;
 }
 
-/* Number of a text encoder in sd-scripts' names: 1 CLIP-L, 2 CLIP-G, 3 T5. */
+/* Number of a text encoder in sd-scripts' module names: 1 for CLIP-L, 2 for CLIP-G, 3 for T5. */
 static int text_number(const struct slot *slot) {
     if (!strcmp(slot->flag, "--clip_l")) return 1;
     return strcmp(slot->flag, "--clip_g") ? 3 : 2;

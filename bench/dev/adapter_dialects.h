@@ -44,7 +44,7 @@ struct adapter_factor {
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
     double init_scale; /* standard deviation of the random values, as in weight_spec.init_scale */
-    float alpha;       /* value of a scalar tensor such as alpha (rank 0) */
+    float alpha;       /* value of a scalar tensor (of rank 0) such as alpha */
 };
 
 /* Lists the adapter tensors for a weight of shape dim. The adapter changes the weight by a matrix of at most

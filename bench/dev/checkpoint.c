@@ -79,7 +79,7 @@ static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
     return name;
 }
 
-/* True if the tensor is listed already: several weights may be consecutive parts of one tensor. */
+/* True if the tensor is already in the list. Several weights may be consecutive parts of one tensor. */
 static bool is_listed(const struct writer *w, const char *name) {
     for (int i = w->n_tensors - 1; i >= 0 && i >= w->n_tensors - PARTS_APART; i--)
         if (!strcmp(w->tensors[i].name, name)) return true;

@@ -39,7 +39,8 @@ static uint64_t even_bytes(const struct stage_need *need, int n) {
     return bytes;
 }
 
-/* Makes n evenly spaced blocks resident, with the n that comes closest to `want` bytes from below. */
+/* Makes evenly spaced blocks resident, of a number whose bytes come closest to `want` without exceeding
+ * it. */
 static void take_evenly(const struct stage_need *need, struct plan_stage *p, uint64_t want) {
     int best = 0;
     for (int n = 1; n <= need->n_blocks; n++)
@@ -230,7 +231,8 @@ static int identify_zero_file(struct sys *sys, int file, struct file_identity *i
 static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
 enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
 
-/* Flux's proportions: equal work in every block, 2.4 times the bytes in a third of the blocks. */
+/* Synthetic model with Flux's proportions: equal work in every block, 2.4 times the bytes in a third of the
+ * blocks. */
 #define PACED_FLUX_SECONDS ((6 * 6.8e6 + 12 * 2.832e6) / 18 / PACED_BALANCE)
 static const struct stream_shape paced_shapes[] = {
     {"uniform", {{12, 4 << 20, (4 << 20) / PACED_BALANCE}}},

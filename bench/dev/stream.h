@@ -1,5 +1,5 @@
-/* `sluice-dev stream`: how close weight streaming comes to the lower bound, compared with layouts of other
- * programs. */
+/* `sluice-dev stream`: measures how close weight streaming comes to the lower bound, compared with layouts
+ * of other programs. */
 #ifndef SLUICE_DEV_STREAM_H
 #define SLUICE_DEV_STREAM_H
 

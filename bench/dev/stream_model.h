@@ -8,7 +8,8 @@
 
 enum { STREAM_BLOCKS_MAX = 64, STREAM_LANES_MAX = 2, STREAM_EVALUATIONS = 6 };
 
-/* One block: a bf16 matrix of rows x columns, multiplied with `tokens` rows of activations. */
+/* A block of a synthetic model: a bf16 matrix of rows x columns, multiplied with `tokens` rows of
+ * activations. */
 struct stream_block {
     int32_t rows, columns, tokens;
 };

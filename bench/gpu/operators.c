@@ -12,7 +12,7 @@ struct sizes {
     int32_t chunk;     /* rows of a feed-forward chunk, as the device chooses them */
     int32_t chunks[3]; /* further numbers of rows per feed-forward chunk, for comparison */
     int32_t text, text_C, text_F;
-    int32_t latent, side; /* side of an image, in latent values and in pixels */
+    int32_t latent, side; /* side of a square image, in latent values and in pixels */
     int32_t wide;         /* channels of the VAE decoder's middle block */
     int32_t unet;         /* channels of a UNet's first level, for the same image size */
     int32_t flux_T, flux_C, flux_F;
@@ -101,7 +101,7 @@ static struct tensor picture(struct call *c, int32_t side, int32_t channels) {
     return context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side, side, channels});
 }
 
-/* Allocates a weight of any type, with its separate scales. */
+/* Allocates a weight of any type, and its scales if the type stores scales separately. */
 static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns) {
     struct tensor t = matrix(c, c->weights, rows, columns);
     int tiled = dtype_tiled_values(t.dtype);
@@ -346,7 +346,7 @@ struct bench_case {
     int32_t n[4];
     enum dtype weights;
     enum op_class class;
-    int calls; /* calls per layer or decode: the operator's weight in the rate of its class; 0: not counted */
+    int calls; /* calls per layer or decoded image: weight in the rate of the class; 0: not counted */
 };
 
 struct list {
@@ -628,7 +628,7 @@ static void add_row(struct measuring *m, json_t *line, const struct error *e) {
     m->on_row(line);
 }
 
-/* Measures one case. False: the GPU is lost, no case can be measured any more. */
+/* Measures one benchmark case. False: the GPU is lost, so no further case can be measured. */
 static bool measure_case(struct measuring *m, const struct bench_case *c) {
     struct error e = {0};
     char shape[128];

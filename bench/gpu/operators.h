@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 struct operators_options {
-    bool small;        /* tiny sizes, to test the program rather than the GPU */
+    bool small;        /* use tiny sizes, to test the program rather than the GPU */
     const char *group; /* group of operators to run (operators_groups); NULL: all groups */
 };
 

@@ -109,7 +109,7 @@ static json_t *make_part(const struct part_options *o) {
     if (strcmp(status, "done")) json_object_set(part, "last_lines", p.last);
     json_decref(p.failures), json_decref(p.skipped), json_decref(p.last);
     add_facts(o, part);
-    /* An unreadable report is left out; the part still has its exit code. */
+    /* A part whose report cannot be read is stored without the report, but with its exit code. */
     json_t *data = o->report ? reduced(o->report) : o->data ? json_load_file(o->data, 0, NULL) : NULL;
     if (data) json_object_set_new(part, "data", data);
     return part;

@@ -48,7 +48,7 @@ static double best_bus(const json_t *document, const char *path) {
     return best;
 }
 
-/* Returns the row with this op whose shape contains `shape`, or NULL. */
+/* Returns the result row of operator `op` whose shape contains the text `shape`, or NULL. */
 static const json_t *row_of(const json_t *rows, const char *op, const char *shape) {
     size_t i;
     json_t *row;

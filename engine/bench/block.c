@@ -32,7 +32,7 @@ struct watch {
     struct sys *sys;
     struct device *target;
     struct {
-        double seconds, flops; /* time and work of one operator class; FLOPs are 0 for memory-bound classes */
+        double seconds, flops; /* seconds and FLOPs of one operator class; 0 FLOPs for memory-bound classes */
     } class[N_OP_CLASSES];
     struct product products[PRODUCTS_MAX];
     int n_products;
@@ -48,7 +48,7 @@ static enum status watch_prepare(struct device *device, const struct op *op, str
     return target->prepare(target, op, e);
 }
 
-/* Rounds up to a multiple of 8 channels, as oneDNN needs. */
+/* Rounds a number of channels up to a multiple of 8, as oneDNN needs. */
 static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
@@ -126,7 +126,8 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
     return l;
 }
 
-/* Allocates and fills a buffer for the largest product: unwritten pages would all be one zero page. */
+/* Allocates and fills a buffer for the largest matrix product. Unwritten pages would all map to one zero
+ * page. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct tensor values = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});

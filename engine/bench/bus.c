@@ -33,7 +33,7 @@ struct bus {
     int64_t file_bytes;
     double done;    /* progress of the benchmark, 0 to 1 */
     json_t *absent; /* reason why the report has no rows for an existing GPU; or NULL */
-    json_t *pinned; /* JSON: how much host memory could be pinned; or NULL */
+    json_t *pinned; /* JSON member: how much host memory could be pinned; or NULL */
 };
 
 /* One measurement: threads read or copy pieces until all pieces are done or the time is up. */

@@ -13,14 +13,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Z-Image: tokens of a 512 x 256 image, width of a block, feed-forward width, head size. */
+/* Sizes of Z-Image: tokens of a 512 x 256 image, width of a block, feed-forward width, head size. */
 enum { T = 512, C = 3840, F = 10240, D = 128 };
 
 struct ops_case {
     enum op_class class;
     const char *shape;
     enum dtype weights;
-    bool counts; /* true: counts for the rate of the operator class; false: only reported */
+    bool counts; /* true: the case counts for its operator class's rate; false: the case is only reported */
     void (*forward)(struct context *x, const struct ops_case *c);
     int32_t size[3]; /* sizes of the case; their meaning depends on `forward` */
 };

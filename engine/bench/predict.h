@@ -12,10 +12,10 @@ struct predict_case {
     int32_t tokens; /* number of tokens (VAEs: pixels) that the block processes */
 };
 
-/* Returns the case of a family's predicted block (family.predicted), with weights in bf16. */
+/* Returns the block of a family whose launches are predicted (family.predicted), with weights in bf16. */
 struct predict_case predict_case_of(const struct family *family);
 
-/* Launches of one kernel within one operator, summed over the block. */
+/* Kernel launches of one kernel within one operator, summed over the block. */
 struct predict_row {
     enum op_kind op;
     const char *kernel;
@@ -31,11 +31,12 @@ struct predict_rows {
     int n;
 };
 
-/* Predicts a block. cuda provides only the properties that forwards read. Fails with MEMORY or INTERNAL. */
+/* Predicts the kernel launches of a block. cuda provides only the properties that forwards read. Fails with
+ * MEMORY or INTERNAL. */
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
                           const struct predict_case *c, struct predict_rows *rows, struct error *e);
 
-/* Adds the rows of all families to the bench. USAGE if the card is unknown. */
+/* Adds the predictions of all families to the report. USAGE if the card is unknown. */
 enum status predict_bench(struct bench *bench, const char *card, enum dtype type, struct error *e);
 
 #endif

@@ -73,7 +73,7 @@ static struct tensor make_factor(int32_t rows, int32_t columns, uint64_t *random
     return make_weight(&spec, shape, random, arena, ok);
 }
 
-/* Makes all weights of a block. adapters: array for the block's adapters, or NULL. */
+/* Allocates and fills all weights of a block. adapters: array for the block's adapters, or NULL. */
 static void make_weights(const struct random_component *c, const struct block_ref *ref, char *structure,
                          struct low_rank *adapters, struct arena *arena, bool *ok) {
     int32_t dims[FAMILY_DIMS_MAX];
@@ -131,7 +131,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     }
 }
 
-/* Measures scratch and workspace by a dry run, which also prepares the device. */
+/* Measures the sizes of scratch memory and workspace by a dry run, which also prepares the device. */
 static enum status random_component_measure(struct random_component *c, struct error *e) {
     struct dry dry;
     struct arena counting = arena_counting();

@@ -11,8 +11,9 @@ struct random_component_sizes {
     const int *chosen; /* values of the family's dimensions; NULL: published values */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_side, picture_side;
-    int32_t latent_frames, latent_columns; /* size of the latent; frames 0: one; columns 0: as many as rows */
-    int chunk;                             /* frames per chunk of a video VAE; 0: image mode */
+    /* size of the latent; latent_frames 0: one frame; latent_columns 0: as many columns as rows */
+    int32_t latent_frames, latent_columns;
+    int chunk;       /* frames per chunk of a video VAE; 0: image mode */
     enum dtype type; /* type of matrices whose rows are whole quantisation blocks; other weights are bf16 */
     /* rank of a bf16 adapter on every matrix; 0: no adapter. Allowed only for blocks whose matrices are all
      * used in products */
@@ -52,7 +53,7 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
  * Fails with MEMORY. */
 enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e);
-/* Runs every block once, on the component's device or on another one with equal results. */
+/* Runs every block once, on the component's device or on another device with equal results. */
 enum status random_component_run(struct random_component *c, struct device *device, struct error *e);
 void random_component_destroy(struct random_component *c);
 

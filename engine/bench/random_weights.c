@@ -9,7 +9,7 @@
  * over all codes, and the minimum that centres them. Measured with gguf 0.17's dequantize over 40,000 random
  * blocks. */
 static const struct {
-    int scale_at, minimum_at; /* byte offsets of scale and minimum in a block; -1: none */
+    int scale_at, minimum_at; /* byte offsets of scale and minimum in a quantisation block; -1: none */
     double size, minimum;
 } halves[N_DTYPES] = {
     [DTYPE_Q4_0] = {0, -1, 4.63, 0},    [DTYPE_Q4_1] = {0, 2, 4.61, -7.5},
@@ -31,7 +31,7 @@ static uint16_t random_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* Converts by truncation; values below the normal range are rounded to a subnormal. */
+/* Converts a double to f16 by truncation; values below the normal range are rounded to a subnormal. */
 static uint16_t to_f16(double value) {
     int exponent;
     double fraction = frexp(fabs(value), &exponent);

@@ -110,7 +110,7 @@ static double file_type(enum dtype dtype) {
     }
 }
 
-/* Main type of the output: the type in --type, else the type with the most bytes. */
+/* Main type of the output file: the type in --type, else the type with the most bytes. */
 static enum dtype main_type(const struct conversion *c) {
     if (c->options->type) return quantise_type(c->options->type);
     uint64_t bytes[N_DTYPES] = {0};

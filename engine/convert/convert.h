@@ -43,11 +43,11 @@ struct conversion {
     bool to_gguf;
     char *place; /* path of the first input, or of the component in a pipeline's folder; owned */
     struct tensor_index whole;
-    const struct family *family;     /* family of the component; NULL: unknown tensors */
-    const struct family *denoiser;   /* denoiser in the same file, which decides the pipeline; NULL: none */
-    const char *architecture;        /* value of general.architecture for the family; "": none */
-    const char *prefix;              /* prefix of tensor names in the input, dropped in the output */
-    int view;                        /* number of the index view (index_view) with the component's tensors */
+    const struct family *family;   /* family of the component; NULL: unknown tensors */
+    const struct family *denoiser; /* denoiser in the same file, which decides the pipeline; NULL: none */
+    const char *architecture;      /* value of general.architecture for the family; "": none */
+    const char *prefix; /* prefix of the component's tensor names in the input, dropped in the output */
+    int view;           /* number of the index view (index_view) with the component's tensors */
     const struct block_kind **kinds; /* block kind of each tensor in the input; NULL: belongs to no block */
     bool *auxiliary; /* for each input tensor: true for scales and format descriptions of quantised weights */
     struct merge *merge; /* adapters to merge; NULL: none */

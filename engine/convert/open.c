@@ -76,7 +76,7 @@ static const struct slot *part_slot(const struct conversion *c, const struct fam
     return &recipe->slot[slot];
 }
 
-/* The slot's name for --part: the slot's command line flag without dashes. */
+/* The name of a slot for --part: the slot's component flag without dashes. */
 static const char *part_name(const struct slot *slot) {
     return slot->flag + strspn(slot->flag, "-");
 }

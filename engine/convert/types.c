@@ -198,7 +198,7 @@ static enum status choose_one(struct conversion *c, const struct index_entry *en
     bool scaled = int8 || (is_f8(dtype) && (made || entry->scale != 1));
     char extra[LOADER_NAME_MAX + 32];
     struct converted item = {.entry = entry};
-    if (int8) { /* LAYER.comfy_quant of ComfyUI's format: the quantisation format of an int8 weight */
+    if (int8) { /* tensor LAYER.comfy_quant of ComfyUI's format: the quantisation format of an int8 weight */
         int layer = (int)(strlen(name) - strlen(".weight")),
             bytes = (int)strlen(quantised_format_text(dtype));
         snprintf(extra, sizeof extra, "%.*s.comfy_quant", layer, name);
@@ -207,7 +207,7 @@ static enum status choose_one(struct conversion *c, const struct index_entry *en
         item.shape = tensor_make(NULL, DTYPE_U8, 1, (int32_t[]){bytes});
         if (add_item(c, item, extra, e) != OK) return e->code;
     }
-    if (scaled) { /* LAYER.weight_scale of ComfyUI's format: one scale per tensor, or one per row */
+    if (scaled) { /* tensor LAYER.weight_scale of ComfyUI's format: one scale per tensor, or one per row */
         snprintf(extra, sizeof extra, "%s_scale", name);
         item.what = of_rows ? CONVERTED_ROW_SCALES : CONVERTED_SCALE;
         item.dtype = DTYPE_F32;

@@ -17,7 +17,7 @@ struct adapter_combination {
     struct sys *sys;
     struct adapted_weight *weights;
     int n_weights;
-    struct replaced_vector *vectors; /* f32: base + sum of strength * scale * change */
+    struct replaced_vector *vectors; /* f32 values: base + sum of strength * scale * change */
     int n_vectors;
     uint64_t host_bytes;              /* bytes allocated by the combination */
     struct adapter_combined *derived; /* private to adapter_combine.c */

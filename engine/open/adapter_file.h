@@ -14,8 +14,8 @@ enum adapter_role {
     ADAPTER_UP_BIAS,
     ADAPTER_ALPHA,
     ADAPTER_SCALE, /* scalar factor that replaces alpha / rank */
-    ADAPTER_DORA,  /* DoRA magnitudes: norms of the rows or columns of the changed weight */
-    ADAPTER_DIFF,  /* difference of a whole weight. Large matrix differences need `convert --lora` */
+    ADAPTER_DORA,  /* DoRA magnitudes: the norm of each row or column of the changed weight */
+    ADAPTER_DIFF,  /* difference of a whole weight; a large matrix needs `convert --lora` */
     ADAPTER_DIFF_BIAS,
     ADAPTER_DIFF_MODULATION,
     ADAPTER_HADA_W1_A,
@@ -80,13 +80,13 @@ char *adapter_config_path(struct sys *sys, const char *path, struct error *e);
 
 /* A key of an adapter file: the end gives the tensor's role, the rest is the module's name. */
 struct adapter_key {
-    int name_bytes; /* length of the module's name at the beginning of the key */
+    int name_bytes; /* length of the module's name, which begins the key */
     enum adapter_role role;
     enum adapter_dialect dialect;
     const char *refused; /* name of the unsupported kind of adapter; NULL: supported, role is set */
 };
 
-/* Parses a key. False: not a key of an adapter. */
+/* Parses a tensor name as an adapter key. False: the name is no adapter key. */
 bool adapter_key_read(const char *key, struct adapter_key *out);
 
 /* Prints the shape of a tensor as "[3, 64]". Returns out. */

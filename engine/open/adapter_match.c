@@ -238,7 +238,7 @@ static enum status drop_duplicates(struct finding *f, struct error *e) {
     return OK;
 }
 
-/* Prints the nearest names of weights to the first unmatched tensor of the adapter. */
+/* Writes to `out` the names of weights that are nearest to the adapter's first unmatched tensor. */
 static void print_nearest(const struct finding *f, char *out, size_t bytes) {
     enum { SHOWN = 2 };
     const struct weight_name *nearest[SHOWN];
@@ -406,7 +406,7 @@ enum status change_check_shape(const struct adapter *a, const struct change *c, 
 struct adapter_derived {
     float *values;
     struct byte_source source;
-    char path[256]; /* path of the adapter file for messages, may be cut */
+    char path[256]; /* path of the adapter file for messages, shortened if too long */
 };
 
 /* The two factors of one module, converted to LoRA form. */

@@ -15,7 +15,7 @@ bool part_flag_takes(const char *flag, const struct family *family);
 
 /* Writes the kind and the families that a flag accepts: "transformer (zimage, flux, unet, ... or sd3)". */
 void part_flag_families(const char *flag, char *list, size_t bytes);
-/* True if some recipe works without the component that the flag chooses. */
+/* True if some recipe works without the component that the flag stands for. */
 bool part_flag_optional(const char *flag);
 void part_flag_list(char *list, size_t bytes);
 
@@ -29,7 +29,7 @@ struct component_file {
     const char *prefix; /* prefix of the component's tensor names; NULL: none */
     const char *flag;   /* the flag that chose the file, or NULL */
     bool bundled;       /* `flag` chose the file for another component in the same file */
-    const char *folder; /* the component folder of Hugging Face's layout that holds the file, or NULL */
+    const char *folder; /* component folder of Hugging Face's layout that holds the file, or NULL */
     bool misplaced;     /* `flag` or `folder` is meant for another family */
 };
 
@@ -104,7 +104,7 @@ const char *part_other_model_word(const struct component_files *files, const str
 int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);
 
 const char *component_files_path(const struct component_files *files, const struct component_file *file);
-/* The part of the file's index that belongs to the component (a view); borrowed. */
+/* The view of the file's tensor index with the component's tensors; borrowed. */
 struct tensor_index parts_view(const struct component_files *files, const struct component_file *file);
 
 /* Adds an opened file. Takes ownership of the index, also on failure. Fails with LIMIT (too many files) or

@@ -174,7 +174,7 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
         place.view = i;
         place.bundled = false;
         bool belongs = belongs_to(&place, kind, &view, place.family, place.prefix);
-        /* the file of a flag may also hold a component that the flag does not stand for */
+        /* the file that a flag chose may also hold a component of another flag */
         const struct slot *slot;
         for (int k = 0; !belongs && place.flag && (slot = models_slot(k)); k++)
             place.bundled |= slot->shares_file_with && !strcmp(slot->shares_file_with, place.flag) &&

@@ -12,7 +12,7 @@
 enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + 4, MODEL_NOTE_BYTES = 160 };
 
 struct sluice_model {
-    struct sys machine; /* the operating system's functions; tests set sys to other functions */
+    struct sys machine; /* functions of the operating system; tests set `sys` to other functions */
     struct sys *sys;
     char *name; /* last part of the model's path */
     const struct recipe *recipe;

@@ -83,7 +83,7 @@ static enum status check_columns(const struct sluice_model *m, const struct comp
     return OK;
 }
 
-/* Channels that the recipe concatenates to the latent: mask, image latents, control video. */
+/* Number of channels that the recipe concatenates to the latent: mask, image latents, control video. */
 static int concat_expected(const struct sluice_model *m, const struct component *decoder) {
     switch (m->recipe->concat) {
     case CONCAT_FILL:

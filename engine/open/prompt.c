@@ -202,7 +202,7 @@ static void write_prompt(struct text_builder *whole, const struct text_recipe *r
     append_template(whole, recipe->template_after, 0);
 }
 
-/* Encodes a prompt of any length with its template, cleaned if the recipe says so. */
+/* Encodes a prompt of any length with its template. Cleans the prompt first if the recipe requires it. */
 static enum status encode_text(struct sys *sys, const struct text_recipe *recipe,
                                const struct tokenizer *tokenizer, const char *text, size_t bytes,
                                int n_pictures, struct prompt_tokens *tokens, struct error *e) {
@@ -237,7 +237,8 @@ static int find_last(const struct prompt_tokens *tokens, int32_t last) {
     return i;
 }
 
-/* Adds the recipe's `bos` and `eos` tokens and padding; truncates the content in between. */
+/* Adds the recipe's `bos` and `eos` tokens and padding; truncates the prompt between `bos` and `eos` if it
+ * is too long. */
 static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe,
                                       const struct tokenizer *tokenizer, struct prompt_tokens *tokens,
                                       struct error *e) {

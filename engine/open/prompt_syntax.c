@@ -277,7 +277,8 @@ static enum status add_tag(struct lora_tags *tags, const char *what, const char 
         return error_expected(e, "a file in that folder or in a subfolder");
     }
     if (colon) {
-        /* decimal numbers only; text_number alone would take hexadecimal, "inf" and leading blanks */
+        /* only decimal numbers are strengths: text_number alone would accept hexadecimal, "inf" and leading
+         * blanks */
         char *after;
         bool decimal = *colon && !colon[strspn(colon, "0123456789+-.eE")];
         tag->strength = text_number(colon, &after);

@@ -1,4 +1,4 @@
-/* Copies between the structures of the public header (engine/sluice.h) and those of the engine. */
+/* Copies between the structures of the public header (engine/sluice.h) and the engine's structures. */
 #ifndef SLUICE_OPEN_PUBLIC_STRUCTS_H
 #define SLUICE_OPEN_PUBLIC_STRUCTS_H
 

@@ -171,7 +171,7 @@ static void sort_entries(struct tensor_index *index, int n) {
     }
 }
 
-/* Gives the index one source without a file, for messages. */
+/* Adds one source without a file to the index, so that messages have a path. */
 static enum status make_source(struct tensor_index *index, const char *name, struct error *e) {
     struct sys *sys = index->sys;
     size_t bytes = strlen(name) + 1;
@@ -235,7 +235,7 @@ static enum status bind_slot(const struct binding *b, int slot, struct component
     else if (make_index(b, slot, &c->index, e) != OK)
         return e->code;
     derive_slot(b, slot);
-    /* the config.json that a model of these sizes would have */
+    /* config.json as a published model of these sizes would have it */
     const struct component *made = b->made;
     char text[4096];
     struct config config = {0};

@@ -60,7 +60,7 @@ struct gguf_place {
 /* Sets an error with the message "KIND 'NAME': WHAT", the file's path and the byte offset `at`. */
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e);
-/* Byte offset in the file of a text of the header. */
+/* Returns the byte offset in the file of a string in the header. */
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
 /* Number of bytes from the current position to the end of the file. */
 uint64_t gguf_left(const struct gguf_place *place);
@@ -92,7 +92,7 @@ int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e);
 /* Integer element i of a value; false if the type is no integer or the number exceeds 63 bits. */
 bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number);
-/* Finds the pairs whose keys start with prefix. Returns their number; *first is the first pair. */
+/* Finds the metadata pairs whose keys start with prefix. Returns their number; *first is the first pair. */
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first);
 
 /* The scalar metadata and short arrays as JSON, as gguf_open documents; free with sys->release. NULL: too

@@ -60,7 +60,7 @@ static enum status take_value(struct gguf_place *place, struct gguf_value *value
     if (value->kind == GGUF_ARRAY && take_array(place, value, e) != OK) return e->code;
     if (value->kind == GGUF_STRING) {
         for (uint64_t i = 0; i < value->n; i++) {
-            /* Fast path: skips a string that is completely in memory and not too long. */
+            /* Fast path: skips a string that is already in memory and not too long. */
             struct gguf_text text;
             uint64_t left = header->bytes - place->at;
             uint64_t bytes = left < 8 ? UINT64_MAX : gguf_little_endian(header->text + place->at, 8);
@@ -102,7 +102,7 @@ static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     return error_found(e, "also at byte %" PRIu64, at < later ? at : later);
 }
 
-/* Reads the alignment of the tensor data, which also determines where the data starts. */
+/* Reads the alignment of the tensor data, which also determines the offset of the first tensor. */
 static enum status read_alignment(struct gguf_place *place, uint64_t *alignment, struct error *e) {
     struct gguf_value value;
     *alignment = GGUF_ALIGNMENT;
@@ -160,7 +160,7 @@ static enum status check_block_count(struct gguf_place *place, struct error *e) 
 
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e) {
     struct gguf *header = place->header;
-    /* Lower bound of a metadata pair's bytes: a key of one byte and a value of one byte. */
+    /* Lower bound of a metadata pair's size in bytes: a key of one byte and a value of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = sys_new(header->sys, n, sizeof *header->pairs, "the metadata of a GGUF file", e);
     if (!header->pairs) return e->code;
@@ -266,7 +266,8 @@ const char *gguf_architecture(const struct gguf *header) {
     return header->architecture;
 }
 
-/* Limits of values in the configuration. Some files store a UNet's 2 KB configuration as one string. */
+/* Limits of metadata values that are copied to the configuration. Some files store a UNet's 2 KB
+ * configuration as one string. */
 enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
 /* metadata keys with this prefix are not copied to the configuration */

@@ -220,7 +220,7 @@ static enum status reshape_all(struct gguf_place *place, struct error *e) {
 enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
     struct gguf *header = place->header;
     struct error layout = {0};
-    /* Lower bound of a tensor info's bytes: a scalar with a name of one byte. */
+    /* Lower bound of a tensor info's size in bytes: a scalar with a name of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
     struct gguf_tensor *tensors = header->tensors =
         sys_new(header->sys, n, sizeof *tensors, "the tensors of a GGUF file", e);

@@ -11,7 +11,7 @@
 
 enum { VERSION_WRITTEN = 3 };
 
-/* GGUF header being written; if `to` is NULL only its size is computed. */
+/* State of a GGUF header being written; if `to` is NULL only the header's size is computed. */
 struct header {
     unsigned char *to;
     uint64_t bytes;
@@ -64,7 +64,7 @@ static void put_pair(struct header *h, const struct gguf_metadata *m) {
     }
 }
 
-/* Number of an element type in GGUF files; -1: GGUF lacks the type. */
+/* Type number of an element type in GGUF files; -1: GGUF lacks the type. */
 static int type_of(enum dtype dtype) {
     for (int i = 0; i < GGUF_TYPES; i++)
         if (gguf_types[i].name && gguf_types[i].dtype == dtype && dtype != DTYPE_OTHER) return i;

@@ -43,7 +43,7 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 #define LANES_WIDE
 #endif
 
-/* For each lane returns a where the mask is set, else b. */
+/* For each vector lane returns a where the mask is set, else b. */
 #define lanes_select(mask, a, b) ((lanes)(((lane_ints)(a) & (mask)) | ((lane_ints)(b) & ~(mask))))
 
 static const float lanes_magic =

@@ -88,7 +88,7 @@ static enum status read_bpe_folder(struct reading *r, const struct folder *f, st
     const json_t *config = f->root[F_CONFIG], *class = json_object_get(config, "tokenizer_class");
     bool prefix = false;
     bool clip = reading_is_text(class, "CLIPTokenizer") || reading_is_text(class, "CLIPTokenizerFast");
-    char end[] = "!</w>"; /* CLIP's tokens for a character at the end of a word */
+    char end[] = "!</w>"; /* CLIP's tokens for a single character at the end of a word */
     for (; reading_absent(class) && !clip && *end <= '~'; ++*end)
         clip = json_object_get(f->root[F_VOCAB], end);
     r->path = f->path[F_CONFIG];

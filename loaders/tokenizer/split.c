@@ -86,7 +86,7 @@ static void put(struct translation *t, const char *text) {
     put_bytes(t, text, strlen(text));
 }
 
-/* The pattern's character `ahead` positions after the current one; 0 past the end. */
+/* The character of the pattern `ahead` positions after the current one; 0 past the end. */
 static char look(const struct translation *t, uint64_t ahead) {
     return ahead < t->bytes - t->at ? t->in[t->at + ahead] : 0;
 }
@@ -227,7 +227,7 @@ enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pa
                   TRANSLATED_BYTES_MAX);
         goto out;
     }
-    /* PCRE2 allocates through sys; LF ends lines, whatever its build options. */
+    /* PCRE2 allocates through sys. LF ends lines, whatever PCRE2's build options are. */
     if (!t->memory) t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
     if (t->memory) context = pcre2_compile_context_create(t->memory);
     if (context) {

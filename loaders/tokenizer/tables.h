@@ -185,7 +185,7 @@ bool split_next(struct split *split, struct span *piece, struct error *e);
 
 /* Byte-pair encoding (bpe.c). */
 struct bpe_symbol {
-    int32_t id, next, previous; /* list links; id -1: the symbol was merged into its left neighbour */
+    int32_t id, next, previous; /* links of a list; id -1: the symbol was merged into its left neighbour */
 };
 struct bpe_scratch {
     struct bpe_symbol *symbols;
