@@ -26,7 +26,7 @@ enum {
 
 struct event {
     enum timed_event kind;
-    double start, end; /* seconds */
+    double start, end; /* event times in seconds */
     uint64_t bytes;
     int block; /* index of the block in the model */
 };

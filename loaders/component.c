@@ -250,8 +250,9 @@ static const char *const preferred[] = {
     [MODEL_FILE] = "model.safetensors",
 };
 
-/* The number of a shard file's name: "00001-of-00002.safetensors" in "model-00001-of-00002.safetensors", also
- * with a variant before or after the numbers; also for parts of GGUF files. NULL: not a shard. */
+/* Returns the shard number and the rest of a shard file's name: "00001-of-00002.safetensors" in
+ * "model-00001-of-00002.safetensors", also with a variant before or after the numbers; also for parts of
+ * GGUF files. NULL: not a shard. */
 static const char *shard_number(const char *name) {
     const char *of = strstr(name, "-of-");
     bool shard = of && of - name >= 6 && of[-6] == '-' && strspn(of - 5, "0123456789") == 5 &&
@@ -285,7 +286,7 @@ bool component_is_candidate(const char *name) {
     return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
-/* The best weight file of a folder, and if present a second file of the same kind, which makes the choice
+/* The best weight file of a folder. If a second file of the same kind is present, the choice is
  * ambiguous. */
 struct choice {
     enum place place;

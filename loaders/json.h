@@ -14,8 +14,8 @@
 
 #include "engine/base/error.h"
 
-/* Size in bytes of a JSON document. After releasing a larger document the caller should call sys->trim, which
- * returns free heap memory to the system. */
+/* Size in bytes of a JSON document above which the caller should call sys->trim after releasing the
+ * document. sys->trim returns free heap memory to the system. */
 enum { JSON_LARGE_BYTES = 1 << 20 };
 
 /* Number of failed JSON allocations on this thread. Jansson drops a member when memory is short, and the

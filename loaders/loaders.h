@@ -93,7 +93,8 @@ enum status safetensors_write_content(struct sys *sys, const char *path,
 enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
                                    int n_tensors, const struct tensor_maker *maker, struct error *e);
 
-/* Total number of entries, and of bytes of their names, in indexes to be merged. Start with zeros. */
+/* Total number of entries, and of bytes of the entries' names, in indexes to be merged. Both start with
+ * 0. */
 struct index_size {
     int n_entries;
     uint64_t name_bytes;

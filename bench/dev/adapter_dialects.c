@@ -151,8 +151,8 @@ static struct adapter_factor factor(const char *end, int32_t rows, int64_t colum
         .end = end, .rank = 2, .dim = {rows, (int32_t)columns}, .init_scale = init_scale};
 }
 
-/* LoRA factors. For a convolution, `down` has the kernel size and both factors (`down` and `up`) keep four
- * axes. */
+/* LoRA factors. For a convolution, `down` has the kernel's height and width, and both factors (`down` and
+ * `up`) have four dimensions. */
 static int make_lora(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int32_t rank,
                      struct adapter_factor *factors) {
     struct adapter_factor down = {.end = dialect->down, .rank = n_dims, .dim = {rank}, .init_scale = 1};

@@ -139,8 +139,8 @@ static enum status checkpoint_check_disk(const struct writer *w, struct error *e
                      w->folder, (double)free_bytes / 1e9, (double)w->all / 1e9);
 }
 
-/* Returns a file's path in a subfolder of the checkpoint (NULL: the top folder), and creates the folder. NULL
- * with an error. */
+/* Returns a file's path in a subfolder of the checkpoint (NULL: the top folder), and creates the folder.
+ * Returns NULL after an error. */
 static char *place_file(struct writer *w, const char *folder, const char *file, struct error *e) {
     char *inner = folder ? path_join(w->sys, w->folder, folder) : path_copy(w->sys, w->folder, e);
     char *path = inner ? path_join(w->sys, inner, file) : NULL;

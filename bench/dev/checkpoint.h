@@ -16,7 +16,7 @@ struct checkpoint_options {
      * between them. GGUF types write the transformer as a GGUF file and leave the other components
      * unchanged. */
     const char *dimensions;
-    uint64_t seed; /* of the weights */
+    uint64_t seed; /* seed of the random weights */
     /* Progress callback, called while writing; may be NULL. If the callback returns false, writing ends with
      * CANCELLED. */
     bool (*on_progress)(void *user, double fraction);

@@ -10,7 +10,7 @@ struct dev_args {
     const char *operands[2]; /* positional arguments; `checkpoint`: FAMILY, then DIR or FILE */
     int n_operands;
     const char *dimensions, *adapter, *clock; /* flag values as typed; NULL: flag not given */
-    int rank, threads;                        /* 0: not given */
+    int rank, threads;                        /* 0: flag not given */
     uint64_t seed;
     bool text_encoders, json, quiet, no_progress;
 };

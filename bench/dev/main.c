@@ -71,7 +71,7 @@ static const struct option flags[] = {
 static const struct dev_command {
     const char *name;
     int (*run)(const struct dev_args *args, struct sluice_error *e);
-    int n_operands;  /* maximum */
+    int n_operands;  /* largest number of positional arguments */
     int allowed[16]; /* allowed flags besides -q, --no-progress and --help; the list ends with 0 */
 } commands[] = {
     {"checkpoint", checkpoint_command, 2, {FLAG_DIMS, FLAG_SEED, FLAG_ADAPTER, FLAG_RANK, FLAG_TEXTS}},

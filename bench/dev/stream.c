@@ -49,7 +49,7 @@ static void take_evenly(const struct stage_need *need, struct plan_stage *p, uin
 }
 
 /* Plans another program's layout: residents of resident_bytes, a ring for two of the largest blocks, all
- * weights in the host's pool. */
+ * weights in the host memory pool. */
 static void plan_by_hand(const struct run_need *need, enum stream_layout layout, uint64_t resident_bytes,
                          struct plan *plan) {
     const struct stage_need *n = &need->stage[0];
@@ -291,7 +291,8 @@ static enum status measure_rate(struct paced_bench *b, struct stream_run *run, d
     return e->code;
 }
 
-/* Measures one table row, best of a few tries. The plan uses the compute rate measured so far. */
+/* Measures one row of the result table: the shortest time of a few tries. The plan uses the compute rate
+ * measured so far. */
 static enum status paced_row(struct paced_bench *b, struct stream_run *run, const struct stream_case *c,
                              struct error *e) {
     struct stream_row *row = &b->table->rows[b->table->n_rows];

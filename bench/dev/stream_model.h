@@ -73,7 +73,8 @@ struct stream_shape {
  * time with an error of a few 1e-5. */
 #define STREAM_TIMED_FLOPS 1e15
 
-/* Number of models in the main table, and number of all models (some run only with asynchronous launches). */
+/* Number of synthetic models in the main table, and of all synthetic models (some run only with asynchronous
+ * launches). */
 enum { STREAM_SHAPES = 4, STREAM_SHAPES_ALL = 6 };
 extern const struct stream_shape stream_shapes[STREAM_SHAPES_ALL];
 

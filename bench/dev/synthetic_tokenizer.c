@@ -43,7 +43,8 @@ static bool bench_tokenizer_add_token(struct making *m, const char *text) {
     return !json_object_set_new(m->vocab, text, json_integer(m->n_tokens++));
 }
 
-/* Adds a merge. False: no memory. A pair that cannot become a new token is skipped without error. */
+/* Adds a BPE merge of two tokens. False: no memory. A pair that cannot become a new token is skipped without
+ * error. */
 static bool bench_tokenizer_add_merge(struct making *m, const char *left, const char *right) {
     char joined[2 * TOKEN_BYTES], pair[2 * TOKEN_BYTES];
     int bytes = snprintf(joined, sizeof joined, "%s%s", left, right);

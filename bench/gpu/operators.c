@@ -152,7 +152,7 @@ static void attention_biased(struct call *c) {
     op_attention(c->x, operand(c, c->n[0], q.dim[1]), q, k, v, heads);
 }
 
-/* n: tokens, heads */
+/* Relative position bias (T5). c->n holds: tokens, heads. */
 static void relative_bias(struct call *c) {
     struct distance_buckets buckets = {.max_distance = 128};
     struct tensor table = matrix(c, DTYPE_BF16, 32, c->n[1]);

@@ -80,8 +80,9 @@ static enum status watch_run(struct device *device, const struct op *op, void *w
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* seconds of each round: per operator class, oneDNN's products, the forward, and
-                                the forward's part that oneDNN is compared with */
+    /* seconds of one round: per operator class, of oneDNN's products, of the forward, and of the forward's
+     * part that oneDNN also computes */
+    double seconds[N_TIMES];
 };
 
 struct block_bench {

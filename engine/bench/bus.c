@@ -19,7 +19,7 @@
 enum { READERS = 4, LARGEST = 32 << 20, FILE_BYTES = 256 << 20, COPIERS = 4 };
 #define BUFFER_BYTES ((uint64_t)READERS * LARGEST)
 
-/* Sizes of reads in bytes: from sizes that do not keep a disk busy up to a whole block. */
+/* Sizes of disk reads in bytes: from reads that are too small to keep a disk busy, up to a whole block. */
 static const int64_t piece_bytes[] = {64 << 10, 1 << 20, 8 << 20, 32 << 20};
 enum { N_PIECES = sizeof piece_bytes / sizeof *piece_bytes };
 /* Bytes of the smallest reads whose rate is saved; rates of smaller reads are only shown, because blocks are
@@ -278,8 +278,8 @@ struct link {
     const char *name;
 };
 
-/* GB/s: hard disks 0.1 to 0.28, SATA up to 0.55, NVMe drives up to 3.5, 7 and 14 by PCIe generation. Anything
- * faster comes from memory. */
+/* Read rates of disks in GB/s: hard disks 0.1 to 0.28, SATA up to 0.55, NVMe drives up to 3.5, 7 and 14 by
+ * PCIe generation. Anything faster comes from memory. */
 static const struct link disk_links[] = {{0.3, "hard disk"}, {0.7, "SATA SSD"}, {4.2, "NVMe Gen3"},
                                          {8, "NVMe Gen4"},   {16, "NVMe Gen5"}, {1e300, "page cache"}};
 

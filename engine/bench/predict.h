@@ -1,4 +1,5 @@
-/* `bench block --predict`: kernel launches of one block on a GPU, and their calculated time on a card. */
+/* `sluice bench block --predict`: kernel launches of one block on a GPU, and the launches' calculated time
+ * on a graphics card. */
 #ifndef SLUICE_BENCH_PREDICT_H
 #define SLUICE_BENCH_PREDICT_H
 
@@ -6,7 +7,8 @@
 #include "engine/bench/random_component.h"
 #include "kernels/cuda/cards.h"
 
-/* A block of a family at a given size: the last block that runs; earlier blocks are not counted. */
+/* Sizes for predicting a block of a family. Predicts the last block that runs; earlier blocks are not
+ * counted. */
 struct predict_case {
     struct random_component_sizes sizes;
     int32_t tokens; /* number of tokens (VAEs: pixels) that the block processes */

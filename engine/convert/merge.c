@@ -184,8 +184,8 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
                      a->index.sources[0].path, s->family->display_name);
 }
 
-/* Finds the best pipeline for an adapter. If none fits, returns the error of the first, most common
- * pipeline. */
+/* Finds the pipeline that fits an adapter best. If none fits, returns the error of the first pipeline, which
+ * is the most common one. */
 static enum status find_candidate(const struct merge_subject *s, const struct adapter *a,
                                   struct candidate *best, struct error *e) {
     if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) {
@@ -319,8 +319,8 @@ static void sum_row(const struct derived_half *h, int64_t row, int64_t first, in
     }
 }
 
-/* Multiplies the factors of one matrix of a LoKr's Kronecker product, since every row needs the whole matrix.
- */
+/* Multiplies the two factors of one matrix of LoKr's Kronecker product, because every row of the product
+ * needs the whole matrix. */
 static enum status multiply_half(const struct adapter *a, struct derived_half *h, struct error *e) {
     float *whole = sys_new(a->sys, (size_t)h->rows * (size_t)h->columns, sizeof *whole, "a whole matrix", e);
     if (!whole) return e->code;

@@ -10,8 +10,8 @@
 
 enum { INPUTS_MAX = 256 };
 
-/* Path of an input file, or of the component that --part names in a pipeline's folder. The caller frees it;
- * NULL with an error. */
+/* Returns the path of an input file, or of the component that --part names in a pipeline's folder; the
+ * caller frees the path. Returns NULL after an error. */
 static char *input_path(struct conversion *c, const char *path, struct error *e) {
     char *pipeline = path_join(c->sys, path, "model_index.json");
     bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);

@@ -240,7 +240,8 @@ static enum status choose_all(struct conversion *c, const struct rules *rules, s
     int found = 0;
     for (int i = 0; i < c->whole.n_entries && e->code == OK; i++) {
         const struct index_entry *entry = &c->whole.entries[i];
-        /* Raw bytes stored with the weights (a tokenizer) are not written to GGUF for lack of a type. */
+        /* Tensors of raw bytes (a tokenizer next to the weights) are not written to GGUF, which has no type
+         * for bytes. */
         bool dropped =
             c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
         if (entry->view == c->view && !c->auxiliary[i] && !dropped) sorted[found++] = entry;

@@ -52,8 +52,8 @@ enum status adapter_match(const struct adapter *adapter, const struct sluice_mod
                           struct adapter_match *match, struct error *e);
 void adapter_match_destroy(struct adapter_match *match);
 
-/* Lists published recipes that all modules of the adapter fit, by name and shape. Returns the number, at most
- * n_max. For messages and `inspect`; takes some milliseconds per recipe. */
+/* Lists published recipes that all modules of the adapter fit, by name and shape. Returns the number, at
+ * most n_max. Used by messages and by `inspect`; takes some milliseconds per recipe. */
 int adapter_recipes(const struct adapter *adapter, const struct recipe **fits, int n_max);
 
 /* A change to one weight, or to one part of a fused tensor. */

@@ -151,8 +151,8 @@ bool part_name_has_word(const struct component_files *files, const struct compon
     return path_has_word(part, word);
 }
 
-/* True for a file with one component that is named after the flag, as in ComfyUI: clip_g.safetensors for
- * --clip_g. */
+/* True for a file with a single component whose file name is the flag's name, as in ComfyUI:
+ * clip_g.safetensors for --clip_g. */
 static bool is_named_as_flag(const struct component_files *files, const struct component_file *file,
                              const struct slot *slot) {
     return !file->prefix && slot->flag &&

@@ -151,7 +151,8 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     if (denoiser->image_columns && denoiser->image_columns != vision->text_columns)
         return mismatch(vision, "image features", vision->text_columns, vision->family->display_name,
                         denoiser->image_columns, denoiser->family->display_name, e);
-    /* image token positions of the denoiser: tokens of one image, or of two (WAN's first and last frame) */
+    /* the denoiser's image token positions are for one image, or for two images (WAN's first and last
+     * frame) */
     struct vision_grid grid = {0};
     if (denoiser->image_columns) grid = vision->family->vision_grid(vision, m->width, m->height);
     int tokens = grid.columns * grid.rows, rows = denoiser->image_columns ? denoiser->image_rows : 0;

@@ -310,8 +310,8 @@ static void put_token(struct windows *w, int32_t id, float weight) {
     window_weights(w)[w->n++] = weight;
 }
 
-/* Adds a content token. A full window is closed first: after its last comma if that is near, so that the
- * tokens after the comma move to the next window. */
+/* Adds a content token. A full window is closed first. If its last comma is near the end, the window ends
+ * after the comma, and the tokens after the comma move to the next window. */
 static void add_token(struct windows *w, int32_t id, float weight) {
     if (id == w->comma) {
         w->last_comma = w->n;

@@ -37,8 +37,8 @@ static void note_open_bytes(struct lookup *l, uint64_t bytes) {
     if (bytes > l->search->open_bytes) l->search->open_bytes = bytes;
 }
 
-/* Opens the tokenizer at the path and keeps it if its kind is right. Frees the path; does nothing if the path
- * is NULL. */
+/* Opens the tokenizer at the path, and keeps the tokenizer if its kind is right. Frees the path; does
+ * nothing if the path is NULL. */
 static enum status try_path(struct lookup *l, char *path, struct error *e) {
     struct sys *sys = l->search->sys;
     struct tokenizer *tokenizer = NULL;

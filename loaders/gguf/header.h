@@ -90,7 +90,8 @@ int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 
 /* Reads n metadata pairs, sorts them, and checks the general keys (alignment, architecture, block count). */
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e);
-/* Integer element i of a value; false if the type is no integer or the number exceeds 63 bits. */
+/* Returns element i of a metadata value as an integer; false if the type is no integer or the number exceeds
+ * 63 bits. */
 bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number);
 /* Finds the metadata pairs whose keys start with prefix. Returns their number; *first is the first pair. */
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first);

@@ -34,8 +34,8 @@ static bool file_exists(struct sys *sys, const char *path) {
     return file != -ENOENT && file != -ENOTDIR;
 }
 
-/* Returns the next merge; false at the end. Only "\n" and "\r\n" end lines. Skips empty lines and version
- * lines. There are no other comments: "# #" merges two hashes. */
+/* Reads the next BPE merge of merges.txt; false at the end. Only "\n" and "\r\n" end lines. Skips empty
+ * lines and version lines. There are no other comments: "# #" merges two hashes. */
 static bool next_merge(struct span *rest, struct span *line) {
     while (rest->bytes) {
         const char *end = memchr(rest->at, '\n', rest->bytes);

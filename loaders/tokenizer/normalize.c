@@ -322,8 +322,8 @@ static uint64_t cluster_end(struct span text, uint64_t i) {
     return i;
 }
 
-/* Normalises a text with the table. False if it exceeds limit bytes: a table may contain texts of any
- * length. */
+/* Normalises a text with the table. False if the output exceeds `limit` bytes: a table may contain texts of
+ * any length. */
 static bool apply(const struct charsmap *map, struct span text, uint64_t limit, struct normal *out) {
     for (uint64_t i = 0; i < text.bytes && out->bytes <= limit;) {
         uint64_t end = cluster_end(text, i);

@@ -23,8 +23,8 @@ struct reading {
 enum status tokenizer_read_json(struct reading *r, struct error *e);
 enum status tokenizer_read_folder(struct reading *r, struct error *e);
 enum status tokenizer_read_gguf(struct reading *r, struct error *e);
-/* Reads a spiece.model. bytes: its content, or NULL to read r->path. config, special_map: documents of its
- * folder, or NULL. BOUNDS and TYPE for invalid protobuf. */
+/* Reads a spiece.model. bytes: the file's content, or NULL to read r->path. config, special_map: JSON
+ * documents of the file's folder, or NULL. BOUNDS and TYPE for invalid protobuf. */
 enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
                                   const json_t *special_map, struct error *e);
 

@@ -162,8 +162,8 @@ bool added_next(struct added_search *search);
 
 /* Split patterns (split.c) of GPT-2's ByteLevel pre-tokenizer, of Qwen2 and of CLIP. */
 extern const char gpt2_pattern[], qwen2_pattern[], clip_pattern[];
-/* Compiles a split pattern into *code (t->split or t->resplit); path and member: its origin, for messages.
- * UNSUPPORTED names constructs that cannot be translated exactly. */
+/* Compiles a split pattern into *code (t->split or t->resplit); path and member: the pattern's origin, for
+ * messages. UNSUPPORTED names constructs that cannot be translated exactly. */
 enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
                           struct error *e);
 

@@ -159,7 +159,8 @@ static void offer(struct place *place, uint32_t from, double score, int32_t id) 
     *place = (struct place){score, from, id};
 }
 
-/* Offers every piece that starts at `from`, and the unknown piece if no piece is exactly one character. */
+/* Tries every piece that starts at `from` as the next piece of the segmentation. Also tries the unknown
+ * piece if no piece is exactly one character. */
 static void offer_pieces(const struct tokenizer *t, struct place *places, struct span word, uint32_t from) {
     const struct unigram *u = &t->unigram;
     uint64_t character = character_bytes(word.at[from]);
