@@ -1,7 +1,6 @@
-/* Measures the cost of adapters on the CPU: the large matrix products of Z-Image at 1056 tokens (a 512x512
- * image and its text), then one whole block through the model's forward pass, with and without low-rank
- * adapters, alternating in one process. Prints medians of CPU time, which other load on the machine hardly
- * affects.
+/* Measures the cost of low-rank adapters on the CPU: in the large matrix products of Z-Image at 1056 tokens
+ * (a 512x512 image and its text), then in the forward pass of one block. Runs with and without adapters
+ * alternate in one process. Prints medians of CPU time, which other load on the machine hardly affects.
  *
  * make build/release/adapter_cost && build/release/adapter_cost [threads [rounds [rank]]] */
 #include "engine/bench/random_component.h"
@@ -16,8 +15,8 @@
 
 enum { MAX_PARTS = 3, MAX_ROUNDS = 99, PAGE = 4096 };
 
-/* Tokens, inputs, outputs; separately adapted parts of a fused weight; calls per block. The feed-forward
- * network processes its rows in two chunks. */
+/* Sizes of one matrix product: tokens, inputs, outputs; number of separately adapted parts of a fused
+ * weight; calls per block. The feed-forward network processes its rows in two chunks. */
 static const struct product {
     int32_t t, k, n;
     int parts, calls;
@@ -36,7 +35,7 @@ static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, i
     return context_tensor(x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-/* Runs one product, with or without adapters, in the same memory. Returns its CPU time in seconds. */
+/* Runs one matrix product, with or without adapters, in the same memory. Returns its CPU time in seconds. */
 static double run(struct context *x, const struct product *p, int rank, bool adapted) {
     struct low_rank chain[MAX_PARTS];
     int32_t rows = p->n / p->parts;
@@ -87,7 +86,7 @@ static char *context_open(struct context *x, struct arena *arena, struct device 
     return memory;
 }
 
-/* The same block as in `sluice bench block`, which prints wall-clock time instead. */
+/* The block has the same sizes as in `sluice bench block`, which prints wall-clock time instead. */
 static void measure_block(struct device *device, int rounds, int rank, struct error *e) {
     struct random_component blocks[2] = {0};
     double seconds[2][MAX_ROUNDS];

@@ -1,4 +1,5 @@
-/* One set of functions measures and draws: a pass on a one-pixel surface finds the sheet's height. */
+/* The drawing functions also measure: a pass on a one-pixel surface, which draws nothing, finds the sheet's
+ * height. */
 #include "bench/contact_sheet.h"
 
 #include <cairo/cairo.h>
@@ -9,10 +10,10 @@
 #include <unistd.h>
 
 enum {
-    ENLARGED = 2,                        /* scale of the images on the sheet */
-    MARGIN = 40,                         /* pixels around the sheet */
+    ENLARGED = 2,                        /* magnification of the images on the sheet */
+    MARGIN = 40,                         /* empty border around the sheet in pixels */
     GAP = 16,                            /* pixels between cards */
-    PAD = 14,                            /* pixels between a card's edge and its image */
+    PAD = 14,                            /* padding of a card (an image with its label) in pixels */
     LABEL_LINE = 19,                     /* line height of a label in pixels */
     HEAD = 84,                           /* height of title and subtitle in pixels */
     FOOT = 34,                           /* height of the footer line in pixels */
@@ -71,7 +72,7 @@ static int wrapped(cairo_t *c, const char *text, double x, double y, double widt
     return n_lines + (*line != 0);
 }
 
-/* A row of the sheet: as many images as fit side by side. */
+/* Draws a row of the sheet: as many images as fit side by side. */
 struct row {
     int first, n, picture_height, n_lines, height;
 };
@@ -119,12 +120,13 @@ static void draw_picture(cairo_t *c, const struct sheet_picture *p, double x, do
     cairo_scale(c, ENLARGED, ENLARGED);
     cairo_set_source_surface(c, surface, 0, 0);
     cairo_pattern_set_filter(cairo_get_source(c), CAIRO_FILTER_BILINEAR);
-    /* Keeps the outermost pixels from blending with the card. */
+    /* Extends the image's edge pixels, so that bilinear filtering does not blend them with the
+     * background. */
     cairo_pattern_set_extend(cairo_get_source(c), CAIRO_EXTEND_PAD);
     cairo_paint(c);
     cairo_restore(c);
     cairo_surface_destroy(surface);
-    /* Outlines white images on the white card. */
+    /* Outlines the image, so that a white image is visible on its white card. */
     rounded(c, x + .5, y + .5, ENLARGED * p->width - 1, ENLARGED * p->height - 1, 8);
     cairo_set_source_rgba(c, 0, 0, 0, .16);
     cairo_stroke(c);
@@ -142,7 +144,7 @@ static void draw_card(cairo_t *c, const struct sheet_picture *p, const struct ro
     wrapped(c, p->prompt, x + PAD, y + PAD + row->picture_height + 8 + 14, width, 1);
 }
 
-/* Returns the height of the sheet; draws only if `visible`. */
+/* Draws the whole contact sheet if `visible`. Returns its height in pixels. */
 static int rows(cairo_t *c, const struct contact_sheet *sheet, int visible) {
     int y = MARGIN + HEAD;
     font(c, 14, CAIRO_FONT_WEIGHT_NORMAL);

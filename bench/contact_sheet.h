@@ -7,11 +7,11 @@
 struct sheet_picture {
     const char *prompt;
     int width, height;
-    const uint8_t *rgb; /* RGB triples, `height` rows of `width`, packed */
+    const uint8_t *rgb; /* RGB pixels, 3 bytes each: `height` rows of `width` pixels without padding */
 };
 
 struct contact_sheet {
-    const char *title, *subtitle, *footer; /* one line of text each */
+    const char *title, *subtitle, *footer;
     const struct sheet_picture *pictures;
     int n_pictures;
 };

@@ -1,8 +1,8 @@
-/* Runs one operator of a model on the CPU device (convolution, matrix product, attention, or convolution over
- * time) and, except for attention, the same operation in oneDNN under ideal conditions: in one piece, with
- * f32 weights that are already repacked and channels padded to multiples of 8. torch_operators.py loads this
- * as a shared library and alternates both with PyTorch in one process, so that all are measured under the
- * same load.
+/* Runs one operator of a model on the CPU device: convolution, matrix product, attention, or convolution
+ * over time. Except for attention, also runs the same operation in oneDNN under ideal conditions: in one
+ * piece, with f32 weights that are already repacked and channels padded to multiples of 8.
+ * torch_operators.py loads this as a shared library and alternates both with PyTorch in one process, so that
+ * all are measured under the same load.
  *
  * One shape at a time: operator_open, any number of runs, operator_close. Not thread-safe. */
 #include "engine/bench/random_weights.h"
@@ -21,11 +21,11 @@
 enum kind { CONVOLUTION, PRODUCT, ATTENTION, OVER_TIME };
 enum norm { NORM_NONE, NORM_GROUPS, NORM_PIXEL };
 
-/* Shape of an operator. `n` holds, for a convolution: rows, columns and channels of the input; output
- * channels; kernel size 1 or 3; upsampling factor 1 or 2; stride; the norm before it, followed by SiLU. For a
- * matrix product: rows, inputs, outputs. For attention: tokens, heads, head size. A convolution over time is
- * like a convolution, but n[7] is the number of frames, each of which also reads the two before it and is
- * normed and activated once, in advance. type: name of the weights' type. */
+/* Shape of an operator. Array n of a convolution: input rows, columns and channels; output channels; kernel
+ * size 1 or 3; upsampling factor 1 or 2; stride; kind of the preceding norm, which SiLU follows. For a
+ * matrix product: rows, inputs, outputs. For attention: tokens, heads, head size. A convolution over time
+ * has the sizes of a convolution, but n[7] is the number of frames. Each frame also reads the two preceding
+ * frames. All frames are normalised and activated once, in advance. type: name of the weights' type. */
 struct shape {
     int32_t kind, n[8];
     const char *type;
@@ -33,7 +33,7 @@ struct shape {
 
 EXPORT int operator_open(const struct shape *shape, int threads);
 EXPORT double operator_sluice(void);
-/* Runs oneDNN alone and returns the CPU seconds; 0 for attention. */
+/* Runs the oneDNN version of the operator and returns its CPU seconds; 0 for attention. */
 EXPORT double operator_onednn(void);
 EXPORT double operator_flops(void);
 EXPORT void operator_close(void);
@@ -56,7 +56,7 @@ static struct {
     double flops, floats[N_PARTS];
 } b;
 
-/* CPU time of the whole process, independent of other load. */
+/* CPU time of the whole process in seconds, which other load hardly affects. */
 static double cpu_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -149,7 +149,7 @@ static void compute(struct context *x) {
     forwards[b.shape.kind](x);
 }
 
-/* Finds memory and workspace with a dry run, which also prepares the device. */
+/* Finds the sizes of memory and workspace with a dry run, which also prepares the device. */
 static void open_sluice(void) {
     struct arena counting = arena_counting();
     struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
@@ -170,7 +170,7 @@ static int32_t multiple_of_8(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
-/* Reserves an operand and returns its offset, which is added to the memory's address later. */
+/* Reserves space for an operand of oneDNN. Returns the operand's byte offset in the benchmark's memory. */
 static uint64_t onednn_part(double floats) {
     uint64_t at = b.bytes + b.onednn_bytes;
     b.onednn_bytes += align_up((uint64_t)floats * sizeof(float), ARENA_ALIGN);
@@ -232,7 +232,8 @@ int operator_open(const struct shape *shape, int threads) {
     if (b.onednn) open_sluice();
     if (b.onednn && !b.error.code) open_onednn();
     if (b.error.code) return (int)report(0);
-    /* Fills with values near 0.01 in f32 and bf16, near 1 in f16: no shared zero pages, no denormals. */
+    /* Fills the operands with values near 0.01 (f32, bf16) or 1 (f16): no page is the shared zero page, and
+     * no value is denormal. */
     uint16_t *values = (uint16_t *)(void *)b.memory;
     for (uint64_t i = 0; i < (b.bytes + b.onednn_bytes) / sizeof *values; i++)
         values[i] = (uint16_t)(0x3C00 + i * 37 % 128);

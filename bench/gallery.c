@@ -1,5 +1,5 @@
 /* The gallery of `make demo`: generates every prompt below in one session, under a memory budget smaller than
- * the model, and writes one labelled contact sheet, which is also shown in the terminal if it can display
+ * the model. Writes one labelled contact sheet, and shows it in the terminal if the terminal can display
  * images. Like any other user of the library, it includes only engine/sluice.h.
  *
  *     gallery MODEL_FOLDER OUT.png
@@ -22,7 +22,8 @@ struct drawing {
     int width, height;
 };
 
-/* Covers the demo model's prompt grammar. The last four images make a row as wide as four square ones. */
+/* Prompts and sizes of the gallery's images; the prompts cover the demo model's grammar. The last four
+ * images make a row as wide as four square images. */
 static const struct drawing drawings[] = {
     {"a large red circle on the left on a white background", 128, 128},
     {"a large yellow star in the centre on a black background", 128, 128},
@@ -48,10 +49,11 @@ struct gallery {
     sluice_session *session;
     struct sheet_picture pictures[N_DRAWINGS];
     int n_done, live; /* live: stderr is a terminal, so the progress line is rewritten */
-    /* From the plans: the greatest minimum budget and the smallest peak with all weights resident. */
+    /* From the plans of all images, in bytes: the largest minimum budget, and the smallest peak with all
+     * weights resident. */
     json_int_t least_bytes, resident_bytes;
-    /* From the reports. again_bytes: bytes streamed after the first step of an image, when everything has
-     * been read once. */
+    /* From the run reports, in bytes. again_bytes: bytes streamed after the first step of an image, when
+     * every weight has been read once. */
     json_int_t peak_bytes, streamed_bytes, again_bytes;
 };
 
@@ -97,7 +99,7 @@ static struct sluice_request request_for(const struct gallery *g, int i) {
 
 static int ask_plan(struct gallery *g, int i, struct sluice_error *e) {
     struct sluice_request request = request_for(g, i);
-    request.max_ram_bytes = (int64_t)1 << 30; /* lets the plan keep all weights resident */
+    request.max_ram_bytes = (int64_t)1 << 30; /* 1 GiB: enough to keep all weights resident */
     char *text = NULL;
     bool fits;
     json_int_t least = 0, peak = 0;
@@ -142,9 +144,9 @@ static int read_report(struct gallery *g, struct sluice_error *e) {
                         : set_error(e, SLUICE_INTERNAL, "no weights were streamed during denoising");
 }
 
-/* All images use the same budget: the minimum of the most demanding one. Halfway to everything resident, the
- * ring buffer would hold all remaining blocks, and nothing would be streamed after the first step (measured
- * at 128x128: 0 of 43 MiB; at this budget 24 of 69 MiB). */
+/* All images use the same budget: the minimum budget of the most demanding image. Halfway to everything
+ * resident, the ring buffer would hold all remaining blocks, and nothing would be streamed after the first
+ * step (measured at 128x128: 0 of 43 MiB; at this budget 24 of 69 MiB). */
 static int generate_one(struct gallery *g, struct sluice_error *e) {
     struct sluice_request request = request_for(g, g->n_done);
     struct sheet_picture *picture = &g->pictures[g->n_done];

@@ -19,7 +19,7 @@ enum { BLOCKS = 57, PER_BLOCK = 14, N = BLOCKS * PER_BLOCK, ROUNDS = 9, TOKENS =
 static char names[N][64];
 static struct named_tensor tensors[N];
 
-/* 798 matrices, named as in Flux. */
+/* Gives 798 matrices of one shape names as in Flux. */
 static void name_tensors(enum dtype dtype) {
     static const int32_t dim[2] = {3072, 2560};
     for (int i = 0; i < N; i++) {
@@ -36,7 +36,7 @@ static enum status make_zeros(void *user, int i, void *to, uint64_t bytes, struc
 
 static int64_t (*write_bytes)(struct sys *sys, int file, const void *from, size_t bytes);
 
-/* Writes blocks of zeros as holes. */
+/* Writes the test file's blocks of zeros as holes, without data on the disk. */
 static int64_t write_sparsely(struct sys *sys, int file, const void *from, size_t bytes) {
     const char *at = from;
     if (bytes < HOLE_BYTES || at[0] || memcmp(at, at + 1, HOLE_BYTES - 1))

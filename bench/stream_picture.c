@@ -20,13 +20,13 @@ enum {
     ROW = 30,    /* height of the bus and compute bars in pixels */
     RING = 76,
     FOOT = 46,
-    STEP = 3, /* the step shown; earlier steps fill pool and ring */
+    STEP = 3, /* index of the step in the diagram; earlier steps fill host memory pool and ring */
     N_PANELS = 3,
 };
 
 struct event {
     enum timed_event kind;
-    double start, end; /* seconds */
+    double start, end; /* event times in seconds */
     uint64_t bytes;
     int block; /* index of the block in the model */
 };
@@ -62,15 +62,15 @@ static bool is_resident(const struct timeline *t, int block) {
     return plan_is_resident(&t->view.plan.stage[0], block);
 }
 
-/* Returns the next visit from the given one whose block is copied. Blocks are copied in the order of use,
- * residents in the first step only. */
+/* Returns the first visit, from the given visit on, whose block is copied to the device. Blocks are copied
+ * in the order of use, residents in the first step only. */
 static int next_copied(const struct timeline *t, int visit) {
     int n = t->view.need.stage[0].n_blocks;
     while (visit >= n && is_resident(t, visit % n)) visit++;
     return visit;
 }
 
-/* Assigns a block to every event and finds the start and end of the step. */
+/* Assigns a block to every trace event, and finds the start and end of the step in the diagram. */
 static void assign_blocks(struct timeline *t) {
     const struct stage_need *need = &t->view.need.stage[0];
     int n = need->n_blocks, n_done = 0, crossing = 0;
@@ -139,7 +139,7 @@ static void text(cairo_t *c, double x, double y, double size, bool bold, const c
 }
 
 static const double colours[][3] = {
-    {.16, .45, .72}, /* colours of streamed blocks, alternating */
+    {.16, .45, .72}, /* two alternating colours of streamed blocks */
     {.45, .69, .88},
     {.68, .70, .72}, /* resident blocks */
     {.84, .22, .18}, /* stall */
@@ -163,7 +163,7 @@ static void bar(const struct chart *v, const struct timeline *t, const struct ev
     if (start < 0) start = 0;
     if (end > v->span) end = v->span;
     cairo_set_source_rgb(v->c, rgb[0], rgb[1], rgb[2]);
-    double left = round(across(v, start)); /* adjacent bars share an edge without a gap */
+    double left = round(across(v, start)); /* rounded, so that adjacent bars share an edge without a gap */
     cairo_rectangle(v->c, left, y, round(across(v, end)) - left, ROW);
     cairo_fill(v->c);
 }
@@ -186,7 +186,7 @@ static void draw_ring(const struct chart *v, const struct timeline *t, double y,
     cairo_stroke(c);
 }
 
-/* Fades the events after the shown step. */
+/* Fades the events that come after the shown step. */
 static void fade_rest(const struct chart *v, const struct timeline *t, double y) {
     double x = across(v, t->to - t->from);
     cairo_set_source_rgba(v->c, 1, 1, 1, .62);
@@ -280,7 +280,7 @@ int main(int argc, char **argv) {
         cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH, HEAD + N_PANELS * PANEL + FOOT);
     cairo_t *c = cairo_create(surface);
     cairo_set_antialias(
-        c, CAIRO_ANTIALIAS_NONE); /* avoids seams between adjacent bars; text is antialiased separately */
+        c, CAIRO_ANTIALIAS_NONE); /* unantialiased bars have no seams; text is antialiased separately */
     if (e.code == OK) draw(c);
     bool written = e.code == OK && !cairo_surface_write_to_png(surface, argv[1]);
     cairo_destroy(c);

@@ -30,7 +30,8 @@ enum terminal_kind terminal_kind(void) {
     const char *term = environment("TERM"), *program = environment("TERM_PROGRAM"),
                *depth = environment("COLORTERM");
     if (!isatty(1) || !*term || !strcmp(term, "dumb")) return TERMINAL_NONE;
-    /* Multiplexers inherit the terminal's variables but do not pass images through. */
+    /* Terminal multiplexers (tmux, screen) inherit the terminal's environment variables but do not pass
+     * images through. */
     if (!is_one_of(term, multiplexers)) {
         if (!strcmp(term, "xterm-kitty") || *environment("KITTY_WINDOW_ID")) return TERMINAL_KITTY;
         if (!strcmp(program, "iTerm.app") || !strcmp(program, "WezTerm")) return TERMINAL_ITERM;
@@ -63,7 +64,7 @@ static char *file_base64(const char *file, size_t *n_bytes, size_t *n_chars) {
     return text;
 }
 
-/* q=2 suppresses the terminal's reply, which the shell would read as input. */
+/* Kitty protocol: q=2 suppresses the terminal's reply, which the shell would read as input. */
 static void kitty(const char *text, size_t n_chars, int columns) {
     const size_t most = 4096;
     for (size_t at = 0; at < n_chars; at += most) {
@@ -81,7 +82,8 @@ static void iterm(const char *text, size_t n_bytes, size_t n_chars, int columns)
     printf("\a\n");
 }
 
-/* Columns for readable labels; a wider image would not fit the terminal's height. */
+/* Width of the image in terminal columns: at most 120, enough for readable labels. A wider image would be
+ * higher than the terminal. */
 static int picture_columns(void) {
     int columns = terminal_size().ws_col;
     return columns < 120 ? columns : 120;
@@ -128,7 +130,7 @@ static cairo_surface_t *scale_down(cairo_surface_t *picture, int columns) {
     return small;
 }
 
-/* Colours 16 to 231 of xterm are a cube with these levels. */
+/* Levels of a channel in xterm's colour cube (colours 16 to 231). */
 static unsigned cube_level(unsigned value) {
     static const unsigned levels[6] = {0, 95, 135, 175, 215, 255};
     unsigned best = 0;

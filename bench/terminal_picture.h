@@ -7,15 +7,16 @@ enum terminal_kind {
     TERMINAL_KITTY,
     TERMINAL_ITERM,
     TERMINAL_SIXEL,
-    TERMINAL_TRUECOLOR, /* half-block characters, 24-bit colour */
-    TERMINAL_256,       /* half-block characters, 6x6x6 colours */
+    TERMINAL_TRUECOLOR, /* images as half-block characters in 24-bit colour */
+    TERMINAL_256,       /* images as half-block characters in 6x6x6 colours */
 };
 
-/* Returns the kind of terminal on stdout, from environment variables; a query might never be answered. */
+/* Returns the kind of terminal on stdout, from environment variables; a terminal may never answer a
+ * query. */
 enum terminal_kind terminal_kind(void);
 
-/* Prints the image to stdout, no wider than the terminal; nothing for TERMINAL_NONE. NULL or an error
- * message. */
+/* Prints the image to stdout, no wider than the terminal. Prints nothing for TERMINAL_NONE. Returns NULL or
+ * an error message. */
 const char *terminal_picture_show(const char *png_file, enum terminal_kind kind);
 
 #endif

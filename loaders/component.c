@@ -22,8 +22,8 @@ enum { INDEX_MEMBER_BYTES_MAX = 65536 };
 struct sharding {
     struct sys *sys;
     const char *path;
-    struct json_text weight_map; /* text of the object weight_map in the shard index */
-    char *name[SHARDS_MAX];      /* shard file names as written in the index */
+    struct json_text weight_map; /* text of the JSON object weight_map in the shard index */
+    char *name[SHARDS_MAX];      /* shard file names as written in the shard index */
     struct tensor_index part[SHARDS_MAX];
     int n_shards, n_parts;
     uint64_t claimed_bytes; /* metadata.total_size of the shard index in bytes; 0: absent */
@@ -33,8 +33,8 @@ static enum status fail_at(const struct json_text *at, enum status code, const c
     return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, at->path, at->offset);
 }
 
-/* Decodes and checks a shard name. LIMIT, META, BOUNDS if it is invalid, or if it leaves the folder of the
- * index. Symlinks may lead anywhere: the Hugging Face cache consists of them. */
+/* Decodes and checks a shard name. Fails with LIMIT, META or BOUNDS if the name is invalid or leads out of
+ * the folder of the index. Symlinks may lead anywhere: the Hugging Face cache consists of them. */
 static enum status decode_shard_name(const struct json_text *value, json_t **json, struct error *e) {
     *json = NULL;
     if (json_first_char(value) != '"')
@@ -250,8 +250,9 @@ static const char *const preferred[] = {
     [MODEL_FILE] = "model.safetensors",
 };
 
-/* The number of a shard file's name: "00001-of-00002.safetensors" in "model-00001-of-00002.safetensors", also
- * with a variant before or after the numbers; also for parts of GGUF files. NULL: not a shard. */
+/* Returns the shard number and the rest of a shard file's name: "00001-of-00002.safetensors" in
+ * "model-00001-of-00002.safetensors", also with a variant before or after the numbers; also for parts of
+ * GGUF files. NULL: not a shard. */
 static const char *shard_number(const char *name) {
     const char *of = strstr(name, "-of-");
     bool shard = of && of - name >= 6 && of[-6] == '-' && strspn(of - 5, "0123456789") == 5 &&
@@ -285,7 +286,7 @@ bool component_is_candidate(const char *name) {
     return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
-/* The best weight file of a folder, and if present a second file of the same kind, which makes the choice
+/* The best weight file of a folder. If a second file of the same kind is present, the choice is
  * ambiguous. */
 struct choice {
     enum place place;

@@ -16,8 +16,8 @@ enum { CONFIG_DEPTH_MAX = 64, CONFIG_VALUES_MAX = 65536, CONFIG_KEY_MAX = 255 };
 
 struct frame {
     json_t *node;
-    void *member; /* next member of an object */
-    size_t place; /* next index of an array */
+    void *member; /* iteration state of an object: its next member */
+    size_t place; /* iteration state of an array: its next index */
     size_t key_bytes;
 };
 

@@ -201,7 +201,8 @@ static int32_t reader_hex(const char *digits, uint64_t bytes) {
     return value;
 }
 
-/* Decodes the escape at `at` (after the backslash, before `end`) to *out and advances both. */
+/* Decodes the escape sequence at `at` (after the backslash, before `end`) to *out and advances both
+ * positions. */
 static bool reader_unescape(struct json_reader *r, uint64_t end, char **out) {
     static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     const char *text = r->t->text, *letter = memchr(letters, text[r->at], sizeof letters - 1);

@@ -14,8 +14,8 @@
 
 #include "engine/base/error.h"
 
-/* Size in bytes of a JSON document. After releasing a larger document the caller should call sys->trim, which
- * returns free heap memory to the system. */
+/* Size in bytes of a JSON document above which the caller should call sys->trim after releasing the
+ * document. sys->trim returns free heap memory to the system. */
 enum { JSON_LARGE_BYTES = 1 << 20 };
 
 /* Number of failed JSON allocations on this thread. Jansson drops a member when memory is short, and the
@@ -59,7 +59,7 @@ char json_first_char(const struct json_text *value);
 json_t *json_string_of(const char *text);
 
 struct json_member {
-    struct json_text name;  /* name as in the file, with quotes and escapes */
+    struct json_text name;  /* name of the member as in the file, with quotes and escapes */
     struct json_text value; /* text of the value, not validated before json_decode */
 };
 
@@ -70,7 +70,8 @@ struct json_walk {
     bool begun;
 };
 
-/* Starts a walk over an object whose values nest at most depth_limit - 1 levels. JSON if it is no object. */
+/* Starts a walk over an object whose values nest at most depth_limit - 1 levels. Fails with JSON if the text
+ * is no object. */
 enum status json_walk_start(struct json_walk *walk, const struct json_text *object, int depth_limit,
                             struct error *e);
 /* Returns the next member in text order. False at the end, where only white space follows, or on error

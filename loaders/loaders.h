@@ -40,7 +40,7 @@ enum status config_read_member(struct sys *sys, const char *path, const char *me
 enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e);
 
-/* Supported weight formats, text for messages. */
+/* Text for messages: the supported weight formats. */
 #define READABLE_WEIGHTS "safetensors (f32, f16, bf16, fp8, int8, nvfp4, mxfp8) or GGUF"
 enum { FILE_KIND_BYTES = 8 };
 /* Describes an unsupported file format by the first bytes of a file; NULL: the file may be safetensors. */
@@ -93,7 +93,8 @@ enum status safetensors_write_content(struct sys *sys, const char *path,
 enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
                                    int n_tensors, const struct tensor_maker *maker, struct error *e);
 
-/* Total number of entries, and of bytes of their names, in indexes to be merged. Start with zeros. */
+/* Total number of entries, and of bytes of the entries' names, in indexes to be merged. Both start with
+ * 0. */
 struct index_size {
     int n_entries;
     uint64_t name_bytes;

@@ -20,7 +20,7 @@ enum status output_open(struct sys *sys, const char *path, struct output *output
     size_t bytes = strlen(path) + 32;
     struct stat s;
     *output = (struct output){.sys = sys, .path = path, .file = -1};
-    if (!stat(path, &s) && !S_ISREG(s.st_mode)) { /* a rename would replace devices and pipes */
+    if (!stat(path, &s) && !S_ISREG(s.st_mode)) { /* rename(2) would replace a device or pipe by a file */
         return error_set(e, OUTPUT,
                          "cannot write file" WHERE "%s" FOUND "a folder, pipe or device" EXPECTED
                          "a regular file, or a new file name",
@@ -28,7 +28,8 @@ enum status output_open(struct sys *sys, const char *path, struct output *output
     }
     output->temporary = sys_new(sys, bytes, 1, "a path", e);
     if (!output->temporary) return e->code;
-    /* Creates an unnamed file in the output's folder, whose name `temporary` holds until then. */
+    /* Creates an unnamed file in the output's folder. During this call `temporary` holds the folder's
+     * path. */
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) + 1 : 1;
     memcpy(output->temporary, slash ? path : ".", n);

@@ -15,10 +15,11 @@ struct output {
     uint64_t bytes; /* bytes written so far */
 };
 
-/* Opens an output file. OUTPUT with the system's reason; devices and pipes are refused with OUTPUT too. */
+/* Opens an output file. Fails with OUTPUT and the system's reason, or with OUTPUT if the path is a device or
+ * pipe. */
 enum status output_open(struct sys *sys, const char *path, struct output *output, struct error *e);
 enum status output_write(struct output *output, const void *from, uint64_t bytes, struct error *e);
-/* Writes zeros up to a multiple of align bytes (a power of two up to 64). */
+/* Writes zeros until the file position is a multiple of `align` bytes (a power of two up to 64). */
 enum status output_pad(struct output *output, uint64_t align, struct error *e);
 /* Writes tensor i: tensor->data, or if maker is not NULL the bytes that it generates, in pieces of at most
  * 4 MiB: whole rows if one fits, else whole blocks. */

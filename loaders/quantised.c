@@ -248,7 +248,7 @@ enum status quantised_pair(struct tensor_index *index, struct error *e) {
     quantised_read_formats(index, forms, e);
     for (int i = 0; i < index->n_entries && e->code == OK; i++) pair_weight(index, i, &forms[i], e);
     for (int i = 0; i < index->n_entries && e->code == OK; i++) {
-        /* Marks tensors that only describe other tensors as used. */
+        /* Marks as used the tensors that only describe other tensors. */
         struct index_entry *entry = &index->entries[i];
         bool marker = !strcmp(entry->name, "scaled_fp8");
         for (size_t k = 0; k < sizeof ends / sizeof *ends && !marker; k++)
@@ -263,7 +263,8 @@ enum status quantised_pair(struct tensor_index *index, struct error *e) {
     return e->code;
 }
 
-/* Quantisation formats by parts of tensor names that identify them, the most specific first. */
+/* Quantisation formats, and parts of tensor names that identify each format. The most specific parts come
+ * first. */
 static const struct {
     const char *part, *form;
 } signatures[] = {

@@ -13,7 +13,7 @@
  * (names the format), and the errors of source_read. */
 enum status quantised_pair(struct tensor_index *index, struct error *e);
 
-/* Quantisation of a layer as a file describes it. */
+/* Quantisation of a layer as the file's metadata or a comfy_quant tensor describes it. */
 enum quantised_kind { QUANTISED_NOT, QUANTISED_SINGLE, QUANTISED_NVFP4, QUANTISED_MXFP8 };
 
 struct quantised_format {

@@ -31,7 +31,7 @@ static enum status fail(const struct described *at, enum status code, const char
                      at->path);
 }
 
-/* Reports a JSON error as an error of the description; MEMORY stays MEMORY. */
+/* Reports a JSON error as an error of the quantisation description; MEMORY stays MEMORY. */
 static enum status fail_json(const struct described *at, const struct error *inner, struct error *e) {
     if (inner->code == MEMORY) {
         *e = *inner;
@@ -164,7 +164,7 @@ static enum status read_layers(const struct tensor_index *index, const struct js
     return inner.code == OK ? e->code : fail_json(&at, &inner, e);
 }
 
-/* Reads {"layers": {...}, ...} from the metadata. */
+/* Reads the layers' quantisation, {"layers": {...}, ...}, from the metadata. */
 static enum status read_metadata(const struct tensor_index *index, const struct json_text *text,
                                  struct quantised_format *form, struct error *e) {
     static const char layers[] = "\"layers\"";

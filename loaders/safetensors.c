@@ -18,7 +18,8 @@ static const uint64_t header_bytes_max = 100000000;
 enum {
     LENGTH_BYTES = 8,
     DEPTH_MAX = 4,
-    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2, /* longest name as JSON: bytes as \u00XX, in quotes */
+    /* bytes of the longest name as JSON: \u00XX for each byte, and quotes */
+    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2,
     ENTRY_BYTES_MAX = 1 << 20,
     METADATA_BYTES_MAX = 16 << 20,
     METADATA_VALUES_MAX = 65536,
@@ -98,7 +99,7 @@ static enum status count_members(const struct json_text *header, int *n_members,
     *name_bytes = 0;
     if (json_walk_start(&walk, header, DEPTH_MAX, e) != OK) return e->code;
     while (json_walk_next(&walk, &member, e)) {
-        /* One more than the limit of tensors, for __metadata__. */
+        /* The limit is one more than the limit of tensors, because __metadata__ is a member too. */
         if (++*n_members > LOADER_TENSORS_MAX + 1)
             return fail_limit(&member.name, "too many tensors", LOADER_TENSORS_MAX, e);
         if (member.name.bytes > ESCAPED_NAME_MAX)
@@ -172,8 +173,8 @@ static enum status read_shape(const struct entry_text *at, const json_t *json, s
 }
 
 /* Reads the range of the data and compares its size with shape and element type. A dimension of 0 gives 0
- * bytes, however large the others are. Wrong size and data beyond the end of the file: BOUNDS. Right size and
- * data beyond the end: no error here, because check_layout reports the truncated file. */
+ * bytes, whatever the other dimensions are. Wrong size and data beyond the end of the file: BOUNDS. Right
+ * size and data beyond the end: no error here, because check_layout reports the truncated file. */
 static enum status read_extent(const struct entry_text *at, const json_t *json, int bits, uint64_t data_bytes,
                                struct index_entry *entry, struct error *e) {
     const json_t *offsets = json_object_get(json, "data_offsets");
@@ -262,7 +263,7 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
     return e->code;
 }
 
-/* Copies a string of the metadata; NULL if it is absent, or if memory is short (e). */
+/* Copies a string of the metadata. NULL if the string is absent, or with MEMORY in *e. */
 static char *copy_string(struct tensor_index *index, const json_t *string, struct error *e) {
     uint64_t bytes = json_string_length(string);
     char *copy = string ? copy_text(index->sys, json_string_value(string), bytes, e) : NULL;
@@ -349,8 +350,7 @@ static int compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
-/* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
+/* Fails because a byte of the file's data belongs to no tensor or to two tensors. */
 static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
                                const char *what, struct error *e) {
     return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, header->path,

@@ -33,7 +33,7 @@ static enum status add_tensor(const char *path, json_t *header, const struct nam
     *offset = end;
     json_put(header, named->name, entry);
     if (failed_json_allocations() == json_failures) return OK;
-    bool text = is_text(named->name); /* Jansson accepts UTF-8 keys only */
+    bool text = is_text(named->name); /* Jansson's keys must be valid UTF-8 */
     error_set(e, text ? MEMORY : UTF8,
               text ? "no memory for the header entry of tensor '%s'"
                    : "the name of tensor '%s' is not valid UTF-8",
@@ -41,7 +41,7 @@ static enum status add_tensor(const char *path, json_t *header, const struct nam
     return error_where(e, "%s", path);
 }
 
-/* Adds the metadata before the tensors, for readers that stop early. */
+/* Writes __metadata__ before the tensors, for readers that stop early. */
 static enum status add_metadata(const char *path, json_t *header, const struct safetensors_content *content,
                                 struct error *e) {
     if (!content->n_metadata) return OK;

@@ -37,10 +37,10 @@ struct adapter_writer {
     uint64_t random;
     struct module *modules;
     int n_modules, modules_max;
-    struct named_tensor *tensors; /* tensors of the file; names are owned */
+    struct named_tensor *tensors; /* tensors of the adapter file; their names are owned */
     struct synthetic_tensor *made;
     int n_tensors;
-    uint64_t done, all; /* bytes written so far, and in total */
+    uint64_t done, all; /* bytes of the file: written so far, and in total */
 };
 
 /* True for weights of matrix products; false for embedding tables. */
@@ -48,15 +48,16 @@ static bool is_product(const struct weight_spec *spec, const struct block_kind *
     return spec->rank >= 2 && !spec->embedding_lookup && !kind->embedding_table && ends_with(name, ".weight");
 }
 
-/* Name and shape of the tensor that holds a weight in the dialect's files: the weight's own tensor, or a
- * fused tensor. */
+/* Name and shape of the tensor that stores a weight in files with a given naming convention: the weight's
+ * own tensor, or a fused tensor. */
 struct published_place {
     char name[2 * BLOCK_NAME_MAX];
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
 };
 
-/* The checkpoint's authors fuse some tensors that diffusers splits, and split a few that diffusers fuses. */
+/* Finds the tensor that stores a weight. authors: in the authors' checkpoint, which fuses some tensors that
+ * diffusers splits, and splits a few tensors that diffusers fuses. */
 static struct published_place place_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                            const int32_t *dims, bool authors) {
     struct published_place place;
@@ -175,7 +176,8 @@ static enum status add_factor(struct adapter_writer *w, const struct module *mod
     return OK;
 }
 
-/* Adds a module's factors. Modules alternate between two alphas: the rank, and half of the rank. */
+/* Adds the low-rank factors of one module. Modules alternate between two values of alpha: the rank, and half
+ * the rank. */
 static enum status add_factors(struct adapter_writer *w, int i_module, struct error *e) {
     const struct module *module = &w->modules[i_module];
     struct adapter_factor factors[ADAPTER_FACTORS_MAX] = {
@@ -209,7 +211,8 @@ static enum status make_factor(void *user, int i, void *to, uint64_t bytes, stru
     return error_set(e, CANCELLED, "cancelled");
 }
 
-/* Returns peft's rank_pattern: modules of lower rank, by name without the component's prefix. */
+/* Returns peft's rank_pattern: the ranks of modules with lower rank, by module name without the component's
+ * prefix. */
 static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) {
     json_t *pattern = json_object();
     for (int i = 0; i < w->n_modules; i++) {
@@ -221,7 +224,7 @@ static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) 
     return pattern;
 }
 
-/* Returns peft's target_modules; diffusers rejects a configuration without target_modules. */
+/* Returns the entry target_modules of peft's configuration, which diffusers requires. */
 static json_t *target_modules(const struct adapter_writer *w, const char *prefix) {
     json_t *names = json_array();
     size_t n = strlen(prefix);

@@ -93,7 +93,7 @@ const struct adapter_naming *adapter_naming_find(const char *name, struct error 
     return NULL;
 }
 
-/* Number of a text encoder in sd-scripts' names: 1 CLIP-L, 2 CLIP-G, 3 T5. */
+/* Number of a text encoder in sd-scripts' module names: 1 for CLIP-L, 2 for CLIP-G, 3 for T5. */
 static int text_number(const struct slot *slot) {
     if (!strcmp(slot->flag, "--clip_l")) return 1;
     return strcmp(slot->flag, "--clip_g") ? 3 : 2;
@@ -133,7 +133,7 @@ bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct re
     return snprintf(prefix, BLOCK_NAME_MAX, "%s", of_denoiser) >= 0;
 }
 
-static const double strength = 0.25; /* standard deviation of a weight's change, relative to the weight's */
+static const double strength = 0.25; /* standard deviation of an adapter's change, relative to the weight's */
 
 static int64_t columns_of(int n_dims, const int32_t *dim) {
     int64_t columns = 1;
@@ -152,8 +152,8 @@ static struct adapter_factor factor(const char *end, int32_t rows, int64_t colum
         .end = end, .rank = 2, .dim = {rows, (int32_t)columns}, .init_scale = init_scale};
 }
 
-/* LoRA factors. For a convolution, `down` has the kernel size and both factors (`down` and `up`) keep four
- * axes. */
+/* LoRA factors. For a convolution, `down` has the kernel's height and width, and both factors (`down` and
+ * `up`) have four dimensions. */
 static int make_lora(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int32_t rank,
                      struct adapter_factor *factors) {
     struct adapter_factor down = {.end = dialect->down, .rank = n_dims, .dim = {rank}, .init_scale = 1};
@@ -178,7 +178,8 @@ static int make_loha(int64_t columns, int32_t rows, int32_t rank, struct adapter
     return 4;
 }
 
-/* Side of LoKr's outer matrix: the largest of 4, 2 and 1 that divides the weight's side and is smaller. */
+/* Number of rows or columns of LoKr's outer matrix: the largest of 4, 2 and 1 that divides the weight's
+ * number and is smaller. */
 enum { OUTER = 4 };
 static int32_t outer_side(int32_t n) {
     int32_t side = OUTER;
@@ -186,7 +187,8 @@ static int32_t outer_side(int32_t n) {
     return side;
 }
 
-/* LoKr factors. The outer matrix has values about 1, the inner matrix at most half of its possible rank. */
+/* LoKr factors. The outer matrix has values of about 1. The inner matrix has at most half of its possible
+ * rank. */
 static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_factor *factors) {
     int32_t rows = outer_side(dim[0]), columns = outer_side(dim[1]);
     int32_t inner[WEIGHT_FILE_RANK_MAX] = {dim[0] / rows, dim[1] / columns};

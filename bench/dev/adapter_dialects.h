@@ -5,12 +5,12 @@
 #include "engine/open/adapter_file.h"
 #include "models/models.h"
 
-/* Kinds of prefixes that a naming convention gives to a text encoder's module names. */
+/* Kinds of prefixes that naming conventions put before the module names of a text encoder. */
 enum adapter_texts {
     TEXTS_NONE,      /* the trainer supports no text encoders */
-    TEXTS_BY_FOLDER, /* the diffusers folder, such as "text_encoder_2." */
-    TEXTS_BY_NUMBER, /* the encoder's number, such as "lora_te2_" */
-    TEXTS_BY_PREFIX, /* ComfyUI's checkpoint prefix, such as "text_encoders.clip_g.transformer." */
+    TEXTS_BY_FOLDER, /* prefix is the encoder's diffusers folder, such as "text_encoder_2." */
+    TEXTS_BY_NUMBER, /* prefix contains the encoder's number, such as "lora_te2_" */
+    TEXTS_BY_PREFIX, /* prefix as in ComfyUI, such as "text_encoders.clip_g.transformer." */
 };
 
 enum adapter_alphas {
@@ -22,20 +22,20 @@ enum adapter_alphas {
 struct adapter_naming {
     const char *name;
     const char *transformer, *unet;
-    bool authors;           /* denoiser modules have the authors' checkpoint names, not diffusers' */
-    bool flattened;         /* dots in module names are replaced by underscores */
-    bool vectors;           /* adapters change norms and biases too */
-    enum adapter_form form; /* LoRA, LoHa or LoKr (LoKr: outer matrix whole, inner matrix factored) */
+    bool authors;   /* true: denoiser modules have the authors' checkpoint names; false: diffusers' names */
+    bool flattened; /* dots in module names are replaced by underscores */
+    bool vectors;   /* the trainer's adapters change norms and biases too */
+    enum adapter_form form; /* LoRA, LoHa, or LoKr with whole outer and factored inner matrix */
     enum adapter_texts texts;
     enum adapter_alphas alphas;
     const char *down, *up; /* name endings of LoRA factors */
 };
 
-/* Returns the dialect of a name; NULL with USAGE and the list of names. */
+/* Finds a naming convention by name. Returns NULL with the error USAGE, which lists the known names. */
 const struct adapter_naming *adapter_naming_find(const char *name, struct error *e);
 
-/* Writes the prefix of a component's module names (BLOCK_NAME_MAX bytes). False: the dialect has no names for
- * this component. */
+/* Writes the prefix of a component's module names (at most BLOCK_NAME_MAX bytes). Returns false if the
+ * naming convention has no names for the component. */
 bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
                            char *prefix);
 
@@ -44,7 +44,7 @@ struct adapter_factor {
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
     double init_scale; /* standard deviation of the random values, as in weight_spec.init_scale */
-    float alpha;       /* value of a scalar tensor such as alpha (rank 0) */
+    float alpha;       /* value of a scalar tensor (of rank 0) such as alpha */
 };
 
 /* Lists the adapter tensors for a weight of shape dim. The adapter changes the weight by a matrix of at most
@@ -54,7 +54,7 @@ enum { ADAPTER_FACTORS_MAX = 5 };
 int adapter_naming_factors(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int rank,
                            double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]);
 
-/* Returns the rank of a weight's factors, limited by its shape. */
+/* Returns the rank of an adapter's factors for a weight: `rank`, limited by the weight's shape. */
 int32_t adapter_rank_of(int n_dims, const int32_t *dim, int rank);
 
 #endif

@@ -1,5 +1,5 @@
 /* Writes checkpoints with random weights for benchmarks and tests: a Hugging Face folder of a pipeline with
- * real names, shapes and types, streamed from the families' weight tables. */
+ * the published names, shapes and types, streamed from the families' weight tables. */
 #include "bench/dev/checkpoint.h"
 
 #include "bench/dev/checkpoint_types.h"
@@ -24,8 +24,8 @@ enum { CHECKPOINT_SHARDS_MAX = 99 };
 enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
-/* Largest shard in bytes, as in published models. At least two shards are written, so that small models are
- * read like large ones. */
+/* Largest shard in bytes, as in published models. At least two shards are written, so that small models
+ * exercise the loading of shards too. */
 static const uint64_t shard_bytes_most = 5000000000;
 enum { SHARDS_LEAST = 2 };
 
@@ -39,7 +39,8 @@ static bool is_sharded(const struct slot *slot) {
     return !family_decodes(slot->family);
 }
 
-/* Components that are not part of a model are written to the checkpoint's top folder. */
+/* Returns the folder of a slot's component. NULL: a tiny decoder, which is written to the checkpoint's top
+ * folder. */
 static const char *folder_of(const struct slot *slot) {
     return slot_is_extra(slot) ? NULL : slot->folder;
 }
@@ -56,7 +57,7 @@ struct writer {
     struct synthetic_tensor *made;
     struct stored_types listed; /* types chosen for the component's weights */
     int n_tensors, shard_first; /* shard_first: index of the first tensor in the file being written */
-    uint64_t done, all;         /* bytes written so far, and in total */
+    uint64_t done, all;         /* bytes of the checkpoint: written so far, and in total */
     const struct checkpoint_options *options;
 };
 
@@ -79,7 +80,7 @@ static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
     return name;
 }
 
-/* True if the tensor is listed already: several weights may be consecutive parts of one tensor. */
+/* True if the tensor is already in the list. Several weights may be consecutive parts of one tensor. */
 static bool is_listed(const struct writer *w, const char *name) {
     for (int i = w->n_tensors - 1; i >= 0 && i >= w->n_tensors - PARTS_APART; i--)
         if (!strcmp(w->tensors[i].name, name)) return true;
@@ -127,7 +128,7 @@ static enum status make_folder(const char *path, struct error *e) {
     return error_set(e, OUTPUT, "cannot create folder" WHERE "%s", path);
 }
 
-/* Checks the free disk space before minutes of writing. */
+/* Checks the free disk space before the writing starts, which takes minutes. */
 static enum status checkpoint_check_disk(const struct writer *w, struct error *e) {
     struct statvfs s;
     if (statvfs(w->folder, &s)) return OK;
@@ -139,8 +140,8 @@ static enum status checkpoint_check_disk(const struct writer *w, struct error *e
                      w->folder, (double)free_bytes / 1e9, (double)w->all / 1e9);
 }
 
-/* Returns a file's path in a subfolder of the checkpoint (NULL: the top folder), and creates the folder. NULL
- * with an error. */
+/* Returns a file's path in a subfolder of the checkpoint (NULL: the top folder), and creates the folder.
+ * Returns NULL after an error. */
 static char *place_file(struct writer *w, const char *folder, const char *file, struct error *e) {
     char *inner = folder ? path_join(w->sys, w->folder, folder) : path_copy(w->sys, w->folder, e);
     char *path = inner ? path_join(w->sys, inner, file) : NULL;
@@ -170,7 +171,7 @@ static enum status write_small(struct writer *w, const char *folder, const char 
     return e->code;
 }
 
-/* Writes JSON. json_failures: failed_json_allocations() before the JSON was built. */
+/* Writes a JSON file. json_failures: value of failed_json_allocations() before the JSON was built. */
 static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
                               unsigned json_failures, struct error *e) {
     char *text = json_to_text(json, JSON_INDENT(2), json_failures);
@@ -201,7 +202,8 @@ static struct shards divide(const struct writer *w, const struct slot *slot) {
     return s;
 }
 
-/* Writes "model-00001-of-00003.safetensors", or "model.safetensors" for one file. */
+/* Writes the name of a weight file: "model-00001-of-00003.safetensors", or "model.safetensors" for a single
+ * file. */
 static void shard_name(const struct slot *slot, int shard, int n, char *out, size_t bytes) {
     if (n == 1)
         snprintf(out, bytes, "%s.safetensors", file_name(slot));
@@ -257,7 +259,7 @@ static enum status checkpoint_write_gguf(struct writer *w, const struct slot *sl
 
 static enum status write_weights(struct writer *w, const struct slot *slot, const struct component *c,
                                  struct error *e) {
-    /* Only denoisers are written as GGUF; other components stay as published. */
+    /* Only denoisers are written as GGUF; other components keep the published format. */
     if (slot->family->kind == FAMILY_DENOISER && stored_types_are_gguf(&w->types))
         return checkpoint_write_gguf(w, slot, c, e);
     struct shards s = divide(w, slot);
@@ -335,7 +337,8 @@ static enum status process_slots(struct writer *w, bool write, struct error *e) 
     return e->code;
 }
 
-/* Writes a tokenizer of the encoder's kind, with no more ids than the encoder's embedding has rows. */
+/* Writes a tokenizer of the kind that the text encoder needs, with at most as many ids as the encoder's
+ * embedding has rows. */
 static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
     struct synthetic_tokenizer made = {0};
@@ -491,12 +494,12 @@ static json_t *recipe_json(const struct recipe *recipe) {
     json_t *list = json_array();
     for (const struct slot *s = recipe->slot; s->family; s++)
         if (s->family->kind != FAMILY_ENCODER &&
-            !slot_is_extra(s)) /* a VAE encoder has the dimensions of the VAE decoder */
+            !slot_is_extra(s)) /* VAE encoders are skipped: they have the dimensions of the VAE decoder */
             list_dimensions(s, list);
     return json_pack("{s:s, s:o}", "name", recipe->name, "dimensions", list);
 }
 
-/* Lists components that are not part of a model, by family. */
+/* Adds the tiny decoders, as families of their own, to the list. */
 static void list_extras(json_t *families_list) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++) {

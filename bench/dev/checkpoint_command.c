@@ -1,5 +1,6 @@
-/* `sluice-dev checkpoint`: writes a model or an adapter of random weights. Until it is complete, the model's
- * folder is DIR.tmp.PID and has a lock file, so that outfile.h removes the folder of a killed process. */
+/* `sluice-dev checkpoint`: writes a model or an adapter of random weights. During the writing the model's
+ * folder is DIR.tmp.PID with a lock file, so that the functions of outfile.h can remove the folder of a
+ * killed process. */
 #include "bench/dev/checkpoint.h"
 
 #include "bench/dev/dev.h"
@@ -20,7 +21,7 @@
 
 struct writing {
     const struct dev_args *args;
-    int percent; /* percent that was printed last */
+    int percent; /* percentage in the most recent progress line */
 };
 
 static bool on_progress(void *user, double fraction) {
@@ -39,8 +40,8 @@ static bool on_progress(void *user, double fraction) {
     return !interrupt_pending();
 }
 
-/* Makes and locks the temporary folder of a folder that is absent or empty: rename(2) replaces an empty one.
- */
+/* Creates and locks the temporary folder. The output folder must be absent or empty: rename(2) replaces only
+ * empty folders. */
 static int make_temporary(const char *folder, char temporary[PATH_MAX], int *lock_file,
                           struct sluice_error *e) {
     size_t length = strlen(folder);

@@ -129,7 +129,7 @@ static struct tensor file_tensor(enum dtype dtype, int rank, int32_t rows, int32
     return tensor_make(NULL, dtype, rank, (int32_t[]){rows, columns});
 }
 
-/* Returns the declared type and shape of a weight's bytes in the file. */
+/* Returns the element type and shape that a file's header declares for the bytes of a weight. */
 static struct tensor file_values(const struct tensor *values) {
     int32_t rows = values->dim[0], columns = values->dim[1];
     if (values->dtype == DTYPE_NVFP4_TILED) return file_tensor(DTYPE_U8, 2, rows, columns / 2);

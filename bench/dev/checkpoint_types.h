@@ -15,17 +15,18 @@ struct stored_types {
     int n, next;
 };
 
-/* Parses "bf16", "f8_e4m3_scaled" or "q4_k/q6_k"; `length` bytes. USAGE lists the supported types. */
+/* Parses the weight types "bf16", "f8_e4m3_scaled" or "q4_k/q6_k", of `length` bytes. USAGE lists the
+ * supported types. */
 enum status stored_types_read(const char *text, size_t length, struct stored_types *types, struct error *e);
-/* True if the types exist only in GGUF files. */
+/* True if the element types of the list exist only in GGUF files. */
 bool stored_types_are_gguf(const struct stored_types *types);
-/* True for one type of unquantised numbers for all tensors. */
+/* True if all tensors have the same unquantised type. */
 bool stored_types_are_plain(const struct stored_types *types);
 
-/* Returns the single unquantised type; requires stored_types_are_plain. */
+/* Returns the type of a list for which stored_types_are_plain is true. */
 enum dtype stored_types_plain(const struct stored_types *types);
 
-/* Contents of one tensor of a file. */
+/* Values to generate for one tensor of a weight file. */
 struct synthetic_tensor {
     enum { SYNTHETIC_VALUES, SYNTHETIC_SCALES, SYNTHETIC_SCALE, SYNTHETIC_DESCRIPTION } what;
     struct tensor values; /* the weight that the tensor belongs to */
@@ -44,7 +45,8 @@ struct weight_tensors {
 int stored_types_divide(struct stored_types *types, const struct block_kind *kind,
                         const struct weight_spec *spec, const int32_t *dims, struct weight_tensors *out);
 
-/* Generates the next bytes of a tensor; a multiple of its block size. */
+/* Generates the next bytes of a tensor. Their number must be a multiple of the tensor's quantisation
+ * block. */
 void synthetic_tensor_fill(uint64_t *random, const struct synthetic_tensor *made, void *to, uint64_t bytes);
 
 #endif

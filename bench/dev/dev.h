@@ -7,15 +7,16 @@
 #include <stdbool.h>
 
 struct dev_args {
-    const char *operands[2]; /* checkpoint: FAMILY and DIR or FILE */
+    const char *operands[2]; /* positional arguments; `checkpoint`: FAMILY, then DIR or FILE */
     int n_operands;
-    const char *dimensions, *adapter, *clock; /* as typed; NULL: not given */
-    int rank, threads;                        /* 0: not given */
+    const char *dimensions, *adapter, *clock; /* flag values as typed; NULL: flag not given */
+    int rank, threads;                        /* 0: flag not given */
     uint64_t seed;
     bool text_encoders, json, quiet, no_progress;
 };
 
-/* Each writes its result to stdout or to files. Return SLUICE_OK or a code with *e filled. */
+/* The commands of sluice-dev write their results to stdout or to files. They return SLUICE_OK, or an error
+ * code with *e filled. */
 int checkpoint_command(const struct dev_args *args, struct sluice_error *e);
 int stream_command(const struct dev_args *args, struct sluice_error *e);
 

@@ -1,7 +1,7 @@
-/* sluice-dev: what only developers run, and so is neither installed nor part of the library.
+/* Main program of sluice-dev, a developer tool that is neither installed nor part of the library.
  *
- * Exit codes and error lines are those of sluice: with an exit code other than 0 the last line on stderr, and
- * no other, begins with "sluice: ". */
+ * Exit codes and error lines are those of sluice: with an exit code other than 0 the last line on stderr,
+ * and no other, begins with "sluice: ". */
 #include "bench/dev/dev.h"
 
 #include "bench/dev/checkpoint.h"
@@ -71,8 +71,8 @@ static const struct option flags[] = {
 static const struct dev_command {
     const char *name;
     int (*run)(const struct dev_args *args, struct sluice_error *e);
-    int n_operands;  /* maximum */
-    int allowed[16]; /* flags besides -q, --no-progress and --help; ends with 0 */
+    int n_operands;  /* largest number of positional arguments */
+    int allowed[16]; /* allowed flags besides -q, --no-progress and --help; the list ends with 0 */
 } commands[] = {
     {"checkpoint", checkpoint_command, 2, {FLAG_DIMS, FLAG_SEED, FLAG_ADAPTER, FLAG_RANK, FLAG_TEXTS}},
     {"stream", stream_command, 0, {FLAG_CLOCK, 't', FLAG_JSON}},

@@ -20,11 +20,11 @@ struct paced {
     struct sys *sys;
     struct device *compute;
     double rate;
-    pthread_mutex_t lock; /* guards the fields below */
+    pthread_mutex_t lock; /* guards queue, submitted, done and stopping */
     pthread_cond_t changed;
     struct sys_thread *thread;
     struct copy queue[QUEUE];
-    uint64_t submitted, done; /* numbers of the last submitted and the last finished copy */
+    uint64_t submitted, done; /* numbers of the most recently submitted and the most recently finished copy */
     bool stopping;
     double free_at; /* time when the simulated bus is free; used by the copy thread only */
 };
@@ -125,7 +125,7 @@ static void paced_wait_copy(struct device *device, uint64_t fence) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Blocks the calling thread, because operators run on the calling thread. */
+/* Waits for a copy by blocking the calling thread, because operators run on this thread. */
 static double paced_await_copy(struct device *device, uint64_t fence) {
     struct sys *sys = paced_of(device)->sys;
     double since = sys->clock(sys);
@@ -180,7 +180,7 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
                         .sys = sys,
                         .compute = compute,
                         .rate = bytes_per_second};
-    if (compute) { /* without `compute` the device only copies */
+    if (compute) { /* `compute` NULL: the device has no operators and only copies */
         p->device.chunks = compute->chunks;
         p->device.operands = compute->operands;
     }

@@ -10,7 +10,8 @@
 #include "kernels/device.h"
 
 /* Opens a device that runs compute's operators. compute is borrowed; NULL: no operators. bytes_per_second 0:
- * memory speed. Memory is counted as LINE_DEVICE. NULL with MEMORY or DEVICE. End with device->destroy. */
+ * memory speed. Its memory is counted as device memory (LINE_DEVICE). NULL with MEMORY or DEVICE. End with
+ * device->destroy. */
 struct device *paced_open(struct sys *sys, struct device *compute, double bytes_per_second, struct error *e);
 
 #endif

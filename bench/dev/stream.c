@@ -22,7 +22,7 @@ static uint64_t largest_block(const struct stage_need *need) {
     return largest;
 }
 
-/* Makes blocks resident in the given order while residents fit in `want` bytes. */
+/* Makes blocks resident from block `first` on, in steps of `step`, as far as they fit in `want` bytes. */
 static void take_in_order(const struct stage_need *need, struct plan_stage *p, uint64_t want, int first,
                           int step) {
     uint64_t got = 0;
@@ -39,7 +39,8 @@ static uint64_t even_bytes(const struct stage_need *need, int n) {
     return bytes;
 }
 
-/* Makes n evenly spaced blocks resident, with the n that comes closest to `want` bytes from below. */
+/* Makes evenly spaced blocks resident, of a number whose bytes come closest to `want` without exceeding
+ * it. */
 static void take_evenly(const struct stage_need *need, struct plan_stage *p, uint64_t want) {
     int best = 0;
     for (int n = 1; n <= need->n_blocks; n++)
@@ -48,7 +49,7 @@ static void take_evenly(const struct stage_need *need, struct plan_stage *p, uin
 }
 
 /* Plans another program's layout: residents of resident_bytes, a ring for two of the largest blocks, all
- * weights in the host's pool. */
+ * weights in the host memory pool. */
 static void plan_by_hand(const struct run_need *need, enum stream_layout layout, uint64_t resident_bytes,
                          struct plan *plan) {
     const struct stage_need *n = &need->stage[0];
@@ -93,8 +94,8 @@ static void plan_layout(const struct run_need *need, enum stream_layout layout, 
     plan_by_hand(need, layout, share_of(need, resident_percent), plan);
 }
 
-/* Bytes that one pass over the blocks must stream, at most the bytes beyond the residents' share: layouts
- * that waste memory are measured against the same bound. */
+/* Bytes that a step must stream: the bytes that the layout streams, at most the model's bytes beyond the
+ * resident share. A layout that wastes memory therefore gets no easier lower bound. */
 static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
     double rest = (double)(all_bytes(&need->stage[0]) - share_of(need, resident_percent));
     double own = (double)plan->stage[0].streamed_bytes_per_evaluation;
@@ -153,7 +154,7 @@ static void watch_row(struct stream_watch *watch, int n_done, int n_rows) {
     if (watch) watch->fraction = (double)n_done / n_rows;
 }
 
-static const double timed_buses[] = {12e9, 24e9, 56e9}; /* bytes per second: PCIe Gen3, Gen4, Gen5 x16 */
+static const double timed_buses[] = {12e9, 24e9, 56e9}; /* bytes/s of PCIe Gen3, Gen4, Gen5 x16 */
 enum { N_TIMED = STREAM_SHAPES * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
 
 /* State of a timed run, built in place because it contains pointers to itself. */
@@ -211,7 +212,8 @@ enum status stream_timed_row(struct stream_view *view, struct error *e) {
     return make_row(&b.run, &c, &view->need, &view->plan, &view->row, e);
 }
 
-/* Reads zeros instead of weights, at memory speed; everything else is real. */
+/* Replaces the reading of weights: fills the buffer with zeros at memory speed. All other parts of the
+ * benchmark work as in a run. */
 static int64_t read_zeros(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     (void)sys, (void)file, (void)offset;
     memset(to, 0, bytes);
@@ -229,7 +231,8 @@ static int identify_zero_file(struct sys *sys, int file, struct file_identity *i
 static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
 enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
 
-/* Flux's proportions: equal work in every block, 2.4 times the bytes in a third of the blocks. */
+/* Synthetic model with Flux's proportions: equal work in every block, 2.4 times the bytes in a third of the
+ * blocks. */
 #define PACED_FLUX_SECONDS ((6 * 6.8e6 + 12 * 2.832e6) / 18 / PACED_BALANCE)
 static const struct stream_shape paced_shapes[] = {
     {"uniform", {{12, 4 << 20, (4 << 20) / PACED_BALANCE}}},
@@ -243,7 +246,7 @@ struct paced_bench {
     struct stream_model model;
     struct stream_table *table;
     struct stream_watch *watch;
-    double step_seconds; /* least compute time of this model so far; 0: not yet measured */
+    double step_seconds; /* least compute seconds per step of this model so far; 0: not measured */
 };
 
 /* Measures a step with everything resident, i.e. compute time. Repeats the measurement and keeps the least
@@ -274,7 +277,8 @@ static double model_flops(const struct stream_model *m) {
     return flops;
 }
 
-/* Measures FLOPs per second of the models' products, with a model sized for a guessed rate. */
+/* Measures the rate of the synthetic models' matrix products in FLOPs per second, with a model whose size
+ * assumes a guessed rate. */
 static enum status measure_rate(struct paced_bench *b, struct stream_run *run, double *flops,
                                 struct error *e) {
     const double guess = 50e9;
@@ -287,7 +291,8 @@ static enum status measure_rate(struct paced_bench *b, struct stream_run *run, d
     return e->code;
 }
 
-/* Measures one table row, best of a few tries. The plan uses the compute rate measured so far. */
+/* Measures one row of the result table: the shortest time of a few tries. The plan uses the compute rate
+ * measured so far. */
 static enum status paced_row(struct paced_bench *b, struct stream_run *run, const struct stream_case *c,
                              struct error *e) {
     struct stream_row *row = &b->table->rows[b->table->n_rows];

@@ -1,5 +1,5 @@
-/* `sluice-dev stream`: how close weight streaming comes to the lower bound, compared with layouts of other
- * programs. */
+/* `sluice-dev stream`: measures how close weight streaming comes to the lower bound, compared with layouts
+ * of other programs. */
 #ifndef SLUICE_DEV_STREAM_H
 #define SLUICE_DEV_STREAM_H
 
@@ -11,10 +11,10 @@ enum stream_layout {
     LAYOUT_PREFIX,         /* the first blocks are resident */
     LAYOUT_SUFFIX,         /* the last blocks are resident */
     LAYOUT_EVEN,           /* every n-th block is resident */
-    LAYOUT_DEPTH1,         /* like LAYOUT_EVEN; prefetches only the next visit's block */
-    LAYOUT_NO_WRAP,        /* like LAYOUT_EVEN; no prefetch across steps */
-    LAYOUT_SYNC,           /* like LAYOUT_EVEN; a block is copied on demand, without overlap */
-    LAYOUT_BRANCHES_APART, /* like LAYOUT_OURS, but each of two guidance branches streams separately */
+    LAYOUT_DEPTH1,         /* every n-th block is resident; prefetches only the next visit's block */
+    LAYOUT_NO_WRAP,        /* every n-th block is resident; no prefetch across steps */
+    LAYOUT_SYNC,           /* every n-th block is resident; copies blocks on demand, without overlap */
+    LAYOUT_BRANCHES_APART, /* the planner's layout; each of two guidance branches streams separately */
     N_STREAM_LAYOUTS,
 };
 
@@ -40,10 +40,12 @@ struct stream_watch {
     double fraction; /* progress, 0 to 1; set by the benchmark */
 };
 
-/* Fills the whole table under a virtual clock, with equal results on every machine. watch may be NULL. */
+/* Measures all models and layouts under a virtual clock; the results are equal on every machine. watch may
+ * be NULL. */
 enum status stream_timed(struct stream_table *table, struct stream_watch *watch, struct error *e);
 
-/* Measures a part of the table on the given device behind a bus of three fixed rates. watch may be NULL. */
+/* Measures some of the models and layouts in real time, on the given device behind buses of three fixed
+ * rates. watch may be NULL. */
 enum status stream_paced(struct device *device, struct stream_table *table, struct stream_watch *watch,
                          struct error *e);
 
@@ -65,7 +67,7 @@ struct stream_view {
     /* Optional trace callback, as in struct timed. A visit is one operator; STREAM_EVALUATIONS steps run. */
     void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
     void *user;
-    /* Results of the run: need, plan and row. */
+    /* Results of the run: memory need, plan, and row of the result table. */
     struct run_need need;
     struct plan plan;
     struct stream_row row;

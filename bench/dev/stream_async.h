@@ -8,13 +8,13 @@
 struct stream_async_row {
     const char *blocks;
     int resident_percent, readers;
-    double bus, disk;                    /* rates in bytes per second */
-    bool pooled;                         /* weights stay in host memory: no disk reads after the first step */
-    double host_seconds, reader_seconds; /* host seconds per visit, reader seconds per piece of a read */
-    double first_seconds;                /* seconds of the first step, read from the disk */
-    double pinning_seconds;              /* seconds of pinning the host pool, chunk by chunk */
-    double seconds;                      /* seconds per step in the steady state */
-    double floor_seconds, predicted_seconds; /* of a steady step: lower bound, predicted time */
+    double bus, disk; /* rates of bus and disk in bytes per second */
+    bool pooled;      /* weights stay in host memory, so only the first step reads the disk */
+    double host_seconds, reader_seconds;     /* host seconds per visit, reader seconds per piece of a read */
+    double first_seconds;                    /* seconds of the first step, read from the disk */
+    double pinning_seconds;                  /* seconds of pinning the host pool, chunk by chunk */
+    double seconds;                          /* seconds per step in the steady state */
+    double floor_seconds, predicted_seconds; /* lower bound and predicted time of a steady step, in seconds */
 };
 
 enum { STREAM_ASYNC_MAX = 128 };
@@ -24,10 +24,10 @@ struct stream_async_table {
     int n_rows;
 };
 
-/* Fills the table; equal on every machine. watch may be NULL. */
+/* Fills the table of results, which are equal on every machine. watch may be NULL. */
 enum status stream_async(struct stream_async_table *table, struct stream_watch *watch, struct error *e);
 
-/* Computes the seconds of one row; the other fields are inputs. */
+/* Computes one row's result times, in seconds, from the row's other fields. */
 enum status stream_async_run(struct stream_async_row *row, struct stream_watch *watch, struct error *e);
 
 #endif

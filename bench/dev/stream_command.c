@@ -1,5 +1,5 @@
-/* `sluice-dev stream`: measures how close a step of generated models of real sizes comes to its lower bound
- * (computing or bus transfer, the longer one), compared with other weight layouts.
+/* `sluice-dev stream`: measures synthetic models of published sizes. Compares the time of a step with its
+ * lower bound (the longer of computing and bus transfer), for this engine's and for other weight layouts.
  *
  * timed: the real plan, store and executor under a virtual clock, equal results on every machine. paced:
  * small models on the CPU behind a bus thread of fixed rates, in real time; at most 300 MiB. */
@@ -22,7 +22,7 @@ struct stream_report {
     const char *clock;
     struct sys sys;
     struct stream_table table;
-    struct stream_async_table async; /* rows with asynchronous launches; only for the virtual clock */
+    struct stream_async_table async; /* results with asynchronous launches; only for the virtual clock */
     double last_progress;            /* time of the last progress line, in seconds */
 };
 
@@ -108,7 +108,7 @@ static void print_async(const struct stream_async_table *table) {
     for (int i = 0; i < table->n_rows; i++) {
         const struct stream_async_row *r = &table->rows[i], *next = r + 1;
         char from[32] = "memory";
-        /* Of rows that differ only in their host times, only the last is printed. */
+        /* Of consecutive rows that differ only in their host times, only the last is printed. */
         if (i + 1 < table->n_rows && strcmp(r->blocks, next->blocks) == 0 && r->bus == next->bus &&
             r->resident_percent == next->resident_percent && r->pooled == next->pooled &&
             r->disk == next->disk)

@@ -179,7 +179,7 @@ enum status stream_execute(const struct stream_run *run, const struct run_need *
 #define ZIMAGE_LAYER_FLOPS (61.3e12 / 32)
 #define FLUX_BLOCK_FLOPS   (74.3e12 / 57)
 
-/* Blocks of Z-Image: number, bytes, seconds. The noise refiners process image tokens only. */
+/* Blocks of Z-Image: number, bytes, compute seconds. The noise refiners process image tokens only. */
 #define ZIMAGE_BLOCKS(flops)                                                                                 \
     {                                                                                                        \
         {2, 354e6, 0.95 * ZIMAGE_LAYER_FLOPS / (flops)}, {                                                   \
@@ -187,7 +187,7 @@ enum status stream_execute(const struct stream_run *run, const struct run_need *
         }                                                                                                    \
     }
 
-/* Number, bytes (in bf16) and compute seconds of the published models' blocks. */
+/* Blocks of the published models: number, bytes (in bf16) and compute seconds. */
 const struct stream_shape stream_shapes[STREAM_SHAPES_ALL] = {
     {"zimage", ZIMAGE_BLOCKS(FLOPS_4060TI)},
     /* The next two models have the compute times of an RTX 4090; qwen_image at 1328x1328. */

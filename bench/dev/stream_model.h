@@ -8,7 +8,8 @@
 
 enum { STREAM_BLOCKS_MAX = 64, STREAM_LANES_MAX = 2, STREAM_EVALUATIONS = 6 };
 
-/* One block: a bf16 matrix of rows x columns, multiplied with `tokens` rows of activations. */
+/* A block of a synthetic model: a bf16 matrix of rows x columns, multiplied with `tokens` rows of
+ * activations. */
 struct stream_block {
     int32_t rows, columns, tokens;
 };
@@ -40,15 +41,18 @@ struct stream_run {
     bool branches_apart; /* each lane has its own visits, so every block is copied once per lane */
     int readers;
     int evaluations; /* number of steps, 3 to STREAM_EVALUATIONS */
-    /* Optional; called between operators and while an operator waits for weights. Returns false to cancel. */
+    /* Optional callback, called between operators and while an operator waits for weights. Returns false to
+     * cancel. */
     bool (*go_on)(void *user);
     void *user;
 };
 
-/* Lists the visits and runs all visits on the dry device; fills bytes and seconds of need->stage[0]. */
+/* Lists the visits and runs them on the dry device, which counts instead of computing. Fills bytes and
+ * seconds of need->stage[0]. */
 enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e);
 
-/* Seconds of the first step (which fills residents and pool), and of a steady step (mean of the last two). */
+/* Seconds of the first step (which fills the residents and the host memory pool), and of a steady step (mean
+ * of the last two). */
 struct stream_times {
     double first, steady;
 };
@@ -56,12 +60,12 @@ struct stream_times {
 enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
                            struct stream_times *times, struct error *e);
 
-/* A run of equal blocks. */
+/* A synthetic model: one or two sequences of equal blocks. */
 struct stream_shape {
     const char *name;
     struct {
         int n;
-        double bytes, seconds; /* bytes and compute seconds per block */
+        double bytes, seconds; /* bytes and compute seconds of one block */
     } blocks[2];
 };
 
@@ -69,11 +73,13 @@ struct stream_shape {
  * time with an error of a few 1e-5. */
 #define STREAM_TIMED_FLOPS 1e15
 
-/* Number of models in the main table, and number of all models (some run only with asynchronous launches). */
+/* Number of synthetic models in the main table, and of all synthetic models (some run only with asynchronous
+ * launches). */
 enum { STREAM_SHAPES = 4, STREAM_SHAPES_ALL = 6 };
 extern const struct stream_shape stream_shapes[STREAM_SHAPES_ALL];
 
-/* Adds the shape's blocks to a model's sizes, for this many FLOPs per second. */
+/* Adds the blocks of a shape to a model's sizes. flops: FLOPs per second of the device, to convert compute
+ * seconds to matrix sizes. */
 void stream_shape_add(const struct stream_shape *shape, double flops, struct stream_model *model);
 
 #endif

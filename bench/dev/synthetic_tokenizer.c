@@ -23,7 +23,7 @@ static const char *const added[] = {
 enum { N_ADDED = sizeof added / sizeof *added, N_SPECIAL = 14, QWEN_MERGES = 151387 };
 
 struct making {
-    char (*token)[TOKEN_BYTES]; /* the tokenizer's tokens, in the byte-level alphabet */
+    char (*token)[TOKEN_BYTES]; /* tokens of the tokenizer so far, in byte-level BPE's alphabet */
     int n_tokens, n_merges;
     uint64_t random;
     json_t *vocab, *merges;
@@ -43,7 +43,8 @@ static bool bench_tokenizer_add_token(struct making *m, const char *text) {
     return !json_object_set_new(m->vocab, text, json_integer(m->n_tokens++));
 }
 
-/* Adds a merge. False: no memory. A pair that cannot become a new token is skipped without error. */
+/* Adds a BPE merge of two tokens. False: no memory. A pair that cannot become a new token is skipped without
+ * error. */
 static bool bench_tokenizer_add_merge(struct making *m, const char *left, const char *right) {
     char joined[2 * TOKEN_BYTES], pair[2 * TOKEN_BYTES];
     int bytes = snprintf(joined, sizeof joined, "%s%s", left, right);
@@ -69,7 +70,7 @@ static bool bench_tokenizer_add_merges(struct making *m) {
         for (const char *b = letters; *b && ok && fits_another(m); b++)
             ok = bench_tokenizer_add_merge(m, (char[]){*a, 0}, (char[]){*b, 0});
     while (ok && fits_another(m)) {
-        bool wild = random_below(&m->random, 8) == 0; /* bytes of other scripts */
+        bool wild = random_below(&m->random, 8) == 0; /* also merges single bytes, as in UTF-8 text */
         uint64_t from = wild ? 0 : BYTES, n = (uint64_t)m->n_tokens - from;
         const char *left = m->token[from + random_below(&m->random, n)];
         ok = bench_tokenizer_add_merge(m, left, m->token[from + random_below(&m->random, n)]);

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Creates the files of a synthetic tokenizer. Format and, where n_ids allows, size are real; the contents are
- * generated, equal at every call. kind: one of
+/* Creates the files of a synthetic tokenizer. Format and size are as published, but n_ids may limit the
+ * size. The contents are generated and equal at every call. kind: one of
  *   "BPE"       Qwen2's pattern, added tokens and template; Qwen3's 151,669 ids, at least 282
  *   "CLIP BPE"  49,408 ids, at least 514; no tokenizer.json, as released
  *   "OpenCLIP BPE"  the same as "CLIP BPE", padded with "!", which is id 0 and therefore an added token
@@ -28,11 +28,11 @@ enum status synthetic_tokenizer_make(struct sys *sys, const char *kind, int n_id
                                      struct synthetic_tokenizer *made, struct error *e);
 void synthetic_tokenizer_destroy(struct synthetic_tokenizer *made);
 
-/* Adds a file; takes a malloc'ed text. Does nothing for NULL. */
+/* Adds a file to the tokenizer and takes ownership of its malloc'ed text. Does nothing if text is NULL. */
 void synthetic_tokenizer_add_file(struct synthetic_tokenizer *made, const char *name, char *text);
-/* Sets the error USAGE: n_ids is less than `least`. */
+/* Sets the error USAGE: n_ids is too small for the tokenizer, which needs `least` ids. */
 enum status vocabulary_too_small(int n_ids, int least, struct error *e);
-/* Writes a byte's character of the byte-level alphabet as UTF-8; returns 1 or 2 bytes. */
+/* Writes the character that represents a byte in byte-level BPE, as UTF-8. Returns 1 or 2 bytes. */
 int symbol_write(int byte, char *out);
 
 enum status make_clip(struct sys *sys, int n_ids, bool pad_with_id_0, struct synthetic_tokenizer *made,

@@ -11,7 +11,7 @@
 
 enum { T5_IDS = 32100, EXTRA = 100, LEAST = 256, LETTERS_MAX = 12, N_SPECIAL = 3, PIECE_OVERHEAD = 16 };
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3 };
-static const char mark[] = "\xe2\x96\x81"; /* U+2581, the start of a word */
+static const char mark[] = "\xe2\x96\x81"; /* U+2581 in UTF-8, which starts every word */
 
 /* Writes a piece in ModelProto format: two tags and lengths (one byte each), a score, a type. */
 static uint8_t *put_piece(uint8_t *to, struct span text, float score, int type) {
@@ -30,7 +30,7 @@ static uint8_t *put_piece(uint8_t *to, struct span text, float score, int type) 
     return to;
 }
 
-/* The vocabulary list and the sentencepiece file are built together. */
+/* Vocabulary list and sentencepiece file under construction; both are built together. */
 struct making {
     json_t *vocab, *known; /* vocabulary [[piece, score], ...]; set of pieces {piece: true, ...} */
     uint8_t *model, *end;

@@ -47,7 +47,7 @@ static int info(void) {
     return print(json);
 }
 
-/* Measures the device's memory overhead and compares it with the plan's. */
+/* Measures the device's memory overhead and compares it with the overhead that plans assume. */
 
 static int context(void) {
     struct sys sys;

@@ -10,19 +10,20 @@
 #include <stdbool.h>
 
 struct part_options {
-    const char *results, *name, *status; /* file of results; part; status NULL: derived from the exit code */
+    const char *results, *name, *status; /* file of all results; part; status NULL: from the exit code */
     int exit_code;
     double seconds;
-    const char *log;           /* log of the part's output */
-    const char *data, *report; /* JSON files to include, or NULL */
-    char **facts;              /* "name=value" pairs to add */
+    const char *log;           /* path of the file with the part's output */
+    const char *data, *report; /* paths of JSON files whose contents are added to the part's line, or NULL */
+    char **facts;              /* "name=value" pairs to add to the part's line */
     int n_facts;
 };
 
 /* Appends a part's line to the results and prints a readable line. Returns 0, or 1 if the file cannot be
  * written. */
 int part_add(const struct part_options *options);
-/* Assembles the document; NULL if results cannot be read. The last one of repeated parts counts. */
+/* Assembles the document from the results file; NULL if the file cannot be read. If the file has several
+ * lines of a part, the last line counts. */
 json_t *parts_assemble(const char *results, const char *date, const char *commit);
 
 void table_short(const json_t *document);
@@ -30,15 +31,16 @@ void table_short(const json_t *document);
  * with everything resident, the bus rate is the best one of the same document. Rows
  * {"budget","bytes","seconds","floor_seconds","ratio"}. */
 json_t *overlap_of(const json_t *document);
-/* Prints the README's table of n documents, oldest first. */
+/* Prints bench/README.md's table of GPU results from n documents, oldest first. */
 void table_readme(json_t *const *documents, int n);
 
 /* member_number(json, 0, "a", "b", NULL) returns json.a.b or, if that is not a number, the second
  * argument. */
 double member_number(const json_t *json, double otherwise, ...);
-/* Like member_number, for a text; NULL if the member is missing. */
+/* Returns the text member at a path such as json.a.b; NULL if the member is missing. */
 const char *member_text(const json_t *json, ...);
-/* Median of a member over the steps, without the first step, which also loads; -1 if there are none. */
+/* Median of a report's member over the steps, except the first step, which includes loading; -1: no further
+ * steps. */
 double steps_median(const json_t *report, const char *member);
 
 #endif

@@ -8,7 +8,8 @@
 
 /* Returns rows {"call","bytes","seconds"} and passes each to on_row as it finishes. Host memory: "pin cold"
  * (untouched pages), "pin warm", "unpin". Device memory: "provide" (allocating chunks), "commit" and
- * "decommit" (mapping them). Medians of a few rounds. On MEMORY or DEVICE rows are missing. */
+ * "decommit" (mapping them). Medians of a few rounds. After the errors MEMORY and DEVICE rows are
+ * missing. */
 json_t *memory_calls_measure(struct sys *sys, struct device *device, bool small,
                              void (*on_row)(const json_t *row), struct error *e);
 

@@ -5,14 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sizes of the measured operators; letters as in kernels/ops.h. */
+/* Sizes of the measured operators. Single letters name the dimensions as in kernels/ops.h. */
 struct sizes {
-    int32_t T, C, F, H, D; /* tokens of image and caption; layer, feed-forward width; heads; head size */
-    int32_t chunk;         /* rows of a feed-forward chunk, as the device requests */
-    int32_t chunks[3];     /* other chunk sizes to compare */
+    /* tokens of image and caption, layer width, feed-forward width, heads, head size */
+    int32_t T, C, F, H, D;
+    int32_t chunk;     /* rows of a feed-forward chunk, as the device chooses them */
+    int32_t chunks[3]; /* further numbers of rows per feed-forward chunk, for comparison */
     int32_t text, text_C, text_F;
-    int32_t latent, side; /* side of an image, in latent values and in pixels */
-    int32_t wide;         /* channels of the VAE decoder's middle */
+    int32_t latent, side; /* side of a square image, in latent values and in pixels */
+    int32_t wide;         /* channels of the VAE decoder's middle block */
     int32_t unet;         /* channels of a UNet's first level, for the same image size */
     int32_t flux_T, flux_C, flux_F;
     int32_t t5_H, t5_D, t5_F;
@@ -79,7 +80,7 @@ static const struct sizes tiny = {.T = 40,
 struct call {
     const struct sizes *s;
     struct context *x;
-    int32_t n[4]; /* sizes of the case */
+    int32_t n[4];
     enum dtype weights;
 };
 
@@ -87,7 +88,7 @@ static struct tensor matrix(struct call *c, enum dtype dtype, int32_t rows, int3
     return context_tensor(c->x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-/* Allocates an operand of products and attention, as forwards do. */
+/* Allocates an input of matrix products or attention, in the same way as the models' forward functions. */
 static struct tensor operand(struct call *c, int32_t rows, int32_t columns) {
     return context_operand(c->x, 2, (int32_t[]){rows, columns});
 }
@@ -100,7 +101,7 @@ static struct tensor picture(struct call *c, int32_t side, int32_t channels) {
     return context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side, side, channels});
 }
 
-/* Allocates a weight of any type, with its separate scales. */
+/* Allocates a weight of any type, and its scales if the type stores scales separately. */
 static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns) {
     struct tensor t = matrix(c, c->weights, rows, columns);
     int tiled = dtype_tiled_values(t.dtype);
@@ -109,7 +110,7 @@ static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns
     return t;
 }
 
-/* n: rows, inputs, outputs */
+/* A matrix product. c->n holds: rows, inputs, outputs. */
 static void linear(struct call *c) {
     struct tensor in = operand(c, c->n[0], c->n[1]), weight = stored_weight(c, c->n[2], c->n[1]);
     op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, (struct epilogue){0});
@@ -132,7 +133,8 @@ static void linear_few(struct call *c) {
     op_linear_few(c->x, out, in, stored_weight(c, c->n[2], c->n[1]), row(c, c->n[2]), ACTIVATION_SILU);
 }
 
-/* c->n holds: tokens, heads, key heads, head size. Causal if key heads are fewer, as in a text encoder. */
+/* Attention. c->n holds: tokens, heads, key heads, head size. Causal if there are fewer key heads than
+ * heads, as in a text encoder. */
 static void attention(struct call *c) {
     struct tensor q = operand(c, c->n[0], c->n[1] * c->n[3]), k = operand(c, c->n[0], c->n[2] * c->n[3]);
     struct tensor v = operand(c, c->n[0], c->n[2] * c->n[3]), out = operand(c, c->n[0], q.dim[1]);
@@ -141,7 +143,7 @@ static void attention(struct call *c) {
                      .queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
 }
 
-/* c->n holds: tokens, heads, head size */
+/* Attention with a relative position bias (T5). c->n holds: tokens, heads, head size. */
 static void attention_biased(struct call *c) {
     struct tensor q = operand(c, c->n[0], c->n[1] * c->n[2]);
     struct tensor k = operand(c, c->n[0], q.dim[1]), v = operand(c, c->n[0], q.dim[1]);
@@ -150,14 +152,14 @@ static void attention_biased(struct call *c) {
     op_attention(c->x, operand(c, c->n[0], q.dim[1]), q, k, v, heads);
 }
 
-/* n: tokens, heads */
+/* Relative position bias (T5). c->n holds: tokens, heads. */
 static void relative_bias(struct call *c) {
     struct distance_buckets buckets = {.max_distance = 128};
     struct tensor table = matrix(c, DTYPE_BF16, 32, c->n[1]);
     op_relative_bias(c->x, matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1), table, buckets);
 }
 
-/* c->n holds: rows, columns. Applies modulation and writes an operand of products. */
+/* RMS norm with modulation; the output is the input of a matrix product. c->n holds: rows, columns. */
 static void rms_norm(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_rms_norm(c->x, operand(c, c->n[0], c->n[1]), in, row(c, c->n[1]), 1e-6f,
@@ -191,7 +193,7 @@ static void rope_table(struct call *c) {
     op_rope_table(c->x, context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side * side, 64, 2}), &o);
 }
 
-/* c->n holds: tokens, heads, head size, rotated pairs */
+/* RoPE. c->n holds: tokens, heads, head size, rotated pairs. */
 static void rope(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
     struct tensor out = operand(c, c->n[0], in.dim[1]);
@@ -249,7 +251,7 @@ static void timestep(struct call *c) {
     op_timestep(c->x, matrix(c, DTYPE_F32, 1, 256), 500, TIMESTEP_USUAL);
 }
 
-/* c->n holds: side of the input, input channels, output channels, upsampling factor */
+/* A 3x3 convolution. c->n holds: side of the input, input channels, output channels, upsampling factor. */
 static void conv(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] * c->n[3], c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -257,7 +259,8 @@ static void conv(struct call *c) {
               (struct conv_options){.upsample = c->n[3]});
 }
 
-/* c->n holds: input side (twice the output side), input channels, output channels, padding before */
+/* A 3x3 convolution of stride 2. c->n holds: input side (twice the output side), input channels, output
+ * channels, padding before the first row and column. */
 static void conv_strided(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] / 2, c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -287,8 +290,8 @@ static void conv_pixel(struct call *c) {
     op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2]), .residual = out}, o);
 }
 
-/* One output frame of a causal 3D convolution over three frames: each frame is normed once, here the
- * newest. */
+/* One output frame of a causal 3D convolution over three frames. Each frame is normalised once; this case
+ * normalises the newest frame. */
 static void conv_over_time(struct call *c) {
     enum { SLICES = 3 };
     int32_t side = c->n[0], channels = c->n[1], n[] = {side * side, channels};
@@ -303,7 +306,8 @@ static void conv_over_time(struct call *c) {
     }
 }
 
-/* c->n holds: side of the coarse image, its channels, channels of the fine image */
+/* A downsampling shortcut of the VAE (op_mean_down). c->n holds: side of the coarse image, its channels,
+ * channels of the fine image. */
 static void mean_down(struct call *c) {
     struct tensor in = picture(c, 2 * c->n[0], c->n[2]), before = picture(c, 2 * c->n[0], c->n[2]);
     struct tensor out = picture(c, c->n[0], c->n[1]);
@@ -342,7 +346,7 @@ struct bench_case {
     int32_t n[4];
     enum dtype weights;
     enum op_class class;
-    int calls; /* calls per layer or decode: the operator's weight in the rate of its class; 0: not counted */
+    int calls; /* calls per layer or decoded image: weight in the rate of the class; 0: not counted */
 };
 
 struct list {
@@ -413,7 +417,8 @@ static void list_bytes(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"timestep", "", timestep, {1, 256}, 0, b, 0});
 }
 
-/* Cost of dequantisation compared with bf16: a large share for a chunk's rows, small for a whole image's. */
+/* Quantised matrix products, compared with bf16. Dequantisation is a large share of the time for the rows of
+ * a chunk, and a small share for the rows of a whole image. */
 static void list_quantised(struct list *l, const struct sizes *s) {
     for (int i = 0; i < N_DTYPES; i++) {
         enum dtype type = (enum dtype)i;
@@ -459,8 +464,8 @@ static void list_unet(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"glu", "UNet, GELU by erf, level 3", geglu_erf, {side * side / 16, 16 * n}, 0, CLASS_BYTES, 0});
 }
 
-/* Qwen-Image: one window of its vision encoder; VAE resnets with the largest image and with the most
- * channels. */
+/* Cases of Qwen-Image: one window of the vision encoder; VAE resnets with the largest image and with the
+ * most channels. */
 static void list_qwen_image(struct list *l, const struct sizes *s) {
     enum op_class c = CLASS_CONV;
     int32_t n = s->wide * 3 / 16, side = s->side;
@@ -470,7 +475,7 @@ static void list_qwen_image(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"conv2d", "Qwen-Image, out", conv_pixel, {side, n, 3}, 0, c, 0});
 }
 
-/* Wan: a layer, and operators of the Wan 2.2 VAE. */
+/* Cases of Wan: a transformer layer, and operators of the Wan 2.2 VAE. */
 static void list_wan(struct list *l, const struct sizes *s) {
     int32_t T = s->video_T, C = s->video_C, H = C / s->D, n = s->vae_channels, side = s->vae_side;
     enum op_class p = CLASS_LINEAR_BF16, a = CLASS_ATTENTION;
@@ -501,7 +506,7 @@ static enum status queue_product(void *user, struct error *e) {
     return products_run(p->rig->cuda->products, &p->key, &p->operands, p->rig->cuda->compute, e);
 }
 
-/* Times cuBLASLt's product alone, with bf16 operands. */
+/* Measures the time of cuBLASLt's matrix product alone, with bf16 operands. */
 static enum status time_product(struct rig *rig, int32_t m, int32_t k, int32_t n, double *seconds,
                                 struct error *e) {
     struct product p = {.rig = rig, .key = {.m = m, .n = n, .k = k, .in_row = k, .wide = 1, .out_row = n}};
@@ -559,7 +564,8 @@ static enum status queue_case(void *user, struct error *e) {
     return e->code;
 }
 
-/* Finds the memory of a case and its work in its class's unit: the dry device's seconds at rates of 1. */
+/* Finds a case's memory, and its work in FLOPs or bytes, on the dry device: at rates of 1 per second the
+ * predicted seconds equal the work. */
 static enum status measure_dry(struct measuring *m, struct queued *q, struct context *x, double *work) {
     struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
     struct arena counting = arena_counting();
@@ -622,7 +628,7 @@ static void add_row(struct measuring *m, json_t *line, const struct error *e) {
     m->on_row(line);
 }
 
-/* Measures one case. False: the GPU is lost, no case can be measured any more. */
+/* Measures one benchmark case. False: the GPU is lost, so no further case can be measured. */
 static bool measure_case(struct measuring *m, const struct bench_case *c) {
     struct error e = {0};
     char shape[128];
@@ -640,7 +646,7 @@ static bool measure_case(struct measuring *m, const struct bench_case *c) {
     return e.code != DEVICE;
 }
 
-/* Measures cuBLASLt's products alone, at a layer's sizes. */
+/* Measures cuBLASLt's matrix products alone, at the sizes of a transformer layer. */
 static bool measure_library(struct measuring *m) {
     const struct sizes *s = m->s;
     const int32_t sizes[][3] = {

@@ -1,4 +1,4 @@
-/* Parts of a run on a GPU machine (gpu_results.h). */
+/* Parts of a benchmark run on a GPU machine (gpu_results.h). */
 #include "bench/gpu/gpu_results.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void append_line(json_t *list, const char *line, size_t most, bool newest
 static void read_line(struct printed *p, const char *line) {
     int good, bad;
     if (!line[0]) return;
-    /* a log may have several such lines: the last one counts */
+    /* counts of the log's last "N passed, M failed" line */
     if (sscanf(line, "%d passed, %d failed", &good, &bad) == 2) p->passed = good, p->failed = bad;
     if (!strncmp(line, "SKIP", 4)) append_line(p->skipped, line, LINES_MOST, false);
     if (strstr(line, "FAILED") || strstr(line, "[   LINE   ]") || strstr(line, "[  ERROR   ]") ||
@@ -60,7 +60,7 @@ double steps_median(const json_t *report, const char *member) {
     return values[n / 2];
 }
 
-/* Loads a report without its lists of blocks, which are most of it. */
+/* Loads a JSON report without its lists of blocks, which are most of its bytes. */
 static json_t *reduced(const char *path) {
     json_t *report = json_load_file(path, 0, NULL), *stage;
     size_t i;
@@ -109,7 +109,7 @@ static json_t *make_part(const struct part_options *o) {
     if (strcmp(status, "done")) json_object_set(part, "last_lines", p.last);
     json_decref(p.failures), json_decref(p.skipped), json_decref(p.last);
     add_facts(o, part);
-    /* An unreadable report is left out; the part still has its exit code. */
+    /* A part whose report cannot be read is stored without the report, but with its exit code. */
     json_t *data = o->report ? reduced(o->report) : o->data ? json_load_file(o->data, 0, NULL) : NULL;
     if (data) json_object_set_new(part, "data", data);
     return part;
@@ -147,7 +147,7 @@ json_t *parts_assemble(const char *results, const char *date, const char *commit
     json_t *parts = json_object(), *part;
     size_t bytes = 0;
     char *line = NULL;
-    /* A truncated line is skipped. */
+    /* Skips truncated lines of the results file. */
     while (getline(&line, &bytes, file) > 0) {
         part = json_loads(line, 0, NULL);
         const char *name = member_text(part, "part", NULL);

@@ -4,7 +4,8 @@
 
 enum { NOISE_BYTES = 64 << 20, REPEATS_LEAST = 3, REPEATS_MOST = 50, WARM = 2, GRANULE = 4096 };
 
-/* Every 16-bit half: random sign, exponent 2^-7, random mantissa, so every f32 is a small number too. */
+/* Fills a buffer with small numbers: every 16-bit half has a random sign, exponent 2^-7 and a random
+ * mantissa, so every f32 is small too. */
 static void make_noise(char *to) {
     uint64_t *words = (uint64_t *)to, state = 88172645463325252u;
     for (int i = 0; i < NOISE_BYTES / 8; i++) {
@@ -78,7 +79,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Times n calls between n + 1 events. */
+/* Measures the times of n calls with n + 1 CUDA events around the calls. */
 static enum status time_calls(struct rig *rig, enum status (*queue)(void *user, struct error *e), void *user,
                               int n, cudaEvent_t *events, double *seconds, struct error *e) {
     double each[REPEATS_MOST];

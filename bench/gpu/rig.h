@@ -13,17 +13,18 @@ struct rig {
     struct sys sys;
     struct cuda *cuda;
     struct device *device; /* the device's interface: same object as cuda */
-    char *noise;           /* pinned data that memory is filled with */
-    char *memory;          /* memory of the current case */
+    char *noise;           /* pinned host buffer with the numbers that GPU memory is filled with */
+    char *memory;          /* GPU memory of the current case */
     uint64_t bytes;
-    double seconds_a_case; /* approximate limit for the repetitions of a case */
+    double seconds_a_case; /* approximate time limit for the repetitions of one case, in seconds */
 };
 
 enum status rig_open(struct rig *rig, double seconds_a_case, struct error *e);
 void rig_close(struct rig *rig);
 
-/* Allocates GPU memory filled with small numbers of random mantissas (valid as f32 and bf16), until rig_give.
- * With constants the tensor cores would need less power and run faster than in practice. MEMORY. */
+/* Allocates GPU memory filled with small numbers of random mantissas (valid as f32 and bf16), until
+ * rig_give. With constants the tensor cores would need less power and run faster than in practice. Fails
+ * with MEMORY. */
 enum status rig_take(struct rig *rig, uint64_t bytes, struct error *e);
 void rig_give(struct rig *rig);
 

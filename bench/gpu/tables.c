@@ -1,4 +1,5 @@
-/* Tables of GPU results (gpu_results.h). Every number comes from a result; a missing one is a dash. */
+/* Tables of GPU results (gpu_results.h). Every number comes from a result; a dash stands for a missing
+ * number. */
 #include "bench/gpu/gpu_results.h"
 
 #include <stdarg.h>
@@ -47,7 +48,7 @@ static double best_bus(const json_t *document, const char *path) {
     return best;
 }
 
-/* Returns the row with this op whose shape contains `shape`, or NULL. */
+/* Returns the result row of operator `op` whose shape contains the text `shape`, or NULL. */
 static const json_t *row_of(const json_t *rows, const char *op, const char *shape) {
     size_t i;
     json_t *row;
@@ -82,8 +83,8 @@ static double step_number(const json_t *part, const char *name) {
     return member_number(part, -1, "data", "step", name, NULL);
 }
 
-/* Lower bound of a step: the larger of the time with everything resident (in the same run) and its bytes at
- * the bus's best rate. Without a resident run, the report's own value. */
+/* Lower bound of a step: the larger of the step's time with everything resident (in the same run) and the
+ * time of its streamed bytes at the bus's best rate. Without a resident run, the report's own value. */
 static double floor_of(const json_t *document, const json_t *part, int batch) {
     const json_t *all = zimage(document, "all", batch);
     double resident = step_number(all, "bytes_moved") == 0 ? step_number(all, "seconds") : -1;
@@ -115,7 +116,7 @@ static void print_or_dash(const char *format, double value, bool known) {
 static const char *const budgets[] = {"all", "9G", "6G", "4G", "2G"};
 enum { N_BUDGETS = sizeof budgets / sizeof *budgets };
 
-/* Prints two cells: seconds per step, and the lower bound as a share of them. */
+/* Prints two table cells: seconds per step, and the lower bound as a share of these seconds. */
 static void print_step(const json_t *document, const char *budget, int batch, const char *between) {
     const json_t *part = zimage(document, budget, batch);
     const char *status = member_text(part, "status", NULL);
@@ -252,7 +253,7 @@ static void print_links(const json_t *document) {
                best_bus(document, "d2h_pinned") / 1e9);
 }
 
-/* PyTorch's step is measured without embedders and final layer, Sluice's with them. */
+/* PyTorch's step excludes embedders and final layer; Sluice's step includes them. */
 static void print_torch_steps(const json_t *document) {
     static const char *const families[] = {"zimage", "flux"}, *const modes[] = {"eager", "compiled", "cudnn"};
     json_t *rows = torch_rows_of(document);

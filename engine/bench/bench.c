@@ -1,4 +1,4 @@
-/* Shared by all benchmarks: see bench.h. */
+/* Functions that all benchmarks share: see bench.h. */
 #include "engine/bench/bench.h"
 
 #include "engine/machine/machine.h"

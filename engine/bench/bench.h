@@ -1,4 +1,4 @@
-/* Shared by all benchmarks: options, cancellation, medians, report. */
+/* Functions that all benchmarks share: options, cancellation, medians, report. */
 #ifndef SLUICE_BENCH_BENCH_H
 #define SLUICE_BENCH_BENCH_H
 
@@ -14,13 +14,13 @@ struct bench {
     int threads;
     json_t *rows;
     unsigned json_failures; /* value of failed_json_allocations() when the benchmark started */
-    struct rates measured;  /* rates for the rates file; 0: not measured */
+    struct rates measured;  /* measured rates to save in the rates file; 0: not measured */
 };
 
-/* Reads the options and checks the existing rates file before any measurement. USAGE for an invalid thread
- * count. */
+/* Reads the options and checks the existing rates file before any measurement. Fails with USAGE for an
+ * invalid thread count. */
 enum status bench_start(struct bench *bench, const struct sluice_bench_options *options, struct error *e);
-/* Reports progress; CANCELLED if the caller cancels. */
+/* Reports progress. Fails with CANCELLED if the caller cancels. */
 enum status bench_go_on(const struct bench *bench, double fraction, const char *what, struct error *e);
 /* Writes the report and the rates text unless *e holds an error, and frees the bench. rest: JSON object whose
  * members are added to the report (takes ownership), or NULL. rates may be NULL. threads: thread count of
@@ -34,10 +34,11 @@ double bench_median(double *values, int n);
  * use the cores: [{"op","threads","of_one_thread"}], of_one_thread: rate as a share of one thread's rate.
  * Classes measured with only one of the two thread counts are left out. The caller owns the result. */
 json_t *ops_slower(const struct op_rates *one, const struct op_rates *all, int threads);
-/* Returns the kind of disk with this rate (several readers, large pieces), such as "SATA SSD". Never NULL. */
-const char *link_of_disk(double bytes_per_second);
-/* Returns the PCIe link with this rate from pinned host memory, such as "PCIe Gen3 x8 or Gen4 x4". Never
+/* Returns the kind of disk that reaches this rate (several readers, large pieces), such as "SATA SSD". Never
  * NULL. */
+const char *link_of_disk(double bytes_per_second);
+/* Returns the PCIe link that reaches this rate from pinned host memory, such as "PCIe Gen3 x8 or Gen4 x4".
+ * Never NULL. */
 const char *link_of_pinned(double bytes_per_second);
 
 #endif

@@ -1,9 +1,10 @@
-/* `sluice bench block`: compares a real block and a real VAE decoder with the rate of oneDNN's own products.
+/* `sluice bench block`: compares a block and a VAE decoder of published sizes with the rate of oneDNN's own
+ * matrix products.
  *
- * Each round runs the family's forward with random weights, then every product and convolution of the forward
- * once in oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates are thus
- * measured within the same seconds, because other programs may use the machine too. Reports medians over
- * rounds. */
+ * Each round runs the family's forward with random weights, then every product and convolution of the
+ * forward once in oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates are
+ * thus measured within the same seconds, because other programs may use the machine too. Reports medians
+ * over rounds. */
 #include "engine/bench/block.h"
 #include "engine/bench/predict.h"
 #include "engine/bench/random_weights.h"
@@ -22,7 +23,7 @@ enum { PRODUCTS_MAX = 64 };
 struct product {
     struct onednn_key key;
     int calls;    /* calls per forward */
-    double flops; /* FLOPs of one call, without padding */
+    double flops; /* FLOPs of one matrix product or convolution, without padding */
 };
 
 /* Device wrapper: records the time per operator class, and the products and convolutions of a forward. */
@@ -31,7 +32,7 @@ struct watch {
     struct sys *sys;
     struct device *target;
     struct {
-        double seconds, flops; /* time and work of one operator class; FLOPs are 0 for memory-bound classes */
+        double seconds, flops; /* seconds and FLOPs of one operator class; 0 FLOPs for memory-bound classes */
     } class[N_OP_CLASSES];
     struct product products[PRODUCTS_MAX];
     int n_products;
@@ -47,7 +48,7 @@ static enum status watch_prepare(struct device *device, const struct op *op, str
     return target->prepare(target, op, e);
 }
 
-/* Rounds up to a multiple of 8 channels, as oneDNN needs. */
+/* Rounds a number of channels up to a multiple of 8, as oneDNN needs. */
 static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
@@ -79,14 +80,16 @@ static enum status watch_run(struct device *device, const struct op *op, void *w
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* seconds of each round: per operator class, oneDNN's products, the forward, and
-                                the forward's part that oneDNN is compared with */
+    /* seconds of one round: per operator class, of oneDNN's products, of the forward, and of the forward's
+     * part that oneDNN also computes */
+    double seconds[N_TIMES];
 };
 
 struct block_bench {
     struct bench *bench;
     const struct bench_block_case *c;
-    struct random_component component, plain; /* component to compare with: bf16 weights or no adapter */
+    /* plain: component to compare with, of bf16 weights or without adapter */
+    struct random_component component, plain;
     struct watch watch;
     struct onednn *onednn;
     char *memory; /* buffer for the largest of oneDNN's own products */
@@ -124,8 +127,8 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
     return l;
 }
 
-/* Allocates and fills a buffer for the largest product: unwritten pages would all be one zero page. */
-/* Allocates and fills a buffer for the largest product: unwritten pages would all be one zero page. */
+/* Allocates and fills a buffer for the largest matrix product. Unwritten pages would all map to one zero
+ * page. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct tensor values = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
@@ -169,7 +172,8 @@ static enum status run_round(struct block_bench *b, int round, struct error *e) 
     struct watch *watch = &b->watch;
     struct round_times times = {0};
     double share = (double)round / (b->c->rounds + 1);
-    /* Reports the round before its clock starts, so that the caller's work is not measured. */
+    /* Calls the progress callback before the round's clock starts, so that the callback's time is not
+     * measured. */
     b->fraction = b->c->from + share * (b->c->to - b->c->from);
     snprintf(b->what, sizeof b->what, "%s, round %d of %d", b->c->name, round, b->c->rounds);
     if (bench_go_on(b->bench, b->fraction, b->what, e) != OK) return e->code;
@@ -314,7 +318,8 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
                      name);
 }
 
-/* Measures block and decoder in bf16, or, with another type or an adapter, the block at two lengths. */
+/* Measures a block and a VAE decoder in bf16. With another type or an adapter, measures the block at two
+ * numbers of tokens instead. */
 static void measure_parts(struct bench *bench, struct device *device, enum dtype type, struct error *e) {
     static const double share[] = {0, 0.3, 1};
     const bool compared = bench->options.type || bench->options.adapter_rank;

@@ -1,4 +1,4 @@
-/* Measurement of `sluice bench block`, at any size. */
+/* Measures one component for `sluice bench block`, at any size. */
 #ifndef SLUICE_BENCH_BLOCK_H
 #define SLUICE_BENCH_BLOCK_H
 

@@ -19,7 +19,7 @@
 enum { READERS = 4, LARGEST = 32 << 20, FILE_BYTES = 256 << 20, COPIERS = 4 };
 #define BUFFER_BYTES ((uint64_t)READERS * LARGEST)
 
-/* Sizes of reads in bytes: from sizes that do not keep a disk busy up to a whole block. */
+/* Sizes of disk reads in bytes: from reads that are too small to keep a disk busy, up to a whole block. */
 static const int64_t piece_bytes[] = {64 << 10, 1 << 20, 8 << 20, 32 << 20};
 enum { N_PIECES = sizeof piece_bytes / sizeof *piece_bytes };
 /* Bytes of the smallest reads whose rate is saved; rates of smaller reads are only shown, because blocks are
@@ -31,12 +31,12 @@ struct bus {
     char *buffer; /* read and copy buffer of BUFFER_BYTES */
     int file;
     int64_t file_bytes;
-    double done;    /* progress, 0 to 1 */
-    json_t *absent; /* reason why an existing GPU has no rows, or NULL */
-    json_t *pinned; /* JSON: how much host memory could be pinned; or NULL */
+    double done;    /* progress of the benchmark, 0 to 1 */
+    json_t *absent; /* reason why the report has no rows for an existing GPU; or NULL */
+    json_t *pinned; /* JSON member: how much host memory could be pinned; or NULL */
 };
 
-/* One measurement: threads move pieces until all are moved or the time is up. */
+/* One measurement: threads read or copy pieces until all pieces are done or the time is up. */
 struct mover {
     struct sys *sys;
     int file; /* file to read; negative: copy the first half of the buffer to the second half */
@@ -135,7 +135,8 @@ static enum status bus_unreadable(struct error *e, const char *path, int problem
                      path, strerror(problem));
 }
 
-/* Measures one piece size, with or without O_DIRECT; no row if O_DIRECT is not supported. */
+/* Measures disk reads of one size, with or without O_DIRECT. Adds no row to the report if O_DIRECT is not
+ * supported. */
 static enum status measure_reads(struct bus *bus, int64_t piece, bool direct, struct error *e) {
     const char *name = bus->bench->options.file;
     if (direct && !set_direct(bus->file, true)) return OK;
@@ -176,7 +177,6 @@ static enum status bus_write_file(struct bus *bus, int out, const char *folder, 
     return problem ? unwritable(e, folder, problem) : OK;
 }
 
-/* Creates a temporary file that is unlinked before a byte is written. */
 /* Creates a temporary file that is unlinked before a byte is written. */
 static enum status make_file(struct bus *bus, struct error *e) {
     struct sys *sys = &bus->bench->sys;
@@ -274,12 +274,12 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
 /* A disk or PCIe link. Limits are geometric means of the rates that adjacent links reach in practice, so a 15
  * % deviation does not change the name. */
 struct link {
-    double below_gbytes; /* upper limit of the link's rates, in GB/s */
+    double below_gbytes; /* upper limit of the rates that the link reaches, in GB/s */
     const char *name;
 };
 
-/* GB/s: hard disks 0.1 to 0.28, SATA up to 0.55, NVMe drives up to 3.5, 7 and 14 by PCIe generation. Anything
- * faster comes from memory. */
+/* Read rates of disks in GB/s: hard disks 0.1 to 0.28, SATA up to 0.55, NVMe drives up to 3.5, 7 and 14 by
+ * PCIe generation. Anything faster comes from memory. */
 static const struct link disk_links[] = {{0.3, "hard disk"}, {0.7, "SATA SSD"}, {4.2, "NVMe Gen3"},
                                          {8, "NVMe Gen4"},   {16, "NVMe Gen5"}, {1e300, "page cache"}};
 

@@ -29,14 +29,14 @@ struct load {
     struct bench *bench;
     struct sluice_model *model;
     double header_seconds, open_seconds;
-    const struct block **blocks; /* blocks of all stages, in order */
+    const struct block **blocks; /* blocks of all stages, in visit order */
     struct store_stage stages[SLOTS_MAX];
     int n_stages;
-    uint64_t bytes; /* total bytes of `blocks` */
+    uint64_t bytes;
     struct visit_list visits;
     struct run_need *need;
     struct plan *plan;
-    char *buffer; /* read buffer of the dd comparison */
+    char *buffer; /* buffer for reading files like dd */
 };
 
 /* Measures opening the whole model, then only the headers of all files, now from the page cache. The
@@ -58,7 +58,6 @@ static enum status open_model(struct load *l, struct error *e) {
     return e->code;
 }
 
-/* Adds blocks of a component in visit order, up to `most` bytes in total. */
 /* Adds blocks of a component in visit order, up to `most` bytes in total. */
 static void load_add_stage(struct load *l, const struct component *c, uint64_t most, struct error *e) {
     int s = l->n_stages, first = l->visits.n_visits, n = 0;

@@ -2,8 +2,8 @@
  *
  * Each case is a small forward like a block's. A dry run finds the case's memory, workspace, preparation and
  * work. Then the case runs several times, and the fastest run counts, because disturbances only slow a run
- * down. The rate of a class is the sum of its cases' work divided by the sum of their times, so slow shapes
- * weigh as much as they take. */
+ * down. The rate of a class is the total work of its cases divided by their total time. Slow shapes
+ * therefore weigh as much as they take. */
 #include "engine/bench/bench.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/dry/dry.h"
@@ -13,16 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Z-Image: tokens of a 512 x 256 image, width of a block, feed-forward width, head size. */
+/* Sizes of Z-Image: tokens of a 512 x 256 image, width of a block, feed-forward width, head size. */
 enum { T = 512, C = 3840, F = 10240, D = 128 };
 
 struct ops_case {
     enum op_class class;
     const char *shape;
     enum dtype weights;
-    bool counts; /* true: counts for the rate of the operator class; false: only reported */
+    bool counts; /* true: the case counts for its operator class's rate; false: the case is only reported */
     void (*forward)(struct context *x, const struct ops_case *c);
-    int32_t size[3]; /* sizes; each `forward` defines the meaning of the sizes */
+    int32_t size[3]; /* sizes of the case; their meaning depends on `forward` */
 };
 
 static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, int32_t columns) {
@@ -95,7 +95,8 @@ struct ops_bench {
     struct bench *bench;
     struct device *device;
     int threads;
-    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* summed over cases with `counts` */
+    /* work (FLOPs or bytes) and seconds, summed over the cases with `counts` */
+    double work[N_OP_CLASSES], seconds[N_OP_CLASSES];
 };
 
 /* Finds a case's memory and work by a dry run, which also prepares the device. *work: FLOPs, or bytes for
@@ -117,7 +118,7 @@ static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, st
     return x->error->code;
 }
 
-/* Returns the best of a few warm tries, within about a second. */
+/* Returns the shortest time of a few runs of a case after a warm-up run, within about a second. */
 static double best_try(struct ops_bench *b, const struct ops_case *c, struct context *x) {
     enum { TRIES = 4 };
     struct sys *sys = &b->bench->sys;

@@ -1,4 +1,5 @@
-/* `bench block --predict`: kernel launches of one block on a GPU, and their calculated time on a card. */
+/* `sluice bench block --predict`: kernel launches of one block on a GPU, and the launches' calculated time
+ * on a graphics card. */
 #ifndef SLUICE_BENCH_PREDICT_H
 #define SLUICE_BENCH_PREDICT_H
 
@@ -6,16 +7,17 @@
 #include "engine/bench/random_component.h"
 #include "kernels/cuda/cards.h"
 
-/* A block of a family at a given size: the last block that runs; earlier blocks are not counted. */
+/* Sizes for predicting a block of a family. Predicts the last block that runs; earlier blocks are not
+ * counted. */
 struct predict_case {
     struct random_component_sizes sizes;
-    int32_t tokens; /* tokens of the block; pixels for VAEs */
+    int32_t tokens; /* number of tokens (VAEs: pixels) that the block processes */
 };
 
-/* Returns the case of a family's predicted block (family.predicted), with weights in bf16. */
+/* Returns the block of a family whose launches are predicted (family.predicted), with weights in bf16. */
 struct predict_case predict_case_of(const struct family *family);
 
-/* Launches of one kernel within one operator, summed over the block. */
+/* Kernel launches of one kernel within one operator, summed over the block. */
 struct predict_row {
     enum op_kind op;
     const char *kernel;
@@ -31,11 +33,12 @@ struct predict_rows {
     int n;
 };
 
-/* Predicts a block. cuda provides only the properties that forwards read. Fails with MEMORY or INTERNAL. */
+/* Predicts the kernel launches of a block. cuda provides only the properties that forwards read. Fails with
+ * MEMORY or INTERNAL. */
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
                           const struct predict_case *c, struct predict_rows *rows, struct error *e);
 
-/* Adds the rows of all families to the bench. USAGE if the card is unknown. */
+/* Adds the predictions of all families to the report. USAGE if the card is unknown. */
 enum status predict_bench(struct bench *bench, const char *card, enum dtype type, struct error *e);
 
 #endif

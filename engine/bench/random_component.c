@@ -54,7 +54,7 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
                                  struct arena *arena, bool *ok) {
     struct tensor t = arena_tensor(arena, shape.dtype, shape.rank, shape.dim, ok);
     t.scale = random_weights_scale(&t, spec->init_scale);
-    t.scales = &t; /* any non-NULL value: only the size of the scales is needed */
+    t.scales = &t; /* temporary non-NULL value: only the size of the scales is computed */
     int32_t bytes = dtype_is_quantised(t.dtype) ? (int32_t)tensor_scales_bytes(&t) : 0;
     bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_scales_rows(t.dtype));
     t.scales = apart ? arena_tensor(arena, DTYPE_U8, 1, &bytes, ok).data : NULL;
@@ -62,7 +62,8 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
     if (t.scales)
         random_weights_fill_scales(random, &t, spec->init_scale, (void *)(uintptr_t)t.scales,
                                    (uint64_t)bytes);
-    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* row scales include it */
+    /* the row scales already include the weight's scale */
+    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1;
     return t;
 }
 
@@ -73,7 +74,7 @@ static struct tensor make_factor(int32_t rows, int32_t columns, uint64_t *random
     return make_weight(&spec, shape, random, arena, ok);
 }
 
-/* Makes all weights of a block. adapters: array for the block's adapters, or NULL. */
+/* Allocates and fills all weights of a block. adapters: array for the block's adapters, or NULL. */
 static void make_weights(const struct random_component *c, const struct block_ref *ref, char *structure,
                          struct low_rank *adapters, struct arena *arena, bool *ok) {
     int32_t dims[FAMILY_DIMS_MAX];
@@ -131,7 +132,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     }
 }
 
-/* Measures scratch and workspace by a dry run, which also prepares the device. */
+/* Measures the sizes of scratch memory and workspace by a dry run, which also prepares the device. */
 static enum status random_component_measure(struct random_component *c, struct error *e) {
     struct dry dry;
     struct arena counting = arena_counting();

@@ -8,14 +8,16 @@
 struct random_component_sizes {
     const struct family *family;
     const char *block; /* kind of block of which only the first runs; NULL: all blocks run */
-    const int *chosen; /* dimensions of the family; NULL: as published */
+    const int *chosen; /* values of the family's dimensions; NULL: published values */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_side, picture_side;
-    int32_t latent_frames, latent_columns; /* size of the latent; frames 0: one; columns 0: as many as rows */
-    int chunk;                             /* frames per chunk of a video VAE; 0: image mode */
-    enum dtype type;  /* type of matrices whose rows are whole quantisation blocks; the rest is bf16 */
-    int adapter_rank; /* rank of a bf16 adapter on every matrix; 0: none. Only for blocks whose matrices are
-                       * all used in products */
+    /* size of the latent; latent_frames 0: one frame; latent_columns 0: as many columns as rows */
+    int32_t latent_frames, latent_columns;
+    int chunk;       /* frames per chunk of a video VAE; 0: image mode */
+    enum dtype type; /* type of matrices whose rows are whole quantisation blocks; other weights are bf16 */
+    /* rank of a bf16 adapter on every matrix; 0: no adapter. Allowed only for blocks whose matrices are all
+     * used in products */
+    int adapter_rank;
     struct {
         const char *kind;
         int number;
@@ -32,8 +34,8 @@ struct random_component {
     struct lane lane;
     struct block_ref *refs; /* blocks that run, in order */
     int n_blocks;
-    int running;               /* index in refs of the running block */
-    char *structures;          /* the blocks' weight structs, consecutive */
+    int running;               /* index in refs of the block that is running */
+    char *structures;          /* weight structs of all blocks, one after another */
     struct low_rank *adapters; /* adapters of all weights in order; NULL: none */
     char *memory;              /* memory of weights, state and workspace */
     uint64_t bytes;
@@ -51,7 +53,7 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
  * Fails with MEMORY. */
 enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e);
-/* Runs every block once, on the component's device or on another one with equal results. */
+/* Runs every block once, on the component's device or on another device with equal results. */
 enum status random_component_run(struct random_component *c, struct device *device, struct error *e);
 void random_component_destroy(struct random_component *c);
 

@@ -9,7 +9,7 @@
  * over all codes, and the minimum that centres them. Measured with gguf 0.17's dequantize over 40,000 random
  * blocks. */
 static const struct {
-    int scale_at, minimum_at; /* byte offsets of scale and minimum in a block; -1: none */
+    int scale_at, minimum_at; /* byte offsets of scale and minimum in a quantisation block; -1: none */
     double size, minimum;
 } halves[N_DTYPES] = {
     [DTYPE_Q4_0] = {0, -1, 4.63, 0},    [DTYPE_Q4_1] = {0, 2, 4.61, -7.5},
@@ -31,7 +31,7 @@ static uint16_t random_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* Converts by truncation; values below the normal range are rounded to a subnormal. */
+/* Converts a double to f16 by truncation; values below the normal range are rounded to a subnormal. */
 static uint16_t to_f16(double value) {
     int exponent;
     double fraction = frexp(fabs(value), &exponent);
@@ -196,7 +196,7 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double in
 
 void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                                 uint64_t bytes) {
-    enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3 codes of scales from 0.75 to 1.5 */
+    enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3 codes for scales from 0.75 to 1.5 */
     unsigned char *codes = to;
     double size = random_size(shape, init_scale) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_NVFP4_TILED; i++)

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-/* Fails if the output would replace an input. */
+/* Fails if the output would replace an input file. */
 static enum status check_inputs_spared(const struct conversion *c, struct error *e) {
     struct stat s;
     if (stat(c->options->output, &s)) return OK;
@@ -110,7 +110,7 @@ static double file_type(enum dtype dtype) {
     }
 }
 
-/* Main type of the output: the type in --type, else the type with the most bytes. */
+/* Main type of the output file: the type in --type, else the type with the most bytes. */
 static enum dtype main_type(const struct conversion *c) {
     if (c->options->type) return quantise_type(c->options->type);
     uint64_t bytes[N_DTYPES] = {0};
@@ -213,7 +213,7 @@ static enum status write_file(struct conversion *c, struct error *e) {
 static enum status summarise(const struct conversion *c, char **json, struct error *e) {
     unsigned json_failures = failed_json_allocations();
     uint64_t from = 0;
-    json_t *types = json_object(); /* bytes of the output per type */
+    json_t *types = json_object(); /* JSON object: output bytes of each element type */
     for (int i = 0; i < c->n_items; i++) {
         const char *name = dtype_name(c->items[i].dtype);
         json_int_t bytes = json_integer_value(json_object_get(types, name));

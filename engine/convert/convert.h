@@ -20,16 +20,16 @@ enum { CONVERT_VALUES = 1 << 20 };
  * scale or row scales. */
 struct converted {
     enum { CONVERTED_WEIGHT, CONVERTED_QUANT_FORMAT, CONVERTED_SCALE, CONVERTED_ROW_SCALES } what;
-    const struct index_entry *entry; /* the weight in the input */
-    char *name;                      /* tensor name in the output; owned */
-    enum dtype dtype;                /* type in the output */
+    const struct index_entry *entry; /* entry of the weight in the input's tensor index */
+    char *name;                      /* tensor name in the output file; owned */
+    enum dtype dtype;                /* element type in the output file */
     float scale;                     /* F8 tensors: values are divided by the scale before conversion */
-    struct tensor shape;             /* type and shape in the output, without data */
+    struct tensor shape;             /* element type and shape in the output file, without data */
 };
 
 /* Buffers for the rows that are being converted. */
 struct convert_buffers {
-    char *stored, *scales, *out; /* input rows, the tensor's scales, converted rows */
+    char *stored, *scales, *out; /* bytes of input rows, of the tensor's scales, of converted rows */
     float *numbers;
     int64_t values;          /* capacity of the buffers, in tensor values */
     uint64_t out_at, out_to; /* range of bytes in `out` that are still to be written */
@@ -43,13 +43,13 @@ struct conversion {
     bool to_gguf;
     char *place; /* path of the first input, or of the component in a pipeline's folder; owned */
     struct tensor_index whole;
-    const struct family *family;     /* family of the component; NULL: unknown tensors */
-    const struct family *denoiser;   /* denoiser in the same file, which decides the pipeline; NULL: none */
-    const char *architecture;        /* the family's general.architecture; "": none */
-    const char *prefix;              /* prefix of tensor names in the input, dropped in the output */
-    int view;                        /* number of the index view (index_view) with the component's tensors */
+    const struct family *family;   /* family of the component; NULL: unknown tensors */
+    const struct family *denoiser; /* denoiser in the same file, which decides the pipeline; NULL: none */
+    const char *architecture;      /* value of general.architecture for the family; "": none */
+    const char *prefix; /* prefix of the component's tensor names in the input, dropped in the output */
+    int view;           /* number of the index view (index_view) with the component's tensors */
     const struct block_kind **kinds; /* block kind of each tensor in the input; NULL: belongs to no block */
-    bool *auxiliary; /* per input tensor: true if it only belongs to a quantised weight (scales, format) */
+    bool *auxiliary; /* for each input tensor: true for scales and format descriptions of quantised weights */
     struct merge *merge; /* adapters to merge; NULL: none */
     struct config config;
     bool config_is_file; /* true: config was read from a config.json next to the files */
@@ -59,7 +59,7 @@ struct conversion {
     char *keys;
     struct converted *items;
     int n_items;
-    uint64_t bytes; /* size of all tensors */
+    uint64_t bytes; /* total bytes of the output tensors */
     uint64_t done;
     struct convert_buffers buffers;
     struct thread_pool *thread_pool;
@@ -76,7 +76,7 @@ enum status convert_open(struct conversion *c, struct error *e);
 enum status convert_choose(struct conversion *c, struct error *e);
 /* Writes the next bytes of output tensor i to `to` (a tensor_maker). Tensors must be written in order. */
 enum status convert_make(void *conversion, int i, void *to, uint64_t bytes, struct error *e);
-/* Allocates the buffers and threads of convert_make. */
+/* Allocates the buffers and threads that convert_make uses. */
 enum status convert_prepare(struct conversion *c, struct error *e);
 void convert_close(struct conversion *c);
 

@@ -1,6 +1,6 @@
 /* Merges adapters into tensors: implements merge.h. Opening finds the tensors that the adapters change. Each
- * change is then computed for COLUMNS_AT_ONCE columns of a row at a time, few enough for the CPU cache, and
- * added to the base values. */
+ * change is then computed for COLUMNS_AT_ONCE columns of a row at a time and added to the base values. So
+ * few columns stay in the CPU cache. */
 #include "engine/convert/merge.h"
 
 #include "engine/open/adapter_match.h"
@@ -33,7 +33,8 @@ struct merged_piece {
     int64_t columns; /* values per row of the base tensor */
     double scale;
     int n_runs;
-    struct merged_run runs[MERGED_RUNS_MAX]; /* from adapter rows to base tensor rows */
+    /* maps rows of the adapter's tensor to rows of the base tensor */
+    struct merged_run runs[MERGED_RUNS_MAX];
 };
 
 /* Factors of one change in f32. A vector's values are in half[0].down. LoRA uses half[0].up and half[0].down,
@@ -47,9 +48,10 @@ struct merge {
     struct sys *sys;
     struct merged_adapter *adapters;
     int n_adapters;
-    struct merged_piece *pieces; /* sorted by base tensor, then order */
+    struct merged_piece *pieces; /* all changes, sorted by base tensor, then by order */
     int n_pieces;
-    struct merged_values *loaded; /* factors of all changes to the tensor given to the last merge_load */
+    /* factors of all changes to the base tensor that merge_load loaded most recently */
+    struct merged_values *loaded;
     int n_loaded;
     int64_t columns; /* values per row of the loaded tensor */
 };
@@ -97,7 +99,7 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     const struct index_entry *entry = block_find_weight(&name->ref, name->spec, &component->index);
     if (!entry) return OK;
     const char *of_entry = index_name(&component->index, entry);
-    int n = 0; /* of the names of the entry, find the one for this weight */
+    int n = 0; /* several weights may share the entry's name (fused tensors): find the name of this weight */
     const struct weight_name *names = weight_names_find(&a->changes.names, name->slot, of_entry, &n);
     for (int i = 0; i < n && !base; i++) {
         const struct weight_name *at = &names[i];
@@ -107,7 +109,8 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     }
     if (!base) return OK;
     int64_t columns = weight_name_columns(name);
-    if (index_elements(entry) != base->rows * columns) { /* a temporal slice of a larger kernel */
+    /* the weight is one temporal slice of a larger kernel */
+    if (index_elements(entry) != base->rows * columns) {
         return error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'" WHERE "%s",
                          entry->name, component->index.sources[entry->source].path);
     }
@@ -146,7 +149,8 @@ static enum status add_pieces(struct merge *m, struct merged_adapter *a, const s
     return e->code;
 }
 
-/* The component bound for one pipeline, and the adapter's changes to the component. */
+/* A candidate pipeline for an adapter: the component bound for the pipeline, and the adapter's changes to
+ * the component. */
 struct candidate {
     struct component component;
     struct changes changes;
@@ -180,8 +184,8 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
                      a->index.sources[0].path, s->family->display_name);
 }
 
-/* Finds the best pipeline for an adapter. If none fits, returns the error of the first, most common
- * pipeline. */
+/* Finds the pipeline that fits an adapter best. If none fits, returns the error of the first pipeline, which
+ * is the most common one. */
 static enum status find_candidate(const struct merge_subject *s, const struct adapter *a,
                                   struct candidate *best, struct error *e) {
     if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) {
@@ -243,7 +247,7 @@ enum status merge_open(const struct merge_subject *s, struct merge **merge, stru
     return e->code;
 }
 
-/* Frees the loaded factors. */
+/* Frees the adapter factors that merge_load loaded. */
 static void unload(struct merge *m) {
     for (int i = 0; i < m->n_loaded; i++)
         adapter_drop_halves(m->loaded[i].piece->adapter->adapter, m->loaded[i].half);
@@ -272,7 +276,7 @@ bool merge_reads(const struct merge *m, uint64_t device, uint64_t inode) {
     return false;
 }
 
-/* Index of the first piece that changes the tensor; n_pieces if none does. */
+/* Index of the tensor's first change in merge.pieces; n_pieces if no adapter changes the tensor. */
 static int first_piece(const struct merge *m, const struct index_entry *entry) {
     int first = 0, end = m->n_pieces;
     while (first < end) {
@@ -315,8 +319,8 @@ static void sum_row(const struct derived_half *h, int64_t row, int64_t first, in
     }
 }
 
-/* Multiplies the factors of one matrix of a LoKr's Kronecker product, since every row needs the whole matrix.
- */
+/* Multiplies the two factors of one matrix of LoKr's Kronecker product, because every row of the product
+ * needs the whole matrix. */
 static enum status multiply_half(const struct adapter *a, struct derived_half *h, struct error *e) {
     float *whole = sys_new(a->sys, (size_t)h->rows * (size_t)h->columns, sizeof *whole, "a whole matrix", e);
     if (!whole) return e->code;
@@ -328,7 +332,7 @@ static enum status multiply_half(const struct adapter *a, struct derived_half *h
     return OK;
 }
 
-/* Loads the factors of one change. */
+/* Loads the factors of one adapter's change to a tensor. */
 static enum status load_piece(const struct merged_piece *piece, struct merged_values *v, struct error *e) {
     const struct adapter *a = piece->adapter->adapter;
     const struct adapter_module *m = piece->change->module;
@@ -346,7 +350,7 @@ static enum status load_piece(const struct merged_piece *piece, struct merged_va
         half->down = read_factor(a, down, e);
         return e->code;
     }
-    if (m->form == ADAPTER_LORA) { /* with a middle factor (lora_mid) */
+    if (m->form == ADAPTER_LORA) { /* LoRA with a middle factor (lora_mid) */
         struct derived_size size;
         if (adapter_derived_size(a, m, &size, e) != OK) return e->code;
         *half = (struct derived_half){.rows = size.rows, .rank = size.rank, .columns = size.columns};
@@ -424,7 +428,8 @@ static void add_to_row(const struct merged_values *v, int64_t columns, int64_t r
     }
 }
 
-/* first and n need not be multiples of the row length: callers may convert by quantisation block. */
+/* The range [first, first + n) may begin and end within a row, because callers convert whole quantisation
+ * blocks. */
 void merge_add(const struct merge *m, int64_t first, int64_t n, float *numbers) {
     while (n > 0) {
         int64_t row = first / m->columns, column = first % m->columns;

@@ -11,8 +11,8 @@
 
 enum { INPUTS_MAX = 256 };
 
-/* Path of an input file, or of the component that --part names in a pipeline's folder. The caller frees it;
- * NULL with an error. */
+/* Returns the path of an input file, or of the component that --part names in a pipeline's folder; the
+ * caller frees the path. Returns NULL after an error. */
 static char *input_path(struct conversion *c, const char *path, struct error *e) {
     char *pipeline = path_join(c->sys, path, "model_index.json");
     bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);
@@ -62,7 +62,8 @@ static enum status open_files(struct conversion *c, struct error *e) {
     return e->code;
 }
 
-/* The first recipe and slot for a component, preferably in a pipeline whose denoiser is in the same file. */
+/* Finds the first recipe and slot for a component, preferably in a pipeline whose denoiser is in the same
+ * file. */
 static const struct recipe *part_place(const struct conversion *c, const struct family *family,
                                        const char *prefix, int *slot) {
     const struct recipe *recipe = c->denoiser ? models_find_slot(family, prefix, c->denoiser, slot) : NULL;
@@ -76,7 +77,7 @@ static const struct slot *part_slot(const struct conversion *c, const struct fam
     return &recipe->slot[slot];
 }
 
-/* The slot's name for --part: the slot's command line flag without dashes. */
+/* The name of a slot for --part: the slot's component flag without dashes. */
 static const char *part_name(const struct slot *slot) {
     return slot->flag + strspn(slot->flag, "-");
 }
@@ -157,8 +158,8 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
     return e->code;
 }
 
-/* Binds a text encoder once for every pipeline, as some read the last hidden states and others the
- * projection. A tensor that any pipeline keeps unquantised stays unquantised. */
+/* Binds a text encoder once for every pipeline, because some pipelines read the last hidden states and some
+ * read the projection. A tensor that any pipeline keeps unquantised stays unquantised. */
 static enum status bind_readers(struct conversion *c, const char *prefix, struct tensor_index view,
                                 struct error *e) {
     for (const struct recipe *const *r = recipes; *r && e->code == OK; r++)

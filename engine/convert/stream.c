@@ -71,8 +71,8 @@ static enum status read_rows(struct conversion *c, const struct index_entry *ent
                        entry->offset + row_bytes * (uint64_t)first, e);
 }
 
-/* The largest magnitude's f32 bits as an integer. Such integers sort like the magnitudes, with infinity above
- * all numbers and NaN above infinity. */
+/* Returns the f32 bits of the largest magnitude as an integer. These integers sort like the magnitudes, with
+ * infinity above all numbers and NaN above infinity. */
 static uint32_t largest_bits(const float *numbers, int64_t n) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -87,7 +87,7 @@ static uint32_t largest_bits(const float *numbers, int64_t n) {
 struct convert_work {
     const struct converted *item;
     const struct tensor *read;
-    const struct merge *merge; /* adapters to add; NULL: none */
+    const struct merge *merge; /* adapters to merge into the rows; NULL: none */
     float *numbers;
     char *to;             /* destination of converted rows; NULL: only scan the values */
     float *scales;        /* destination of row scales, or NULL */

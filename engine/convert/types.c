@@ -13,7 +13,8 @@
 #include <string.h>
 
 enum { RULES_MAX = 64, RULE_BYTES_MAX = 1024, MATCH_LIMIT = 100000, SMALL_VALUES = 1024 };
-enum { WITH_WEIGHT = 3 }; /* most output tensors per weight: format, scales, weight */
+/* largest number of output tensors per weight: quantisation format, scales, weight */
+enum { WITH_WEIGHT = 3 };
 
 struct rules {
     pcre2_code *code[RULES_MAX];
@@ -197,7 +198,7 @@ static enum status choose_one(struct conversion *c, const struct index_entry *en
     bool scaled = int8 || (is_f8(dtype) && (made || entry->scale != 1));
     char extra[LOADER_NAME_MAX + 32];
     struct converted item = {.entry = entry};
-    if (int8) { /* LAYER.comfy_quant of ComfyUI's format: the quantisation format of an int8 weight */
+    if (int8) { /* tensor LAYER.comfy_quant of ComfyUI's format: the quantisation format of an int8 weight */
         int layer = (int)(strlen(name) - strlen(".weight")),
             bytes = (int)strlen(quantised_format_text(dtype));
         snprintf(extra, sizeof extra, "%.*s.comfy_quant", layer, name);
@@ -206,7 +207,7 @@ static enum status choose_one(struct conversion *c, const struct index_entry *en
         item.shape = tensor_make(NULL, DTYPE_U8, 1, (int32_t[]){bytes});
         if (add_item(c, item, extra, e) != OK) return e->code;
     }
-    if (scaled) { /* LAYER.weight_scale of ComfyUI's format: one scale per tensor, or one per row */
+    if (scaled) { /* tensor LAYER.weight_scale of ComfyUI's format: one scale per tensor, or one per row */
         snprintf(extra, sizeof extra, "%s_scale", name);
         item.what = of_rows ? CONVERTED_ROW_SCALES : CONVERTED_SCALE;
         item.dtype = DTYPE_F32;
@@ -239,12 +240,13 @@ static enum status choose_all(struct conversion *c, const struct rules *rules, s
     int found = 0;
     for (int i = 0; i < c->whole.n_entries && e->code == OK; i++) {
         const struct index_entry *entry = &c->whole.entries[i];
-        /* Raw bytes stored with the weights (a tokenizer) are not written to GGUF for lack of a type. */
+        /* Tensors of raw bytes (a tokenizer next to the weights) are not written to GGUF, which has no type
+         * for bytes. */
         bool dropped =
             c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
         if (entry->view == c->view && !c->auxiliary[i] && !dropped) sorted[found++] = entry;
     }
-    /* in the order of their file positions, for sequential reading */
+    /* output tensors are sorted by their position in the input file, for sequential reading */
     if (found) qsort(sorted, (size_t)found, sizeof *sorted, compare_places);
     for (int i = 0; i < found && e->code == OK; i++) choose_one(c, sorted[i], rules, wanted, e);
     sys->release(sys, sorted);

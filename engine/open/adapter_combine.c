@@ -24,7 +24,7 @@ struct combining {
     struct adapter_combination *to;
     struct vector_change *changes;
     int n_changes;
-    float *read; /* buffer for one change */
+    float *read; /* buffer for one adapter's change to a vector */
 };
 
 static int compare_vectors(const void *a, const void *b) {
@@ -83,7 +83,7 @@ static int list_changes(const struct adapter_use *uses, int n_uses, int slot, st
     return n;
 }
 
-/* True if no earlier change is for the same vector. */
+/* True if change i is the first one of its vector in the sorted list. */
 static bool is_first(const struct vector_change *changes, int i) {
     const struct adapted_vector *x = i ? changes[i - 1].of : NULL, *y = changes[i].of;
     return !x || x->block != y->block || x->weight != y->weight;

@@ -252,11 +252,11 @@ enum status adapter_derive(const struct adapter *a, const struct adapter_module 
     module_parts(m, parts);
     struct factors one = read_part(a, &parts[0], e), other = read_part(a, &parts[1], e);
     if (e->code == OK && m->form == ADAPTER_LOHA) {
-        for (int64_t o = 0; o < one.up.rows; o++) /* B[o, (j, k)] = B1[o, j] B2[o, k] */
+        for (int64_t o = 0; o < one.up.rows; o++) /* LoHa: B[o, (j, k)] = B1[o, j] B2[o, k] */
             for (int64_t j = 0; j < one.up.columns; j++)
                 for (int64_t k = 0; k < other.up.columns; k++)
                     *up++ = one.up.at[o * one.up.columns + j] * other.up.at[o * other.up.columns + k];
-        for (int64_t j = 0; j < one.down.rows; j++) /* A[(j, k), i] = A1[j, i] A2[k, i] */
+        for (int64_t j = 0; j < one.down.rows; j++) /* LoHa: A[(j, k), i] = A1[j, i] A2[k, i] */
             for (int64_t k = 0; k < other.down.rows; k++)
                 for (int64_t i = 0; i < one.down.columns; i++)
                     *down++ =

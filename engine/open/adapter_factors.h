@@ -19,7 +19,7 @@
 enum status adapter_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
                                 int64_t first, int64_t n, float *to, struct error *e);
 /* Reads all factors of an adapter once. NONFINITE, with the tensor's name, if a value is NaN or infinite.
- * Call it before a run; a plan does not need it. */
+ * Call before a run; a plan does not need this check. */
 enum status adapter_check_finite(const struct adapter *adapter, struct error *e);
 
 /* Sizes of the two factors in LoRA form: up [rows, rank], down [rank, columns]. */
@@ -30,7 +30,7 @@ struct derived_size {
 /* True if the module must be converted to LoRA form: LoHa, LoKr, lora_mid or a matrix difference. */
 bool adapter_is_derived(const struct adapter_module *module);
 /* Computes the sizes of a module's two factors in LoRA form. SHAPE: inconsistent tensors of the module.
- * OVERFLOW: a size exceeds the type. */
+ * OVERFLOW: a size exceeds its integer type. */
 enum status adapter_derived_size(const struct adapter *adapter, const struct adapter_module *module,
                                  struct derived_size *size, struct error *e);
 /* Computes the factors up and down, with the sizes of adapter_derived_size. Fails with MEMORY or an error of
@@ -38,8 +38,8 @@ enum status adapter_derived_size(const struct adapter *adapter, const struct ada
 enum status adapter_derive(const struct adapter *adapter, const struct adapter_module *module, float *up,
                            float *down, struct error *e);
 
-/* One of a module's two matrices, as up [rows, rank] times down [rank, columns]. LoHa multiplies the two
- * matrices elementwise, LoKr forms their Kronecker product. */
+/* One of the two matrices of a LoHa or LoKr module, as up [rows, rank] times down [rank, columns]. LoHa
+ * multiplies the two matrices elementwise, LoKr forms their Kronecker product. */
 struct derived_half {
     float *up, *down;
     int64_t rows, rank, columns;

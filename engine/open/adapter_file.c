@@ -1,7 +1,7 @@
 /* Opens adapter files. Tensors are sorted by module name, grouped into modules, and each module is checked
  * for the tensors and shapes that its form needs. The alpha of a module is a scalar tensor of the file, or a
- * value of peft's configuration, which is in the file's metadata or in adapter_config.json next to the file.
- */
+ * value of peft's configuration. This configuration is in the file's metadata or in adapter_config.json next
+ * to the file. */
 #include "engine/open/adapter_file.h"
 
 #include "engine/base/half.h"
@@ -31,7 +31,8 @@ char *adapter_print_shape(const struct index_entry *entry, char *out, size_t byt
     return out;
 }
 
-/* Ends of adapter keys (".lora_down.weight") and the tensor roles they mean; the longest match wins. */
+/* Endings of adapter keys (tensor names, such as ".lora_down.weight") and their tensor roles; the longest
+ * matching ending wins. */
 static const struct key_end {
     const char *end;
     enum adapter_role role;
@@ -78,7 +79,7 @@ static const struct key_end {
     {".lokr_t2", ADAPTER_LOKR_T2, ADAPTER_KOHYA},
 };
 
-/* Ends of keys of unsupported kinds of adapters. */
+/* Endings of tensor names (keys) of unsupported kinds of adapters. */
 static const struct refused_end {
     const char *end, *what;
 } refused_ends[] = {
@@ -166,7 +167,7 @@ static enum status read_keys(struct adapter *a, struct keyed_entry *keyed, int *
     return OK;
 }
 
-/* Groups sorted tensors into modules. */
+/* Groups the sorted tensors of an adapter into modules. */
 static enum status group(struct adapter *a, const struct keyed_entry *keyed, int n, struct error *e) {
     for (int i = 0; i < n; i++) {
         const struct adapter_key *key = &keyed[i].key;
@@ -205,7 +206,7 @@ static enum status find_modules(struct adapter *a, struct error *e) {
 
 static enum status module_fail(const struct adapter *a, const struct adapter_module *m, enum status code,
                                const char *what, struct error *e) {
-    enum { SHOWN = 160 }; /* longer names are cut at the beginning, where modules hardly differ */
+    enum { SHOWN = 160 }; /* longer module names are cut at the beginning, where they hardly differ */
     int skip = m->name_bytes > SHOWN ? m->name_bytes - SHOWN : 0;
     return error_set(e, code, "module '%.*s' of the adapter %s" WHERE "%s", m->name_bytes - skip,
                      m->name + skip, what, path_of(a));
@@ -300,11 +301,11 @@ static enum status check_ranks(const struct adapter *a, struct adapter_module *m
     static const enum adapter_role rank_in_dim_0[] = {ADAPTER_DOWN, ADAPTER_HADA_W1_B, ADAPTER_LOKR_W2_B,
                                                       ADAPTER_LOKR_W1_B};
     static const struct {
-        enum adapter_role one; /* dimension i of its tensor ... */
+        enum adapter_role one; /* a rule: dimension i of the tensor of role `one` ... */
         int i;
-        enum adapter_role other; /* ... equals dimension k of this tensor */
+        enum adapter_role other; /* ... equals dimension k of the tensor of role `other` */
         int k;
-        enum adapter_role without; /* the check is skipped if the module has a tensor of this role */
+        enum adapter_role without; /* the rule is skipped if the module has a tensor of this role */
     } equal[] = {
         {ADAPTER_UP, 1, ADAPTER_DOWN, 0, ADAPTER_MID},
         {ADAPTER_UP, 1, ADAPTER_MID, 0, N_ADAPTER_ROLES},
@@ -461,8 +462,6 @@ static enum status read_peft(const struct adapter *a, struct config *config, str
     return e->code;
 }
 
-/* Sets alpha and scale of a module. The alpha of a LoKr module is ignored if neither of its two matrices is
- * factored: such a module has no rank. */
 /* Reads the alpha of one module. The alpha of a LoKr module is ignored if neither of its two matrices is
  * factored: such a module has no rank. */
 static enum status read_alpha(const struct adapter *a, const struct config *peft, struct adapter_module *m,

@@ -6,16 +6,16 @@
 
 #include "engine/base/index.h"
 
-/* Role of a tensor in its module, from the end of its name. */
+/* Role of a tensor in an adapter's module, derived from the ending of the tensor's name. */
 enum adapter_role {
-    ADAPTER_DOWN, /* [r, in] or [r, in, k, k] */
-    ADAPTER_UP,   /* [out, r] or [out, r, 1, 1] */
-    ADAPTER_MID,  /* [r, r, k, k]; if present, up and down are 1x1 convolutions */
+    ADAPTER_DOWN, /* shape [r, in], or [r, in, k, k] for a convolution */
+    ADAPTER_UP,   /* shape [out, r], or [out, r, 1, 1] for a convolution */
+    ADAPTER_MID,  /* shape [r, r, k, k]; if it exists, up and down are 1x1 convolutions */
     ADAPTER_UP_BIAS,
     ADAPTER_ALPHA,
-    ADAPTER_SCALE, /* scalar that replaces alpha / r */
-    ADAPTER_DORA,  /* DoRA magnitudes: norms of the rows or columns of the changed weight */
-    ADAPTER_DIFF,  /* difference of a whole weight. Large matrix differences need `convert --lora` */
+    ADAPTER_SCALE, /* scalar factor that replaces alpha / rank */
+    ADAPTER_DORA,  /* DoRA magnitudes: the norm of each row or column of the changed weight */
+    ADAPTER_DIFF,  /* difference of a whole weight; a large matrix needs `convert --lora` */
     ADAPTER_DIFF_BIAS,
     ADAPTER_DIFF_MODULATION,
     ADAPTER_HADA_W1_A,
@@ -36,7 +36,7 @@ enum adapter_role {
 
 enum adapter_form { ADAPTER_LORA, ADAPTER_LOHA, ADAPTER_LOKR, ADAPTER_DIFFERENCE };
 
-/* Naming convention of an adapter's keys, for messages. */
+/* Naming conventions of adapter keys (tensor names), for messages. */
 enum adapter_dialect { ADAPTER_KOHYA, ADAPTER_PEFT, ADAPTER_OLD_DIFFUSERS };
 
 struct adapter_module {
@@ -45,12 +45,12 @@ struct adapter_module {
     const struct index_entry *tensor[N_ADAPTER_ROLES]; /* tensor of each role; NULL: none */
     enum adapter_form form;
     enum adapter_dialect dialect;
-    int rank;    /* divisor of alpha; for LoRA the number of rows of the `down` tensor; 0: no rank */
+    int rank; /* rank, the divisor of alpha; for LoRA the number of rows of the `down` tensor; 0: no rank */
     float alpha; /* alpha from the file or its configuration; NaN: absent */
-    float scale; /* factor of the product: alpha / rank, or the scalar tensor of role ADAPTER_SCALE */
+    float scale; /* factor of the low-rank product: alpha / rank, or the tensor of role ADAPTER_SCALE */
 };
 
-/* An opened adapter file. Immutable; may be matched several times. */
+/* An opened adapter file. Immutable; may be matched to several models. */
 struct adapter {
     struct sys *sys;
     struct tensor_index index;      /* tensors of the adapter file */
@@ -73,19 +73,20 @@ static inline struct byte_source *adapter_source(const struct adapter *adapter) 
     return &adapter->index.sources[0];
 }
 
-/* Path of the adapter_config.json next to peft's adapter_model.safetensors, which has the alphas if the file
- * lacks them; freed with sys->release. NULL: no such file, or no memory (*e). */
+/* Path of the adapter_config.json next to peft's adapter_model.safetensors; the configuration has the alphas
+ * that the file lacks. The caller frees the path with sys->release. NULL: no such file, or no memory
+ * (*e). */
 char *adapter_config_path(struct sys *sys, const char *path, struct error *e);
 
 /* A key of an adapter file: the end gives the tensor's role, the rest is the module's name. */
 struct adapter_key {
-    int name_bytes; /* length of the module's name at the beginning of the key */
+    int name_bytes; /* length of the module's name, which begins the key */
     enum adapter_role role;
     enum adapter_dialect dialect;
     const char *refused; /* name of the unsupported kind of adapter; NULL: supported, role is set */
 };
 
-/* Parses a key. False: not a key of an adapter. */
+/* Parses a tensor name as an adapter key. False: the name is no adapter key. */
 bool adapter_key_read(const char *key, struct adapter_key *out);
 
 /* Prints the shape of a tensor as "[3, 64]". Returns out. */

@@ -19,12 +19,12 @@ struct finding {
     struct adapter_prefixes prefixes;
     struct adapter_match *match;
     struct changes *changes;
-    const char *unmatched;      /* name of the first tensor that fits no weight */
+    const char *unmatched;      /* name of the adapter's first tensor that fits no weight */
     int n_matched, n_unmatched; /* number of modules that fit weights of the model; modules that fit none */
-    int n_unused;               /* changes to layers that the model does not use */
-    int n_without_effect;       /* changes with scale 0 */
-    int n_twice;                /* layers that the adapter names by two conventions */
-    int n_absent[SLOTS_MAX];    /* changes to the absent component of each slot */
+    int n_unused;               /* number of changes to layers that the model does not use */
+    int n_without_effect;       /* number of changes with scale 0 */
+    int n_twice;                /* number of layers that the adapter names by two conventions */
+    int n_absent[SLOTS_MAX];    /* number of changes to the absent component of each slot */
 };
 
 static const char *path_of(const struct adapter *a) {
@@ -45,7 +45,8 @@ static enum status add_change(struct changes *c, struct change change, struct er
     return OK;
 }
 
-/* One tensor that a module changes: `end` is appended to the module's name. */
+/* One tensor of the base model that a module of the adapter changes: `end` is appended to the module's
+ * name. */
 struct change_target {
     const char *end;
     const struct index_entry *vector; /* tensor to add; NULL: the product of the module's factors */
@@ -118,7 +119,7 @@ static bool find_ignored(struct finding *f, const char *text) {
         for (const char *const *prefix = f->prefixes.of[slot]; *prefix && family; prefix++) {
             const char *rest = **prefix ? adapter_after_prefix(text, *prefix) : NULL;
             for (const char *const *ignored = family->ignorable; rest && *ignored; ignored++) {
-                const char *x = rest, *y = *ignored; /* a dot of y equals an underscore of x */
+                const char *x = rest, *y = *ignored; /* a dot in y matches an underscore in x */
                 while (*y && (*y == *x || (*y == '.' && *x == '_'))) x++, y++;
                 if (*y) continue;
                 f->n_unused++;
@@ -170,7 +171,7 @@ static void count_unmatched(struct finding *f, const char *tensor) {
     f->n_unmatched++;
 }
 
-/* Adds all changes of one module. */
+/* Adds all changes that one module of the adapter makes. */
 static enum status find_module(struct finding *f, const struct adapter_module *m, struct error *e) {
     const struct index_entry *const *t = m->tensor;
     const struct change_target targets[] = {
@@ -237,13 +238,13 @@ static enum status drop_duplicates(struct finding *f, struct error *e) {
     return OK;
 }
 
-/* Prints the nearest names of weights to the first unmatched tensor of the adapter. */
+/* Writes to `out` the names of weights that are nearest to the adapter's first unmatched tensor. */
 static void print_nearest(const struct finding *f, char *out, size_t bytes) {
     enum { SHOWN = 2 };
     const struct weight_name *nearest[SHOWN];
     struct adapter_key key;
     char name[LOADER_NAME_MAX + 32];
-    const char *rest = f->unmatched; /* the name without its longest prefix */
+    const char *rest = f->unmatched; /* the unmatched name without its longest known prefix */
     int slot = -1, whole = (int)strlen(f->unmatched);
     for (int i = 0; i < SLOTS_MAX; i++)
         for (const char *const *prefix = f->prefixes.of[i]; *prefix; prefix++) {
@@ -357,8 +358,8 @@ static enum status check_derived(const struct adapter *a, const struct change *c
     int64_t columns = weight_name_columns(name), rows = name->rows;
     if (adapter_derived_size(a, module, size, e) != OK) return e->code;
     bool fits = size->rows == rows && size->columns == columns;
-    /* LoKr for a convolution: the second matrix has the kernel's dimensions, or they are flattened into its
-     * columns. */
+    /* LoKr for a convolution: the second matrix has the kernel's dimensions, or has the kernel flattened
+     * into its columns. */
     if (module->form == ADAPTER_LOKR)
         fits = fits && (!w1 || same_dims(w1->dim + 2, w1->rank - 2, NULL, 0)) &&
                (!w2 || w2->rank <= 2 || name->rank < 2 ||
@@ -405,10 +406,10 @@ enum status change_check_shape(const struct adapter *a, const struct change *c, 
 struct adapter_derived {
     float *values;
     struct byte_source source;
-    char path[256]; /* path of the adapter file for messages, may be cut */
+    char path[256]; /* path of the adapter file for messages, shortened if too long */
 };
 
-/* A module's factors in LoRA form. */
+/* The two factors of one module, converted to LoRA form. */
 struct derivation {
     struct derived_size size;
     uint64_t up, down; /* offsets in adapter_derived.values */
@@ -418,7 +419,7 @@ struct matching {
     const struct adapter *adapter;
     struct adapter_match *match;
     struct changes changes;
-    struct derivation *derivations; /* LoRA form of each module; rank 0: unchanged */
+    struct derivation *derivations; /* LoRA form of each module; rank 0: the module needs no conversion */
     uint64_t derived_bytes;
 };
 
@@ -485,7 +486,8 @@ static enum status check_rank(const struct matching *m, const struct change *c,
                      size->rank, size->rows, size->columns);
 }
 
-/* Adds low-rank factors for one weight: those of the file, or those that derive_all computes. */
+/* Adds low-rank factors for one weight: the adapter file's factors, or the factors that derive_all
+ * computed. */
 static enum status add_product(struct matching *m, const struct change *c, struct error *e) {
     struct adapter_part *part = &m->match->part[c->name->slot];
     struct adapted_weight *w = &part->weights[part->n_weights++];
@@ -622,7 +624,8 @@ void adapter_match_destroy(struct adapter_match *match) {
     *match = (struct adapter_match){0};
 }
 
-/* True if every module of the adapter fits the published model of the recipe. m and sizes: buffers. */
+/* True if every module of the adapter fits the published model of the recipe. m and sizes: temporary
+ * buffers. */
 static bool fits_published(const struct adapter *a, const struct recipe *recipe, struct sluice_model *m,
                            struct sizes *sizes) {
     struct error failure = {0};

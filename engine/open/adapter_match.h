@@ -27,10 +27,10 @@ struct adapter_part {
 
 enum { ADAPTER_NOTES_MAX = SLOTS_MAX + 5 };
 
-/* An adapter matched to a model. Borrows the adapter and its file, which must outlive it. */
+/* An adapter matched to a model. Borrows the adapter and its file; both must outlive the match. */
 struct adapter_match {
     struct sys *sys;
-    struct adapter_part part[SLOTS_MAX]; /* changes to the component in each slot */
+    struct adapter_part part[SLOTS_MAX]; /* the adapter's changes to the component in each slot */
     uint64_t derived_bytes; /* bytes of LoHa and LoKr factors that were converted to LoRA form in memory */
     uint64_t host_bytes;    /* bytes allocated by the match, including derived_bytes */
     int n_modules;
@@ -52,15 +52,16 @@ enum status adapter_match(const struct adapter *adapter, const struct sluice_mod
                           struct adapter_match *match, struct error *e);
 void adapter_match_destroy(struct adapter_match *match);
 
-/* Lists published recipes that all modules of the adapter fit, by name and shape. Returns the number, at most
- * n_max. For messages and `inspect`; takes some milliseconds per recipe. */
+/* Lists published recipes that all modules of the adapter fit, by name and shape. Returns the number, at
+ * most n_max. Used by messages and by `inspect`; takes some milliseconds per recipe. */
 int adapter_recipes(const struct adapter *adapter, const struct recipe **fits, int n_max);
 
 /* A change to one weight, or to one part of a fused tensor. */
 struct change {
     const struct adapter_module *module;
     const struct weight_name *name;
-    const struct index_entry *vector; /* tensor to add, times scale; NULL: low-rank factors */
+    /* tensor that is multiplied by scale and added; NULL: low-rank factors are added */
+    const struct index_entry *vector;
     float scale;
 };
 
@@ -74,7 +75,7 @@ struct changes {
 };
 
 /* Purpose of the changes: operators add them at run time, or `convert --lora` merges them into weights.
- * Merging also takes embedding tables and unused layers, and keeps a matrix difference whole. */
+ * Merging also changes embedding tables and unused layers, and keeps a matrix difference whole. */
 enum changes_mode { CHANGES_AT_RUN_TIME, CHANGES_MERGED };
 
 /* Lists the weights that an adapter changes: looks up each module's weight by name. If the adapter file has a

@@ -93,7 +93,7 @@ static void list_model(struct listing *l, const struct sluice_model *m, struct b
     }
 }
 
-/* Compares two names, with dots equal to underscores. */
+/* Compares two names; a dot equals an underscore. */
 static char plain(char c) {
     return c == '.' ? '_' : c;
 }

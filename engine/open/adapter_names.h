@@ -63,10 +63,10 @@ enum { ADAPTER_PREFIXES_MAX = 15 };
 
 /* Possible prefixes of module names for each slot; a slot without prefixes is not adapted. If a recipe has
  * two denoisers of one family, prefixes ("transformer_2.") select the denoiser. Without such prefixes the
- * name of the adapter's file or folder selects it ("high_noise", or "high" at the end). Otherwise the adapter
- * applies to both denoisers. */
+ * name of the adapter's file or folder selects the denoiser ("high_noise", or "high" at the end). Otherwise
+ * the adapter applies to both denoisers. */
 struct adapter_prefixes {
-    const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* prefixes of each slot, NULL-terminated */
+    const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* list of prefixes of each slot, ended by NULL */
     const struct slot *named; /* the denoiser selected by the name of the adapter's file or folder; or NULL */
     bool for_all; /* the adapter applies to both denoisers: no prefix or file name selects one denoiser */
 };

@@ -139,7 +139,7 @@ bool part_name_has_word(const struct component_files *files, const struct compon
     if (path_has_word(path_last_part(path), word)) return true;
     if (!is_below(files, path)) return false;
     /* The model's name is the last part of the path of -m, after "." and ".." are resolved. In
-     * huggingface_hub's cache (models--A--B/snapshots/HASH) it is models--A--B. */
+     * huggingface_hub's cache (models--A--B/snapshots/HASH) the name is models--A--B. */
     static const char between[] = "/snapshots/";
     char real[PATH_MAX];
     const char *model = files->model, *part = path_last_part(model);
@@ -151,8 +151,8 @@ bool part_name_has_word(const struct component_files *files, const struct compon
     return path_has_word(part, word);
 }
 
-/* True for a file with one component that is named after the flag, as in ComfyUI: clip_g.safetensors for
- * --clip_g. */
+/* True for a file with a single component whose file name is the flag's name, as in ComfyUI:
+ * clip_g.safetensors for --clip_g. */
 static bool is_named_as_flag(const struct component_files *files, const struct component_file *file,
                              const struct slot *slot) {
     return !file->prefix && slot->flag &&
@@ -301,7 +301,8 @@ enum status component_files_add(struct component_files *files, struct component_
 
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file) {
     struct tensor_index *whole = &files->opened[file->opened].index, taken = *whole;
-    *whole = index_view(whole, NULL, 0); /* moves the index to the caller; later views borrow its memory */
+    /* moves the index to the caller; views that are taken later borrow its memory */
+    *whole = index_view(whole, NULL, 0);
     taken.prefix = file->prefix;
     taken.view = file->view;
     return taken;

@@ -15,7 +15,7 @@ bool part_flag_takes(const char *flag, const struct family *family);
 
 /* Writes the kind and the families that a flag accepts: "transformer (zimage, flux, unet, ... or sd3)". */
 void part_flag_families(const char *flag, char *list, size_t bytes);
-/* True if some recipe works without the component that the flag chooses. */
+/* True if some recipe works without the component that the flag stands for. */
 bool part_flag_optional(const char *flag);
 void part_flag_list(char *list, size_t bytes);
 
@@ -24,28 +24,28 @@ bool part_is_none(const struct sluice_part *part);
 bool part_disabled(const struct sluice_model_options *options, const struct slot *slot);
 
 struct component_file {
-    const struct family *family; /* NULL: no family recognises the file's tensors */
+    const struct family *family; /* family of the component; NULL: no family recognises the file's tensors */
     int opened, view; /* index of the file in component_files.opened, and of the component within the file */
     const char *prefix; /* prefix of the component's tensor names; NULL: none */
     const char *flag;   /* the flag that chose the file, or NULL */
     bool bundled;       /* `flag` chose the file for another component in the same file */
-    const char *folder; /* the component folder of Hugging Face's layout that holds the file, or NULL */
+    const char *folder; /* component folder of Hugging Face's layout that holds the file, or NULL */
     bool misplaced;     /* `flag` or `folder` is meant for another family */
 };
 
 struct opened_file {
-    char *path; /* file, shard index or folder; owned */
+    char *path; /* path of the weight file, shard index or folder; owned */
     struct tensor_index index;
 };
 
 enum { COMPONENT_FILES_MAX = 64 };
 
 struct component_files {
-    const struct sluice_model_options *options; /* borrowed from the caller; NULL: none */
-    const char *model;                          /* value of -m, or NULL */
+    const struct sluice_model_options *options; /* options of the caller, borrowed; may be NULL */
+    const char *model;                          /* model path, the value of -m; or NULL */
     bool decodes_only;                          /* true for decoding alone: only a decoder is searched for */
     bool by_name;                               /* -m is a folder in Hugging Face's layout */
-    bool has_variant;                           /* the variant of the preferred denoiser is known */
+    bool has_variant;                           /* `variant` was read from the preferred denoiser */
     int variant;                                /* family.variant of the preferred denoiser */
     struct component_file file[COMPONENT_FILES_MAX];
     /* With decodes_only: the denoiser in the decoder's file, which identifies the model; or family NULL. */
@@ -61,7 +61,7 @@ struct component_files {
     char *scheduler;          /* path of scheduler_config.json, or NULL */
     char *pipeline;           /* path of model_index.json, or NULL */
     char *defaults;           /* path of sluice.json, or NULL */
-    int n_declared_denoisers; /* denoisers in model_index.json, even if their folders are missing */
+    int n_declared_denoisers; /* number of denoisers in model_index.json, with or without folders */
     /* Folders of text and vision encoders, NULL-terminated. declared: folders named in model_index.json, and
      * existing folders that model_index.json does not mention. declared_absent: folders with [null, null] in
      * model_index.json, which are ignored even if they exist. */
@@ -73,7 +73,7 @@ struct component_files {
 const struct component_file *component_files_find_kind(const struct component_files *files,
                                                        enum family_kind kind);
 
-/* The tiny decoder that a flag chose; NULL: none. */
+/* The tiny decoder that a component flag chose, or NULL. */
 const struct component_file *component_files_find_tiny(const struct component_files *files);
 
 /* Assigns a component to each slot of the recipe; NULL: no component fits, or the slot is disabled. The only
@@ -104,7 +104,7 @@ const char *part_other_model_word(const struct component_files *files, const str
 int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);
 
 const char *component_files_path(const struct component_files *files, const struct component_file *file);
-/* The part of the file's index that belongs to the component (a view); borrowed. */
+/* The view of the file's tensor index with the component's tensors; borrowed. */
 struct tensor_index parts_view(const struct component_files *files, const struct component_file *file);
 
 /* Adds an opened file. Takes ownership of the index, also on failure. Fails with LIMIT (too many files) or

@@ -108,8 +108,8 @@ enum status component_files_locate(struct sys *sys, const struct sluice_model_op
                          o->model);
     }
     if (!o->model || !path_is_folder(o->model)) return OK;
-    /* Hugging Face's layout: model_index.json, or a component's folder whose name occurs only in this layout.
-     * The folder must have files, because ComfyUI's `models` folder has an empty folder `unet`. */
+    /* Hugging Face's layout has model_index.json, or a component's folder whose name occurs only in this
+     * layout. The folder must have files, because ComfyUI's `models` folder has an empty folder `unet`. */
     static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
     for (size_t i = 0; i < sizeof signs / sizeof *signs && !files->by_name; i++) {
         char *sign = path_existing(sys, o->model, signs[i], e);
@@ -174,7 +174,7 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
         place.view = i;
         place.bundled = false;
         bool belongs = belongs_to(&place, kind, &view, place.family, place.prefix);
-        /* the file of a flag may also hold a component that the flag does not stand for */
+        /* the file that a flag chose may also hold a component of another flag */
         const struct slot *slot;
         for (int k = 0; !belongs && place.flag && (slot = models_slot(k)); k++)
             place.bundled |= slot->shares_file_with && !strcmp(slot->shares_file_with, place.flag) &&
@@ -319,7 +319,8 @@ static void list_declared_folders(const struct model_folder *model, struct compo
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
     struct model_folder model = {.sys = sys, .path = path, .has_index = files->pipeline != NULL};
-    bool reads = files->pipeline && !files->decodes_only; /* class names are read except for decoding alone */
+    /* class names in model_index.json are read, except for decoding alone */
+    bool reads = files->pipeline && !files->decodes_only;
     if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
     const char *folders[SLOTS_MAX];
@@ -448,8 +449,9 @@ static bool is_located(const struct search *s, const char *path) {
     return false;
 }
 
-/* True for folders directly below -m without pipeline components: those of a ComfyUI `models` folder, often
- * with hundreds of files, and those that model_index.json declares absent. */
+/* True for folders directly below -m that the search skips: ComfyUI's folders without pipeline components
+ * (loras, controlnet, ...), often with hundreds of files, and folders that model_index.json declares
+ * absent. */
 static bool is_unrelated(const struct search *s, const char *name) {
     static const char *const folders[] = {
         "loras",         "controlnet",     "embeddings",           "hypernetworks", "upscale_models",

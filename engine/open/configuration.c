@@ -123,8 +123,8 @@ static enum status check_pictures(const struct config *config, struct error *e) 
     return config_int(config, "resample", PILLOWS_BICUBIC, PILLOWS_BICUBIC, &resample, e);
 }
 
-/* Reads the image processor's configuration into config->pictures from the first of the files that exists.
- * transformers 5 writes one processor_config.json. */
+/* Reads the image processor's configuration into config->pictures from the first configuration file that
+ * exists. transformers 5 writes one processor_config.json. */
 static enum status read_pictures(struct sys *sys, const char *path, struct config *config, struct error *e) {
     static const struct {
         const char *file, *member;

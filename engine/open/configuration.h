@@ -13,7 +13,7 @@ extern const char *const config_origin_word[];
 
 /* Places to search for a component's configuration. */
 struct config_place {
-    const char *path; /* file or folder of the weights */
+    const char *path; /* path of the weights: a file or a folder */
     const struct slot *slot;
     const struct tensor_index *index;
 };
@@ -21,10 +21,10 @@ struct config_place {
 /* Reads the configuration of a component; *config is empty if no file has a configuration.
  *
  * A config.json in the component's own folder is accepted without checks. A config.json next to a single
- * weight file, or a configuration in metadata, must name the family's model, or be an object under the name
- * of the slot's folder or flag. For a vision encoder also reads transformers' image processor into
- * config->pictures, from the component's folder or the pipeline's folders `processor` and `image_processor`.
- * UNSUPPORTED: unsupported preprocessing. */
+ * weight file, or a configuration in metadata, is checked. It must name the family's model, or be an object
+ * under the name of the slot's folder or flag. For a vision encoder also reads transformers' image processor
+ * into config->pictures, from the component's folder or the pipeline's folders `processor` and
+ * `image_processor`. UNSUPPORTED: unsupported preprocessing. */
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 

@@ -60,7 +60,7 @@ static int part_of(const char *name, const struct contents *contents) {
     for (int i = 0; i < contents->n; i++) {
         const char *prefix = contents->component[i].prefix;
         bool has = !strncmp(name, prefix, strlen(prefix));
-        size_t common = 0; /* bytes that name and prefix share, up to the last common dot */
+        size_t common = 0; /* length of the common start of name and prefix, up to their last common dot */
         for (size_t k = 0; name[k] && name[k] == prefix[k]; k++)
             if (name[k] == '.') common = k + 1;
         if (has < whole || (has == whole && common <= most && i)) continue;
@@ -99,7 +99,8 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
     bool is = false;
     size_t bytes = 0;
     if (read_architecture(sys, whole, name, e) != OK) return e->code;
-    /* no key, or a placeholder that some converters write instead of the model's name */
+    /* general.architecture is absent, or a placeholder that some converters write instead of the model's
+     * name */
     if (!*name || !strcmp(name, "pig") || !strcmp(name, "cow")) return OK;
     for (int i = 0; i < contents->n; i++) is |= contents_is_architecture(contents->component[i].family, name);
     for (const struct family *const *f = families; *f && !first; f++)

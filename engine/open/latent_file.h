@@ -19,7 +19,7 @@ struct latent_origin {
 };
 struct latent_origin latent_read_origin(struct sys *sys, const char *path);
 
-/* Sets the error's `found` to the shape of the tensor "latent" in the file. */
+/* Sets `found` in the error to the shape of the tensor "latent" in the file. */
 enum status latent_found(const struct index_entry *entry, struct error *e);
 /* Reads the latent of image i of the file into `to`, f32 [channel, frame, row, column]. */
 enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e);

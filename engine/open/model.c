@@ -124,7 +124,8 @@ void model_close(struct sluice_model *m) {
     for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&m->component[i]);
     for (int i = 0; i < SLOTS_MAX; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
-    struct sys machine = m->machine; /* a copy, because sys must outlive *m, which contains it */
+    /* copy of the system interface, because *m contains the original and is freed through it */
+    struct sys machine = m->machine;
     struct sys *sys = m->sys == &m->machine ? &machine : m->sys;
     sys->release(sys, m);
 }

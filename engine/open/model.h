@@ -12,7 +12,7 @@
 enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + 4, MODEL_NOTE_BYTES = 160 };
 
 struct sluice_model {
-    struct sys machine; /* the operating system's functions; tests set sys to other functions */
+    struct sys machine; /* functions of the operating system; tests set `sys` to other functions */
     struct sys *sys;
     char *name; /* last part of the model's path */
     const struct recipe *recipe;
@@ -34,9 +34,10 @@ struct sluice_model {
     double flow_shift; /* flow shift of the noise schedule; 0: shift_rule computes it from the image size */
     struct flow_shift_line shift_line;
     double shift_terminal; /* sigma of the last step after stretching the schedule; 0: no stretching */
-    bool force_zeros_for_empty_prompt;     /* absent negative prompt: zero embeddings, not an encoded "" */
-    enum init_image_rule init;             /* how the input image is used */
-    int references_max;                    /* largest number of reference images in a request */
+    /* for an absent negative prompt: use zero embeddings, do not encode "" */
+    bool force_zeros_for_empty_prompt;
+    enum init_image_rule init; /* rule for the use of an input image (img2img, first frame, ...) */
+    int references_max;        /* largest number of reference images that a request may have */
     int width, height, frames, fps, steps; /* default values of a request; fps is 0 for an image model */
     double cfg_scale, guidance, strength;
     double cfg_scale_low; /* default for the second (low-noise) denoiser; 0: same as cfg_scale */
@@ -66,9 +67,9 @@ const struct component *model_decoder(const struct sluice_model *model);
 /* The component in the first slot of a kind (text encoder, denoiser, ...); family NULL: absent. */
 const struct component *model_component(const struct sluice_model *model, enum family_kind kind);
 
-/* Number of columns that the text encoder of a condition fills in prompt_embeds or pooled_projections.
- * Without the encoders of pooled_projections, the first absent one counts with all remaining columns, the
- * others with 0. */
+/* Number of columns that the text encoder of a condition fills in prompt_embeds or pooled_projections. If
+ * encoders of pooled_projections are absent, the first absent encoder counts with all remaining columns,
+ * further absent encoders with 0. */
 int32_t model_condition_columns(const struct sluice_model *model, int condition);
 
 /* Writes one line about an absent text encoder, for the log: the shape of the zeros that replace the

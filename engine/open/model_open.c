@@ -22,7 +22,7 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     struct component *c = &m->component[slot];
     configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
-    c->index.claimed_bytes = 0; /* the decoder, in the same files, already counts total_size */
+    c->index.claimed_bytes = 0; /* the decoder's component already counts total_size of the shared files */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
     c->n_unknown = 0;
     return e->code;
@@ -83,7 +83,7 @@ static enum status check_columns(const struct sluice_model *m, const struct comp
     return OK;
 }
 
-/* Channels that the recipe concatenates to the latent: mask, image latents, control video. */
+/* Number of channels that the recipe concatenates to the latent: mask, image latents, control video. */
 static int concat_expected(const struct sluice_model *m, const struct component *decoder) {
     switch (m->recipe->concat) {
     case CONCAT_FILL:
@@ -151,7 +151,8 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     if (denoiser->image_columns && denoiser->image_columns != vision->text_columns)
         return mismatch(vision, "image features", vision->text_columns, vision->family->display_name,
                         denoiser->image_columns, denoiser->family->display_name, e);
-    /* image token positions of the denoiser: tokens of one image, or of two (WAN's first and last frame) */
+    /* the denoiser's image token positions are for one image, or for two images (WAN's first and last
+     * frame) */
     struct vision_grid grid = {0};
     if (denoiser->image_columns) grid = vision->family->vision_grid(vision, m->width, m->height);
     int tokens = grid.columns * grid.rows, rows = denoiser->image_columns ? denoiser->image_rows : 0;
@@ -167,7 +168,7 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     return e->code;
 }
 
-/* Checks that the components of the model fit together. */
+/* Checks that the shapes of the model's components fit together. */
 static enum status check_components(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
@@ -222,8 +223,8 @@ static enum status resolve_recipe(struct sluice_model *m, const struct component
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1)
         m->lone_expert = part_slot_by_file_name(files, denoiser);
-    /* Checks again, because the final recipe may need other encoders than the guessed recipe, which passed
-     * the check earlier. */
+    /* Checks the components again: the final recipe may need other encoders than the guessed recipe, which
+     * passed an earlier check. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
 
@@ -276,7 +277,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
-    if (m->flow_shift == 0) m->flow_shift = 1; /* the default in diffusers */
+    if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default flow shift */
     return config_float(config, shift_key(m, config), SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,
                         &m->flow_shift, e);
 }
@@ -355,8 +356,8 @@ static enum status detect_prediction(struct sluice_model *m, struct error *e) {
     if (index->predicts_v) m->sampling.prediction = &prediction_v;
     if (sampling_detect(has_marker, index, &m->sampling, e) != OK)
         return error_where(e, "%s", index->sources[0].path);
-    /* `leading` spacing is replaced for zero-SNR models: it omits the last training timestep, at which they
-     * must start. */
+    /* `leading` timestep spacing is replaced for zero-SNR models. These models must start at the last
+     * training timestep, which `leading` omits. */
     if (!m->has_schedule && m->sampling.noise.rescale_zero_snr != ZERO_SNR_NO)
         m->sampling.grid.spacing = SPACING_TRAILING;
     return OK;
@@ -374,7 +375,7 @@ static enum status read_pipeline(struct sluice_model *m, const char *path, struc
     if (m->boundary > 0) {
         const struct config_value *value = config_find(&config, "boundary_ratio");
         if (value && value->kind == CONFIG_NULL)
-            m->boundary = 0; /* null or 0: the first denoiser runs alone, as in diffusers */
+            m->boundary = 0; /* boundary_ratio null or 0: the first denoiser runs alone, as in diffusers */
         else
             config_float(&config, "boundary_ratio", 0, 1, &m->boundary, e);
     }
@@ -464,7 +465,7 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
                                    struct error *e) {
     struct component_files files;
     struct error failure = {0};
-    char name[PIPELINE_NAME_BYTES] = ""; /* of the pipeline, from model_index.json */
+    char name[PIPELINE_NAME_BYTES] = ""; /* name of the pipeline, from model_index.json */
     const char *file = part_path_of_kind(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
     if (!file && o->decodes_only) file = part_path_of_kind(o, FAMILY_TINY_DECODER);
     m->decodes_only = o->decodes_only;
@@ -498,7 +499,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
-    /* With --family inconsistent sizes are a usage error, because they come from --dims and not from a
+    /* With --family inconsistent sizes are a usage error, because the sizes come from --dims and not from a
      * file. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);
     m->references_max = m->recipe->references_max;

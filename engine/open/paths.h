@@ -17,7 +17,7 @@ bool path_is_folder(const char *path);
 /* True if the path is in /proc, /sys or another virtual file system. Virtual file systems hold no models, and
  * links in /proc may lead anywhere. */
 bool path_is_on_kernel_files(const char *path);
-/* Pointer to the last part of a path, including trailing slashes. */
+/* Pointer to the last part of a path, with any trailing slashes. */
 const char *path_last_part(const char *path);
 /* True if `name` contains `word`, in upper or lower case, with no letter or digit directly before or
  * after. */

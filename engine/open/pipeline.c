@@ -22,7 +22,7 @@ const struct recipe *pipeline_guess(const struct component_files *files) {
             enum family_kind kind = (*r)->slot[i].family->kind;
             n += (kind == FAMILY_TEXT || kind == FAMILY_VISION) && in[i];
         }
-        /* a decoder alone fits many recipes and does not count */
+        /* decoders count only next to other components, because a decoder alone fits many recipes */
         if (n) n += parts_of_kind(files, *r, FAMILY_DECODER);
         if (n <= most) continue;
         best = *r;
@@ -83,8 +83,8 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
         !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
     bool saved = !strcmp(from->latent->recipe, recipe->name);
     config_destroy(&config);
-    /* 2: the denoiser in the decoder's file has the recipe's family and variant; 1: only the family matches
-     */
+    /* denoiser_fit is 2 if the denoiser in the decoder's file has the recipe's family and variant, and 1 if
+     * only the family matches. */
     const struct component_file *denoiser = &files->bundled_denoiser;
     int denoiser_fit = 0;
     if (denoiser->family && recipe_family(recipe, FAMILY_DENOISER) == denoiser->family) {
@@ -168,8 +168,8 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
         if ((*r)->name_word && !part_name_has_word(files, found, (*r)->name_word)) continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
         if ((*r)->name_word) n += SLOTS_MAX;
-        /* A recipe with as many denoisers as model_index.json lists: an absent denoiser is then a missing
-         * file, not a sign of another pipeline. */
+        /* Prefers a recipe with as many denoisers as model_index.json lists. An absent denoiser is then a
+         * missing file, not a sign of another pipeline. */
         if (!found->flag && recipe_count_slots(*r, found->family) == files->n_declared_denoisers)
             n += SLOTS_MAX;
         if ((*name && !has_pipeline(*r, name)) || n <= most) continue;
@@ -401,7 +401,8 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
     for (int i = 0; i < files->n_files && recipe; i++) {
         const struct component_file *file = &files->file[i];
         if (!file->flag || file->bundled) continue;
-        const struct slot *slot = NULL; /* the recipe's slot of the flag, preferably of the file's family */
+        /* slot of the recipe for the file's flag, preferably of the file's family */
+        const struct slot *slot = NULL;
         for (const struct slot *s = recipe->slot; s->family && (!slot || slot->family != file->family); s++)
             if (s->flag && !strcmp(s->flag, file->flag)) slot = s;
         if (slot && slot->family == file->family) continue;
@@ -453,7 +454,7 @@ static int missing_of_any(const struct component_files *files, struct missing_pa
 /* True if the slot has a folder of its own (no other slot shares the folder) that exists or is named in
  * model_index.json. */
 static bool is_declared(const struct component_files *files, const struct slot *slot) {
-    if (slot->prefix) return false; /* another slot shares the folder */
+    if (slot->prefix) return false; /* a slot with a tensor prefix shares its folder with another slot */
     for (const char *const *folder = files->declared; *folder; folder++)
         if (!strcmp(*folder, slot->folder)) return !part_disabled(files->options, slot);
     return false;

@@ -49,7 +49,7 @@ static void put_code(struct cleaned_text *out, int32_t code) {
 
 enum { REPLACEMENT = 0xFFFD, CODE_MOST = 0x10FFFF };
 
-/* Characters 0x80 to 0x9F of Windows code page 1252. */
+/* Code points of the bytes 0x80 to 0x9F in Windows code page 1252. */
 static const int32_t code_page[32] = {0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
                                       0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0x8D,   0x17D,  0x8F,
                                       0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
@@ -62,7 +62,8 @@ static int digit_of(char c, int base) {
     return digit < base ? digit : -1;
 }
 
-/* Decodes "#38;" or "#x26;". Returns the length read; 0: no number. */
+/* Decodes a numeric HTML character reference after its "&", such as "#38;" or "#x26;". Returns the length
+ * read; 0: not a number. */
 static size_t unescape_number(struct cleaned_text *out, const char *text, size_t bytes) {
     int base = bytes > 1 && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
     size_t first = base == 16 ? 2 : 1, n = first;
@@ -82,11 +83,12 @@ static size_t unescape_number(struct cleaned_text *out, const char *text, size_t
     return n + (n < bytes && text[n] == ';');
 }
 
-/* Decodes "amp;" or "amp". Returns the length read; 0: not a name of the table. */
+/* Decodes a named HTML character reference after its "&", such as "amp;" or "amp". Returns the length read;
+ * 0: unknown name. */
 static size_t unescape_name(struct cleaned_text *out, const char *text, size_t bytes) {
     static const struct {
         const char *name;
-        bool bare; /* HTML allows the name without a semicolon */
+        bool bare; /* HTML allows this name without a semicolon */
         int32_t code;
     } names[] = {{"amp", true, '&'},  {"lt", true, '<'},     {"gt", true, '>'},
                  {"quot", true, '"'}, {"apos", false, '\''}, {"nbsp", true, 0xA0}};
@@ -101,7 +103,7 @@ static size_t unescape_name(struct cleaned_text *out, const char *text, size_t b
     return 0;
 }
 
-/* Decodes the references of a text. Returns the length of the output. */
+/* Decodes the HTML character references in a text. Returns the length of the output. */
 static size_t unescape(struct cleaned_text *out, const char *text, size_t bytes) {
     size_t from = 0;
     while (from < bytes) {
@@ -200,7 +202,7 @@ static void write_prompt(struct text_builder *whole, const struct text_recipe *r
     append_template(whole, recipe->template_after, 0);
 }
 
-/* Encodes a prompt of any length with its template, cleaned if the recipe says so. */
+/* Encodes a prompt of any length with its template. Cleans the prompt first if the recipe requires it. */
 static enum status encode_text(struct sys *sys, const struct text_recipe *recipe,
                                const struct tokenizer *tokenizer, const char *text, size_t bytes,
                                int n_pictures, struct prompt_tokens *tokens, struct error *e) {
@@ -235,7 +237,8 @@ static int find_last(const struct prompt_tokens *tokens, int32_t last) {
     return i;
 }
 
-/* Adds the recipe's `bos` and `eos` tokens and padding; truncates the content in between. */
+/* Adds the recipe's `bos` and `eos` tokens and padding; truncates the prompt between `bos` and `eos` if it
+ * is too long. */
 static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe,
                                       const struct tokenizer *tokenizer, struct prompt_tokens *tokens,
                                       struct error *e) {
@@ -307,8 +310,8 @@ static void put_token(struct windows *w, int32_t id, float weight) {
     window_weights(w)[w->n++] = weight;
 }
 
-/* Adds a content token. A full window is closed first: after its last comma if that is near, so that the
- * tokens after the comma move to the next window. */
+/* Adds a content token. A full window is closed first. If its last comma is near the end, the window ends
+ * after the comma, and the tokens after the comma move to the next window. */
 static void add_token(struct windows *w, int32_t id, float weight) {
     if (id == w->comma) {
         w->last_comma = w->n;
@@ -422,7 +425,7 @@ static enum status insert_image_tokens(struct sys *sys, const char *token, int32
                                        struct error *e) {
     int n_ids = tokens->n_ids, found = 0, n = 0, at = 0;
     for (int i = 0; i < tokens->n_ids; i++) found += tokens->ids[i] == pad;
-    if (found < n_pictures) { /* a longer added token matched first */
+    if (found < n_pictures) { /* a longer added token matched instead of the image token */
         return error_set(e, META, "the tokenizer does not recognise its image token '%s'" FOUND "%d of %d",
                          token, found, n_pictures);
     }

@@ -8,10 +8,10 @@
 
 struct prompt_tokens {
     int32_t *ids;
-    float *weights; /* weight of each token; NULL: all 1 */
+    float *weights; /* emphasis weight of each token; NULL: all weights are 1 */
     int n_ids;
     int window;   /* tokens per window; 0: one window with all tokens */
-    bool cut;     /* the text was truncated */
+    bool cut;     /* true if the prompt was truncated */
     int drop_idx; /* number of leading tokens (the template's) whose embeddings are dropped before the
                      denoiser */
     int picture[LANE_REFERENCES_MAX]; /* index in ids of the first vision token of each image */

@@ -136,7 +136,7 @@ static enum status read_all(struct reading *r, const char *text, size_t bytes, s
         const char *end = r->at;
         while (end < r->end && !(strchr(special, *end) && *end)) end++;
         if (end > r->at) {
-            /* text without brackets, and the BREAKs in it */
+            /* adds the text up to the next special character, and the BREAK keywords in this text */
             const char *begin = r->at, *after;
             for (const char *at; (at = find_break(r->at, begin, end, &after)); r->at = after) {
                 add_text(r, r->at, (size_t)(at - r->at));
@@ -277,7 +277,8 @@ static enum status add_tag(struct lora_tags *tags, const char *what, const char 
         return error_expected(e, "a file in that folder or in a subfolder");
     }
     if (colon) {
-        /* decimal numbers only; text_number alone would take hexadecimal, "inf" and leading blanks */
+        /* only decimal numbers are strengths: text_number alone would accept hexadecimal, "inf" and leading
+         * blanks */
         char *after;
         bool decimal = *colon && !colon[strspn(colon, "0123456789+-.eE")];
         tag->strength = text_number(colon, &after);
@@ -300,7 +301,7 @@ enum status lora_tags_read(struct sys *sys, const char *what, const char *text, 
     if (!tags->text || !tags->names) return error_set(e, MEMORY, "no memory for the %s", what);
     char *to = tags->text;
     for (const char *at = text; *at && e->code == OK;) {
-        const char *end = NULL; /* closing ">" of a tag at `at` */
+        const char *end = NULL; /* closing ">" of the tag that starts at `at` */
         if (!strncmp(at, opening, OPENING_BYTES))
             end = at + OPENING_BYTES + strcspn(at + OPENING_BYTES, "<>\n");
         if (!end || *end != '>') {
@@ -309,7 +310,7 @@ enum status lora_tags_read(struct sys *sys, const char *what, const char *text, 
         }
         add_tag(tags, what, at, end, tags->names + named, e);
         named += (size_t)(end - at);
-        /* a tag after a blank or at the beginning takes the blanks after it along */
+        /* a tag after a blank or at the beginning is removed with the blanks that follow it */
         bool blank_before = to == tags->text || is_blank(to[-1]);
         at = end + 1 + (blank_before ? strspn(end + 1, " \t") : 0);
         while (!*at && to > tags->text && is_blank(to[-1])) to--;

@@ -33,7 +33,8 @@ enum { EMPHASIS_BRACKETS_MAX = 1000, EMPHASIS_WEIGHT_MAX = 1000 };
  * Destroy also after failure. */
 enum status emphasis_read(struct sys *sys, const char *text, size_t bytes, struct emphasis *emphasis,
                           struct error *e);
-/* True if the text has emphasis with a number, "(word:1.3)", and so probably expects emphasis to work. */
+/* True if the text has emphasis with a number, "(word:1.3)", which suggests that the user expects
+ * emphasis. */
 bool emphasis_detect(const char *text);
 void emphasis_destroy(struct sys *sys, struct emphasis *emphasis);
 
@@ -47,14 +48,14 @@ struct lora_tag {
 
 struct lora_tags {
     char *text;  /* the prompt without tags; NULL: the prompt has no tags */
-    char *names; /* storage of the tags' names */
+    char *names; /* memory of the names in `tag` */
     struct lora_tag tag[SLUICE_LORAS_MAX];
     int n;
 };
 
 /* Parses the tags of a text. what: the text in messages ("negative prompt"). USAGE: a tag without name, with
- * an invalid strength, or with a name outside the folder; too many tags. Fails with MEMORY. Destroy tags in
- * any case. */
+ * an invalid strength, or with a path outside the LoRA folder; too many tags. Fails with MEMORY. Destroy
+ * tags in any case. */
 enum status lora_tags_read(struct sys *sys, const char *what, const char *text, struct lora_tags *tags,
                            struct error *e);
 void lora_tags_destroy(struct sys *sys, struct lora_tags *tags);

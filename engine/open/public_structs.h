@@ -1,4 +1,4 @@
-/* Copies between the structures of the public header (engine/sluice.h) and those of the engine. */
+/* Copies between the structures of the public header (engine/sluice.h) and the engine's structures. */
 #ifndef SLUICE_OPEN_PUBLIC_STRUCTS_H
 #define SLUICE_OPEN_PUBLIC_STRUCTS_H
 
@@ -12,7 +12,7 @@ void copy_sized(void *to, size_t to_bytes, const void *from);
 
 /* Copies an error to its public form. Returns the error's code. */
 int publish_error(const struct error *e, struct sluice_error *public);
-/* Copies an error that a caller's callback reported to e. Returns its code. */
+/* Copies a callback's error from its public form to *e. Returns the error's code. */
 enum status adopt_error(const struct sluice_error *public, struct error *e);
 
 #endif

@@ -22,7 +22,8 @@ const struct recipe *sizes_find_recipe(const char *name, struct error *e) {
     return NULL;
 }
 
-/* True if a slot's sizes are needed: the only slot, or any slot that is no extra one. */
+/* True if a slot's sizes are needed: the single requested slot, or without a single slot every slot except
+ * tiny decoders. */
 static bool sizes_has(const struct sizes *sizes, const struct recipe *recipe, const struct slot *slot) {
     return sizes->only < SLOTS_MAX ? slot == &recipe->slot[sizes->only] : !slot_is_extra(slot);
 }
@@ -34,7 +35,7 @@ static enum status list_choices(const struct sizes *sizes, const struct recipe *
     for (const struct slot *s = recipe->slot; s->family; s++)
         for (int i = 0; sizes_has(sizes, recipe, s) && i < s->family->n_dimensions && n < sizeof names; i++) {
             const char *name = s->family->dimensions[i].name;
-            char word[64]; /* every listed name has a blank on both sides */
+            char word[64]; /* blanks around the name, as in the list, so that strstr finds whole names only */
             snprintf(word, sizeof word, " %s ", name ? name : "");
             if (name && !strstr(names, word)) n += (size_t)snprintf(names + n, sizeof names - n, "%s ", name);
         }
@@ -107,7 +108,7 @@ enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int onl
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         size_t name = strcspn(at, "=,") + 1; /* with the "=" */
-        const char *same = text;             /* first entry of this name */
+        const char *same = text;             /* first entry of --dims that sets the same dimension */
         while (same < at && strncmp(same, at, name)) same += strcspn(same, ",") + 1;
         if (read_choice(sizes, recipe, at, length, e) == OK && same < at) {
             error_set(e, USAGE,
@@ -171,7 +172,7 @@ static void sort_entries(struct tensor_index *index, int n) {
     }
 }
 
-/* Gives the index one source without a file, for messages. */
+/* Adds one source without a file to the index, so that messages have a path. */
 static enum status make_source(struct tensor_index *index, const char *name, struct error *e) {
     struct sys *sys = index->sys;
     size_t bytes = strlen(name) + 1;
@@ -190,7 +191,7 @@ struct binding {
     const struct recipe *recipe;
     const struct sizes *sizes;
     struct component *made; /* buffer for a component that only has sizes */
-    struct block_ref *refs; /* buffer for the blocks of `made` */
+    struct block_ref *refs; /* buffer for the list of blocks of `made` */
 };
 
 static void derive_slot(const struct binding *b, int slot) {
@@ -235,7 +236,7 @@ static enum status bind_slot(const struct binding *b, int slot, struct component
     else if (make_index(b, slot, &c->index, e) != OK)
         return e->code;
     derive_slot(b, slot);
-    /* the config.json that a model of these sizes would have */
+    /* config.json as a published model of these sizes would have it */
     const struct component *made = b->made;
     char text[4096];
     struct config config = {0};

@@ -6,10 +6,10 @@
 #include "engine/sluice.h"
 #include "models/models.h"
 
-/* Sizes of a pipeline. */
+/* Dimensions of all components of a pipeline. */
 struct sizes {
     int only; /* the only slot whose sizes are needed; SLOTS_MAX: all components of the model */
-    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* dimension values for the family of each slot */
+    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* values of the dimensions of the family in each slot */
     const char *dtype;                 /* value of "dtype=" in --dims, not NUL-terminated; NULL: absent */
     size_t dtype_bytes;
 };

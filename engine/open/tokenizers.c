@@ -37,8 +37,8 @@ static void note_open_bytes(struct lookup *l, uint64_t bytes) {
     if (bytes > l->search->open_bytes) l->search->open_bytes = bytes;
 }
 
-/* Opens the tokenizer at the path and keeps it if its kind is right. Frees the path; does nothing if the path
- * is NULL. */
+/* Opens the tokenizer at the path, and keeps the tokenizer if its kind is right. Frees the path; does
+ * nothing if the path is NULL. */
 static enum status try_path(struct lookup *l, char *path, struct error *e) {
     struct sys *sys = l->search->sys;
     struct tokenizer *tokenizer = NULL;
@@ -81,8 +81,8 @@ static bool folder_has(struct sys *sys, const char *folder, const char *name, st
     return path != NULL;
 }
 
-/* Tries `folder`: the encoder's tokenizer folder in it, a tokenizer.json, the first encoder's tokenizer
- * folder, or tokenizer files directly in `folder`. */
+/* Searches `folder` for a tokenizer: the encoder's tokenizer folder in it, a tokenizer.json, the first
+ * encoder's tokenizer folder, or tokenizer files directly in `folder`. */
 static enum status try_folder(struct lookup *l, const char *folder, struct error *e) {
     static const char *const loose[] = {"vocab.json", "spiece.model", "tokenizer.model"};
     struct sys *sys = l->search->sys;
@@ -100,7 +100,8 @@ static enum status try_folder(struct lookup *l, const char *folder, struct error
     return e->code;
 }
 
-/* Tries --tokenizer PATH: its subfolders tokenizer, tokenizer_2, ... if it has any, else PATH itself. */
+/* Searches the path of --tokenizer: its subfolders tokenizer, tokenizer_2, ... if there are any, else the
+ * path itself. */
 static enum status try_flag(struct lookup *l, struct error *e) {
     struct sys *sys = l->search->sys;
     const char *path = l->search->options->tokenizer;
@@ -113,7 +114,7 @@ static enum status try_flag(struct lookup *l, struct error *e) {
     return e->code;
 }
 
-/* Tries the folder of a text encoder's file and its parent folder. */
+/* Searches the folder of a text encoder's file, and the folder's parent. */
 static enum status try_encoder_folder(struct lookup *l, const char *encoder, struct error *e) {
     struct sys *sys = l->search->sys;
     char *folder = path_is_folder(encoder) ? path_copy(sys, encoder, e) : path_folder(sys, encoder, e);
@@ -200,8 +201,8 @@ static enum status try_stored_tokenizer(struct lookup *l, const struct tensor_in
     return e->code;
 }
 
-/* Tries the encoder's own file: a tensor `spiece_model` of bytes, as in ComfyUI's T5 and umT5 files, or GGUF
- * metadata (index.config, as JSON). */
+/* Searches the text encoder's own file for a tokenizer: a tensor `spiece_model` of bytes, as in ComfyUI's T5
+ * and umT5 files, or GGUF metadata (index.config, as JSON). */
 static enum status try_encoder(struct lookup *l, struct error *e) {
     const struct component_file *file = find_encoder(l->search, l->slot);
     const struct tensor_index *index = file ? &l->search->files->opened[file->opened].index : NULL;
@@ -222,8 +223,8 @@ enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tok
     if (o->tokenizer) try_flag(&l, e);
     if (!l.found && e->code == OK && o->model && path_is_folder(o->model)) try_folder(&l, o->model, e);
     if (!l.found && e->code == OK) try_encoder(&l, e);
-    /* Tries the folder of the slot's own encoder first, then the folders of other encoders, because encoders
-     * often share a folder. */
+    /* Searches the folder of the slot's own encoder first, then the folders of other encoders, because
+     * encoders often share a folder. */
     for (int i = 0; i < SLOTS_MAX && !l.found && e->code == OK; i++) {
         const char *encoder = encoder_path(search, (slot + i) % SLOTS_MAX);
         if (encoder) try_encoder_folder(&l, encoder, e);

@@ -6,7 +6,7 @@
 
 #include "engine/base/index.h"
 
-/* Types of metadata values; the numbers are those of the file format. */
+/* Types of metadata values; the enum has the numbers of the file format. */
 enum gguf_kind {
     GGUF_U8,
     GGUF_I8,
@@ -26,14 +26,14 @@ enum gguf_kind {
 
 struct gguf;
 
-/* Text in the header; not NUL-terminated, possibly invalid UTF-8. */
+/* A string in the GGUF header; not NUL-terminated, possibly invalid UTF-8. */
 struct gguf_text {
     const char *text;
     uint64_t bytes;
 };
 
 struct gguf_value {
-    enum gguf_kind kind; /* type of the value, or of the array's elements */
+    enum gguf_kind kind; /* type of the metadata value, or of the array's elements */
     bool array;
     uint64_t n; /* number of elements; 1 if not an array */
     const unsigned char *data;
@@ -79,12 +79,13 @@ bool gguf_is(struct sys *sys, const char *path);
  * be packed, with rows of whole blocks. UNSUPPORTED: a type that GGUF lacks. */
 struct gguf_metadata {
     const char *key;
-    enum gguf_kind kind; /* GGUF_U32, GGUF_I32 (an array if n > 0), GGUF_F32, GGUF_BOOL or GGUF_STRING */
+    /* type: GGUF_U32, GGUF_I32 (an array if n > 0), GGUF_F32, GGUF_BOOL or GGUF_STRING */
+    enum gguf_kind kind;
     double number;
     const char *text;
     const int32_t *array;
     int n;                          /* length of array; 0: not an array */
-    const struct gguf_value *value; /* not NULL: replaces kind, number, text, array and n */
+    const struct gguf_value *value; /* if not NULL, a value that replaces kind, number, text, array and n */
 };
 struct named_tensor;
 struct tensor_maker;

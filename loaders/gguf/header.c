@@ -1,5 +1,5 @@
-/* GGUF headers: reads their bytes in file order, and the fixed part; metadata.c and tensors.c read the rest.
- * See gguf.h and header.h. */
+/* Reads the bytes of GGUF headers in file order, and parses the fixed part; metadata.c parses the metadata,
+ * tensors.c the tensor infos. See gguf.h and header.h. */
 #include "loaders/gguf/header.h"
 
 #include <inttypes.h>
@@ -37,8 +37,8 @@ uint64_t gguf_left(const struct gguf_place *place) {
     return (uint64_t)place->source->identity.bytes - place->at;
 }
 
-/* Reads the header at least up to `end`, in growing pieces, so that few calls are needed, and at most twice
- * the needed bytes are read. */
+/* Reads the header at least up to `end`. The pieces grow, so that few calls are needed and at most twice the
+ * needed bytes are read. */
 static enum status read_on(struct gguf_place *place, uint64_t end, struct error *e) {
     struct gguf *header = place->header;
     uint64_t more = header->bytes < FIRST_PIECE     ? FIRST_PIECE
@@ -172,7 +172,7 @@ static enum status read_fixed(struct gguf_place *place, uint64_t *n_tensors, uin
     place->at = MAGIC_BYTES;
     if (gguf_take(place, 4, &version, e) != OK) return e->code;
     if (version < LEAST_VERSION || version > MOST_VERSION) {
-        bool big_endian = version && !(version & 0xffff); /* the bytes of the number are reversed */
+        bool big_endian = version && !(version & 0xffff); /* the bytes of the version number are reversed */
         gguf_fail(place, MAGIC_BYTES, VERSION,
                   big_endian ? "big-endian GGUF files are not supported" : "unsupported GGUF version", e);
         error_found(e, "0x%" PRIx64, version);

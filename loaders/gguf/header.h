@@ -31,7 +31,7 @@ struct gguf_tensor {
     int type; /* index into gguf_types */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
-    uint64_t offset, bytes;     /* offset of the tensor data: first within all data, later within the file */
+    uint64_t offset, bytes;     /* offset of the tensor data: first in the data section, later in the file */
 };
 
 struct gguf {
@@ -57,12 +57,12 @@ struct gguf_place {
     struct gguf_text name; /* name of the key or tensor being read */
 };
 
-/* Reports "KIND 'NAME': WHAT" with the file and byte `at`. */
+/* Sets an error with the message "KIND 'NAME': WHAT", the file's path and the byte offset `at`. */
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e);
-/* Byte offset in the file of a text of the header. */
+/* Returns the byte offset in the file of a string in the header. */
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
-/* Bytes of the file from the current position on. */
+/* Number of bytes from the current position to the end of the file. */
 uint64_t gguf_left(const struct gguf_place *place);
 /* Ensures that the next n bytes are in memory. Fails with TRUNC, LIMIT, IO, CHANGED or MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
@@ -85,14 +85,15 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
 /* Checks that the rest of the file can hold n items of at least least_bytes each; else TRUNC. */
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e);
-/* Orders texts like memcmp; a prefix comes first. */
+/* Compares two strings for sorting, like memcmp; a prefix comes first. */
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 
 /* Reads n metadata pairs, sorts them, and checks the general keys (alignment, architecture, block count). */
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e);
-/* Integer element i of a value; false if the type is no integer or the number exceeds 63 bits. */
+/* Returns element i of a metadata value as an integer; false if the type is no integer or the number exceeds
+ * 63 bits. */
 bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number);
-/* Finds the pairs whose keys start with prefix. Returns their number; *first is the first pair. */
+/* Finds the metadata pairs whose keys start with prefix. Returns their number; *first is the first pair. */
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first);
 
 /* The scalar metadata and short arrays as JSON, as gguf_open documents; free with sys->release. NULL: too
@@ -104,7 +105,7 @@ char *gguf_to_json(const struct gguf *header, const char *path, struct error *e)
 struct gguf_type {
     const char *name;
     enum dtype dtype;
-    int values, bytes; /* values and bytes of one block */
+    int values, bytes; /* number of values, and of bytes, of one quantisation block */
 };
 enum { GGUF_TYPES = 43 };
 extern const struct gguf_type gguf_types[GGUF_TYPES];

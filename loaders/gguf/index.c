@@ -38,7 +38,7 @@ static enum status fill_index(const struct gguf *header, struct tensor_index *in
 /* Split metadata of one part of a GGUF file: its number, the number of parts, and the total number of
  * tensors. */
 struct part_of {
-    int64_t count, no, n_tensors; /* fields that the metadata lacks are 0 */
+    int64_t count, no, n_tensors; /* fields are 0 if the metadata lacks the key */
 };
 
 static enum status read_split(const struct gguf *header, const char *path, struct part_of *of,
@@ -92,7 +92,6 @@ struct splitting {
     int n_parts;
 };
 
-/* ENDING_BYTES: length of "-00001-of-00003.gguf"; NUMBER_AT: position of the part number in that ending. */
 /* ENDING_BYTES: length of "-00001-of-00003.gguf"; NUMBER_AT: position of the part number in that ending. */
 enum { ENDING_BYTES = 20, NUMBER_AT = 1 };
 

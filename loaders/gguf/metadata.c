@@ -37,7 +37,6 @@ static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at,
 }
 
 /* Reads element type and length of an array; the file size limits the length. */
-/* Reads element type and length of an array; the file size limits the length. */
 static enum status take_array(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     value->array = true;
     if (take_kind(place, &value->kind, e) != OK) return e->code;
@@ -52,7 +51,7 @@ static enum status take_array(struct gguf_place *place, struct gguf_value *value
     return error_expected(e, "at most %" PRIu64, gguf_left(place) / least);
 }
 
-/* Reads the value of a pair. */
+/* Reads the value of a metadata pair. */
 static enum status take_value(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     const struct gguf *header = place->header;
     *value = (struct gguf_value){.n = 1};
@@ -61,7 +60,7 @@ static enum status take_value(struct gguf_place *place, struct gguf_value *value
     if (value->kind == GGUF_ARRAY && take_array(place, value, e) != OK) return e->code;
     if (value->kind == GGUF_STRING) {
         for (uint64_t i = 0; i < value->n; i++) {
-            /* Fast path: skips a string that is completely in memory and not too long. */
+            /* Fast path: skips a string that is already in memory and not too long. */
             struct gguf_text text;
             uint64_t left = header->bytes - place->at;
             uint64_t bytes = left < 8 ? UINT64_MAX : gguf_little_endian(header->text + place->at, 8);
@@ -103,7 +102,7 @@ static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     return error_found(e, "also at byte %" PRIu64, at < later ? at : later);
 }
 
-/* Reads the alignment of the tensor data, which also determines where the data starts. */
+/* Reads the alignment of the tensor data, which also determines the offset of the first tensor. */
 static enum status read_alignment(struct gguf_place *place, uint64_t *alignment, struct error *e) {
     struct gguf_value value;
     *alignment = GGUF_ALIGNMENT;
@@ -161,7 +160,7 @@ static enum status check_block_count(struct gguf_place *place, struct error *e) 
 
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e) {
     struct gguf *header = place->header;
-    /* Lower bound of a metadata pair's bytes: a key of one byte and a value of one byte. */
+    /* Lower bound of a metadata pair's size in bytes: a key of one byte and a value of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = sys_new(header->sys, n, sizeof *header->pairs, "the metadata of a GGUF file", e);
     if (!header->pairs) return e->code;
@@ -267,12 +266,14 @@ const char *gguf_architecture(const struct gguf *header) {
     return header->architecture;
 }
 
-/* Limits of values in the configuration. Some files store a UNet's 2 KB configuration as one string. */
+/* Limits of metadata values that are copied to the configuration. Some files store a UNet's 2 KB
+ * configuration as one string. */
 enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
-static const char shapes[] = "comfy.gguf.orig_shape."; /* not copied to the configuration */
+/* metadata keys with this prefix are not copied to the configuration */
+static const char shapes[] = "comfy.gguf.orig_shape.";
 
-/* True if the configuration includes a pair. */
+/* True if a metadata pair is copied to the configuration. */
 static bool belongs(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;
     if (pair->key.bytes > KEY_MAX) return false;

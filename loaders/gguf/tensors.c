@@ -71,7 +71,7 @@ static enum status take_dims(struct gguf_place *place, struct gguf_tensor *tenso
     return OK;
 }
 
-/* Number of elements; 0 if any dimension is 0, however large the others are. False on overflow. */
+/* Number of elements; 0 if any dimension is 0, whatever the other dimensions are. False on overflow. */
 static bool count_elements(const struct gguf_tensor *tensor, uint64_t *elements) {
     *elements = 1;
     for (int i = 0; i < tensor->rank; i++)
@@ -98,7 +98,7 @@ static enum status set_bytes(struct gguf_place *place, struct gguf_tensor *tenso
     return e->code;
 }
 
-/* Reads one tensor info. */
+/* Reads one tensor info from the GGUF header. */
 static enum status take_tensor(struct gguf_place *place, uint64_t alignment, struct gguf_tensor *tensor,
                                struct error *e) {
     uint64_t type = 0;
@@ -220,7 +220,7 @@ static enum status reshape_all(struct gguf_place *place, struct error *e) {
 enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
     struct gguf *header = place->header;
     struct error layout = {0};
-    /* Lower bound of a tensor info's bytes: a scalar with a name of one byte. */
+    /* Lower bound of a tensor info's size in bytes: a scalar with a name of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
     struct gguf_tensor *tensors = header->tensors =
         sys_new(header->sys, n, sizeof *tensors, "the tensors of a GGUF file", e);

@@ -11,7 +11,7 @@
 
 enum { VERSION_WRITTEN = 3 };
 
-/* GGUF header being written; if `to` is NULL only its size is computed. */
+/* State of a GGUF header being written; if `to` is NULL only the header's size is computed. */
 struct header {
     unsigned char *to;
     uint64_t bytes;
@@ -64,7 +64,7 @@ static void put_pair(struct header *h, const struct gguf_metadata *m) {
     }
 }
 
-/* Number of an element type in GGUF files; -1: GGUF lacks the type. */
+/* Type number of an element type in GGUF files; -1: GGUF lacks the type. */
 static int type_of(enum dtype dtype) {
     for (int i = 0; i < GGUF_TYPES; i++)
         if (gguf_types[i].name && gguf_types[i].dtype == dtype && dtype != DTYPE_OTHER) return i;
@@ -120,7 +120,7 @@ static enum status check_unique(const struct writing *w, const char **names, int
     return error_set(e, DUP, "two keys or two tensors have the name '%s'" WHERE "%s", names[twice], w->path);
 }
 
-/* Checks names and types of everything to be written. */
+/* Checks names and types of all metadata and tensors to be written. */
 static enum status check_all(struct sys *sys, const struct writing *w, struct error *e) {
     size_t most = (size_t)(w->n_tensors > w->n_metadata ? w->n_tensors : w->n_metadata);
     const char **names = sys_new(sys, most, sizeof *names, "the names in a GGUF file", e);

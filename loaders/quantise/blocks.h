@@ -43,11 +43,11 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 #define LANES_WIDE
 #endif
 
-/* For each lane returns a where the mask is set, else b. */
+/* For each vector lane returns a where the mask is set, else b. */
 #define lanes_select(mask, a, b) ((lanes)(((lane_ints)(a) & (mask)) | ((lane_ints)(b) & ~(mask))))
 
 static const float lanes_magic =
-    12582912.0f; /* 1.5 * 2^23: adding it rounds a float to the nearest even integer */
+    12582912.0f; /* 1.5 * 2^23: adding this number rounds a float to an integer, ties to even */
 
 /* Rounds to the nearest integers, clamped to lo..hi, for |v| < 2^22; otherwise gives any code in lo..hi. */
 LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
@@ -62,7 +62,8 @@ LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
 LANES_INLINE void lanes_to_f16(lanes *v) {
     lane_bits bits = (lane_bits)*v, sign = bits & 0x80000000u;
     bits ^= sign;
-    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* rounds to a multiple of f16's smallest subnormal */
+    /* adding and subtracting 0.5 rounds to a multiple of f16's smallest subnormal */
+    lanes small = ((lanes)bits + 0.5f) - 0.5f;
     lane_bits normal = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
     lane_ints is_small = (lane_ints)(bits < 0x38800000u), is_large = (lane_ints)(normal > 0x477fe000u);
     lanes rounded = lanes_select(is_small, small, (lanes)normal);
@@ -71,7 +72,7 @@ LANES_INLINE void lanes_to_f16(lanes *v) {
     *v = (lanes)((lane_bits)rounded | sign);
 }
 
-/* Computes 1/v; 0 for 0. */
+/* Computes 1/v in each lane; 0 for v = 0. */
 LANES_INLINE void lanes_inverse(lanes *to, const lanes *v) {
     lanes zero = {0};
     *to = (lanes)((lane_ints)(1.0f / *v) & (*v != zero));

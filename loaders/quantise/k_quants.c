@@ -92,9 +92,9 @@ LANES_INLINE void fit_parts(const lanes *x, int top, struct affine *best) {
     }
 }
 
-/* Result for a block whose parts have offsets. */
+/* Quantised scale and offset of a 256-value block and of its parts (Q4_K, Q5_K). */
 struct affine_block {
-    float scale, offset; /* scale and offset of the block, as f16; offset is subtracted */
+    float scale, offset; /* scale and offset of the block, as f16; decoding subtracts the offset */
     lane_ints scales, offsets;
     lanes error; /* squared error of each part of 32 values */
 };

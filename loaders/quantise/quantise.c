@@ -235,7 +235,7 @@ float quantise_most(enum dtype dtype) {
         return half * 30;
     case DTYPE_I8_ROT16:
     case DTYPE_I8_ROT64:
-    case DTYPE_I8_ROT256: /* a limit that keeps the sums of rotated values over a group finite */
+    case DTYPE_I8_ROT256: /* limit that keeps the sums of rotated values over a group finite */
         return scale_most;
     default:
         return INFINITY;

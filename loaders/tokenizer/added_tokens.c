@@ -1,11 +1,10 @@
-/* Added tokens: reading them from tokenizer files, and finding them in a text before any split or merge.
- * The search finds the leftmost match, and among matches at the same position the longest, like the
- * reference's Aho-Corasick automaton (LeftmostLongest). Instead of an automaton, a range of a sorted list is
- * narrowed byte by byte: tokens are few and short (TOKENIZER_ADDED_BYTES bounds the work per byte of text),
- * and a table of first bytes skips most positions.
- * Source: Hugging Face tokenizers 0.23, tokenizer/added_vocabulary.rs. A token that a configuration names
- * without a description gets the same flags and id as in transformers 5.23 (observed in files saved by
- * transformers). */
+/* Added tokens: reading them from tokenizer files, and finding them in a text before any split or merge. The
+ * search finds the leftmost match, and among matches at the same position the longest, like the Aho-Corasick
+ * automaton of Hugging Face tokenizers (LeftmostLongest). Instead of an automaton, a range of a sorted list
+ * is narrowed byte by byte: tokens are few and short (TOKENIZER_ADDED_BYTES bounds the work per byte of
+ * text), and a table of first bytes skips most positions. Source: Hugging Face tokenizers 0.23,
+ * tokenizer/added_vocabulary.rs. A token that a configuration names without a description gets the same
+ * flags and id as in transformers 5.23 (observed in files saved by transformers). */
 #include "loaders/tokenizer/reading.h"
 
 #include <inttypes.h>
@@ -99,7 +98,7 @@ static enum status read_whole_list(struct reading *r, json_t *list, unsigned fai
     return e->code;
 }
 
-/* Reads {"151643": {"content": "<|endoftext|>", ...}, ...}. */
+/* Reads added tokens in the form {"151643": {"content": "<|endoftext|>", ...}, ...}. */
 static enum status list_decoder(struct reading *r, json_t *decoder, json_t *list, struct error *e) {
     if (!json_is_object(decoder))
         return reading_wrong_kind(r, "added_tokens_decoder", decoder, "an object", e);
@@ -336,7 +335,7 @@ bool added_next(struct added_search *s) {
             while (s->end < text.bytes && code_is_space(code_after(text, s->end, &n))) s->end += n;
             s->white_to = s->end;
         }
-        bool swallowed = s->start >= s->end; /* skipped: the previous match already includes this match */
+        bool swallowed = s->start >= s->end; /* the match lies inside the previous match and is skipped */
         s->taken = s->end;
         s->id = found->id;
         if (!swallowed) return true;

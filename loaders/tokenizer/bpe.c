@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-
 /* True for printable Latin-1 bytes, which represent themselves; other bytes become U+0100 and up. */
 static bool stands_for_itself(int byte) {
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
@@ -100,7 +99,8 @@ void word_table_add(struct word_table *table, struct word word) {
 }
 
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e) {
-    for (int i = 0; i < 512; i++) { /* each byte within a piece, then at its end */
+    /* single-byte tokens: 0 to 255 within a piece, 256 to 511 at a piece's end */
+    for (int i = 0; i < 512; i++) {
         char text[4 + TOKENIZER_SUFFIX_BYTES];
         uint64_t n = (uint64_t)utf8proc_encode_char(byte_to_alphabet(i & 255), (utf8proc_uint8_t *)text);
         uint64_t end = i < 256 ? 0 : suffix.bytes;
@@ -248,7 +248,7 @@ enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, st
     bool after_unk = false;
     if (whole >= 0) return id_list_push(t->sys, out, whole, e);
     if (piece.bytes > scratch->capacity) {
-        /* Grows by doubling, so that the total cost stays linear for pieces of growing length. */
+        /* Doubles the capacity, so that the total cost stays linear for pieces of growing length. */
         uint64_t capacity = scratch->capacity ? scratch->capacity : 64;
         while (capacity < piece.bytes) capacity *= 2;
         t->sys->release(t->sys, scratch->symbols);
@@ -259,7 +259,8 @@ enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, st
         if (e->code) return e->code;
         scratch->capacity = capacity;
     }
-    /* One symbol per byte. A byte without a token becomes unk, or is dropped if there is no unk token. */
+    /* Makes one symbol per byte of the piece. A byte without a token becomes unk, or is dropped if there is
+     * no unk token. */
     for (uint64_t i = 0; i < piece.bytes; i++) {
         const int32_t *ids = i + 1 < piece.bytes ? t->byte_id : t->last_id;
         int32_t id = ids[(unsigned char)piece.at[i]];

@@ -8,14 +8,15 @@
 /* Encoding state of one text, with all its allocations. */
 struct encoding {
     const struct tokenizer *t;
-    pcre2_match_data *data, *redata; /* match data for split and resplit */
+    pcre2_match_data *data, *redata; /* PCRE2 match data for the split patterns t->split and t->resplit */
     pcre2_match_context *context;
     struct bpe_scratch scratch;
     struct id_list out;
 };
 
-/* True for one character, ASCII letters only or ASCII signs only: GPT-2's pattern, the only pattern for a
- * second split (resplit), leaves such pieces whole. This saves a pattern match for nearly every piece. */
+/* True for a piece of one character, of ASCII letters only or of ASCII signs only: GPT-2's pattern, the only
+ * pattern for a second split (resplit), leaves such pieces whole. This saves a pattern match for nearly
+ * every piece. */
 static bool is_whole(struct span piece) {
     uint64_t letters = 0, signs = 0, continued = 0;
     for (uint64_t i = 0; i < piece.bytes; i++) {
@@ -109,8 +110,8 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
             error_set(e, MEMORY, "no memory to split a text");
             goto out;
         }
-        /* Real patterns take a few steps per byte; the limit stops hostile patterns that backtrack without
-         * end. Backtracking memory counts under LINE_HOST. */
+        /* Patterns of published tokenizers take a few steps per byte; the limit stops hostile patterns that
+         * backtrack without end. Backtracking memory counts as host memory (LINE_HOST). */
         pcre2_set_match_limit(c.context, (uint32_t)(10000 + 16 * bytes));
         pcre2_set_heap_limit(c.context, 64 * 1024);
     }

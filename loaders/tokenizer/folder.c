@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 enum {
     F_VOCAB,
     F_CONFIG,
@@ -27,16 +26,16 @@ struct folder {
     json_t *root[N_DOCUMENTS];
 };
 
-/* True also for a file that cannot be opened: without the file token ids would change, and reading the file
- * reports the reason. */
+/* True also for a file that exists but cannot be opened: ignoring the file would change token ids, and
+ * reading it reports the reason. */
 static bool file_exists(struct sys *sys, const char *path) {
     int file = sys->open(sys, path);
     if (file >= 0) sys->close(sys, file);
     return file != -ENOENT && file != -ENOTDIR;
 }
 
-/* Returns the next merge; false at the end. Only "\n" and "\r\n" end lines. Skips empty lines and version
- * lines. There are no other comments: "# #" merges two hashes. */
+/* Reads the next BPE merge of merges.txt; false at the end. Only "\n" and "\r\n" end lines. Skips empty
+ * lines and version lines. There are no other comments: "# #" merges two hashes. */
 static bool next_merge(struct span *rest, struct span *line) {
     while (rest->bytes) {
         const char *end = memchr(rest->at, '\n', rest->bytes);
@@ -89,7 +88,7 @@ static enum status read_bpe_folder(struct reading *r, const struct folder *f, st
     const json_t *config = f->root[F_CONFIG], *class = json_object_get(config, "tokenizer_class");
     bool prefix = false;
     bool clip = reading_is_text(class, "CLIPTokenizer") || reading_is_text(class, "CLIPTokenizerFast");
-    char end[] = "!</w>"; /* CLIP's tokens for a character at the end of a word */
+    char end[] = "!</w>"; /* CLIP's tokens for a single character at the end of a word */
     for (; reading_absent(class) && !clip && *end <= '~'; ++*end)
         clip = json_object_get(f->root[F_VOCAB], end);
     r->path = f->path[F_CONFIG];
@@ -114,7 +113,7 @@ static enum status read_bpe_folder(struct reading *r, const struct folder *f, st
     r->path = f->path[F_VOCAB];
     r->vocab = f->root[F_VOCAB];
     if (e->code || bpe_read_vocab(r, span_of(clip ? "</w>" : ""), e)) return e->code;
-    if (clip) { /* bytes without a token: the end-of-text token unless the configuration names another */
+    if (clip) { /* unk token, for bytes without a token: end-of-text unless the configuration names one */
         const json_t *unk = json_object_get(config, "unk_token");
         if (json_is_object(unk)) unk = json_object_get(unk, "content");
         if (reading_absent(unk))

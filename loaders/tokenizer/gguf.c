@@ -22,10 +22,11 @@ enum { N_EXTRA = 100 }; /* number of T5's <extra_id_N> tokens */
 struct metadata {
     struct reading r;
     struct gguf *header;
-    struct gguf_value tokens, types, scores; /* per-token arrays; data is NULL if absent */
-    uint64_t n;                              /* number of tokens up to the last used one */
-    uint64_t text_bytes;                     /* bytes of the texts of the n tokens */
-    json_t *specials;                        /* special tokens, as elements of added_tokens */
+    /* arrays with one element per token; data is NULL if the file lacks the array */
+    struct gguf_value tokens, types, scores;
+    uint64_t n;          /* number of tokens, without unused tokens at the end */
+    uint64_t text_bytes; /* total bytes of the texts of all n tokens */
+    json_t *specials;    /* JSON list of special tokens, in the form of added_tokens */
 };
 
 static struct span span_in(struct gguf_text text) {
@@ -43,7 +44,7 @@ static enum status unsupported(const struct metadata *m, const char *key, struct
     return error_expected(e, "%s", expected);
 }
 
-/* Reads a string; "" if the key is absent. */
+/* Reads a string from the metadata; "" if the key is absent. */
 static enum status find_text(const struct metadata *m, const char *key, struct gguf_text *text,
                              struct error *e) {
     struct gguf_value value;
@@ -55,7 +56,7 @@ static enum status find_text(const struct metadata *m, const char *key, struct g
     return OK;
 }
 
-/* Finds an array with a number for each token. */
+/* Finds a metadata array that has one number for each token. */
 static enum status find_numbers(const struct metadata *m, const char *key, bool needed,
                                 struct gguf_value *value, struct error *e) {
     *value = (struct gguf_value){0};
@@ -76,7 +77,7 @@ static enum status find_texts(const struct metadata *m, const char *key, struct 
     return reading_fail(&m->r, META, key, "is not an array of strings", e);
 }
 
-/* Fails unless a flag is true or absent. */
+/* Fails unless a boolean metadata value is true or absent. */
 static enum status expect_flag(const struct metadata *m, const char *key, struct error *e) {
     struct gguf_value value;
     if (!gguf_find(m->header, key, &value)) return OK;

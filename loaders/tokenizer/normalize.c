@@ -1,12 +1,11 @@
 /* Normalisation before splitting: a SentencePiece table, or NFC, runs of white space to one blank, and lower
- * case; each step only if the tokenizer files request it.
- * NFC is built on utf8proc's tables. utf8proc_map is not used: it orders combining marks by swapping
- * neighbours, which is quadratic in the length of a run, and allocates outside sys. Here runs are ordered by
- * counting, so normalisation is linear.
- * Like the reference, lower case maps each character without context (a final sigma is not special).
- * utf8proc 2.8 implements Unicode 15; tables below add the lower-case letters of later versions, and U+0130,
- * whose lower case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase) for every
- * code point. */
+ * case; each step only if the tokenizer files request it. NFC is built on utf8proc's tables. utf8proc_map is
+ * not used: it orders combining marks by swapping neighbours, which is quadratic in the length of a run, and
+ * allocates outside sys. Here runs are ordered by counting, so normalisation is linear. Like Hugging Face
+ * tokenizers, lower case maps each character without context (a final sigma is not special). utf8proc 2.8
+ * implements Unicode 15; tables below add the lower-case letters of later versions, and U+0130, whose lower
+ * case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase) for every code
+ * point. */
 #include "loaders/tokenizer/tables.h"
 
 #include <inttypes.h>
@@ -126,7 +125,8 @@ static enum status to_nfc(struct sys *sys, struct span *text, char **out, struct
         while (i < n && class_of(codes[i]) != 0) i++;
         if (i - first > 1) order_run(codes + first, i - first, codes + n);
     }
-    /* Composes in place. Marks in `later_marks` are not composed, and no characters compose across them. */
+    /* Composes the code points in place. Marks in `later_marks` are not composed, and no characters compose
+     * across them. */
     for (i = 0; i < n;) {
         uint64_t first = i;
         while (i < n && !is_later_mark(codes[i])) i++;
@@ -322,8 +322,8 @@ static uint64_t cluster_end(struct span text, uint64_t i) {
     return i;
 }
 
-/* Normalises a text with the table. False if it exceeds limit bytes: a table may contain texts of any
- * length. */
+/* Normalises a text with the table. False if the output exceeds `limit` bytes: a table may contain texts of
+ * any length. */
 static bool apply(const struct charsmap *map, struct span text, uint64_t limit, struct normal *out) {
     for (uint64_t i = 0; i < text.bytes && out->bytes <= limit;) {
         uint64_t end = cluster_end(text, i);

@@ -14,7 +14,7 @@ struct reading {
     uint64_t longest;    /* bytes of the longest token */
     char *joined;        /* buffer of longest + 1 bytes, for looking up merged tokens */
     double *scores;      /* scores of a unigram model's pieces */
-    uint32_t text_bytes; /* bytes of pieces so far */
+    uint32_t text_bytes; /* total bytes of the pieces added so far */
 };
 
 /* The readers fill the empty tokenizer r->t. tokenizer_read_json: tokenizer.json at r->path.
@@ -23,12 +23,12 @@ struct reading {
 enum status tokenizer_read_json(struct reading *r, struct error *e);
 enum status tokenizer_read_folder(struct reading *r, struct error *e);
 enum status tokenizer_read_gguf(struct reading *r, struct error *e);
-/* Reads a spiece.model. bytes: its content, or NULL to read r->path. config, special_map: documents of its
- * folder, or NULL. BOUNDS and TYPE for invalid protobuf. */
+/* Reads a spiece.model. bytes: the file's content, or NULL to read r->path. config, special_map: JSON
+ * documents of the file's folder, or NULL. BOUNDS and TYPE for invalid protobuf. */
 enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
                                   const json_t *special_map, struct error *e);
 
-/* Fails with "tokenizer: OBJECT PROBLEM" and the path of the file. */
+/* Sets an error with the message "tokenizer: OBJECT PROBLEM" and the path of the file. */
 enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
                          struct error *e);
 enum status reading_wrong_kind(const struct reading *r, const char *object, const json_t *value,
@@ -37,9 +37,9 @@ enum status reading_unsupported(const struct reading *r, const char *object, con
                                 const char *expected, struct error *e);
 /* Name of a value's JSON type for messages, such as "an object"; "nothing" for NULL. */
 const char *reading_kind(const json_t *value);
-/* True for a missing member and for null. */
+/* True if a JSON member is missing or null. */
 bool reading_absent(const json_t *value);
-/* Reads a boolean member; *out is unchanged if it is absent or null. */
+/* Reads a boolean member. *out is unchanged if the member is absent or null. */
 enum status reading_bool(const struct reading *r, const json_t *object, const char *key, const char *name,
                          bool *out, struct error *e);
 /* The "type" of an object such as a normalizer; NULL with META if invalid. */

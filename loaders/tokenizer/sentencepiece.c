@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-
 enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
 enum { MODEL_PIECES = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
 enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
@@ -24,7 +23,7 @@ struct walk {
 
 struct field {
     uint32_t number, wire;
-    uint64_t value; /* value of a varint or of a 32-bit or 64-bit field */
+    uint64_t value; /* value of a protobuf field of type varint, 32-bit or 64-bit */
     struct span bytes;
 };
 
@@ -49,7 +48,7 @@ static enum status read_varint(struct walk *w, uint64_t *value, struct error *e)
     return field_fail(w, BOUNDS, "has a number of more than 10 bytes", e);
 }
 
-/* Reads the next field; false at the end or after an error. */
+/* Reads the next protobuf field; false at the end or after an error. */
 static bool next_field(struct walk *w, struct field *f, struct error *e) {
     uint64_t tag;
     *f = (struct field){0};

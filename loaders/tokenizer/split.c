@@ -1,15 +1,13 @@
-/* The split pattern of the pre-tokenizer: written for Oniguruma (the reference's engine), run by PCRE2, with
- * identical results.
- * Both engines agree on most syntax and differ silently on some, so the pattern is translated. Constructs
- * that mean something else in PCRE2, or do not exist there, are UNSUPPORTED by name, because they would
- * change ids:
- * - \s is White_Space in Oniguruma; PCRE2's also contains U+180E.
- * - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference implements Unicode 16, PCRE2 10.42 only
- * Unicode 14. Code points assigned in between are added by hand: 9,272 letters (most of them CJK extensions H
- * and I), 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's version.
- * - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as sc:.
- * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected.
- * Compared with the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
+/* The split pattern of the pre-tokenizer: written for Oniguruma (the engine of Hugging Face tokenizers), run
+ * by PCRE2, with identical results. Both engines agree on most syntax and differ silently on some, so the
+ * pattern is translated. Constructs that mean something else in PCRE2, or do not exist there, are
+ * UNSUPPORTED by name, because they would change ids: - \s is White_Space in Oniguruma; PCRE2's also
+ * contains U+180E. - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference implements Unicode 16, PCRE2
+ * 10.42 only Unicode 14. Code points assigned in between are added by hand: 9,272 letters (most of them CJK
+ * extensions H and I), 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's
+ * version. - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as sc:. - \w \b \h \v \G
+ * ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected. Compared with the reference (tokenizers 0.23.3)
+ * for every code point and in 10^5 hostile texts. */
 #include "loaders/tokenizer/tables.h"
 
 #include <inttypes.h>
@@ -88,7 +86,7 @@ static void put(struct translation *t, const char *text) {
     put_bytes(t, text, strlen(text));
 }
 
-/* The pattern's character `ahead` positions after the current one; 0 past the end. */
+/* The character of the pattern `ahead` positions after the current one; 0 past the end. */
 static char look(const struct translation *t, uint64_t ahead) {
     return ahead < t->bytes - t->at ? t->in[t->at + ahead] : 0;
 }
@@ -104,7 +102,7 @@ static void copy(struct translation *t, uint64_t n) {
     t->at += n;
 }
 
-/* Writes the property name[0..bytes): with later code points, with sc: for a script, or unchanged. */
+/* Writes a Unicode property: with code points of later versions added, as a script (sc:), or unchanged. */
 static void put_property(struct translation *t, bool negated, const char *name, int bytes) {
     for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
         if ((int)strlen(properties[i].name) != bytes || memcmp(properties[i].name, name, (size_t)bytes))
@@ -120,7 +118,7 @@ static void put_property(struct translation *t, bool negated, const char *name, 
     put(t, text);
 }
 
-/* Translates a backslash and what it escapes. */
+/* Translates an escape sequence (backslash and character) of the split pattern. */
 static void translate_escape(struct translation *t) {
     const char *here = t->in + t->at, *end = NULL;
     char c = look(t, 1);
@@ -229,7 +227,7 @@ enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pa
                   TRANSLATED_BYTES_MAX);
         goto out;
     }
-    /* PCRE2 allocates through sys; LF ends lines, whatever its build options. */
+    /* PCRE2 allocates through sys. LF ends lines, whatever PCRE2's build options are. */
     if (!t->memory) t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
     if (t->memory) context = pcre2_compile_context_create(t->memory);
     if (context) {

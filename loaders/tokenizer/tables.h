@@ -22,13 +22,13 @@
 #include "loaders/tokenizer/tokenizer.h"
 
 enum {
-    TOKENIZER_ID_MAX = (1 << 24) - 1,    /* larger ids mean a damaged file */
-    TOKENIZER_TEXT_BYTES = 5 << 18,      /* bytes of one text to encode, including a template around it */
-    TOKENIZER_ADDED_MAX = 65536,         /* number of added tokens */
-    TOKENIZER_ADDED_BYTES = 256,         /* bytes of one added token; bounds the search per byte of text */
-    TOKENIZER_PIECE_BYTES = 512,         /* bytes of one unigram piece; bounds the search per byte of text */
-    TOKENIZER_SUFFIX_BYTES = 16,         /* bytes of an end-of-word suffix ("</w>") */
-    TOKENIZER_PATTERN_BYTES = 64 * 1024, /* bytes of the split pattern as written */
+    TOKENIZER_ID_MAX = (1 << 24) - 1, /* largest token id; larger ids mean a damaged file */
+    TOKENIZER_TEXT_BYTES = 5 << 18,   /* largest text to encode in bytes, including its template */
+    TOKENIZER_ADDED_MAX = 65536,      /* largest number of added tokens of a tokenizer */
+    TOKENIZER_ADDED_BYTES = 256,      /* largest added token in bytes; bounds the search per byte of text */
+    TOKENIZER_PIECE_BYTES = 512,      /* largest unigram piece in bytes; bounds the search per byte of text */
+    TOKENIZER_SUFFIX_BYTES = 16,      /* largest end-of-word suffix ("</w>") in bytes */
+    TOKENIZER_PATTERN_BYTES = 64 * 1024, /* largest split pattern in bytes, as written in the file */
 };
 
 struct span {
@@ -66,7 +66,7 @@ struct word_table {
 };
 
 struct added_token {
-    struct span content; /* as in the file, followed by a NUL */
+    struct span content; /* text of the token as in the file, followed by a NUL */
     struct span pattern; /* text to search for: content, or its normalised form */
     int32_t id;
     bool special, normalized, lstrip, rstrip, single_word;
@@ -76,14 +76,14 @@ struct added_token {
 struct added_set {
     struct added_token **sorted;
     int n;
-    bool starts[256]; /* true if some pattern starts with this byte */
+    bool starts[256]; /* for each byte value: true if some pattern starts with it */
 };
 
-/* SentencePiece's normalisation table, see charsmap.c; units NULL: no table. */
+/* SentencePiece's normalisation table, see normalize.c; units NULL: no table. */
 struct charsmap {
     uint32_t *units, n_units; /* a double-array trie */
     char *texts;              /* NUL-terminated texts */
-    uint32_t n_texts;         /* total bytes of the texts */
+    uint32_t n_texts;         /* total bytes of `texts` */
 };
 
 /* A unigram model: a trie of pieces whose edges are hashed by node and byte; edges NULL: no unigram model. */
@@ -98,13 +98,13 @@ struct unigram {
 
 struct tokenizer {
     struct sys *sys;
-    char *path; /* file of the split pattern, for messages */
+    char *path; /* path of the file with the split pattern, for messages */
     const char *kind;
     int size;
     bool nfc, one_space, lower; /* normalisation steps to apply, in the order of the fields */
     bool ignore_merges;
     bool fuse_unk;
-    int32_t pad;                        /* padding id, see tokenizer_pad */
+    int32_t pad;                        /* id of the padding token, see tokenizer_pad */
     int32_t unk;                        /* id for bytes without a token; -1: such bytes are dropped */
     int32_t byte_id[256], last_id[256]; /* token of a byte within a piece, and at its end; -1: none */
     struct merge_table merges;
@@ -112,11 +112,11 @@ struct tokenizer {
     struct added_token *added;
     int n_added;
     struct added_set raw, normalized;
-    pcre2_general_context *memory; /* PCRE2's allocator, on top of sys */
+    pcre2_general_context *memory; /* PCRE2's allocator, which uses sys */
     pcre2_code *split, *resplit;   /* resplit: second pattern applied to each piece; NULL: none */
     struct charsmap charsmap;
     struct unigram unigram; /* unigram model, used instead of the split pattern and merges */
-    bool drop_gaps;         /* text between matches of split is dropped */
+    bool drop_gaps;         /* text between matches of the split pattern is dropped */
 };
 
 static inline struct span span_of(const char *text) {
@@ -149,7 +149,7 @@ enum status added_sets_build(struct tokenizer *t, struct error *e);
 struct added_search {
     const struct added_set *set;
     struct span text;
-    uint64_t from;                 /* next position to search */
+    uint64_t from;                 /* next position of the text to search */
     uint64_t taken;                /* end of the last match, including the white space that rstrip took */
     uint64_t white_from, white_to; /* range of white space after a match, to scan it only once */
     uint64_t start, end;           /* current match, including the white space that lstrip and rstrip take */
@@ -162,8 +162,8 @@ bool added_next(struct added_search *search);
 
 /* Split patterns (split.c) of GPT-2's ByteLevel pre-tokenizer, of Qwen2 and of CLIP. */
 extern const char gpt2_pattern[], qwen2_pattern[], clip_pattern[];
-/* Compiles a split pattern into *code (t->split or t->resplit); path and member: its origin, for messages.
- * UNSUPPORTED names constructs that cannot be translated exactly. */
+/* Compiles a split pattern into *code (t->split or t->resplit); path and member: the pattern's origin, for
+ * messages. UNSUPPORTED names constructs that cannot be translated exactly. */
 enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
                           struct error *e);
 
@@ -175,7 +175,7 @@ struct split {
     pcre2_match_context *context;
     struct span text;
     uint64_t returned;   /* position in the text after the last returned piece */
-    uint64_t from;       /* next position to search */
+    uint64_t from;       /* next position of the text to search */
     uint64_t start, end; /* range of the last match; its piece has not been returned yet if returned < end */
     bool matched;        /* the pattern has matched at least once in this text */
 };
@@ -185,7 +185,7 @@ bool split_next(struct split *split, struct span *piece, struct error *e);
 
 /* Byte-pair encoding (bpe.c). */
 struct bpe_symbol {
-    int32_t id, next, previous; /* list links; id -1: the symbol was merged into its left neighbour */
+    int32_t id, next, previous; /* links of a list; id -1: the symbol was merged into its left neighbour */
 };
 struct bpe_scratch {
     struct bpe_symbol *symbols;
@@ -199,12 +199,12 @@ enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e);
 void word_table_destroy(struct sys *sys, struct word_table *table);
-/* The id of a word, or -1. */
+/* The id of a whole-token word, or -1. */
 int32_t word_table_find(const struct word_table *table, struct span text);
 /* Adds a word whose bytes the caller has written at its offset in the blob. */
 void word_table_add(struct word_table *table, struct word word);
 
-/* Appends an id; the caller frees list->ids with sys->release. */
+/* Appends an id to the list. The caller frees list->ids with sys->release. */
 enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, struct error *e);
 /* Encodes one piece of the split pattern: appends its ids to out. The caller frees the scratch. */
 enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,

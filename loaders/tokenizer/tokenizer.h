@@ -11,8 +11,8 @@ struct tokenizer;
  * CLIP by tokenizer_class, else by CLIP's end-of-word tokens) or spiece.model (tokenizer.model), with added
  * tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json and special_tokens_map.json. A
  * GGUF file is detected by its first bytes and read from the metadata under tokenizer.ggml (Qwen's BPE, T5's
- * unigram model). The tokenizer is immutable and usable from several threads. Its memory counts under
- * LINE_HOST; the JSON parser's memory is returned before the function returns. */
+ * unigram model). The tokenizer is immutable and usable from several threads. Its memory counts as host
+ * memory (LINE_HOST); the JSON parser's memory is returned before the function returns. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
 /* Opens a tokenizer from n bytes of a spiece.model inside the file at path; the caller owns the bytes. */
 enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,
@@ -32,9 +32,9 @@ enum status tokenizer_check_text(const char *name, const char *text, uint64_t by
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, uint64_t bytes,
                              int32_t **ids, int *n_ids, struct error *e);
 
-/* One more than the highest id. */
+/* The vocabulary's highest id plus one. */
 int tokenizer_size(const struct tokenizer *tokenizer);
-/* "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (T5). */
+/* The kind of tokenizer: "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (T5). */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);
 /* The id of an added token by its exact text, in unigram models also of control and unknown pieces; or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
@@ -42,11 +42,12 @@ int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 int tokenizer_pad(const struct tokenizer *tokenizer);
 /* Sets the padding id; call before sharing the tokenizer. */
 void tokenizer_set_pad(struct tokenizer *tokenizer, int id);
-enum { TOKENIZER_HEAP_BYTES = 4 << 20 }; /* heap bytes to open any tokenizer, without its file */
-/* Upper bound of the temporary heap bytes needed to open a real tokenizer, from file sizes alone (16 bytes
- * per byte and 4 MB; measured 6 to 12, see reading.c). Kept afterwards: 3.9 MB for a Qwen3-sized tokenizer
- * (9.5 MB with ignore_merges), 1.1 MB for CLIP, 3 to 6 MB for a unigram model of 32,100 pieces. 0 if the path
- * is too long to open. */
+/* heap bytes for opening any tokenizer, in addition to bytes that grow with the file */
+enum { TOKENIZER_HEAP_BYTES = 4 << 20 };
+/* Upper bound of the temporary heap bytes needed to open a published tokenizer, from file sizes alone: 4 MB
+ * plus 16 bytes per byte of file (measured: 6 to 12, see reading.c). Kept afterwards: 3.9 MB for a
+ * Qwen3-sized tokenizer (9.5 MB with ignore_merges), 1.1 MB for CLIP, 3 to 6 MB for a unigram model of
+ * 32,100 pieces. 0 if the path is too long to open. */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
 
 #endif

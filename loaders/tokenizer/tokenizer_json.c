@@ -29,7 +29,7 @@ static enum status read_normal_step(struct reading *r, const json_t *step, struc
     if (!strcmp(type, "NFC") && !t->one_space && !t->lower) {
         t->nfc = true;
     } else if (!strcmp(type, "Replace") && !t->lower) {
-        /* {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "} */
+        /* Compares a step with {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}. */
         const json_t *regex = json_object_get(json_object_get(step, "pattern"), "Regex");
         const json_t *content = json_object_get(step, "content");
         t->one_space = json_is_string(regex) && !strcmp(json_string_value(regex), "\\s+") &&
@@ -58,10 +58,8 @@ static enum status read_normalizer(struct reading *r, const json_t *normalizer, 
     return e->code;
 }
 
-/* Reads {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}; or "Removed"
- * and true, which keeps matches and drops the rest. */
-/* Reads {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}; or "Removed"
- * and true, which keeps matches and drops the rest. */
+/* Reads {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}; or with
+ * "Removed" and true, which keeps the matches and drops the text between them. */
 static enum status read_split(struct reading *r, const json_t *split, struct error *e) {
     const json_t *regex = json_object_get(json_object_get(split, "pattern"), "Regex");
     const json_t *behavior = json_object_get(split, "behavior");
@@ -85,7 +83,8 @@ static enum status read_split(struct reading *r, const json_t *split, struct err
  * after a Split, the second split is optional (use_regex). */
 static enum status read_byte_level(struct reading *r, const json_t *level, pcre2_code **code,
                                    struct error *e) {
-    bool prefix = true, regex = true; /* defaults of Hugging Face tokenizers for absent members */
+    /* ByteLevel's defaults in Hugging Face tokenizers, for absent members */
+    bool prefix = true, regex = true;
     reading_bool(r, level, "add_prefix_space", "the ByteLevel pre-tokenizer's add_prefix_space", &prefix, e);
     if (reading_bool(r, level, "use_regex", "the ByteLevel pre-tokenizer's use_regex", &regex, e))
         return e->code;
@@ -217,11 +216,11 @@ static enum status read_model(struct reading *r, const json_t *model, struct err
     return read_merges(r, json_object_get(model, "merges"), e);
 }
 
-/* Unigram models (T5). Only the normalisation table is taken from the file. The reference's class defines the
- * other steps itself, whatever the file contains (transformers 5.23, T5Tokenizer): WhitespaceSplit and
+/* Unigram models (T5). Only the normalisation table is taken from the file. The class T5Tokenizer of
+ * transformers 5.23 defines the other steps itself, whatever the file contains: WhitespaceSplit and
  * Metaspace, without byte fallback. Two forms written by earlier releases are accepted: WhitespaceSplit and
- * Metaspace; or Strip, Replace " {2,}" and Metaspace alone, which gives the same ids except for a few control
- * characters. Other forms are UNSUPPORTED, and the error names the step. */
+ * Metaspace; or Strip, Replace " {2,}" and Metaspace alone, which gives the same ids except for a few
+ * control characters. Other forms are UNSUPPORTED, and the error names the step. */
 
 static enum status read_table(struct reading *r, const json_t *normalizer, struct error *e) {
     const json_t *text = json_object_get(normalizer, "precompiled_charsmap");
@@ -391,7 +390,7 @@ enum status tokenizer_read_json(struct reading *r, struct error *e) {
     if (!e->code && !added_read_list(r, json_object_get(root, "added_tokens"), e) &&
         !check_processor(r, json_object_get(root, "post_processor"), false, e))
         check_lengths(r, root, e);
-    r->vocab = NULL; /* borrowed from the document */
+    r->vocab = NULL; /* r->vocab points into the document, which is freed next */
     json_decref(root);
     return e->code;
 }

@@ -3,16 +3,16 @@
  * word. Pieces never span words. Source: Hugging Face tokenizers 0.23 (WhitespaceSplit, Metaspace, Unigram)
  * as combined by transformers 5.23's T5Tokenizer. pieces_* build the vocabulary for all file formats.
  * SentencePiece's library was tried and rejected. It adds scores in single precision and may choose another
- * order of the same pieces than the reference: in 64 of 3,000 texts of two repeated characters and in 220 of
- * 3,000 texts of runs. 10^6 unknown characters take 170 s, because the library copies all of them for each
- * character. A NUL ends a piece. The library allocates 5 MB for 32,100 pieces outside the memory budget. */
+ * order of the same pieces than Hugging Face tokenizers: in 64 of 3,000 texts of two repeated characters and
+ * in 220 of 3,000 texts of runs. 10^6 unknown characters take 170 s, because the library copies all of them
+ * for each character. A NUL ends a piece. The library allocates 5 MB for 32,100 pieces outside the memory
+ * budget. */
 #include "loaders/tokenizer/reading.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
 
 /* Trie nodes are 24-bit numbers. */
 enum { PIECES_BYTES_MAX = (1 << 24) - 2, UNKNOWN_PENALTY = 10 };
@@ -134,7 +134,7 @@ enum { NOWHERE = UINT32_MAX };
 /* The best segmentation up to a position in a word. */
 struct place {
     double score;
-    uint32_t from; /* start of the last piece; NOWHERE: no segmentation yet */
+    uint32_t from; /* start of the segmentation's last piece; NOWHERE: no segmentation yet */
     int32_t id;
 };
 
@@ -159,7 +159,8 @@ static void offer(struct place *place, uint32_t from, double score, int32_t id) 
     *place = (struct place){score, from, id};
 }
 
-/* Offers every piece that starts at `from`, and the unknown piece if no piece is exactly one character. */
+/* Tries every piece that starts at `from` as the next piece of the segmentation. Also tries the unknown
+ * piece if no piece is exactly one character. */
 static void offer_pieces(const struct tokenizer *t, struct place *places, struct span word, uint32_t from) {
     const struct unigram *u = &t->unigram;
     uint64_t character = character_bytes(word.at[from]);
