@@ -77,9 +77,8 @@ static void add_block(const struct visit_builder *l, int i, struct visit visit) 
         visit.n_lanes = 1;
         visit_add(l->list, visit, l->e);
         break;
-    /* The result is equal in all lanes of a prompt: computed for the first one. */
     case UPDATE_PER_PROMPT:
-    case UPDATE_PER_TIMESTEP_AND_PROMPT:
+    case UPDATE_PER_TIMESTEP_AND_PROMPT: /* computed only for the first lane of each prompt */
         visit.n_lanes = 1;
         for (; visit.first_lane < l->n_lanes; visit.first_lane++)
             if (lane_first_of_prompt(l->lanes, visit.first_lane) == visit.first_lane)
