@@ -13,7 +13,7 @@ enum { ARENA_ALIGN = 256 };
 
 struct arena {
     char *base;
-    uint64_t bytes; /* size of base in bytes; UINT64_MAX when the arena only counts */
+    uint64_t bytes; /* size of the memory at base in bytes; UINT64_MAX when the arena only counts */
     uint64_t used, peak;
 };
 

@@ -10,19 +10,19 @@ const struct config_value *config_find(const struct config *config, const char *
     return NULL;
 }
 
-/* True if the value lies in the array or object at the key. */
+/* True if the value is nested in the array or object that the key names. */
 static bool is_below(const struct config_value *value, const char *key) {
     size_t n = strlen(key);
     return !strncmp(value->key, key, n) && value->key[n] == '.';
 }
 
-/* The value at a key; NULL if it is absent, null or an empty array. */
+/* Returns the configuration value of a key; NULL if the value is absent, null or an empty array. */
 static const struct config_value *find_value(const struct config *config, const char *key) {
     const struct config_value *value = config_find(config, key);
     return value && value->kind != CONFIG_NULL && value->kind != CONFIG_EMPTY ? value : NULL;
 }
 
-/* Fails with META and the found value. */
+/* Fails with META (invalid value); the error shows the configuration's value. */
 static enum status bad_value(const struct config *config, const struct config_value *value, struct error *e) {
     error_set(e, META, "invalid value of '%s' in the configuration" WHERE "%s", value->key,
               config->path ? config->path : "configuration");
@@ -33,7 +33,7 @@ static enum status bad_value(const struct config *config, const struct config_va
     return e->code;
 }
 
-/* Returns META if the key holds an array or object instead of a number. */
+/* Returns META if the configuration has an array or object at this key, where a number is expected. */
 static enum status refuse_nested(const struct config *config, const char *key, struct error *e) {
     for (int i = 0; i < config->n_values; i++) {
         if (!is_below(&config->values[i], key)) continue;
@@ -84,7 +84,7 @@ const char *config_string(const struct config *config, const char *key, const ch
     return value && value->kind == CONFIG_STRING ? value->string : fallback;
 }
 
-/* Fails with UNSUPPORTED and the found value. */
+/* Fails with UNSUPPORTED; the error shows the configuration's value. */
 static enum status config_unsupported(const struct config *config, const struct config_value *value,
                                       struct error *e) {
     error_set(e, UNSUPPORTED, "unsupported value of '%s' in the configuration" WHERE "%s", value->key,

@@ -84,8 +84,8 @@ enum status error_set(struct error *e, enum status code, const char *format, ...
     vsnprintf(whole, sizeof whole, format, again);
     va_end(again);
     size_t n = strlen(whole), from = 0;
-    /* A part ends where the text of the format before the next separator ends. Separators are not searched in
-     * the text itself, because file names may contain any byte. */
+    /* Splits a formatted error into its parts. Separators are searched in the format only, because inserted
+     * file names may contain any byte. */
     for (size_t at = 0, part_index = 0; from <= n; at++) {
         if (format[at] && (format[at] < 1 || format[at] > 3)) continue;
         size_t to = n;

@@ -62,8 +62,8 @@ const char *status_name(enum status code);
 enum status error_set(struct error *e, enum status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* error_where, error_found, error_expected: add a part to an error of another function, unless the part is
- * set. Return e->code. */
+/* error_where, error_found, error_expected: add one part to an error that another function set, unless the
+ * error has that part. Return e->code. */
 enum status error_where(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_found(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_expected(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

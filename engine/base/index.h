@@ -10,7 +10,7 @@
 #include "engine/base/source.h"
 #include "engine/base/tensor.h"
 
-/* Scales of a quantised tensor, which the file stores as another tensor; in the layout of tensor.scales. */
+/* Scales of a quantised tensor: a separate tensor in the file, in the layout of tensor.scales. */
 struct index_scales {
     int source;
     uint64_t offset, bytes; /* bytes 0: no scales */
@@ -24,40 +24,43 @@ struct index_entry {
     int32_t dim[8]; /* shape in values, outermost first, even if one file element packs several values */
     float scale;    /* scale of the whole tensor; 1 if none */
     struct index_scales scales;
-    bool quant_described;   /* the file describes how the tensor is quantised */
-    bool is_quant_metadata; /* auxiliary tensor of a quantised weight: a scale or a description */
+    bool quant_described;   /* the file's metadata describe how the tensor is quantised */
+    bool is_quant_metadata; /* this tensor is auxiliary: a scale or a description of a quantised weight */
     int source;             /* index into sources */
     uint64_t offset, bytes; /* range of the tensor in its source, in bytes */
-    bool used;              /* bound by a family or known to be unnecessary; set while a model is opened */
-    int view;               /* number of the index view that contains the entry */
+    /* A family reads the tensor, or it is known to be unnecessary; set while a model is opened. */
+    bool used;
+    int view; /* number of the index view that contains the entry */
 };
 
 struct tensor_index {
-    struct sys *sys;             /* NULL for a view, which borrows everything */
+    struct sys *sys;             /* for allocations; NULL for a view, which owns nothing */
     struct index_entry *entries; /* sorted by name (strcmp) */
     int n_entries;
     struct byte_source *sources;
     int n_sources;
-    char *names;   /* storage of the entries' names, NUL-terminated */
-    char *config;  /* JSON text of the metadata key `config`; NULL: none */
-    char *adapter; /* JSON text of an adapter file's metadata key `lora_adapter_metadata`; NULL: none */
-    /* JSON texts of the file's metadata that describe quantised layers, each NUL-terminated; NULL once
-     * processed. */
+    char *names;  /* storage of the entries' names, NUL-terminated */
+    char *config; /* JSON text of the safetensors metadata key `config`; NULL: none */
+    /* JSON text of the metadata key `lora_adapter_metadata` of an adapter file; NULL: none. */
+    char *adapter;
+    /* JSON texts of the file's metadata that describe quantised layers, each NUL-terminated. NULL after the
+     * loader has read them. */
     char *quantisation;
     uint64_t quantisation_bytes;
-    bool quantised;         /* the metadata describes a quantisation by another program */
-    bool predicts_v;        /* the metadata declares v-prediction */
-    uint64_t host_bytes;    /* host memory held by this index */
-    const char *prefix;     /* name prefix of the entries of this view, borrowed; NULL: none */
-    int view;               /* number of this view */
-    uint64_t claimed_bytes; /* bytes of all tensors according to total_size of the shard index; 0: absent */
+    bool quantised;      /* the file's metadata describe a quantisation by another program */
+    bool predicts_v;     /* the file's metadata declare v-prediction */
+    uint64_t host_bytes; /* host memory held by this index */
+    const char *prefix;  /* prefix of the tensor names of this view, borrowed; NULL: none */
+    int view;            /* number of this view */
+    /* Bytes of all tensors, from total_size of a sharded model's index file; 0: absent. */
+    uint64_t claimed_bytes;
 };
 
 /* Returns a borrowing view of the entries whose names start with the prefix. */
 struct tensor_index index_view(const struct tensor_index *whole, const char *prefix, int view);
-/* The view's name prefix; "" if there is none. */
+/* The name prefix of an index view; "" if there is none. */
 const char *index_prefix(const struct tensor_index *index);
-/* Name of an entry without the view's prefix; entry->name is the name in the file. */
+/* Tensor name of an entry without the view's prefix; entry->name is the name in the file. */
 const char *index_name(const struct tensor_index *index, const struct index_entry *entry);
 /* Name of an entry's element type, such as "BF16"; the file's name if the type is unsupported. */
 const char *index_type_name(const struct index_entry *entry);

@@ -32,7 +32,7 @@ uint64_t control_groups_number(const char *text, const char *name) {
     return 0;
 }
 
-/* A control group: its folder below root. */
+/* A Linux control group, by the path of its folder below root. */
 struct group {
     const char *root;
     char folder[PATH_MAX];
@@ -44,14 +44,14 @@ static const char *group_text(const struct group *g, const char *file, char text
     return control_groups_text(g->root, path, text);
 }
 
-/* Reads a number from a file of the control group; 0 for "max" and for a missing file. */
+/* Reads a number from a file of the Linux control group; 0 for "max" and for a missing file. */
 static uint64_t group_number(const struct group *g, const char *file) {
     char text[CONTROL_GROUPS_TEXT];
     const char *first = group_text(g, file, text);
     return *first == '-' ? 0 : strtoull(first, NULL, 10);
 }
 
-/* File names of the two cgroup versions. */
+/* Names of the limit files of Linux control groups, for both cgroup versions. */
 static const struct version {
     const char *controller; /* controller name in /proc/self/cgroup; "" for cgroup version 2 */
     const char *mounts[2];
@@ -77,8 +77,8 @@ static double group_memory(const struct group *g, const struct version *v) {
     return limit ? (double)limit : HUGE_VAL;
 }
 
-/* The page cache is subtracted from the group's use: cached file pages fill a group up to its limit, and
- * every run would seem short of memory. */
+/* The page cache is subtracted from the memory use of a Linux control group: cached file pages fill a group
+ * up to its limit, and every run would seem short of memory. */
 static double group_memory_left(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT];
     uint64_t limit = group_number(g, v->limit), usage = group_number(g, v->usage), cached = 0;
@@ -89,8 +89,8 @@ static double group_memory_left(const struct group *g, const struct version *v) 
     return limit > used ? (double)(limit - used) : 0;
 }
 
-/* Reads a CPU quota and the quota's period from one file ("150000 100000") or from two files. A quota of -1
- * or "max" means no limit. */
+/* Reads a control group's CPU quota and period from one file ("150000 100000") or from two files. A quota of
+ * -1 or "max" means no limit. */
 static double group_processors(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT], *after;
     double quota = strtod(group_text(g, v->limit, text), &after);
@@ -104,7 +104,8 @@ static double least(double a, double b) {
     return a < b ? a : b;
 }
 
-/* Returns the smallest limit of a group and its ancestors; skips folders that a container does not mount. */
+/* Returns the smallest limit of a Linux control group and its ancestors. Folders that a container does not
+ * mount are skipped. */
 static double least_of_ancestors(const char *root, const char *mount, const char *path,
                                  const struct version *v, group_limit *limit_of) {
     struct group group = {.root = root};
@@ -120,8 +121,8 @@ static double least_of_ancestors(const char *root, const char *mount, const char
     }
 }
 
-/* True if a list such as "cpu,cpuacct" contains the controller. For cgroup version 2 the list must be empty
- * instead. */
+/* True if a control group's controller list, such as "cpu,cpuacct", contains the controller. For cgroup
+ * version 2 the list must be empty. */
 static bool has_controller(const char *names, size_t bytes, const char *controller) {
     size_t n = strlen(controller);
     if (!n) return bytes == 0;
@@ -138,8 +139,8 @@ static double least_of(const char *root, const struct version versions[2], group
     double found = HUGE_VAL;
     control_groups_text(root, "/proc/self/cgroup", lines);
     for (int i = 0; i < 2; i++) {
-        /* The group of a controller stands in a line such as "4:cpu,cpuacct:/a/b"; else it is the root group.
-         */
+        /* In /proc/self/cgroup a line such as "4:cpu,cpuacct:/a/b" gives the group of a controller. Without
+         * such a line it is the root group. */
         path[0] = 0;
         for (const char *line = lines; line && *line; line = strchr(line, '\n')) {
             line += *line == '\n';
@@ -188,9 +189,11 @@ enum { PREFERRED = 1, MOVE = 2, NODES_MAX = 1024, WORD_BITS = 8 * sizeof(unsigne
 int memory_nodes_of_device(const char *root, const char *bus) {
     char path[128], text[CONTROL_GROUPS_TEXT];
     control_groups_text(root, "/sys/devices/system/node/online", text);
-    if (!strpbrk(text, "-,")) return -1; /* one node: the list is a number, not "0-1" or "0,2" */
+    /* A machine with one NUMA node: the list is a number, not "0-1" or "0,2". */
+    if (!strpbrk(text, "-,")) return -1;
     int n = snprintf(path, sizeof path, "/sys/bus/pci/devices/%.32s/numa_node", bus);
-    for (int i = 0; i < n; i++) path[i] = (char)tolower((unsigned char)path[i]); /* sysfs uses lower case */
+    /* Sysfs has lower-case PCI addresses. */
+    for (int i = 0; i < n; i++) path[i] = (char)tolower((unsigned char)path[i]);
     control_groups_text(root, path, text);
     int node = isdigit((unsigned char)text[0]) ? atoi(text) : -1;
     return node < NODES_MAX ? node : -1;

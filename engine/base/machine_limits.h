@@ -8,12 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Memory limit of the control groups in bytes; UINT64_MAX: no limit. A group's limits apply to all groups
- * below it, so the smallest limit of the process's group and its ancestors counts. */
+/* Memory limit of the process's Linux control groups (cgroups) in bytes; UINT64_MAX: no limit. A group's
+ * limit applies to all groups below it, so the smallest limit of the process's group and its ancestors
+ * counts. */
 uint64_t control_groups_memory(const char *root);
-/* Bytes left below the memory limits; the page cache counts as free. UINT64_MAX for no limit. */
+/* Bytes left below the cgroup memory limits; the page cache counts as free. UINT64_MAX for no limit. */
 uint64_t control_groups_memory_left(const char *root);
-/* Processor quota in processors, such as 1.5; HUGE_VAL for no limit. */
+/* CPU quota of the cgroups in processors, such as 1.5; HUGE_VAL for no limit. */
 double control_groups_processors(const char *root);
 
 /* Reads a file below root, truncated to CONTROL_GROUPS_TEXT bytes with the NUL; "" if the file is missing. */

@@ -50,7 +50,7 @@ void source_close(struct byte_source *source) {
     source->file = source->direct = -1;
 }
 
-/* True if both identities are of one inode. */
+/* True if both identities are of the same file (device and inode). */
 static bool source_is_inode(const struct file_identity *a, const struct file_identity *b) {
     return a->device == b->device && a->inode == b->inode;
 }
@@ -63,8 +63,8 @@ int source_open_direct(struct byte_source *source) {
     if (source->memory || source_is_direct(source)) return 0;
     int file = source->sys->open_direct(source->sys, source->path);
     if (file < 0) return file;
-    /* Tests that the file is the source's file and can be read directly; some file systems refuse direct
-     * access only at the first read. */
+    /* Tests that the new descriptor is of the same file and can be read directly (O_DIRECT). Some file
+     * systems refuse direct access only at the first read. */
     _Alignas(SYS_DIRECT_BLOCK) char block[SYS_DIRECT_BLOCK];
     struct file_identity identity;
     int failed = source->sys->identify(source->sys, file, &identity), none = -1;
@@ -73,7 +73,8 @@ int source_open_direct(struct byte_source *source) {
         int64_t n = sys_read_at(source->sys, file, block, sizeof block, 0);
         if (n < 0) failed = (int)n;
     }
-    /* If another session opened a descriptor at the same time, both sessions use the first descriptor. */
+    /* If another session opened a descriptor for direct reads at the same time, both sessions use the first
+     * one. */
     if (failed ||
         !__atomic_compare_exchange_n(&source->direct, &none, file, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         source->sys->close(source->sys, file);
@@ -105,7 +106,7 @@ static enum status read_failed(const struct byte_source *source, uint64_t at, in
                      strerror((int)-problem));
 }
 
-/* Fails with TRUNC: only `done` of the bytes from offset exist. */
+/* Fails with TRUNC: the file holds only `done` of the bytes requested from offset. */
 static enum status ends_early(const struct byte_source *source, uint64_t bytes, uint64_t offset,
                               uint64_t done, struct error *e) {
     return error_set(e, TRUNC,
@@ -137,7 +138,7 @@ enum status source_read(const struct byte_source *source, void *to, uint64_t byt
     return check_unchanged(source, e);
 }
 
-/* The rest of a partial direct read. */
+/* Part of a direct read that remains to be done. */
 struct direct_read {
     char *to;
     uint64_t offset, bytes;

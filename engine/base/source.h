@@ -12,11 +12,12 @@
 
 struct byte_source {
     struct sys *sys;
-    char *path; /* owned; for a memory source a borrowed name for messages */
+    char *path; /* path of the file, owned; for a memory source a borrowed name for messages */
     int file;   /* descriptor; -1 for a memory source */
     int direct; /* descriptor that bypasses the page cache, or -1; see source_open_direct */
-    struct file_identity identity; /* file identity at opening; for a memory source only the size is set */
-    const char *memory;            /* bytes of a memory source, borrowed; NULL for a file */
+    /* Identity of the file at opening; for a memory source only the size is set. */
+    struct file_identity identity;
+    const char *memory; /* bytes of a memory source, borrowed; NULL for a file */
 };
 
 /* One reader's buffer for direct reads: blocks that cannot be read in place are read here and copied. */

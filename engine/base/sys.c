@@ -19,13 +19,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* Precedes every allocation and stores the size, so that release can subtract the size from the counters. */
+/* Header in front of every allocation, with its size: release subtracts the size from the memory counters. */
 struct block_header {
     _Alignas(max_align_t) size_t bytes;
     enum memory_line line;
 };
 
-/* Adds bytes to a line of the counters, and raises the peak. */
+/* Adds bytes to the counter of a memory category, and raises its peak. */
 static void sys_count(struct sys *sys, enum memory_line line, int64_t bytes) {
     int64_t live = __atomic_add_fetch(&sys->use.live_bytes[line], bytes, __ATOMIC_RELAXED);
     int64_t peak = __atomic_load_n(&sys->use.peak_bytes[line], __ATOMIC_RELAXED);
@@ -89,7 +89,7 @@ static void machine_unreserve(struct sys *sys, void *memory, size_t bytes) {
 
 static void machine_use_large_pages(struct sys *sys, void *memory, size_t bytes) {
     (void)sys;
-    madvise(memory, bytes, MADV_HUGEPAGE); /* without large pages the call has no effect */
+    madvise(memory, bytes, MADV_HUGEPAGE); /* no effect on systems without transparent huge pages */
 }
 
 static void machine_discard(struct sys *sys, void *memory, size_t bytes) {
@@ -176,18 +176,20 @@ static int machine_create(struct sys *sys, const char *path) {
     (void)sys;
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return -errno;
-    flock(file, LOCK_EX | LOCK_NB); /* if locks are unsupported, temporary files may be left over */
+    /* Without lock support, temporary files of killed processes may be left over. */
+    flock(file, LOCK_EX | LOCK_NB);
     return file;
 }
 
-/* Requires /proc: an unnamed file is named later through /proc. */
+/* Requires /proc: link names the file through /proc/self/fd. */
 static int machine_create_unnamed(struct sys *sys, const char *folder) {
     (void)sys;
     if (access("/proc/self/fd", X_OK)) return -EOPNOTSUPP;
     int file = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (file >= 0) flock(file, LOCK_EX | LOCK_NB);
     if (file >= 0) return file;
-    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP : -errno; /* errors of older kernels */
+    /* Kernels without O_TMPFILE fail with EISDIR or EINVAL. */
+    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP : -errno;
 }
 
 static int machine_link(struct sys *sys, int file, const char *path) {

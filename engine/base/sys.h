@@ -15,8 +15,8 @@ enum memory_line {
     LINE_HOST,       /* descriptors, indexes, tokenizers: small and long-lived */
     LINE_STORE,      /* residents and ring */
     LINE_STATE,      /* lane state and inter-stage tensors */
-    LINE_ACTIVATION, /* scratch of one visit */
-    LINE_WORKSPACE,  /* scratch of one operator */
+    LINE_ACTIVATION, /* scratch memory of one visit's forward functions */
+    LINE_WORKSPACE,  /* workspace of one operator */
     LINE_DEVICE,     /* host memory that simulates device memory: see bench/dev/paced.h */
     N_MEMORY_LINES,
 };

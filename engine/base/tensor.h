@@ -79,14 +79,15 @@ const char *dtype_name(enum dtype dtype);
 struct low_rank;
 struct tensor {
     void *data;
-    const void *scales; /* f32 per row (F8, I8, rotated types), or tiles (tiled types); else NULL */
-    int32_t scale_row;  /* row of `scales` that belongs to row 0 of the tensor */
-    float scale;        /* factor of all values, on top of block, row or tile scales */
+    /* F32 scale per row (F8, I8, rotated types), or tiles of block scales (tiled types); else NULL. */
+    const void *scales;
+    int32_t scale_row; /* row of `scales` that belongs to row 0 of the tensor */
+    float scale;       /* factor of the whole tensor, multiplied with block, row or tile scales */
     enum dtype dtype;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];
     int64_t row_bytes; /* bytes from one row to the next; a row is one index of all but the last dimension */
-    /* For weights and their slices: offset in the packed block at which the weight's bytes and scales end. 0
+    /* For weights and their slices: offset in the packed block of the end of the weight's bytes and scales. 0
      * for all other tensors. */
     uint64_t weight_end;
     /* For weights: a borrowed chain of low-rank adapters, which only matrix products with the weight add. */
@@ -97,8 +98,8 @@ struct tensor {
 /* A low-rank adapter of a weight [N, ...]: matrix products use rows [row, row + n) of the weight plus the
  * product of `up` and `down`. n < N: part of a fused weight. up.scale holds the strength. */
 struct low_rank {
-    struct tensor down; /* `down`: [r, ...], rows as long as the weight's; r: rank */
-    struct tensor up;   /* [n, r]; n: adapted rows */
+    struct tensor down; /* factor `down`: [r, ...] with rank r, rows as long as the weight's */
+    struct tensor up;   /* factor `up`: [n, r], for n rows of the weight */
     int32_t row;
     const struct low_rank *next;
 };

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* bits of state: loop number << 32 | OFFERED | threads inside */
+/* bits of `state`, the pool's atomic word: loop number << 32 | OFFERED | threads inside */
 static const uint64_t OFFERED = (uint64_t)1 << 31;
 static const uint64_t INSIDE = ((uint64_t)1 << 31) - 1;
 
@@ -17,12 +17,12 @@ enum { STEPS = 8 };
 
 struct thread_pool {
     struct sys *sys;
-    int n_members, n_started; /* n_members and n_started include the calling thread */
+    int n_members, n_started; /* number of threads including the calling thread: planned; started */
     struct sys_thread **thread;
     thread_pool_work *work;
     const void *context;
     int64_t n, step;
-    atomic_llong next;       /* first item that no thread has taken */
+    atomic_llong next;       /* index of the first item that no thread has taken */
     atomic_int n_members_at; /* number of threads that have taken items of this loop */
     atomic_ullong state;
     atomic_int n_asleep;
@@ -51,7 +51,7 @@ static bool thread_pool_spin(struct thread_pool *thread_pool,
     }
 }
 
-/* True if a loop is offered that the thread has not been in, or the pool closes. */
+/* True if the pool offers a loop that this thread has not joined yet, or the pool closes. */
 static bool thread_pool_has_work(struct thread_pool *thread_pool, uint32_t last_loop) {
     uint64_t state = atomic_load(&thread_pool->state);
     return ((state & OFFERED) && (uint32_t)(state >> 32) != last_loop) || atomic_load(&thread_pool->closing);

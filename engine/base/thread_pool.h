@@ -24,8 +24,8 @@ typedef void thread_pool_work(const void *context, int64_t first, int64_t end, i
 struct thread_pool *thread_pool_open(struct sys *sys, int members, struct error *e);
 void thread_pool_close(struct thread_pool *thread_pool);
 
-/* Starts the missing threads; may be called again, from one thread at a time. MEMORY if the system refuses a
- * thread: predicted times assume all threads, so the error names the possible number. */
+/* Starts the pool's threads that do not run yet; may be called again, from one thread at a time. MEMORY if
+ * the system refuses a thread: predicted times assume all threads, so the error names the possible number. */
 enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e);
 
 /* Processes n items (0 or more), each in exactly one call of `work`. One thread at a time may call this. */

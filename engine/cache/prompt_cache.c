@@ -10,7 +10,8 @@ uint64_t prompt_cache_entry_bytes(int64_t n_values) {
     return sizeof(struct prompt_cache_entry) + (uint64_t)n_values * sizeof(float);
 }
 
-/* The pointer in the list that points to the entry with the key, or the list's terminating NULL pointer. */
+/* Returns the address of the link (`first` or an entry's `next`) that points to the entry with this key; the
+ * link is NULL if the key is not cached. */
 static struct prompt_cache_entry **find_link(struct prompt_cache *c,
                                              const uint8_t key[PROMPT_CACHE_KEY_BYTES]) {
     struct prompt_cache_entry **at = &c->first;
@@ -64,7 +65,7 @@ static char *path_of(const struct prompt_cache *c, const uint8_t key[PROMPT_CACH
     return path_join(c->sys, c->folder, name);
 }
 
-/* Lists the tensors "text" and "pooled" if the encoder has them; returns their number. */
+/* Lists an encoder's existing outputs under their tensor names "text" and "pooled"; returns their number. */
 static int list_tensors(const struct prompt_embeds *tensors, struct named_tensor named[TENSORS]) {
     int n = 0;
     if (tensors->text.rank) named[n++] = (struct named_tensor){"text", tensors->text};
@@ -72,8 +73,8 @@ static int list_tensors(const struct prompt_embeds *tensors, struct named_tensor
     return n;
 }
 
-/* True if the file has exactly the given tensors, and their bytes match the hash in the file's metadata. The
- * hash begins with the key, so that a renamed file does not match. */
+/* True if the prompt cache file has exactly these tensors, and their bytes match the hash in its metadata.
+ * The hashed bytes begin with the cache key, so that a renamed file does not match. */
 static bool is_valid(const struct prompt_cache *c, const uint8_t key[PROMPT_CACHE_KEY_BYTES],
                      const struct prompt_embeds *shapes, const struct tensor_index *index) {
     struct named_tensor named[TENSORS];

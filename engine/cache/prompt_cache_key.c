@@ -19,7 +19,7 @@ static void add_number(struct sha256_ctx *sha, int64_t number) {
     add(sha, &number, sizeof number);
 }
 
-/* Hashes the terminating NUL too, so that a text and the bytes after it cannot be confused. */
+/* Adds a text to the hash, with its terminating NUL, so that text and following bytes cannot be confused. */
 static void add_text(struct sha256_ctx *sha, const char *text) {
     add(sha, text, strlen(text) + 1);
 }
@@ -61,8 +61,8 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
         if (index_contains(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
 }
 
-/* Adds adapters to the key in the request's order, because float sums depend on the order. Scales and factors
- * may be in two files. */
+/* Adds adapters to the key in the request's order, because float sums depend on the order. Scales are hashed
+ * separately, because they may come from adapter_config.json. */
 static void add_adapters(struct sha256_ctx *sha, const struct session_adapters *a, int slot) {
     for (int i = 0; a && i < a->n_files; i++) {
         const struct adapter_part *part = &a->file[i]->match.part[slot];

@@ -8,20 +8,20 @@
 
 /* What the output of a text encoder for one prompt depends on. */
 struct prompt_cache_input {
-    const char *fingerprint; /* of the device (device_fingerprint) */
+    const char *fingerprint; /* text that identifies the device (device_fingerprint) */
     const struct component *component;
     const struct session_adapters *adapters; /* NULL: none */
-    int slot;                                /* of the text encoder */
+    int slot;
     const struct prompt_tokens *tokens;
     int clip_skip;
     enum precision precision;
-    enum dtype weights; /* --type; N_DTYPES: the files' types */
+    enum dtype weights; /* weight type requested by --type; N_DTYPES: the types in the files */
 };
 
 /* Computes the key of one prompt for one text encoder. The key covers: token ids and weights (hence template
  * and tokenizer); the encoder's weights by file identity and tensor positions, because hashing gigabytes
- * takes as long as reading them; adapters; types; the device fingerprint. Not to be called for prompts with
- * pictures among their tokens. */
+ * takes as long as reading them; adapters; types; the device fingerprint. Not for prompts with image tokens.
+ */
 void prompt_cache_key(const struct prompt_cache_input *input, uint8_t key[PROMPT_CACHE_KEY_BYTES]);
 
 #endif

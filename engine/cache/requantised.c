@@ -21,7 +21,7 @@ enum status requantised_type(const char *name, bool converted, enum dtype *type,
                      *type == N_DTYPES ? "" : " (this type needs a file written by `sluice convert`)");
 }
 
-/* Buffers for finding the largest magnitude of a weight. */
+/* Buffers for finding the largest absolute value of a weight tensor. */
 struct scan {
     char stored[4 * READER_VALUES];
     float numbers[READER_VALUES];

@@ -10,7 +10,8 @@
 struct requantised {
     bool made, scaled[SLOTS_MAX];
     enum dtype type;
-    struct component component[SLOTS_MAX]; /* after conversion; family NULL: not converted */
+    /* Components with converted weights; family NULL: slot not converted. */
+    struct component component[SLOTS_MAX];
 };
 
 /* Finds a tensor type by name; N_DTYPES for NULL. converted: also allows types that only files written by

@@ -62,7 +62,7 @@ static enum status add_lora(struct loras *l, char *path, double strength, struct
     return e->code;
 }
 
-/* The path in --lora-dir of <lora:NAME:...>. */
+/* Returns the path of the file in --lora-dir that a tag <lora:NAME:...> names. */
 static char *tagged_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
     char *file = sys->alloc(sys, LINE_HOST, strlen(name) + sizeof EXTENSION), *path = NULL;
     if (file) {
@@ -110,7 +110,7 @@ static struct loaded_adapter *open_file(struct session_adapters *a, const struct
     struct memory_use before = sys_memory_use(sys);
     struct loaded_adapter *file = sys->alloc(sys, LINE_HOST, sizeof *file);
     if (file) file->lora.path = path_copy(sys, lora->path, e);
-    /* The name: without folder and ".safetensors". */
+    /* Adapter name: the file name without folder and ".safetensors". */
     const char *slash = strrchr(lora->path, '/'), *name = slash ? slash + 1 : lora->path;
     size_t n = strlen(name);
     if (n > strlen(EXTENSION) && ends_with(name, EXTENSION)) n -= strlen(EXTENSION);
@@ -125,7 +125,8 @@ static struct loaded_adapter *open_file(struct session_adapters *a, const struct
     } else {
         error_set(e, MEMORY, "no memory for an adapter");
     }
-    /* If opening the file raised the peak of allocated memory, records how much of the rise was temporary. */
+    /* If opening the file raised the peak of allocated memory, records the temporary part: peak minus live
+     * bytes. */
     struct memory_use now = sys_memory_use(sys);
     int64_t gone = now.peak_bytes[LINE_HOST] - now.live_bytes[LINE_HOST];
     bool moved = now.peak_bytes[LINE_HOST] > before.peak_bytes[LINE_HOST];
@@ -213,7 +214,8 @@ static enum status build_names(struct session_adapters *a, struct error *e) {
     return OK;
 }
 
-/* Opens the listed files and builds the components, unless the session has them. */
+/* Opens the listed LoRA files and builds the components with adapters, unless the session already has exactly
+ * these. */
 static enum status prepare_loras(struct session_adapters *a, const struct adapter_base *base,
                                  const struct loras *loras, bool partial, struct error *e) {
     bool same = a->n_files == loras->n && (a->names || !loras->n) &&

@@ -1,6 +1,6 @@
-/* A session's adapters (LoRA): open files, which weights of the model they match, and components with their
- * changes applied. A request with other files or strengths rebuilds the components; files that a new request
- * names again stay open. A slot without adapters has no changed component and uses the base component
+/* A session's adapters (LoRA): open files, which weights of the model they match, and components with the
+ * adapters applied. A request with other files or strengths rebuilds the components; files that a new request
+ * names again stay open. A slot without adapters uses the base component
  * (requantised.h). */
 #ifndef SLUICE_CACHE_SESSION_ADAPTERS_H
 #define SLUICE_CACHE_SESSION_ADAPTERS_H
@@ -33,7 +33,8 @@ struct session_adapters {
     int n_files;
     enum dtype weights; /* weight type that the components were built for */
     struct adapter_combination combination[SLOTS_MAX];
-    struct component *component[SLOTS_MAX]; /* with adapters applied; NULL: no adapter */
+    /* Component of each slot with adapters applied; NULL: no adapter changes the slot. */
+    struct component *component[SLOTS_MAX];
     char *names;         /* names and strengths for image metadata: "style:0.8, turbo:1"; NULL: no adapters */
     uint64_t open_bytes; /* largest temporary memory in bytes that opening an adapter file took */
 };
@@ -45,22 +46,22 @@ struct adapter_base {
 };
 
 /* Opens the LoRA files of a request (--lora, and the <lora:...> tags of n prompts), matches them with the
- * model and lays out the changed components. A file that is named several times is loaded once, with the sum
- * of its strengths; a file of strength 0 is dropped. Reads no model weights except vectors that adapters
- * change. With request->lora_partial, adapter weights that match no model weight give a note instead of an
- * error. Fails with MISSING or IO for a file, USAGE for too many files, MEMORY; no changed components exist
- * then. */
+ * model and lays out the components with adapters. A file that is named several times is loaded once, with
+ * the sum of its strengths; a file of strength 0 is dropped. Reads no model weights except vectors that
+ * adapters change. With request->lora_partial, adapter weights that match no model weight give a note instead
+ * of an error. Fails with MISSING or IO for a file, USAGE for too many files, MEMORY; the session then has no
+ * components with adapters. */
 enum status session_adapters_prepare(struct session_adapters *a, const struct adapter_base *base,
                                      const struct sluice_request *request, const struct lora_tags *tags,
                                      int n, struct error *e);
-/* Frees the changed components. Call this before the base components change. */
+/* Frees the components with adapters. Call before base components change. */
 void session_adapters_drop_components(struct session_adapters *a);
 void session_adapters_destroy(struct session_adapters *a);
 
 /* The component that a run uses in the given slot. a NULL: no adapters. */
 const struct component *session_adapters_component(const struct session_adapters *a,
                                                    const struct adapter_base *base, int slot);
-/* Copies quantisation scales that requantised_scale found into the changed component. */
+/* Copies quantisation scales that requantised_scale found into the slot's component with adapters. */
 void session_adapters_copy_scales(struct session_adapters *a, const struct adapter_base *base, int slot);
 /* Checks each file once for NaN and infinity; fails with NONFINITE. tick: called between files; if tick
  * returns false, the check fails with the error that tick has set. */

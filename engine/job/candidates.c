@@ -55,13 +55,13 @@ void candidates_add_preview(const struct job *job, bool runs_previews, struct st
 bool candidates_read_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes) {
     if (choice_is(direct_io, "on")) return true;
     if (choice_is(direct_io, "off")) return false;
-    /* A model above 3/4 of the memory is read past the page cache: every step reads all weights in the same
-     * order, so the cache would evict each weight before its next use. */
+    /* A model larger than 3/4 of host memory is read past the page cache: every step reads all weights in the
+     * same order, so the cache would evict each weight before its next use. */
     return memory_bytes && model_bytes > memory_bytes / 4 * 3;
 }
 
-/* Computes how much longer each block loads than its size suggests: its type in the file is larger, or its
- * weights are converted. */
+/* Computes the seconds that each block takes to load beyond reading its bytes as planned: its type in the
+ * file is larger, or its weights are converted. */
 static void measure_fills(const struct job *job, const struct stage *stage, const struct rates *rates,
                           struct stage_need *need) {
     for (int i = 0; i < need->n_blocks; i++) {
@@ -97,12 +97,13 @@ static enum status limit_pins(const struct job *job, struct run_need *need, stru
     return device_wait(job->device, &stalled, e);
 }
 
-/* Measures one layout by a dry run. */
+/* Measures memory and time of one candidate layout by a dry run. */
 static enum status measure_layout(const struct job *job, struct layout *l, const struct rates *rates,
                                   struct run_need *need, struct error *e) {
     const struct sluice_request *r = &job->request;
     struct run run = layout_run(job, l, NULL);
-    uint64_t model_bytes = 0; /* without embedding tables, as a run reads only a few of their rows */
+    /* Embedding tables do not count, because a run reads only a few of their rows. */
+    uint64_t model_bytes = 0;
     need->rates = *rates;
     need->precision = job->settings.precision;
     need->adapters = job->settings.decode_only ? 0 : session_adapters_hash(job->context.adapters);
@@ -113,7 +114,8 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
         stage->pictures_place = choice_is(r->vae_tiling, "on")    ? PICTURES_ON_HOST
                                 : choice_is(r->vae_tiling, "off") ? PICTURES_ON_DEVICE
                                                                   : PICTURES_ANYWHERE;
-        /* The on_image callback runs in the decode stage. */
+        /* The on_image callback runs in the decode stage, so only this stage includes the caller's image
+         * buffer. */
         uint64_t image_bytes = (uint64_t)r->width * (uint64_t)r->height * (uint64_t)r->image_bytes_a_pixel;
         bool has_callback = l->kind[s] == &stage_decode && !r->no_decode && r->image_bytes_a_pixel;
         stage->image_bytes = has_callback ? align_up((1 << 20) + image_bytes, PLAN_PAGE) : 0;
@@ -126,8 +128,8 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
     need->interstage_bytes = align_up(l->interstage.peak, PLAN_PAGE);
     if (candidates_read_direct(r->direct_io, model_bytes, machine_memory_bytes("")))
         need->bounce_bytes = PLAN_BOUNCE;
-    /* The phases before the run follow one another, so open_bytes is the largest temporary memory of any
-     * phase. */
+    /* Opening model and adapters, measuring the device and reading pictures happen one after another before
+     * the run. open_bytes is the largest temporary memory of any of them. */
     need->open_bytes =
         job->model->open_bytes > DEVICE_RATE_BYTES ? job->model->open_bytes : DEVICE_RATE_BYTES;
     if (pictures_reading_bytes(job) > need->open_bytes) need->open_bytes = pictures_reading_bytes(job);
@@ -172,8 +174,7 @@ static uint64_t picture_bytes(const struct job *job, struct layout_choice choice
     return bytes;
 }
 
-/* Returns the next number of image groups above the given one that makes the largest group smaller; 0: none.
- */
+/* Returns the next higher number of image groups at which the largest group has fewer images; 0: none. */
 static int next_groups(int batch, int groups) {
     int largest = (batch + groups - 1) / groups;
     return largest > 1 ? (batch + largest - 2) / (largest - 1) : 0;
@@ -210,14 +211,16 @@ enum status candidates_measure(struct job *job, struct error *e) {
         return e->code;
     struct layout_choice choice = {1, false, choose_hoisted(job, e)}, tiled = choice;
     tiled.tiled = true;
-    /* Tiling takes less memory for large images, more or as much for small ones. */
+    /* VAE tiling takes less memory for large images, and more or as much for small ones. */
     bool matters = e->code == OK && picture_bytes(job, choice, e) != picture_bytes(job, tiled, e);
     bool asked = choice_is(how, "on"), both = matters && !asked && !choice_is(how, "off");
     if (e->code != OK) return e->code;
-    /* n is set before the dry runs, which count the memory of both lists. */
+    /* candidates.n is set before the dry runs, because their estimate of host memory includes both candidate
+     * arrays. */
     job->candidates.n = 0;
     for (int groups = 1; groups; groups = next_groups(most, groups)) job->candidates.n += both ? 2 : 1;
-    size_t n_max = (size_t)job->candidates.n + 1; /* plus one, because --vae-tiling on compares two layouts */
+    /* Plus one: --vae-tiling on measures the tiled and the untiled layout. */
+    size_t n_max = (size_t)job->candidates.n + 1;
     job->candidates.needs = sys_new(job->sys, n_max, sizeof *job->candidates.needs, "the plan", e);
     if (job->candidates.needs)
         job->candidates.choices = sys_new(job->sys, n_max, sizeof *job->candidates.choices, "the plan", e);

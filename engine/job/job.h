@@ -34,20 +34,20 @@ struct job_context {
     struct requantised *requantised;   /* the session's weight conversion (--type); NULL: unused */
     struct session_adapters *adapters; /* the session's adapters (LoRA); NULL: unused */
     struct prompt_cache *prompt_cache; /* the session's prompt cache; NULL: unused */
-    const struct job *parent; /* for a job that decodes previews: the job that shows them; else NULL */
+    const struct job *parent;          /* for a preview job: the job whose latents it decodes; else NULL */
 };
 
 /* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
 enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVIEWS };
 
-/* The request's choices, resolved. */
+/* The choices of the request, with absent ones taken from model and device. */
 struct job_settings {
     bool decode_only; /* true: the job decodes a latent file; it has no prompts and no steps */
     struct sampling
-        sampling;    /* the model's sampler, schedule and prediction type with the request's choices */
-    double terminal; /* terminal value of the schedule (schedule_options.terminal) */
-    enum precision precision; /* precision of text encoders and denoiser */
-    enum fit fit;             /* how input images of another size are fitted */
+        sampling;    /* sampler, schedule and prediction type: the request's choice, else the model's */
+    double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: not set */
+    enum precision precision; /* compute precision of text encoders and denoiser */
+    enum fit fit;             /* how input images are fitted to the output size */
     enum preview preview;
     enum dtype weights;    /* --type of text encoder and denoiser weights; N_DTYPES: not converted */
     int decoder_slot;      /* slot of the decoder in use: VAE or tiny autoencoder */
@@ -94,7 +94,8 @@ enum {
     PICTURE_END,
     PICTURE_MASK,
     PICTURE_REFERENCES,
-    PICTURE_VISION = PICTURE_REFERENCES + LANE_REFERENCES_MAX, /* copies at a vision encoder's size */
+    /* Copies of pictures at a vision encoder's input size. */
+    PICTURE_VISION = PICTURE_REFERENCES + LANE_REFERENCES_MAX,
     PICTURES_MAX = PICTURE_VISION + LANE_REFERENCES_MAX
 };
 
@@ -105,10 +106,11 @@ struct job_pictures {
     struct fitting fitting[PICTURES_MAX];       /* how `input` becomes `fitted` */
     uint8_t *pixels[PICTURES_MAX];              /* pixels of input images that the job has read; owned */
     const struct sluice_picture *references[LANE_REFERENCES_MAX];
-    struct picture_size reference_size[LANE_REFERENCES_MAX]; /* encoded size of each reference image */
-    bool reference_assumed;         /* plan only: a placeholder reference image for an editing model */
-    bool mask_assumed;              /* plan only: placeholder image and mask for an inpainting model */
-    bool frames_assumed;            /* plan only: placeholder first and last frame */
+    /* Size in pixels at which each reference image is encoded. */
+    struct picture_size reference_size[LANE_REFERENCES_MAX];
+    bool reference_assumed; /* plan without input images: assumes one reference image (editing model) */
+    bool mask_assumed;      /* plan without input images: assumes image and mask (inpainting model) */
+    bool frames_assumed;    /* plan without input images: assumes first and last frame */
     struct fitting control_fitting; /* how the control video's frames are fitted */
     struct encoded encoded[ENCODED_MAX];
     int n_encoded;
@@ -125,8 +127,9 @@ struct prompt_cache_hits {
     const struct prompt_cache_entry *entry[SLOTS_MAX][PROMPTS_MAX];
     struct tensor_index file[SLOTS_MAX][PROMPTS_MAX];
     uint8_t key[SLOTS_MAX][PROMPTS_MAX][PROMPT_CACHE_KEY_BYTES];
-    bool cacheable[SLOTS_MAX]; /* prompts of the encoder in this slot can be cached */
-    int n_misses[SLOTS_MAX], misses[SLOTS_MAX][PROMPTS_MAX]; /* prompts to encode, in prompt order */
+    bool cacheable[SLOTS_MAX]; /* outputs of this slot's text encoder can be cached */
+    /* Number and indices of the prompts that this slot's encoder must encode. */
+    int n_misses[SLOTS_MAX], misses[SLOTS_MAX][PROMPTS_MAX];
     bool misses_fit; /* entries for all misses fit the cache's memory limit, together with the job's hits */
     uint64_t peak_bytes; /* planned size of the session's prompt cache after the last text stage */
 };
@@ -138,7 +141,8 @@ struct job_prompts {
     int n_texts, text_slot[SLOTS_MAX];  /* slots of the text encoders, in the recipe's order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct prompt_cache_hits hits;
-    struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] embedding rows in use, as blocks; or NULL */
+    /* [GATHERED_MAX] embedding rows that the request reads, as blocks; or NULL. */
+    struct block *gathered[SLOTS_MAX];
 };
 
 /* One evaluation of the denoiser, for every image of the batch. */
@@ -146,7 +150,7 @@ struct denoiser_call {
     int step, evaluation; /* index of the step, and of the evaluation within the step; from 0 */
     bool ends_step;
     struct grid_point at; /* sigma and timestep of the sample */
-    float input_scale;    /* the denoiser reads the sample times this factor */
+    float input_scale;    /* factor on the sample to get the denoiser's input */
     double scale;         /* guidance scale; 1: no guidance, no unconditional lane */
     double slg_scale;     /* skip-layer guidance scale; 0: off */
 };
@@ -166,7 +170,7 @@ static inline int job_span_branches(const struct job_span *span) {
 
 /* Noise levels and denoiser calls of the run. */
 struct job_schedule {
-    struct noise_table *noise; /* noise levels by timestep; owned; NULL for flow models */
+    struct noise_table *noise; /* training noise levels by timestep; owned; NULL for flow models */
     struct grid grid;          /* noise levels of the steps that run (img2img skips the first steps) */
     int n_steps;               /* number of requested steps that run (the sampler may add more) */
     int n_calls;
@@ -200,7 +204,7 @@ struct layout {
     struct stage stages[PLAN_STAGES_MAX];
     const struct stage_kind *kind[PLAN_STAGES_MAX]; /* stages.h */
     int slot[PLAN_STAGES_MAX];
-    int span[PLAN_STAGES_MAX]; /* denoise stages: index in the schedule's spans */
+    int span[PLAN_STAGES_MAX]; /* denoise stages: index in job_schedule.spans */
     int n_stages;
     const struct block **block_lists; /* storage of the stages' block lists; owned */
     struct lane *lanes;               /* storage of the stages' lanes; owned */
@@ -216,11 +220,12 @@ struct layout {
     struct tensor latent[BATCH_MAX]; /* latent of each image [C, F, Y, X] */
     struct tensor video[BATCH_MAX];  /* view of the latent without the VACE reference frames in front */
     struct tensor input[BATCH_MAX];  /* the denoiser's input: the latent itself, or a scaled copy */
-    struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX]; /* past predictions, kept by the sampler */
-    struct tensor noise;                                   /* fresh noise of a step */
-    struct tensor concat[BATCH_MAX]; /* concat channels; rank 0: none. One shared tensor if not sampled */
-    struct tensor image;             /* vision tokens that the denoiser reads; rank 0: none */
-    struct tensor clean_frame;       /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
+    struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX]; /* earlier predictions that the sampler keeps */
+    struct tensor noise;                                   /* noise that the sampler adds in a step */
+    /* Concat channels of each image; rank 0: none. One shared tensor if they hold no sampled latents. */
+    struct tensor concat[BATCH_MAX];
+    struct tensor image;       /* vision tokens that the denoiser reads; rank 0: none */
+    struct tensor clean_frame; /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
     /* For the inpainting blend (job_blends_mask), else of rank 0: the mask [Y, X], 1 where the image is
      * repainted; the latent of the input image; the initial noise. */
     struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];

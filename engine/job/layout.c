@@ -60,7 +60,8 @@ static void make_encoded(const struct job *job, struct layout *l, int i, struct 
     int32_t latent[4] = {c->latent_channels, 1, Y / factor, X / factor};
     t->picture = tensor_make(pictures.data, DTYPE_F32, 4, (int32_t[]){encoded_frames(job, encoded), Y, X, 3});
     if (encoded->kind == ENCODED_VISION) {
-        /* If the denoiser reads the output, the rows of all pictures are stacked in one tensor. */
+        /* If the denoiser reads the vision encoder's output, the token rows of all pictures are stacked in
+         * one tensor. */
         int frames = request_vision_frames(job->model);
         int32_t rows = encoded->columns * encoded->rows;
         int32_t tokens[2] = {frames ? frames * rows : rows,
@@ -146,7 +147,8 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (job->settings.preview != PREVIEW_NONE) l->denoised = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (job->settings.preview == PREVIEW_LATENT) {
-        /* A contact sheet of latent frames, with about as many columns as rows. */
+        /* The preview of a video is a contact sheet of all latent frames, with about as many columns as rows.
+         */
         int32_t columns = 1;
         while (columns * columns < video[1]) columns++;
         int32_t rows = (video[1] + columns - 1) / columns;

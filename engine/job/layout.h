@@ -1,5 +1,5 @@
 /* Makes layouts: a job as stages with lanes, visits and inter-stage buffers, for one layout_choice. The
- * planner makes a layout for each choice and compares them; no layout changes the job. */
+ * planner makes a layout for each choice and compares them; all layouts give the same images. */
 #ifndef SLUICE_JOB_LAYOUT_H
 #define SLUICE_JOB_LAYOUT_H
 

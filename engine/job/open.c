@@ -41,7 +41,7 @@ static enum status set_sizes(struct job *job, struct error *e) {
         r->negative_prompt || !m->force_zeros_for_empty_prompt ? settings->n_prompts : 1;
     size->batch = r->batch;
     size->n_reference_frames = is_vace ? r->n_references : 0;
-    size->C = decoder->latent_channels; /* equals the transformer's latent channels */
+    size->C = decoder->latent_channels; /* the transformer has as many latent channels */
     size->F = size->n_reference_frames + frames;
     size->Y = r->height / pixel_factor;
     size->X = r->width / pixel_factor;

@@ -109,7 +109,8 @@ static void fit_picture(struct job *job, int i, struct fitting fitting) {
     if (fit_changes(&job->pictures.fitting[i])) job->pictures.fitted[i].rgb = NULL;
 }
 
-/* Fits references to the sizes that VAE and vision encoder read, with a copy for each if the sizes differ. */
+/* Fits reference images to the input sizes of VAE and vision encoder. If the sizes differ, each encoder gets
+ * its own copy. */
 static void fit_references(struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     bool has_encoder = recipe_slot(recipe, FAMILY_ENCODER) < SLOTS_MAX;
@@ -246,7 +247,8 @@ void pictures_list_encoded(struct job *job) {
     else if (r->init_image && animates)
         list_one(job, ENCODED_FIRST, 0, 1);
     if (!control) return;
-    /* VACE: reference frames, then both parts of the control video, or one grey video without one. */
+    /* VACE encodes the reference frames, then both parts of the control video. Without a control video it
+     * encodes one grey video. */
     for (int i = 0; i < job->latents.n_reference_frames; i++) list_one(job, ENCODED_REFERENCE_FRAME, i, 1);
     for (int i = 0; i < (r->n_control ? 2 : 1); i++)
         list_one(job, ENCODED_CONTROL, i, job->pictures.n_encoded_chunks);

@@ -17,13 +17,13 @@ void pictures_list_encoded(struct job *job);
  * masked image returns the mask, for a video the first frame. */
 const struct sluice_picture *pictures_fitted(const struct job *job, const struct encoded *encoded);
 const struct sluice_picture *pictures_input(const struct job *job, const struct encoded *encoded);
-/* True if the vision encoder resizes the fitted picture once more. */
+/* True if the fitted picture is resized once more, to the vision encoder's input size. */
 bool pictures_resizes(const struct job *job, const struct encoded *encoded);
 /* Temporary bytes for reading the input images one at a time, excluding the resulting pixels. */
 uint64_t pictures_reading_bytes(const struct job *job);
 /* Bytes of the control video during the run: the caller's pixels, and buffers for reading one frame. */
 uint64_t pictures_control_bytes(const struct job *job);
-/* Reads and fits the input images. Call when the plan fits the budget. Returns the status of the
+/* Reads and fits the input images. Call after the plan was found to fit the budget. Returns the status of the
  * image-reading callback, or MEMORY. */
 enum status pictures_read(struct job *job, struct error *e);
 

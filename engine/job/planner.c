@@ -167,7 +167,7 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     uint64_t bytes = (uint64_t)json_integer_value(ring);
     if (bytes > (uint64_t)1 << 50) return plan_mismatch(job, e, "\"ring_bytes\" is above 1 PiB", name);
     p->ring_bytes = align_up(bytes, PLAN_PAGE);
-    /* If absent, the planner's size stays. */
+    /* Without "staging_bytes" in the plan file, the planner's staging size stays. */
     json_t *staging = json_object_get(from, "staging_bytes");
     json_int_t n = json_integer_value(staging), most = 1 << 30;
     if (staging && (!json_is_integer(staging) || n < 0 || n > most))
@@ -244,7 +244,8 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_array(stages))
         return plan_invalid(job, e, "\"version\" is not 1, or \"stages\" is missing", NULL);
     if (check_same_request(job, json_object_get(root, "request"), e) != OK) return e->code;
-    /* The plan may have been made before all prompts came from the prompt cache: drops its text stages. */
+    /* If all prompts are cache hits, drops the text stages of a plan file that was made before these prompts
+     * were cached. */
     bool cached = prompts_count_hits(job) > 0;
     for (int s = 0; s < job->layout.n_stages; s++) cached = cached && job->layout.kind[s] != &stage_text;
     for (size_t i = json_array_size(stages); i > 0 && cached; i--) {
@@ -255,7 +256,8 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);
     if (read_layout(job, stages, e) != OK) return e->code;
-    /* The buffer for direct reads past the page cache, unless the request sets direct_io. */
+    /* Takes the size of the bounce buffer for direct reads from the plan file, unless the request sets
+     * direct_io. */
     json_t *bounce = json_object_get(root, "bounce_bytes");
     json_int_t bounce_bytes = json_integer_value(bounce), most = 1 << 30;
     if (!job->request.direct_io || !strcmp(job->request.direct_io, "auto")) {
@@ -293,7 +295,7 @@ static enum status read_text(struct job *job, const char *text, struct error *e)
     enum { VALUES_MAX = PLAN_STAGES_MAX * PLAN_BLOCKS_MAX * 8 };
     json_t *root = NULL;
     size_t n = 0;
-    /* Each parsed value takes tens of bytes of memory. */
+    /* Limits the number of JSON values before parsing, because each parsed value takes tens of bytes. */
     for (const char *at = text; (at = strpbrk(at, ",[{")); at++) n++;
     if (n > VALUES_MAX) return plan_invalid(job, e, "more values than any plan has", NULL);
     if (json_parse(plan_name(job), text, strlen(text), 8, &root, e) == OK) read_plan(job, root, e);

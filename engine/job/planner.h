@@ -22,11 +22,11 @@ enum status planner_choose(struct job *job, struct error *e);
  * UTF-8: invalid bytes are replaced. */
 json_t *planner_list_loras(const struct job *job);
 
-/* Limits on the threads that read a stage's weights, which a user may add to a plan file: how far to read
- * ahead, whether blocks may wrap around the ring's end, when to wait. */
+/* Limits on prefetching that a user may add to a stage of a plan file: how far ahead readers may read,
+ * whether across the end of an evaluation, and whether copies wait for the previous visit. */
 struct plan_copier_limit {
     const char *key;
-    size_t offset; /* of the int32_t in struct plan_stage */
+    size_t offset; /* offset of the limit, an int32_t, in struct plan_stage */
     int most;
 };
 enum { PLAN_COPIER_LIMITS = 3 };

@@ -57,7 +57,7 @@ static enum status encode_longest(const struct job *job, const struct text_recip
     return e->code;
 }
 
-/* Encodes one prompt for the text encoder in this slot. */
+/* Tokenises one prompt for the text encoder in this slot. */
 static enum status encode_prompt(const struct job *job, int slot, const char *prompt,
                                  struct prompt_tokens *tokens, struct error *e) {
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
@@ -76,8 +76,8 @@ static enum status encode_prompt(const struct job *job, int slot, const char *pr
                                   n_pictures, tokens, e);
 }
 
-/* Encodes all prompts. A prompt that is not encoded, or whose text encoder is absent, has the token count of
- * the longest prompt: its embedding is that many rows of zeros. */
+/* Tokenises all prompts. A prompt that needs no encoder, or whose text encoder is absent, gets the token
+ * count of the longest prompt: its embedding is that many rows of zeros. */
 static enum status encode_all(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const char *negative = r->negative_prompt ? r->negative_prompt : "";
@@ -286,7 +286,8 @@ struct text_places prompts_place_texts(const struct job *job, int prompt) {
             p.pooled_columns += own;
             continue;
         }
-        /* Rows that the encoder contributes: tokens of a text encoder, or vision tokens of all pictures. */
+        /* Rows of prompt_embeds from this encoder: one per token of a text encoder, or per vision token of
+         * all pictures. */
         const struct prompt_tokens *tokens = &job->prompts.tokens[c->slot][prompt];
         bool is_text = recipe->slot[c->slot].family->kind == FAMILY_TEXT;
         int32_t n = is_text ? tokens->n_ids - tokens->drop_idx : 0;

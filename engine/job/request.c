@@ -1,4 +1,4 @@
-/* Resolves requests: one table of the numbers in their ranges, then the checks that involve several fields,
+/* Resolves requests: a table with the range of each number, then the checks that involve several fields,
  * input images, or the model's components. */
 #include "engine/job/request.h"
 
@@ -17,7 +17,7 @@ static enum status bad_value(struct error *e, const char *flag, double found, co
     return error_set(e, USAGE, "invalid value for %s" FOUND "%g" EXPECTED "%s", flag, found, expected);
 }
 
-/* Fails for NaN too. */
+/* Fails if the value is outside [least, most] or NaN. */
 static enum status check_range(const char *flag, double found, double least, double most, struct error *e) {
     char expected[64];
     if (found >= least && found <= most) return OK;
@@ -33,7 +33,7 @@ static enum status not_for_model(const struct sluice_model *m, const char *flag,
 
 /* ---- numbers ---- */
 
-/* What a model must have for a number other than 0; such a row has no range. */
+/* Feature that a model needs if the number is not 0. Rows of the table that name a feature have no range. */
 enum need { NEEDS_NOTHING, NEEDS_LOW_NOISE_DENOISER, NEEDS_GUIDANCE_INPUT };
 
 #define INTEGER(member) offsetof(struct sluice_request, member), false
@@ -45,7 +45,7 @@ static const struct number {
     const char *flag;
     double least, most;
     enum need needs;
-    const char *without; /* the expected value if the model lacks what the number needs */
+    const char *without; /* expected value in the error for a model without the needed feature */
 } numbers[] = {
     {INTEGER(steps), "the number of steps", 1, SLUICE_STEPS_MAX, NEEDS_NOTHING, NULL},
     {INTEGER(batch), "the batch", 1, BATCH_MAX, NEEDS_NOTHING, NULL},
@@ -86,7 +86,8 @@ static enum status check_choice(const char *flag, const char *how, struct error 
 
 /* ---- sizes, prompts, guidance, budgets ---- */
 
-/* Output size in multiples of the model's step; 1 + a multiple of the VAE's temporal factor frames. */
+/* Checks the text of the prompts, the output size (multiples of the model's step), and the number of frames
+ * (1 more than a multiple of the VAE's temporal factor). */
 static enum status check_size(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
@@ -314,7 +315,8 @@ static enum status find_reference_size(const struct job *job, const struct sluic
     const struct component *vision = model_component(m, FAMILY_VISION);
     struct picture_size vision_size = request_vision_size(m->recipe, picture);
     if (m->recipe->concat == CONCAT_CONTROL) {
-        /* A VACE reference image: whole latent pixels; 0x0 if nothing would remain at the output size. */
+        /* A VACE reference image is cropped to whole latent pixels; its size is 0x0 if no pixel would remain
+         * after scaling to the output size. */
         int factor = model_decoder(m)->pixel_factor;
         struct picture_size output = {job->request.width, job->request.height};
         *size = (struct picture_size){picture->width - picture->width % factor,
@@ -529,7 +531,8 @@ static void fill_defaults(struct job *job) {
     if (!r->width) r->width = size.width;
     if (!r->height) r->height = size.height;
     if (!r->frames && r->n_control > 0) {
-        /* As many of the control video's frames as the model and the VAE's temporal factor allow. */
+        /* Default number of frames: as many of the control video's as the model and the VAE's temporal factor
+         * allow. */
         int factor = component_frame_factor(model_decoder(m)), most = m->recipe->frames_max;
         int frames = (r->n_control - 1) / factor * factor + 1;
         r->frames = frames < most ? frames : most;

@@ -18,7 +18,7 @@ uint64_t machine_base_bytes(void) {
     return ((uint64_t)BASE_MIB << 20) + cpu_library_more_bytes();
 }
 
-/* Bytes in a "NAME:   123 kB" line of a file in /proc. */
+/* Returns the bytes that a "NAME:   123 kB" line of a /proc file gives. */
 static uint64_t read_kilobytes(const char *root, const char *path, const char *name) {
     char text[CONTROL_GROUPS_TEXT];
     return control_groups_number(control_groups_text(root, path, text), name) << 10;
@@ -64,7 +64,7 @@ int machine_cores(void) {
         int first = i;
         if (f && fgets(siblings, sizeof siblings, f)) sscanf(siblings, "%d", &first);
         if (f) fclose(f);
-        cores += first == i || !CPU_ISSET(first, &allowed); /* counts each core once */
+        cores += first == i || !CPU_ISSET(first, &allowed); /* counts each physical core once */
     }
     return cores > 0 ? cores : 1;
 }

@@ -28,7 +28,7 @@ static void assume_bf16(struct op_rates *rates) {
  * plan keeps rather one block too many resident than one too few. */
 enum { DISK_MB = 500, HOST_COPY_MB = 5000, H2D_MB = 6000 };
 
-/* Two memory channels saturate at about four threads. */
+/* Memory-bound operators saturate two memory channels at about four threads. */
 enum { THREADS_OF_MEMORY = 4, THREADS_MAX = SLUICE_THREADS_MAX };
 
 static double useful_threads(int class, int threads) {
@@ -153,8 +153,8 @@ static void apply_file_rates(const struct file_rates *file_rates, const char *de
     for (int i = 0; i < N_PATHS; i++)
         if (*path_rate(&from, i) > 0) *path_rate(rates, i) = *path_rate(&from, i);
     if (!is_cuda(device) && from.ops.per_second[CLASS_LINEAR_BF16] <= 0) assume_bf16(&from.ops);
-    /* A rate that was measured with more threads than the session has is scaled down; more threads than
-     * measured may not be faster. */
+    /* If the session has fewer threads than the rate was measured with, the rate is scaled down. With more
+     * threads the measured rate stays, because additional threads may not be faster. */
     bool scaled = threads && threads < measured;
     for (int i = 0; i < N_OP_CLASSES; i++) {
         double share = scaled ? useful_threads(i, threads) / useful_threads(i, measured) : 1;
@@ -197,7 +197,7 @@ enum status rates_merge(const char *old, const struct rates *measured, const cha
             put_rate(ops ? ops : made, op_class_name((enum op_class)i), rates.ops.per_second[i]);
         if (made && json_object_size(made)) json_count_failure(json_object_set(root, "ops", made));
         json_decref(made);
-        /* Six digits exceed the accuracy of any measurement and keep the file readable. */
+        /* Rates are written with six digits: more than any measurement's accuracy, and still readable. */
         *text = json_to_text(json_incref(root), JSON_INDENT(1) | JSON_REAL_PRECISION(6), json_failures);
     }
     json_decref(root);

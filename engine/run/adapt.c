@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Describes the used rows of an adapter tensor as a matrix without data. */
+/* Describes the used rows of an adapter tensor as a matrix tensor; `data` stays NULL. */
 static struct tensor factor_tensor(const struct factor *f) {
     return tensor_make(NULL, f->dtype, 2, (int32_t[]){factor_rows(f), (int32_t)factor_columns(f)});
 }
@@ -73,14 +73,15 @@ static enum status check_pair(const struct adapted_weight *a, const struct packe
     return error_expected(e, "%s, or some of its rows", expected);
 }
 
-/* Adds a word to an FNV-1a hash. The product moves bits upwards only, so the upper half is folded down. */
+/* Adds a word to an FNV-1a hash. Multiplication carries bits upwards only, so the upper half is folded down.
+ */
 static void hash_word(uint64_t *hash, uint64_t word) {
     *hash = (*hash ^ word) * 0x100000001b3;
     *hash ^= *hash >> 32;
 }
 
-/* Hashes the origin of a segment: its bytes if they lie in memory, else the file's identity (not its
- * path). */
+/* Hashes where a packed segment's bytes come from: the bytes themselves if they lie in memory, else the
+ * file's identity (not its path). */
 static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     const struct byte_source *source = g->source;
     hash_word(hash, g->packed_offset);
@@ -99,7 +100,7 @@ static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     hash_word(hash, (uint64_t)source->identity.modified_ns);
 }
 
-/* A block while adapters are added to it. */
+/* State while one block gets its adapter bytes. */
 struct block_adapter {
     const struct adaptation *all;
     int block; /* index of the block in the adaptation; -1: no adapter applies */
@@ -110,7 +111,7 @@ static int factor_segments(const struct factor *f) {
     return f->n_parts ? f->n_parts : 1;
 }
 
-/* Appends a factor's used rows to the adapter bytes. Returns their offset. */
+/* Appends the used rows of an adapter tensor to the block's adapter bytes. Returns their offset. */
 static uint64_t add_factor(struct block *to, const struct factor *f) {
     uint64_t row_bytes = (uint64_t)dtype_bytes(f->dtype, factor_columns(f)), at = to->adapter_bytes;
     for (int i = 0; i < factor_segments(f); i++) {
@@ -206,7 +207,7 @@ static void add_base(const struct block *from, struct block *to) {
     to->bytes = from->bytes + to->adapter_bytes;
 }
 
-/* Starts the block as a copy of `from` without segments, with memory for all segments and adapters. */
+/* Starts block `to` as a copy of `from` without segments, with memory for all segments and adapters. */
 static enum status adapt_begin(struct sys *sys, const struct block *from, const struct block_adapter *x,
                                struct error *e) {
     int n = 0, segments = from->n_segments;
@@ -228,7 +229,8 @@ static enum status adapt_begin(struct sys *sys, const struct block *from, const 
     return error_set(e, MEMORY, "no memory for the layout of block '%s'", from->name);
 }
 
-/* Lays out one block. block: index of the block in the adaptation; -1: no adapter applies. */
+/* Lays out one block with adapter bytes. block: index of the block in the adaptation; -1: no adapter applies.
+ */
 static enum status block_adapt(struct sys *sys, const struct block *from, const struct adaptation *all,
                                int block, struct block *to, struct error *e) {
     struct block_adapter x = {all, block, to};
@@ -261,7 +263,8 @@ enum status component_adapt(const struct component *from, const struct adaptatio
     return e->code;
 }
 
-/* After the segments with adapter bytes, segments have the same order as in the block without adapters. */
+/* Segments of the base weights follow those of the adapter bytes, in the same order as in the block without
+ * adapters. */
 void component_adapt_scales(const struct component *from, struct component *adapted) {
     for (int b = 0; b < from->n_blocks; b++) {
         const struct block *own = &from->blocks[b];

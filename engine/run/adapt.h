@@ -11,7 +11,8 @@
 
 enum { ADAPT_PARTS_MAX = WEIGHT_SLICES_MAX };
 
-/* One adapter tensor (down, up, or new values), in a file or in memory; all rows or some ranges are used. */
+/* One adapter tensor in a file or in memory: `down`, `up`, or new values of a vector. All rows are used, or
+ * some ranges of rows. */
 struct factor {
     const char *name;                 /* name in the adapter file, for errors; borrowed during the call */
     const struct byte_source *source; /* borrowed: must outlive the component */
@@ -42,7 +43,7 @@ static inline int64_t factor_columns(const struct factor *f) {
  * or a matrix with as many columns; up: [n, r]. r: rank; n: rows. Trailing axes of size 1 are allowed. */
 struct adapted_weight {
     int block;  /* index in component.blocks */
-    int weight; /* index in the weight table of the block's kind */
+    int weight; /* index of the adapted weight in the weight table of the block's kind */
     struct factor down, up;
     int32_t row;
     float scale; /* adapter strength * alpha / r */
@@ -51,7 +52,7 @@ struct adapted_weight {
 /* Replaces a vector weight (norm or bias). */
 struct replaced_vector {
     int block, weight;
-    struct factor values; /* new values, as many as the weight has */
+    struct factor values; /* new values of the vector, as many as the weight has */
 };
 
 struct adaptation {
@@ -63,8 +64,8 @@ struct adaptation {
 /* Makes a component that borrows everything from `from` except the blocks, which get adapter bytes where
  * adapters apply. Several adapters of one weight add up. Reads factors that lie in memory. `from` must
  * outlive the result; free it with component_destroy.
- * SHAPE: factors do not fit the weight. UNSUPPORTED: their type is not a weight type. MISSING: a block lacks
- * the weight. Fails with MEMORY. */
+ * SHAPE: factors do not fit the weight. UNSUPPORTED: the type of the factors is not a weight type. MISSING: a
+ * block lacks the weight. Fails with MEMORY. */
 enum status component_adapt(const struct component *from, const struct adaptation *adaptation,
                             struct component *adapted, struct error *e);
 /* Updates an adapted component: copies the per-tensor scales that requantise_set_scale set after

@@ -11,12 +11,12 @@ enum advice_kind { ADVICE_RAM, ADVICE_VRAM, ADVICE_BUS, ADVICE_DISK };
 
 struct advice {
     enum advice_kind kind;
-    uint64_t extra_bytes;   /* bytes added to the budget of memory `kind` (RAM or VRAM); 0 for links */
-    double factor;          /* factor on the rate of the link `kind`; 0 for memory */
-    double seconds;         /* seconds of the whole run with the change */
-    double step_seconds;    /* mean seconds of one step of the longest stage with the change */
-    bool computing_decides; /* with the change, computation limits the stage, so a further increase would not
-                               help */
+    uint64_t extra_bytes; /* bytes added to the budget of memory `kind` (RAM or VRAM); 0 for links */
+    double factor;        /* factor on the rate of the link `kind`; 0 for memory */
+    double seconds;       /* seconds of the whole run with the change */
+    double step_seconds;  /* mean seconds of one step of the longest stage with the change */
+    /* Computation limits the stage after the change: a further increase would not help. */
+    bool computing_decides;
 };
 
 struct plan_advice {

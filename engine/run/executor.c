@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Memory of a stage except weights. State, scratch and workspace lie in device memory if the device has its
- * own, else in host memory, as the plan counts them. Full-frame buffers are part of the state unless the plan
- * keeps them in host memory. Forward functions receive tensors and do not depend on where these lie. */
+/* Memory of a stage except weights: state, scratch and workspace. They lie in device memory if the device has
+ * its own, else in host memory, as the plan counts them. Full-frame buffers are part of the state unless the
+ * plan keeps them in host memory. */
 struct stage_memory {
     struct arena state, scratch, workspace;
     struct arena pictures; /* arena of full-frame buffers; empty if these are part of the state */
     void *lane_states;     /* state structures, one per lane; inherited if the previous stage hoists */
-    void *weights;         /* weights structure of the current block, filled by block_point */
+    void *weights;         /* structure with pointers to the current block's weights, filled by block_point */
 };
 
 /* Allocates an arena with undefined contents: forwards write before they read. */
@@ -28,7 +28,7 @@ static bool take_arena(const struct run *run, enum memory_line line, struct aren
     return arena->base;
 }
 
-/* Frees an arena, after the store has ended the stage and so waited for both device queues. */
+/* Frees an arena, after store_end_stage has waited for the device's compute and copy queues. */
 static void free_arena(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
     if (!own) {
@@ -112,7 +112,8 @@ static void stage_memory_leave(const struct run *run, struct stage_memory *memor
     *memory = inherited;
 }
 
-/* Runs one visit: the block's forward for each lane of the group. In a dry run `place` is empty. */
+/* Runs one visit: the block's forward for each lane of the group. In a dry run `place`, the block's address,
+ * is empty. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
                              struct packed_place place, void *weights) {
     const struct block *block = stage->blocks[visit->block];
@@ -171,7 +172,7 @@ static bool groups_alike(const struct stage *stage, int a, int b) {
     return true;
 }
 
-/* Consecutive evaluations that compute the same lanes. */
+/* A range of consecutive evaluations that compute the same lanes. */
 struct phase {
     int first, n;
 };
@@ -184,7 +185,7 @@ static struct phase phase_of(const struct stage *stage, int evaluation) {
     return (struct phase){first ? 0 : n, stage->evaluations - n};
 }
 
-/* Measurement of one visit over all its lanes. */
+/* Dry-run measurement of one visit, summed over its lanes. */
 struct measured {
     double seconds, flops, adapter_flops;
     uint64_t picture_bytes;
@@ -238,7 +239,8 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         if (k >= unlike) continue;
         if (visit->evaluation != evaluation) {
             n_alike = 1;
-            if (!once && stage->n_groups == unlike) { /* chunks of video frames are measured one by one */
+            /* Each chunk of video frames is measured separately. */
+            if (!once && stage->n_groups == unlike) {
                 if (k && groups_alike(stage, k - 1, k)) n_alike = 0;
                 while (n_alike && k + n_alike < unlike && groups_alike(stage, k, k + n_alike)) n_alike++;
             }
@@ -316,26 +318,26 @@ enum status executor_measure(const struct run *run, bool prepare, struct run_nee
     return e->code;
 }
 
-/* State of a real run. */
+/* State of a run that computes (not a dry run). */
 struct execution {
     const struct run *run;
     struct error *e;
-    const struct visit *visit; /* current or last visit */
+    const struct visit *visit; /* the visit being executed, or the previous one */
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    double done, done_before; /* FLOPs of completed visits, now and at the last restart point */
-    int n_ended;              /* index after the last visit with a called evaluation_ended hook */
+    double done, done_before; /* FLOPs of completed visits; value at the last restart point */
+    int n_ended;              /* visits before this index have had their evaluation_ended hook called */
 
     const struct run_need *need;
     const struct residents *residents;
     const struct plan *plan;  /* current plan */
-    struct plan reduced[2];   /* two buffers for the plans after evictions, used alternately */
-    int n_evicted, n_retries; /* number of evictions: in the run; in this stage after failed allocations */
+    struct plan reduced[2];   /* plans with fewer residents after evictions; two buffers used alternately */
+    int n_evicted, n_retries; /* evictions in the run; evictions in this stage after failed allocations */
     bool operator_failed;     /* an operator of the last visit found no memory */
 };
 
-/* Called by operators and by the store while waiting: updates the counters and calls the hook. */
+/* Called by operators, and by the store while it waits: updates the counters and calls the tick hook. */
 static bool execution_tick(void *user) {
     struct execution *x = user;
     if (x->counters) *x->counters = store_count(x->store);
@@ -375,7 +377,7 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     x->context->flops = 0;
     if (x->e->code != OK || !visit->ends_evaluation || wait_for_device(x) != OK) return x->e->code;
     if (x->counters) *x->counters = store_count(x->store);
-    if (i_visit < x->n_ended) return OK; /* in a repeated evaluation the hook is not called again */
+    if (i_visit < x->n_ended) return OK; /* the evaluation ran before: its hook is not called again */
     x->n_ended = i_visit + 1;
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
@@ -437,7 +439,7 @@ static int execute_next(struct execution *x, int i_visit, struct stage_memory *m
     if (begins_evaluation(visits, i_visit)) {
         x->operator_failed = false;
         if (hooks->evaluation_begins && x->visit->evaluation >= 0) {
-            /* The hook writes inputs, which the device must no longer read. */
+            /* The hook overwrites inputs, so the device must have finished reading them. */
             if (wait_for_device(x) != OK) return i_visit;
             if (hooks->evaluation_begins(hooks->user, x->visit, x->e) != OK) return i_visit;
         }
@@ -472,7 +474,8 @@ enum status executor_explain(struct device *device, struct error *e) {
 static enum status begin_stage(struct execution *x, int i_visit, struct stage_memory *memory) {
     const struct run *run = x->run;
     int i = run->visits->visits[i_visit].stage;
-    bool goes_on = memory->lane_states; /* true: the stage inherits the previous stage's lane state */
+    /* True: the stage uses the lane state that the previous stage left. */
+    bool goes_on = memory->lane_states;
     x->n_retries = 0;
     while (store_begin_stage(x->store, i, x->e) != OK ||
            stage_memory_take(run, &x->need->stage[i], &x->plan->stage[i], memory, x->e) != OK ||
@@ -485,7 +488,8 @@ static enum status begin_stage(struct execution *x, int i_visit, struct stage_me
     return x->e->code;
 }
 
-/* Executes the stage of visit *i_visit; *i_visit: first visit of the next stage. */
+/* Executes the stage that contains visit *i_visit, then sets *i_visit to the first visit of the next stage.
+ */
 static enum status execute_stage(struct execution *x, int *i_visit, struct stage_memory *memory) {
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;

@@ -17,14 +17,16 @@
 struct stage {
     char name[16];
     const struct component *component;
-    const struct block **blocks;  /* component's blocks; gathered rows replace embedding tables */
+    /* Component's blocks; blocks of gathered rows take the place of embedding tables. */
+    const struct block **blocks;
     int n_blocks, n_model_blocks; /* n_model_blocks: leading blocks, which hold no gathered rows */
     /* n_groups groups of n_lanes lanes, one group after the other. The lanes of a group compute together;
      * lane i of every group uses the same state memory. Evaluation k belongs to group k % n_groups, at
      * timestep k / n_groups. */
     struct lane *lanes;
     int n_lanes, n_groups;
-    /* Chunks of video frames per lane, which a VAE computes in order, passing state on; 0 in other stages. */
+    /* Chunks of video frames per lane in a VAE's stage; 0 in other stages. Chunks are computed in order,
+     * because each reads state of the previous chunk. */
     int n_chunks;
     int evaluations;
     enum precision precision;
@@ -40,7 +42,7 @@ enum evict_reason {
     EVICT_STAGE,    /* a stage found no memory when it began; the stage begins again */
 };
 
-/* Functions of the session that the executor calls. */
+/* Callbacks of the session that the executor calls during a run. */
 struct run_hooks {
     void *user;
     /* Called before an evaluation (also repeated) with its first visit: prepares inputs. May be NULL. */
@@ -57,7 +59,7 @@ struct run_hooks {
     void (*evicted)(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason);
 };
 
-/* A run as data: stages in order of computation, their visits, and hooks between visits. */
+/* A run as data: stages in order of computation, their visits, and callbacks (hooks) between visits. */
 struct run {
     struct sys *sys;
     struct device *device;
@@ -67,7 +69,9 @@ struct run {
     const struct run_hooks *hooks;
     int readers;                 /* number of reader threads: see struct store_options */
     packed_converter *converter; /* converts element types while reading (--type); NULL: no conversion */
-    bool nested; /* a preview inside an outer run, within the outer run's callback_vram_bytes */
+    /* True: this run decodes a preview inside an outer run, in device memory that the outer plan reserved
+     * (callback_vram_bytes). */
+    bool nested;
 };
 
 /* Measures the bytes of a stage's lane state and, separately, of its full-frame buffers (picture_bytes). */

@@ -18,8 +18,8 @@ struct vision_span {
  * encode or decode. The session writes the fields when it lays out a run and does not change them between the
  * first and the last visit; only `state` and the contents of the tensors change then. */
 struct lane {
-    /* Tensors that pass between stages, in inter-stage buffers of the session. The kind of family decides
-     * which ones its forward functions read and write. */
+    /* Tensors that pass between stages, in inter-stage buffers of the session. Text encoders, denoisers and
+     * VAEs each read and write some of them. */
     struct tensor text;   /* [T, C]: prompt_embeds, written by a text encoder, read by the denoiser */
     struct tensor pooled; /* [1, C]: pooled_projections, written by a text encoder that pools */
     struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
@@ -27,21 +27,24 @@ struct lane {
     /* [T, C]: image embeddings of one or more images, one below the other, written by a vision encoder and
      * read by the denoiser in addition to the text. */
     struct tensor image;
-    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X]: reference images; absent: rank 0 */
-    struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */
-    /* [N, Y, X, 3], about -1 to 1: frames of a chunk, written by the decoder, read by encoders. N is the
+    /* Latents of reference images, each [C, 1, Y, X]; rank 0: absent. */
+    struct tensor reference[LANE_REFERENCES_MAX];
+    struct tensor prediction; /* denoiser output [C, F, Y, X] */
+    /* Frames of a VAE chunk [N, Y, X, 3], about -1 to 1: written by the decoder, read by encoders. N is the
      * longest chunk's frame count; a shorter chunk uses the first frames. */
     struct tensor picture;
-    struct tensor moments; /* [Y, X, 2 C]: mean and log variance of a latent frame, written by the encoder */
+    /* Mean and log variance of a latent frame [Y, X, 2 C], written by the VAE encoder. */
+    struct tensor moments;
 
     /* Input of a text encoder's stage, from the tokenizer and the recipe. */
     const int32_t *tokens; /* token ids of the prompt */
     int n_tokens;
-    /* Images of the prompt in order of position; their rows replace token embeddings. Absent images come
-     * last. The vision encoder writes the rows. */
+    /* Images inside the prompt in order of position; unused entries come last. The vision encoder writes the
+     * rows that replace token embeddings. */
     struct vision_span vision_spans[LANE_REFERENCES_MAX];
-    int window;     /* attention and positions are limited to windows of this many tokens; 0: no windows */
-    int clip_skip;  /* 1: output of the last layer, 2: of the layer before; 0: as in the recipe */
+    int window; /* attention and positions are limited to windows of this many tokens; 0: no windows */
+    /* Hidden state of a CLIP encoder to read: 1: last layer, 2: the layer before; 0: as in the recipe. */
+    int clip_skip;
     int pooled_row; /* index of the token whose row is pooled */
 
     /* Input of a denoiser's stage, from the request. */
@@ -60,19 +63,21 @@ struct lane {
         int first, n;
     } evaluations;
 
-    /* How the lane is computed: chosen with the grouping of lanes, before the dry run. */
-    int prompt;         /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
-    enum dtype operand; /* type of state that only matrix products and attention read: context_operand */
-    int hoisted;        /* number of timesteps that the state holds hoisted rows for; 0: none */
-    bool tiled;         /* decoder with full-frame buffers as small as possible (VAE tiling) */
-    bool padding;       /* padding lane, which completes a group of lanes; never computed */
+    /* Chosen together with the grouping of lanes, before the dry run. */
+    int prompt; /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
+    /* Element type of activations that only matrix products and attention read (context_operand). */
+    enum dtype operand;
+    int hoisted;  /* number of timesteps with precomputed (hoisted) rows in the state; 0: none */
+    bool tiled;   /* decoder with full-frame buffers as small as possible (VAE tiling) */
+    bool padding; /* padding lane, which completes a group of lanes; never computed */
 
     /* Structure of the family's state tensors: the executor allocates it when the stage begins, and
      * family->declare fills it. */
     void *state;
 };
 
-/* True if the lane is computed in this evaluation. */
+/* True if the lane is computed in this evaluation. A skip-layer guidance lane is computed in a range of
+ * evaluations only. */
 static inline bool lane_is_of(const struct lane *lane, int evaluation) {
     int after = evaluation - lane->evaluations.first;
     return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
@@ -99,12 +104,12 @@ static inline struct tensor latent_frame(struct tensor latent, int32_t frame) {
     return tensor_slice_columns(rows, frame * pixels, pixels);
 }
 
-/* First frame of the lane's picture, [Y, X, 3]. */
+/* First frame of the lane's picture [Y, X, 3], a view. */
 static inline struct tensor lane_picture(const struct lane *lane) {
     return tensor_reshape(tensor_slice(lane->picture, 0, 1), 3, lane->picture.dim + 1);
 }
 
-/* Inputs of a forward function besides the weights. */
+/* Inputs of a block's forward function besides the weights. */
 struct visit_scope {
     const void *settings; /* the family's settings structure */
     const struct lane *lane;
@@ -113,10 +118,10 @@ struct visit_scope {
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
      * hoisted; none in other visits before the first evaluation. */
     int timestep, n_timesteps;
-    const float *timesteps; /* timestep values, as the family's recipe defines them */
+    const float *timesteps; /* timestep values of the stage, as the family's recipe defines them */
 };
 
-/* Slices timestep-dependent rows [all timesteps or 1, C] to this visit's rows [n_timesteps, C]. Without
+/* Takes from timestep-dependent rows [all timesteps or 1, C] this visit's rows [n_timesteps, C]. Without
  * hoisting there is one row, of the current evaluation. */
 static inline struct tensor scope_rows(struct tensor rows, const struct visit_scope *scope) {
     return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);

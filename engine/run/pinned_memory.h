@@ -38,7 +38,8 @@ bool pins_refuse(const struct pins *pins);
 /* Sets the state of an unpinned chunk to PIN_UNDER_WAY and returns true; the caller must then call pins_pin.
  * Returns false in other states. One thread at a time. */
 bool pins_claim(struct pins *pins, uint64_t from);
-/* Pins a chunk that the caller has claimed. Threads may pin different chunks concurrently. */
+/* Pins a chunk whose state the caller has set to PIN_UNDER_WAY (pins_claim). Threads may pin different chunks
+ * concurrently. */
 void pins_pin(struct pins *pins, uint64_t from);
 /* Unpins all chunks. No copy may be using them. */
 void pins_end(struct pins *pins);

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Fewer bytes of staging buffers are not worth pinning, because copies would mostly wait for each other. */
+/* Less than this many bytes of staging buffers is not worth pinning, because copies would mostly wait for
+ * each other. */
 enum { STAGING_WORTH = 1 << 20 };
 
 /* A plan is hashed byte by byte, so its structures must have no padding. */
@@ -114,7 +115,7 @@ static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak,
               "the run does not fit the memory budget; the smallest budget that works is %s %" PRIu64
               "B (%s)" WHERE "memory",
               flag, least, size_text(least, size));
-    /* Prints sizes rounded, or exact if budget and peak would look the same. */
+    /* The error shows sizes rounded, or exact if budget and peak round to the same text. */
     if (!strcmp(size_text(budget, size), size_text(peak, expected))) {
         error_found(e, "a budget of %" PRIu64 " bytes", budget);
         return error_expected(e, "at least %" PRIu64 " bytes for this plan", peak);

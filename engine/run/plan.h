@@ -63,23 +63,25 @@ struct stage_need {
     int lanes, groups; /* lanes per group (computed together); number of groups */
     bool hoists;       /* hoist stage: computes values that all evaluations of the next stage read */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
-    uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that adapters add */
-    bool block_repeats[PLAN_BLOCKS_MAX];           /* the block is visited in every evaluation */
-    bool block_keepable[PLAN_BLOCKS_MAX];          /* model weights, which may stay for the next run */
-    double block_fill_seconds[PLAN_BLOCKS_MAX];    /* seconds of type conversion during a fill */
+    uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that is adapter bytes */
+    bool block_repeats[PLAN_BLOCKS_MAX]; /* true: the block is visited in every evaluation; false: once */
+    /* True: model weights, which may stay for the next run; false: gathered rows. */
+    bool block_keepable[PLAN_BLOCKS_MAX];
+    /* Seconds that a load takes beyond reading block_bytes: type conversion, another size in the file. */
+    double block_fill_seconds[PLAN_BLOCKS_MAX];
     double block_seconds[PLAN_BLOCKS_MAX]; /* seconds to compute the block for one group in one evaluation */
-    /* Bytes of all full-frame buffers; and bytes that each block's operators move to or from full-frame
-     * buffers, per group and evaluation. */
+    /* Bytes of all full-frame buffers. Bytes that each block's operators move to or from full-frame buffers,
+     * per group and evaluation. */
     uint64_t picture_bytes, block_picture_bytes[PLAN_PICTURE_BLOCKS_MAX];
     bool tiled; /* VAE tiling: full-frame buffers are as small as possible, and some work is done twice */
     enum pictures_place pictures_place;
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
     uint64_t image_bytes; /* host bytes of the caller's buffers for output images */
-    /* Bytes that a nested run (a decoded preview) takes between two evaluations, besides everything else:
+    /* Bytes that a nested run (a decoded preview) takes between two evaluations, in addition to the stage:
      * host memory (pinned, if the device has its own memory), and device memory. */
     uint64_t callback_ram_bytes, callback_vram_bytes;
     double callback_seconds;     /* predicted seconds of all nested runs of the stage */
-    double flops, adapter_flops; /* FLOPs of the stage; adapter_flops: the part that adapters add */
+    double flops, adapter_flops; /* FLOPs of the stage; part of these that adapters add */
 };
 
 struct run_need {
@@ -90,9 +92,11 @@ struct run_need {
     int n_stages;
     uint64_t adapters;         /* hash of the chosen adapters; 0: none. Part of the plan hash */
     uint64_t base_bytes;       /* memory of the idle process in bytes: a constant of the build */
-    uint64_t host_bytes;       /* host bytes of the structures that describe model and request */
+    uint64_t host_bytes;       /* host bytes of descriptors and input images */
     uint64_t interstage_bytes; /* bytes of the tensors that stages pass on (inter-stage buffers) */
-    uint64_t open_bytes;   /* peak before the first stage, beyond base and host bytes: tokenizer parsing */
+    /* Largest temporary memory before the first stage, beyond base and host bytes (opening the model, reading
+     * images). */
+    uint64_t open_bytes;
     uint64_t bounce_bytes; /* bounce memory of all readers for direct reads; 0: page cache */
     uint64_t device_bytes; /* bytes taken on a separate device before any stage: context, handles, kernels */
     uint64_t primitives_bytes; /* bytes of compiled oneDNN primitives; part of every stage's library_bytes */
@@ -126,12 +130,13 @@ struct plan_stage {
                               buffers */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
-    double seconds, floor_seconds; /* predicted seconds; lower bound (busiest of compute, bus, disk) */
-    int16_t bound;                 /* enum bound */
+    /* Predicted seconds; lower bound of these (busiest of compute, bus, disk). */
+    double seconds, floor_seconds;
+    int16_t bound; /* enum bound */
     /* On a separate device, 1: full-frame buffers lie in host memory and operators access them over the bus;
      * 0: they lie in device memory. */
     int16_t pictures_on_host;
-    int16_t groups, tiled; /* copied from the stage_need */
+    int16_t groups, tiled;
 };
 
 struct plan {
@@ -139,13 +144,13 @@ struct plan {
     int32_t keep; /* 1: residents and pools stay for later stages and the session's next run */
     struct plan_stage stage[PLAN_STAGES_MAX];
     uint64_t base_bytes, host_bytes, interstage_bytes;
-    uint64_t bounce_bytes; /* copied from the run_need */
+    uint64_t bounce_bytes;
     uint64_t ram_budget_bytes, ram_peak_bytes, ram_least_bytes;
     uint64_t vram_budget_bytes, vram_peak_bytes, vram_least_bytes; /* 0 if device and host share one memory */
-    uint64_t adapters;                                             /* copied from the run_need */
+    uint64_t adapters;
     double seconds, floor_seconds;
     int32_t bound;
-    int16_t precision, weights; /* copied from the run_need */
+    int16_t precision, weights;
 };
 
 static inline int plan_readers(bool separate, uint64_t bounce_bytes) {
@@ -153,7 +158,7 @@ static inline int plan_readers(bool separate, uint64_t bounce_bytes) {
     return bounce_bytes ? PLAN_DIRECT_READERS : PLAN_READERS;
 }
 
-/* Bit sets of blocks, by the index of the block in its stage. */
+/* Bit sets of blocks; bit i is the block of index i in its stage. */
 static inline bool blocks_has(const uint64_t *blocks, int i) {
     return blocks[i / 64] >> (i % 64) & 1;
 }
@@ -264,8 +269,8 @@ char *plan_hash(const struct plan *plan, char *out);
 /* Search for the plan of one stage: between plan_solve.c and plan_search.c. */
 struct plan_search_input {
     const struct run_need *need;
-    const struct plan *budget;   /* the plan whose budgets apply */
-    int stage;                   /* index of the stage */
+    const struct plan *budget;   /* plan of the whole run, with the budgets */
+    int stage;                   /* index of the stage to search */
     uint64_t other_stages_bytes; /* device bytes that residents of other stages occupy */
     const uint64_t *residents;   /* bit set of residents that the caller requires; NULL: the search chooses */
 };

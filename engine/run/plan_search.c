@@ -19,14 +19,16 @@
 
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
-    GRID = 256,       /* number of sizes (total bytes of residents) that are tried */
-    POOLED_GRID = 64, /* replaces GRID on a discrete GPU if host memory cannot hold all eligible blocks */
+    GRID = 256, /* number of total sizes of residents that are tried */
+    /* Replaces GRID on a discrete GPU if host memory cannot hold all blocks that may be resident. */
+    POOLED_GRID = 64,
     POOL_GRID = 16,
-    EXACT_POOL = 8,       /* all sets of pooled blocks are tried for at most this many blocks */
-    EXACT_BLOCKS = 16,    /* all sets of residents are tried for at most this many eligible blocks */
-    EXACT_SEPARATE = 12,  /* replaces EXACT_BLOCKS on a discrete GPU */
-    EXACT_VISITS = 16,    /* all sets of residents are tried in stages of at most this many blocks */
-    IMPROVED_BLOCKS = 16, /* evenly spread sets are improved for at most this many blocks */
+    EXACT_POOL = 8,      /* all sets of pooled blocks are tried for at most this many blocks */
+    EXACT_BLOCKS = 16,   /* all sets of residents are tried if at most this many blocks may be resident */
+    EXACT_SEPARATE = 12, /* replaces EXACT_BLOCKS on a discrete GPU */
+    EXACT_VISITS = 16,   /* all sets of residents are tried only in stages with at most this many blocks */
+    /* Sets of residents are improved block by block if at most this many blocks may be resident. */
+    IMPROVED_BLOCKS = 16,
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
     DISK_WEIGHT = 8, /* a byte from the disk counts as 8 bytes over the bus if rates are unknown */
@@ -40,14 +42,14 @@ enum {
 };
 _Static_assert(SIZES_MAX >= SIZES_RING_BLOCKS * WINDOWS + 16, "sizes of a ring");
 static const double TIE = 1 + 1e-9;
-static const double ROUNDED = 1e-12; /* relative rounding error of times summed in another order */
+static const double ROUNDED = 1e-12; /* relative rounding error of a sum of times in another order */
 static const double NEVER = 1e300;
 
-/* Cost of a plan, to choose among plans of equal time: compared field by field, less is better. */
+/* Secondary cost of a plan, compared field by field among plans of equal time. Less is better. */
 struct cost {
     uint64_t streamed; /* streamed bytes per evaluation */
     uint64_t narrow;   /* bytes by which the ring is too small for two blocks of the largest streamed size */
-    uint64_t bytes;    /* bytes on the device */
+    uint64_t bytes;    /* device bytes of residents and ring */
 };
 
 struct search {
@@ -60,7 +62,8 @@ struct search {
     bool exact;             /* all sets of residents and pooled blocks are tried */
     uint64_t device_bytes, host_bytes; /* device bytes left for residents and ring; host bytes left for pooled
                                           blocks and staging */
-    uint64_t eligible[SET], eligible_bytes; /* repeated model blocks, which may be resident or pooled */
+    /* Bit set of the blocks that may be resident or pooled: model blocks visited in every evaluation. */
+    uint64_t eligible[SET], eligible_bytes;
     int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
     double tie;       /* factor within which times count as equal */
@@ -71,7 +74,7 @@ struct search {
     struct plan_stage chosen;
 };
 
-/* Bytes of a set of blocks, without padding. */
+/* Sum of the sizes of a set of blocks, without padding. */
 static uint64_t set_bytes(const struct search *s, const uint64_t *set) {
     uint64_t bytes = 0;
     for (int i = 0; i < s->need->n_blocks; i++)
@@ -79,7 +82,7 @@ static uint64_t set_bytes(const struct search *s, const uint64_t *set) {
     return bytes;
 }
 
-/* Seconds above which a plan is rejected. */
+/* Predicted seconds above which the search rejects a plan. */
 static double limit(const struct search *s) {
     return s->choosing ? s->best * s->tie : s->best;
 }
@@ -99,7 +102,8 @@ static double score(const struct search *s, const struct plan_stage *stage) {
     return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0)) + s->picture_traffic;
 }
 
-/* True if a plan of these seconds is rejected; the first pass also rejects plans as fast as the best. */
+/* True if the search rejects a plan of these predicted seconds. The first pass also rejects plans as fast as
+ * the best. */
 static bool too_slow(const struct search *s, double seconds) {
     return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
 }
@@ -179,7 +183,8 @@ struct passage {
     int n_first, n;
 };
 
-/* Size of the block that passes as number i; the sequence repeats after p->n blocks. */
+/* Size of the block that passes a ring or staging buffers as number i; the sequence repeats after p->n
+ * blocks. */
 static uint64_t passage_at(const struct passage *p, int i) {
     int n_later = p->n - p->n_first;
     if (i < p->n) return p->bytes[i];
@@ -220,7 +225,7 @@ static int ring_sizes(const struct search *s, const struct plan_stage *stage, bo
     if (all_sums && p.n <= SIZES_RING_BLOCKS) return add_all_sums(&p, least, sizes, n_sizes);
     for (int i = 0; i < 4; i++) n_sizes = add_size(sizes, n_sizes, least * (uint64_t)eighths[i] / 8);
     for (int w = 0; w < 5; w++) {
-        uint64_t sum = 0, most = 0; /* largest sum of windows[w] consecutive blocks */
+        uint64_t sum = 0, most = 0; /* largest size of windows[w] consecutive blocks */
         for (int i = 0; i < p.n + windows[w]; i++) {
             sum += passage_at(&p, i);
             if (i >= windows[w]) sum -= passage_at(&p, i - windows[w]);
@@ -235,7 +240,8 @@ static int ring_sizes(const struct search *s, const struct plan_stage *stage, bo
  * pooled blocks. */
 static int staging_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
     const struct block_stream *c = s->block_stream;
-    struct passage p; /* blocks that come from the disk through staging; residents in the first evaluation */
+    /* Blocks that pass from the disk through staging; in the first evaluation also residents. */
+    struct passage p;
     uint64_t least = plan_least_staging(s->run, stage, s->stage), most = 0;
     p.n = 0;
     for (int later = 0; later < 2; later++) {
@@ -275,7 +281,7 @@ static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
         stage->pinned_bytes = plan_pinnable(s->run, stage, s->stage);
         double seconds = try_rings(s, stage, rings, n_rings);
         if (too_slow(s, seconds) && !s->run->pin_limit_bytes)
-            break; /* smaller staging buffers help only if pinned memory is limited */
+            break; /* smaller staging buffers are worth trying only if pinned memory is limited */
         done = s->choosing && !too_slow(s, seconds);
     }
     stage->pinned_bytes = UINT64_MAX;
@@ -302,7 +308,7 @@ static bool try_pools_from(struct search *s, struct pools *p, int i, uint64_t by
     return done;
 }
 
-/* Tries sets of pooled blocks for these residents. Without device memory of its own there is no pool. */
+/* Tries sets of pooled blocks for these residents. A device that shares the host's memory has no pool. */
 static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
     uint64_t stream[SET], poolable[SET];
     struct pools p = {.stage = stage, .rings = rings, .n_rings = n_rings};
@@ -346,8 +352,8 @@ static void try_residents(struct search *s, const uint64_t *set) {
         if (!blocks_has(set, s->eligible_place[i])) streamed += s->need->block_bytes[s->eligible_place[i]];
     stage.streamed_bytes_per_evaluation = streamed;
     if (s->choosing) {
-        /* No ring makes these residents cheaper than the chosen plan. Without rates only higher costs count:
-         * a later set of equal cost is spread more evenly. */
+        /* Skips these residents if no ring makes them cheaper than the chosen plan. Without known rates, sets
+         * of equal cost are tried too, because later sets are spread more evenly. */
         struct plan_stage ideal = stage;
         uint64_t capacity = s->device_bytes - stage.resident_bytes;
         ideal.ring_bytes = 2 * least_ring < capacity ? 2 * least_ring : capacity; /* the cheapest ring */
@@ -356,7 +362,8 @@ static void try_residents(struct search *s, const uint64_t *set) {
     }
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
     if (s->timed && s->run->separate && streamed > s->host_bytes) {
-        /* With any pool, blocks that exceed host memory are read from the disk again. */
+        /* Blocks that exceed host memory are read from the disk in every evaluation, whatever the pool holds.
+         */
         double again = (double)(streamed - s->host_bytes) / s->run->rates.disk;
         const struct block_stream *c = s->block_stream;
         if (too_slow(s, c->start.busy[BOUND_DISK] + (c->evaluations - 1) * again)) return;
@@ -434,13 +441,13 @@ static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, i
     return true;
 }
 
-/* Tries evenly spread sets of residents, from the largest. allowance: bytes by which the stream may exceed an
- * even rate before a block becomes resident; larger rings permit more. */
+/* Tries evenly spread sets of residents, from the largest. allowance: bytes by which streaming may exceed an
+ * even rate over computation time before a block becomes resident; larger rings permit more. */
 static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
     bool improves = s->timed && !s->exact && s->n_eligible <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->eligible_bytes + 2 * PLAN_STAGING;
-    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* GRID includes all sizes of POOLED_GRID */
+    uint64_t grid = pool_chosen ? POOLED_GRID : GRID;
     for (uint64_t i = grid; i > 0; i--) {
         struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
         block_stream_thin(s->block_stream, &thinning, set);

@@ -135,7 +135,7 @@ static void solve_least(const struct run_need *need, struct plan *plan) {
 }
 
 /* Least device memory of a run. Full-frame buffers count as in host memory, unless the request forbids it, or
- * host memory is too small for them but sufficient for the rest. */
+ * host memory suffices only without them. */
 static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
     uint64_t most = 0, ram = least->ram_budget_bytes;
     for (int s = 0; s < need->n_stages; s++) {
@@ -199,7 +199,7 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
     struct plan all;
     solve_leasts(need, ram_budget_bytes, vram_budget_bytes, plan, &all);
     if (fits(need, &all)) {
-        /* All blocks are resident: searches the fastest ring of each stage. */
+        /* Keeps all blocks resident, and searches the fastest ring of each stage. */
         uint64_t residents_bytes = 0;
         for (int s = 0; s < need->n_stages; s++) residents_bytes += all.stage[s].resident_bytes;
         for (int s = 0; s < need->n_stages; s++) {
@@ -229,7 +229,7 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
         bool slower = keeping.seconds > plan->seconds * TIE;
         if (need->separate && fits(need, &keeping) && !slower) *plan = keeping;
     }
-    /* The plan with all blocks resident is preferred unless it is slower, because of its smaller rings. */
+    /* Prefers the plan with all blocks resident, which has smaller rings, unless it is slower. */
     if (fits(need, &all) && (!fits(need, plan) || all.seconds <= plan->seconds * TIE)) *plan = all;
 }
 
@@ -253,8 +253,8 @@ static bool is_better(const struct plan *found, bool found_works, const struct p
     return streamed(found) < streamed(best);
 }
 
-/* Each grouping of lanes is solved as its own run_need. Fewer groups stream less; more groups hold the state
- * of fewer lanes at a time. */
+/* Solves each grouping of lanes as a run_need of its own. Fewer groups stream fewer bytes; more groups hold
+ * the state of fewer lanes at a time. */
 int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_bytes,
                 uint64_t vram_budget_bytes, struct plan *plan) {
     const double ROUNDED = 1 + 1e-11;
@@ -299,7 +299,7 @@ static uint64_t block_pages_alone(const struct stage_need *need, int block) {
     return pages_alone(adapters) + pages_alone(need->block_bytes[block] - adapters);
 }
 
-/* A stage with residents that can be evicted. */
+/* A stage whose resident blocks can be evicted during a run. */
 struct evictable {
     const struct stage_need *need;
     const struct plan_stage *stage; /* the stage's current plan */
@@ -343,7 +343,7 @@ uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int st
     uint64_t returned = 0;
     *reduced = *plan;
     for (int i = 0; i <= plan->n_stages && returned < bytes; i++) {
-        int s = i < plan->n_stages ? i : stage; /* the active stage comes last */
+        int s = i < plan->n_stages ? i : stage; /* inactive stages are reduced first */
         if ((i == stage && i < plan->n_stages) || !(held >> s & 1)) continue;
         struct plan_stage to;
         struct evictable g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};

@@ -13,9 +13,8 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
     return source_read_direct(source, &reader->bounce, to, bytes, offset, e);
 }
 
-/* Reads bytes [at, at + bytes) of a segment as stored, counted without the gaps between its runs. Gaps are
- * read too, into the unused part of `to`, and dropped afterwards, because runs are shorter than a disk
- * block. */
+/* Reads bytes [at, at + bytes) of a strided segment, counted without the gaps between its runs. Gaps are read
+ * into the unused part of `to` and dropped, because runs are shorter than a disk block. */
 static enum status read_stored(struct reader *reader, const struct packed_segment *g, uint64_t at,
                                uint64_t bytes, char *to, struct error *e) {
     enum { LAST_BYTES = 16 << 10 };
@@ -25,8 +24,8 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     while (bytes && e->code == OK) {
         uint64_t skip = at % run, n = run - skip < bytes ? run - skip : bytes, runs = 1;
         uint64_t capacity = bytes > LAST_BYTES ? bytes : LAST_BYTES;
-        if (n == run && capacity > stride) /* number of runs read at once; only the last may be partial */
-            runs = (capacity - run) / stride + 1;
+        /* Number of runs of the strided segment that are read at once; only the last may be partial. */
+        if (n == run && capacity > stride) runs = (capacity - run) / stride + 1;
         if (runs > bytes / n) runs = bytes / n;
         uint64_t span = (runs - 1) * stride + n;
         char *read = bytes > LAST_BYTES ? to + bytes - span : last;
@@ -40,8 +39,9 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     return e->code;
 }
 
-/* Writes bytes [first, last) of a converted segment; `packed` is the address of its byte 0. The values
- * are converted in units; a unit that is requested in part is converted as a whole into a buffer. */
+/* Reads and converts bytes [first, last) of a packed segment to `packed`; `packed` is the address of its byte
+ * 0. The values are converted in units; a unit that is requested in part is converted as a whole into a
+ * buffer. */
 static enum status read_converted(struct reader *reader, const struct packed_segment *g, uint64_t first,
                                   uint64_t last, char *packed, struct error *e) {
     const struct packed_conversion *c = &g->conversion;
@@ -77,7 +77,7 @@ uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to) {
         if (packed_converts(g) || g->stride || first >= last || last - first <= most) continue;
         most = last - first;
         phase = (g->file_offset - g->packed_offset + from) %
-                SYS_DIRECT_BLOCK; /* unsigned wrap-around is harmless modulo a power of 2 */
+                SYS_DIRECT_BLOCK; /* an unsigned wrap-around does not matter modulo a power of 2 */
     }
     return phase;
 }

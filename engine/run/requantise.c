@@ -3,18 +3,19 @@
 
 #include <string.h>
 
-/* True if the segment holds values of the packed tensor. */
+/* True if the segment of a packed block holds values of this tensor. */
 static bool of_tensor(const struct packed_segment *segment, const struct packed_tensor *t) {
     return segment->packed_offset >= t->packed_offset &&
            segment->packed_offset < t->packed_offset + (uint64_t)tensor_bytes(&t->shape);
 }
 
-/* Number of values of this type that the segment holds. */
+/* Number of values in the segment, if they have this element type. */
 static int64_t segment_values(const struct packed_segment *segment, enum dtype dtype) {
     return (int64_t)segment->bytes / dtype_block_bytes(dtype) * dtype_block_values(dtype);
 }
 
-/* Lays out one converted tensor. Rows, and so segments, are whole quantisation blocks of both types. */
+/* Lays out one tensor whose type is converted. Rows, and so segments, are whole quantisation blocks of both
+ * types. */
 static void convert_tensor(const struct block *from, const struct packed_tensor *t, enum dtype wanted,
                            struct block *to) {
     struct packed_tensor *out = &to->tensors[to->n_tensors++];
@@ -43,7 +44,7 @@ static void convert_tensor(const struct block *from, const struct packed_tensor 
     to->bytes = align_up(to->bytes, ARENA_ALIGN);
 }
 
-/* Lays out one unconverted tensor with its scales. */
+/* Lays out one tensor that keeps its type, with its scales. */
 static void keep_tensor(const struct block *from, int i_tensor, struct block *to) {
     const struct packed_tensor *t = &from->tensors[i_tensor];
     bool last = i_tensor + 1 == from->n_tensors;

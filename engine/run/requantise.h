@@ -16,7 +16,8 @@ enum status component_requantise(const struct component *from, enum dtype wanted
 
 /* The type that a tensor's weights are converted to; N_DTYPES: not converted. */
 enum dtype requantise_of_entry(const struct component *requantised, const struct index_entry *entry);
-/* Sets the per-tensor scale of all weights that are converted from this tensor; conversion divides by it. */
+/* Sets the per-tensor scale of all weights that are converted from this tensor of the file; conversion
+ * divides by the scale. */
 void requantise_set_scale(struct component *requantised, const struct index_entry *entry, float scale);
 
 /* block_file_bytes: bytes read from files to load a block. block_converted_values: values converted. */

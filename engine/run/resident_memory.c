@@ -37,8 +37,8 @@ static void give_pages_back(struct sys *sys, struct device *device, char *memory
     if (!on_device(device)) sys->unreserve(sys, memory, bytes);
 }
 
-/* Identity of a stage's list of model blocks: an FNV-1a hash over the addresses of the base blocks (base
- * weights) or over the adapter hashes of the blocks (adapter bytes). */
+/* Identifies a stage's list of model blocks across runs: an FNV-1a hash over the addresses of the base blocks
+ * (base weights) or over the adapter hashes of the blocks (adapter bytes). */
 static uint64_t blocks_fingerprint(const struct store_stage *stage, enum packed_part part) {
     uint64_t hash = 0xcbf29ce484222325;
     for (int i = 0; i < stage->n_model_blocks; i++) {
@@ -64,7 +64,8 @@ static struct resident_part laid_out(const struct store_stage *stage, enum packe
     return p;
 }
 
-/* True if the part's memory can stay: no model block has another offset in the wanted layout. */
+/* True if the resident memory of this part can stay: the wanted layout has the same model blocks at the same
+ * offsets. */
 static bool same_layout(const struct resident_part *part, const struct resident_part *wanted,
                         int n_model_blocks) {
     if (!part->base || part->evicted || part->bytes != wanted->bytes || part->blocks != wanted->blocks)
@@ -83,8 +84,8 @@ void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const
             uint64_t blocks = blocks_fingerprint(&stages[i], p);
             struct resident_part *to = &memory[i].part[p];
             if (to->base && to->blocks == blocks) continue;
-            int k =
-                0; /* finds memory with the same blocks that is not the memory of a stage with these blocks */
+            /* Finds memory with the same blocks that no stage of this run with these blocks owns. */
+            int k = 0;
             while (k < PLAN_STAGES_MAX && (!memory[k].part[p].base || memory[k].part[p].blocks != blocks ||
                                            (k < n_stages && blocks_fingerprint(&stages[k], p) == blocks)))
                 k++;
@@ -127,7 +128,8 @@ struct moving {
     struct device *device;
     struct resident_part *from, *to;
     int n_model_blocks;
-    uint64_t taken, returned; /* leading bytes allocated in the new, returned from the old range */
+    /* Leading bytes that are allocated in the new range; leading bytes that the old range has returned. */
+    uint64_t taken, returned;
     bool failed;
 };
 

@@ -15,10 +15,10 @@ struct store_stage {
     int n_model_blocks; /* leading blocks of the model; the others hold gathered embedding rows */
 };
 
-/* One part (adapter bytes or base weights) of the resident blocks of a stage, in separate memory: adapters
- * can change while base weights stay in place. */
+/* One part (adapter bytes or base weights) of a stage's resident blocks. Each part has its own memory, so
+ * that adapters can change while base weights stay. */
 struct resident_part {
-    char *base; /* NULL until the stage begins, and for a part without bytes */
+    char *base; /* address of the memory; NULL before the stage begins, or if the part has no bytes */
     uint64_t bytes;
     uint64_t blocks; /* hash that identifies the stage's list of blocks across runs */
     int n_blocks;
@@ -27,8 +27,9 @@ struct resident_part {
     uint32_t offset[PLAN_BLOCKS_MAX + 1];
     uint64_t ready[PLAN_BLOCKS_MAX / 64]; /* bit set of the blocks whose bytes are loaded */
     struct pins pins; /* pinned ranges of host memory that holds weights for a discrete GPU */
-    bool evicted;     /* some blocks were evicted: no later run reuses the memory */
-    uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* bit set of evicted blocks with returned pages */
+    bool evicted;     /* true: blocks were evicted, so no later run reuses the memory */
+    /* Bit set of evicted blocks whose pages were returned to the system. */
+    uint64_t gone[PLAN_BLOCKS_MAX / 64];
 };
 
 struct resident_memory {

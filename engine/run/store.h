@@ -41,7 +41,7 @@ enum { STORE_READERS_MAX = 8 };
 /* Weights and memory that outlive a run. Owned by the session. */
 struct residents {
     struct sys *sys;
-    struct device *device;                          /* NULL: weights are used in host memory */
+    struct device *device; /* device with its own memory; NULL: weights are used in host memory */
     struct resident_memory memory[PLAN_STAGES_MAX]; /* resident blocks of each stage, in device memory */
     struct resident_memory pool[PLAN_STAGES_MAX];   /* pooled blocks in host memory, for discrete GPUs */
 };
@@ -84,8 +84,8 @@ void store_close(struct store *store);
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
-/* Waits until the packed block of a visit has a place, and returns the place. The bytes may arrive later: see
- * store_await. Fails with the fill's error. */
+/* Waits until the packed block of a visit has a place in memory, and returns its address. The bytes may
+ * arrive later: see store_await. Fails with the fill's error. */
 enum status store_acquire(struct store *store, int visit, struct packed_place *place, struct error *e);
 /* Waits until bytes [0, to) of the acquired packed block have arrived; `to` may exceed the block. On a device
  * with its own memory, operators queued after this call wait, not the host. Returns at once for bytes awaited

@@ -52,7 +52,8 @@ static void fills_drop_from(struct store *s, int visit) {
     s->n_fills = s->oldest_fill = n;
     if (s->next_place > n) s->next_place = n;
     if (s->next_claim > n) s->next_claim = n;
-    for (int i = 0; i < n; i++) /* a fill of several visits that includes `visit` is read again */
+    /* Also empties a fill of several visits that includes `visit`: its bytes are read again. */
+    for (int i = 0; i < n; i++)
         if (!s->fills[i].resident) s->fills[i].state = FILL_EMPTY;
     s->ring_wrap = n;
     s->ring_head = 0;
@@ -77,8 +78,8 @@ static int ring_commit(struct store *s, uint64_t bytes) {
     return failed;
 }
 
-/* Changes the ring's size after a change of plan, as ring_commit. A ring that needs more address space moves
- * and must be empty. */
+/* Resizes the ring after a change of plan; returns like ring_commit. A ring that needs more address space
+ * moves, and must be empty. */
 static int ring_renew(struct store *s, uint64_t bytes) {
     uint64_t most = largest_ring(s->o.plan);
     if (bytes && most > s->ring_reserved) {
@@ -91,7 +92,7 @@ static int ring_renew(struct store *s, uint64_t bytes) {
     return ring_commit(s, bytes);
 }
 
-/* End address of a fill in the ring. */
+/* Address of the first byte after a fill's place in the ring. */
 static char *end_of(const struct fill *f) {
     return fill_address(f) + f->block->bytes;
 }
@@ -100,11 +101,12 @@ static char *end_of(const struct fill *f) {
  * leave the list ring_older. */
 static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
-    uint64_t limit =
-        here < there ? here : there; /* the place lies in the rings of both stages (invariant I7) */
+    /* The place must lie in the current and in the fill's stage's ring (invariant I7). */
+    uint64_t limit = here < there ? here : there;
     if (f->block->bytes > limit) return false;
     if (s->ring_head + f->block->bytes > limit) {
-        /* The head returns to offset 0; fills below the old head join the list ring_older. */
+        /* Wraps around: the next place is at offset 0. Fills below the old ring head join the list
+         * ring_older. */
         for (int i = s->next_place - 1; i >= s->ring_wrap; i--) {
             if (s->fills[i].resident) continue;
             s->fills[i].above = s->ring_older;
@@ -120,7 +122,8 @@ static bool place_in_ring(struct store *s, struct fill *f) {
     return true;
 }
 
-/* True if the plan's depth, no_wrap and waits (see plan.h) allow this fill to be placed now. */
+/* True if the plan's depth, no_wrap and waits (limits on prefetching, plan.h) allow this fill to be placed
+ * now. */
 static bool may_prefetch(const struct store *s, const struct fill *f) {
     const struct plan_stage *p = &s->o.plan->stage[s->stage];
     const struct visit *visits = s->o.visits->visits;
@@ -180,7 +183,7 @@ static void lay_out_resident_memory(struct store *s) {
     if (!s->o.plan->keep) residents_destroy(r);
     resident_memory_match(r->memory, s->o.stages, n);
     resident_memory_match(r->pool, s->o.stages, n);
-    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* frees memory of an earlier run that had more stages */
+    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* an earlier run had more stages: frees their memory */
         resident_memory_end(&r->memory[i], s->o.sys, s->device);
         resident_memory_end(&r->pool[i], s->o.sys, NULL);
     }
@@ -296,7 +299,7 @@ enum status store_replan(struct store *s, const struct plan *plan, int visit, st
     s->o.plan = plan;
     fills_list(s, visit);
     s->stage = stage;
-    s->current_visit = visit - 1; /* a repeated evaluation starts at an earlier visit */
+    s->current_visit = visit - 1; /* a repeated evaluation begins at an earlier visit */
     uint64_t ring_bytes = stage < 0 ? 0 : plan->stage[stage].ring_bytes;
     if (ring_renew(s, ring_bytes))
         error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)ring_bytes);
@@ -351,7 +354,7 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
     uint64_t fence = 0;
     if (to > f->block->bytes) to = f->block->bytes;
-    if (to <= f->awaited) return OK; /* the bytes were awaited before: no lock needed */
+    if (to <= f->awaited) return OK; /* no lock needed for bytes that were awaited before */
     pthread_mutex_lock(&s->lock);
     enum status status = has_arrived(s, f, to) ? OK : wait_for(s, f, to, e);
     if (status == OK) fence = pieces_last_fence(s, f, &to);
@@ -359,7 +362,7 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     if (status != OK) return status;
     f->awaited = to;
     if (!s->device) return OK;
-    /* not under the lock, so that readers continue */
+    /* waits without holding the store's lock, so that readers continue */
     store_add_stall(s, s->device->memory->await_copy(s->device, fence));
     return OK;
 }

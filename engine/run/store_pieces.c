@@ -21,8 +21,8 @@ static char *pool_byte(const struct store *s, const struct fill *f, uint64_t at)
     return packed_byte(f->block, &place, at);
 }
 
-/* True unless another fill is reading the same pooled block from the disk. If several fills of a block exist
- * at once, the later ones wait for the first. */
+/* True unless another fill is already reading the same block from the disk into the host pool. Of several
+ * fills of one block, the later ones wait for the first. */
 static bool pool_allows(struct store *s, struct fill *f) {
     if (!f->pooled || (part_in_pool(s, f, 0) && part_in_pool(s, f, f->block->bytes))) return true;
     if (f->claimed) return f->reads_pool;
@@ -75,8 +75,8 @@ static bool claim_piece(struct store *s, struct piece *piece) {
     if (!most || !fills_place_is_free(f, from, to, &event)) return false;
     *piece = (struct piece){f, from, to, event, buffer, s->pieces_claimed++};
     if (staged) s->staging[buffer].taken = true;
-    /* A section is a multiple of the first piece's size. If later pieces differ in size, waits may be longer
-     * than necessary, never shorter. */
+    /* Sections (byte ranges that share a fence) are multiples of the first piece's size. If later pieces
+     * differ in size, waits may be longer than necessary, never shorter. */
     uint64_t sections = most * FILL_FENCES;
     if (!f->fence_bytes) f->fence_bytes = most * ((block->bytes + sections - 1) / sections);
     f->claimed = to;
@@ -93,7 +93,7 @@ static void count_reads(struct store *s, const struct reader *reader) {
 }
 
 /* True if the piece's copy must be delayed. All copies share one queue: a copy that waits for a late device
- * event would block the copies of pieces claimed earlier, which wait for earlier events. */
+ * event would block copies of earlier pieces, which wait for earlier events. */
 static bool would_block_queue(const struct store *s, const struct piece *piece) {
     for (int i = 0; i < STORE_READERS_MAX; i++) {
         const struct piece *other = &s->readers[i].piece;
@@ -327,7 +327,7 @@ void pieces_cancel(struct store *s, struct fill *f) {
     f->state = FILL_FAILED;
     f->claimed = f->block->bytes;
     while (f->pieces_in_flight) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
-    f->reads_pool = false; /* another fill may now read the block into the pool */
+    f->reads_pool = false; /* other fills may now read this block into the pool */
 }
 
 void pieces_abandon(struct store *s, int stage) {
@@ -347,7 +347,7 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
     if (!s->staging_memory)
         return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
     s->o.sys->use_large_pages(s->o.sys, s->staging_memory, bytes);
-    pthread_mutex_unlock(&s->lock); /* readers may be waiting for the lock to copy out of pools */
+    pthread_mutex_unlock(&s->lock); /* readers may need the lock to copy out of pools */
     /* Pins all staging buffers at once, before the pool uses up the system's limit of pinned memory; unpinned
      * parts of the pool need pinned staging. */
     struct pins *pins = &s->staging_pins;

@@ -28,13 +28,14 @@ struct fill {
     bool reads_pool; /* the fill also copies the block into the host pool */
     enum fill_state state;
     struct packed_place place;
-    struct fill *over;  /* oldest fill that still occupies this fill's place in the ring; NULL: none */
+    /* Oldest fill that still occupies part of this fill's place in the ring; NULL: none. */
+    struct fill *over;
     struct fill *above; /* next fill of the list ring_older */
     uint64_t event;     /* device event that all copies of this fill wait for */
     uint64_t released;  /* device event of the fill's last release */
     uint64_t claimed;   /* leading bytes of the packed block that readers have claimed */
     int pieces_in_flight;
-    uint64_t awaited; /* leading bytes that the computing thread has awaited */
+    uint64_t awaited; /* leading bytes of the packed block that the computing thread has awaited */
     /* Fence of the last copy into each section of the packed block, on a device with its own memory. A
      * section is a whole number of pieces, so that a block has at most FILL_FENCES sections. A fence per
      * piece would need too much memory. */
@@ -58,9 +59,10 @@ enum { STAGING_MAX = 256 };
 struct piece {
     struct fill *fill;
     uint64_t from, to;
-    uint64_t event;  /* device event after which the destination is free; the copy waits for it (I3) */
-    int buffer;      /* index of the staging buffer that the piece passes through, or -1 */
-    uint64_t number; /* sequence number of the claim */
+    /* Device event after which the piece's place on the device is free; the copy waits for it (I3). */
+    uint64_t event;
+    int buffer;      /* index of the staging buffer that the piece passes through; -1: none */
+    uint64_t number; /* sequence number in which readers claimed the piece */
 };
 
 /* State of one reader thread. Without reader threads the calling thread uses the first entry. */
@@ -68,7 +70,7 @@ struct store_reader {
     struct store *store;
     struct sys_thread *thread;
     struct reader reader;
-    struct piece piece; /* piece in flight; .fill is NULL if there is none */
+    struct piece piece; /* the piece that this reader moves; .fill is NULL if there is none */
 };
 
 struct store {
@@ -101,7 +103,8 @@ struct store {
     char *staging_memory;
     struct pins staging_pins;
     uint64_t staging_bytes, staging_piece; /* bytes of all staging buffers; bytes of one staging buffer */
-    uint64_t staging_slack;                /* spare bytes to align memory with file offsets in direct reads */
+    /* Spare bytes in a staging buffer, to align memory with file offsets in direct reads. */
+    uint64_t staging_slack;
     struct staging staging[STAGING_MAX];
     int n_staging;
     bool staging_open, staging_unpinned; /* staging_unpinned: some staging memory could not be pinned */

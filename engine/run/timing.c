@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* SIMULATED: most evaluations to simulate. After two or three, times are equal or alternate. */
+/* SIMULATED: maximum number of evaluations to simulate. After two or three, their times are equal or
+ * alternate. */
 enum { SIMULATED = 6, VISITS_MAX = PLAN_BLOCKS_MAX * (SIMULATED + 1) };
 
 static double larger(double a, double b) {
@@ -44,7 +45,8 @@ static double largest_load(const struct load *load) {
     return larger(load->busy[BOUND_COMPUTE], larger(load->busy[BOUND_BUS], load->busy[BOUND_DISK]));
 }
 
-/* Queue of visits whose bytes occupy a buffer (ring or staging); they take and free space in visit order. */
+/* Queue of visits whose weight bytes occupy a buffer (ring or staging). Visits take and free space in visit
+ * order. */
 struct held {
     int visit[VISITS_MAX], first, last;
     uint64_t bytes;
@@ -83,7 +85,7 @@ static double wait_for_space(struct simulation *s, struct held *held, const doub
     return from;
 }
 
-/* Where a block comes from before the bus: the disk, or unpinned host memory. */
+/* What a block passes before the bus: the disk, or a copy out of unpinned host memory. */
 struct upstream {
     double seconds, rate;
     double *free;
@@ -106,7 +108,7 @@ static double upstream_then_bus(struct simulation *s, int i, struct upstream ups
     return larger(bus_began + c->bus[i], read + c->bus[i] / piece);
 }
 
-/* Time at which the bytes of the current visit are on the device. */
+/* Time at which the weight bytes of the current visit are on the device. */
 static double arrival(struct simulation *s, int i, bool first) {
     const struct block_stream *c = s->c;
     const struct plan_stage *stage = s->stage;
@@ -189,7 +191,8 @@ static void simulation_begin(struct simulation *s, const struct block_stream *c,
 /* Predicts a stage. If the time exceeds `enough` (see block_stream_seconds), only timing->seconds is set. */
 static void timing_run(const struct block_stream *c, const struct plan_stage *stage, double enough,
                        struct timing *timing) {
-    struct simulation s; /* not initialised, because it is large; simulation_begin sets what is read */
+    /* Not initialised, because it is large; simulation_begin sets the fields that are read. */
+    struct simulation s;
     struct load later = block_stream_later_load(c, stage);
     double ended[SIMULATED], lag = -1;
     int n = 0;
@@ -278,7 +281,7 @@ struct timing timing_predict(const struct run_need *need, const struct plan *pla
     return block_stream_timing(&block_stream, &plan->stage[stage]);
 }
 
-/* Measure of a block for even spreading: its seconds of computation, or its bytes if seconds are unknown. */
+/* Weight of a block in even spreading: its seconds of computation, or its bytes if seconds are unknown. */
 static double weight_of(const struct block_stream *c, int i, bool timed) {
     return timed ? c->compute[i] : (double)c->bytes[i];
 }

@@ -30,14 +30,15 @@ struct block_stream {
     double compute[PLAN_BLOCKS_MAX], bus[PLAN_BLOCKS_MAX], disk[PLAN_BLOCKS_MAX];
     double host[PLAN_BLOCKS_MAX]; /* seconds to copy the block within host memory, out of an unpinned pool */
     double disk_rate, host_rate;
-    struct load start; /* times at which resources finish the first evaluation, with unlimited ring */
+    /* Times at which compute, bus and disk finish the first evaluation, if the ring were unlimited. */
+    struct load start;
 };
 
 struct timing {
     double seconds;            /* seconds of the whole stage */
     double evaluation_seconds; /* seconds of one evaluation in steady state */
     double floor_seconds;      /* lower bound of `seconds`: busy time of the busiest resource */
-    /* floor_seconds of the first evaluation; of each later evaluation */
+    /* floor_seconds of the first evaluation alone, and of each later evaluation */
     double first_floor_seconds, later_floor_seconds;
     enum bound bound; /* the resource with the largest load in the whole stage */
 };

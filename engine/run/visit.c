@@ -30,12 +30,13 @@ struct visit_builder {
     const struct component *c;
     const struct lane *lanes;
     int n_lanes;
-    int each; /* number of evaluations per lane if lanes compute one after another; else 0 */
+    /* Evaluations per lane if lanes compute one after another (pictures); 0: lanes compute together. */
+    int each;
     struct visit_list *list;
     struct error *e;
 };
 
-/* Returns block i of the list of embedding tables followed by the other blocks. */
+/* Returns block i of a component, counting embedding tables first. */
 static const struct block *block_at(const struct component *c, int i) {
     return i < c->n_tables ? &c->tables[i] : &c->blocks[i - c->n_tables];
 }
@@ -77,7 +78,7 @@ static void add_block(const struct visit_builder *l, int i, struct visit visit) 
         visit_add(l->list, visit, l->e);
         break;
     case UPDATE_PER_PROMPT:
-    case UPDATE_PER_TIMESTEP_AND_PROMPT: /* computed for the first lane of each prompt */
+    case UPDATE_PER_TIMESTEP_AND_PROMPT: /* computed only for the first lane of each prompt */
         visit.n_lanes = 1;
         for (; visit.first_lane < l->n_lanes; visit.first_lane++)
             if (lane_first_of_prompt(l->lanes, visit.first_lane) == visit.first_lane)
@@ -107,7 +108,7 @@ enum status component_visits(const struct component *c, int stage, const struct 
             bool before = kind->update_rate == UPDATE_PER_PROMPT || (hoisted && block_hoists(kind));
             if (!before) add_block(&l, i, visit);
         }
-        /* A text encoder's output is read in the next stage only, so no visit ends an evaluation. */
+        /* A text encoder's visits end no evaluation, because only the next stage reads its output. */
         if (list->n_visits) list->visits[list->n_visits - 1].ends_evaluation = family->kind != FAMILY_TEXT;
     }
     return e->code;

@@ -8,9 +8,9 @@
 struct visit {
     int stage, block; /* block: index in the stage's list of blocks */
     int first_lane, n_lanes;
-    int evaluation;       /* -1: the visit runs once, before the first evaluation */
+    int evaluation;       /* index of the evaluation; -1: the visit runs once, before the first evaluation */
     int n_hoisted;        /* with evaluation -1: number of hoisted timesteps (see block_hoists) */
-    bool ends_evaluation; /* last visit: the hook evaluation_ended is called after it */
+    bool ends_evaluation; /* last visit of the evaluation: the hook evaluation_ended is called after it */
 };
 
 struct visit_list {

@@ -20,13 +20,13 @@ double linspace_numpy(double from, double to, int i, int n) {
 
 #define N TRAINED_TIMESTEPS
 
-/* alphas_cumprod of squaredcos_cap_v2 at a part of the timesteps, 0 to 1. */
+/* alphas_cumprod of squaredcos_cap_v2 at a fraction of the timesteps, from 0 (first) to 1 (last). */
 static double cosine_abar(double part) {
     double c = cos((part + 0.008) / 1.008 * M_PI / 2);
     return c * c;
 }
 
-/* alpha[i] := the product of 1 - beta up to i. */
+/* Sets alpha[i] to the product of all 1 - beta[j] with j up to i (alphas_cumprod). */
 static void fill_abar(const float beta[N], float alpha[N]) {
     double product = 1;
     for (int i = 0; i < N; i++) {
@@ -40,7 +40,8 @@ float sigma_of_alpha(float alpha) {
 }
 
 void noise_table_fill(struct noise_table *table, const struct training_noise *s) {
-    float *beta = table->sigma, *alpha = table->alpha; /* the sigmas overwrite the betas below */
+    /* The table's sigma array holds the betas until the sigmas are computed. */
+    float *beta = table->sigma, *alpha = table->alpha;
     bool linear = s->beta_schedule == BETAS_LINEAR;
     float from = (float)(linear ? s->beta_start : sqrt(s->beta_start)),
           to = (float)(linear ? s->beta_end : sqrt(s->beta_end));
@@ -70,7 +71,7 @@ void noise_table_fill(struct noise_table *table, const struct training_noise *s)
     }
 }
 
-/* Index of the table entry at or below a timestep. */
+/* Index of the noise table entry at or below a timestep, for interpolation with the next entry. */
 static int entry_below(double timestep) {
     int low = (int)floor(timestep);
     return low < 0 ? 0 : low > N - 2 ? N - 2 : low;

@@ -69,7 +69,8 @@ void noise_table_fill(struct noise_table *table, const struct training_noise *se
 
 /* Sigma of an alpha: sqrt((1 - alpha) / alpha); FLT_MAX for alpha 0. */
 float sigma_of_alpha(float alpha);
-/* Sigma of a timestep, interpolated linearly between table entries and clamped outside (numpy.interp). */
+/* Sigma of a timestep, interpolated linearly between table entries and clamped outside the table
+ * (numpy.interp). */
 double noise_table_sigma(const struct noise_table *table, double timestep);
 /* Sigma of a timestep, interpolated linearly in log(sigma) (k-diffusion, DiscreteSchedule.t_to_sigma). */
 double noise_table_sigma_of_log(const struct noise_table *table, double timestep);
@@ -78,7 +79,7 @@ double noise_table_timestep(const struct noise_table *table, double sigma);
 /* noise_table_timestep in float32, as diffusers computes it for a sigma within a step. */
 float noise_table_timestep_f32(const struct noise_table *table, float sigma);
 
-/* See the top of this file. */
+/* Relation of signal and noise factors to sigma; the formulas are at the top of grid.h. */
 enum grid_form { GRID_FLOW, GRID_VARIANCE_EXPLODING, GRID_VARIANCE_PRESERVING };
 
 struct grid_point {
@@ -94,15 +95,16 @@ struct grid_step {
 
 struct grid {
     enum grid_form form;
-    int n, n_total; /* n: number of steps that run; n_total: also counts the steps that img2img skips */
-    struct grid_step *step;    /* array for the requested steps + GRID_EXTRA_STEPS; owned by the caller */
-    float init_noise_sigma;    /* standard deviation of the initial noise of text-to-image */
-    int timestep_stride;       /* timesteps per step (DDIM, PNDM); 0: a step ends where the next begins */
-    bool continuous_timesteps; /* timesteps are log(sigma) / 4 (EDM) */
+    int n, n_total;         /* n: steps of the grid that run; n_total: also the steps that img2img skips */
+    struct grid_step *step; /* array for the requested steps + GRID_EXTRA_STEPS; owned by the caller */
+    float init_noise_sigma; /* standard deviation of the initial noise of text-to-image */
+    /* Number of training timesteps per step (DDIM, PNDM); 0: each step ends where the next begins. */
+    int timestep_stride;
+    bool continuous_timesteps;       /* timesteps are log(sigma) / 4 (EDM) */
     const struct noise_table *table; /* noise levels by training timestep; NULL for flow models */
 };
 
-/* Number of steps that a sampler may add to a grid (adjust_grid in sampler.h). */
+/* Largest number of steps that a sampler may add to a grid (adjust_grid in sampler.h). */
 enum { GRID_EXTRA_STEPS = 1 };
 
 struct grid_point grid_point_of_sigma(enum grid_form form, float sigma, float timestep);
@@ -111,7 +113,7 @@ struct grid_point grid_point_of_alpha(float alpha, float timestep);
 
 /* The timestep of a sigma where continuous_timesteps is set: log(sigma) / 4. */
 float grid_continuous_timestep(float sigma);
-/* A noise level within a step. The timestep is looked up in the training table, or without a table
+/* A noise level within a step. The timestep comes from the training noise table, or without a table is
  * interpolated linearly in sigma. */
 struct grid_point grid_between(const struct grid *grid, int step, float sigma);
 /* Removes the first steps of the grid (img2img). */

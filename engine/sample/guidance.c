@@ -10,13 +10,15 @@ void guidance_cfg(struct tensor cond, struct tensor uncond, int patch, double sc
     for (int64_t i = 0; i < tensor_elements(&cond); i++) c[i] = c[i] + g * (c[i] - u[i]);
 }
 
-/* Strides of the values of one token: `plane` between channels, `row` between the token's pixel rows. */
+/* Layout of the latent values of one token: `plane` is the stride between channels, `row` between the token's
+ * pixel rows. */
 struct token_values {
     int channels, patch;
     int64_t plane, row;
 };
 
-/* Guides one token, with rescaling to the norm of cond; pointers are to the token's first value. */
+/* Applies guidance to one token, with rescaling to the norm of cond; pointers are to the token's first value.
+ */
 static void guide_token(float *cond, const float *uncond, const struct token_values *at, float scale) {
     double before = 0, after = 0;
     for (int c = 0; c < at->channels; c++)

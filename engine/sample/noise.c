@@ -13,7 +13,7 @@ void generator_seed(struct generator *g, uint64_t seed) {
 }
 
 uint32_t generator_draw(struct generator *g) {
-    if (g->next == 624) { /* generates the next 624 words */
+    if (g->next == 624) { /* generates the next 624 state words of MT19937 */
         for (int i = 0; i < 624; i++) {
             uint32_t y = (g->state[i] & 0x80000000u) | (g->state[(i + 1) % 624] & 0x7fffffffu);
             g->state[i] = g->state[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);

@@ -18,12 +18,12 @@ enum prediction_form {
 struct prediction {
     const char *name; /* --prediction value: "flow", "eps", "v" */
     bool is_flow;
-    /* Timestep input of the denoiser for a training timestep. */
+    /* Computes the denoiser's timestep input from a training timestep. */
     float (*timestep_input)(float timestep);
     /* Factor on the sample in the denoiser's input. NULL: input_scale of the grid point. */
     float (*input_scale)(const struct grid_point *at);
-    /* Converts the denoiser's output (n values) to a form, in place. sample: the sample that was evaluated;
-     * at: the sample's noise level. */
+    /* Converts the denoiser's output (n values) to another prediction form, in place. sample: the sample that
+     * was evaluated; at: the sample's noise level. */
     void (*convert)(float *output, const float *sample, int64_t n, const struct grid_point *at,
                     enum prediction_form form);
 };

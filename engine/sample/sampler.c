@@ -13,7 +13,7 @@
 
 /* ---- Helpers of updates ---- */
 
-/* A tensor and its weight in a sum. */
+/* A term of a weighted sum of tensors: weight and values. */
 struct term {
     double factor;
     const float *values;
@@ -79,8 +79,8 @@ static void sampler_update_euler(const struct sampler_update *u) {
     update_along_derivative(u, u->sample, &s->at, &s->to, u->output);
 }
 
-/* Heun's second evaluation is at the end of the step. A step that ends without noise has no second
- * evaluation. */
+/* Heun's second evaluation is at the end of the step. A step that ends at noise 0 has no second evaluation.
+ */
 static bool heun_point(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     (void)evaluation;
     *at = grid->step[step].to;
@@ -134,7 +134,7 @@ static bool dpm2_a_point(const struct grid *grid, int step, int evaluation, stru
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
     if (!(s->to.noise > 0)) return false;
-    /* the sigma that the ancestral step goes down to before adding noise, in float32 as in diffusers */
+    /* sigma before the ancestral step adds noise, in float32 as in diffusers */
     float from = s->at.sigma * s->at.sigma, to = s->to.sigma * s->to.sigma;
     float up = sqrtf(to * (from - to) / from), down = sqrtf(to - up * up);
     *at = grid_between(grid, step, geometric_mean_f32(s->at.sigma, down));
@@ -158,9 +158,10 @@ static void sampler_update_dpm2_a(const struct sampler_update *u) {
     update_sum(u->sample, u->n, terms, 3);
 }
 
-enum { HISTORY = 3 }; /* earlier predictions of LMS, iPNDM and PNDM */
+enum { HISTORY = 3 }; /* number of earlier predictions that LMS, iPNDM and PNDM keep */
 
-/* Moves the sample by the weighted predictions of the last `order` steps. factor: weights, in units of sigma.
+/* Moves the sample by a weighted sum of the predictions of the last `order` steps. factor: the weights, in
+ * units of sigma.
  */
 static void multistep_update(const struct sampler_update *u, const double *factor, int order) {
     const struct grid_step *s = update_step(u);
@@ -172,7 +173,7 @@ static void multistep_update(const struct sampler_update *u, const double *facto
     update_push(u->history, HISTORY, u->output, u->n);
 }
 
-/* Number of predictions that are available: 4, fewer in the first steps. */
+/* Number of predictions available to a multistep update: 4, or fewer in the first steps. */
 static int available_order(const struct sampler_update *u) {
     return u->step < HISTORY ? u->step + 1 : HISTORY + 1;
 }
@@ -219,7 +220,8 @@ static void repeat_second_point(struct grid *grid) {
     grid->n_total++;
 }
 
-/* The noise levels between which a PNDM step goes; step 1 repeats step 0 with the corrected derivative. */
+/* Returns the noise levels at the ends of a PNDM step. Step 1 repeats step 0 with the corrected derivative.
+ */
 static struct grid_step pndm_step(const struct sampler_update *u) {
     struct grid_step s = *update_step(u);
     if (u->step != 1) return s;
@@ -318,7 +320,7 @@ static void sampler_update_ddim(const struct sampler_update *u) {
 }
 
 /* Weights of sample and predicted image in a step from `at` down to a sigma; `scale` multiplies the result.
- * Also works at signal 0. */
+ * The formula is also valid at signal 0. */
 struct towards {
     double sample, picture;
 };
@@ -414,8 +416,7 @@ static void sampler_update_lcm(const struct sampler_update *u) {
 /* Gamma of TCD: how far below the next noise level a step goes before adding noise. */
 #define TCD_GAMMA 0.3
 
-/* TCD is computed for variance-preserving samples; variance-exploding samples are larger by the factor
- * `scale`. */
+/* TCD is computed for variance-preserving samples; variance-exploding samples are multiplied by `scale`. */
 static void sampler_update_tcd(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     const float *alpha = u->grid->table->alpha;
@@ -479,12 +480,14 @@ static double log_snr(const struct grid_point *p) {
     return log((double)p->signal) - log((double)p->noise);
 }
 
-/* Runs with fewer steps use a lower order for their last steps, which are long (lower_order_final). */
+/* Runs with fewer steps than this use a lower order for their last steps, which are long (lower_order_final).
+ */
 enum { SHORT_RUN = 15 };
 
 /* Order of the current step of DPM-Solver++ and DEIS. */
 static int lowered_order(const struct sampler_update *u) {
-    int left = u->grid->n - u->step, order = u->solver->order; /* left: steps to the end, with this one */
+    /* Left: number of remaining steps, including this one. */
+    int left = u->grid->n - u->step, order = u->solver->order;
     bool falls = !u->solver->no_lower_order_final && u->grid->n_total < SHORT_RUN;
     if (left == 1 && (u->solver->euler_at_final || falls || !(update_step(u)->to.noise > 0))) return 1;
     if (left == 2 && falls && order > 2) order = 2;
@@ -574,7 +577,8 @@ static void sampler_update_deis(const struct sampler_update *u) {
 
 enum { UNIPC_ORDER_MAX = 3 };
 
-/* Order of a step of UniPC. */
+/* Order of a step of UniPC: lower in the first steps, where predictions are missing, and in the last steps.
+ */
 static int unipc_order(const struct sampler_update *u, int step) {
     int left = u->grid->n - step, order = u->solver->order;
     if (!u->solver->no_lower_order_final && left < order) order = left;
@@ -628,8 +632,8 @@ static void unipc_weights(const struct sampler_update *u, const struct grid_step
     solve(a, c->rho, n);
 }
 
-/* Moves a sample by the prediction m0 and earlier predictions, all times b_h. newest: for the corrector, the
- * prediction at the end of the step; NULL for the predictor. */
+/* Moves a sample by the prediction m0 and earlier predictions, all weighted and multiplied by b_h. newest:
+ * for the corrector, the prediction at the end of the step; NULL for the predictor. */
 static void unipc_move(const struct sampler_update *u, const struct grid_step *s, int order,
                        const struct unipc *c, const float *sample, const float *m0, float *const *before,
                        const float *newest) {

@@ -45,11 +45,12 @@ struct sampler {
     const char *name;  /* --sampler name, as in stable-diffusion.cpp */
     const char *alias; /* ComfyUI's name if different; or NULL */
     enum prediction_form form;
-    int order;       /* default order of a multistep solver */
-    int evaluations; /* maximum number per step */
+    int order;       /* default solver order of a multistep sampler; else unused */
+    int evaluations; /* largest number of evaluations per step */
     int history;     /* number of history tensors per image */
     enum sampler_noise draws_noise;
-    bool needs_timesteps; /* the sampler reads the training noise table at timesteps from 0 to 999 */
+    /* True: the sampler needs timesteps from 0 to 999, to read the training noise table. */
+    bool needs_timesteps;
     /* Flow model schedule of the sampler's diffusers class, for recipes with grid_from_class (sampling.h).
      * NULL: schedule_flow. */
     const struct schedule *flow_schedule;

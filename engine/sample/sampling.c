@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* True for schedules with a --scheduler name, false for the model's own. */
+/* True for schedules that --scheduler can name; false for the model's own schedule. */
 static bool is_named_schedule(const struct schedule *schedule) {
     const struct schedule *const *k = schedules;
     while (*k && *k != schedule) k++;
@@ -17,7 +17,8 @@ const char *sampling_schedule_name(const struct sampling *s) {
     return spacing_names[s->prediction->is_flow ? SPACING_LINSPACE : s->grid.spacing];
 }
 
-/* Chooses a prediction type other than the recipe's. A model of eps or v becomes a flow model if asked. */
+/* Applies --prediction, which overrides the recipe's prediction type. It can also make a flow model of an eps
+ * or v model. */
 static enum status choose_prediction(const char *name, struct sampling *s, struct error *e) {
     static const struct prediction *const added[] = {&prediction_eps, &prediction_v,
                                                      &prediction_flow_timestep};
@@ -48,7 +49,7 @@ static bool schedule_applies(const struct schedule *schedule, const struct sampl
     return false;
 }
 
-/* Fails with USAGE and the schedules that the model can use. */
+/* Fails with USAGE; the error lists the --scheduler values that the model can use. */
 static enum status unknown_schedule(const struct sampling *s, const char *name, struct error *e) {
     char names[300] = "linspace";
     size_t length = strlen(names);
@@ -65,7 +66,7 @@ static enum status unknown_schedule(const struct sampling *s, const char *name, 
 static enum status choose_schedule(const char *name, struct sampling *s, struct error *e) {
     if (!name) return OK;
     for (int i = 0; spacing_names[i]; i++) {
-        /* flow models have only linspace */
+        /* flow models accept only the spacing linspace */
         if (strcmp(name, spacing_names[i]) || (s->prediction->is_flow && i != SPACING_LINSPACE)) continue;
         s->grid.spacing = (enum spacing)i;
         s->grid.sigma_spacing = SIGMAS_OF_TIMESTEPS;
@@ -82,7 +83,8 @@ static enum status choose_schedule(const char *name, struct sampling *s, struct 
     return unknown_schedule(s, name, e);
 }
 
-/* Refuses a sampler that the model's noise levels do not allow. */
+/* Refuses a sampler that does not support the model: flow matching, zero terminal SNR, or no timesteps (EDM).
+ */
 static enum status check_sampler(const struct sampling *s, struct error *e) {
     const char *why = s->prediction->is_flow ? s->sampler->no_flow_reason : NULL;
     if (!why && s->noise.rescale_zero_snr == ZERO_SNR_EXACT) why = s->sampler->no_zero_snr_reason;
@@ -133,7 +135,7 @@ enum status sampling_detect(sampling_has_tensor *has, void *user, struct samplin
     }
     if (!edm && !has(user, "v_pred")) return OK;
     sampling->prediction = &prediction_v;
-    if (edm) { /* sigma from 0.002 to 120, timesteps log(sigma) / 4 */
+    if (edm) { /* EDM: sigmas from 0.002 to 120, timesteps are log(sigma) / 4 */
         sampling->schedule = &schedule_diffusers_euler;
         sampling->sampler = &sampler_euler;
         sampling->grid.sigma_spacing = SIGMAS_EXPONENTIAL;

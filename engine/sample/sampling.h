@@ -19,7 +19,7 @@ struct sampling {
     const struct prediction *prediction;
     const struct schedule *schedule;
     const struct sampler *sampler;
-    struct schedule_options grid; /* schedule options except n, shift and table, which each request sets */
+    struct schedule_options grid; /* schedule options of the model; each request sets n, shift and table */
     struct training_noise noise;  /* training noise levels; eps and v models only */
     struct solver solver;
     /* Stable Diffusion 1 and 2: steps_offset is always 1 and clip_sample false, even if scheduler_config.json
@@ -34,10 +34,11 @@ struct sampling {
 #define NOISE_STABLE_DIFFUSION                                                                               \
     { .beta_schedule = BETAS_SCALED_LINEAR, .beta_start = 0.00085, .beta_end = 0.012 }
 
-/* The diffusers class with this schedule and sampler, for scheduler_config.json files that Sluice writes. */
+/* Name of the diffusers scheduler class with this schedule and sampler, for scheduler_config.json files that
+ * Sluice writes. */
 const char *sampling_class_name(const struct sampling *sampling);
 
-/* The schedule's --scheduler value: a spacing or a schedule name. */
+/* Returns the --scheduler value for this schedule: a timestep spacing or a schedule name. */
 const char *sampling_schedule_name(const struct sampling *sampling);
 
 /* Applies a scheduler_config.json to the sampling of a recipe. The shift of flow models

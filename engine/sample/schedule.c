@@ -11,7 +11,7 @@
 const char *const spacing_names[] = {
     [SPACING_LINSPACE] = "linspace", [SPACING_LEADING] = "leading", [SPACING_TRAILING] = "trailing", NULL};
 
-/* Timestep of a sigma for eps and v models. */
+/* Returns the training timestep of a sigma, for eps and v models. */
 static float schedule_timestep(const struct schedule_options *options, double sigma) {
     return options->continuous_timesteps ? grid_continuous_timestep((float)sigma)
                                          : (float)noise_table_timestep(options->table, sigma);
@@ -74,11 +74,12 @@ static double solver_flow_sigma(const struct schedule_options *o, bool dpm, int 
     return shifted(o, dpm ? 1 - u : u);
 }
 
-/* use_flow_sigmas. The schedule's rule: FLOW_UNIPC or FLOW_DPM. */
+/* Fills the grid of use_flow_sigmas (flow models with UniPC or DPM-Solver++). self->rule: FLOW_UNIPC or
+ * FLOW_DPM. */
 static void schedule_fill_solver_flow(const struct schedule *self, const struct schedule_options *o,
                                       struct grid *grid) {
     bool dpm = self->rule == FLOW_DPM;
-    /* Subtracted from a sigma of 1, where log(signal / noise) is infinite. */
+    /* Subtracted from a sigma of 1, because log(signal / noise) is infinite at sigma 1. */
     const double NEARLY_ALL_NOISE = 1e-6;
     int n = o->n;
     double last = solver_flow_sigma(o, dpm, n - 1),
@@ -168,7 +169,7 @@ static double spaced_timestep(const struct schedule_options *o, int i, int n) {
     return rint(T + i * ((T - (double)T / n) - T)) - 1;
 }
 
-/* Sigmas between which sigma_spacing spreads the steps; sigma_max and sigma_min replace them. */
+/* Largest and smallest sigma of sigma_spacing; the options sigma_max and sigma_min override them. */
 struct ends {
     double from, to;
 };
@@ -226,7 +227,7 @@ static void schedule_fill_solver(const struct schedule *self, const struct sched
     begin(o, GRID_VARIANCE_PRESERVING, grid);
     struct ends ends = {(double)o->table->sigma[T - 1], (double)o->table->sigma[0]};
     for (int i = 0; i < o->n; i++) {
-        /* Of n + 1 evenly spaced timesteps the last is not used; `trailing` spaces n timesteps. */
+        /* Takes n of n + 1 evenly spaced timesteps, without the last; `trailing` spaces n timesteps. */
         double timestep = o->spacing == SPACING_TRAILING ? spaced_timestep(o, i, o->n)
                                                          : rint(spaced_timestep(o, i, o->n + 1));
         double sigma = noise_table_sigma(o->table, timestep);
@@ -299,7 +300,7 @@ const double ays_sigmas_sdxl[AYS_SIGMAS] = {14.6146412293, 6.3184485287, 3.76817
                                             1.3405244945,  0.8620721141, 0.5550693289, 0.3798540708,
                                             0.2332364134,  0.1114188177, 0.0291671582};
 
-/* Point of an arctangent curve around a pivot step, scaled to go from `from` to `to`. */
+/* Point of an arctangent curve around a pivot step, scaled so that its values go from `from` to `to`. */
 static double tangent(int i, int n, double slope, double pivot, double from, double to) {
     double first = atan(slope * pivot), last = atan(-slope * (n - 1 - pivot)), range = first - last;
     if (fabs(range) < 1e-8) return n == 1 ? from : from + (to - from) * i / (n - 1);
@@ -325,7 +326,8 @@ enum named_rule {
     AYS,
 };
 
-/* Sigma i of n: of a timestep, or by a formula between the largest and the smallest sigma. */
+/* Sigma i of n in a named schedule: the sigma of a timestep, or a formula between the largest and the
+ * smallest sigma. */
 static double named_sigma(const struct schedule_options *o, enum named_rule rule, int i) {
     int n = o->n, last = T - 1;
     double most = o->sigma_max > 0 ? o->sigma_max : sigma_of(o, last);

@@ -24,10 +24,10 @@ extern const char *const spacing_names[];
 enum sigma_spacing { SIGMAS_OF_TIMESTEPS, SIGMAS_KARRAS, SIGMAS_EXPONENTIAL, SIGMAS_BETA };
 
 struct schedule_options {
-    int n;                  /* steps, at least 1 */
+    int n;                  /* number of steps, at least 1 */
     bool grid_f64;          /* flow models: sigmas from numpy.linspace in f64; false: torch.linspace in f32 */
     bool exponential_shift; /* flow models: shift by s / (s + (1/u - 1)); false: s u / (1 + (s - 1) u) */
-    bool is_flow;           /* true for flow models; read by schedules for both kinds of models */
+    bool is_flow;           /* true for flow models, false for eps and v models */
     bool shift_twice;       /* sigmas from 1 to 1/1000 are shifted twice (SD3) */
     double shift;           /* flow models: shift s, above 0 */
     double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: no stretching */
@@ -38,23 +38,26 @@ struct schedule_options {
     double sigma_min, sigma_max; /* sigma_min, sigma_max: range of sigma_spacing; 0: the schedule's default */
     bool round_timesteps;        /* timesteps of Karras sigmas are rounded to whole numbers */
     bool final_sigma_min; /* final_sigmas_type "sigma_min": last step ends at the smallest sigma, not 0 */
-    bool final_sigma_of_spacing; /* final_sigma_min takes the sigma from sigma_spacing, not the table */
-    bool continuous_timesteps;   /* timesteps are log(sigma) / 4 (grid.h) */
-    bool set_alpha_to_one;       /* DDIM, PNDM: last step ends without noise, not at timestep 0 */
-    int original_steps;          /* original_inference_steps of LCM and TCD */
-    const double *ays_sigmas;    /* AYS_SIGMAS sigmas of "ays"; NULL: none published for this model */
+    /* With final_sigma_min: the smallest sigma of sigma_spacing, not of the training table. */
+    bool final_sigma_of_spacing;
+    bool continuous_timesteps; /* timesteps are log(sigma) / 4 (grid.h) */
+    bool set_alpha_to_one;     /* DDIM, PNDM: last step ends without noise, not at timestep 0 */
+    /* Original_inference_steps of the LCM and TCD schedulers: timesteps of the distillation. */
+    int original_steps;
+    /* The AYS_SIGMAS sigmas of the schedule "ays"; NULL: none published for this model. */
+    const double *ays_sigmas;
 };
 
 enum { AYS_SIGMAS = 11 };
 extern const double ays_sigmas_sd1[AYS_SIGMAS], ays_sigmas_sdxl[AYS_SIGMAS];
 
 struct schedule {
-    const char *name;       /* --scheduler name, or a description */
+    const char *name;       /* --scheduler value; for the model's own schedule a description */
     const char *alias;      /* ComfyUI's name if different; or NULL */
     const char *class_name; /* _class_name in scheduler_config.json that selects the schedule; or NULL */
     const char *shift_key;  /* flow models: key of the shift in scheduler_config.json */
     int steps_max;          /* largest number of steps; 0: no limit */
-    int rule;               /* variant of the schedule, for its fill function */
+    int rule;               /* variant of the schedule, interpreted by `fill` */
     /* Fills a grid with at most n steps; the grid's array has n elements. */
     void (*fill)(const struct schedule *self, const struct schedule_options *options, struct grid *grid);
 };

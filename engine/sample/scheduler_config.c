@@ -18,8 +18,8 @@ enum {
     READS_CLIP = 1 << 8,      /* key clip_sample */
     READS_DISTILLED = 1 << 9, /* key original_inference_steps */
     ROUNDS_TIMESTEPS = 1 << 10,
-    ALPHA_IS_ONE = 1 << 11,   /* set_alpha_to_one is true by default */
-    CLIPS = 1 << 12,          /* clip_sample is true by default */
+    ALPHA_IS_ONE = 1 << 11,   /* default of set_alpha_to_one is true */
+    CLIPS = 1 << 12,          /* default of clip_sample is true */
     STABLE_BETAS = 1 << 13,   /* beta_start and beta_end default to Stable Diffusion's */
     SCALED_BETAS = 1 << 14,   /* beta_schedule is scaled_linear by default */
     READS_VARIANCE = 1 << 16, /* key variance_type */
@@ -28,10 +28,12 @@ enum {
 
 struct scheduler_class {
     const char *name;
-    const struct schedule *schedule; /* schedule for eps and v models; NULL: flow matching only */
+    /* Default schedule for eps and v models; NULL: the class is for flow models only. */
+    const struct schedule *schedule;
     const struct sampler *sampler;
-    enum spacing spacing;                   /* default timestep_spacing */
-    enum rescale_zero_snr rescale_zero_snr; /* effect of rescale_betas_zero_snr; NO: key not read */
+    enum spacing spacing; /* default timestep_spacing */
+    /* Effect of the key rescale_betas_zero_snr; NO: the class does not read the key. */
+    enum rescale_zero_snr rescale_zero_snr;
     unsigned reads;
 };
 
@@ -129,7 +131,8 @@ static const char *const known_keys[] = {
     "variance_type",
 };
 
-/* Fails with UNSUPPORTED and the path of the configuration. expected: NULL: none. */
+/* Fails with UNSUPPORTED; the error has the path of scheduler_config.json. expected: text for the error, or
+ * NULL. */
 static enum status unsupported(const struct config *config, const char *what, const char *found,
                                const char *expected, struct error *e) {
     error_set(e, UNSUPPORTED, "%s" WHERE "%s" FOUND "%s", what,
@@ -150,7 +153,7 @@ static enum status check_keys(const struct config *config, struct error *e) {
     return OK;
 }
 
-/* True if the class exists for models of this prediction type. */
+/* True if diffusers uses this scheduler class for models of this prediction type. */
 static bool class_handles(const struct scheduler_class *cls, const struct prediction *prediction) {
     return prediction->is_flow ? (cls->reads & READS_FLOW) != 0 : cls->schedule != NULL;
 }
@@ -172,8 +175,8 @@ static const struct scheduler_class *find_class(const struct config *config, con
     return NULL;
 }
 
-/* Index in `names` of a key's string value; `otherwise` if the key is absent. Fails with UNSUPPORTED if the
- * string is not in `names`. */
+/* Returns the index in `names` of a configuration key's string value; `otherwise` if the key is absent. Fails
+ * with UNSUPPORTED if the string is not in `names`. */
 static int config_enum(const struct config *config, const char *key, const char *const *names, int otherwise,
                        struct error *e) {
     const char *found = config_string(config, key, names[otherwise]);
@@ -184,7 +187,7 @@ static int config_enum(const struct config *config, const char *key, const char 
     return otherwise;
 }
 
-/* Reads the training noise levels. */
+/* Reads the training noise levels from scheduler_config.json. */
 static enum status read_noise(const struct config *config, const struct scheduler_class *cls,
                               struct training_noise *noise, struct error *e) {
     static const char *const names[] = {"linear", "scaled_linear", "squaredcos_cap_v2", NULL};
@@ -219,7 +222,7 @@ static enum status read_sigma_spacing(const struct config *config, struct schedu
 /* Upper limit of sigma_min and sigma_max. */
 #define SIGMA_LIMIT 1e4
 
-/* Reads the options of the schedule. */
+/* Reads the schedule's options from scheduler_config.json. */
 static enum status read_grid(const struct config *config, const struct scheduler_class *cls, bool fix_legacy,
                              struct schedule_options *grid, struct error *e) {
     static const char *const finals[] = {"zero", "sigma_min", NULL};
