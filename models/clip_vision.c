@@ -15,7 +15,7 @@ enum { HEAD_PUBLISHED = 80, PATCH_PUBLISHED = 14 };
 
 struct clip_vision_settings {
     struct clip_layer_settings layer; /* layer settings; layer.heads 0: no head count in the configuration */
-    int last_layer;                   /* index of the layer whose output is read */
+    int last_layer;                   /* index of the layer whose output becomes the image embeddings */
     /* Image size after resizing, before the centre crop: the shorter edge, or width and height. 0: absent in
      * the configuration. */
     int shortest, width, height;
@@ -138,7 +138,7 @@ static enum status clip_vision_check_dims(const struct component *c, struct erro
                      d[COLOURS], d[PATCH], d[PATCH], HEAD_PUBLISHED, HIDDEN_STATE_FROM_END + 1);
 }
 
-/* Refuses processor configurations whose resized image does not cover the crop, or whose crop is not the
+/* Refuses a preprocessor_config.json whose resized image does not cover the crop, or whose crop is not the
  * encoder's input size. */
 static enum status clip_vision_check_pictures(const struct component *c, const struct config *pictures,
                                               struct error *e) {
@@ -222,7 +222,7 @@ static int clip_vision_blocks(const struct component *c, struct block_ref *refs)
     return n;
 }
 
-/* All lanes share one state, because they are computed one after another. */
+/* Lanes share one vision encoder state, because they are computed one after another. */
 static void clip_vision_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                 struct arena *arena, struct arena *pictures, bool *ok) {
     struct tensor tokens =
@@ -258,7 +258,7 @@ static const char *const clip_vision_ignorable[] = {"visual_projection.",
                                                     "log_scale",
                                                     NULL};
 
-/* Published sizes: OpenCLIP ViT-H/14. */
+/* Sizes of the published OpenCLIP ViT-H/14 vision encoder. */
 static const struct dimension clip_vision_dimensions[] = {
     {"clip_vision_layers", 32, 2, 400, .place = CLIP_LAYERS,
      OF_BLOCKS("encoder.layers.", "transformer.resblocks.", "transformer."), .key = "num_hidden_layers"},

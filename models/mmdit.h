@@ -30,8 +30,8 @@ struct mmdit_time_text_embed_weights {
     struct linear_weights pooled_in, pooled_out;
 };
 
-/* Weights of one stream in a joint block. In a block whose text output is unused (context_pre_only), the text
- * stream has only keys and values; the other tensors are absent. */
+/* Weights of one stream (text or image) in a joint block. If the block's text output is unused
+ * (context_pre_only), the text stream has only keys and values; the other tensors are absent. */
 struct mmdit_stream_weights {
     struct mmdit_attention_weights attention;
     struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added
@@ -91,7 +91,8 @@ struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens)
 /* Queries or keys: linear layer, then norm and rope of each head; an absent norm or rope is skipped. */
 void mmdit_project_heads(struct context *x, struct tensor out, struct tensor n,
                          const struct linear_weights *w, struct tensor norm, struct tensor rope);
-/* Query rows [first, first + rows) attend to all keys; the output overwrites q. head: head size. */
+/* Attention of query rows [first, first + rows) to all keys. The output overwrites q. head: head size.
+ */
 void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first, int32_t rows, int32_t head);
 
 enum { MMDIT_RANGES = 2 };
@@ -114,7 +115,8 @@ struct mmdit_stream {
     const struct mmdit_stream_weights *w;
     int32_t first, rows;
     int32_t n_updated; /* the block updates the first n_updated rows; later rows give keys and values only */
-    struct mmdit_range range[MMDIT_RANGES]; /* consecutive row ranges; unused entries have 0 rows */
+    struct mmdit_range range[MMDIT_RANGES]; /* consecutive ranges of token rows, each with one modulation;
+                                               unused entries have 0 rows */
 };
 
 /* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */

@@ -39,19 +39,20 @@ extern const struct family *const families[];
 /* Template of a prompt with reference images. An image's vision tokens replace its pad tokens; the prompt
  * is never truncated. */
 struct image_prompt {
-    const char *template_before; /* replaces text_recipe.template_before; NULL: prompts cannot have images */
+    const char *template_before; /* replaces text_recipe.template_before in prompts with images; NULL: prompts
+                                    cannot have images */
     int drop_idx;                /* replaces text_recipe.drop_idx in prompts with images */
     const char *before, *after;  /* text before and after each image; %d is the image number from 1 */
     const char *pad;             /* placeholder token, repeated once for each vision token */
 };
 
-/* How a prompt becomes the token ids of one text encoder. */
+/* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* text before and after the prompt; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
-    bool pad_with_id_0;    /* pad with token id 0 instead of the token `pad` */
+    bool pad_with_id_0;    /* pad short prompts with token id 0; overrides the token `pad` */
     int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
     int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
     const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
@@ -65,7 +66,7 @@ struct text_recipe {
 
 enum { SLOTS_MAX = 10, SLOT_DIMENSIONS_MAX = 16 };
 
-/* A component's place in a pipeline. Several slots may have the same family. */
+/* A component's place in a pipeline. Several slots may hold components of the same family. */
 struct slot {
     const struct family *family; /* NULL ends the list */
     /* Flag that selects the file, such as "--t5xxl"; also the name of the part in `convert`. A VAE encoder is
@@ -153,7 +154,8 @@ struct condition {
     int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
 };
 
-/* A denoiser and its timestep range: from 1000 * `below` down to 1000 * `below` of the next span. */
+/* A denoiser and the timesteps (0 to 1000) that it runs for: from 1000 * `below` down to 1000 * `below` of
+ * the next span. */
 struct denoiser_span {
     int slot;
     double below; /* upper end, 0 to 1; boundary_ratio in model_index.json replaces it; 0 ends the list */
@@ -185,14 +187,14 @@ enum init_image_rule {
 /* Micro-conditioning of SDXL (diffusers: add_time_ids), in lane.add_time_ids. */
 enum add_time_ids_rule {
     ADD_TIME_IDS_NONE,
-    ADD_TIME_IDS_SIZES, /* height and width of the generated image, crop top and left (0), height and width
-                           again */
-    ADD_TIME_IDS_SIZES_AND_SCORE, /* height, width, crop top and left (0), aesthetic score (6; negative
+    ADD_TIME_IDS_SIZES, /* height, width of the generated image; crop top, left (0); target height, width
+                           (equal) */
+    ADD_TIME_IDS_SIZES_AND_SCORE, /* height, width; crop top, left (0); aesthetic score (6; negative
                                      prompt: 2.5) */
 };
 
-/* Target areas in pixels of resized reference images and of the output. Aspect ratios are kept; sides are
- * rounded to multiples of `multiple`. */
+/* Areas in pixels to which reference images are resized, and of the output image. Aspect ratios are kept;
+ * sides are rounded to multiples of `multiple`. */
 struct picture_areas {
     int64_t vision; /* area for the vision encoder, which may resize again; 0: the image's own size */
     int64_t vae;    /* area for the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
@@ -285,9 +287,9 @@ PUBLISHED_RECIPES(DECLARE_RECIPE)
 
 extern const struct recipe *const recipes[]; /* NULL-terminated */
 
-/* Index of the first slot whose family has this kind; SLOTS_MAX: none. */
+/* Index of the recipe's first slot with a family of this kind; SLOTS_MAX: none. */
 int recipe_slot(const struct recipe *recipe, enum family_kind kind);
-/* Family of the first slot whose family has this kind; NULL: none. */
+/* Family of the recipe's first slot with a family of this kind; NULL: none. */
 const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind);
 /* True if a recipe that --edit selects has a denoiser of the same family and variant. */
 bool recipe_has_edit_variant(const struct recipe *recipe);
@@ -299,7 +301,7 @@ const struct hf_source *recipe_source(const struct recipe *recipe, int i);
 /* Published value of a dimension: the slot's override, else the family's. */
 int slot_dimension(const struct slot *slot, const struct dimension *d);
 
-/* Slot number i of all recipes' slots in sequence; NULL after the last. */
+/* Returns slot number i, counted over the slots of all recipes in order; NULL after the last. */
 const struct slot *models_slot(int i);
 /* True for the slot of a tiny decoder, which is no part of a model and loaded by its flag only. */
 bool slot_is_extra(const struct slot *slot);
@@ -311,7 +313,8 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
-/* Condition of this kind that reads the slot's text encoder; NULL: none. */
+/* The recipe's condition of this kind (prompt_embeds or pooled_projections) that reads the slot's text
+ * encoder; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
 
 #endif

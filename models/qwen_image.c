@@ -18,7 +18,7 @@ enum {
     FEED_FORWARD,
     HEAD,
     HEADS,
-    AXES, /* first of three rope axes */
+    AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
     IN = AXES + 3,
     PATCH, /* equal to IN */
     LATENT,
@@ -95,7 +95,7 @@ static const struct weight_spec qwen_image_time_table[] = {
     LINEAR(layer_weights, stream.up, LAYER name ".net.0.proj", FEED_FORWARD, DIM),                           \
         LINEAR(layer_weights, stream.down, LAYER name ".net.2", DIM, FEED_FORWARD)
 
-/* Weights of a block, in the order of use. */
+/* Weights of a Qwen-Image block, in the order of use. */
 #define IMAGE_HEADS          QUERY_WEIGHTS(image, "to_q", "norm_q"), KEY_VALUE_WEIGHTS(image, "to_k", "norm_k", "to_v")
 #define TEXT_QUERIES         QUERY_WEIGHTS(text, "add_q_proj", "norm_added_q")
 #define TEXT_KEYS_AND_VALUES KEY_VALUE_WEIGHTS(text, "add_k_proj", "norm_added_k", "add_v_proj")
@@ -113,7 +113,7 @@ static const struct weight_spec qwen_image_layer_table[] = {
 };
 static const struct weight_spec qwen_image_last_table[] = {IMAGE_HEADS, TEXT_KEYS_AND_VALUES, IMAGE_OUT,
                                                            FEED_FORWARD_WEIGHTS(image, "img_mlp")};
-/* Text weights of the last block: present in files, unused. */
+/* Text weights of the last block: files have these weights, but the model does not use them. */
 static const struct weight_spec qwen_image_last_unused_table[] = {TEXT_QUERIES, TEXT_OUT,
                                                                   FEED_FORWARD_WEIGHTS(text, "txt_mlp")};
 
@@ -285,7 +285,8 @@ static const struct block_kind qwen_image_kind_final =
     BLOCK_KIND("final", "proj_out", qwen_image_final_table, linear_block_weights, qwen_image_forward_final,
                .never_quantised = true);
 
-/* Also matches related models, which qwen_image_refuse rejects by name. */
+/* True for Qwen-Image and for related models with the same tensor names, which qwen_image_refuse rejects by
+ * name. */
 static bool qwen_image_probe(const struct tensor_index *index) {
     return index_find(index, "transformer_blocks.0.img_mod.1.weight") ||
            index_find(index, "txt_in.text_norm.weight");
@@ -395,7 +396,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
 
 static const char *const qwen_image_ignorable[] = {ZERO_COND_TENSOR, NULL};
 static const char *const qwen_image_architectures[] = {"qwen_image", NULL};
-/* Published sizes: Qwen-Image, 20.4 B parameters. */
+/* Sizes of the published Qwen-Image, 20.4 B parameters. */
 static const struct dimension qwen_image_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"axis0", 16, 2, 256, .place = AXES},

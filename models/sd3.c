@@ -36,9 +36,9 @@ enum sd3_dim {
     FREQUENCIES,
     LAYERS,
     NORMED,      /* 1: the model has query and key norms (qk_norm) */
-    DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
-    /* Dims of one block and of the block's modulation, set by block_dims; flags are 0 or 1. */
-    DUAL, /* 1: the block has a second attention (attn2) */
+    DUAL_LAYERS, /* number of blocks with dual attention (attn2) */
+    /* Dims that block_dims sets for each block and for its modulation; flags are 0 or 1. */
+    DUAL, /* 1: the block has dual attention (attn2) */
     DUAL_NORMED,
     TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */
     TEXT_UPDATED_NORMED,
@@ -76,7 +76,7 @@ struct sd3_state {
 };
 
 struct sd3_pos_embed_weights {
-    struct tensor rows; /* position embeddings of the image's tokens: [image rows, DIM] */
+    struct tensor rows; /* learned position embeddings of the image's tokens: [image rows, DIM] */
 };
 
 struct sd3_layer_weights {
@@ -126,7 +126,7 @@ static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "time
     LAYER_LINEAR(when, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv[0/3]", DIM, DIM),        \
         LAYER_NORM(when_normed, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q")
 
-/* Weights of a joint block, in the order of use. */
+/* Weights of a Stable Diffusion 3 joint block, in the order of use. */
 static const struct weight_spec sd3_layer_table[] = {
     LAYER_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv[0/3]", DIM, DIM),
     LAYER_NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
@@ -159,7 +159,8 @@ static const struct weight_spec sd3_unused_table[] = {TEXT_Q(0, NORMED)};
 static const struct weight_spec sd3_modulation_table[] = {
     ADALN(0, image, "norm1", "x_block", IMAGE_PARTS_DIM),
     ADALN(TEXT_UPDATED, text, "norm1_context", "context_block", SIX_DIM),
-    /* The last block's text: shift, scale. diffusers' files store scale, then shift. */
+    /* Text modulation of the last block has two parts, shift and scale; diffusers' files store scale before
+       shift. */
     LINEAR_IF(CONTEXT_PRE_ONLY, sd3_modulation_weights, text, DIFFUSERS_BLOCK "norm1_context.linear[1,0/2]",
               CHECKPOINT_BLOCK "context_block.adaLN_modulation.1", TWO_DIM, DIM),
 };
@@ -363,7 +364,7 @@ static enum status sd3_check_lanes(const struct component *c, const struct lane 
                                    struct error *e) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side;
     int32_t h = lanes[0].latent.dim[2] / MMDIT_PATCH, w = lanes[0].latent.dim[3] / MMDIT_PATCH;
-    (void)n_lanes; /* all lanes have the same image size */
+    (void)n_lanes; /* lane 0 suffices: all lanes have the same image size */
     if (h <= side && w <= side) return OK;
     return error_set(e, USAGE,
                      "the image is larger than the transformer's position table" WHERE "%s" FOUND
@@ -400,7 +401,7 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
     }
 }
 
-/* Also matches ControlNets and IP-Adapters, which sd3_refuse rejects by name. */
+/* True for Stable Diffusion 3, and for ControlNets and IP-Adapters, which sd3_refuse rejects by name. */
 static bool sd3_probe(const struct tensor_index *index) {
     return index_find(index, "joint_blocks.0.context_block.attn.qkv.weight") ||
            (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&
@@ -570,7 +571,7 @@ static void sd3_derive(struct component *c) {
 
 static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
-/* Published sizes: Stable Diffusion 3 medium, 2.0 B parameters. */
+/* Sizes of the published Stable Diffusion 3 medium, 2.0 B parameters. */
 static const struct dimension sd3_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads", .checked = true},
     {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim", .checked = true},

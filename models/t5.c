@@ -1,9 +1,10 @@
 /* T5 and umT5 encoders as text encoders: embeddings, encoder layers, final norm; then the two families.
  *
- * A layer: x += o(attention(q(n), k(n), v(n))); x += wo(gelu(wi_0(n)) * wi_1(n)), with RMS norms before each
- * half and no linear bias. Attention scores are not scaled. Positions enter as a relative position bias,
- * added to the scores by distance between query and key. T5 has one bias table, in the first layer, umT5 one
- * in every layer. Source: transformers 5, models/t5/modeling_t5.py, models/umt5/modeling_umt5.py. */
+ * A layer: x += o(attention(q(n), k(n), v(n))); x += wo(gelu(wi_0(n)) * wi_1(n)), with RMS norms before
+ * attention and feed-forward, and no linear bias. Attention scores are not scaled. Positions enter as a
+ * relative position bias, added to the scores by distance between query and key. T5 has one bias table, in
+ * the first layer, umT5 one in every layer. Source: transformers 5, models/t5/modeling_t5.py,
+ * models/umt5/modeling_umt5.py. */
 #include "engine/run/family.h"
 #include "models/models.h"
 #include "models/row_chunk.h"
@@ -77,7 +78,7 @@ struct t5_state {
         .place = T5_LAYERS, .key = "num_decoder_layers"                                                      \
     }
 
-/* Keys of config.json with the same value in all models. class: transformers' model class. */
+/* Keys that have the same value in config.json of all T5 models. class: transformers' model class. */
 #define T5_CONFIG_REST(class)                                                                                \
     "\"architectures\": [\"" class "\"], \"relative_attention_max_distance\": 128, "                         \
                                    "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "         \
@@ -87,7 +88,7 @@ struct t5_state {
                                    "\"decoder_start_token_id\": 0"
 
 struct embedding_weights {
-    struct tensor rows; /* [T, T5_HIDDEN]: embeddings of the prompt's tokens */
+    struct tensor rows; /* embeddings of the prompt's tokens: [T, T5_HIDDEN] */
 };
 
 struct bias_weights {
@@ -157,7 +158,7 @@ static struct tensor t5_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Copies hidden states to lane.text if a separate tensor holds them. */
+/* Copies the hidden states to lane.text, unless they are already there. */
 static void t5_write_output(struct context *x, const struct lane *lane) {
     const struct t5_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
@@ -377,7 +378,7 @@ static int t5_blocks(const struct component *c, struct block_ref *refs) {
     return t5_list_blocks(c, false, refs);
 }
 
-/* Published sizes: T5 1.1 XXL. */
+/* Sizes of the published T5 1.1 XXL encoder. */
 static const struct dimension t5_dimensions[] = {T5_DIMENSIONS(32128, 1)};
 
 const struct family family_t5 = {
@@ -430,7 +431,7 @@ static int umt5_blocks(const struct component *c, struct block_ref *refs) {
     return t5_list_blocks(c, true, refs);
 }
 
-/* Published sizes: umT5 XXL. */
+/* Sizes of the published umT5 XXL encoder. */
 static const struct dimension umt5_dimensions[] = {T5_DIMENSIONS(256384, 2)};
 
 const struct family family_umt5 = {

@@ -23,7 +23,8 @@ struct taesd_settings {
 
 struct taesd_state {
     struct full_frame full_frame;
-    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's feature map; the last level has none */
+    int64_t front[VAE_LEVELS_MAX]; /* buffer row where each level's feature map starts; the last level has no
+                                      feature map */
 };
 
 struct taesd_in_weights {
@@ -40,8 +41,8 @@ struct taesd_out_weights {
     struct tensor weight, bias;
 };
 
-/* Weight and bias of a convolution. The authors' layer numbers are one higher, because the authors count the
- * clamp as a layer. */
+/* Weight and bias of a convolution. Layer numbers in the TAESD authors' checkpoints are one higher, because
+ * the authors count the clamp as a layer. */
 #define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                          \
     BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,     \
                        __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
@@ -106,7 +107,7 @@ static void taesd_forward_up(struct context *x, const void *weights, const struc
     op_conv2d(x, out, back, w->weight, (struct epilogue){0}, (struct conv_options){.upsample = 2});
 }
 
-/* Last level: upsampling, one block and the convolution to RGB, one band at a time. */
+/* Last TAESD level: upsampling, one block and the convolution to RGB, one band at a time. */
 static void taesd_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_out_weights *w = weights;
     const struct taesd_state *state = scope->lane->state;
@@ -243,6 +244,6 @@ const struct family family_taesd = {
     .declare = taesd_declare,
     .predicted = {.kind = "block",
                   .number = 14,
-                  /* the last level before full size */ .tokens = 512 * 512,
+                  /* predicted block: the last level below full resolution */ .tokens = 512 * 512,
                   PREDICTED_IMAGE},
 };

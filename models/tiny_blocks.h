@@ -43,10 +43,10 @@ struct tiny_block_weights {
     struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame; rank 0 in image decoders */
 };
 
-/* Progress of one block: rows of its two intermediate feature maps, and `end`, the next output row. */
+/* Progress of one block: computed rows of its two intermediate feature maps; `end`: the next output row. */
 struct tiny_block {
     const struct tiny_block_weights *w;
-    struct strip past; /* previous frame's whole feature map; rank 0: none */
+    struct strip past; /* whole feature map of the previous frame; rank 0: none */
     struct strip h1, h2;
     int32_t Y, end;
 };
@@ -59,7 +59,7 @@ struct tiny_block tiny_block_begin(struct context *x, const struct tiny_block_we
 void tiny_block_hidden(struct context *x, struct tiny_block *b, const struct strip *in, int32_t to);
 /* Computes output rows from b->end on. `out` may overlap rows of `in` or `past` that are no longer read. */
 void tiny_block_output(struct context *x, struct tiny_block *b, const struct strip *in, struct tensor out);
-/* Runs a block over a whole feature map [Y, X, C]; out may be `in` or `past`. */
+/* Runs a tiny decoder's block over a whole feature map [Y, X, C]; `out` may be `in` or `past`. */
 void tiny_block(struct context *x, const struct tiny_block_weights *w, struct tensor in, struct tensor past,
                 struct tensor out);
 

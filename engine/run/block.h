@@ -23,7 +23,7 @@ enum { WEIGHT_SLICES_MAX = 4 };
  * means part 1 (from 0) of the three parts of rows of the fused tensor "attn.qkv.weight"; "[1,0/2]" means
  * part 1, then part 0. A weight is searched under its names, then under the authors' checkpoint name. */
 struct weight_spec {
-    size_t offset;                       /* offset of a struct tensor in the weights structure */
+    size_t offset; /* byte offset of the weight's struct tensor in the weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */
     const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or the first name: none */
     /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts. */
@@ -31,12 +31,12 @@ struct weight_spec {
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
     int ones;       /* index of the dim that counts optional trailing axes of size 1 in files; 0: none */
-    bool one_first; /* files may have a leading axis of size 1 */
+    bool one_first; /* the tensor may have an additional leading axis of size 1 in files */
     /* Index of the dim with the kernel size in time of a video VAE's convolution; files store that axis
      * before the last two. The weight is the last slice, which a causal convolution applies to a single
      * image; other slices are not loaded. Files may merge the two outermost axes. */
     int slices;
-    int before_last; /* with `slices`: the weight is this many slices before the last */
+    int before_last; /* with `slices`: number of time slices between the weight's slice and the last slice */
     /* Files concatenate the kernels of input_parts weights along the input axis; this weight is number
      * input_part. 0: the weight has its own tensor. Not combined with slices. */
     int input_parts, input_part;
@@ -51,7 +51,8 @@ struct linear_weights {
     struct tensor weight, bias;
 };
 
-/* One row of a weight table: structure, field, random scale, tensor name, rank, dims. */
+/* A row of a weight table. Arguments: weights structure, its member, init_scale, tensor name, rank, dims.
+ */
 #define BLOCK_WEIGHT(structure, field, init_scale_, name, rank_, ...)                                        \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
@@ -66,7 +67,8 @@ struct linear_weights {
     }
 #define BLOCK_WEIGHT_NAMED(...) BLOCK_WEIGHT_IF(0, __VA_ARGS__)
 
-/* Rows of a linear layer with a bias: field is a struct linear_weights; names lack ".weight" and ".bias". */
+/* Weight table rows of a linear layer with a bias. `field` is a struct linear_weights; names lack ".weight"
+ * and ".bias". */
 #define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
     BLOCK_WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows,         \
                     columns),                                                                                \
@@ -75,7 +77,7 @@ struct linear_weights {
 #define LINEAR(structure, field, name, rows, columns)                                                        \
     BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 2, rows, columns),                              \
         BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, rows)
-/* Rows of a norm with a bias, and of an image convolution with a square kernel. */
+/* Weight table rows of a norm with a bias, and of a 2D convolution with a square kernel and a bias. */
 #define NORM_NAMED(structure, field, name, checkpoint, columns)                                              \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
         BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, columns)
@@ -119,7 +121,7 @@ struct linear_weights {
 
 struct visit_scope;
 
-/* How often a block is computed. */
+/* How often a block is computed during a run. */
 enum update_rate {
     UPDATE_PER_EVALUATION,
     UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; all lanes of the prompt share the
@@ -157,15 +159,15 @@ static inline bool block_hoists(const struct block_kind *kind) {
 struct block_ref {
     const struct block_kind *kind;
     int number;
-    bool unused;       /* in the files, but without use: never bound, never read */
+    bool unused;       /* the block's tensors are in files but unused: never bound or read */
     int number_offset; /* added to the block's number in the authors' checkpoint names */
 };
 
 /* Type conversion between file and packed block: see requantise.h. */
 struct packed_conversion {
     enum dtype from, to; /* equal: no conversion */
-    float from_scale;    /* tensor.scale of the source values, and of the result (to_scale) */
-    float to_scale;
+    float from_scale;    /* tensor.scale of the values in the file */
+    float to_scale;      /* tensor.scale of the converted values */
 };
 
 /* Contiguous bytes of the packed block that come from one source. In the file these bytes are contiguous, or
@@ -174,7 +176,7 @@ struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
     uint64_t bytes;       /* bytes in the packed block, after conversion */
-    uint64_t run, stride; /* bytes of a run in the file; distance of run starts; 0: contiguous */
+    uint64_t run, stride; /* file bytes of a run, and from run to run; 0: contiguous in the file */
     struct packed_conversion conversion;
 };
 
@@ -200,8 +202,8 @@ struct packed_tensor {
 /* A low-rank product that an adapter adds to rows of a weight. block_point makes a struct low_rank. */
 struct packed_adapter {
     size_t offset; /* offset of the adapted weight's struct tensor in the weights structure */
-    uint64_t down_offset, up_offset; /* in the packed block */
-    struct tensor down, up;          /* the two factors, without data */
+    uint64_t down_offset, up_offset; /* byte offsets of the two low-rank factors in the packed block */
+    struct tensor down, up;          /* shapes and types of the two low-rank factors, without data */
     int32_t row;
 };
 
@@ -210,7 +212,7 @@ struct block {
     int number;
     char name[BLOCK_NAME_MAX];
     const struct tensor_index *index;
-    struct packed_segment *segments; /* in the order of the packed block */
+    struct packed_segment *segments; /* segments in the order of their bytes in the packed block */
     int n_segments;
     struct packed_tensor tensors[BLOCK_WEIGHTS_MAX];
     int n_tensors;
@@ -268,7 +270,7 @@ enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
  * takes the rest. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
-/* True if blocks with these dims have the weight (see weight_spec.if_dim). */
+/* True if the block has the weight: the dim number weight_spec.if_dim is not 0 in dims. */
 static inline bool block_has_weight(const struct weight_spec *spec, const int32_t *dims) {
     return !spec->if_dim || dims[spec->if_dim];
 }

@@ -130,7 +130,8 @@ static void setting_read_number(const struct setting *s, const char *key, const 
     }
 }
 
-/* True if the key may hold an object with another key of the setting, as "size.shortest_edge" in "size". */
+/* True if a configuration key may hold an object instead of a value, because an earlier key of the setting is
+ * nested in that object: "size.shortest_edge" in "size". */
 static bool setting_may_be_object(const struct setting *s, int i_key) {
     size_t n = strlen(s->keys[i_key]);
     for (int i = 0; i < i_key; i++)
@@ -205,7 +206,8 @@ struct config_text {
     char *out;
     size_t bytes;
     int n;
-    const char *last; /* last key written; the objects and arrays around the key are still open; NULL: none */
+    const char *last; /* last key written to config.json; the objects and arrays around this key are still
+                         open; NULL: none */
 };
 
 static void config_text_add(struct config_text *text, const char *format, ...) {
@@ -217,7 +219,7 @@ static void config_text_add(struct config_text *text, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Length of the longest common start of two keys that ends with a dot. */
+/* Length of the common prefix of two dotted configuration keys, up to and including the last shared dot. */
 static size_t config_text_shared(const char *one, const char *other) {
     size_t shared = 0;
     for (size_t i = 0; one && other && one[i] && one[i] == other[i]; i++)
@@ -225,7 +227,7 @@ static size_t config_text_shared(const char *one, const char *other) {
     return shared;
 }
 
-/* True if a part of a key between dots is an array index. */
+/* True if a part of a dotted configuration key is an array index. */
 static bool config_text_is_place(const char *part) {
     return *part >= '0' && *part <= '9';
 }

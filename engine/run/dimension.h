@@ -11,12 +11,14 @@
 
 enum { DIMENSIONS_MAX = 64, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 6 };
 
-/* How config.json writes a dimension. */
+/* JSON form in which config.json stores a dimension. */
 enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0, FORM_ABSENT_IF_0 };
 
-/* One entry of component.dims. The family's own code sets entries without a tensor or block count. */
+/* One entry of component.dims. Entries that no tensor or block count determines are set by the family's own
+ * code. */
 struct dimension {
-    const char *name; /* name for choosing the value in synthetic checkpoints; NULL: derived */
+    const char *name; /* name under which a caller sets the dim of a synthetic checkpoint; NULL: derived from
+                         other dims */
     int published;    /* value of the family's best-known model */
     int least, most;  /* range of values that synthetic checkpoints can choose */
     int place;
@@ -53,7 +55,8 @@ struct setting {
         SETTING_WORD,
         SETTING_BOOL
     } type;           /* SETTING_BOOL is stored as an int */
-    double published; /* default; an integer outside [least, most]: no default, not written */
+    double published; /* default value; if it is an integer outside [least, most], the setting has no default
+                         and config.json omits it */
     double least, most;
 };
 
@@ -66,7 +69,7 @@ struct setting_list {
     double least, most;
     const float *published; /* default if the lengths match; synthetic components use the first values */
     int n_published;
-    bool derived; /* if the configuration has no such list, the family computes it */
+    bool derived; /* if the configuration lacks the list, the family computes the values */
 };
 
 /* Overrides the published value of a setting (named by its first key) for one pipeline. */

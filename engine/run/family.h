@@ -66,7 +66,7 @@ struct hidden_states {
 static inline int hidden_states_count(const struct hidden_states *h) {
     return h->n ? h->n : 1;
 }
-/* Number of layers after the last of the states, and after the first of them. */
+/* Number of layers after the last hidden state that is read, and after the first one. */
 static inline int hidden_states_least(const struct hidden_states *h) {
     int least = h->from_end[0];
     for (int i = 1; i < h->n; i++)
@@ -80,7 +80,7 @@ static inline int hidden_states_most(const struct hidden_states *h) {
     return most;
 }
 
-/* Which outputs of a text encoder the pipeline uses. */
+/* The text encoder outputs that a pipeline reads. */
 struct text_reads {
     struct hidden_states hidden;
     bool tokens, pooled;         /* outputs in use: hidden states of all tokens; one pooled row per prompt */
@@ -91,13 +91,13 @@ struct text_reads {
 /* The block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
  * 1024 x 1024 or a video, and the longest prompts. Sizes of 0 mean 1. */
 struct predicted_block {
-    const char *kind; /* kind of the block; NULL: none */
+    const char *kind; /* name of the predicted block's kind; NULL: the family has no predicted block */
     int number;
     bool alone; /* only the first block of this kind runs; false: also all blocks before it, not counted */
-    int32_t tokens; /* tokens of the block; pixels for VAEs */
+    int32_t tokens; /* number of tokens that the block processes; for VAEs, number of pixels */
     int32_t text_rows, text_columns;
-    int32_t latent_channels, latent_frames, latent_side; /* latent_side: rows */
-    int32_t latent_columns;                              /* 0: as many as rows */
+    int32_t latent_channels, latent_frames, latent_side; /* latent_side: height of the latent */
+    int32_t latent_columns;                              /* width of the latent; 0: equal to latent_side */
     int32_t picture_side;                                /* side of the image in pixels */
     int chunk;                                           /* frames per chunk of a video VAE; 0: image mode */
 };
@@ -126,7 +126,7 @@ struct family {
     int n_settings;
     const struct setting_list *lists;
     int n_lists;
-    /* Settings that a vision encoder reads from preprocessor_config.json (config.pictures). */
+    /* Table of the settings that a vision encoder reads from preprocessor_config.json (config.pictures). */
     const struct setting *picture_settings;
     int n_picture_settings;
     const struct expectation *expects;
@@ -216,10 +216,10 @@ struct component {
     int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
     struct latent_format latent_format;   /* scale and shift of a VAE's latents */
     struct picture_format picture_format; /* image normalisation of a vision encoder */
-    const char *architecture;             /* replaces the family's first architecture; NULL: unchanged */
-    const char *config_value;             /* replaces the family's config_value; NULL: unchanged */
-    const char *config_rest;              /* replaces the family's config_rest; NULL: unchanged */
-    int variant; /* chooses the recipe with this recipe.variant, for families with several */
+    const char *architecture;             /* replaces family.architectures[0]; NULL: unchanged */
+    const char *config_value;             /* replaces family.config_value; NULL: unchanged */
+    const char *config_rest;              /* replaces family.config_rest; NULL: unchanged */
+    int variant; /* selects the recipe whose recipe.variant is equal, for families with several recipes */
 };
 
 /* The component's config.json value at the family's config_key. */
@@ -231,7 +231,7 @@ static inline bool family_decodes(const struct family *family) {
 }
 /* True if files may contain this tensor although no block uses it. */
 bool family_ignores(const struct family *family, const char *name);
-/* Returns the first of two names that exists as a tensor; `name` if neither does. */
+/* Returns `name` or its alternative, whichever exists as a tensor; `name` if neither does. */
 const char *component_first_existing(const struct component *c, const char *name, const char *other);
 /* True if a tensor has one of these names (NULL-terminated), with `number` for %d. */
 bool component_has_block(const struct component *c, const char *const *names, int number);
