@@ -484,7 +484,7 @@ static bool is_qwen3_vl(const struct tensor_index *index) {
     return strstr(prefix, "language_model.") && index_find(index, "layers.0.self_attn.q_norm.weight");
 }
 
-/* True for Qwen2.5-VL and Qwen3-VL; qwen25vl_refuse rejects Qwen3-VL by name. */
+/* True for Qwen2.5-VL, and for Qwen3-VL, which qwen25vl_refuse rejects by name. */
 static bool qwen25vl_probe(const struct tensor_index *index) {
     return qwen_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias") || is_qwen3_vl(index);
 }

@@ -36,9 +36,9 @@ enum sd3_dim {
     FREQUENCIES,
     LAYERS,
     NORMED,      /* 1: the model has query and key norms (qk_norm) */
-    DUAL_LAYERS, /* number of blocks with dual attention (attn2) */
+    DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
     /* Dims that block_dims sets for each block and for its modulation; flags are 0 or 1. */
-    DUAL, /* 1: the block has dual attention (attn2) */
+    DUAL, /* 1: the block has a second attention (attn2) */
     DUAL_NORMED,
     TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */
     TEXT_UPDATED_NORMED,

@@ -78,7 +78,8 @@ struct t5_state {
         .place = T5_LAYERS, .key = "num_decoder_layers"                                                      \
     }
 
-/* Keys that have the same value in config.json of all T5 models. class: transformers' model class. */
+/* Keys that have the same value in config.json of all T5 and umT5 models. class: transformers' model class.
+ */
 #define T5_CONFIG_REST(class)                                                                                \
     "\"architectures\": [\"" class "\"], \"relative_attention_max_distance\": 128, "                         \
                                    "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "         \

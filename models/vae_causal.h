@@ -35,12 +35,14 @@ struct chunk_buffer {
  * latent has a single frame. */
 struct causal_state {
     struct chunk_buffer buffer;
-    bool starts_at_end;    /* a chunk's first feature maps are put at the end of the buffer */
-    struct tensor in, out; /* feature caches of the first convolution (encoder only) and the last */
+    bool starts_at_end; /* the first feature map of a chunk is placed at the end of the chunk buffer, not at
+                           its start */
+    struct tensor in, out; /* feature caches of the VAE's first convolution (encoder only) and of its last */
     /* Feature caches of the time_conv after each level; in encoders of one frame, [1, Y, X, C]. */
     struct tensor time[VAE_LEVELS_MAX];
     struct tensor resnet[VAE_LEVELS_MAX + 1][CAUSAL_RESNETS_MAX][2];
-    /* Device copies of a resnet's two caches during a visit; rank 0: caches are used directly. */
+    /* Device copies of the two feature caches of a resnet during a visit; rank 0: no copy, the caches are
+     * used directly. */
     struct tensor cache_copy[2];
     /* Input of each level, [N, Y, X, C], for Wan 2.2's level shortcuts; rank 0: no such shortcut. All levels
      * share one memory block. The encoder's mid block uses its last level's entry. */

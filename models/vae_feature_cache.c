@@ -23,7 +23,7 @@ static int64_t causal_frame_values(const struct causal_level *l, int32_t channel
     return (int64_t)l->Y * l->X * channels;
 }
 
-/* Sizes of the block outputs that the chunk buffer holds one after another. */
+/* Sizes of the block outputs that pass through the chunk buffer one after another. */
 struct causal_outputs {
     int n;
     struct {

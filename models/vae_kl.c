@@ -253,7 +253,8 @@ static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .number_offset = 1};
     for (int level = 0; level < levels; level++) {
-        int reversed_levels = levels - 1 - 2 * level; /* authors' level number minus `level` */
+        int reversed_levels =
+            levels - 1 - 2 * level; /* offset from execution order to the authors' level number */
         for (int i = 0; i < c->dims[RESNETS]; i++)
             refs[n++] = (struct block_ref){.kind = i == 0 && vae_level_has_shortcut(c, level)
                                                        ? &vae_kl_kind_wider_resnet
@@ -323,7 +324,7 @@ const struct family family_vae_kl = {
     .declare = vae_declare_decoder,
     .predicted = {.kind = "resnet",
                   .number = 301,
-                  /* the last level, full size */ .tokens = 1024 * 1024,
+                  /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
 };
 

@@ -220,7 +220,7 @@ const struct family family_vae_wan = {
     .declare = vae_wan_declare,
     .predicted = {.kind = "resnet",
                   .number = 301,
-                  /* the last level, full size */ .tokens = 1024 * 1024,
+                  /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
 };
 

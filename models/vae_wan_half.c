@@ -49,7 +49,7 @@ void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
     causal_forward_downsample(x, weights, scope, vae_wan_resample_level(scope));
 }
 
-/* Latent scales: a denoiser's value is (VAE's value - mean) / std, per channel. */
+/* Latent scaling per channel: the denoiser's value is (the VAE's value - mean) / std. */
 struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels) {
     struct latent_format format = {.n = channels};
     for (int32_t i = 0; i < channels; i++) {
@@ -211,7 +211,7 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
     c->latent_channels = d[LATENT];
     c->pixel_factor = (half->is_residual ? CAUSAL_PATCH : 1) << (d[LEVELS] - 1);
     c->latent_format = vae_wan_format(s, d[LATENT]);
-    if (!c->video && !half->is_residual) return; /* image VAEs have no frame factor */
+    if (!c->video && !half->is_residual) return; /* VAEs of image models have no frame factor */
     c->frame_factor = causal_frame_rate(c, d[LEVELS]);
     c->config_value = *vae_wan_video_classes;
 }

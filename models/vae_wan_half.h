@@ -32,7 +32,7 @@ enum {
 struct vae_wan_settings {
     struct vae_settings half;
     int resnet_number_stride,
-        resample_number_stride; /* block number increments per level: of resnets, of resampling blocks */
+        resample_number_stride; /* block number increments per level: for resnets, for resampling blocks */
     float mean[VAE_WAN_LATENT_MAX], std[VAE_WAN_LATENT_MAX];
 };
 
@@ -199,7 +199,8 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
-/* Predicted block: four frames of 1280 x 704; the decoder produces 2x2 pixels at a time. */
+/* Input size of the predicted block: four frames of 1280 x 704; the decoder produces 2x2 pixels at each
+ * position. */
 #define VAE_WAN22_PREDICTED                                                                                  \
     .tokens = 4 * 352 * 640, .latent_channels = VAE_WAN22_LATENT, .latent_frames = 3, .latent_side = 44,     \
     .latent_columns = 80, .picture_side = 704, .chunk = 2

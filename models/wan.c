@@ -15,13 +15,14 @@
 
 #include <math.h>
 
-/* Epsilon of the norms in the image embedder. */
+/* Epsilon of the layer norms in the image embedder (CLIP vision rows). */
 static const float wan_image_eps = 1e-5F;
 
 struct wan_state {
     struct tensor tokens; /* [T, DIM] */
     struct tensor hints;  /* [T, DIM]: control video tokens (VACE); rank 0: none */
-    /* Prompt data, shared by the prompt's lanes. Keys and values have a multiple of 8 rows. */
+    /* Embedded prompt, keys and values, shared by the lanes of a prompt. Keys and values have a multiple of 8
+     * rows. */
     struct tensor text;                     /* [text rows, DIM]: embedded prompt */
     struct tensor image;                    /* [image rows, DIM]: embedded vision rows */
     struct tensor text_keys, text_values;   /* [LAYERS + HINTS, text rows, DIM]: one entry per block */
@@ -61,7 +62,7 @@ struct wan_cross_kv_weights {
 struct wan_block_weights {
     struct tensor modulation; /* [1, 6, DIM]: scale_shift_table, added to the timestep's modulation */
     BLOCK(FIELD_, , "")
-    struct linear_weights hint; /* output projection of a hint block (VACE); else absent */
+    struct linear_weights hint; /* output projection of a hint block (VACE); absent in main blocks */
 };
 
 /* Keys and values of cross-attention, with equal numbers of rows; rank 0: absent. */
@@ -79,7 +80,7 @@ struct wan_range {
                                  the feed-forward */
 };
 
-/* Arguments of wan_block apart from weights and tokens. */
+/* Arguments of wan_block in addition to weights and tokens. */
 struct wan_block_args {
     struct wan_range range[WAN_RANGES];
     int n_ranges;
@@ -184,7 +185,7 @@ static const struct weight_spec wan_final_table[] = {
     LINEAR_NAMED(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
 };
 
-/* The chunk of a range's token rows that is being computed. */
+/* The rows that are being computed: one chunk of a range of token rows. */
 struct wan_rows {
     int32_t first, rows, end, chunk;
 };
@@ -203,7 +204,7 @@ static struct tensor wan_rows_of(struct tensor all, const struct wan_rows *at) {
     return tensor_slice(all, at->first, at->rows);
 }
 
-/* Rows of a chunk-sized buffer that the current chunk fills. */
+/* First rows of a chunk-sized buffer, as many as the current chunk has. */
 static struct tensor wan_chunk_rows(struct tensor buffer, const struct wan_rows *at) {
     return tensor_slice(buffer, 0, at->rows);
 }
@@ -215,7 +216,7 @@ static struct tensor wan_modulation(struct context *x, struct tensor table, cons
     return sum;
 }
 
-/* Shift and scale of a norm. part: index of the shift; part + 1: index of the scale. */
+/* Shift and scale of a norm from a modulation row. part: index of the shift; part + 1: index of the scale. */
 static struct affine wan_affine(struct tensor modulation, int part, int32_t dim) {
     return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
                            .scale = mmdit_chunk(modulation, part + 1, dim)};
@@ -502,7 +503,8 @@ static void wan_forward_block_kv(struct context *x, const void *weights, const s
     wan_project_block_kv(x, weights, scope, scope->number);
 }
 
-/* Index of a hint block in text_keys and text_values, which list the main blocks first. */
+/* Index of a hint block in text_keys and text_values. Entries of the main blocks precede entries of the hint
+ * blocks. */
 static int wan_hint_number(const struct visit_scope *scope) {
     return ((const struct wan_settings *)scope->settings)->layers + scope->number;
 }
@@ -597,7 +599,7 @@ static const struct block_kind wan_kind_hint =
 static const struct block_kind wan_kind_final = BLOCK_KIND(
     "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final, .never_quantised = true);
 
-/* Also matches related models, which wan_refuse rejects by name. */
+/* True for WAN and for related models with the same tensor names, which wan_refuse rejects by name. */
 static bool wan_probe(const struct tensor_index *index) {
     return index_find(index, "patch_embedding.weight") &&
            (index_find(index, "blocks.0.cross_attn.norm_k.weight") ||
@@ -728,7 +730,7 @@ const struct family family_wan = {
     .n_state = COUNT_OF(wan_state_tensors),
     .declare = wan_declare,
     .predicted = {.kind = "layer",
-                  /* 81 frames of 832 x 480 */ .alone = true,
+                  /* predicted block: a layer for 81 frames of 832 x 480 */ .alone = true,
                   .tokens = 21 * 30 * 52,
                   .text_rows = 512,
                   .text_columns = 4096,

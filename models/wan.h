@@ -25,7 +25,7 @@ enum wan_dim {
     IN,
     PATCH,
     LATENT,
-    CONCAT_IMAGE, /* 1: reads an image's mask and latent as concatenated channels (I2V) */
+    CONCAT_IMAGE, /* 1: the model reads an input image's mask and latent as concatenated channels (I2V) */
     TEXT,
     FREQUENCIES,
     LAYERS,
@@ -49,7 +49,7 @@ extern const struct dimension wan_dimensions[N_WAN_DIMENSIONS];
 extern const struct setting wan_settings_rows[N_WAN_SETTINGS];
 extern const struct setting_list wan_lists[N_WAN_LISTS];
 
-/* Callbacks of family_wan: see struct family. */
+/* Callbacks of family_wan; struct family documents each. */
 enum status wan_refuse(const struct component *c, struct error *e);
 enum status wan_configure(struct component *c, const struct config *config, struct error *e);
 void wan_derive_dims(struct component *c);

@@ -26,7 +26,7 @@ enum {
     FEED_FORWARD,
     HEAD,
     HEADS,
-    AXES, /* first of three rope axes */
+    AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
     LATENT = AXES + 3,
     LAYERS,
     REFINERS,
@@ -95,7 +95,8 @@ static const struct weight_spec zimage_embedder_table[] = {
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
 
-/* Weights of a layer. Context refiner, noise refiner and main layers differ only in the name prefix P. */
+/* Weights of a Z-Image layer. Context refiner, noise refiner and main layers differ only in the name prefix
+ * P. */
 /* clang-format off */
 #define LAYER(X, S, P)                                                                                       \
     X##VECTOR(S, norm1, P "attention_norm1", P "attention_norm1", DIM)                                       \
@@ -151,7 +152,7 @@ static struct tensor zimage_caption_rows(struct tensor all, const struct zimage_
     return tensor_slice(all, state->image_rows, all.dim[0] - state->image_rows);
 }
 
-/* Fills the rows from n on with the learned padding token. */
+/* Fills token rows from row n on with the learned padding token. */
 static void zimage_pad_rows(struct context *x, struct tensor rows, int32_t n, struct tensor pad) {
     if (n < rows.dim[0]) op_broadcast_row(x, tensor_slice(rows, n, rows.dim[0] - n), pad);
 }
@@ -435,7 +436,7 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
                            struct arena *pictures, bool *ok) {
     const int32_t *d = c->dims;
     int32_t n = lanes[0].hoisted ? lanes[0].hoisted : 1;
-    struct zimage_state one = {0}; /* conditioning by timestep, shared by all lanes */
+    struct zimage_state one = {0}; /* timestep conditioning, shared by all lanes */
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
@@ -469,7 +470,7 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
 
 static const char *const zimage_ignorable[] = {"norm_final.", NULL};
 static const char *const zimage_architectures[] = {"lumina2", "z_image", "zimage", NULL};
-/* Published sizes: Z-Image and Z-Image-Turbo, 6.15 B parameters. */
+/* Sizes of the published Z-Image and Z-Image-Turbo, 6.15 B parameters. */
 static const struct dimension zimage_dimensions[] = {
     {"heads", 30, 1, 1024, .place = HEADS, .key = "n_heads"},
     {"axis0", 32, 2, 256, .place = AXES},

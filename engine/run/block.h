@@ -51,7 +51,7 @@ struct linear_weights {
     struct tensor weight, bias;
 };
 
-/* A row of a weight table. Arguments: weights structure, its member, init_scale, tensor name, rank, dims.
+/* A row of a weight table. Arguments: weights structure, member, init_scale, tensor name, rank, dims.
  */
 #define BLOCK_WEIGHT(structure, field, init_scale_, name, rank_, ...)                                        \
     {                                                                                                        \
@@ -166,8 +166,8 @@ struct block_ref {
 /* Type conversion between file and packed block: see requantise.h. */
 struct packed_conversion {
     enum dtype from, to; /* equal: no conversion */
-    float from_scale;    /* tensor.scale of the values in the file */
-    float to_scale;      /* tensor.scale of the converted values */
+    float from_scale;    /* scale factor of the values in the file (tensor.scale) */
+    float to_scale;      /* scale factor of the converted values */
 };
 
 /* Contiguous bytes of the packed block that come from one source. In the file these bytes are contiguous, or
@@ -175,8 +175,10 @@ struct packed_conversion {
 struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
-    uint64_t bytes;       /* bytes in the packed block, after conversion */
-    uint64_t run, stride; /* file bytes of a run, and from run to run; 0: contiguous in the file */
+    uint64_t bytes; /* bytes in the packed block, after conversion */
+    /* The segment's file bytes lie in runs. run: bytes per run; stride: bytes from one run's start to the
+     * next; both 0: contiguous. */
+    uint64_t run, stride;
     struct packed_conversion conversion;
 };
 
