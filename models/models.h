@@ -187,7 +187,7 @@ enum init_image_rule {
 /* Micro-conditioning of SDXL (diffusers: add_time_ids), in lane.add_time_ids. */
 enum add_time_ids_rule {
     ADD_TIME_IDS_NONE,
-    ADD_TIME_IDS_SIZES,           /* image height, width; crop top, left (0); height, width again */
+    ADD_TIME_IDS_SIZES,           /* image height and width, crop top and left (0), height and width again */
     ADD_TIME_IDS_SIZES_AND_SCORE, /* image height, width; crop top, left (0); aesthetic score (6; negative
                                      prompt: 2.5) */
 };

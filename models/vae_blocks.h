@@ -36,16 +36,14 @@ enum vae_dim {
 };
 
 struct vae_settings {
-    float scale,
-        shift;  /* latent scaling if all channels share it; unused by families with one value per channel */
-    int groups; /* group count of the group norms; 0: RMS norms over each pixel's channels */
+    float scale, shift; /* latent scaling, equal for all channels; unused if channels differ */
+    int groups;         /* group count of the group norms; 0: RMS norms over each pixel's channels */
     bool attention;
 };
 
 struct vae_state {
     struct full_frame full_frame;
-    int64_t
-        front[VAE_LEVELS_MAX]; /* row of the full-frame buffer where each level's first feature map starts */
+    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's first feature map */
 };
 
 enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };

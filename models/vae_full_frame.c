@@ -68,8 +68,7 @@ int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int 
     int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {
         int n_extra = i == 0 ? spare : 0;
-        if (i + 1 < n && !n_extra)
-            n_extra = 1; /* reserves rows at the buffer's back for the copy that upsampling reads */
+        if (i + 1 < n && !n_extra) n_extra = 1; /* rows for the copy that upsampling reads */
         int64_t level = full_frame_measure_level_up(&levels[i], i == 0, n_extra, false, &front[i]);
         int64_t banded = full_frame_measure_level_up(&levels[i], i == 0, n_extra, tiled, &banded_front);
         if (banded < level) front[i] = banded_front;

@@ -253,8 +253,7 @@ static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .number_offset = 1};
     for (int level = 0; level < levels; level++) {
-        int reversed_levels =
-            levels - 1 - 2 * level; /* offset from execution order to the authors' level number */
+        int reversed_levels = levels - 1 - 2 * level; /* authors' level number minus `level` */
         for (int i = 0; i < c->dims[RESNETS]; i++)
             refs[n++] = (struct block_ref){.kind = i == 0 && vae_level_has_shortcut(c, level)
                                                        ? &vae_kl_kind_wider_resnet

@@ -288,7 +288,8 @@ static const struct hf_source wan_ti2v_files[] = {
  * (Wan2.1 generate.py, Wan2.2 wan/configs); image sizes depend on the model, as in these configurations. The
  * sampler is the one in the published scheduler_config.json. Text is 512 rows, zero-padded. Of two
  * transformers, the first is for high noise. */
-/* Both transformers share one array of prefixes, because slots with equal prefixes cannot share a file. */
+/* The two transformers have one array of prefixes: one file cannot hold both, because their tensor names are
+ * equal. */
 static const char *const wan_prefixes[] = DENOISER_PREFIXES;
 enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 /* clang-format off */

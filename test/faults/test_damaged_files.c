@@ -68,7 +68,7 @@ static void replace(struct text *t, size_t from, size_t n, const char *by, size_
     t->at[t->bytes] = 0;
 }
 
-/* Replaces a number in the first `most` bytes by an extreme one. */
+/* Replaces a number in the first `most` bytes of a text by an extreme number. */
 static void change_number(struct text *t, size_t most) {
     static const char *const numbers[] = {
         "0",           "-1",    "1",   "2147483647",          "4294967296",
@@ -81,7 +81,7 @@ static void change_number(struct text *t, size_t most) {
     if (n) replace(t, at, n, by, strlen(by));
 }
 
-/* Makes one to four changes in the first `most` bytes, where headers are. */
+/* Makes one to four random changes in the first `most` bytes of a file, where headers are. */
 static void damage(struct text *t, size_t most) {
     static const char odd[] = "\"\\{}[],:\0\xff\xc3\x80 0-e.nu/";
     for (uint64_t n = 1 + below(4); n; n--) {
@@ -174,11 +174,11 @@ static int open_config(struct fault_sys *w, const char *path, struct sluice_erro
 
 struct damaged_file {
     const char *name;
-    const char *model, *file; /* the model's folder, and the name of the damaged file in this folder */
+    const char *model, *file; /* model: the model's folder; file: name of the damaged file in this folder */
     int (*read)(struct fault_sys *w, const char *path, struct sluice_error *public);
-    bool whole_model; /* the reader takes the model's folder instead of the file */
-    size_t most;      /* damage only this many first bytes; 0: all */
-    bool cuts;        /* every truncation of the file must be an error */
+    bool whole_model; /* the tested function opens the model's folder instead of the damaged file */
+    size_t most;      /* damage only this number of first bytes; 0: the whole file */
+    bool cuts;        /* every truncation of this file must be refused */
 };
 
 static const struct damaged_file damaged_files[] = {

@@ -60,7 +60,8 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     printf("decode of %dx%d: state %lld untiled, %lld tiled; minimum budget %lld and %lld\n", WIDTH, HEIGHT,
            (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
     check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves no memory");
-    /* `auto` stores the buffer layouts for `on` and `off`, which take at most 256 KiB more than `on` alone */
+    /* a run with `auto` keeps the buffer layouts for `on` and `off`, which take at most 256 KiB more than
+     * `on` alone */
     check(least[2] - least[1] < 1 << 18, "auto needs more memory than on");
     result_free(&want);
 }

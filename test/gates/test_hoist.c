@@ -8,7 +8,7 @@
 
 enum { SEGMENTS_MAX = 512, BUDGETS = 3 };
 
-/* Selects the blocks whose weight reads are counted. */
+/* Predicate: selects the block kinds whose weight reads the test counts. */
 static bool (*counted)(const struct block_kind *kind) = block_hoists;
 
 /* Bytes that runs read from each file segment of the counted blocks. */
@@ -51,7 +51,7 @@ static void ledger_open(const struct component *c) {
     check(ledger.n >= 6, "only %d counted segments", ledger.n);
 }
 
-/* Returns the number of file segments that the last run read exactly `times` times. */
+/* Returns the number of file segments that the previous run read exactly `times` times. */
 static int n_read(int times) {
     int n = 0;
     for (int i = 0; i < ledger.n; i++) {

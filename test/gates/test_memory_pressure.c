@@ -207,11 +207,11 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
     for (long at = 1;; at += call == CALL_MAP && !thorough() ? 3 : 1) {
         char what[64];
         snprintf(what, sizeof what, "failing %s %ld", name, at);
-        residents_destroy(&rig->session->residents); /* frees the residents of the previous run */
+        residents_destroy(&rig->session->residents); /* frees the previous run's residents */
         fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;
-        /* before the reader threads start, a failed call ends the run without eviction */
+        /* a call that fails before the reader threads start ends the run without eviction */
         bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) > 0;
         int evicted = replanned(rig).n;
         if (reached && r.code == SLUICE_OK) {

@@ -1,6 +1,6 @@
 /* Plans with a limit on pinned host memory: the unpinned part of a host pool is copied through staging.
- * test_cuda_store.c and test_cuda_gate.c check the copies. The environment variable SEED changes the random
- * needs. */
+ * test_cuda_store.c and test_cuda_gate.c check the copies. The environment variable SEED changes all random
+ * cases. */
 #include "engine/run/timing.h"
 #include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
@@ -30,7 +30,8 @@ static uint64_t block_bytes(const struct stage_need *n, uint64_t *largest) {
     return all;
 }
 
-/* Makes a run_need whose disk, bus, host copies and compute take about equal time. */
+/* Makes the needs of a run (struct run_need) whose disk, bus, host copies and compute take about equal time.
+ */
 static void make_need(void) {
     memset(&need, 0, sizeof need);
     need.separate = true;
@@ -50,14 +51,14 @@ static void make_need(void) {
     }
 }
 
-/* Of two blocks held in host memory one is not pinned: each step copies the unpinned block to staging, in
- * parallel with transfers over the bus. */
+/* One of two blocks in host memory is not pinned: each step copies it to staging, in parallel with transfers
+ * over the bus. */
 static void test_unpinned_pool_costs_host_copies(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
     const double piece = PLAN_STAGED_PIECE / 1e9;
     static const struct {
-        double host_copy, seconds; /* seconds: predicted time without the last staged piece */
+        double host_copy, seconds; /* seconds: predicted time without the last staged piece of bytes */
     } cases[] = {{10e9, 2.6}, {0.25e9, 3.2}, {0, 2.6}};
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);

@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum { NEEDS_MOST = 80 };
-static int needs, brute; /* number of random cases; number of cases of each comparison with brute force */
+static int needs, brute; /* number of random cases; number of cases of each brute-force comparison */
 
 static uint64_t random_state;
 static struct run_need need;
@@ -370,10 +370,11 @@ static void test_ties_are_never_slower(void **state) {
         }
     }
     print_message("more memory is at most %.1g slower\n", worst);
-    assert_true(worst < 1e-8); /* twice the solver's tolerance TIE */
+    assert_true(worst < 1e-8); /* twice TIE, the solver's tolerance between equally fast plans */
 }
 
-/* Returns the solver's cost for unknown rates: a byte from disk counts as 8 bytes over the bus. */
+/* Returns the cost that the solver minimises if rates are unknown: a byte from disk counts as 8 bytes over
+ * the bus. */
 static double bytes_to_move(void) {
     double bytes = 0;
     for (int s = 0; s < need.n_stages; s++)
@@ -458,7 +459,7 @@ static void test_extreme_needs_do_not_crash(void **state) {
     }
 }
 
-/* Sets each rate to 0, then all rates together. */
+/* Sets each transfer rate to 0, then all rates together. */
 static void test_rates_of_zero_do_not_crash(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -649,7 +650,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* RAM and VRAM budgets grow from the minimum to nearly all bytes. Needs with many equally fast plans are
+/* RAM and VRAM budgets grow from the minimum to nearly all bytes. Cases with many equally fast plans are
  * the slowest to solve. */
 static void time_kind(int kind, bool separate) {
     double times[NEEDS_MOST / 20 * 49];
@@ -695,7 +696,7 @@ static void test_advice_is_faster(void **state) {
     (void)state;
     struct plan_advice advice;
     int n_memory = 0;
-    /* The run_needs are random: continues until at least one run waits for memory. */
+    /* The cases are random: the test continues until at least one run waits for memory. */
     for (int i = 0; i < needs / 20 + 2 || (!n_memory && i < 100); i++) {
         random_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);

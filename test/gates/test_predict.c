@@ -17,7 +17,7 @@
 #include <string.h>
 
 static struct sys sys;
-static const struct cuda_card *card; /* the first GPU of the card table */
+static const struct cuda_card *card; /* the first GPU in the engine's card table */
 static struct device *cuda;
 
 static struct predict_rows predict(const struct cuda_card *of, const struct predict_case *c) {
@@ -146,7 +146,7 @@ static void test_chunk_sizes_are_constant(void **state) {
     assert_chunk(cuda, 16416, 1920);
 }
 
-/* Quantised weights add dequantisation passes and no products. */
+/* Quantised weights cost additional dequantisation passes, but no additional products. */
 static void test_quantised_weights_add_passes_only(void **state) {
     (void)state;
     struct predict_case stored = predict_case_of(&family_zimage);

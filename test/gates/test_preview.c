@@ -21,7 +21,7 @@ static struct recorder {
     uint8_t picture[SIDE * SIDE * 3];
     int n_warned;
     sluice_session *cancelled; /* session to cancel after the first preview */
-    struct fault_sys *starved; /* simulated system whose next memory map call fails after the first preview */
+    struct fault_sys *starved; /* simulated system; its next memory map call fails after the first preview */
 } recorder;
 
 static void on_preview(void *user, const struct sluice_preview *preview) {
@@ -250,7 +250,7 @@ static void test_preview_blends_inpainting(void) {
     struct rig rig;
     struct sluice_request r = request_of("latent");
     for (int i = 0; i < 48 * 32 * 3; i++) rgb[i] = (uint8_t)(i * 7);
-    /* a white mask over the left third of the image, which is repainted */
+    /* mask: white over the left third, the region to repaint */
     for (int y = 0; y < 32; y++) memset(black + y * 48 * 3, 255, 16 * 3);
     mask.rgb = black;
     r.init_image = &init;
@@ -290,7 +290,7 @@ static void record_memory(void *user, long n) {
     }
 }
 
-/* Returns the planned bytes, less the bytes of the bare process and of libraries. */
+/* Returns the planned bytes, without the bytes of the bare process and of libraries. */
 static json_int_t planned_without_libraries(json_t *plan) {
     json_int_t most = 0;
     size_t i;
