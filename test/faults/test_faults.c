@@ -300,8 +300,7 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
                      const struct baseline *baseline, const struct kind *kind, long at, bool on) {
     char what[96];
     snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
-    if (scene->keep)
-        open_session(rig, scene); /* a session with weights in memory does not make these calls */
+    if (scene->keep) open_session(rig, scene); /* a session with cached weights does not make these calls */
     fault_sys_fail(&rig->fault_sys, kind->call, at, on ? LONG_MAX : 0);
     rig->fault_sys.fault = kind->fault;
     struct result r = scene->act(rig, request);

@@ -28,7 +28,7 @@ static struct sluice_model *open_model(const char *folder) {
     return model;
 }
 
-/* One tensor of an adapter file. Its name is the module's name followed by `end`. */
+/* One tensor of an adapter file. end: text after the module's name in the tensor's name. */
 struct file_tensor {
     const char *end;
     int rank;
@@ -172,7 +172,7 @@ static struct form {
     const char *name, *module;
     struct file_tensor tensors[ROLES];
     double (*formula)(const struct file_tensor *g, int o, int i);
-    double divisor; /* alpha is divided by this number; 0: alpha has no effect */
+    double divisor; /* the formula's scale is alpha / divisor; 0: alpha has no effect */
 } forms[] = {
     {"LoRA",
      LINEAR_MODULE,
@@ -339,7 +339,7 @@ static void test_bias_and_norm_differences(void) {
 }
 
 static const struct {
-    const char *what, *type; /* dtype of a scalar ".alpha", or NULL */
+    const char *what, *type; /* type: dtype of a scalar tensor ".alpha"; NULL: no such tensor */
     int size;
     union {
         float f32;
@@ -407,8 +407,9 @@ static void test_alpha_scales(void) {
 
 static const struct {
     const char *file, *prefix;
-    int first, second; /* numbers of weights changed in the first and the second transformer */
-    int notes;         /* number of warnings about the assumed transformer */
+    int first, second; /* first, second: expected numbers of weights changed in the high-noise and in the
+                          low-noise transformer */
+    int notes;         /* expected number of warnings about which transformer was assumed */
 } halves[] = {
     {"wan_high_noise_4steps.safetensors", "diffusion_model.", 1, 0, 1},
     {"Wan2.2-LowNoise.safetensors", "diffusion_model.", 0, 1, 1},

@@ -73,7 +73,7 @@ static int64_t tile_place(int64_t row, int64_t block, int64_t columns_of_tiles) 
 
 static uint64_t take(uint64_t bytes) {
     uint64_t at = file_used;
-    file_used += bytes + 3; /* tensors in files need not be aligned */
+    file_used += bytes + 3; /* tensor offsets in files need not be aligned */
     assert_true(file_used <= FILE_BYTES);
     return at;
 }
@@ -141,7 +141,7 @@ static unsigned char *read_packed(const struct block *block) {
     return packed;
 }
 
-/* Expects that row `row` of the weight equals row `from` of the file. */
+/* Expects that row `row` of the packed weight equals row `from` of the file's tensor. */
 static void check_row(const struct file_of_one_tensor *m, const struct tensor *t, int64_t row, int64_t from) {
     uint64_t bytes = (uint64_t)t->row_bytes;
     int64_t scale_row = t->scale_row + row;
@@ -176,8 +176,8 @@ static const struct {
               {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
-/* Row counts of three parts: multiples of the 128 rows of a scale tile, fractions of a tile, and more than
- * one tile. */
+/* Row counts of three parts of a fused tensor: multiples of the 128 rows of a scale tile, fractions of a
+ * tile, and more than one tile. */
 static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
 
 static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
@@ -256,7 +256,7 @@ static void test_exchanged_parts_rows_and_scales(void **state) {
 
 static void test_embedding_lookup_rows(void **state) {
     (void)state;
-    enum { N = 8, RUNS = 5 }; /* RUNS: number of reads, one for each group of consecutive rows */
+    enum { N = 8, RUNS = 5 }; /* RUNS: expected number of reads, one for each group of consecutive rows */
     const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
                   ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
     for (int s = 0; s < N_STORED; s++) {

@@ -9,7 +9,7 @@
 #define GOLDEN "test/golden/"
 #define TINIES GOLDEN "taehv/"
 
-/* Reorders [1, 3, F, Y, X] to [F, Y, X, 3]; freed by the caller. */
+/* Reorders a video [1, 3, F, Y, X] to [F, Y, X, 3]. The caller frees the values. */
 static float *colours_last(const struct item *t) {
     int64_t n = (int64_t)t->dim[2] * t->dim[3] * t->dim[4];
     const float *from = (const float *)(const void *)t->data;
@@ -20,7 +20,7 @@ static float *colours_last(const struct item *t) {
     return to;
 }
 
-/* Writes the first n frames of a latent [1, C, F, Y, X]; returns the file's path. */
+/* Writes the first n frames of a latent [1, C, F, Y, X] to a file; returns the file's path. */
 static const char *first_of_latent(const struct item *t, int n) {
     const int32_t dim[5] = {1, t->dim[1], n, t->dim[3], t->dim[4]};
     size_t frame = sizeof(float) * (size_t)(dim[3] * dim[4]);
@@ -34,7 +34,7 @@ static const char *first_of_latent(const struct item *t, int n) {
     return path;
 }
 
-/* `video`, `picture`: fixtures whose video or image latents this decoder decodes; NULL: none. */
+/* video, picture: fixtures whose video or image latents the tiny decoder decodes; NULL: none. */
 static void test_frames_equal_reference(const char *name, const char *video, const char *picture) {
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, TINIES "%s/reference.safetensors", name);

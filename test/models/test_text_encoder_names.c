@@ -68,7 +68,7 @@ static void name_as_sdcpp(struct tensor_set *p) {
 }
 
 static const struct {
-    const char *what, *l, *g; /* l, g: prefixes of the tensor names of CLIP-L and OpenCLIP-G */
+    const char *what, *l, *g; /* l, g: tensor name prefixes of CLIP-L and OpenCLIP-G in the checkpoint */
     void (*name)(struct tensor_set *p);
 } files[] = {
     {"authors", "conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.", name_as_openclip},
