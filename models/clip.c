@@ -23,17 +23,17 @@ struct clip_settings {
     int hidden_state_from_end; /* without clip_skip, token rows are hidden_states[-1 - this] */
     int n_absent_layers; /* number of final layers that the weight file lacks (diffusers' OpenCLIP-H has 23 of
                             24 layers) */
-    bool normed;         /* apply the final norm to token rows of any layer */
+    bool normed;         /* apply the final norm to token rows, also if they come from an earlier layer */
     bool projected;
 };
 
 struct clip_state {
     struct tensor tokens; /* [T, width] */
-    struct tensor pooled; /* [1, width]: pooled row before the projection; rank 0 without projection */
+    struct tensor pooled; /* pooled row before the projection: [1, width]; rank 0 without projection */
 };
 
 struct embedding_weights {
-    struct tensor rows; /* [T, width], embeddings of the prompt's tokens */
+    struct tensor rows; /* embeddings of the prompt's tokens: [T, width] */
 };
 
 struct position_weights {
@@ -324,7 +324,8 @@ static enum status clip_check_lanes(const struct component *c, const struct lane
     return OK;
 }
 
-/* Ignored tensors: unused projections, the vision model, and position_ids of older transformers. */
+/* Tensors that CLIP text encoder files may contain and the engine ignores: unused projections, the vision
+ * model, and position_ids of older transformers. */
 static const char *const clip_ignorable[] = {"text_model.embeddings.position_ids",
                                              "embeddings.position_ids",
                                              "text_projection",

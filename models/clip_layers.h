@@ -64,7 +64,7 @@ struct clip_layer_settings {
     bool causal;
 };
 
-/* Scratch tensors of a CLIP layer for T rows. */
+/* Scratch tensors of a CLIP layer, for T token rows. */
 struct clip_scratch {
     struct tensor n, q, k, v; /* [T, WIDTH] */
     struct tensor up;         /* [T, FEED_FORWARD] */

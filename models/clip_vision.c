@@ -27,7 +27,8 @@ struct clip_vision_state {
     struct tensor tokens; /* [T, width] */
 };
 
-/* Tensor names of transformers (after "vision_model.") and of the WAN authors (after "visual."). */
+/* Tensor names of the CLIP vision encoder: transformers' (after "vision_model.") and the WAN authors' (after
+ * "visual."). */
 #define VISION_NAMES(name, gguf, wan)                                                                        \
     { name, wan }
 
@@ -231,7 +232,8 @@ static void clip_vision_declare(const struct component *c, struct lane *lanes, i
     for (int i = 0; i < n_lanes; i++) ((struct clip_vision_state *)lanes[i].state)->tokens = tokens;
 }
 
-/* Sizes of resize and centre crop, as in transformers' image_transforms.py, get_resize_output_image_size. */
+/* Computes the sizes of resize and centre crop, as get_resize_output_image_size in transformers'
+ * image_transforms.py. */
 static struct vision_grid clip_vision_grid_of(const struct component *c, int width, int height) {
     const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
     int shorter = width < height ? width : height, side = c->dims[SIDE];
@@ -246,7 +248,8 @@ static struct vision_grid clip_vision_grid_of(const struct component *c, int wid
     };
 }
 
-/* Ignored tensors: visual_projection and the text model. */
+/* Tensors that CLIP vision encoder files may contain and the engine ignores: visual_projection and the text
+ * model. */
 static const char *const clip_vision_ignorable[] = {"visual_projection.",
                                                     "embeddings.position_ids",
                                                     "head",

@@ -51,8 +51,8 @@ struct flux_settings {
 
 struct flux_state {
     struct tensor tokens; /* hidden states of all tokens: [text + image + reference rows, DIM] */
-    /* rope and text are shared by the lanes of a prompt. */
-    struct tensor rope; /* cosine and sine table: [text + image + reference rows, HEAD/2, 2] */
+    /* The rope table and the embedded prompt are shared by the lanes of a prompt. */
+    struct tensor rope; /* rope's cosine and sine: [text + image + reference rows, HEAD/2, 2] */
     struct tensor text; /* embedded prompt: [text rows, DIM] */
     /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
@@ -153,7 +153,8 @@ static const struct weight_spec flux_single_modulation_table[] = {
     LINEAR_NAMED(linear_block_weights, linear, "single_transformer_blocks.%d.norm.linear",
                  "single_blocks.%d.modulation.lin", THREE_DIM, DIM)};
 
-/* The final AdaLN layer. diffusers stores scale, then shift; the authors' checkpoint shift, then scale. */
+/* AdaLN of the final layer. diffusers' files store scale before shift; the authors' checkpoint stores shift
+ * before scale. */
 static const struct weight_spec flux_final_modulation_table[] = {LINEAR_NAMED(
     linear_block_weights, linear, "norm_out.linear", "final_layer.adaLN_modulation.1[1,0/2]", TWO_DIM, DIM)};
 
@@ -176,7 +177,8 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
         .n_grids = 1,
         .grid = {{.extent = {1, 1, 1}}},
     };
-    /* All text tokens have rope position (0, 0, 0): the first row is computed and copied. */
+    /* All text tokens have rope position (0, 0, 0). Therefore the first table row is computed and copied to
+     * the other text rows. */
     op_rope_table(x, tensor_slice(text, 0, 1), &rope);
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
     if (text.dim[0] > 1)
@@ -289,7 +291,7 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     }
 }
 
-/* The model predicts noise - data, the velocity of flow matching. */
+/* Flux predicts noise - data, the velocity of flow matching. */
 static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
@@ -374,7 +376,8 @@ static enum status flux_configure(struct component *c, const struct config *conf
     return e->code == OK && flux_check_dims(c, e) == OK ? flux_check_inputs(c, e) : e->code;
 }
 
-/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
+/* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
+ * hoisted. */
 static int flux_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &flux_kind_context};

@@ -41,7 +41,7 @@ struct vision_settings {
     int full_layers[FULL_LAYERS_MAX];
     int full_every; /* every full_every-th layer has full attention; 0: the layers listed in full_layers */
     int activation;
-    int min_pixels, max_pixels; /* minimum and maximum pixel count of the resized image */
+    int min_pixels, max_pixels; /* bounds of the pixel count of the resized image */
     struct picture_format format;
 };
 
@@ -60,7 +60,8 @@ struct vision_state {
 };
 
 struct patch_weights {
-    struct tensor first, second; /* kernel slices for two video frames: [WIDTH, COLOURS, PATCH, PATCH] */
+    struct tensor first, second; /* slices of the patch embedding's kernel for two video frames: [WIDTH,
+                                    COLOURS, PATCH, PATCH] */
 };
 
 #define PATCH_WEIGHT(field, name, ...)                                                                       \
@@ -131,7 +132,8 @@ struct vision_layer_weights {
     LAYER_WEIGHT(field, tail ".weight", gguf ".weight", 2, outputs, inputs),                                 \
         LAYER_WEIGHT(field##_bias, tail ".bias", gguf ".bias", 1, outputs)
 
-/* q, k or v of a layer: part of a fused tensor in safetensors files, a separate tensor in GGUF files. */
+/* Weight table rows of q, k or v of a layer. Safetensors files have one fused tensor, GGUF files separate
+ * tensors. */
 #define QKV_PART(field, part, tail, gguf, r, ...)                                                            \
     {                                                                                                        \
         .offset = offsetof(struct vision_layer_weights, field),                                              \
@@ -271,7 +273,7 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
 static const struct block_kind vision_kind_merger =
     BLOCK_KIND("merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
 
-/* Also matches the vision encoders of Qwen2-VL and Qwen3-VL, which are refused by name. */
+/* True for the vision encoders of Qwen2.5-VL, and of Qwen2-VL and Qwen3-VL, which are refused by name. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {
     bool merges = index_find(index, "merger.ln_q.weight") || index_find(index, "merger.norm.weight");
     bool converted = index_find(index, "v.patch_embd.weight.1") && index_find(index, "mm.0.weight");

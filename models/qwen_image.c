@@ -27,7 +27,7 @@ enum {
     LAYERS,
 };
 
-/* Models with this config.json key or this tensor modulate reference tokens as at timestep 0. */
+/* config.json key and tensor name that mark models which modulate reference tokens as at timestep 0. */
 #define ZERO_COND        "zero_cond_t"
 #define ZERO_COND_TENSOR "__index_timestep_zero__"
 
@@ -38,8 +38,8 @@ struct qwen_image_settings {
 
 struct qwen_image_state {
     struct tensor tokens; /* hidden states of all tokens: [text + image + reference rows, DIM] */
-    /* rope and text are shared by the lanes of a prompt. */
-    struct tensor rope; /* cosine and sine table: [text + image + reference rows, HEAD/2, 2] */
+    /* The rope table and the embedded prompt are shared by the lanes of a prompt. */
+    struct tensor rope; /* rope's cosine and sine: [text + image + reference rows, HEAD/2, 2] */
     struct tensor text; /* embedded prompt: [text rows, DIM] */
     /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
@@ -250,7 +250,7 @@ static void qwen_image_forward_last(struct context *x, const void *weights, cons
     qwen_image_layer(x, weights, scope, true);
 }
 
-/* The model predicts noise - data, the velocity of flow matching. */
+/* Qwen-Image predicts noise - data, the velocity of flow matching. */
 static void qwen_image_forward_final(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
@@ -344,7 +344,8 @@ static enum status qwen_image_configure(struct component *c, const struct config
     return qwen_image_check_dims(c, e);
 }
 
-/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
+/* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
+ * hoisted. */
 static int qwen_image_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, last = c->dims[LAYERS] - 1;
     refs[n++] = (struct block_ref){.kind = &qwen_image_kind_text};

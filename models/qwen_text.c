@@ -34,14 +34,15 @@ struct qwen_settings {
     double rope_theta;
     float norm_eps;
     int heads;                         /* number of query heads; 0: absent in the configuration */
-    int mrope_section[MROPE_SECTIONS]; /* rope pairs of a head for time, row, column; 0: rope has one axis */
+    int mrope_section[MROPE_SECTIONS]; /* M-RoPE: rope pairs of a head for time, row, column; 0: rope has one
+                                          axis */
     int layers;
     struct hidden_states hidden; /* hidden states that the encoder writes to lane.text */
 };
 
 struct qwen_state {
     struct tensor rope;   /* [T, HEAD/2, 2] */
-    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text */
+    struct tensor tokens; /* hidden states: [T, HIDDEN]; rank 0: lane.text holds them */
 };
 
 struct qwen_layer_weights {
@@ -57,7 +58,8 @@ struct qwen_layer_weights {
         .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
     }
 
-/* Weight table of a decoder layer; the arguments are weights that only one family has. */
+/* Weight table of a decoder layer. The arguments are rows for weights that only one family has (biases or
+ * norms). */
 #define QWEN_LAYER_WEIGHTS(...)                                                                              \
     QWEN_LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm.weight", 1, QWEN_HIDDEN),                  \
         QWEN_LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q.weight", 2, QWEN_Q, QWEN_HIDDEN),            \
@@ -112,7 +114,7 @@ static struct tensor qwen_output(const struct lane *lane, int i, int32_t columns
 
 /* Segment of a prompt: consecutive text tokens and the image after them. */
 struct prompt_segment {
-    int32_t first, n;                /* first text token, and number of text tokens, possibly 0 */
+    int32_t first, n;                /* index of the first text token; number of text tokens, possibly 0 */
     const struct vision_span *image; /* image after the text tokens; NULL: end of the prompt */
 };
 
@@ -337,7 +339,7 @@ static enum status qwen_configure(struct component *c, const struct config *conf
     return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
 }
 
-/* Callback family.derive; settings->heads must be set. */
+/* Callback family.derive. settings->heads must be set before. */
 static void qwen_derive(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
     int32_t *d = c->dims;

@@ -26,15 +26,16 @@ enum { T5_BUCKETS_MAX = 128 }; /* maximum number of position buckets, the limit 
 struct t5_settings {
     float norm_eps;
     int max_distance;
-    int last_layer; /* index of the layer whose output is read; -1: output of the final norm */
+    int last_layer; /* index of the layer whose output becomes lane.text; -1: output of the final norm */
 };
 
 struct t5_state {
-    struct tensor bias;   /* [HEADS, 2T-1]: position bias of distances 1-T to T-1, for the current layer */
-    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text, whose rows have no gaps */
+    struct tensor bias;   /* position bias for distances 1-T to T-1, of the current layer: [HEADS, 2T-1] */
+    struct tensor tokens; /* hidden states: [T, HIDDEN]; rank 0: lane.text (rows without gaps) holds them */
 };
 
-/* Tensor names of transformers, llama.cpp (gguf-py/gguf/constants.py) and the WAN authors' umT5. */
+/* Tensor names of T5 encoders: transformers', llama.cpp's (gguf-py/gguf/constants.py), and the WAN authors'
+ * for umT5. */
 #define T5_BIAS_OF(layer)   "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
 #define T5_GGUF_BIAS(layer) "enc.blk." layer ".attn_rel_b.weight"
 #define T5_WAN_BIAS(layer)  "blocks." layer ".pos_embedding.embedding.weight"
@@ -315,7 +316,8 @@ static enum status t5_configure(struct component *c, const struct config *config
                       &s->max_distance, e);
 }
 
-/* Ignored tensors: the decoder; the embedding table under a second name; a tokenizer stored as a tensor. */
+/* Tensors that T5 files may contain and the engine ignores: the decoder; the embedding table under a second
+ * name; a tokenizer stored as a tensor. */
 static const char *const t5_ignorable[] = {"decoder.",
                                            "lm_head.",
                                            "encoder.embed_tokens.",

@@ -25,7 +25,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* TAEHV_LEVELS: number of levels with blocks. TAEHV_FACTOR: video frames per latent frame. */
+/* TAEHV_LEVELS: number of resolution levels with blocks. TAEHV_FACTOR: video frames per latent frame. */
 enum { TAEHV_LEVELS = 3, TAEHV_BLOCKS = 3, TAEHV_FACTOR = 4, TAEHV_COLOURS = 3, TAEHV_PATCH_MAX = 2 };
 enum { TAEHV_WIDTH_MAX = 8192 };
 
@@ -38,11 +38,12 @@ enum taehv_dim {
     TAEHV_K3,
     TAEHV_IN,   /* input channels of one block, set by block_dims */
     TAEHV_GROW, /* output channels of a level's 1x1 convolution: the channels of one or two frames */
-    TAEHV_OUT,  /* channels of the next level, set by block_dims */
+    TAEHV_OUT,  /* channels of the next resolution level, set by block_dims */
     TAEHV_WIDTHS,
 };
 
-/* Per-channel conversion of latents to the VAE's scale, which LightTAE reads; n 0: no conversion. */
+/* Conversion of latents, per channel, to the scale of the full VAE, which LightTAE reads. n 0: no conversion.
+ */
 struct taehv_settings {
     int n;
     float scale[VAE_WAN_LATENT_MAX], shift[VAE_WAN_LATENT_MAX];
@@ -249,7 +250,7 @@ static void taehv_decode_picture(struct context *x, const struct taehv_out_weigh
     }
 }
 
-/* Decodes a chunk to four video frames; of the first chunk, only the last frame is kept. */
+/* Decodes a chunk to four video frames. Of the video's first chunk only the last frame is kept. */
 static void taehv_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taehv_out_weights *w = weights;
     struct tensor pictures = scope->lane->picture;

@@ -13,7 +13,10 @@
 #include "models/tiny_blocks.h"
 #include "models/vae_full_frame.h"
 
-enum { TAESD_LEVELS = 4, TAESD_BLOCKS = 3 /* blocks per level; the last level has one */ };
+enum {
+    TAESD_LEVELS = 4,
+    TAESD_BLOCKS = 3 /* blocks per level; last level: one */
+};
 
 enum taesd_dim { TAESD_LATENT, TAESD_WIDTH, TAESD_COLOURS, TAESD_K3 };
 
@@ -89,7 +92,8 @@ static void taesd_forward_in(struct context *x, const void *weights, const struc
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
 
-/* diffusers' number of a level's upsampling convolution, after TAESD_BLOCKS blocks and an upsampling. */
+/* Number in diffusers' tensor names of a level's upsampling convolution, which follows TAESD_BLOCKS blocks
+ * and an upsampling. */
 static int taesd_up_number(int level) {
     return 2 + level * (TAESD_BLOCKS + 2) + TAESD_BLOCKS + 1;
 }
@@ -202,7 +206,8 @@ static void taesd_declare(const struct component *c, struct lane *lanes, int n_l
     for (int i = 0; i < n_lanes; i++) *(struct taesd_state *)lanes[i].state = first;
 }
 
-/* Ignored tensors: the encoder, and ComfyUI's conversion from the VAE's latent scale. */
+/* Tensors that TAESD files may contain and the engine ignores: the encoder, and ComfyUI's conversion from the
+ * VAE's latent scale. */
 static const char *const taesd_ignorable[] = {"encoder.", "taesd_encoder.", "vae_scale", "vae_shift", NULL};
 
 #define SETTING(key, field, published, least)                                                                \

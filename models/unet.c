@@ -28,7 +28,7 @@ struct unet_state {
     struct tensor stream; /* buffer of the current feature map, from the mid block on: [rows, MEMORY_ROW] */
     struct tensor tokens; /* buffer of the current transformer's tokens: [rows, MEMORY_ROW] */
     /* Keys and values of the prompt's text rows for each transformer, shared by all lanes of a prompt. */
-    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C] */
+    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C]: keys, then values */
     /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                /* [rows, TIME] */
     struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
@@ -75,7 +75,7 @@ struct text_weights {
     TEXT(FIELD_, , "", "")
 };
 
-/* Weight of a linear layer, which some files store as a 1x1 convolution. */
+/* Weight table row of a linear layer's weight, which some files store as a 1x1 convolution. */
 #define PROJECTION(structure, field, name, checkpoint_, rows, columns)                                       \
     {.offset = offsetof(struct structure, field.weight),                                                     \
      .names = {name ".weight"},                                                                              \
@@ -216,7 +216,7 @@ int unet_skip(const struct unet_settings *s, struct unet_position p) {
     return p.side == UNET_DOWN ? i + 1 : s->levels * (s->resnets + 1) - 1 - i;
 }
 
-/* Pixels of a feature map as rows [Y X, C]. */
+/* Views the pixels of a feature map as token rows [Y X, C]. */
 static struct tensor unet_rows(struct tensor picture) {
     return tensor_reshape(picture, 2, (int32_t[]){picture.dim[0] * picture.dim[1], picture.dim[2]});
 }
@@ -254,7 +254,7 @@ static struct tensor unet_last_skip(const struct unet_visit *v) {
     return v->state->skip[v->settings->levels * (v->settings->resnets + 1) - 1];
 }
 
-/* out = w2(silu(w1(in))), row by row. */
+/* Computes an embedder of two linear layers: out = w2(silu(w1(in))), row by row. */
 static void unet_embed(struct context *x, struct tensor out, struct tensor in,
                        const struct linear_weights *w1, const struct linear_weights *w2) {
     struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
@@ -302,7 +302,7 @@ static void unet_forward_conditioning(struct context *x, const void *weights,
     op_add(x, rows, rows, one);
 }
 
-/* Projects the embedding row to the bias that a resnet adds to its channels. */
+/* Projects the timestep embedding row to the bias that a resnet adds to its channels. */
 static void unet_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
@@ -385,7 +385,7 @@ static void unet_forward_downsample(struct context *x, const void *weights, cons
               (struct conv_options){.upsample = 1, .stride = 2, .pad_before = 1});
 }
 
-/* Upsamples to the size of the next skip connection, which may be odd. */
+/* Upsamples a feature map to the size of the next skip connection, which may be odd. */
 static void unet_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
@@ -579,7 +579,7 @@ static bool unet_has_shortcut(const struct component *c, struct unet_position p)
            (p.side == UNET_DOWN && p.level && !p.resnet && channels[p.level] != channels[p.level - 1]);
 }
 
-/* Lists a position's blocks, the timestep projection directly before its resnet. */
+/* Lists the blocks of a position; the resnet's timestep projection precedes the resnet. */
 static void unet_add_position(struct unet_list *list, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
     const struct unet_kinds *kinds = &unet_kinds[position.side];

@@ -24,7 +24,7 @@ enum {
 
 enum {
     UNET_LEVELS_MAX = 4,
-    UNET_RESNETS_MAX = 3, /* maximum resnets per down level; up levels have one more */
+    UNET_RESNETS_MAX = 3, /* maximum number of resnets per down level; up levels have one resnet more */
     UNET_LAYERS_MAX = 64,
     UNET_SKIPS_MAX = UNET_LEVELS_MAX * (UNET_RESNETS_MAX + 1),
     UNET_POSITIONS_MAX = UNET_LEVELS_MAX * (2 * UNET_RESNETS_MAX + 1) + 2,
@@ -45,7 +45,7 @@ struct unet_settings {
 
 struct unet_position {
     enum unet_side side;
-    int level, resnet; /* the mid block is level 0 */
+    int level, resnet; /* resolution level and resnet number within the side; the mid block has level 0 */
     int layer; /* index of the layer within its transformer, for blocks that are one transformer layer */
 };
 
@@ -95,9 +95,9 @@ enum unet_dim {
     GUIDANCE, /* width of the guidance embedding (LCM); 0: none */
     TIME_IDS, /* number of add_time_ids values (SDXL) */
     CONTEXT,
-    CONV_AXES, /* trailing 1s in the shape of projections: 0 linear, 2 convolution */
+    CONV_AXES, /* number of trailing axes of size 1 in the shape of projections: 0 linear, 2 convolution */
     K1,
-    K3, /* kernel sizes 1 and 3 */
+    K3, /* kernel sizes 1 and 3 of convolutions, as dims */
     IN,
     OUT, /* input and output channels of one block, set by block_dims */
     FEED_FORWARD,
@@ -109,9 +109,9 @@ enum unet_dim {
     GROUPS,
     INPAINTS, /* 1: inpainting model, which also reads the mask and the masked image's latent */
     CHANNELS, /* CHANNELS + i: width of level i */
-    LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* LAYERS + i: number of layers of each transformer of level i */
-    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* heads of level i: CONFIG_HEADS + i; this and later dims are
-                                                only for config.json */
+    LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* LAYERS + i: number of layers of each transformer at level i */
+    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* CONFIG_HEADS + i: heads of level i; this and later dims are
+                                                used for config.json only */
     CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* CONFIG_LAYERS + i: transformer layers of level i, never
                                                        0; the last entry may be the mid block's */
     DOWN_TYPE = CONFIG_LAYERS + UNET_LEVELS_MAX,

@@ -25,12 +25,14 @@ enum { WEIGHT_SLICES_MAX = 4 };
 struct weight_spec {
     size_t offset; /* byte offset of the weight's struct tensor in the weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */
-    const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or the first name: none */
+    const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or equal to the first name:
+                                    no such name */
     /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts. */
     const int *part_rows;
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
-    int ones;       /* index of the dim that counts optional trailing axes of size 1 in files; 0: none */
+    int ones; /* index into dims: number of axes of size 1 that the shape may have at its end in files; 0:
+                 none */
     bool one_first; /* the tensor may have an additional leading axis of size 1 in files */
     /* Index of the dim with the kernel size in time of a video VAE's convolution; files store that axis
      * before the last two. The weight is the last slice, which a causal convolution applies to a single
@@ -42,8 +44,10 @@ struct weight_spec {
     int input_parts, input_part;
     bool optional;         /* the tensor may be absent; it then has rank 0 */
     bool embedding_lookup; /* embedding table: rows are copied or added, never multiplied */
-    int if_dim; /* index of a dim; blocks where that dim is 0 lack this weight; 0: all blocks have it */
-    double init_scale; /* random weights: uniform within this value / sqrt(inputs) around 0; 0: around 1 */
+    int if_dim; /* index into dims; blocks in which that dim is 0 lack this weight. Index 0: every block has
+                   it. */
+    double init_scale; /* synthetic weights are random: uniform within init_scale / sqrt(inputs) around 0;
+                          init_scale 0: around 1 */
 };
 
 /* Weight and bias of a linear layer, a convolution or a norm. */
@@ -59,7 +63,7 @@ struct linear_weights {
         .init_scale = init_scale_                                                                            \
     }
 
-/* BLOCK_WEIGHT with a name in the authors' checkpoints, for blocks where dim `when_` is not 0. */
+/* BLOCK_WEIGHT with a name in the authors' checkpoints, present in blocks where dim `when_` is not 0. */
 #define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, checkpoint_name_, rank_, ...)            \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = checkpoint_name_,   \
@@ -110,7 +114,8 @@ struct linear_weights {
 #define ROW_LINEAR(S, ...) LINEAR_NAMED(S, __VA_ARGS__),
 #define ROW_NORM(S, ...)   NORM_NAMED(S, __VA_ARGS__),
 
-/* Initialises a block kind from a weight table and its weights structure; more initialisers may follow. */
+/* Initialises a block kind from a weight table and its weights structure. More initialisers may follow as
+ * arguments. */
 #define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \
     {                                                                                                        \
         .name = name_, .format = format_, .weights = table, .n_weights = COUNT_OF(table),                    \
@@ -135,12 +140,12 @@ enum update_rate {
 };
 
 struct block_kind {
-    const char *name;   /* singular name, such as "layer" */
+    const char *name;   /* name of the block kind in the singular, such as "layer" */
     const char *format; /* format of block names with %d for the number, such as "layers.%d" */
     const struct weight_spec *weights;
     int n_weights;
     size_t weights_bytes; /* size in bytes of the weights structure */
-    bool embedding_table; /* an embedding table: only requested rows are read, see family.rows */
+    bool embedding_table; /* the block is an embedding table: only requested rows are read, see family.rows */
     /* Quantisation does not change the weights of this kind: used for VAEs and for small weights that affect
      * the whole result (embedders, final layers). Embedding tables are never quantised either. */
     bool never_quantised;
@@ -175,14 +180,14 @@ struct packed_conversion {
 struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
-    uint64_t bytes; /* bytes in the packed block, after conversion */
+    uint64_t bytes; /* bytes of the segment in the packed block, after conversion */
     /* The segment's file bytes lie in runs. run: bytes per run; stride: bytes from one run's start to the
      * next; both 0: contiguous. */
     uint64_t run, stride;
     struct packed_conversion conversion;
 };
 
-/* File offset of byte `at` of the segment's stored bytes. */
+/* File offset of a packed segment's byte `at`, counted in stored bytes before conversion. */
 static inline uint64_t packed_file_byte(const struct packed_segment *segment, uint64_t at) {
     if (!segment->stride) return segment->file_offset + at;
     return segment->file_offset + at / segment->run * segment->stride + at % segment->run;
@@ -196,9 +201,9 @@ struct packed_tensor {
     size_t offset; /* offset of the struct tensor in the weights structure */
     uint64_t packed_offset;
     uint64_t scales_offset;          /* offset in the packed block of the bytes of tensor.scales; 0: none */
-    struct tensor shape;             /* the bound tensor, without data */
+    struct tensor shape;             /* shape and type of the bound tensor, without data */
     const struct index_entry *entry; /* index entry of the file's tensor, which may have more rows */
-    bool replaced;                   /* an adapter supplies the bytes: see adapt.h */
+    bool replaced; /* the tensor's bytes come from an adapter, not from the file: see adapt.h */
 };
 
 /* A low-rank product that an adapter adds to rows of a weight. block_point makes a struct low_rank. */
@@ -223,7 +228,7 @@ struct block {
      * The base weights follow, laid out as in block `base`. See adapt.h. */
     uint64_t adapter_bytes;
     uint64_t adapter_hash;    /* hash of the layout and the origin of the adapter bytes */
-    const struct block *base; /* the same block without adapters; NULL: this block has none */
+    const struct block *base; /* the same block without adapters; NULL: no adapter changes this block */
     struct packed_adapter *adapters;
     int n_adapters;
 };
@@ -285,7 +290,7 @@ const char *block_weight_pattern(const struct block_ref *ref, const struct weigh
 /* The row ranges of a fused tensor that make up a weight, in order. */
 struct weight_parts {
     int n;        /* number of ranges; 0: the tensor is not fused */
-    int32_t rows; /* number of rows of the tensor; -1: more than INT32_MAX */
+    int32_t rows; /* number of rows of the fused tensor; -1: more than INT32_MAX */
     struct {
         int32_t first, rows;
     } at[WEIGHT_SLICES_MAX];

@@ -55,7 +55,7 @@ static void setting_read_word(const struct setting *s, const struct config *conf
     char list[96] = "";
     size_t n = 0;
     if (!found) {
-        config_expect(config, s->keys[0], s->keys[1], e); /* reports an error if the value is not a string */
+        config_expect(config, s->keys[0], s->keys[1], e); /* error if the value is not a string */
         return;
     }
     for (int i = 1; i < SETTING_KEYS_MAX && s->keys[i] && n < sizeof list; i++) {
@@ -150,7 +150,7 @@ static void setting_read(struct component *c, const struct setting *s, const str
     setting_put(c, s, s->type == SETTING_WORD ? word : value);
 }
 
-/* Compares a configuration's integer at the row's key with the dim. */
+/* Checks that config.json's integer at the row's key equals the dim that the tensors determined. */
 static void dimension_check_key(const struct component *c, const struct dimension *d,
                                 const struct config *config, struct error *e) {
     int declared = c->dims[d->place];
@@ -168,7 +168,7 @@ enum status component_configure(struct component *c, const struct config *config
     dimension_choose_reads(c);
     if (family->refuse && family->refuse(c, e) != OK) return e->code;
     for (int i = 0; i < family->n_dimensions; i++) dimension_read(c, &family->dimensions[i], e);
-    /* If a file lacks its last blocks, only a configuration with another number of blocks reveals it. */
+    /* Only a block count in the configuration reveals that a file lacks its last blocks. */
     for (const struct dimension *d = family->dimensions; d < family->dimensions + family->n_dimensions; d++)
         if (d->blocks[0] && d->key && e->code == OK)
             component_check_count(c, config, d->key, c->dims[d->place], e);
@@ -232,7 +232,8 @@ static bool config_text_is_place(const char *part) {
     return *part >= '0' && *part <= '9';
 }
 
-/* Closes the objects and arrays after the first `n_shared` bytes of the last key, innermost first. */
+/* Closes config.json's objects and arrays that the next key does not share, innermost first. n_shared: length
+ * of the shared prefix in bytes. */
 static void config_text_close(struct config_text *text, size_t n_shared) {
     for (size_t i = text->last ? strlen(text->last) : 0; i-- > n_shared;)
         if (text->last[i] == '.') config_text_add(text, config_text_is_place(text->last + i + 1) ? "]" : "}");

@@ -32,10 +32,11 @@ struct dimension {
     /* If not NULL: tensor names with %d for a block number. The dim is the number of blocks that have one of
      * these tensors. */
     const char *const *having;
-    const char *key; /* key of the dim when config.json is written; reading uses tensor shapes; NULL: none */
-    bool checked;    /* a configuration with another integer at `key` contradicts the tensors: META */
+    const char *key; /* key in the config.json that is written; reading uses tensor shapes; NULL: config.json
+                        omits the dim */
+    bool checked; /* error META if a configuration has another integer at `key` than the tensors determine */
     enum dimension_form form;
-    const char *const *words; /* strings that config.json has for the values 0, 1, ...; NULL: not written */
+    const char *const *words; /* strings that config.json stores for 0, 1, ...; a NULL string: no key */
 };
 
 /* Initialisers of a dimension row: the tensor axis or the blocks that determine the dim. */
@@ -54,7 +55,7 @@ struct setting {
         SETTING_DOUBLE,
         SETTING_WORD,
         SETTING_BOOL
-    } type;           /* SETTING_BOOL is stored as an int */
+    } type;           /* SETTING_BOOL values are stored as int */
     double published; /* default value; if it is an integer outside [least, most], the setting has no default
                          and config.json omits it */
     double least, most;
@@ -64,10 +65,11 @@ struct setting {
 struct setting_list {
     const char *key;
     size_t offset; /* offset of an array of floats in the settings structure */
-    int capacity;  /* capacity of the array in floats; longer lists are SHAPE */
-    int count;     /* index of the dim with the list's length */
+    int capacity;  /* capacity of the array in floats; a longer list is error SHAPE */
+    int count;     /* index into component.dims of the list's required length */
     double least, most;
-    const float *published; /* default if the lengths match; synthetic components use the first values */
+    const float *published; /* default list, if its length is the required one; synthetic components use the
+                               first values */
     int n_published;
     bool derived; /* if the configuration lacks the list, the family computes the values */
 };

@@ -58,9 +58,9 @@ struct vision_grid {
  * Several states are concatenated by columns, in this order. */
 enum { HIDDEN_STATES_MAX = 4 };
 struct hidden_states {
-    int n; /* number of states; 0 means 1 */
+    int n; /* number of hidden states that the pipeline reads; 0 means 1 */
     int from_end[HIDDEN_STATES_MAX];
-    bool final_norm; /* the final norm is applied to all states */
+    bool final_norm; /* the final norm is applied to all hidden states that are read */
 };
 
 static inline int hidden_states_count(const struct hidden_states *h) {
@@ -84,8 +84,9 @@ static inline int hidden_states_most(const struct hidden_states *h) {
 struct text_reads {
     struct hidden_states hidden;
     bool tokens, pooled;         /* outputs in use: hidden states of all tokens; one pooled row per prompt */
-    bool projected;              /* the pooled row is projected (text_projection) */
-    const char *projected_class; /* `projected` applies only to this class in config.json; NULL: always */
+    bool projected;              /* text_projection is applied to the pooled row */
+    const char *projected_class; /* model class in config.json for which text_projection is applied; NULL: any
+                                    class */
 };
 
 /* The block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
@@ -93,16 +94,16 @@ struct text_reads {
 struct predicted_block {
     const char *kind; /* name of the predicted block's kind; NULL: the family has no predicted block */
     int number;
-    bool alone; /* only the first block of this kind runs; false: also all blocks before it, not counted */
+    bool alone;     /* earlier blocks do not run; false: they run, but are not counted */
     int32_t tokens; /* number of tokens that the block processes; for VAEs, number of pixels */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_frames, latent_side; /* latent_side: height of the latent */
     int32_t latent_columns;                              /* width of the latent; 0: equal to latent_side */
     int32_t picture_side;                                /* side of the image in pixels */
-    int chunk;                                           /* frames per chunk of a video VAE; 0: image mode */
+    int chunk; /* frames per chunk of a video VAE; 0: a single image */
 };
 
-/* Sizes of an image of 1024 x 1024 with 16 latent channels. */
+/* Initialisers of predicted_block for an image of 1024 x 1024 with 16 latent channels. */
 #define PREDICTED_IMAGE .latent_channels = 16, .latent_side = 128, .picture_side = 1024
 
 struct family {
@@ -138,7 +139,7 @@ struct family {
     void (*derive_dims)(struct component *c);
     /* Sets dims that depend on other dims, and the component's public fields. Called last. May be NULL. */
     void (*derive)(struct component *c);
-    struct text_reads reads;   /* default outputs of a text encoder */
+    struct text_reads reads;   /* outputs of a text encoder that are used by default */
     const char *config_rest;   /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
     const char *pictures_rest; /* additional text of preprocessor_config.json; NULL: none */
     /* Lists all blocks in visit order in refs. Returns their number, at most FAMILY_BLOCKS_MAX. */
@@ -151,7 +152,7 @@ struct family {
     const char *const *ignorable;
 
     size_t lane_state_bytes;
-    const struct state_tensor *state; /* tensors that can be compared with reference outputs by name */
+    const struct state_tensor *state; /* named tensors, for comparison with reference outputs */
     int n_state;
     /* Declares every lane's state from the lanes' shapes: takes tensors from the arenas (which only count in
      * a dry run) and fills the structures at lanes[i].state, zeroed by the caller. *ok becomes false if an
@@ -195,13 +196,13 @@ struct component {
     int32_t dims[FAMILY_DIMS_MAX];
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's settings structure */
     struct text_reads reads; /* text encoder outputs in use; set before binding; all 0: default */
-    const struct published_setting *published; /* changed setting defaults; set before binding */
-    bool video;                                /* set before binding: the VAE works on videos */
-    struct block *blocks;                      /* bound blocks, in visit order */
+    const struct published_setting *published; /* changed defaults of settings; set before binding */
+    bool video;           /* true: the VAE encodes and decodes videos; set before binding */
+    struct block *blocks; /* bound blocks, in visit order */
     int n_blocks;
     struct block tables[TABLES_MAX]; /* embedding tables, of which only some rows are read */
     int n_tables;
-    int n_unknown; /* number of tensors in the files that no block uses */
+    int n_unknown; /* number of tensors in the files that no block uses (unknown tensors) */
     /* Properties that the components of a pipeline must agree on; 0 if not applicable. */
     int text_columns;   /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
     int pooled_columns; /* columns of a text encoder's pooled row, or of a denoiser's pooled_projections */
@@ -222,9 +223,9 @@ struct component {
     int variant; /* selects the recipe whose recipe.variant is equal, for families with several recipes */
 };
 
-/* The component's config.json value at the family's config_key. */
+/* Returns the string that the component's config.json has at family.config_key. */
 const char *component_config_value(const struct component *c);
-/* The component's general.architecture in GGUF files; "": none. */
+/* Returns the component's general.architecture in GGUF files; "": none. */
 const char *component_architecture(const struct component *c);
 static inline bool family_decodes(const struct family *family) {
     return family->kind == FAMILY_DECODER || family->kind == FAMILY_TINY_DECODER;
@@ -253,7 +254,7 @@ struct similar_architecture {
 enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
                                      const char *expected, struct error *e);
 
-/* Writes the dims that a block's weight table refers to. */
+/* Writes the dims of one block, to which its weight table refers. */
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
 
 /* Configures and binds a component whose family and index are set. UNUSED if a scale tensor is not used,
@@ -265,7 +266,7 @@ enum status component_bind(struct component *c, const struct config *config, str
 enum status component_list_missing(struct component *c, void (*report)(void *user, const char *name),
                                    void *user, struct error *e);
 void component_destroy(struct component *c);
-/* Host bytes of the layouts of all blocks and tables. */
+/* Host memory of the packed layouts of a component's blocks and embedding tables, in bytes. */
 uint64_t component_layout_bytes(const struct component *c);
 
 /* Returns the tensor of this name in a lane's state (see family.state); rank 0 if there is none. */
