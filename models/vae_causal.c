@@ -72,7 +72,7 @@ static void causal_convolve(struct context *x, struct tensor out, struct tensor 
     op_conv2d(x, out, in, w->weight[2], parts, causal_plain);
 }
 
-/* Copies the feature cache entries of frames [first, end), except negative ones. */
+/* Copies entries of a feature cache: those of frames [first, end), without negative frame numbers. */
 static void causal_cache_copy(struct context *x, struct tensor to, struct tensor from, int32_t first,
                               int32_t end) {
     for (int32_t t = first < 0 ? 0 : first; t < end; t++)
@@ -157,7 +157,7 @@ void causal_forward_attention(struct context *x, const struct attention_weights 
         vae_attend(x, w, scope->settings, causal_frame(frames, k), normed, q);
 }
 
-/* Latent frame f as [Y, X, C], in the VAE's scale. */
+/* Returns frame f of a latent as [Y, X, C], scaled to the VAE's values. */
 static struct tensor causal_latent_frame(struct context *x, struct tensor latent, int32_t f,
                                          const struct latent_format *format) {
     int32_t C = latent.dim[0], Y = latent.dim[2], X = latent.dim[3], n = Y * X;
@@ -189,7 +189,7 @@ void causal_forward_latent_in(struct context *x, const void *weights, const stru
     }
 }
 
-/* Wan 2.2: the channels of an output pixel are a 2x2 patch. */
+/* Wan 2.2: the channels of an output pixel hold a 2x2 patch of the video frame */
 static const struct patches causal_patches = {
     .side = CAUSAL_PATCH, .order = PATCH_COLUMNS_FIRST, .pixels = true};
 
@@ -234,7 +234,7 @@ void causal_forward_picture_in(struct context *x, const void *weights, const str
     }
 }
 
-/* Writes the moments of a chunk, which has one frame at the encoder's last level. */
+/* Writes the moments (mean, log variance) of a chunk, which has one frame at the encoder's last level. */
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_out_weights *w = weights;
     const struct causal_state *state = scope->lane->state;

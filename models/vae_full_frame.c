@@ -77,7 +77,7 @@ int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int 
     return rows;
 }
 
-/* Rows that an encoder level needs; its downsampled input is first written to row 0. */
+/* Buffer rows that an encoder level needs; the level's downsampled input is first written to row 0. */
 static int64_t full_frame_measure_level_down(const struct full_frame_level *l, bool downsampled, int n_extra,
                                              bool tiled, int64_t *front) {
     int64_t rows = full_frame_measure_level(l, NULL, tiled, front),

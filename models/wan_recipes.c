@@ -29,7 +29,8 @@ static int32_t wan_dim_if(const struct component *c, const char *name, const cha
     return index_find(&c->index, is) ? component_dim(c, is, rank, axis, e) : 0;
 }
 
-/* Input channels of a patch embedding. Weights with four axes have output and input channels merged. */
+/* Returns the input channels of a patch embedding. Weights with four axes have output and input channels
+ * merged. */
 static int32_t wan_patch_in_channels(const struct component *c, const char *name, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     int32_t dim = c->dims[DIM];
@@ -186,7 +187,7 @@ static const float colours_wan[][3] = {
     {0.108575F, 0.026537F, 0.1599615F}, {0.0776785F, 0.041578F, 0.03239F}};
 const struct latent_colours latent_colours_wan = {16, colours_wan, {0.364865F, 0.382512F, 0.2715735F}, 0};
 
-/* WAN 2.2 TI2V 5B. */
+/* Preview colours of WAN 2.2 TI2V 5B. */
 static const float colours_wan22[][3] = {
     {0.008563F, -0.013615F, -0.0096285F}, {-0.0568695F, -0.0143575F, -0.0114425F},
     {-0.000053F, 0.010747F, 0.0023145F}, {-0.0066365F, -0.0535685F, -0.016819F},

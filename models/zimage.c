@@ -45,8 +45,8 @@ struct zimage_settings {
 
 struct zimage_state {
     struct tensor tokens;  /* hidden states of all tokens, with padding: [image + caption rows, DIM] */
-    struct tensor rope;    /* cosine and sine table: [image + caption rows, HEAD/2, 2] */
-    struct tensor caption; /* [caption rows, DIM], refined; shared by the lanes of a prompt */
+    struct tensor rope;    /* rope's cosine and sine: [image + caption rows, HEAD/2, 2] */
+    struct tensor caption; /* refined caption tokens: [caption rows, DIM]; shared by the lanes of a prompt */
     int32_t image_rows;    /* number of image token rows, with padding */
     /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
     struct tensor time;                              /* [rows, ADALN_DIM] */
@@ -170,7 +170,7 @@ static void zimage_fill_rope(struct context *x, const struct visit_scope *scope)
         .grid = {{.start = {caption + 1, 0, 0}, .extent = {1, Y, X}}},
     };
     op_rope_table(x, tensor_slice(state->rope, 0, Y * X), &rope);
-    /* Rope: all padding tokens of the image have position (0, 0, 0). */
+    /* All padding tokens of the image have rope position (0, 0, 0). */
     rope.grid[0] = (struct rope_grid){.extent = {1, 1, 1}};
     for (int32_t i = Y * X; i < state->image_rows; i++)
         op_rope_table(x, tensor_slice(state->rope, i, 1), &rope);
@@ -242,10 +242,10 @@ static void zimage_forward_embedder(struct context *x, const void *weights, cons
     op_copy(x, zimage_caption_rows(state->tokens, state), state->caption);
 }
 
-/* Queries or keys: linear, then norm and rope of each head. */
+/* Computes queries or keys: linear layer, then norm and rope of each head. */
 static void zimage_project_heads(struct context *x, struct tensor out, struct tensor n, struct tensor weight,
                                  struct tensor norm, struct tensor rope) {
-    float eps = 1e-5f; /* constant in diffusers' Attention, independent of norm_eps */
+    float eps = 1e-5f; /* epsilon constant in diffusers' Attention, independent of norm_eps */
     uint64_t mark = x->scratch->used;
     struct tensor heads = context_unrounded(x, out);
     op_linear(x, heads, n, weight, (struct epilogue){0});
@@ -340,7 +340,7 @@ static void zimage_forward_main(struct context *x, const void *weights, const st
                          scope_rows_of_block(state->main_modulation, scope));
 }
 
-/* The model predicts data - noise; flow matching needs noise - data, hence the factor -1. */
+/* Z-Image predicts data - noise. Flow matching needs noise - data, hence the factor -1. */
 static void zimage_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct final_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
@@ -411,7 +411,8 @@ static enum status zimage_configure(struct component *c, const struct config *co
     return zimage_check_dims(c, e);
 }
 
-/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
+/* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
+ * hoisted. */
 static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, refiners = c->dims[REFINERS];
     refs[n++] = (struct block_ref){.kind = &zimage_kind_caption};
