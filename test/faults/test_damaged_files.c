@@ -25,8 +25,8 @@ enum { RANDOM = 60, OURS_MAX = 64 << 20, LONGEST_SECONDS = 3600 };
 static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/golden/zimage_b/model",
                   flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model",
                   sdxl[] = "test/golden/sdxl/model";
-static char folder[160]; /* copy of the model whose files are damaged */
-static struct rig rig;   /* session with the undamaged model: for plans, rates and latents */
+static char folder[160]; /* folder of a copy of the model, in which files are damaged */
+static struct rig rig;   /* session with the undamaged model, which reads damaged plans, rates and latents */
 static uint64_t seed = 1;
 static atomic_ullong state;
 
@@ -117,7 +117,8 @@ static void damage(struct text *t, size_t most) {
     }
 }
 
-/* Readers of a damaged file. Each reader returns its error as a public error and releases all memory. */
+/* Functions that read a damaged file. Each function returns its error as a public error and releases all
+ * memory. */
 static int open_model(struct fault_sys *w, const char *from, struct sluice_error *public) {
     struct error e = {0};
     struct sluice_model_options options = {.struct_size = sizeof options, .model = from};

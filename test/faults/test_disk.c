@@ -16,14 +16,14 @@ enum { STAGES = 4, LONGEST_SECONDS = 600 };
 static const struct {
     const char *name;
     enum family_kind kind;
-    int visits; /* visits of each block in a streaming run */
+    int visits; /* number of visits of each block of the stage in a streaming run */
 } stages[STAGES] = {{"text", FAMILY_TEXT, 1},
                     {"hoist", FAMILY_DENOISER, 1},
                     {"denoise", FAMILY_DENOISER, 2},
                     {"decode", FAMILY_DECODER, 1}};
 
 static const char *intact;
-static struct result want; /* result of the undamaged model */
+static struct result want; /* expected result, from the undamaged model */
 
 struct disk_fault {
     const char *name;
@@ -169,7 +169,7 @@ static void replace_by(const char *path, const char *by) {
     check(system(command) == 0, "%s", command);
 }
 
-/* Replaces the file by a copy; processes that have the old file open still read the old file. */
+/* Replaces a file by a copy. Processes that opened the old file still read the old file. */
 static void replace(const char *path) {
     replace_by(path, path);
 }

@@ -23,7 +23,7 @@ enum { LONGEST_SECONDS = 900, LONGEST_SECONDS_ALL = 14400 };
 
 static bool every; /* every call is made to fail, in a run of its own (FAULTS=all) */
 static int n_faults;
-static char outputs[128]; /* the runs' output folder */
+static char outputs[128]; /* folder for the output files of runs */
 static char latent[160];  /* a latent file saved by a run without faults */
 
 enum outcome { SURVIVED = 1, NO_MEMORY = 2, NO_READ = 4, NO_WRITE = 8 };
@@ -362,7 +362,7 @@ static void run_scene(const char *folder, const struct scene *scene) {
     rig_close(&rig);
 }
 
-/* Saves the latent for the scenes decode and init_latent. */
+/* Runs once and saves the latent that the scenes `decode` and `init_latent` start from. */
 static void save_latent(const char *folder) {
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 3)) return;

@@ -119,7 +119,7 @@ static void refused(struct rig *rig, struct sluice_request request, const char *
     result_free(&r);
 }
 
-/* Each option that the rejection message advises must make the request fit. */
+/* Each option that the rejection message recommends must make the request fit the budget. */
 static void test_rejected_decode_advises_options(struct rig *rig) {
     json_int_t untiled, tiled, without, all;
     struct sluice_request request = request_decode("on");
@@ -148,7 +148,7 @@ static void test_rejected_decode_advises_options(struct rig *rig) {
     refused(rig, request, "the run does not fit", "at least", "--no-decode");
 }
 
-/* Memory allocation fails from the start of the decode stage on. */
+/* All memory allocations fail from the start of the decode stage on. */
 static void test_failed_decode_leaves_latent(struct rig *rig) {
     static char path[128];
     struct stat s;

@@ -330,8 +330,8 @@ static bool could_evict(void) {
     return plan_evict(&synthetic.need, &synthetic.plan, stage, held, UINT64_MAX, &reduced) > 0;
 }
 
-/* Makes calls `at` to `at + more` of one kind fail in a run. Returns false if the run makes fewer calls.
- * Failures before the reader threads start end the run without a retry. */
+/* Makes one call of a kind, number `at`, and the `more` following calls fail in a run. Returns false if the
+ * run makes fewer calls. Failures before the reader threads start end the run without a retry. */
 static bool start_fails(enum call call, long at, long more) {
     struct error e = {0};
     pressure.begun_again = 0;
@@ -357,8 +357,8 @@ static bool start_fails(enum call call, long at, long more) {
     return there;
 }
 
-/* Fails memory calls of a run once (evicts half of the residents), twice (evicts all residents), or always.
- */
+/* Makes memory calls of a run fail once (half of the residents are evicted), twice (all residents are
+ * evicted), or always. */
 static void one_plan(void) {
     static const long more[] = {0, 1, 1 << 20};
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};

@@ -23,7 +23,8 @@ static uint64_t page_align(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
-/* Adds full-frame buffers, whose bus traffic costs from almost 0 to several times the compute time. */
+/* Adds full-frame buffers to a stage's needs. Their bus traffic costs from almost 0 to several times the
+ * compute time. */
 static void make_full_frames(struct stage_need *n) {
     uint64_t traffic = 1 + below(4);
     n->picture_bytes = 256 * (1 + below(6000));
@@ -500,7 +501,8 @@ static void test_runs_at_minimum_budgets(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Each memory map and commit call fails in turn: the run returns MEMORY and leaks nothing. */
+/* Every memory map and commit call is made to fail, each in a run of its own: the run returns MEMORY and
+ * leaks nothing. */
 static void test_failed_allocation_leaks_nothing(void **state) {
     (void)state;
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};

@@ -62,7 +62,7 @@ static struct result run_with_limit(struct rig *rig, const struct sluice_request
 
 static int n_evicted;
 
-/* Runs one request under one budget: with memory pressure at every step or at some steps, for little or all
+/* Runs one request under one memory budget: with pressure at every step or at some steps, for little or all
  * memory, then without pressure. */
 static void one_budget(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *name) {
@@ -200,7 +200,8 @@ static bool evicted_for(struct rig *rig, const char *stage) {
     return found;
 }
 
-/* Fails each call of one kind once; the second attempt to start the stage gets memory. */
+/* Makes each call of one kind fail once, in a run of its own. The second attempt to start the stage gets
+ * memory. */
 static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
                        enum call call, const char *name) {
     int n_denoise = 0, n_decode = 0, went_on = 0;

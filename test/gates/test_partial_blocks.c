@@ -21,7 +21,7 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     store_fixture.need.separate = separate;
     store_fixture.readers = 1;
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
-    atomic_store(&fault_sys.random, 1); /* the first read takes about half a second */
+    atomic_store(&fault_sys.random, 1); /* fault_sys delays the first read by about half a second */
     fault_sys.delay_us = SLOW_US;
     memory_checker_restart();
     struct store *store = store_fixture_open(e);

@@ -99,7 +99,8 @@ static uint64_t check_pinned(int *n_limited) {
     return plan.keep ? staging + kept : most;
 }
 
-/* As long as staging keeps its size, a lower pin limit never makes a plan faster. */
+/* A lower limit on pinned memory never makes a plan faster, as long as the staging buffers keep their size.
+ */
 static void test_lower_pin_limit_is_never_faster(void **state) {
     (void)state;
     int limited = 0, slower = 0;
@@ -142,7 +143,7 @@ static void test_pin_limit_moves_full_frames_to_vram(void **state) {
     assert_int_equal(n->pictures_place, PICTURES_ANYWHERE);
     plan_limit_pins(&need, 101 << 20); /* the pin limit is too low for full-frame buffers and staging */
     assert_int_equal(n->pictures_place, PICTURES_ON_DEVICE);
-    n->pictures_place = PICTURES_ON_HOST; /* simulates a request for full-frame buffers in host memory */
+    n->pictures_place = PICTURES_ON_HOST; /* as if the request asked for full-frame buffers in host memory */
     plan_limit_pins(&need, 99 << 20);
     plan_solve(&need, (uint64_t)1 << 40, (uint64_t)1 << 40, &plan);
     assert_int_equal(plan_check(&need, &plan, &e), BUDGET);

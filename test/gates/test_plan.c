@@ -147,15 +147,15 @@ static void test_extrapolation_matches_simulation(void **state) {
     }
 }
 
-/* Restricting copies never helps; a larger ring, more residents or a larger pool never hurt. */
+/* The predicted time is monotone: restricting copies never makes it shorter; a larger ring, more residents or
+ * a larger pool never make it longer. */
 static void test_prediction_is_monotone(void **state) {
     (void)state;
     for (int i = 0; i < needs; i++) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
-        /* few evaluations: for many evaluations the time is extrapolated from a mean and need not be monotone
-         */
+        /* few evaluations only: the time of many is extrapolated from a mean and need not be monotone */
         if (n->evaluations > 6) n->evaluations = 6;
         memset(&plan, 0, sizeof plan);
         struct plan_stage *p = &plan.stage[0];
@@ -211,10 +211,9 @@ static void test_two_blocks_by_hand(void **state) {
         int ring, depth, no_wrap, waits;
         double seconds;
     } cases[] = {
-        {1, 0, 0, 0, 12}, /* ring of one block: copy and compute alternate */
-        {2, 0, 0, 0, 7},  /* ring of two blocks: compute waits only for the first copy */
-        {2, 0, 1, 0, 9},  /* three seconds per evaluation: compute waits for the first copy of each evaluation
-                           */
+        {1, 0, 0, 0, 12}, /* ring of one block: 12 s, because copy and compute alternate */
+        {2, 0, 0, 0, 7},  /* ring of two blocks: 7 s, because compute waits only for the first copy */
+        {2, 0, 1, 0, 9},  /* 9 s: compute waits for the first copy of each evaluation */
         {2, 0, 0, 1, 12}, {2, 1, 0, 0, 7}, {8, 0, 0, 0, 7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -387,7 +386,8 @@ static double bytes_to_move(void) {
     return bytes;
 }
 
-/* Every combination of unknown rates gives plans; more memory streams at most an eighth more bytes. */
+/* With any combination of unknown rates there is a plan, and more memory streams at most an eighth more
+ * bytes. */
 static void test_unknown_rates_give_plans(void **state) {
     (void)state;
     for (int i = 0; i < needs / 2; i++) {

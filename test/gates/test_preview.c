@@ -279,7 +279,8 @@ static void test_preview_blends_inpainting(void) {
     rig_close(&rig);
 }
 
-/* Records total live memory at every read; preview blocks are read while all other memory is in use. */
+/* Records the total live memory at every read. The preview's blocks are read while all other memory is in
+ * use. */
 static struct rig *observed;
 static atomic_llong most_live;
 
@@ -346,7 +347,7 @@ static void test_previews_are_planned(const char *preview) {
     check(got.code == SLUICE_BUDGET, "%s: one byte below the minimum budget: %s", preview,
           sluice_code_name(got.code));
     result_free(&got);
-    if (!tiny) { /* previews take additional time, because their decoder differs from the VAE */
+    if (!tiny) { /* previews add time, because their decoder is not the VAE */
         json_t *plan = query(&rig, &plain, NULL);
         check(denoising_seconds(plan) < denoising_seconds(want.plan),
               "%s: the plan counts no time for previews", preview);

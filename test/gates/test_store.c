@@ -44,7 +44,7 @@ static void run_again(void) {
     assert_no_memory_violation();
 }
 
-/* A session adds, changes and removes adapters: of resident blocks only adapter bytes are read. */
+/* A session adds, changes and removes adapters. Of blocks that stay resident, only adapter bytes are read. */
 static void test_changed_adapters_read_only_their_bytes(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
@@ -123,7 +123,7 @@ static void test_fewer_stages_free_residents(void **state) {
     store_fixture_remove();
 }
 
-/* One read fails: an acquire returns the error, earlier bytes are right, and nothing hangs. */
+/* One read fails: acquiring the block returns the error, bytes read before are right, and nothing hangs. */
 static void test_failed_read_reaches_acquire(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
@@ -263,7 +263,7 @@ static void test_other_block_is_not_reused(void **state) {
 static void test_stall_is_counted(void **state) {
     (void)state;
     one_block(1000, 0);
-    atomic_store(&fault_sys.random, 1); /* the delayed read takes nearly half a second */
+    atomic_store(&fault_sys.random, 1); /* fault_sys delays the read by nearly half a second */
     fault_sys.delay_us = 500000;
     struct error e = {0};
     struct store *store = store_fixture_open(&e);
@@ -601,7 +601,7 @@ static void test_measured_need_matches_forwards(void **state) {
         assert_int_equal(n->state_bytes, lanes * 2 * align_up(t * d * 4, 256));
         assert_int_equal(n->activation_bytes, align_up(t * d * 4, 256) + align_up(t * 2 * f * 4, 256));
         assert_int_equal(n->workspace_bytes, 4 * (2 * f > d ? 2 * f : d));
-        /* each stage multiplies at two widths, up and down, hence four shapes */
+        /* four matrix shapes: each stage multiplies at two widths, up and down */
         assert_int_equal(n->library_bytes,
                          ARITHMETIC_HIDDEN + (2 * f > d ? 2 * f : d) + 8 * ARITHMETIC_PRIMITIVE);
         assert_true(n->flops == (double)lanes * (evaluation * synthetic_evaluations[s] + 4 * each));
@@ -653,8 +653,7 @@ static void test_every_budget_keeps_bits(void **state) {
             assert_no_memory_violation();
         }
         assert_true(synthetic.plan.keep);
-        assert_int_equal(synthetic.counters.bytes_moved,
-                         0); /* all blocks are resident since the earlier runs */
+        assert_int_equal(synthetic.counters.bytes_moved, 0); /* all blocks are resident since earlier runs */
         residents_destroy(&synthetic.residents);
     }
     synthetic_remove();
@@ -675,7 +674,7 @@ static void test_uneven_stages_keep_memory(void **state) {
             uint64_t most = page_align(largest_block(&synthetic.need.stage[s], &synthetic.plan.stage[s]));
             synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
         }
-        /* gives one stage a large ring, which must be freed before the next stage */
+        /* a large ring in one stage, which must be freed before the next stage */
         if (i < SYNTHETIC_STAGES) {
             plan_solve(&synthetic.need, minimum_of(&synthetic.need), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
@@ -701,7 +700,7 @@ static void test_cancel_at_any_tick(void **state) {
     assert_ok(&ok);
     residents_destroy(&synthetic.residents);
     int64_t before = fault_sys_live_bytes(&fault_sys);
-    /* lower bound of the number of ticks: waits add more */
+    /* lower bound of the number of tick calls: waits call more often */
     long ticks = synthetic.device.runs + synthetic.visits.n_visits;
     for (long k = 1; k <= ticks; k += stride) {
         struct error e = {0};
@@ -723,8 +722,8 @@ static bool has_residents(const struct plan *plan) {
     return bytes > 0;
 }
 
-/* Each call that can fail fails once, while measuring or during the run: the error is clean and nothing
- * leaks, or the run continues with fewer residents (test_evict.c checks the bits). */
+/* Every call that can fail is made to fail, each in a run of its own: the error is clean and nothing leaks,
+ * or the run continues with fewer residents (test_evict.c checks the bits). */
 static void test_failed_call_ends_run_cleanly(void **state) {
     (void)state;
     synthetic_make();

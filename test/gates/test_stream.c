@@ -113,7 +113,7 @@ static void test_no_row_beats_lower_bound(void **state) {
 struct figure {
     char blocks[32], layout[32];
     int percent;
-    double bus, seconds, floor; /* bus: bandwidth in GB/s */
+    double bus, seconds, floor; /* bus: bus bandwidth in GB/s */
 };
 
 static FILE *open_figures(void) {

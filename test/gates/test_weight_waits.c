@@ -200,7 +200,7 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
     return seconds / no_overlap;
 }
 
-/* The block of the last case has more pieces than the number of parts that the store tracks per block. */
+/* In the last case the block has more pieces than the store tracks parts per block. */
 static void test_overlap_matches_virtual_clock(void **state) {
     static const struct timed_case cases[] = {
         {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};
@@ -226,7 +226,7 @@ static uint16_t word_at(uint64_t offset) {
     return (uint16_t)(offset / 2 * 0x9e3779b97f4a7c15u >> 40);
 }
 
-/* A device that checks samples of each weight's bytes, then sleeps for the time of the operator. */
+/* A device that checks samples of each weight's bytes, then sleeps for the operator's compute time. */
 struct checking_device {
     struct device device; /* first member, because struct device * is cast to this structure */
     double seconds;
@@ -277,7 +277,7 @@ static double run_paced(bool last_first, int readers) {
     struct device *paced = paced_open(&sys, &checker.device, paced_bus, &e);
     assert_non_null(paced);
     fixture_make(&sys, paced, PACED_ROWS, last_first, readers);
-    double seconds = fixture_run(&rates, 1 << 20); /* 1 MiB of staging: two buffers of half a weight each */
+    double seconds = fixture_run(&rates, 1 << 20); /* 1 MiB of staging: two buffers, each for half a weight */
     assert_int_equal(checker.n_wrong, 0);
     assert_int_equal(checker.n_operators, OPS * BLOCKS * STEPS);
     paced->destroy(paced);
@@ -324,7 +324,7 @@ static struct tensor tensor_at_place(int i, int rank, int32_t a, int32_t b, int3
     return t;
 }
 
-/* Checks that the last operator awaited exactly places 1 to n, once each. */
+/* Checks that the last operator awaited the data of operands 1 to n, each once. */
 static void expect_awaited(int n) {
     assert_int_equal(awaited.n, n);
     for (int i = 1; i <= n; i++) {

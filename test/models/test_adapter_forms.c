@@ -11,8 +11,10 @@
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
 
-#define LINEAR_MODULE "lora_unet_layers_0_feed_forward_w1"    /* linear weight [96, 36] of zimage_a */
-#define CONV_MODULE   "lora_unet_up_blocks_2_resnets_0_conv1" /* convolution weight [12, 28, 3, 3] of sd1 */
+#define LINEAR_MODULE                                                                                        \
+    "lora_unet_layers_0_feed_forward_w1" /* module of the linear weight [96, 36] of zimage_a */
+#define CONV_MODULE                                                                                          \
+    "lora_unet_up_blocks_2_resnets_0_conv1" /* module of the convolution weight [12, 28, 3, 3] of sd1 */
 
 enum { ROWS_MOST = 96, COLUMNS_MOST = 252, ROLES = 8 };
 
@@ -116,7 +118,8 @@ static double product(const struct file_tensor *a, const struct file_tensor *b, 
     return sum;
 }
 
-/* Returns the sum over ranks p, q of t[p, q, y] a[p, o] b[q, i], where `place` is i * kernel + y. */
+/* Product with a Tucker core t: returns the sum over ranks p, q of t[p, q, y] a[p, o] b[q, i], where `place`
+ * is i * kernel + y. */
 static double cored(const struct file_tensor *t, const struct file_tensor *a, const struct file_tensor *b,
                     int o, int place) {
     int kernel = t->dim[2] * t->dim[3], i = place / kernel, y = place % kernel;
@@ -279,7 +282,7 @@ static void test_product_equals_formula(struct form *f) {
                 largest = fmax(largest, fabs(truth));
             }
     }
-    /* The product is rounded to f32 once, when the factors are multiplied. */
+    /* tolerance: the product is rounded to f32 once, when the factors are multiplied */
     check(largest > .1 && worst < 1e-6 * largest, "%s: off by %g of %g", f->name, worst, largest);
     adapter_match_destroy(&match);
     adapter_close(a);

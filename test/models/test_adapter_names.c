@@ -457,7 +457,8 @@ static void test_name_finds_weights(const struct row *row, const struct sluice_m
     adapter_close(a);
 }
 
-/* Words in the file name choose one of two transformers for a file whose keys name no transformer. */
+/* If the tensor names of a file name no transformer, words in the file name choose one of the two
+ * transformers. */
 static void test_file_name_chooses_transformer(void) {
     static const struct {
         const char *name;

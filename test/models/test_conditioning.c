@@ -299,8 +299,8 @@ static void test_options_refused_without_clip(void) {
     rig_close(&rig);
 }
 
-/* With several windows and skipped layers, a run at the least budget of its plan is bit-identical; a budget
- * of one byte less is an error. */
+/* A prompt of several windows with skipped layers gives the same bits at its plan's minimum budget; one byte
+ * less is an error. */
 static void test_least_budget_keeps_bits(struct rig *rig) {
     struct sluice_request request = request_of("a (red:1.3) fox BREAK b", "c BREAK d BREAK e");
     struct sluice_error e;

@@ -18,8 +18,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Without guidance about one prompt in 20 has a wrong colour: to measure this rate takes more than 30
- * prompts. */
+/* More than 30 prompts are needed to measure a colour without guidance, which is wrong in about one prompt
+ * of 20. */
 enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 
 /* Scores of the shipped model in percent: change only these for a better model.
@@ -397,7 +397,7 @@ static void test_negative_prompt_reduces_red(void) {
     check(with <= without / 2, "the negative prompt \"red\" leaves %.2f %% of that %.2f %%", with, without);
 }
 
-/* The prompt names no position, so the position depends on the seed alone. */
+/* The shape's position depends on the seed alone, because the prompt names no position. */
 static void test_seed_moves_the_shape(void) {
     double low[2] = {1, 1}, high[2] = {-1, -1};
     for (int seed = 0; seed < POSITION_SEEDS; seed++) {

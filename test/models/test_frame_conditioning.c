@@ -43,7 +43,7 @@ static void check_mask(int frames, bool ends) {
           "the latent does not follow the mask's channels");
 }
 
-/* Checks the chunks of frames that the VAE encoder gets: one frame, then four each. */
+/* Checks the frame chunks that the VAE encoder gets: one frame, then four frames each. */
 static void check_frames(int frames, bool ends) {
     static float chunk[FACTOR * SIDE * SIDE * 3];
     struct job job = make_job(frames, ends);

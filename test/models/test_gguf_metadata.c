@@ -156,7 +156,7 @@ static void test_g39_architectures(void **state) {
     expect_refusal(with_architecture(QWEN3, keep_name, "qwen3vl"), "\"qwen3vl\"", "qwen3");
 }
 
-/* Drops q and k norms, without which the encoder looks like Qwen2 or Llama. */
+/* Leaves out the q and k norms; the encoder then looks like Qwen2 or Llama. */
 static void drop_norms(const char *name, char to[NAME]) {
     keep_name(strstr(name, "_norm.weight") && strstr(name, "attn_") && !strstr(name, "attn_norm") ? "" : name,
               to);
@@ -187,8 +187,8 @@ static void test_g39_text_encoders(void **state) {
                          UNSUPPORTED, "no known component");
 }
 
-/* Opens Z-Image with a text encoder of the given architecture and one additional metadata pair. The tokenizer
- * comes from a separate file. */
+/* Opens Z-Image with a Qwen3 text encoder in GGUF, with one additional metadata pair unless NULL. The
+ * tokenizer comes from a separate file. */
 static enum status open_with(const struct gguf_metadata *pair, struct error *e) {
     struct gguf_metadata metadata[2] = {text("general.architecture", "qwen3")};
     if (pair) metadata[1] = *pair;

@@ -291,7 +291,7 @@ static const char *write_pair(double alpha, float value) {
     return adapter_writer_end(&w, path, NULL);
 }
 
-/* The adapter values are finite, but overflow at a scale of 1,000. */
+/* The adapter's values are finite, but overflow at a scale of 1,000. */
 static void test_scale_overflow_refused(void) {
     struct adapter *a = NULL;
     struct adapter_match match = {0};
@@ -441,7 +441,8 @@ static enum status use_everything(const struct sluice_model *m, const char *path
     return e->code;
 }
 
-/* Fails each call in turn; expects the fault's error code and no leak. */
+/* Every call of the adapter reader is made to fail, one at a time: expects the fault's error code and no
+ * leak. */
 static void test_no_leak_after_fault(void) {
     enum { CALLS_MOST = 1000 };
     static const struct {

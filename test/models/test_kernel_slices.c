@@ -70,7 +70,7 @@ static unsigned char bias[O * 4], kernel[FILE_VALUES * 4], both[FILE_VALUES * 4]
 static void fill(unsigned char *to, enum dtype dtype, int values) {
     static uint64_t random = 1;
     size_t n = (size_t)dtype_bits(dtype) / 8;
-    for (int i = 0; i < values; i++) { /* two-byte types take an f32's upper half */
+    for (int i = 0; i < values; i++) { /* values of two-byte types are the upper half of an f32 */
         float value = (float)(int64_t)random_next(&random) * 0x1p-63f;
         memcpy(to + (size_t)i * n, (char *)&value + 4 - n, n);
     }

@@ -211,8 +211,8 @@ static const char *copy_folder(const char *edit) {
     return folder;
 }
 
-/* File names distinguish CLIP-L from OpenCLIP-G where their widths are equal, also if one of the two is
- * disabled or replaced by a flag. */
+/* File names distinguish CLIP-L from OpenCLIP-G if their widths are equal, also if one of the two is disabled
+ * or given by a flag. */
 static void test_clip_found_by_file_name(void) {
     char command[6 * TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     snprintf(folder, sizeof folder, "%s/apart", temporary);

@@ -29,7 +29,7 @@ struct weights {
 };
 
 static const int part_rows[] = {FIRST, SECOND, THIRD};
-/* Three parts of one fused tensor, like q, k and v in attention. */
+/* Weight table row of one of three parts of a fused tensor, like q, k and v in attention. */
 #define PART(field_, part_, rows_)                                                                           \
     {                                                                                                        \
         .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"},                            \
@@ -39,7 +39,8 @@ static const int part_rows[] = {FIRST, SECOND, THIRD};
         }                                                                                                    \
     }
 static const struct weight_spec thirds[] = {PART(a, 0, FIRST), PART(b, 1, SECOND), PART(c, 2, THIRD)};
-/* Two parts in exchanged order, like shift and scale in AdaLN. */
+/* Weight table of a weight that is two parts of a fused tensor in exchanged order, like shift and scale in
+ * AdaLN. */
 static const struct weight_spec swapped[] = {{.offset = offsetof(struct weights, a),
                                               .names = {"a.weight"},
                                               .checkpoint_name = "all[2,1/3].weight",
@@ -125,7 +126,8 @@ static enum status bind(struct file_of_one_tensor *m, const struct block_kind *k
     return block_bind(&sys, &ref, &m->index, dims, block, e);
 }
 
-/* Copies all segments, which neither overlap nor exceed the packed block. Freed by the caller. */
+/* Copies all segments of a block to memory, which the caller frees. Segments neither overlap nor exceed the
+ * packed block. */
 static unsigned char *read_packed(const struct block *block) {
     unsigned char *packed = calloc(1, block->bytes + 1);
     uint64_t at = 0;

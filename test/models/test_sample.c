@@ -45,11 +45,10 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
         for (int i = 0; i < N; i++) {
             double noise = output[i], derivative = p->is_flow ? noise - picture[i] : noise;
             double truth = form == PREDICTION_DENOISED ? picture[i] : derivative;
-            double size =
-                form == PREDICTION_DENOISED
-                    ? sigma + 1
-                    : 1 / (double)sigma +
-                          1; /* the derivative is the difference of sample and image, divided by sigma */
+            double size = form == PREDICTION_DENOISED
+                              ? sigma + 1
+                              : 1 / (double)sigma +
+                                    1; /* derivative: difference of sample and image, divided by sigma */
             worst = fmax(worst, fabs(out[i] - truth) / size);
         }
     }

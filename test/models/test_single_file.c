@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The JSON header being written, and the offset of the next tensor. */
+/* The JSON header that is being written, and the file offset of the next tensor. */
 struct header {
     FILE *to;
     uint64_t bytes;

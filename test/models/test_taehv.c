@@ -102,8 +102,7 @@ static void test_plan_does_not_change_frames(const char *model, const char *tiny
     check(strcmp(want.image[0], large.image[0]) != 0, "%s: the tiny decoder gives the full decoder's frames",
           model);
     rig.fault_sys.short_reads = true;
-    budgets(&rig, request, &want, 2,
-            model); /* opening the model takes more memory than any stage, even at the least budget */
+    budgets(&rig, request, &want, 2, model); /* here opening the model takes more memory than any stage */
     edited_plan(&rig, request, &want, model);
     edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), model);
     result_free(&large);
@@ -122,7 +121,8 @@ static const char *changed(const struct tensor_set *tiny, const char *without, c
     return path;
 }
 
-/* Changes one dimension of a tensor, whose data is large enough; returns the path of the new file. */
+/* Changes one dimension of a tensor whose data suffices for the new shape; returns the path of the new file.
+ */
 static const char *reshaped(const struct tensor_set *tiny, const char *name, int axis, int32_t dim) {
     struct tensor_set *p = tensor_set_copy(tiny, "");
     const char *path = temporary_path("near.safetensors");

@@ -32,7 +32,7 @@ static void test_image_equals_reference(const char *name) {
     tensor_set_free(p);
 }
 
-/* Gives the decoder the names of TAESD's authors, who count the clamp of the latent as a layer. */
+/* Renames a decoder's tensors as TAESD's authors do, who count the clamp of the latent as a layer. */
 static struct tensor_set *named_as_checkpoint(const struct tensor_set *of, const char *prefix) {
     static const char before[] = "decoder.layers.";
     struct tensor_set *p = calloc(1, sizeof *p);
@@ -52,7 +52,7 @@ static void add_number(struct tensor_set *p, const char *name, float value) {
     tensor_set_add(p, "", name, "F32", 0, NULL, &value, sizeof value);
 }
 
-/* Adds an encoder tensor, which tiny decoder files may hold. */
+/* Adds a tensor of an encoder, which files of tiny decoders may contain. */
 static void add_encoder(struct tensor_set *p, const char *prefix) {
     static const float values[4];
     tensor_set_add(p, prefix, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);

@@ -160,7 +160,7 @@ static struct run_hooks half_hooks(struct half *h) {
     return hooks;
 }
 
-/* Plans and runs on the test's device, with unlimited memory. */
+/* Plans and runs an encoder or decoder on the test's device, with unlimited memory. */
 static struct tensor half_make(struct half *h, int32_t frames) {
     half_set_length(h, frames);
     half_measure(h, golden_state.device);

@@ -66,7 +66,7 @@ static void split_qkv(struct tensor_set *p) {
     }
 }
 
-/* Splits patch kernels of two frames into one tensor per frame. */
+/* Splits the patch embedding's kernel for two video frames into one tensor per frame. */
 static void split_frames(struct tensor_set *p) {
     struct item whole = *tensor_set_find(p, "visual.patch_embed.proj.weight");
     size_t kernel = (size_t)whole.dim[3] * (size_t)whole.dim[4] *
@@ -110,7 +110,8 @@ static void without_prefix(struct tensor_set *p) {
     rename_front(p, "visual.", "");
 }
 
-/* Adds tensors of a second vision encoder, which must not be used. */
+/* Changes the vision encoder in the text encoder's file. This vision encoder must not be used, because
+ * another file has one. */
 static void with_others(struct tensor_set *p) {
     struct item *norm = tensor_set_find(p, "visual.merger.ln_q.weight");
     for (int i = 0; i < norm->dim[0]; i++) ((float *)(void *)norm->data)[i] *= 2;
