@@ -15,24 +15,25 @@
 
 enum { VOCABULARY = CLIP_DIMS, POSITIONS, PROJECTION };
 
-enum { HEAD = 64 }; /* head size of all published models */
+enum { HEAD = 64 }; /* attention head size of all published CLIP text encoders */
 
 struct clip_settings {
     struct clip_layer_settings layer;
     int layers;
-    int hidden_state_from_end; /* without clip_skip, token rows are hidden_states[-1 - this field] */
-    int n_absent_layers; /* number of last layers that the file lacks (diffusers' OpenCLIP-H has 23 of 24) */
-    bool normed;         /* apply the final norm to token rows of any layer */
+    int hidden_state_from_end; /* without clip_skip, token rows are hidden_states[-1 - this] */
+    int n_absent_layers; /* number of final layers that the weight file lacks (diffusers' OpenCLIP-H has 23 of
+                            24 layers) */
+    bool normed;         /* apply the final norm to token rows, also if they come from an earlier layer */
     bool projected;
 };
 
 struct clip_state {
     struct tensor tokens; /* [T, width] */
-    struct tensor pooled; /* [1, width]: pooled row before the projection; rank 0 without projection */
+    struct tensor pooled; /* pooled row before the projection: [1, width]; rank 0 without projection */
 };
 
 struct embedding_weights {
-    struct tensor rows; /* [T, width], embeddings of the prompt's tokens */
+    struct tensor rows; /* embeddings of the prompt's tokens: [T, width] */
 };
 
 struct position_weights {
@@ -47,7 +48,8 @@ struct projection_weights {
     struct tensor projection;
 };
 
-/* Tensor names: transformers 4, transformers 5 (no prefix), clip.cpp (models/convert_hf_to_gguf.py). */
+/* Tensor names of CLIP text encoders in transformers 4, transformers 5 (no prefix) and clip.cpp
+ * (models/convert_hf_to_gguf.py). */
 #define TEXT_NAMES(name, gguf, wan)                                                                          \
     { "text_model." name, name, "t." gguf }
 #define WEIGHT_ROW(structure, field, init_scale_, name, gguf, rank_, ...)                                    \
@@ -322,7 +324,8 @@ static enum status clip_check_lanes(const struct component *c, const struct lane
     return OK;
 }
 
-/* Ignored tensors: unused projections, the vision model, and position_ids of older transformers. */
+/* Tensors that CLIP text encoder files may contain and the engine ignores: unused projections, the vision
+ * model, and position_ids of older transformers. */
 static const char *const clip_ignorable[] = {"text_model.embeddings.position_ids",
                                              "embeddings.position_ids",
                                              "text_projection",
@@ -338,7 +341,7 @@ static const char *const clip_architectures[] = {"clip", NULL};
 #define OF_EITHER(axis, name, gguf, open)                                                                    \
     OF_TENSOR(2, axis, "text_model." name ".weight", name ".weight", "t." gguf ".weight", open)
 
-/* Published sizes: CLIP ViT-L/14. */
+/* Sizes of the published CLIP ViT-L/14 text encoder. */
 static const struct dimension clip_dimensions[] = {
     {"clip_vocabulary", 49408, 300, 1048576, .place = VOCABULARY,
      OF_EITHER(0, "embeddings.token_embedding", "token_embd", "token_embedding.weight"), .key = "vocab_size"},
@@ -358,7 +361,8 @@ static const struct dimension clip_dimensions[] = {
     {"clip_projection", 768, 8, 65536, .place = PROJECTION, .key = "projection_dim"},
 };
 
-/* Settings from config.json or GGUF metadata. Without a head count, heads are 64 wide. */
+/* Settings of a CLIP text encoder from config.json or GGUF metadata. Without a head count, heads are 64 wide.
+ */
 static const struct setting clip_settings[] = {
     {{"num_attention_heads", "clip.text.attention.head_count"},
      offsetof(struct clip_settings, layer.heads),

@@ -1,8 +1,8 @@
 /* Transformer layers shared by CLIP's text and vision encoders.
  *
- * A layer: x += out(attention(n)); x += fc2(gelu(fc1(n))), with layer norms before each half and biases
- * everywhere; the text encoder's attention is causal. Source: transformers 5, models/clip/modeling_clip.py
- * (CLIPEncoderLayer). */
+ * A layer: x += out(attention(n)); x += fc2(gelu(fc1(n))), with a layer norm before attention and before the
+ * feed-forward, and biases everywhere; the text encoder's attention is causal. Source: transformers 5,
+ * models/clip/modeling_clip.py (CLIPEncoderLayer). */
 #ifndef SLUICE_MODELS_CLIP_LAYERS_H
 #define SLUICE_MODELS_CLIP_LAYERS_H
 
@@ -11,7 +11,7 @@
 /* Indices into component.dims of both CLIP encoders. An encoder's own indices begin at CLIP_DIMS. */
 enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_DIMS };
 
-/* Values of the setting hidden_act (config.json): quick_gelu, gelu. */
+/* Activation functions that hidden_act in config.json selects: quick_gelu, gelu. */
 enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
 
 struct clip_layer_weights {
@@ -64,7 +64,7 @@ struct clip_layer_settings {
     bool causal;
 };
 
-/* Scratch tensors of a CLIP layer for T rows. */
+/* Scratch tensors of a CLIP layer, for T token rows. */
 struct clip_scratch {
     struct tensor n, q, k, v; /* [T, WIDTH] */
     struct tensor up;         /* [T, FEED_FORWARD] */

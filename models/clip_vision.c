@@ -15,7 +15,7 @@ enum { HEAD_PUBLISHED = 80, PATCH_PUBLISHED = 14 };
 
 struct clip_vision_settings {
     struct clip_layer_settings layer; /* layer settings; layer.heads 0: no head count in the configuration */
-    int last_layer;                   /* index of the layer whose output is read */
+    int last_layer;                   /* index of the layer whose output becomes the image embeddings */
     /* Image size after resizing, before the centre crop: the shorter edge, or width and height. 0: absent in
      * the configuration. */
     int shortest, width, height;
@@ -27,7 +27,8 @@ struct clip_vision_state {
     struct tensor tokens; /* [T, width] */
 };
 
-/* Tensor names of transformers (after "vision_model.") and of the WAN authors (after "visual."). */
+/* Tensor names of the CLIP vision encoder: transformers' (after "vision_model.") and the WAN authors' (after
+ * "visual."). */
 #define VISION_NAMES(name, gguf, wan)                                                                        \
     { name, wan }
 
@@ -138,7 +139,7 @@ static enum status clip_vision_check_dims(const struct component *c, struct erro
                      d[COLOURS], d[PATCH], d[PATCH], HEAD_PUBLISHED, HIDDEN_STATE_FROM_END + 1);
 }
 
-/* Refuses processor configurations whose resized image does not cover the crop, or whose crop is not the
+/* Refuses a preprocessor_config.json whose resized image does not cover the crop, or whose crop is not the
  * encoder's input size. */
 static enum status clip_vision_check_pictures(const struct component *c, const struct config *pictures,
                                               struct error *e) {
@@ -222,7 +223,7 @@ static int clip_vision_blocks(const struct component *c, struct block_ref *refs)
     return n;
 }
 
-/* All lanes share one state, because they are computed one after another. */
+/* Lanes share one vision encoder state, because they are computed one after another. */
 static void clip_vision_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                 struct arena *arena, struct arena *pictures, bool *ok) {
     struct tensor tokens =
@@ -231,7 +232,8 @@ static void clip_vision_declare(const struct component *c, struct lane *lanes, i
     for (int i = 0; i < n_lanes; i++) ((struct clip_vision_state *)lanes[i].state)->tokens = tokens;
 }
 
-/* Sizes of resize and centre crop, as in transformers' image_transforms.py, get_resize_output_image_size. */
+/* Computes the sizes of resize and centre crop, as get_resize_output_image_size in transformers'
+ * image_transforms.py. */
 static struct vision_grid clip_vision_grid_of(const struct component *c, int width, int height) {
     const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
     int shorter = width < height ? width : height, side = c->dims[SIDE];
@@ -246,7 +248,8 @@ static struct vision_grid clip_vision_grid_of(const struct component *c, int wid
     };
 }
 
-/* Ignored tensors: visual_projection and the text model. */
+/* Tensors that CLIP vision encoder files may contain and the engine ignores: visual_projection and the text
+ * model. */
 static const char *const clip_vision_ignorable[] = {"visual_projection.",
                                                     "embeddings.position_ids",
                                                     "head",
@@ -258,7 +261,7 @@ static const char *const clip_vision_ignorable[] = {"visual_projection.",
                                                     "log_scale",
                                                     NULL};
 
-/* Published sizes: OpenCLIP ViT-H/14. */
+/* Sizes of the published OpenCLIP ViT-H/14 vision encoder. */
 static const struct dimension clip_vision_dimensions[] = {
     {"clip_vision_layers", 32, 2, 400, .place = CLIP_LAYERS,
      OF_BLOCKS("encoder.layers.", "transformer.resblocks.", "transformer."), .key = "num_hidden_layers"},

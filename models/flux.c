@@ -19,15 +19,16 @@ enum {
     THREE_DIM,
     SIX_DIM,
     FEED_FORWARD,
-    FUSED_IN, /* input width of a single block's proj_out: DIM + FEED_FORWARD */
+    FUSED_IN, /* input width of proj_out in a single block: DIM + FEED_FORWARD */
     HEAD,
     HEADS,
-    AXES, /* first of three rope axes */
+    AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
     IN = AXES + 3,
-    OUT, /* value of out_channels in config.json: PATCH for Fill, whose IN is larger; 0: key omitted */
+    OUT, /* out_channels in config.json: PATCH for Fill, whose input has more channels than its output; 0: key
+            omitted */
     PATCH,
     LATENT,
-    FILL, /* 1: Fill model, whose IN includes the masked image's latent and the mask */
+    FILL, /* 1: inpainting model (Fill), whose input also has the masked image's latent and the mask */
     CAPTION,
     POOLED,
     FREQUENCIES,
@@ -38,7 +39,7 @@ enum {
 
 enum { MASK_SIDE = 8 };
 
-/* Variants of Flux.1: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
+/* Variants of the Flux.1 transformer: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 
 static const float flux_time_scale = 1000;
@@ -50,14 +51,14 @@ struct flux_settings {
 
 struct flux_state {
     struct tensor tokens; /* hidden states of all tokens: [text + image + reference rows, DIM] */
-    /* rope and text are shared by the lanes of a prompt. */
-    struct tensor rope; /* cosine and sine table: [text + image + reference rows, HEAD/2, 2] */
+    /* The rope table and the embedded prompt are shared by the lanes of a prompt. */
+    struct tensor rope; /* rope's cosine and sine: [text + image + reference rows, HEAD/2, 2] */
     struct tensor text; /* embedded prompt: [text rows, DIM] */
     /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
-    struct tensor image_modulation, text_modulation; /* of all double blocks: [blocks, rows, SIX_DIM] */
-    struct tensor single_modulation;                 /* of all single blocks: [blocks, rows, THREE_DIM] */
-    struct tensor final_modulation;                  /* scale and shift of the final layer: [rows, TWO_DIM] */
+    struct tensor image_modulation, text_modulation; /* modulation, double blocks: [blocks, rows, SIX_DIM] */
+    struct tensor single_modulation; /* modulation, single blocks: [blocks, rows, THREE_DIM] */
+    struct tensor final_modulation;  /* scale and shift of the final layer: [rows, TWO_DIM] */
 };
 
 struct double_weights {
@@ -97,7 +98,7 @@ static const struct weight_spec flux_conditioning_table[] = {
     BLOCK_WEIGHT_NAMED(double_weights, field, 0, "transformer_blocks.%d.attn." name ".weight",               \
                        "double_blocks.%d." checkpoint ".scale", 1, HEAD)
 
-/* Weights of a double block, in the order of use. */
+/* Weights of a Flux double block, in the order of use. */
 static const struct weight_spec flux_double_table[] = {
     LAYER_LINEAR(image.attention.q, "attn.to_q", "img_attn.qkv[0/3]", DIM, DIM),
     LAYER_LINEAR(image.attention.k, "attn.to_k", "img_attn.qkv[1/3]", DIM, DIM),
@@ -124,7 +125,7 @@ static const struct weight_spec flux_double_modulation_table[] = {
                  "double_blocks.%d.txt_mod.lin", SIX_DIM, DIM),
 };
 
-/* The authors' linear1 holds q, k, v and the MLP's first layer. */
+/* Row counts of the four parts of linear1 in the authors' checkpoints: q, k, v, first layer of the MLP. */
 static const int flux_linear1_rows[] = {DIM, DIM, DIM, FEED_FORWARD};
 #define LINEAR1_WEIGHT(field_, part, tail, rank_, rows)                                                      \
     {                                                                                                        \
@@ -152,7 +153,8 @@ static const struct weight_spec flux_single_modulation_table[] = {
     LINEAR_NAMED(linear_block_weights, linear, "single_transformer_blocks.%d.norm.linear",
                  "single_blocks.%d.modulation.lin", THREE_DIM, DIM)};
 
-/* The final AdaLN layer. diffusers stores scale, then shift; the authors' checkpoint shift, then scale. */
+/* AdaLN of the final layer. diffusers' files store scale before shift; the authors' checkpoint stores shift
+ * before scale. */
 static const struct weight_spec flux_final_modulation_table[] = {LINEAR_NAMED(
     linear_block_weights, linear, "norm_out.linear", "final_layer.adaLN_modulation.1[1,0/2]", TWO_DIM, DIM)};
 
@@ -175,7 +177,8 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
         .n_grids = 1,
         .grid = {{.extent = {1, 1, 1}}},
     };
-    /* All text tokens have rope position (0, 0, 0): the first row is computed and copied. */
+    /* All text tokens have rope position (0, 0, 0). Therefore the first table row is computed and copied to
+     * the other text rows. */
     op_rope_table(x, tensor_slice(text, 0, 1), &rope);
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
     if (text.dim[0] > 1)
@@ -288,7 +291,7 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     }
 }
 
-/* The model predicts noise - data, the velocity of flow matching. */
+/* Flux predicts noise - data, the velocity of flow matching. */
 static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
@@ -366,14 +369,15 @@ static enum status flux_configure(struct component *c, const struct config *conf
     bool guided = c->dims[GUIDED];
     int patch = 1;
     config_int(config, "patch_size", 1, 1, &patch,
-               e); /* patch_size must be 1: diffusers packs 2x2 patches before the model */
+               e); /* patch_size must be 1, because diffusers packs 2x2 patches before the transformer */
     config_bool(config, "guidance_embeds", &guided, e);
     config_check_list(config, "axes_dims_rope", 3, e);
     c->dims[GUIDED] = guided;
     return e->code == OK && flux_check_dims(c, e) == OK ? flux_check_inputs(c, e) : e->code;
 }
 
-/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
+/* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
+ * hoisted. */
 static int flux_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &flux_kind_context};
@@ -424,7 +428,7 @@ static void flux_declare(const struct component *c, struct lane *lanes, int n_la
 
 static const char *const flux_ignorable[] = {NULL};
 static const char *const flux_architectures[] = {"flux", NULL};
-/* Published sizes: Flux.1 dev, 11.9 B parameters. */
+/* Sizes of the published Flux.1 dev, 11.9 B parameters. */
 static const struct dimension flux_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"axis0", 16, 2, 256, .place = AXES},
@@ -517,7 +521,7 @@ const struct family family_flux = {
     .n_state = COUNT_OF(flux_state_tensors),
     .declare = flux_declare,
     .predicted = {.kind = "single",
-                  /* a step spends more time in single blocks */ .alone = true,
+                  /* predicted block: single blocks take most of a step's time */ .alone = true,
                   .tokens = 4608,
                   .text_rows = 512,
                   .text_columns = 4096,

@@ -9,7 +9,7 @@ static const struct patches mmdit_patches = {.side = MMDIT_PATCH, .order = PATCH
 enum { MMDIT_DIM_MAX = 1 << 16, MMDIT_HEAD_MAX = 512 };
 
 enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *s, struct error *e) {
-    const int *axis = s->axis; /* rope axes must be even and sum to the head size */
+    const int *axis = s->axis; /* sizes of the rope axes, each even; their sum is the head size */
     bool axes_fit =
         !axis || (axis[0] + axis[1] + axis[2] == s->head && !(axis[0] % 2 || axis[1] % 2 || axis[2] % 2));
     bool odd = s->frequencies % 2 || s->patch % (MMDIT_PATCH * MMDIT_PATCH);
@@ -153,13 +153,14 @@ void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first
     x->scratch->used = a->mark;
 }
 
-/* Shift and scale, two parts of a modulation row. part: index of the shift; part + 1: index of the scale. */
+/* Scale and shift of a norm, from two adjacent parts of a modulation row. part: index of the shift; the scale
+ * follows. */
 static struct affine mmdit_shift_scale(struct tensor modulation, int part, int32_t dim) {
     return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
                            .scale = mmdit_chunk(modulation, part + 1, dim)};
 }
 
-/* Writes the stream's token rows, layer-normed and modulated, to tensor n. */
+/* Layer-norms and modulates the token rows of one stream (text or image) into tensor n. */
 static void mmdit_norm(struct context *x, const struct mmdit_stream *s, struct tensor n, struct tensor tokens,
                        int part) {
     int32_t first = s->first, dim = tokens.dim[1];
@@ -169,7 +170,8 @@ static void mmdit_norm(struct context *x, const struct mmdit_stream *s, struct t
                       mmdit_shift_scale(s->range[i].modulation, part, dim), mmdit_norm_eps);
 }
 
-/* Computes queries of the updated rows, keys and values of all rows of the stream. */
+/* Computes one stream's attention inputs: queries of the rows that the block updates, keys and values of all
+ * rows. */
 static void mmdit_project_qkv(struct context *x, const struct mmdit_stream *s,
                               const struct mmdit_attention_weights *w, struct tensor rope,
                               const struct mmdit_qkv *a) {
@@ -183,13 +185,14 @@ static void mmdit_project_qkv(struct context *x, const struct mmdit_stream *s,
     mmdit_linear(x, tensor_slice(a->v, s->first, s->rows), n, &w->v);
 }
 
-/* Number of rows of range number `range` that the block updates. done: rows in earlier ranges. */
+/* Number of rows that a block updates in row range `range`. done: updated rows in earlier ranges. */
 static int32_t mmdit_updated_rows(const struct mmdit_stream *s, int range, int32_t done) {
     int32_t left = s->n_updated - done;
     return left < s->range[range].rows ? left : s->range[range].rows;
 }
 
-/* tokens += gate * linear(attended), in the updated rows. gate: index of the gate within the modulation. */
+/* Adds attention output to the updated token rows: tokens += gate * linear(attended). gate: index of the gate
+ * in the modulation row. */
 static void mmdit_attention_out(struct context *x, const struct mmdit_stream *s,
                                 const struct linear_weights *w, struct tensor tokens, struct tensor attended,
                                 int gate) {
@@ -203,7 +206,7 @@ static void mmdit_attention_out(struct context *x, const struct mmdit_stream *s,
     }
 }
 
-/* Self-attention of one stream (attn2); a->n holds the normed input. */
+/* Self-attention of one stream (diffusers: attn2). a->n: the stream's normed tokens. */
 static void mmdit_attention2(struct context *x, const struct mmdit_stream *s, struct tensor tokens,
                              int32_t head, struct mmdit_qkv *a) {
     enum { GATE = 8 };
@@ -260,8 +263,8 @@ void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, cons
     mmdit_project_qkv(x, text, &text->w->attention, heads.rope, &a);
     mmdit_attention(x, &a, first, image->first + image->n_updated - first, heads.size);
     if (attention2)
-        mmdit_norm(x, image, a.n, tokens,
-                   SECOND_NORM); /* attn2 also reads the tokens as they were before the joint attention */
+        mmdit_norm(x, image, a.n, tokens, SECOND_NORM); /* attn2's input is normed from the tokens before the
+                                                           joint attention changes them */
     mmdit_attention_out(x, image, &image->w->attention.out, tokens, a.q, GATE);
     mmdit_attention_out(x, text, &text->w->attention.out, tokens, a.q, GATE);
     if (attention2) mmdit_attention2(x, image, tokens, heads.size, &a);

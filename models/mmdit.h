@@ -18,7 +18,7 @@ struct linear_block_weights {
 
 struct mmdit_attention_weights {
     struct linear_weights q, k, v;
-    struct tensor q_norm, k_norm; /* [head size]; absent: queries and keys are not normed */
+    struct tensor q_norm, k_norm; /* norm weights of queries and keys: [head size]; absent: no norm */
     struct linear_weights out;
 };
 
@@ -26,12 +26,13 @@ struct mmdit_attention_weights {
  * scale and pooled prompt. The sum of the three is the input of every modulation. */
 struct mmdit_time_text_embed_weights {
     struct linear_weights time_in, time_out;
-    struct linear_weights guidance_in, guidance_out; /* absent unless the model is guidance-distilled */
+    struct linear_weights guidance_in, guidance_out; /* layers that embed the guidance scale; absent unless
+                                                        the model is guidance-distilled */
     struct linear_weights pooled_in, pooled_out;
 };
 
-/* Weights of one stream in a joint block. In a block whose text output is unused (context_pre_only), the text
- * stream has only keys and values; the other tensors are absent. */
+/* Weights of one stream (text or image) in a joint block. If the block's text output is unused
+ * (context_pre_only), the text stream has only keys and values; the other tensors are absent. */
 struct mmdit_stream_weights {
     struct mmdit_attention_weights attention;
     struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added
@@ -42,7 +43,7 @@ struct mmdit_stream_weights {
 /* Sizes of an MMDiT transformer, read from its weights. */
 struct mmdit_sizes {
     int32_t dim, feed_forward, head, frequencies, patch; /* patch: values per token (2x2 latent pixels) */
-    const int *axis; /* three rope axes (axes_dims_rope in config.json); NULL: no rope */
+    const int *axis; /* sizes of the three rope axes (axes_dims_rope in config.json); NULL: no rope */
     int layers, n_blocks;
 };
 
@@ -63,10 +64,10 @@ struct tensor mmdit_image_rows(struct tensor all, const struct lane *lane);
 struct tensor mmdit_chunk(struct tensor row, int i, int32_t length);
 
 void mmdit_linear(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w);
-/* Shifts, scales and gates of a modulation: out = linear(silu(condition)), row by row. */
+/* Computes the shifts, scales and gates of a modulation: out = linear(silu(condition)), row by row. */
 void mmdit_modulation(struct context *x, struct tensor out, struct tensor condition,
                       const struct linear_weights *w);
-/* Embedder of two linear layers: out = w2(silu(w1(in))), row by row. */
+/* Computes an embedder of two linear layers: out = w2(silu(w1(in))), row by row. */
 void mmdit_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
                  const struct linear_weights *w2);
 /* Writes one embedding row for each timestep of the visit: (time + guidance) + pooled prompt, added in
@@ -88,10 +89,12 @@ struct mmdit_qkv {
 };
 
 struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens);
-/* Queries or keys: linear layer, then norm and rope of each head; an absent norm or rope is skipped. */
+/* Computes queries or keys: linear layer, then norm and rope of each head. An absent norm or rope is skipped.
+ */
 void mmdit_project_heads(struct context *x, struct tensor out, struct tensor n,
                          const struct linear_weights *w, struct tensor norm, struct tensor rope);
-/* Query rows [first, first + rows) attend to all keys; the output overwrites q. head: head size. */
+/* Attention of query rows [first, first + rows) to all keys. The output overwrites q. head: head size.
+ */
 void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first, int32_t rows, int32_t head);
 
 enum { MMDIT_RANGES = 2 };
@@ -106,7 +109,7 @@ struct mmdit_range {
 
 struct mmdit_heads {
     int32_t size;
-    struct tensor rope; /* [all rows, size / 2, 2]; absent: no rope */
+    struct tensor rope; /* rope's cosine and sine: [all rows, size / 2, 2]; absent: no rope */
 };
 
 /* Token rows of one stream, text or image, in one block. */
@@ -114,7 +117,8 @@ struct mmdit_stream {
     const struct mmdit_stream_weights *w;
     int32_t first, rows;
     int32_t n_updated; /* the block updates the first n_updated rows; later rows give keys and values only */
-    struct mmdit_range range[MMDIT_RANGES]; /* consecutive row ranges; unused entries have 0 rows */
+    struct mmdit_range range[MMDIT_RANGES]; /* consecutive ranges of token rows, each with one modulation;
+                                               unused entries have 0 rows */
 };
 
 /* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */

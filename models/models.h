@@ -39,19 +39,20 @@ extern const struct family *const families[];
 /* Template of a prompt with reference images. An image's vision tokens replace its pad tokens; the prompt
  * is never truncated. */
 struct image_prompt {
-    const char *template_before; /* replaces text_recipe.template_before; NULL: prompts cannot have images */
+    const char *template_before; /* replaces text_recipe.template_before in prompts with images; NULL: prompts
+                                    cannot have images */
     int drop_idx;                /* replaces text_recipe.drop_idx in prompts with images */
     const char *before, *after;  /* text before and after each image; %d is the image number from 1 */
     const char *pad;             /* placeholder token, repeated once for each vision token */
 };
 
-/* How a prompt becomes the token ids of one text encoder. */
+/* How one text encoder tokenizes a prompt. */
 struct text_recipe {
-    const char *template_before, *template_after; /* text before and after the prompt; NULL: none */
+    const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
-    bool pad_with_id_0;    /* pad with token id 0 instead of the token `pad` */
+    bool pad_with_id_0;    /* pad short prompts with token id 0; overrides the token `pad` */
     int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
     int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
     const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
@@ -65,9 +66,9 @@ struct text_recipe {
 
 enum { SLOTS_MAX = 10, SLOT_DIMENSIONS_MAX = 16 };
 
-/* A component's place in a pipeline. Several slots may have the same family. */
+/* A component's place in a pipeline. Several slots may hold components of the same family. */
 struct slot {
-    const struct family *family; /* NULL ends the list */
+    const struct family *family; /* a slot without family ends a list of slots */
     /* Flag that selects the file, such as "--t5xxl"; also the name of the part in `convert`. A VAE encoder is
      * in the file of its decoder and has no flag and no prefixes. A tiny decoder is loaded by its flag only,
      * never found by content or folder. */
@@ -97,7 +98,8 @@ struct slot {
         const char *name;
         int value;
     } dimension[SLOT_DIMENSIONS_MAX];
-    const struct published_setting *published; /* settings with other values than the family's; NULL: none */
+    const struct published_setting
+        *published; /* settings whose values differ from the family's; NULL: none */
 };
 
 /* Timestep shift s of a flow-matching schedule: sigma = s u / (1 + (s - 1) u). */
@@ -116,7 +118,8 @@ struct flow_shift_line {
  * weights, the standard deviation of the values of a bias vector is above a threshold. */
 enum { PREDICTION_PROBE_NAMES = 2 };
 struct prediction_probe {
-    const char *name[PREDICTION_PROBE_NAMES]; /* tensor names: checkpoints, diffusers; NULL: no probe */
+    const char *name[PREDICTION_PROBE_NAMES]; /* names of the bias tensor in authors' checkpoints and in
+                                                 diffusers' files; NULL: no probe */
     double deviation;
 };
 
@@ -129,7 +132,7 @@ struct latent_colours {
     float scale; /* scaling_factor of the VAE that the values fit; 0: any VAE with n latent channels */
 };
 
-/* Colours of VAEs that several families share. */
+/* Preview colours of VAEs that several families share. */
 extern const struct latent_colours latent_colours_flux, latent_colours_wan;
 
 enum { CONDITIONS_MAX = 8, DENOISER_SPANS_MAX = 2 };
@@ -141,7 +144,7 @@ enum condition_kind { CONDITION_TOKENS, CONDITION_POOLED };
 struct condition {
     int slot;
     enum condition_kind what;
-    struct hidden_states hidden; /* hidden states of the text encoder */
+    struct hidden_states hidden; /* hidden states of the text encoder that make up prompt_embeds */
     bool projected;              /* apply text_projection to the pooled row */
     /* text_projection is applied only in a pipeline folder whose config.json names the slot's class.
      * Otherwise text_projection is unused and may be absent. */
@@ -153,10 +156,12 @@ struct condition {
     int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
 };
 
-/* A denoiser and its timestep range: from 1000 * `below` down to 1000 * `below` of the next span. */
+/* A denoiser and the timesteps (0 to 1000) that it runs for: from 1000 * `below` down to 1000 * `below` of
+ * the next span. */
 struct denoiser_span {
     int slot;
-    double below; /* upper end, 0 to 1; boundary_ratio in model_index.json replaces it; 0 ends the list */
+    double below; /* upper end of the timestep range / 1000; boundary_ratio in model_index.json replaces it; 0
+                     ends the list */
 };
 
 /* Extra input channels that are concatenated with the latent (lane.concat). */
@@ -176,26 +181,26 @@ enum concat_rule {
 
 /* How a pipeline uses --init-img. */
 enum init_image_rule {
-    INIT_IMG2IMG,     /* noised latent that sampling starts from; --strength sets the first step */
-    INIT_FIRST_FRAME, /* first frame of the video: concat channels (CONCAT_I2V), or the first latent frame,
-                         which stays free of noise */
+    INIT_IMG2IMG,     /* --init-img is encoded and noised; sampling starts from it at the step that --strength
+                         sets */
+    INIT_FIRST_FRAME, /* --init-img is the first frame of the video: concat channels (CONCAT_I2V), or a first
+                         latent frame without noise */
     INIT_NONE,        /* --init-img is refused */
 };
 
 /* Micro-conditioning of SDXL (diffusers: add_time_ids), in lane.add_time_ids. */
 enum add_time_ids_rule {
     ADD_TIME_IDS_NONE,
-    ADD_TIME_IDS_SIZES, /* height and width of the generated image, crop top and left (0), height and width
-                           again */
-    ADD_TIME_IDS_SIZES_AND_SCORE, /* height, width, crop top and left (0), aesthetic score (6; negative
+    ADD_TIME_IDS_SIZES,           /* image height and width, crop top and left (0), height and width again */
+    ADD_TIME_IDS_SIZES_AND_SCORE, /* image height, width; crop top, left (0); aesthetic score (6; negative
                                      prompt: 2.5) */
 };
 
-/* Target areas in pixels of resized reference images and of the output. Aspect ratios are kept; sides are
- * rounded to multiples of `multiple`. */
+/* Areas in pixels to which reference images are resized, and of the output image. Aspect ratios are kept;
+ * sides are rounded to multiples of `multiple`. */
 struct picture_areas {
-    int64_t vision; /* area for the vision encoder, which may resize again; 0: the image's own size */
-    int64_t vae;    /* area for the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
+    int64_t vision; /* image area for the vision encoder, which may resize again; 0: unchanged */
+    int64_t vae;    /* image area for the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
     int64_t output; /* default output area, in the last reference's aspect ratio; 0: recipe.width, height */
     int multiple;
 };
@@ -203,7 +208,7 @@ struct picture_areas {
 /* Files in a Hugging Face repository. A list ends with repository NULL. */
 struct hf_source {
     const char *repository;
-    const char *flag; /* flag that loads the files; NULL: -m, a complete model or one without text encoders */
+    const char *flag;  /* flag that loads the files; NULL: -m (model with or without text encoders) */
     const char *files; /* file name in the repository; NULL: the whole repository, in diffusers' layout */
     int megabytes;     /* file size in 10^6 bytes, rounded to three digits; 0: unknown */
 };
@@ -227,8 +232,8 @@ struct recipe {
     const char *name; /* value of --family, such as "zimage" */
     /* Components in the order of their stages, then the VAE encoder, then a tiny decoder (TAESD), which is no
      * part of a model. Without a VAE encoder, image inputs are disabled. */
-    struct slot slot[SLOTS_MAX + 1]; /* ends with an empty slot */
-    int variant;                     /* component.variant of the denoiser */
+    struct slot slot[SLOTS_MAX + 1]; /* an empty slot ends the list */
+    int variant;                     /* required component.variant of the denoiser */
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
@@ -244,10 +249,12 @@ struct recipe {
     } processor;
     int patch;      /* patch size in latent pixels: width and height are multiples of patch * VAE factor */
     int frames_max; /* maximum num_frames; 0: an image model */
-    struct sampling sampling;                 /* defaults for keys that scheduler_config.json lacks */
-    struct prediction_probe prediction_probe; /* used if scheduler_config.json lacks prediction_type */
+    struct sampling sampling; /* sampling defaults for keys that scheduler_config.json lacks */
+    struct prediction_probe prediction_probe; /* probe for v-prediction weights, used if scheduler_config.json
+                                                 lacks prediction_type */
     guidance_rule *guide;
-    bool cfg_needs_negative; /* without a negative prompt, no classifier-free guidance at any cfg_scale */
+    bool cfg_needs_negative; /* without a negative prompt there is no classifier-free guidance, at any
+                                cfg_scale */
     enum concat_rule concat;
     enum init_image_rule init;
     enum add_time_ids_rule add_time_ids;
@@ -260,14 +267,15 @@ struct recipe {
     double flow_shift;
     struct flow_shift_line shift_line;
     double shift_terminal;  /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
-    bool samples_posterior; /* encode input images to a sample of the VAE posterior; false: to the mode */
+    bool samples_posterior; /* true: the latent of an input image is a sample of the VAE posterior; false: its
+                               mode */
     int references_min, references_max; /* allowed number of reference images (-r) */
     bool references_if_unnamed;         /* -r is allowed only if neither --edit nor model_index.json names the
                                            pipeline */
     struct picture_areas areas;
-    const char *edit; /* value of --edit that selects this recipe; NULL: none */
+    const char *edit; /* value of --edit that selects this recipe; NULL: --edit does not select it */
     /* Default generation settings for models without a sluice.json. */
-    int width, height, frames, fps, steps; /* frames 0: one image */
+    int width, height, frames, fps, steps; /* frames: default num_frames; 0: one image */
     /* Distilled model (Turbo) with equal shapes: its sample_size and its default steps (0: no such model).
      * Its default cfg_scale is 1. A configuration with this sample_size and trailing timesteps without zero
      * terminal SNR selects these defaults. */
@@ -285,21 +293,21 @@ PUBLISHED_RECIPES(DECLARE_RECIPE)
 
 extern const struct recipe *const recipes[]; /* NULL-terminated */
 
-/* Index of the first slot whose family has this kind; SLOTS_MAX: none. */
+/* Index of the recipe's first slot with a family of this kind; SLOTS_MAX: none. */
 int recipe_slot(const struct recipe *recipe, enum family_kind kind);
-/* Family of the first slot whose family has this kind; NULL: none. */
+/* Family of the recipe's first slot with a family of this kind; NULL: none. */
 const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind);
 /* True if a recipe that --edit selects has a denoiser of the same family and variant. */
 bool recipe_has_edit_variant(const struct recipe *recipe);
 int recipe_count_slots(const struct recipe *recipe, const struct family *family);
 
-/* Returns published source number i of a recipe; NULL after the last. */
+/* Returns number i of the download sources of a recipe's published models; NULL after the last. */
 const struct hf_source *recipe_source(const struct recipe *recipe, int i);
 
 /* Published value of a dimension: the slot's override, else the family's. */
 int slot_dimension(const struct slot *slot, const struct dimension *d);
 
-/* Slot number i of all recipes' slots in sequence; NULL after the last. */
+/* Returns slot number i, counted over the slots of all recipes in order; NULL after the last. */
 const struct slot *models_slot(int i);
 /* True for the slot of a tiny decoder, which is no part of a model and loaded by its flag only. */
 bool slot_is_extra(const struct slot *slot);
@@ -311,7 +319,8 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
-/* Condition of this kind that reads the slot's text encoder; NULL: none. */
+/* The recipe's condition of this kind (prompt_embeds or pooled_projections) that reads the slot's text
+ * encoder; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
 
 #endif

@@ -3,10 +3,10 @@
  *
  * Patches of 14x14 pixels become tokens. Tokens are ordered window by window, and within a window in merge
  * blocks of 2x2, so that tokens that attend to each other, or are merged, are contiguous. A layer: x +=
- * out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before each half,
- * biases everywhere, rope on halves of a head over row and column. Most layers attend within a window, a few
- * to the whole image. Finally the four tokens of a merge block are merged into one, and tokens return to
- * raster order.
+ * out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before attention and
+ * feed-forward, biases everywhere, rope on halves of a head over row and column. Most layers attend within a
+ * window, a few to the whole image. Finally the four tokens of a merge block are merged into one, and tokens
+ * return to raster order.
  *
  * transformers feeds an image as two equal video frames. Here both kernel slices are applied to the one
  * image. Source: transformers 5.23, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
@@ -30,18 +30,18 @@ enum {
     MERGE_SIZE, /* side of a merge block, in tokens */
 };
 
-/* Maximum number of layers with full attention. */
+/* Maximum length of the list of layers with full attention. */
 enum { FULL_LAYERS_MAX = 16 };
 
 struct vision_settings {
     double rope_theta;
-    int heads;      /* number of heads; 0: absent in the configuration */
+    int heads;      /* number of attention heads; 0: absent in the configuration */
     int merge_size; /* side of a merge block, in tokens */
-    int window;     /* window size in pixels */
+    int window;     /* attention window size in image pixels */
     int full_layers[FULL_LAYERS_MAX];
-    int full_every; /* full attention in every full_every-th layer; 0: in layers full_layers */
+    int full_every; /* every full_every-th layer has full attention; 0: the layers listed in full_layers */
     int activation;
-    int min_pixels, max_pixels; /* minimum and maximum pixel count of the resized image */
+    int min_pixels, max_pixels; /* bounds of the pixel count of the resized image */
     struct picture_format format;
 };
 
@@ -60,7 +60,8 @@ struct vision_state {
 };
 
 struct patch_weights {
-    struct tensor first, second; /* kernel slices for two video frames: [WIDTH, COLOURS, PATCH, PATCH] */
+    struct tensor first, second; /* slices of the patch embedding's kernel for two video frames: [WIDTH,
+                                    COLOURS, PATCH, PATCH] */
 };
 
 #define PATCH_WEIGHT(field, name, ...)                                                                       \
@@ -131,7 +132,8 @@ struct vision_layer_weights {
     LAYER_WEIGHT(field, tail ".weight", gguf ".weight", 2, outputs, inputs),                                 \
         LAYER_WEIGHT(field##_bias, tail ".bias", gguf ".bias", 1, outputs)
 
-/* q, k or v of a layer: part of a fused tensor in safetensors files, a separate tensor in GGUF files. */
+/* Weight table rows of q, k or v of a layer. Safetensors files have one fused tensor, GGUF files separate
+ * tensors. */
 #define QKV_PART(field, part, tail, gguf, r, ...)                                                            \
     {                                                                                                        \
         .offset = offsetof(struct vision_layer_weights, field),                                              \
@@ -254,8 +256,9 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     struct token_grid grid = state->grid;
     int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.dim[1]};
     struct tensor inner = context_operand(x, 2, joined);
-    struct tensor n = context_tensor(
-        x, inner.dtype, 2, tokens.dim); /* contiguous, so that a reshape joins the tokens of a merge block */
+    struct tensor n =
+        context_tensor(x, inner.dtype, 2,
+                       tokens.dim); /* contiguous tensor, whose reshape joins the tokens of a merge block */
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
     op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
     op_linear(x, inner, tensor_reshape(n, 2, joined), w->in,
@@ -270,7 +273,7 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
 static const struct block_kind vision_kind_merger =
     BLOCK_KIND("merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
 
-/* Also matches the vision encoders of Qwen2-VL and Qwen3-VL, which are refused by name. */
+/* True for the vision encoders of Qwen2.5-VL, and of Qwen2-VL and Qwen3-VL, which are refused by name. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {
     bool merges = index_find(index, "merger.ln_q.weight") || index_find(index, "merger.norm.weight");
     bool converted = index_find(index, "v.patch_embd.weight.1") && index_find(index, "mm.0.weight");
@@ -323,8 +326,8 @@ static enum status vision_check_dims(const struct component *c, struct error *e)
         s->merge_size, d[MERGED_WIDTH], s->window);
 }
 
-/* Checks preprocessor_config.json against the encoder (patch size, merge size, min_pixels), and the lengths
- * of lists in the configuration. */
+/* Checks preprocessor_config.json against the encoder (patch size, merge size, min_pixels), and list lengths
+ * in config.json. */
 static enum status vision_check_config(const struct component *c, const struct config *config,
                                        struct error *e) {
     static const char *const lists[] = {"vision_config.fullatt_block_indexes.16", "fullatt_block_indexes.16"};
@@ -353,7 +356,8 @@ static enum status vision_check_config(const struct component *c, const struct c
     return e->code;
 }
 
-/* Ends full_layers after the layers in the configuration; without a list the published layers stay. */
+/* Ends the list of full-attention layers (full_layers) after the entries of config.json; without such a list
+ * the published entries stay. */
 static void vision_end_full_layers(struct vision_settings *s, const struct config *config) {
     char nested[64], flat[64];
     for (int i = 0, listed = 0; i < FULL_LAYERS_MAX; i++) {
@@ -394,7 +398,8 @@ static struct token_grid vision_patch_grid(const struct component *c, int32_t he
     return (struct token_grid){height / patch, width / patch, {window, s->merge_size}};
 }
 
-/* All lanes share one state of the largest image's size, because they are computed one after another. */
+/* Lanes share one vision encoder state of the largest image's size, because they are computed one after
+ * another. */
 static void qwen25vl_vision_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                     struct arena *arena, struct arena *pictures, bool *ok) {
     int32_t most = 0, width = c->dims[WIDTH], pairs = c->dims[HEAD] / 2;
@@ -575,7 +580,7 @@ const struct family family_qwen25vl_vision = {
     .declare = qwen25vl_vision_declare,
     .vision_grid = qwen25vl_vision_grid_of,
     .predicted = {.kind = "layer",
-                  /* a layer with window attention */ .alone = true,
+                  /* predicted block: a layer with window attention */ .alone = true,
                   .tokens = 74 * 74,
                   .text_rows = 37 * 37,
                   .text_columns = 3584,

@@ -18,7 +18,7 @@ enum {
     FEED_FORWARD,
     HEAD,
     HEADS,
-    AXES, /* first of three rope axes */
+    AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
     IN = AXES + 3,
     PATCH, /* equal to IN */
     LATENT,
@@ -27,7 +27,7 @@ enum {
     LAYERS,
 };
 
-/* Models with this config.json key or this tensor modulate reference tokens as at timestep 0. */
+/* config.json key and tensor name that mark models which modulate reference tokens as at timestep 0. */
 #define ZERO_COND        "zero_cond_t"
 #define ZERO_COND_TENSOR "__index_timestep_zero__"
 
@@ -38,8 +38,8 @@ struct qwen_image_settings {
 
 struct qwen_image_state {
     struct tensor tokens; /* hidden states of all tokens: [text + image + reference rows, DIM] */
-    /* rope and text are shared by the lanes of a prompt. */
-    struct tensor rope; /* cosine and sine table: [text + image + reference rows, HEAD/2, 2] */
+    /* The rope table and the embedded prompt are shared by the lanes of a prompt. */
+    struct tensor rope; /* rope's cosine and sine: [text + image + reference rows, HEAD/2, 2] */
     struct tensor text; /* embedded prompt: [text rows, DIM] */
     /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
@@ -95,7 +95,7 @@ static const struct weight_spec qwen_image_time_table[] = {
     LINEAR(layer_weights, stream.up, LAYER name ".net.0.proj", FEED_FORWARD, DIM),                           \
         LINEAR(layer_weights, stream.down, LAYER name ".net.2", DIM, FEED_FORWARD)
 
-/* Weights of a block, in the order of use. */
+/* Weights of a Qwen-Image block, in the order of use. */
 #define IMAGE_HEADS          QUERY_WEIGHTS(image, "to_q", "norm_q"), KEY_VALUE_WEIGHTS(image, "to_k", "norm_k", "to_v")
 #define TEXT_QUERIES         QUERY_WEIGHTS(text, "add_q_proj", "norm_added_q")
 #define TEXT_KEYS_AND_VALUES KEY_VALUE_WEIGHTS(text, "add_k_proj", "norm_added_k", "add_v_proj")
@@ -113,7 +113,7 @@ static const struct weight_spec qwen_image_layer_table[] = {
 };
 static const struct weight_spec qwen_image_last_table[] = {IMAGE_HEADS, TEXT_KEYS_AND_VALUES, IMAGE_OUT,
                                                            FEED_FORWARD_WEIGHTS(image, "img_mlp")};
-/* Text weights of the last block: present in files, unused. */
+/* Text weights of the last block: files have these weights, but the model does not use them. */
 static const struct weight_spec qwen_image_last_unused_table[] = {TEXT_QUERIES, TEXT_OUT,
                                                                   FEED_FORWARD_WEIGHTS(text, "txt_mlp")};
 
@@ -250,7 +250,7 @@ static void qwen_image_forward_last(struct context *x, const void *weights, cons
     qwen_image_layer(x, weights, scope, true);
 }
 
-/* The model predicts noise - data, the velocity of flow matching. */
+/* Qwen-Image predicts noise - data, the velocity of flow matching. */
 static void qwen_image_forward_final(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
@@ -285,7 +285,8 @@ static const struct block_kind qwen_image_kind_final =
     BLOCK_KIND("final", "proj_out", qwen_image_final_table, linear_block_weights, qwen_image_forward_final,
                .never_quantised = true);
 
-/* Also matches related models, which qwen_image_refuse rejects by name. */
+/* True for Qwen-Image and for related models with the same tensor names, which qwen_image_refuse rejects by
+ * name. */
 static bool qwen_image_probe(const struct tensor_index *index) {
     return index_find(index, "transformer_blocks.0.img_mod.1.weight") ||
            index_find(index, "txt_in.text_norm.weight");
@@ -343,7 +344,8 @@ static enum status qwen_image_configure(struct component *c, const struct config
     return qwen_image_check_dims(c, e);
 }
 
-/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
+/* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
+ * hoisted. */
 static int qwen_image_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, last = c->dims[LAYERS] - 1;
     refs[n++] = (struct block_ref){.kind = &qwen_image_kind_text};
@@ -395,7 +397,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
 
 static const char *const qwen_image_ignorable[] = {ZERO_COND_TENSOR, NULL};
 static const char *const qwen_image_architectures[] = {"qwen_image", NULL};
-/* Published sizes: Qwen-Image, 20.4 B parameters. */
+/* Sizes of the published Qwen-Image, 20.4 B parameters. */
 static const struct dimension qwen_image_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"axis0", 16, 2, 256, .place = AXES},

@@ -2,10 +2,10 @@
  * and Qwen2.5-VL.
  *
  * A layer: x += out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before
- * each half, grouped-query attention with a causal mask, rope on halves of a head. Families differ in their
- * weight tables: q, k and v have a bias, or heads of q and k have a norm; absent weights are skipped. Vision
- * tokens (lane.vision_spans) replace token embeddings in a prompt with images, and rope then has three axes
- * (M-RoPE). Source: transformers 5.23, models/qwen3/modeling_qwen3.py,
+ * attention and feed-forward, grouped-query attention with a causal mask, rope on halves of a head. Families
+ * differ in their weight tables: q, k and v have a bias, or heads of q and k have a norm; absent weights are
+ * skipped. Vision tokens (lane.vision_spans) replace token embeddings in a prompt with images, and rope then
+ * has three axes (M-RoPE). Source: transformers 5.23, models/qwen3/modeling_qwen3.py,
  * models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
 #include "engine/run/family.h"
 #include "kernels/ops.h"
@@ -34,14 +34,15 @@ struct qwen_settings {
     double rope_theta;
     float norm_eps;
     int heads;                         /* number of query heads; 0: absent in the configuration */
-    int mrope_section[MROPE_SECTIONS]; /* rope pairs of a head for time, row, column; 0: rope has one axis */
+    int mrope_section[MROPE_SECTIONS]; /* M-RoPE: rope pairs of a head for time, row, column; 0: rope has one
+                                          axis */
     int layers;
-    struct hidden_states hidden; /* hidden states that lane.text receives */
+    struct hidden_states hidden; /* hidden states that the encoder writes to lane.text */
 };
 
 struct qwen_state {
     struct tensor rope;   /* [T, HEAD/2, 2] */
-    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text */
+    struct tensor tokens; /* hidden states: [T, HIDDEN]; rank 0: lane.text holds them */
 };
 
 struct qwen_layer_weights {
@@ -57,7 +58,8 @@ struct qwen_layer_weights {
         .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
     }
 
-/* Weight table of a decoder layer; the arguments are weights that only one family has. */
+/* Weight table of a decoder layer. The arguments are rows for weights that only one family has (biases or
+ * norms). */
 #define QWEN_LAYER_WEIGHTS(...)                                                                              \
     QWEN_LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm.weight", 1, QWEN_HIDDEN),                  \
         QWEN_LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q.weight", 2, QWEN_Q, QWEN_HIDDEN),            \
@@ -72,14 +74,14 @@ struct qwen_layer_weights {
         QWEN_LAYER_WEIGHT(down, "mlp.down_proj.weight", "ffn_down.weight", 2, QWEN_HIDDEN,                   \
                           QWEN_FEED_FORWARD)
 
-/* Initialisers of dimensions read from the shape of the embedding table or of a first-layer tensor. */
+/* Dimension table rows of dims that are axes of the embedding table or of a first-layer tensor. */
 #define QWEN_OF_TABLE(axis)                                                                                  \
     OF_TENSOR(2, axis, "model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight")
 #define QWEN_OF_LAYER(rank, tail, gguf)                                                                      \
     OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
 
 struct embedding_weights {
-    struct tensor rows; /* [T, HIDDEN]: embeddings of the text tokens */
+    struct tensor rows; /* embeddings of the prompt's text tokens: [T, HIDDEN] */
 };
 
 static const struct weight_spec qwen_embedding_table[] = {
@@ -105,15 +107,15 @@ static struct tensor qwen_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Columns of lane.text that receive hidden state number i of settings->hidden. */
+/* Columns of lane.text to which the encoder writes hidden state number i of settings->hidden. */
 static struct tensor qwen_output(const struct lane *lane, int i, int32_t columns) {
     return tensor_slice_columns(lane->text, i * columns, columns);
 }
 
 /* Segment of a prompt: consecutive text tokens and the image after them. */
 struct prompt_segment {
-    int32_t first, n;                /* first text token, and number of text tokens, possibly 0 */
-    const struct vision_span *image; /* NULL: end of the prompt */
+    int32_t first, n;                /* index of the first text token; number of text tokens, possibly 0 */
+    const struct vision_span *image; /* image after the text tokens; NULL: end of the prompt */
 };
 
 static struct prompt_segment prompt_segment(const struct lane *lane, int32_t n_tokens, int i) {
@@ -170,7 +172,8 @@ static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct ro
     }
 }
 
-/* Rope over one axis, or M-RoPE, whose frequencies transformers computes in float32. */
+/* Fills the rope table: one position axis, or three (M-RoPE), whose frequencies are computed in float32 as in
+ * transformers. */
 static struct rope_options qwen_rope(const struct qwen_settings *settings, int head) {
     struct rope_options rope = {.theta = settings->rope_theta, .n_axes = 1, .axis_dim = {head}};
     if (!settings->mrope_section[0]) return rope;
@@ -194,7 +197,7 @@ struct projection {
     struct tensor weight, bias, norm;
 };
 
-/* Queries or keys: linear, norm of each head if the family has one, rope. */
+/* Computes queries or keys: linear layer, then norm (if the family has one) and rope of each head. */
 static void qwen_project_heads(struct context *x, struct tensor out, struct tensor n, struct projection w,
                                const struct visit_scope *scope) {
     const struct qwen_settings *settings = scope->settings;
@@ -254,7 +257,7 @@ static void qwen_forward_layer(struct context *x, const void *weights, const str
             op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
 }
 
-/* Norms hidden state number i, which the tokens hold, and writes it to lane.text. */
+/* Norms hidden state number i, the current content of the token tensor, and writes it to lane.text. */
 static void qwen_norm_output(struct context *x, struct tensor norm, const struct visit_scope *scope, int i) {
     const struct qwen_settings *settings = scope->settings;
     const struct qwen_state *state = scope->lane->state;
@@ -263,7 +266,8 @@ static void qwen_norm_output(struct context *x, struct tensor norm, const struct
     if (state->tokens.rank) op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
 }
 
-/* The last layer's output comes first: the tokens' memory is then free for earlier states. */
+/* Final norm. The last layer's output is normed first, because its memory then holds the earlier hidden
+ * states. */
 static void qwen_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
     const struct qwen_state *state = scope->lane->state;
@@ -335,7 +339,7 @@ static enum status qwen_configure(struct component *c, const struct config *conf
     return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
 }
 
-/* Callback family.derive; settings->heads must be set. */
+/* Callback family.derive. settings->heads must be set before. */
 static void qwen_derive(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
     int32_t *d = c->dims;
@@ -399,7 +403,7 @@ static const struct dimension qwen3_dimensions[] = {
     {.place = QWEN_KV, QWEN_OF_LAYER(2, "self_attn.k_proj", "attn_k")},
 };
 
-/* Settings from config.json (transformers 4 and 5) and GGUF metadata. */
+/* Settings of Qwen3 from config.json (transformers 4 and 5) or GGUF metadata. */
 static const struct setting qwen3_settings[] = {
     {{"rope_theta", "rope_parameters.rope_theta", "qwen3.rope.freq_base"},
      offsetof(struct qwen_settings, rope_theta),
@@ -482,7 +486,7 @@ static bool is_qwen3_vl(const struct tensor_index *index) {
     return strstr(prefix, "language_model.") && index_find(index, "layers.0.self_attn.q_norm.weight");
 }
 
-/* Also matches Qwen3-VL, which qwen25vl_refuse rejects by name. */
+/* True for Qwen2.5-VL, and for Qwen3-VL, which qwen25vl_refuse rejects by name. */
 static bool qwen25vl_probe(const struct tensor_index *index) {
     return qwen_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias") || is_qwen3_vl(index);
 }
@@ -516,7 +520,7 @@ static enum status qwen25vl_configure(struct component *c, const struct config *
                          "unsupported text encoder" WHERE "%s" FOUND "model_type \"%s\"" EXPECTED
                          "\"qwen2_5_vl\"",
                          config->path, model);
-    /* Older files have the rope type "mrope". */
+    /* Older configurations of Qwen2.5-VL have the rope type "mrope". */
     for (int i = 0; i < COUNT_OF(rope_types); i++)
         if (strcmp(config_string(config, rope_types[i], ""), "mrope") != 0)
             config_expect(config, rope_types[i], "default", e);

@@ -50,7 +50,8 @@ int slot_dimension(const struct slot *slot, const struct dimension *d) {
     return d->published;
 }
 
-/* All recipes' slots in sequence, listed once: opening a model loops over them thousands of times. */
+/* Slots of all recipes in order, listed once, because opening a model loops over the slots thousands of
+ * times. */
 enum { ALL_SLOTS_MAX = 1024 };
 static const struct slot *all_slots[ALL_SLOTS_MAX];
 static pthread_once_t all_slots_listed = PTHREAD_ONCE_INIT;

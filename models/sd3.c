@@ -26,7 +26,7 @@ enum sd3_dim {
     HEAD,
     HEADS,
     LATENT,
-    IN, /* in_channels, equal to LATENT */
+    IN, /* input channels (in_channels), equal to LATENT */
     SIDE,
     PATCH,
     TABLE_SIDE,
@@ -37,12 +37,12 @@ enum sd3_dim {
     LAYERS,
     NORMED,      /* 1: the model has query and key norms (qk_norm) */
     DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
-    /* Dims of one block and of the block's modulation, set by block_dims; flags are 0 or 1. */
+    /* Dims that block_dims sets for each block and for its modulation; flags are 0 or 1. */
     DUAL, /* 1: the block has a second attention (attn2) */
     DUAL_NORMED,
     TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */
     TEXT_UPDATED_NORMED,
-    CONTEXT_PRE_ONLY, /* 1, in the last block: text gives keys and values only */
+    CONTEXT_PRE_ONLY, /* 1 in the last block, where text only gives keys and values */
     IMAGE_PARTS_DIM,  /* number of values in the block's image modulation */
 };
 
@@ -54,7 +54,7 @@ enum { SD3_DUAL_LAYERS_MAX = 64, SD3_LAYERS_MAX = 400 };
 
 struct sd3_settings {
     int head, layers, table_side;
-    int latent_side; /* side of the training images in latent pixels (sample_size) */
+    int latent_side; /* width and height of the training images in latent pixels (sample_size) */
     int n_dual_layers;
     float dual_layer[SD3_DUAL_LAYERS_MAX]; /* blocks with attn2, ascending (dual_attention_layers) */
 };
@@ -76,7 +76,7 @@ struct sd3_state {
 };
 
 struct sd3_pos_embed_weights {
-    struct tensor rows; /* position embeddings of the image's tokens: [image rows, DIM] */
+    struct tensor rows; /* learned position embeddings of the image's tokens: [image rows, DIM] */
 };
 
 struct sd3_layer_weights {
@@ -115,7 +115,7 @@ static const struct weight_spec sd3_context_table[] = {
 static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "timestep", "t", FREQUENCIES),
                                                             EMBEDDER(pooled, "text", "y", POOLED)};
 
-/* when: index of a dim that is 0 in blocks without the weight; 0: every block has the weight. */
+/* when: index into dims; blocks in which that dim is 0 lack the weight. 0: every block has the weight. */
 #define LAYER_LINEAR(when, field, name, checkpoint, rows, columns)                                           \
     LINEAR_IF(when, sd3_layer_weights, field, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK checkpoint, rows,       \
               columns)
@@ -126,7 +126,7 @@ static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "time
     LAYER_LINEAR(when, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv[0/3]", DIM, DIM),        \
         LAYER_NORM(when_normed, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q")
 
-/* Weights of a joint block, in the order of use. */
+/* Weights of a Stable Diffusion 3 joint block, in the order of use. */
 static const struct weight_spec sd3_layer_table[] = {
     LAYER_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv[0/3]", DIM, DIM),
     LAYER_NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
@@ -150,7 +150,8 @@ static const struct weight_spec sd3_layer_table[] = {
     LAYER_LINEAR(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),
     LAYER_LINEAR(TEXT_UPDATED, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
 };
-/* Text queries of the last block: present in files, unused (context_pre_only). */
+/* Text query weights of the last block: files have these weights, the model does not use them
+ * (context_pre_only). */
 static const struct weight_spec sd3_unused_table[] = {TEXT_Q(0, NORMED)};
 
 #define ADALN(when, stream, name, checkpoint, rows)                                                          \
@@ -159,12 +160,14 @@ static const struct weight_spec sd3_unused_table[] = {TEXT_Q(0, NORMED)};
 static const struct weight_spec sd3_modulation_table[] = {
     ADALN(0, image, "norm1", "x_block", IMAGE_PARTS_DIM),
     ADALN(TEXT_UPDATED, text, "norm1_context", "context_block", SIX_DIM),
-    /* The last block's text: shift, scale. diffusers' files store scale, then shift. */
+    /* Text modulation of the last block has two parts, shift and scale; diffusers' files store scale before
+       shift. */
     LINEAR_IF(CONTEXT_PRE_ONLY, sd3_modulation_weights, text, DIFFUSERS_BLOCK "norm1_context.linear[1,0/2]",
               CHECKPOINT_BLOCK "context_block.adaLN_modulation.1", TWO_DIM, DIM),
 };
 
-/* The final AdaLN layer. diffusers stores scale, then shift; the authors' checkpoint shift, then scale. */
+/* AdaLN of the final layer. diffusers' files store scale before shift; the authors' checkpoint stores shift
+ * before scale. */
 static const struct weight_spec sd3_final_modulation_table[] = {LINEAR_NAMED(
     linear_block_weights, linear, "norm_out.linear", "final_layer.adaLN_modulation.1[1,0/2]", TWO_DIM, DIM)};
 
@@ -196,7 +199,7 @@ static int sd3_parts_before(const struct sd3_settings *s, int number) {
     return parts;
 }
 
-/* Slice of the modulation: parts [first, first + parts), rows of this visit; as [rows, parts * DIM]. */
+/* Slice of the modulation for this visit: parts [first, first + parts), as [rows, parts * DIM]. */
 static struct tensor sd3_parts(const struct visit_scope *scope, int first, int parts) {
     const struct sd3_state *state = scope->lane->state;
     int32_t rows = state->condition.dim[0], dim = state->condition.dim[1];
@@ -221,7 +224,7 @@ static void sd3_forward_context(struct context *x, const void *weights, const st
     mmdit_linear(x, state->text, scope->lane->text, &w->linear);
 }
 
-/* Timesteps are 0 to 1000 already, so the scale before the sinusoids is 1. */
+/* Timesteps are 0 to 1000 already, so their factor before the sinusoids is 1. */
 static void sd3_forward_conditioning(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct sd3_state *state = scope->lane->state;
@@ -284,7 +287,7 @@ static void sd3_forward_layer(struct context *x, const void *weights, const stru
     mmdit_joint_block(x, &of_image, &of_text, state->tokens, (struct mmdit_heads){.size = settings->head});
 }
 
-/* The model predicts noise - data, the velocity of flow matching. */
+/* Stable Diffusion 3 predicts noise - data, the velocity of flow matching. */
 static void sd3_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
@@ -319,7 +322,8 @@ static const struct block_kind sd3_kind_final_modulation = BLOCK_KIND(
 static const struct block_kind sd3_kind_final = BLOCK_KIND(
     "final", "proj_out", sd3_final_table, linear_block_weights, sd3_forward_final, .never_quantised = true);
 
-/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
+/* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
+ * hoisted. */
 static int sd3_blocks(const struct component *c, struct block_ref *refs) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
     int n = 0;
@@ -348,7 +352,7 @@ static void sd3_block_dims(const struct component *c, const struct block_ref *re
     dims[IMAGE_PARTS_DIM] = sd3_image_parts(s, ref->number) * dims[DIM];
 }
 
-/* Selects a centred rectangle of the position table; an odd margin is larger below and right. */
+/* Selects a centred rectangle of the learned position table. An odd margin is larger below and right. */
 static int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side, n = 0;
     int32_t h = lane->latent.dim[2] / MMDIT_PATCH, w = lane->latent.dim[3] / MMDIT_PATCH;
@@ -363,7 +367,7 @@ static enum status sd3_check_lanes(const struct component *c, const struct lane 
                                    struct error *e) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side;
     int32_t h = lanes[0].latent.dim[2] / MMDIT_PATCH, w = lanes[0].latent.dim[3] / MMDIT_PATCH;
-    (void)n_lanes; /* all lanes have the same image size */
+    (void)n_lanes; /* lane 0 suffices: all lanes have the same image size */
     if (h <= side && w <= side) return OK;
     return error_set(e, USAGE,
                      "the image is larger than the transformer's position table" WHERE "%s" FOUND
@@ -400,7 +404,7 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
     }
 }
 
-/* Also matches ControlNets and IP-Adapters, which sd3_refuse rejects by name. */
+/* True for Stable Diffusion 3, and for ControlNets and IP-Adapters, which sd3_refuse rejects by name. */
 static bool sd3_probe(const struct tensor_index *index) {
     return index_find(index, "joint_blocks.0.context_block.attn.qkv.weight") ||
            (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&
@@ -518,7 +522,7 @@ static enum status sd3_check_norms(const struct component *c, const struct confi
 }
 
 static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
-    enum { HEAD_PUBLISHED = 64 }; /* default head size if neither a norm nor config.json gives it */
+    enum { HEAD_PUBLISHED = 64 }; /* head size if neither a norm's shape nor config.json gives it */
     int32_t *d = c->dims;
     int head = HEAD_PUBLISHED;
     const char *norm = component_first_existing(c, "transformer_blocks.0.attn.norm_q.weight",
@@ -570,7 +574,7 @@ static void sd3_derive(struct component *c) {
 
 static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
-/* Published sizes: Stable Diffusion 3 medium, 2.0 B parameters. */
+/* Sizes of the published Stable Diffusion 3 medium, 2.0 B parameters. */
 static const struct dimension sd3_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads", .checked = true},
     {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim", .checked = true},

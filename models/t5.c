@@ -1,9 +1,10 @@
 /* T5 and umT5 encoders as text encoders: embeddings, encoder layers, final norm; then the two families.
  *
- * A layer: x += o(attention(q(n), k(n), v(n))); x += wo(gelu(wi_0(n)) * wi_1(n)), with RMS norms before each
- * half and no linear bias. Attention scores are not scaled. Positions enter as a relative position bias,
- * added to the scores by distance between query and key. T5 has one bias table, in the first layer, umT5 one
- * in every layer. Source: transformers 5, models/t5/modeling_t5.py, models/umt5/modeling_umt5.py. */
+ * A layer: x += o(attention(q(n), k(n), v(n))); x += wo(gelu(wi_0(n)) * wi_1(n)), with RMS norms before
+ * attention and feed-forward, and no linear bias. Attention scores are not scaled. Positions enter as a
+ * relative position bias, added to the scores by distance between query and key. T5 has one bias table, in
+ * the first layer, umT5 one in every layer. Source: transformers 5, models/t5/modeling_t5.py,
+ * models/umt5/modeling_umt5.py. */
 #include "engine/run/family.h"
 #include "models/models.h"
 #include "models/row_chunk.h"
@@ -25,15 +26,16 @@ enum { T5_BUCKETS_MAX = 128 }; /* maximum number of position buckets, the limit 
 struct t5_settings {
     float norm_eps;
     int max_distance;
-    int last_layer; /* index of the layer whose output is read; -1: output of the final norm */
+    int last_layer; /* index of the layer whose output becomes lane.text; -1: output of the final norm */
 };
 
 struct t5_state {
-    struct tensor bias;   /* [HEADS, 2T-1]: position bias of distances 1-T to T-1, for the current layer */
-    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text, whose rows have no gaps */
+    struct tensor bias;   /* position bias for distances 1-T to T-1, of the current layer: [HEADS, 2T-1] */
+    struct tensor tokens; /* hidden states: [T, HIDDEN]; rank 0: lane.text (rows without gaps) holds them */
 };
 
-/* Tensor names of transformers, llama.cpp (gguf-py/gguf/constants.py) and the WAN authors' umT5. */
+/* Tensor names of T5 encoders: transformers', llama.cpp's (gguf-py/gguf/constants.py), and the WAN authors'
+ * for umT5. */
 #define T5_BIAS_OF(layer)   "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
 #define T5_GGUF_BIAS(layer) "enc.blk." layer ".attn_rel_b.weight"
 #define T5_WAN_BIAS(layer)  "blocks." layer ".pos_embedding.embedding.weight"
@@ -77,7 +79,8 @@ struct t5_state {
         .place = T5_LAYERS, .key = "num_decoder_layers"                                                      \
     }
 
-/* Keys of config.json with the same value in all models. class: transformers' model class. */
+/* Keys that have the same value in config.json of all T5 and umT5 models. class: transformers' model class.
+ */
 #define T5_CONFIG_REST(class)                                                                                \
     "\"architectures\": [\"" class "\"], \"relative_attention_max_distance\": 128, "                         \
                                    "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "         \
@@ -87,7 +90,7 @@ struct t5_state {
                                    "\"decoder_start_token_id\": 0"
 
 struct embedding_weights {
-    struct tensor rows; /* [T, T5_HIDDEN]: embeddings of the prompt's tokens */
+    struct tensor rows; /* embeddings of the prompt's tokens: [T, T5_HIDDEN] */
 };
 
 struct bias_weights {
@@ -157,7 +160,7 @@ static struct tensor t5_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Copies hidden states to lane.text if a separate tensor holds them. */
+/* Copies the hidden states to lane.text, unless they are already there. */
 static void t5_write_output(struct context *x, const struct lane *lane) {
     const struct t5_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
@@ -313,7 +316,8 @@ static enum status t5_configure(struct component *c, const struct config *config
                       &s->max_distance, e);
 }
 
-/* Ignored tensors: the decoder; the embedding table under a second name; a tokenizer stored as a tensor. */
+/* Tensors that T5 files may contain and the engine ignores: the decoder; the embedding table under a second
+ * name; a tokenizer stored as a tensor. */
 static const char *const t5_ignorable[] = {"decoder.",
                                            "lm_head.",
                                            "encoder.embed_tokens.",
@@ -377,7 +381,7 @@ static int t5_blocks(const struct component *c, struct block_ref *refs) {
     return t5_list_blocks(c, false, refs);
 }
 
-/* Published sizes: T5 1.1 XXL. */
+/* Sizes of the published T5 1.1 XXL encoder. */
 static const struct dimension t5_dimensions[] = {T5_DIMENSIONS(32128, 1)};
 
 const struct family family_t5 = {
@@ -430,7 +434,7 @@ static int umt5_blocks(const struct component *c, struct block_ref *refs) {
     return t5_list_blocks(c, true, refs);
 }
 
-/* Published sizes: umT5 XXL. */
+/* Sizes of the published umT5 XXL encoder. */
 static const struct dimension umt5_dimensions[] = {T5_DIMENSIONS(256384, 2)};
 
 const struct family family_umt5 = {

@@ -25,24 +25,25 @@
 #include <ctype.h>
 #include <string.h>
 
-/* TAEHV_LEVELS: number of levels with blocks. TAEHV_FACTOR: video frames per latent frame. */
+/* TAEHV_LEVELS: number of resolution levels with blocks. TAEHV_FACTOR: video frames per latent frame. */
 enum { TAEHV_LEVELS = 3, TAEHV_BLOCKS = 3, TAEHV_FACTOR = 4, TAEHV_COLOURS = 3, TAEHV_PATCH_MAX = 2 };
 enum { TAEHV_WIDTH_MAX = 8192 };
 
 /* Indices into component.dims. TAEHV_WIDTHS + i: channels of level i; one more entry for full resolution. */
 enum taehv_dim {
     TAEHV_LATENT,
-    TAEHV_PATCH,  /* patch size: side in pixels of the patch at each output position */
+    TAEHV_PATCH,  /* patch size: width and height in pixels that one output position holds */
     TAEHV_PIXELS, /* output channels, the values of a patch: 3 * patch size^2 */
     TAEHV_K1,
     TAEHV_K3,
     TAEHV_IN,   /* input channels of one block, set by block_dims */
     TAEHV_GROW, /* output channels of a level's 1x1 convolution: the channels of one or two frames */
-    TAEHV_OUT,  /* channels of the next level, set by block_dims */
+    TAEHV_OUT,  /* channels of the next resolution level, set by block_dims */
     TAEHV_WIDTHS,
 };
 
-/* Per-channel conversion of latents to the VAE's scale, which LightTAE reads; n 0: no conversion. */
+/* Conversion of latents, per channel, to the scale of the full VAE, which LightTAE reads. n 0: no conversion.
+ */
 struct taehv_settings {
     int n;
     float scale[VAE_WAN_LATENT_MAX], shift[VAE_WAN_LATENT_MAX];
@@ -104,7 +105,8 @@ static const struct weight_spec taehv_out_table[] = {
     TAEHV_CONV(taehv_out_weights, weight, "conv_out", "22", TAEHV_PIXELS, TAEHV_OUT, TAEHV_K3),
     TAEHV_BIAS(taehv_out_weights, bias, "conv_out", "22", TAEHV_PIXELS)};
 
-/* Number of a layer in the authors' checkpoints, which count all layers, including those without weights. */
+/* Number of a layer in the TAEHV authors' checkpoints, which count all layers, including those without
+ * weights. */
 static int taehv_checkpoint_number(int level, int block) {
     return 3 + level * 2 * TAEHV_BLOCKS + block;
 }
@@ -114,7 +116,8 @@ static int32_t taehv_rate(int level) {
     return level < 2 ? 1 : 2;
 }
 
-/* Input frame k of a block: the previous block's output frame; k -1: the previous chunk's last frame. */
+/* Input frame k of a block is the previous block's output frame k; k -1 is the last frame of the previous
+ * chunk. */
 static struct tensor taehv_frame(const struct visit_scope *scope, int level, int block, int32_t k) {
     const struct taehv_state *state = scope->lane->state;
     struct tensor ring = state->level[level];
@@ -247,7 +250,7 @@ static void taehv_decode_picture(struct context *x, const struct taehv_out_weigh
     }
 }
 
-/* Decodes a chunk to four video frames; of the first chunk, only the last frame is kept. */
+/* Decodes a chunk to four video frames. Of the video's first chunk only the last frame is kept. */
 static void taehv_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taehv_out_weights *w = weights;
     struct tensor pictures = scope->lane->picture;
@@ -438,7 +441,8 @@ const struct family family_taehv = {
     .kind = FAMILY_TINY_DECODER,
     .display_name = "tiny video decoder",
     .config_key = "_class_name",
-    .config_value = "AutoencoderTinyVideo", /* class name in diffusers; other formats have no config.json */
+    .config_value = "AutoencoderTinyVideo", /* class name in diffusers' config.json; files of other origin
+                                               have no config.json */
     .probe = taehv_probe,
     .refuse = taehv_refuse,
     .dimensions = taehv_dimensions,
@@ -455,6 +459,6 @@ const struct family family_taehv = {
     .declare = taehv_declare,
     .predicted = {.kind = "block",
                   .number = 202,
-                  /* the last level before full size */ .tokens = 512 * 512,
+                  /* predicted block: the last level below full resolution */ .tokens = 512 * 512,
                   PREDICTED_IMAGE},
 };

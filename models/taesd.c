@@ -13,7 +13,10 @@
 #include "models/tiny_blocks.h"
 #include "models/vae_full_frame.h"
 
-enum { TAESD_LEVELS = 4, TAESD_BLOCKS = 3 /* blocks per level; the last level has one */ };
+enum {
+    TAESD_LEVELS = 4,
+    TAESD_BLOCKS = 3 /* blocks per level; last level: one */
+};
 
 enum taesd_dim { TAESD_LATENT, TAESD_WIDTH, TAESD_COLOURS, TAESD_K3 };
 
@@ -23,7 +26,8 @@ struct taesd_settings {
 
 struct taesd_state {
     struct full_frame full_frame;
-    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's feature map; the last level has none */
+    int64_t front[VAE_LEVELS_MAX]; /* buffer row where each level's feature map starts; the last level has no
+                                      feature map */
 };
 
 struct taesd_in_weights {
@@ -40,8 +44,8 @@ struct taesd_out_weights {
     struct tensor weight, bias;
 };
 
-/* Weight and bias of a convolution. The authors' layer numbers are one higher, because the authors count the
- * clamp as a layer. */
+/* Weight and bias of a convolution. Layer numbers in the TAESD authors' checkpoints are one higher, because
+ * the authors count the clamp as a layer. */
 #define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                          \
     BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,     \
                        __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
@@ -88,7 +92,8 @@ static void taesd_forward_in(struct context *x, const void *weights, const struc
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
 
-/* diffusers' number of a level's upsampling convolution, after TAESD_BLOCKS blocks and an upsampling. */
+/* Number in diffusers' tensor names of a level's upsampling convolution, which follows TAESD_BLOCKS blocks
+ * and an upsampling. */
 static int taesd_up_number(int level) {
     return 2 + level * (TAESD_BLOCKS + 2) + TAESD_BLOCKS + 1;
 }
@@ -106,7 +111,7 @@ static void taesd_forward_up(struct context *x, const void *weights, const struc
     op_conv2d(x, out, back, w->weight, (struct epilogue){0}, (struct conv_options){.upsample = 2});
 }
 
-/* Last level: upsampling, one block and the convolution to RGB, one band at a time. */
+/* Last TAESD level: upsampling, one block and the convolution to RGB, one band at a time. */
 static void taesd_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_out_weights *w = weights;
     const struct taesd_state *state = scope->lane->state;
@@ -201,7 +206,8 @@ static void taesd_declare(const struct component *c, struct lane *lanes, int n_l
     for (int i = 0; i < n_lanes; i++) *(struct taesd_state *)lanes[i].state = first;
 }
 
-/* Ignored tensors: the encoder, and ComfyUI's conversion from the VAE's latent scale. */
+/* Tensors that TAESD files may contain and the engine ignores: the encoder, and ComfyUI's conversion from the
+ * VAE's latent scale. */
 static const char *const taesd_ignorable[] = {"encoder.", "taesd_encoder.", "vae_scale", "vae_shift", NULL};
 
 #define SETTING(key, field, published, least)                                                                \
@@ -243,6 +249,6 @@ const struct family family_taesd = {
     .declare = taesd_declare,
     .predicted = {.kind = "block",
                   .number = 14,
-                  /* the last level before full size */ .tokens = 512 * 512,
+                  /* predicted block: the last level below full resolution */ .tokens = 512 * 512,
                   PREDICTED_IMAGE},
 };

@@ -1,6 +1,7 @@
 #include "models/tiny_blocks.h"
 
-/* Rows of a strip beyond one band: the rows above the band, and a remainder that the last band includes. */
+/* Rows of a strip in addition to one band: the rows above the band, and a remainder that the last band
+ * includes. */
 enum { STRIP_EXTRA_ROWS = 8 };
 
 int32_t tiny_band(int32_t columns) {

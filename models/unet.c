@@ -24,11 +24,11 @@ static const float unet_transformer_eps = 1e-6f, unet_layer_eps = 1e-5f;
 static const struct patches unet_pixels = {.side = 1, .order = PATCH_CHANNELS_FIRST};
 
 struct unet_state {
-    struct tensor skip[UNET_SKIPS_MAX]; /* skip connections, the outputs of the down side: [Y, X, C] */
-    struct tensor stream; /* buffer of the feature map from the mid block on: [rows, MEMORY_ROW] */
+    struct tensor skip[UNET_SKIPS_MAX]; /* skip connections, the outputs of down positions: [Y, X, C] */
+    struct tensor stream; /* buffer of the current feature map, from the mid block on: [rows, MEMORY_ROW] */
     struct tensor tokens; /* buffer of the current transformer's tokens: [rows, MEMORY_ROW] */
-    /* Keys and values of the prompt for each transformer, shared by all lanes of a prompt. */
-    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C] */
+    /* Keys and values of the prompt's text rows for each transformer, shared by all lanes of a prompt. */
+    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C]: keys, then values */
     /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                /* [rows, TIME] */
     struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
@@ -39,7 +39,7 @@ struct conditioning_weights {
     struct tensor guidance;
 };
 
-/* Weights of a block that is one linear layer or convolution, with or without a norm before it. */
+/* Weights of a UNet block that is one linear layer or convolution, with or without a norm before it. */
 struct linear_block_weights {
     struct linear_weights norm, product;
 };
@@ -48,7 +48,7 @@ struct resnet_weights {
     struct linear_weights norm1, conv1, norm2, conv2, shortcut;
 };
 
-/* Weights of a transformer layer, in order of use. A, C: name prefix of the
+/* Weights of a UNet transformer layer, in order of use. A, C: name prefix of the
  * transformer in diffusers' files and in the authors' checkpoints. */
 /* clang-format off */
 #define LAYER_NAME ".transformer_blocks.%d"
@@ -75,7 +75,7 @@ struct text_weights {
     TEXT(FIELD_, , "", "")
 };
 
-/* Weight of a linear layer, which some files store as a 1x1 convolution. */
+/* Weight table row of a linear layer's weight, which some files store as a 1x1 convolution. */
 #define PROJECTION(structure, field, name, checkpoint_, rows, columns)                                       \
     {.offset = offsetof(struct structure, field.weight),                                                     \
      .names = {name ".weight"},                                                                              \
@@ -126,7 +126,8 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
 #define SHORTCUT(name, checkpoint)                                                                           \
     CONV_NAMED(resnet_weights, shortcut, name ".conv_shortcut", checkpoint ".skip_connection", OUT, IN, K1)
 
-/* Weight tables of one side (down, mid, up). R: name prefix of the resnet; A: of the transformer. */
+/* Weight tables of one side of the UNet (down, mid, up). R: name prefix of the resnet; A: of the transformer.
+ */
 #define SIDE_TABLES(side, R, R_CHECKPOINT, A, A_CHECKPOINT)                                                  \
     static const struct weight_spec unet_##side##_time_table[] = {LINEAR_NAMED(                              \
         linear_block_weights, product, R ".time_emb_proj", R_CHECKPOINT ".emb_layers.1", OUT, TIME)};        \
@@ -149,12 +150,12 @@ SIDE_TABLES(mid, UNET_MID_RESNET, UNET_CHECKPOINT_MID_RESNET, UNET_MID_ATTENTION
 SIDE_TABLES(up, UNET_UP_RESNET, UNET_CHECKPOINT_UP_RESNET, UNET_UP_ATTENTION, UNET_CHECKPOINT_UP_ATTENTION)
 /* clang-format on */
 
-/* First block number of a side: down, mid and up blocks have separate number ranges. */
+/* First block number of the UNet's down, mid or up side; each side has its own range of numbers. */
 static int unet_side_number(const struct unet_position *p) {
     return (int)p->side * BLOCK_ROW_STEP;
 }
 
-/* Number of a position within its side in the authors' checkpoints. */
+/* Number of a position within its UNet side in the authors' checkpoints. */
 static int unet_checkpoint_number(const struct unet_settings *s, const struct unet_position *p) {
     if (p->side == UNET_MID) return 2 * p->resnet;
     return p->level * (s->resnets + 1) + p->resnet + (p->side == UNET_DOWN);
@@ -215,7 +216,7 @@ int unet_skip(const struct unet_settings *s, struct unet_position p) {
     return p.side == UNET_DOWN ? i + 1 : s->levels * (s->resnets + 1) - 1 - i;
 }
 
-/* Pixels of a feature map as rows [Y X, C]. */
+/* Views the pixels of a feature map as token rows [Y X, C]. */
 static struct tensor unet_rows(struct tensor picture) {
     return tensor_reshape(picture, 2, (int32_t[]){picture.dim[0] * picture.dim[1], picture.dim[2]});
 }
@@ -232,19 +233,19 @@ static struct unet_visit unet_visit_of(const struct visit_scope *scope, bool of_
                                         : unet_position_of(scope->number)};
 }
 
-/* Feature map [Y, X, C] at the start of a buffer, in the size of resolution level `depth`. */
+/* Feature map [Y, X, C] at the start of a buffer. `depth`: resolution level that gives Y and X. */
 static struct tensor unet_picture(const struct unet_visit *v, struct tensor buffer, int depth, int32_t C) {
     struct tensor like = v->state->skip[depth * (v->settings->resnets + 1)];
     return tensor_make(buffer.data, DTYPE_F32, 3, (int32_t[]){like.dim[0], like.dim[1], C});
 }
 
-/* Feature map that a position's resnet writes and the position's transformer updates in place. */
+/* The feature map of a UNet position: the resnet writes it, the transformer then updates it in place. */
 static struct tensor unet_result(const struct unet_visit *v, int32_t C) {
     if (v->position.side == UNET_DOWN) return v->state->skip[unet_skip(v->settings, v->position)];
     return unet_picture(v, v->state->stream, unet_depth(v->settings, v->position), C);
 }
 
-/* Tokens of the current transformer, [Y X, C]. */
+/* Token rows of the current transformer: [Y X, C]. */
 static struct tensor unet_tokens(const struct unet_visit *v, int32_t C) {
     return unet_rows(unet_picture(v, v->state->tokens, unet_depth(v->settings, v->position), C));
 }
@@ -253,7 +254,7 @@ static struct tensor unet_last_skip(const struct unet_visit *v) {
     return v->state->skip[v->settings->levels * (v->settings->resnets + 1) - 1];
 }
 
-/* out = w2(silu(w1(in))), row by row. */
+/* Computes an embedder of two linear layers: out = w2(silu(w1(in))), row by row. */
 static void unet_embed(struct context *x, struct tensor out, struct tensor in,
                        const struct linear_weights *w1, const struct linear_weights *w2) {
     struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
@@ -301,7 +302,7 @@ static void unet_forward_conditioning(struct context *x, const void *weights,
     op_add(x, rows, rows, one);
 }
 
-/* Projects the embedding row to the bias that a resnet adds to its channels. */
+/* Projects the timestep embedding row to the bias that a resnet adds to its channels. */
 static void unet_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
@@ -384,7 +385,7 @@ static void unet_forward_downsample(struct context *x, const void *weights, cons
               (struct conv_options){.upsample = 1, .stride = 2, .pad_before = 1});
 }
 
-/* Upsamples to the size of the next skip connection, which may be odd. */
+/* Upsamples a feature map to the size of the next skip connection, which may be odd. */
 static void unet_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
@@ -504,7 +505,8 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
     unet_feed_forward(x, w, tokens);
 }
 
-/* Block kinds of the embedder, indexed by [has pooled text and add_time_ids][has guidance embedding]. */
+/* Block kinds of the timestep embedder, indexed by [has pooled text and add_time_ids][has guidance
+ * embedding]. */
 #define CONDITIONING(kind, name)                                                                             \
     BLOCK_KIND(#kind, name, unet_##kind##_table, conditioning_weights, unet_forward_conditioning,            \
                .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true)
@@ -524,7 +526,7 @@ static const struct block_kind unet_kind_upsample_after_attention =
 static const struct block_kind unet_kind_out = BLOCK_KIND(
     "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out, .never_quantised = true);
 
-/* Block kinds of one side (down, mid, up). */
+/* Block kinds of one side of the UNet (down, mid, up). */
 struct unet_kinds {
     struct block_kind time, resnet, wider_resnet, proj_in, text, layer, proj_out;
 };
@@ -569,15 +571,15 @@ static void unet_add(struct unet_list *list, const struct block_kind *kind, stru
     list->refs[list->n++] = ref;
 }
 
-/* True if a position's resnet has a shortcut convolution, which resnets that change the width have, such as
- * all up resnets. */
+/* True if a position's resnet has a shortcut convolution. All up resnets and all resnets that change the
+ * channel count have one. */
 static bool unet_has_shortcut(const struct component *c, struct unet_position p) {
     const int32_t *channels = c->dims + CHANNELS;
     return p.side == UNET_UP ||
            (p.side == UNET_DOWN && p.level && !p.resnet && channels[p.level] != channels[p.level - 1]);
 }
 
-/* Lists a position's blocks, the timestep projection directly before its resnet. */
+/* Lists the blocks of a position; the resnet's timestep projection precedes the resnet. */
 static void unet_add_position(struct unet_list *list, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
     const struct unet_kinds *kinds = &unet_kinds[position.side];
@@ -594,7 +596,7 @@ static void unet_add_position(struct unet_list *list, struct unet_position posit
     unet_add(list, &kinds->proj_out, ref);
 }
 
-/* Adds the resampling convolution after a level's last position. */
+/* Adds the downsampling or upsampling convolution after the last position of a level. */
 static void unet_add_resample(struct unet_list *list, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
     int level = position.level, row = s->resnets + 1;
@@ -620,8 +622,8 @@ static int unet_blocks(const struct component *c, struct block_ref *refs) {
     return list.n;
 }
 
-/* Channels of a skip connection: the channels of its level, or, for a downsampling convolution's output, of
- * the previous level. */
+/* Channel count of a skip connection: of its own level, or of the previous level if a downsampling
+ * convolution wrote it. */
 static int32_t unet_skip_channels(const struct component *c, int skip) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int level = skip / (s->resnets + 1);
@@ -667,7 +669,8 @@ static void unet_declare_skips(const struct component *c, struct lane *lane, str
     }
 }
 
-/* Number of buffer rows for the up side's largest feature map or the largest transformer's tokens. */
+/* Number of rows of the feature map buffer (or, if of_tokens, of the token buffer), for the largest content.
+ */
 static int32_t unet_buffer_rows(const struct component *c, const struct unet_state *state, bool of_tokens) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int64_t most = 1;
@@ -763,7 +766,7 @@ const struct family family_unet = {
     .n_state = COUNT_OF(unet_state_tensors),
     .declare = unet_declare,
     .predicted = {.kind = "down_layer",
-                  /* Stable Diffusion 1, a layer at full size */ .alone = true,
+                  /* predicted block: a layer at full latent size in Stable Diffusion 1 */ .alone = true,
                   .tokens = 4096,
                   .text_rows = 77,
                   .text_columns = 768,

@@ -39,7 +39,7 @@ static const char *unet_name(const struct component *c, struct unet_position pos
     return block_weight_name(format, ref.number + (checkpoint_names ? ref.number_offset : 0), out);
 }
 
-/* Weight of the first convolution of a position's resnet, or NULL. */
+/* Index entry of the first convolution weight of a position's resnet; NULL if absent. */
 static const struct index_entry *unet_find_resnet(const struct component *c, struct unet_position position) {
     char name[UNET_NAME_BYTES];
     const char *tail = unet_has_checkpoint_names(c) ? ".in_layers.2.weight" : ".conv1.weight";
@@ -80,7 +80,8 @@ static void unet_read_channels(struct component *c, struct error *e) {
     }
 }
 
-/* Reads the prompt width, and whether projections are convolutions, from the first transformer. */
+/* Reads two dims from the first transformer: the prompt embedding width, and whether projections are 1x1
+ * convolutions. */
 static void unet_read_transformer(struct component *c, struct unet_position position, struct error *e) {
     char name[UNET_NAME_BYTES];
     const char *tail = ".transformer_blocks.0.attn2.to_k.weight";
@@ -97,7 +98,7 @@ static void unet_read_layers(struct component *c, struct error *e) {
         char name[UNET_NAME_BYTES];
         struct unet_position position = unet_position_at(s, i);
         bool second = position.side == UNET_MID &&
-                      position.resnet; /* mid block's second resnet: no transformer follows */
+                      position.resnet; /* no transformer follows the mid block's second resnet */
         int layers =
             second
                 ? 0
@@ -333,7 +334,7 @@ static const char *const unet_down_types[] = {NULL, "DownBlock2D", "CrossAttnDow
 static const char *const unet_up_types[] = {NULL, "UpBlock2D", "CrossAttnUpBlock2D"};
 static const char *const unet_addition_types[] = {NULL, "text_time"};
 
-/* Dimension table row for entry i of a config.json array with one entry per level. */
+/* Dimension table row for entry i of a config.json array that has one entry per UNet level. */
 #define CONFIG_LEVEL(i, place_, key_, ...)                                                                   \
     { .place = (place_) + (i), .key = key_ "." #i, __VA_ARGS__ }
 #define CONFIG_LEVELS(place, key, ...)                                                                       \
@@ -344,7 +345,7 @@ static const char *const unet_addition_types[] = {NULL, "text_time"};
 #define LAYERS_OF(i, published)                                                                              \
     { "unet_layers" #i, published, 0, UNET_LAYERS_MAX, .place = LAYERS + (i) }
 
-/* Published sizes: Stable Diffusion 1, 0.86 B parameters. */
+/* Sizes of the published Stable Diffusion 1, 0.86 B parameters. */
 const struct dimension unet_dimensions[N_UNET_DIMENSIONS] = {
     CHANNELS_OF(0, 320),
     CHANNELS_OF(1, 640),

@@ -15,7 +15,8 @@ float vae_pixel_eps(struct tensor weight) {
     return 1e-24f / (float)weight.dim[0];
 }
 
-/* Sets the norm that a convolution applies to its input; a group norm covers the whole feature map. */
+/* Sets the norm that a VAE convolution applies to its input. A group norm's statistics cover the whole
+ * feature map. */
 static void vae_norm(struct context *x, const struct vae_settings *settings, struct tensor picture,
                      struct tensor weight, struct tensor bias, struct conv_options *options) {
     if (settings->groups)
@@ -104,8 +105,8 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     vae_resnet_second(x, w, &bands);
 }
 
-/* Attention keeps keys and values in device scratch memory, because the full-frame buffer may lie in host
- * memory. */
+/* Mid-block attention. Keys and values lie in device scratch memory, because the full-frame buffer may lie in
+ * host memory. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor in, struct tensor normed, struct tensor queries) {
     int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};
@@ -245,7 +246,7 @@ static int64_t vae_measure_encoder(const struct component *c, const struct lane 
     return full_frame_measure_down(levels, n, vae_attention_buffers(c), lane->tiled, front);
 }
 
-/* All lanes share one buffer, which fits the largest image. */
+/* Lanes share one full-frame buffer, which fits the largest image. */
 void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok) {
     int64_t rows = 0;

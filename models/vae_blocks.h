@@ -18,31 +18,33 @@
 /* Indices into the dims of a VAE encoder or decoder. */
 enum vae_dim {
     LATENT,  /* latent channels */
-    MOMENTS, /* 2 * LATENT: mean and log variance */
+    MOMENTS, /* channels of the encoder's output, 2 * LATENT: mean and log variance of the latent */
     COLOURS, /* image channels */
     K1,
-    K3, /* kernel sizes 1 and 3 */
+    K3, /* kernel sizes 1 and 3 of convolutions, as dims */
     LEVELS,
     RESNETS,         /* resnets per level */
-    ENCODER_RESNETS, /* resnets per encoder level: one less than in the decoder */
+    ENCODER_RESNETS, /* number of resnets per encoder level: one less than in the decoder */
     GROUPS,
-    QUANT, /* 1: a 1x1 convolution (quant_conv or post_quant_conv) next to the latent */
+    QUANT, /* 1: the model has quant_conv (encoder) or post_quant_conv (decoder), a 1x1 convolution next to
+              the latent */
     IN,
-    OUT,                                     /* input and output channels of one block, set by block_dims */
-    CHANNELS,                                /* CHANNELS + i: channels of level i, in execution order */
-    IN_CHANNELS = CHANNELS + VAE_LEVELS_MAX, /* IN_CHANNELS + i: input channels of level i's first resnet */
+    OUT,      /* input and output channels of one block, set by block_dims */
+    CHANNELS, /* CHANNELS + i: channels of level i, in execution order */
+    IN_CHANNELS =
+        CHANNELS + VAE_LEVELS_MAX, /* IN_CHANNELS + i: input channels of the first resnet of level i */
     N_DIMS = IN_CHANNELS + VAE_LEVELS_MAX,
 };
 
 struct vae_settings {
-    float scale, shift; /* scalar latent scaling; unused by families with one value per channel */
-    int groups;         /* groups of the group norms; 0: RMS norm over each pixel's channels */
+    float scale, shift; /* latent scaling, equal for all channels; unused if channels differ */
+    int groups;         /* group count of the group norms; 0: RMS norms over each pixel's channels */
     bool attention;
 };
 
 struct vae_state {
     struct full_frame full_frame;
-    int64_t front[VAE_LEVELS_MAX]; /* buffer row where each level's first feature map starts */
+    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's first feature map */
 };
 
 enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };
@@ -56,8 +58,8 @@ struct latent_in_weights {
 };
 
 struct out_weights {
-    struct linear_weights norm, conv; /* norm: the RMS norms of Wan VAEs have no bias */
-    struct linear_weights post;       /* quant_conv of an encoder, absent in decoders */
+    struct linear_weights norm, conv; /* norm: without bias in Wan VAEs (RMS norm) */
+    struct linear_weights post;       /* quant_conv of an encoder; absent in decoders */
 };
 
 struct resnet_weights {

@@ -10,12 +10,12 @@ static struct tensor causal_pixels(struct tensor frame) {
     return tensor_reshape(frame, 2, (int32_t[]){frame.dim[0] * frame.dim[1], frame.dim[2]});
 }
 
-/* Index of a chunk's first frame at a level with n frames per chunk; the first chunk has one frame. */
+/* Index of a chunk's first frame, at a level with n frames per chunk. The first chunk has one frame. */
 static int32_t causal_first_frame(const struct visit_scope *scope, int32_t n) {
     return scope->chunk ? 1 + (scope->chunk - 1) * n : 0;
 }
 
-/* Places n new current frames at the end of the buffer opposite to the old frames. */
+/* Makes n frames current, at the end of the chunk buffer's memory opposite to the previous frames. */
 static struct tensor causal_put(struct chunk_buffer *buffer, int32_t n, int32_t Y, int32_t X, int32_t C) {
     struct tensor frames = tensor_make(buffer->memory.data, DTYPE_F32, 4, (int32_t[]){n, Y, X, C});
     int64_t rows = causal_rows(tensor_elements(&frames));
@@ -33,8 +33,8 @@ static struct tensor causal_scratch(struct context *x, int32_t Y, int32_t X, int
 struct causal_operand {
     struct tensor frame;
     struct tensor norm;  /* weight of an RMS norm, applied with SiLU before the convolution; rank 0: none */
-    struct tensor cache; /* feature cache of the convolution; rank 0: the input is not cached */
-    int32_t t;           /* frame index from the convolution's first frame */
+    struct tensor cache; /* feature cache of the convolution's input; rank 0: the input is not cached */
+    int32_t t;           /* frame number, counted from the convolution's first frame of the video */
 };
 
 /* Adds one input frame's term to a causal convolution's sum; the first term includes the bias. */
@@ -72,15 +72,15 @@ static void causal_convolve(struct context *x, struct tensor out, struct tensor 
     op_conv2d(x, out, in, w->weight[2], parts, causal_plain);
 }
 
-/* Copies the feature cache entries of frames [first, end), except negative ones. */
+/* Copies entries of a feature cache: those of frames [first, end), without negative frame numbers. */
 static void causal_cache_copy(struct context *x, struct tensor to, struct tensor from, int32_t first,
                               int32_t end) {
     for (int32_t t = first < 0 ? 0 : first; t < end; t++)
         op_copy(x, causal_pixels(causal_frame(to, t % 2)), causal_pixels(causal_frame(from, t % 2)));
 }
 
-/* Feature cache of a resnet's convolution i during a visit: the device copy if there is one, else `cache`.
- * first: the visit's first frame. */
+/* Feature cache for convolution i of a resnet during a visit: a device copy with the cached entries, or
+ * `cache` itself if there is no copy. first: the visit's first frame. */
 static struct tensor causal_cache_load(struct context *x, const struct causal_state *state, int i,
                                        struct tensor cache, int32_t first) {
     struct tensor cache_copy = state->cache_copy[i];
@@ -90,7 +90,7 @@ static struct tensor causal_cache_load(struct context *x, const struct causal_st
     return cache_copy;
 }
 
-/* Copies the entries of the last two of a visit's n frames from the device copy to the feature cache. */
+/* Copies a device copy's entries of the last two of a visit's n frames back to the feature cache. */
 static void causal_cache_store(struct context *x, const struct causal_state *state, int i,
                                struct tensor cache, struct tensor cache_copy, int32_t first, int32_t n) {
     int32_t end = first + n;
@@ -98,8 +98,8 @@ static void causal_cache_store(struct context *x, const struct causal_state *sta
         causal_cache_copy(x, cache, cache_copy, n < 2 ? first : end - 2, end);
 }
 
-/* Before a level's first resnet, stores the level's input for the level shortcut. In an encoder's mid block,
- * instead adds the last level's shortcut to the frames. */
+/* Stores a level's input for the level shortcut, before the level's first resnet. In an encoder's mid block,
+ * adds the last level's shortcut to the frames instead. */
 static void causal_save_level_input(struct context *x, const struct causal_state *state, int level) {
     struct tensor frames = state->buffer.frames, saved = state->level_input[level];
     if (!saved.rank) return;
@@ -112,7 +112,7 @@ static void causal_save_level_input(struct context *x, const struct causal_state
     }
 }
 
-/* Runs a resnet on one frame. cache: feature caches of its two convolutions. */
+/* Runs a causal VAE resnet on one frame. cache: feature caches of the resnet's two convolutions. */
 static void causal_resnet_frame(struct context *x, const struct causal_resnet_weights *w, struct tensor out,
                                 struct tensor in, struct tensor h, struct tensor sum,
                                 const struct tensor cache[2], int32_t t) {
@@ -157,7 +157,7 @@ void causal_forward_attention(struct context *x, const struct attention_weights 
         vae_attend(x, w, scope->settings, causal_frame(frames, k), normed, q);
 }
 
-/* Latent frame f as [Y, X, C], in the VAE's scale. */
+/* Returns frame f of a latent as [Y, X, C], scaled to the VAE's values. */
 static struct tensor causal_latent_frame(struct context *x, struct tensor latent, int32_t f,
                                          const struct latent_format *format) {
     int32_t C = latent.dim[0], Y = latent.dim[2], X = latent.dim[3], n = Y * X;
@@ -189,7 +189,7 @@ void causal_forward_latent_in(struct context *x, const void *weights, const stru
     }
 }
 
-/* Wan 2.2: the channels of an output pixel are a 2x2 patch. */
+/* Wan 2.2: the channels of an output pixel hold a 2x2 patch of the video frame */
 static const struct patches causal_patches = {
     .side = CAUSAL_PATCH, .order = PATCH_COLUMNS_FIRST, .pixels = true};
 
@@ -234,7 +234,7 @@ void causal_forward_picture_in(struct context *x, const void *weights, const str
     }
 }
 
-/* Writes the moments of a chunk, which has one frame at the encoder's last level. */
+/* Writes the moments (mean, log variance) of a chunk, which has one frame at the encoder's last level. */
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_out_weights *w = weights;
     const struct causal_state *state = scope->lane->state;

@@ -27,20 +27,22 @@ enum { CAUSAL_MIDDLE = VAE_LEVELS_MAX };
  * the other end, over frames already read. An output as large as the input replaces the input. */
 struct chunk_buffer {
     struct tensor memory; /* [rows, CAUSAL_ROW] f32 */
-    struct tensor frames; /* [N, Y, X, C]: output of the last block */
-    bool at_end;          /* frames lie at the end of memory, else at its start */
+    struct tensor frames; /* output of the last computed block: [N, Y, X, C] */
+    bool at_end;          /* true: the frames lie at the end of memory; false: at its start */
 };
 
 /* State of a causal video VAE. Feature caches are [2, Y, X, C] with frame t in entry t % 2; rank 0 if the
  * latent has a single frame. */
 struct causal_state {
     struct chunk_buffer buffer;
-    bool starts_at_end;    /* a chunk's first feature maps are put at the end of the buffer */
-    struct tensor in, out; /* feature caches of the first convolution (encoder only) and the last */
-    /* Feature caches of the time_conv after each level; in encoders of one frame, [1, Y, X, C]. */
+    bool starts_at_end; /* the first feature map of a chunk is placed at the end of the chunk buffer, not at
+                           its start */
+    struct tensor in, out; /* feature caches of the VAE's first convolution (encoder only) and of its last */
+    /* Feature caches of the time_conv after each level: two frames, in encoders one frame [1, Y, X, C]. */
     struct tensor time[VAE_LEVELS_MAX];
     struct tensor resnet[VAE_LEVELS_MAX + 1][CAUSAL_RESNETS_MAX][2];
-    /* Device copies of a resnet's two caches during a visit; rank 0: caches are used directly. */
+    /* Device copies of the two feature caches of a resnet during a visit; rank 0: no copy, the caches are
+     * used directly. */
     struct tensor cache_copy[2];
     /* Input of each level, [N, Y, X, C], for Wan 2.2's level shortcuts; rank 0: no such shortcut. All levels
      * share one memory block. The encoder's mid block uses its last level's entry. */
@@ -68,7 +70,7 @@ struct causal_resnet_weights {
 
 struct causal_out_weights {
     struct tensor norm;
-    struct linear_weights post; /* quant_conv of an encoder, absent in decoders */
+    struct linear_weights post; /* quant_conv of an encoder; absent in decoders */
     struct causal_conv_weights conv;
 };
 
@@ -81,10 +83,10 @@ struct causal_resample_weights {
 
 void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                               const struct latent_format *format);
-/* Runs resnet i of a level; level CAUSAL_MIDDLE is the mid block. */
+/* Runs resnet i of a resolution level. Level CAUSAL_MIDDLE is the mid block. */
 void causal_forward_resnet(struct context *x, const struct causal_resnet_weights *w,
                            const struct visit_scope *scope, int level, int i);
-/* Mid-block attention, over the pixels of each frame separately. */
+/* Self-attention of the mid block over the pixels of each frame separately. */
 void causal_forward_attention(struct context *x, const struct attention_weights *w,
                               const struct visit_scope *scope);
 /* Upsamples frames from `level`, adds the level shortcut. Time weights double all frames but the first. */
@@ -93,7 +95,8 @@ void causal_forward_upsample(struct context *x, const struct causal_resample_wei
 void causal_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 
 void causal_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
-/* Downsamples the frames of `level`. Time weights merge pairs of frames; the video's first stays alone. */
+/* Downsamples the frames of `level`. Time weights merge pairs of frames; the video's first frame is not
+ * merged. */
 void causal_forward_downsample(struct context *x, const struct causal_resample_weights *w,
                                const struct visit_scope *scope, int level);
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);

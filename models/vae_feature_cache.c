@@ -6,8 +6,8 @@ int causal_frame_rate(const struct component *c, int from_deepest) {
     return 1 << (from_deepest < most ? from_deepest : most);
 }
 
-/* Declares a buffer of `rows` rows. More than 2^31 - 1 rows, which no published model needs, set *ok to
- * false. */
+/* Declares a buffer of `rows` rows. Sets *ok to false for more than 2^31 - 1 rows, which no published model
+ * needs. */
 static struct tensor causal_rows_tensor(struct arena *arena, int64_t rows, bool *ok) {
     if (rows > INT32_MAX) *ok = false;
     return arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows > INT32_MAX ? 1 : (int32_t)rows, CAUSAL_ROW},
@@ -23,7 +23,7 @@ static int64_t causal_frame_values(const struct causal_level *l, int32_t channel
     return (int64_t)l->Y * l->X * channels;
 }
 
-/* Sizes of the block outputs that the chunk buffer holds one after another. */
+/* Sizes of the block outputs that pass through the chunk buffer one after another. */
 struct causal_outputs {
     int n;
     struct {

@@ -16,12 +16,13 @@ static int64_t full_frame_picture_rows(int64_t Y, int64_t X, int64_t C) {
     return full_frame_rows(Y * X * C);
 }
 
-/* Lead: number of rows by which an output begins before its input, at most the output's own rows. */
+/* Number of buffer rows by which an output begins before its input (lead), at most the output's own rows. */
 static int64_t full_frame_lead_rows(int64_t lead, int64_t out_rows) {
     return full_frame_min(full_frame_rows(lead), out_rows);
 }
 
-/* Lead of a banded resnet: a band's h starts one row above the band and reads one more input row. */
+/* Lead of a resnet computed in bands: its output begins this number of buffer rows before its input. The
+ * middle feature map of a band starts one row above the band and reads one more input row. */
 static int64_t full_frame_resnet_lead(int32_t Y, int32_t X, int32_t in_channels, int32_t channels) {
     enum { HALO = 2 };
     int64_t lead = conv_lead(Y, X, HALO, 1, (int64_t)X * in_channels, (int64_t)X * channels);
@@ -60,13 +61,14 @@ static int64_t full_frame_measure_level_up(const struct full_frame_level *l, boo
     return full_frame_max(rows, *front + (1 + n_extra) * full_frame_picture_rows(l->Y, l->X, l->channels));
 }
 
-/* A level stores h, the middle feature map of its resnets, if computing h in bands would need more rows. */
+/* A level stores h, the feature map between the two convolutions of a resnet, if computing h in bands would
+ * need more rows. */
 int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int spare, bool tiled,
                               int64_t *front) {
     int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {
         int n_extra = i == 0 ? spare : 0;
-        if (i + 1 < n && !n_extra) n_extra = 1; /* copy at the buffer's back, read by upsampling */
+        if (i + 1 < n && !n_extra) n_extra = 1; /* rows for the copy that upsampling reads */
         int64_t level = full_frame_measure_level_up(&levels[i], i == 0, n_extra, false, &front[i]);
         int64_t banded = full_frame_measure_level_up(&levels[i], i == 0, n_extra, tiled, &banded_front);
         if (banded < level) front[i] = banded_front;
@@ -75,7 +77,7 @@ int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int 
     return rows;
 }
 
-/* Rows that an encoder level needs; its downsampled input is first written to row 0. */
+/* Buffer rows that an encoder level needs; the level's downsampled input is first written to row 0. */
 static int64_t full_frame_measure_level_down(const struct full_frame_level *l, bool downsampled, int n_extra,
                                              bool tiled, int64_t *front) {
     int64_t rows = full_frame_measure_level(l, NULL, tiled, front),

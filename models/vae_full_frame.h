@@ -32,8 +32,8 @@ struct full_frame_level {
 
 struct full_frame {
     struct tensor memory;  /* [rows, FULL_FRAME_ROW] f32 */
-    struct tensor picture; /* [Y, X, C]: current feature map, the output of the last block */
-    int64_t at;            /* buffer row where the current feature map begins */
+    struct tensor picture; /* current feature map, the output of the last computed block: [Y, X, C] */
+    int64_t at;            /* buffer row at which the current feature map begins */
 };
 
 /* Rows of buffer memory that n levels need; sets front[i] to the start row of level i's first feature map.

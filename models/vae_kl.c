@@ -12,7 +12,8 @@
         NORM_NAMED(resnet_weights, norm2, name "norm2", checkpoint "norm2", OUT),                            \
         CONV_NAMED(resnet_weights, conv2, name "conv2", checkpoint "conv2", OUT, OUT, K3)
 
-/* Shortcut of a level's first resnet, present if the level changes the number of channels. */
+/* Weight table rows of the shortcut of a level's first resnet, which levels that change the channel count
+ * have. */
 #define VAE_SHORTCUT(name, checkpoint)                                                                       \
     CONV_NAMED(resnet_weights, shortcut, name "conv_shortcut", checkpoint "nin_shortcut", OUT, IN, K1)
 
@@ -34,7 +35,7 @@
         VAE_PROJECTION(v, prefix, checkpoint, "to_v", "value", "v"),                                         \
         VAE_PROJECTION(out, prefix, checkpoint, "to_out.0", "proj_attn", "proj_out")
 
-/* Tensor names of one half. Levels are counted in execution order. */
+/* Tensor names of a VAE encoder or decoder. Levels are counted in execution order. */
 struct vae_half {
     const char *word; /* "encoder" or "decoder" */
     const char *level,
@@ -280,8 +281,8 @@ static void vae_kl_block_dims(const struct component *c, const struct block_ref 
 
 static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
 
-/* config.json lists a block type for each level; diffusers takes the number of levels from this list, not
- * from block_out_channels. */
+/* diffusers derives the number of levels from the list of block types in config.json, not from
+ * block_out_channels. */
 #define DOWN "\"DownEncoderBlock2D\""
 #define UP   "\"UpDecoderBlock2D\""
 static const char vae_kl_config_rest[] =
@@ -323,7 +324,7 @@ const struct family family_vae_kl = {
     .declare = vae_declare_decoder,
     .predicted = {.kind = "resnet",
                   .number = 301,
-                  /* the last level, full size */ .tokens = 1024 * 1024,
+                  /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
 };
 
@@ -335,7 +336,7 @@ const struct family family_vae_kl = {
 static const struct weight_spec vae_kl_encoder_in_table[] = {
     CONV(conv_weights, conv, "encoder.conv_in", OUT, COLOURS, K3)};
 
-/* The authors' checkpoints count the mid block's resnets from 1. */
+/* In the authors' checkpoints the mid block's resnets are numbered from 1. */
 #define DOWN_RESNET               "encoder.down_blocks.%d.resnets.%d."
 #define CHECKPOINT_DOWN_RESNET    "encoder.down.%d.block.%d."
 #define DOWN_ATTENTION            "encoder.mid_block.attentions.0."
@@ -455,10 +456,11 @@ static const struct dimension vae_kl_encoder_dimensions[] = {
 
 static void vae_kl_encoder_derive_dims(struct component *c) {
     vae_derive_dims(c);
-    c->dims[RESNETS]--; /* vae_resnets counts a decoder level's resnets; an encoder level has one less */
+    c->dims[RESNETS]--; /* encoder levels have one resnet less than vae_resnets, the number per decoder level
+                         */
 }
 
-/* The encoder shares the decoder's config.json. */
+/* The encoder reads the decoder's config.json. */
 const struct family family_vae_kl_encoder = {
     .name = "vae_kl_encoder",
     .kind = FAMILY_ENCODER,

@@ -26,7 +26,7 @@ static const struct weight_spec vae_wan_time_conv_table[] = {
     VAE_WAN_TIME_CONV("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
 static const struct weight_spec vae_wan_out_table[] = {VAE_WAN_OUT(COLOURS, "decoder.")};
 
-/* Weight tables of video models, which use all time slices of the kernels. */
+/* Weight tables of VAEs for video, which use all time slices of the kernels. */
 #define UPSAMPLER "decoder.up_blocks.%d.upsamplers.0."
 static const struct weight_spec causal_in_table[] = {
     VAE_WAN_LAST_SLICE(causal_latent_in_weights, post, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
@@ -220,7 +220,7 @@ const struct family family_vae_wan = {
     .declare = vae_wan_declare,
     .predicted = {.kind = "resnet",
                   .number = 301,
-                  /* the last level, full size */ .tokens = 1024 * 1024,
+                  /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
 };
 
@@ -251,7 +251,7 @@ static const struct weight_spec vae_wan_encoder_out_table[] = {
     VAE_WAN_LAST_SLICE(out_weights, post, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
 
-/* Weight tables of video models, which use all time slices of the kernels. */
+/* Weight tables of VAEs for video, which use all time slices of the kernels. */
 static const struct weight_spec causal_encoder_in_table[] = {
     CAUSAL_CONV(causal_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
 static const struct weight_spec causal_encoder_mid_resnet_table[] = {
@@ -367,7 +367,8 @@ static enum status vae_wan_encoder_configure(struct component *c, const struct c
 
 static void vae_wan_encoder_derive_dims(struct component *c) {
     vae_wan_derive_dims(c, &vae_wan_encoder_half);
-    c->dims[RESNETS]--; /* vae_resnets counts a decoder level's resnets; an encoder level has one less */
+    c->dims[RESNETS]--; /* encoder levels have one resnet less than vae_resnets, the number per decoder level
+                         */
 }
 
 static void vae_wan_encoder_derive(struct component *c) {
@@ -395,7 +396,7 @@ static const char *const vae_wan_encoder_ignorable[] = {"decoder.", "post_quant_
 
 static const struct dimension vae_wan_encoder_dimensions[] = {VAE_WAN_DIMENSIONS};
 
-/* The encoder shares the decoder's config.json. */
+/* The encoder reads the decoder's config.json. */
 const struct family family_vae_wan_encoder = {
     .name = "vae_wan_encoder",
     .kind = FAMILY_ENCODER,

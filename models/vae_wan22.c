@@ -179,7 +179,8 @@ static enum status vae_wan22_encoder_configure(struct component *c, const struct
 
 static void vae_wan22_encoder_derive_dims(struct component *c) {
     vae_wan_derive_dims(c, &vae_wan22_encoder_half);
-    c->dims[RESNETS]--; /* vae_resnets counts a decoder level's resnets; an encoder level has one less */
+    c->dims[RESNETS]--; /* encoder levels have one resnet less than vae_resnets, the number per decoder level
+                         */
 }
 
 static void vae_wan22_encoder_derive(struct component *c) {
@@ -204,7 +205,7 @@ static const char *const vae_wan22_encoder_ignorable[] = {"decoder.", "post_quan
 
 static const struct dimension vae_wan22_encoder_dimensions[] = {VAE_WAN22_DIMENSIONS(BASE, OTHER_BASE)};
 
-/* The encoder shares the decoder's config.json. */
+/* The encoder reads the decoder's config.json. */
 const struct family family_vae_wan22_encoder = {
     .name = "vae_wan22_encoder",
     .kind = FAMILY_ENCODER,

@@ -49,7 +49,7 @@ void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
     causal_forward_downsample(x, weights, scope, vae_wan_resample_level(scope));
 }
 
-/* Latent scales: a denoiser's value is (VAE's value - mean) / std, per channel. */
+/* Latent scaling per channel: the denoiser's value is (the VAE's value - mean) / std. */
 struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels) {
     struct latent_format format = {.n = channels};
     for (int32_t i = 0; i < channels; i++) {
@@ -59,7 +59,8 @@ struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int
     return format;
 }
 
-/* Naming scheme of consecutively numbered blocks in the file: 0 diffusers, 1 the authors. */
+/* Returns the naming scheme of a file whose blocks are numbered consecutively: 0 diffusers', 1 the authors'.
+ */
 static int vae_wan_naming(const struct component *c, const struct vae_wan_half *half) {
     return !half->row[0] || index_last_block(&c->index, half->row[0]) < 0;
 }
@@ -68,7 +69,8 @@ static bool vae_wan_has_level_names(const struct component *c, const struct vae_
     return half->level && index_last_block(&c->index, half->level) >= 0;
 }
 
-/* Counts levels if files number blocks consecutively: all levels but the last end with a resampling block. */
+/* Counts resolution levels by consecutive block numbers: all levels but the last end with a resampling block.
+ */
 static void vae_wan_count_row(struct component *c, const struct vae_wan_half *half) {
     const char *row = half->row[vae_wan_naming(c, half)];
     char name[2 * BLOCK_NAME_MAX];
@@ -81,7 +83,8 @@ static void vae_wan_count_row(struct component *c, const struct vae_wan_half *ha
     c->dims[LEVELS] = (n + 1) / (resnets + 1);
 }
 
-/* Counts levels by the Wan 2.2 authors' names. The last level has no resampling block. */
+/* Counts resolution levels by the tensor names of Wan 2.2's authors. The last level has no resampling block.
+ */
 static void vae_wan_count_nested(struct component *c, const struct vae_wan_half *half) {
     char blocks[BLOCK_NAME_MAX];
     int last = index_last_block(&c->index, half->nested[0]);
@@ -120,8 +123,8 @@ static bool vae_wan_resamples_time(const struct component *c, const struct vae_w
     return causal_frame_rate(c, from_deepest + 1) > causal_frame_rate(c, from_deepest);
 }
 
-/* Level shortcuts average or repeat channels, so of a level's two widths (input, output) one must divide the
- * other. */
+/* Level shortcuts average or repeat channels, so one of a level's two channel counts (input, output) must
+ * divide the other. */
 static enum status vae_wan_check_shortcuts(const struct component *c, const struct vae_wan_half *half,
                                            struct error *e) {
     for (int i = 0; i < c->dims[LEVELS]; i++) {
@@ -211,7 +214,7 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
     c->latent_channels = d[LATENT];
     c->pixel_factor = (half->is_residual ? CAUSAL_PATCH : 1) << (d[LEVELS] - 1);
     c->latent_format = vae_wan_format(s, d[LATENT]);
-    if (!c->video && !half->is_residual) return; /* image VAEs have no frame factor */
+    if (!c->video && !half->is_residual) return; /* VAEs of image models have no frame factor */
     c->frame_factor = causal_frame_rate(c, d[LEVELS]);
     c->config_value = *vae_wan_video_classes;
 }
@@ -268,7 +271,9 @@ void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half 
     const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
     const struct vae_wan_settings *s = (const struct vae_wan_settings *)c->settings;
     int last = c->dims[LEVELS] - 1,
-        level = half->from_deepest ? 0 : last; /* level of the mid block, in execution order */
+        level = half->from_deepest
+                    ? 0
+                    : last; /* number of the level that contains the mid block, in execution order */
     bool wider = ref->kind == kinds->wider_resnet;
     bool steps = ref->kind == kinds->resample || (kinds->time_conv && ref->kind == kinds->time_conv) ||
                  (kinds->resample_time && ref->kind == kinds->resample_time);

@@ -12,8 +12,8 @@
 
 /* Further indices into the dims of an encoder or decoder, after enum vae_dim. */
 enum vae_wan_dim {
-    QKV = N_DIMS,  /* rows of one block's to_qkv, set by block_dims */
-    TIME_CHANNELS, /* rows of one block's time_conv, set by block_dims */
+    QKV = N_DIMS,  /* rows of to_qkv in one block, set by block_dims */
+    TIME_CHANNELS, /* rows of time_conv in one block, set by block_dims */
     BASE,          /* base_dim of this encoder or decoder; divides all level widths */
     OTHER_BASE,    /* base_dim of the counterpart (decoder or encoder), if different */
     NORM_AXES,     /* number of trailing axes of size 1 in a norm's weight in files */
@@ -32,7 +32,7 @@ enum {
 struct vae_wan_settings {
     struct vae_settings half;
     int resnet_number_stride,
-        resample_number_stride; /* block number increments per level: of resnets, of resampling blocks */
+        resample_number_stride; /* block number increments per level: for resnets, for resampling blocks */
     float mean[VAE_WAN_LATENT_MAX], std[VAE_WAN_LATENT_MAX];
 };
 
@@ -74,7 +74,8 @@ struct vae_wan_attention_weights {
         VAE_WAN_LAST_SLICE(resnet_weights, conv1, OUT, IN, K3, prefix "conv1", checkpoint "residual.2"),     \
         VAE_WAN_NORM(resnet_weights, norm2.weight, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"), \
         VAE_WAN_LAST_SLICE(resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", checkpoint "residual.6")
-/* Shortcut of a level's first resnet, present if the level changes the number of channels. */
+/* Weight table rows of the shortcut of a level's first resnet, which levels that change the channel count
+ * have. */
 #define VAE_WAN_SHORTCUT(prefix, checkpoint)                                                                 \
     VAE_WAN_LAST_SLICE(resnet_weights, shortcut, OUT, IN, K1, prefix "conv_shortcut", checkpoint "shortcut")
 
@@ -124,7 +125,7 @@ struct vae_wan_attention_weights {
     CAUSAL_RESAMPLE(prefix, checkpoint_), CAUSAL_CONV(causal_resample_weights, time, TIME_CHANNELS, IN, K1,  \
                                                       prefix "time_conv", checkpoint_ "time_conv")
 
-/* Weight table rows of time_conv, unused in a model that generates single images. */
+/* Weight table rows of time_conv, which models of single images do not use. */
 #define VAE_WAN_TIME_CONV(prefix, checkpoint_)                                                               \
     {VAE_WAN_NAMED(conv_weights, conv.weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),    \
      .rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .ones = PICTURE_AXES, .init_scale = 1},                     \
@@ -199,7 +200,8 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
-/* Predicted block: four frames of 1280 x 704; the decoder produces 2x2 pixels at a time. */
+/* Input size of the predicted block: four frames of 1280 x 704; the decoder produces 2x2 pixels at each
+ * position. */
 #define VAE_WAN22_PREDICTED                                                                                  \
     .tokens = 4 * 352 * 640, .latent_channels = VAE_WAN22_LATENT, .latent_frames = 3, .latent_side = 44,     \
     .latent_columns = 80, .picture_side = 704, .chunk = 2

@@ -15,30 +15,31 @@
 
 #include <math.h>
 
-/* Epsilon of the norms in the image embedder. */
+/* Epsilon of the layer norms in the image embedder (CLIP vision rows). */
 static const float wan_image_eps = 1e-5F;
 
 struct wan_state {
     struct tensor tokens; /* [T, DIM] */
-    struct tensor hints;  /* [T, DIM]: control video tokens (VACE); rank 0: none */
-    /* Prompt data, shared by the prompt's lanes. Keys and values have a multiple of 8 rows. */
-    struct tensor text;                     /* [text rows, DIM]: embedded prompt */
-    struct tensor image;                    /* [image rows, DIM]: embedded vision rows */
-    struct tensor text_keys, text_values;   /* [LAYERS + HINTS, text rows, DIM]: one entry per block */
-    struct tensor image_keys, image_values; /* [LAYERS + HINTS, image rows, DIM]: one entry per block */
+    struct tensor hints;  /* control video tokens (VACE): [T, DIM]; rank 0: none */
+    /* Embedded prompt, keys and values, shared by the lanes of a prompt. Keys and values have a multiple of 8
+     * rows. */
+    struct tensor text;                     /* embedded prompt: [text rows, DIM] */
+    struct tensor image;                    /* embedded vision encoder rows: [image rows, DIM] */
+    struct tensor text_keys, text_values;   /* for each block: [LAYERS + HINTS, text rows, DIM] */
+    struct tensor image_keys, image_values; /* for each block: [LAYERS + HINTS, image rows, DIM] */
     /* Rope table and timestep conditioning, shared by all lanes. condition and modulation have one row per
      * evaluation if hoisted, else one row. */
     struct tensor rope;       /* [T, HEAD/2, 2] */
     struct tensor condition;  /* [rows, DIM] */
     struct tensor modulation; /* [rows, SIX_DIM] */
     /* Counterparts of condition and modulation for clean frames, at timestep 0; rank 0: no clean frames. */
-    struct tensor clean_condition, clean_modulation; /* [1, DIM], [1, SIX_DIM] */
+    struct tensor clean_condition, clean_modulation; /* [1, DIM] and [1, SIX_DIM] */
 };
 
 /* Projections to the keys and values of cross-attention. */
 struct wan_cross_kv_weights {
     struct linear_weights k, v;
-    struct tensor k_norm; /* [DIM]: weight of an RMS norm over all heads together */
+    struct tensor k_norm; /* weight of an RMS norm over all heads together: [DIM] */
 };
 
 /* Weights of a block. of: "", or "vace_" in hint blocks. attn1 is self-attention, attn2 cross-attention;
@@ -59,9 +60,9 @@ struct wan_cross_kv_weights {
     X##LINEAR(S, down, of "blocks.%d.ffn.net.2", of "blocks.%d.ffn.2", DIM, FEED_FORWARD)
 /* clang-format on */
 struct wan_block_weights {
-    struct tensor modulation; /* [1, 6, DIM]: scale_shift_table, added to the timestep's modulation */
+    struct tensor modulation; /* scale_shift_table, added to the timestep's modulation: [1, 6, DIM] */
     BLOCK(FIELD_, , "")
-    struct linear_weights hint; /* output projection of a hint block (VACE); else absent */
+    struct linear_weights hint; /* output projection of a hint block (VACE); absent in main blocks */
 };
 
 /* Keys and values of cross-attention, with equal numbers of rows; rank 0: absent. */
@@ -71,22 +72,22 @@ struct wan_cross_kv {
 
 enum { WAN_RANGES = 2, WAN_CROSS_INPUTS = 2 };
 
-/* Token rows that share a timestep. */
+/* Token rows that have the same timestep. */
 struct wan_range {
     int32_t first, rows;
-    struct tensor condition;  /* [1, DIM]: time embedding */
-    struct tensor modulation; /* [1, 6 DIM]: shift, scale and gate of attention, then shift, scale and gate of
-                                 the feed-forward */
+    struct tensor condition;  /* time embedding: [1, DIM] */
+    struct tensor modulation; /* shift, scale, gate of attention, then of the feed-forward: [1, 6 DIM] */
 };
 
-/* Arguments of wan_block apart from weights and tokens. */
+/* Arguments of wan_block in addition to weights and tokens. */
 struct wan_block_args {
     struct wan_range range[WAN_RANGES];
     int n_ranges;
-    struct tensor rope;                          /* [T, head / 2, 2] */
-    struct wan_cross_kv cross[WAN_CROSS_INPUTS]; /* keys and values of text, then of image rows */
-    int32_t head;                                /* channels per head */
-    float eps;                                   /* epsilon of all norms */
+    struct tensor rope; /* rope's cosine and sine: [T, head / 2, 2] */
+    struct wan_cross_kv
+        cross[WAN_CROSS_INPUTS]; /* keys and values for cross-attention: of text rows, of image rows */
+    int32_t head;                /* channels per head */
+    float eps;                   /* epsilon of all norms of the block */
 };
 
 struct wan_mlp_weights {
@@ -94,7 +95,7 @@ struct wan_mlp_weights {
 };
 
 struct wan_image_weights {
-    struct tensor pos_embed; /* [1, IMAGE_ROWS, IMAGE], FLF2V models only; else absent */
+    struct tensor pos_embed; /* FLF2V: positions of the vision rows, [1, IMAGE_ROWS, IMAGE] */
     struct linear_weights in_norm, in, out, out_norm;
 };
 
@@ -107,7 +108,7 @@ struct wan_control_weights {
 };
 
 struct wan_final_weights {
-    struct tensor modulation; /* table of the final layer, [1, 2, DIM]: shift, scale */
+    struct tensor modulation; /* shift and scale table of the final layer: [1, 2, DIM] */
     struct linear_weights linear;
 };
 
@@ -184,7 +185,7 @@ static const struct weight_spec wan_final_table[] = {
     LINEAR_NAMED(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
 };
 
-/* The chunk of a range's token rows that is being computed. */
+/* The rows that are being computed: one chunk of a range of token rows. */
 struct wan_rows {
     int32_t first, rows, end, chunk;
 };
@@ -203,19 +204,19 @@ static struct tensor wan_rows_of(struct tensor all, const struct wan_rows *at) {
     return tensor_slice(all, at->first, at->rows);
 }
 
-/* Rows of a chunk-sized buffer that the current chunk fills. */
+/* First rows of a chunk-sized buffer, as many as the current chunk has. */
 static struct tensor wan_chunk_rows(struct tensor buffer, const struct wan_rows *at) {
     return tensor_slice(buffer, 0, at->rows);
 }
 
-/* Modulation of a range, [1, 6 DIM]: the block's table plus the timestep's row. */
+/* Modulation for a range of token rows, [1, 6 DIM]: the block's table plus the timestep's row. */
 static struct tensor wan_modulation(struct context *x, struct tensor table, const struct wan_range *range) {
     struct tensor sum = context_tensor(x, DTYPE_F32, 2, range->modulation.dim);
     op_add(x, sum, range->modulation, tensor_reshape(table, 2, sum.dim));
     return sum;
 }
 
-/* Shift and scale of a norm. part: index of the shift; part + 1: index of the scale. */
+/* Shift and scale of a norm from a modulation row. part: index of the shift; part + 1: index of the scale. */
 static struct affine wan_affine(struct tensor modulation, int part, int32_t dim) {
     return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
                            .scale = mmdit_chunk(modulation, part + 1, dim)};
@@ -226,7 +227,8 @@ static struct attention_options wan_heads(int32_t dim, int32_t head) {
         .queries = dim / head, .keys = dim / head, .scale = 1 / sqrtf((float)head)};
 }
 
-/* Queries or keys: RMS norm over all heads together, then rope. heads: f32 scratch in the shape of `out`. */
+/* Computes queries or keys: RMS norm over all heads together, then rope. heads: f32 scratch tensor in the
+ * shape of `out`. */
 static void wan_norm_rope(struct context *x, struct tensor out, struct tensor heads, struct tensor norm,
                           const struct wan_block_args *call, const struct wan_rows *at) {
     op_rms_norm(x, heads, heads, norm, call->eps, (struct modulation){0});
@@ -277,7 +279,8 @@ static void wan_attend(struct context *x, const struct wan_block_weights *w,
     x->scratch->used = before;
 }
 
-/* Computes kv from rows [T, DIM]. Keys and values may have the device's attention operand type. */
+/* Computes the keys and values of cross-attention from rows [T, DIM]. Their type may be the device's
+ * attention operand type. */
 static void wan_project_cross_kv(struct context *x, struct wan_cross_kv kv, struct tensor rows,
                                  const struct wan_cross_kv_weights *w, float eps) {
     struct tensor heads = context_unrounded(x, kv.k);
@@ -429,7 +432,8 @@ static void wan_forward_modulation(struct context *x, const void *weights, const
         mmdit_modulation(x, state->clean_modulation, state->clean_condition, &w->linear);
 }
 
-/* Patch rows of a latent and, unless absent, `concat`, concatenated by channel for the patch embedding. */
+/* Copies the patches of a latent and, unless absent, of `concat` to rows, concatenated by channel for the
+ * patch embedding. */
 static struct tensor wan_patches(struct context *x, struct tensor latent, struct tensor concat,
                                  const struct linear_weights *w) {
     static const struct patches how = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
@@ -502,7 +506,8 @@ static void wan_forward_block_kv(struct context *x, const void *weights, const s
     wan_project_block_kv(x, weights, scope, scope->number);
 }
 
-/* Index of a hint block in text_keys and text_values, which list the main blocks first. */
+/* Index of a hint block in text_keys and text_values. Entries of the main blocks precede entries of the hint
+ * blocks. */
 static int wan_hint_number(const struct visit_scope *scope) {
     return ((const struct wan_settings *)scope->settings)->layers + scope->number;
 }
@@ -552,7 +557,7 @@ static void wan_forward_hint(struct context *x, const void *weights, const struc
     }
 }
 
-/* The model predicts noise minus data, the flow matching velocity. */
+/* WAN predicts noise - data, the velocity of flow matching. */
 static void wan_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct wan_final_weights *w = weights;
     struct wan_block_args call = wan_block_args(scope, 0);
@@ -597,7 +602,7 @@ static const struct block_kind wan_kind_hint =
 static const struct block_kind wan_kind_final = BLOCK_KIND(
     "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final, .never_quantised = true);
 
-/* Also matches related models, which wan_refuse rejects by name. */
+/* True for WAN and for related models with the same tensor names, which wan_refuse rejects by name. */
 static bool wan_probe(const struct tensor_index *index) {
     return index_find(index, "patch_embedding.weight") &&
            (index_find(index, "blocks.0.cross_attn.norm_k.weight") ||
@@ -728,7 +733,7 @@ const struct family family_wan = {
     .n_state = COUNT_OF(wan_state_tensors),
     .declare = wan_declare,
     .predicted = {.kind = "layer",
-                  /* 81 frames of 832 x 480 */ .alone = true,
+                  /* predicted block: a layer for 81 frames of 832 x 480 */ .alone = true,
                   .tokens = 21 * 30 * 52,
                   .text_rows = 512,
                   .text_columns = 4096,

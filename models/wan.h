@@ -25,12 +25,12 @@ enum wan_dim {
     IN,
     PATCH,
     LATENT,
-    CONCAT_IMAGE, /* 1: reads an image's mask and latent as concatenated channels (I2V) */
+    CONCAT_IMAGE, /* 1: the model reads an input image's mask and latent as concatenated channels (I2V) */
     TEXT,
     FREQUENCIES,
     LAYERS,
-    IMAGE,      /* width of the vision encoder's rows; 0: no vision input */
-    IMAGE_ROWS, /* number of vision rows if they have a position embedding (FLF2V); else 0 */
+    IMAGE,      /* columns of the vision encoder's rows; 0: no vision input */
+    IMAGE_ROWS, /* number of vision rows in models with a position embedding for them (FLF2V); else 0 */
     IMAGE_DIM,  /* DIM if there is a vision input, else 0 */
     HINTS,      /* number of hint blocks (VACE) */
     HINTS_IN,   /* channels of the control input (VACE) */
@@ -41,7 +41,7 @@ enum { WAN_HINTS_MAX = 96 };
 struct wan_settings {
     float eps;
     int layers, head;
-    float vace_layers[WAN_HINTS_MAX]; /* main block after which each hint is added */
+    float vace_layers[WAN_HINTS_MAX]; /* number of the main block after which each hint is added */
 };
 
 enum { N_WAN_DIMENSIONS = 16, N_WAN_SETTINGS = 1, N_WAN_LISTS = 1 };
@@ -49,7 +49,7 @@ extern const struct dimension wan_dimensions[N_WAN_DIMENSIONS];
 extern const struct setting wan_settings_rows[N_WAN_SETTINGS];
 extern const struct setting_list wan_lists[N_WAN_LISTS];
 
-/* Callbacks of family_wan: see struct family. */
+/* Callbacks of family_wan; struct family documents each. */
 enum status wan_refuse(const struct component *c, struct error *e);
 enum status wan_configure(struct component *c, const struct config *config, struct error *e);
 void wan_derive_dims(struct component *c);

@@ -3,7 +3,8 @@
 #include "models/slots.h"
 #include "models/wan.h"
 
-/* WAN_MASK: mask channels of I2V, one per frame of a latent frame. VACE: one per pixel of a latent pixel. */
+/* WAN_MASK: mask channels of I2V, one per video frame of a latent frame. WAN_LATENT_PIXELS: mask channels of
+ * VACE, one per pixel of a latent pixel. */
 enum { WAN_MASK = 4, WAN_LATENT_PIXELS = 64 };
 
 enum status wan_refuse(const struct component *c, struct error *e) {
@@ -28,7 +29,8 @@ static int32_t wan_dim_if(const struct component *c, const char *name, const cha
     return index_find(&c->index, is) ? component_dim(c, is, rank, axis, e) : 0;
 }
 
-/* Input channels of a patch embedding. Weights with four axes have output and input channels merged. */
+/* Returns the input channels of a patch embedding. Weights with four axes have output and input channels
+ * merged. */
 static int32_t wan_patch_in_channels(const struct component *c, const char *name, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     int32_t dim = c->dims[DIM];
@@ -107,10 +109,10 @@ void wan_derive(struct component *c) {
 }
 
 enum status wan_configure(struct component *c, const struct config *config, struct error *e) {
-    enum { HEAD_PUBLISHED = 128 }; /* default head size without a configuration */
+    enum { HEAD_PUBLISHED = 128 }; /* head size if config.json gives none */
     int32_t *d = c->dims;
     int head = HEAD_PUBLISHED, heads = 0;
-    config_int(config, "num_heads", 1, 512, &heads, e); /* key of the authors' config.json */
+    config_int(config, "num_heads", 1, 512, &heads, e); /* num_heads is a key of the authors' config.json */
     if (heads && d[DIM] % heads == 0) head = d[DIM] / heads;
     config_int(config, "attention_head_dim", 1, 512, &head, e);
     d[HEAD] = head;
@@ -123,7 +125,7 @@ enum status wan_configure(struct component *c, const struct config *config, stru
     return wan_read_vace_layers(c, config, e);
 }
 
-/* Published sizes: WAN 2.1 T2V, 14.3 B parameters. */
+/* Sizes of the published WAN 2.1 T2V, 14.3 B parameters. */
 const struct dimension wan_dimensions[N_WAN_DIMENSIONS] = {
     {"heads", 40, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"wan_head", 128, 6, 512, .place = HEAD, .key = "attention_head_dim"},
@@ -185,7 +187,7 @@ static const float colours_wan[][3] = {
     {0.108575F, 0.026537F, 0.1599615F}, {0.0776785F, 0.041578F, 0.03239F}};
 const struct latent_colours latent_colours_wan = {16, colours_wan, {0.364865F, 0.382512F, 0.2715735F}, 0};
 
-/* WAN 2.2 TI2V 5B. */
+/* Preview colours of WAN 2.2 TI2V 5B. */
 static const float colours_wan22[][3] = {
     {0.008563F, -0.013615F, -0.0096285F}, {-0.0568695F, -0.0143575F, -0.0114425F},
     {-0.000053F, 0.010747F, 0.0023145F}, {-0.0066365F, -0.0535685F, -0.016819F},
@@ -287,11 +289,12 @@ static const struct hf_source wan_ti2v_files[] = {
  * (Wan2.1 generate.py, Wan2.2 wan/configs); image sizes depend on the model, as in these configurations. The
  * sampler is the one in the published scheduler_config.json. Text is 512 rows, zero-padded. Of two
  * transformers, the first is for high noise. */
-/* One array for both transformers: slots with the same prefixes cannot share a file. */
+/* The two transformers have one array of prefixes: one file cannot hold both, because their tensor names are
+ * equal. */
 static const char *const wan_prefixes[] = DENOISER_PREFIXES;
 enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 /* clang-format off */
-/* Default negative prompt of the authors' programs. */
+/* Default negative prompt in the programs of WAN's authors. */
 #define WAN_NEGATIVE                                                                                         \
     "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"                                                          \
     "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                                                             \

@@ -26,7 +26,7 @@ enum {
     FEED_FORWARD,
     HEAD,
     HEADS,
-    AXES, /* first of three rope axes */
+    AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
     LATENT = AXES + 3,
     LAYERS,
     REFINERS,
@@ -45,8 +45,8 @@ struct zimage_settings {
 
 struct zimage_state {
     struct tensor tokens;  /* hidden states of all tokens, with padding: [image + caption rows, DIM] */
-    struct tensor rope;    /* cosine and sine table: [image + caption rows, HEAD/2, 2] */
-    struct tensor caption; /* [caption rows, DIM], refined; shared by the lanes of a prompt */
+    struct tensor rope;    /* rope's cosine and sine: [image + caption rows, HEAD/2, 2] */
+    struct tensor caption; /* refined caption tokens: [caption rows, DIM]; shared by the lanes of a prompt */
     int32_t image_rows;    /* number of image token rows, with padding */
     /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
     struct tensor time;                              /* [rows, ADALN_DIM] */
@@ -95,7 +95,8 @@ static const struct weight_spec zimage_embedder_table[] = {
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
 
-/* Weights of a layer. Context refiner, noise refiner and main layers differ only in the name prefix P. */
+/* Weights of a Z-Image layer. Context refiner, noise refiner and main layers differ only in the name prefix
+ * P. */
 /* clang-format off */
 #define LAYER(X, S, P)                                                                                       \
     X##VECTOR(S, norm1, P "attention_norm1", P "attention_norm1", DIM)                                       \
@@ -151,7 +152,7 @@ static struct tensor zimage_caption_rows(struct tensor all, const struct zimage_
     return tensor_slice(all, state->image_rows, all.dim[0] - state->image_rows);
 }
 
-/* Fills the rows from n on with the learned padding token. */
+/* Fills token rows from row n on with the learned padding token. */
 static void zimage_pad_rows(struct context *x, struct tensor rows, int32_t n, struct tensor pad) {
     if (n < rows.dim[0]) op_broadcast_row(x, tensor_slice(rows, n, rows.dim[0] - n), pad);
 }
@@ -169,7 +170,7 @@ static void zimage_fill_rope(struct context *x, const struct visit_scope *scope)
         .grid = {{.start = {caption + 1, 0, 0}, .extent = {1, Y, X}}},
     };
     op_rope_table(x, tensor_slice(state->rope, 0, Y * X), &rope);
-    /* Rope: all padding tokens of the image have position (0, 0, 0). */
+    /* All padding tokens of the image have rope position (0, 0, 0). */
     rope.grid[0] = (struct rope_grid){.extent = {1, 1, 1}};
     for (int32_t i = Y * X; i < state->image_rows; i++)
         op_rope_table(x, tensor_slice(state->rope, i, 1), &rope);
@@ -241,10 +242,10 @@ static void zimage_forward_embedder(struct context *x, const void *weights, cons
     op_copy(x, zimage_caption_rows(state->tokens, state), state->caption);
 }
 
-/* Queries or keys: linear, then norm and rope of each head. */
+/* Computes queries or keys: linear layer, then norm and rope of each head. */
 static void zimage_project_heads(struct context *x, struct tensor out, struct tensor n, struct tensor weight,
                                  struct tensor norm, struct tensor rope) {
-    float eps = 1e-5f; /* constant in diffusers' Attention, independent of norm_eps */
+    float eps = 1e-5f; /* epsilon constant in diffusers' Attention, independent of norm_eps */
     uint64_t mark = x->scratch->used;
     struct tensor heads = context_unrounded(x, out);
     op_linear(x, heads, n, weight, (struct epilogue){0});
@@ -339,7 +340,7 @@ static void zimage_forward_main(struct context *x, const void *weights, const st
                          scope_rows_of_block(state->main_modulation, scope));
 }
 
-/* The model predicts data - noise; flow matching needs noise - data, hence the factor -1. */
+/* Z-Image predicts data - noise. Flow matching needs noise - data, hence the factor -1. */
 static void zimage_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct final_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
@@ -410,7 +411,8 @@ static enum status zimage_configure(struct component *c, const struct config *co
     return zimage_check_dims(c, e);
 }
 
-/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
+/* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
+ * hoisted. */
 static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, refiners = c->dims[REFINERS];
     refs[n++] = (struct block_ref){.kind = &zimage_kind_caption};
@@ -435,7 +437,7 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
                            struct arena *pictures, bool *ok) {
     const int32_t *d = c->dims;
     int32_t n = lanes[0].hoisted ? lanes[0].hoisted : 1;
-    struct zimage_state one = {0}; /* conditioning by timestep, shared by all lanes */
+    struct zimage_state one = {0}; /* timestep conditioning, shared by all lanes */
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
@@ -469,7 +471,7 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
 
 static const char *const zimage_ignorable[] = {"norm_final.", NULL};
 static const char *const zimage_architectures[] = {"lumina2", "z_image", "zimage", NULL};
-/* Published sizes: Z-Image and Z-Image-Turbo, 6.15 B parameters. */
+/* Sizes of the published Z-Image and Z-Image-Turbo, 6.15 B parameters. */
 static const struct dimension zimage_dimensions[] = {
     {"heads", 30, 1, 1024, .place = HEADS, .key = "n_heads"},
     {"axis0", 32, 2, 256, .place = AXES},

@@ -27,7 +27,8 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* The checkpoint name of a weight, unless it is the first name. */
+/* Returns the weight's tensor name in the authors' checkpoints; NULL if there is none or the first name is
+ * equal. */
 static const char *other_checkpoint_name(const struct block_ref *ref, const struct weight_spec *spec) {
     bool same = spec->checkpoint_name && !ref->number_offset && spec->names[0] &&
                 !strcmp(spec->checkpoint_name, spec->names[0]);
@@ -84,7 +85,7 @@ int block_published_shape(const struct weight_spec *spec, const char *pattern, c
     return n;
 }
 
-/* Finds the index entry of a weight, and the pattern of its name. */
+/* Finds a weight's entry in the tensor index; sets *pattern to the name pattern that matched. */
 static struct index_entry *find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                        const struct tensor_index *index, const char **pattern) {
     char name[2 * BLOCK_NAME_MAX];
@@ -142,8 +143,8 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
-/* Compares shapes like same_shape, for the kernel of a 3D convolution whose two outermost axes the file
- * merges. */
+/* True if a convolution kernel's shape equals the file's, where the file merges the kernel's two outermost
+ * axes. Axes of size 1 at either end are ignored. */
 static bool same_merged_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int32_t merged[WEIGHT_FILE_RANK_MAX];
     int64_t outer = (int64_t)dim[0] * dim[1];
@@ -153,9 +154,9 @@ static bool same_merged_shape(const struct index_entry *entry, int rank, const i
     return same_shape(entry, rank - 1, merged);
 }
 
-/* True if rows are whole quantisation blocks, or if blocks continue across the rows of a whole matrix or
- * convolution. Rows of such a matrix must be a multiple of 8 values, because operators read 8 values at a
- * time. whole: the weight is a whole tensor, not some rows or slices. */
+/* True if a weight's rows are whole quantisation blocks, or if blocks continue across the rows of a whole
+ * matrix or convolution. Rows of such a matrix must be a multiple of 8 values, because operators read 8
+ * values at a time. whole: the weight is a whole tensor, not some rows or slices. */
 static bool fills_blocks(const struct index_entry *entry, bool whole, const struct block_kind *kind, int rank,
                          const int32_t *dim) {
     enum { EIGHT = 8 };
@@ -200,9 +201,8 @@ static bool is_fused(const char *pattern) {
     return strchr(pattern, '[') != NULL;
 }
 
-/* Returns the name under which a weight is reported missing: a whole tensor's name that suits the file,
- * because some tensor of the file has the same text before the block number, else the first name of a whole
- * tensor. */
+/* Returns the tensor name to report for a missing weight, among its names that are no part of a fused tensor:
+ * the first name whose text before the block number occurs in the file, else the first name. */
 static const char *missing_pattern(const struct weight_spec *spec, const struct tensor_index *index) {
     const char *first = NULL;
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++) {
@@ -276,8 +276,8 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     return OK;
 }
 
-/* Largest number of parts of a weight under any of its names. Each part has a segment of values and one of
- * scales. */
+/* Largest number of row ranges of a fused tensor that a weight consists of, under any of the weight's names.
+ * Each range has a segment of values and one of scales. */
 static int most_parts(const struct block_ref *ref, const struct weight_spec *spec) {
     const char *pattern;
     int most = 1;
@@ -311,8 +311,8 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
         if (!entry && spec->optional) continue;
         if (!entry) return missing_weight(ref, spec, index, e);
 
-        /* The weight is the whole tensor, some rows of it, or one time slice or input part of its kernels,
-         * which starts at an axis of the weight. */
+        /* The weight is a whole tensor, some rows of a fused tensor, or part of a convolution kernel: one
+         * time slice, or some input channels. */
         struct weight_parts parts = block_weight_parts(spec, pattern, dims);
         bool fused = parts.n > 0;
         int32_t n_slices = spec->slices ? dims[spec->slices] : spec->input_parts ? spec->input_parts : 1;
@@ -395,7 +395,7 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     return OK;
 }
 
-/* Bytes of the weights structure (a struct tensor per weight); the low-rank descriptors follow. */
+/* Bytes of a block's weights structure (one struct tensor per weight), before its low-rank descriptors. */
 static size_t structure_bytes(const struct block *block) {
     return (size_t)align_up(block->kind->weights_bytes, _Alignof(struct low_rank));
 }

@@ -23,27 +23,31 @@ enum { WEIGHT_SLICES_MAX = 4 };
  * means part 1 (from 0) of the three parts of rows of the fused tensor "attn.qkv.weight"; "[1,0/2]" means
  * part 1, then part 0. A weight is searched under its names, then under the authors' checkpoint name. */
 struct weight_spec {
-    size_t offset;                       /* offset of a struct tensor in the weights structure */
+    size_t offset; /* byte offset of the weight's struct tensor in the weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */
-    const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or the first name: none */
+    const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or equal to the first name:
+                                    no such name */
     /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts. */
     const int *part_rows;
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
-    int ones;       /* index of the dim that counts optional trailing axes of size 1 in files; 0: none */
-    bool one_first; /* files may have a leading axis of size 1 */
+    int ones; /* index into dims: number of axes of size 1 that the shape may have at its end in files; 0:
+                 none */
+    bool one_first; /* the tensor may have an additional leading axis of size 1 in files */
     /* Index of the dim with the kernel size in time of a video VAE's convolution; files store that axis
      * before the last two. The weight is the last slice, which a causal convolution applies to a single
      * image; other slices are not loaded. Files may merge the two outermost axes. */
     int slices;
-    int before_last; /* with `slices`: the weight is this many slices before the last */
+    int before_last; /* with `slices`: number of time slices between the weight's slice and the last slice */
     /* Files concatenate the kernels of input_parts weights along the input axis; this weight is number
      * input_part. 0: the weight has its own tensor. Not combined with slices. */
     int input_parts, input_part;
     bool optional;         /* the tensor may be absent; it then has rank 0 */
     bool embedding_lookup; /* embedding table: rows are copied or added, never multiplied */
-    int if_dim; /* index of a dim; blocks where that dim is 0 lack this weight; 0: all blocks have it */
-    double init_scale; /* random weights: uniform within this value / sqrt(inputs) around 0; 0: around 1 */
+    int if_dim; /* index into dims; blocks in which that dim is 0 lack this weight. Index 0: every block has
+                   it. */
+    double init_scale; /* synthetic weights are random: uniform within init_scale / sqrt(inputs) around 0;
+                          init_scale 0: around 1 */
 };
 
 /* Weight and bias of a linear layer, a convolution or a norm. */
@@ -51,14 +55,15 @@ struct linear_weights {
     struct tensor weight, bias;
 };
 
-/* One row of a weight table: structure, field, random scale, tensor name, rank, dims. */
+/* A row of a weight table. Arguments: weights structure, member, init_scale, tensor name, rank, dims.
+ */
 #define BLOCK_WEIGHT(structure, field, init_scale_, name, rank_, ...)                                        \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
         .init_scale = init_scale_                                                                            \
     }
 
-/* BLOCK_WEIGHT with a name in the authors' checkpoints, for blocks where dim `when_` is not 0. */
+/* BLOCK_WEIGHT with a name in the authors' checkpoints, present in blocks where dim `when_` is not 0. */
 #define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, checkpoint_name_, rank_, ...)            \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = checkpoint_name_,   \
@@ -66,7 +71,8 @@ struct linear_weights {
     }
 #define BLOCK_WEIGHT_NAMED(...) BLOCK_WEIGHT_IF(0, __VA_ARGS__)
 
-/* Rows of a linear layer with a bias: field is a struct linear_weights; names lack ".weight" and ".bias". */
+/* Weight table rows of a linear layer with a bias. `field` is a struct linear_weights; names lack ".weight"
+ * and ".bias". */
 #define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
     BLOCK_WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows,         \
                     columns),                                                                                \
@@ -75,7 +81,7 @@ struct linear_weights {
 #define LINEAR(structure, field, name, rows, columns)                                                        \
     BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 2, rows, columns),                              \
         BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, rows)
-/* Rows of a norm with a bias, and of an image convolution with a square kernel. */
+/* Weight table rows of a norm with a bias, and of a 2D convolution with a square kernel and a bias. */
 #define NORM_NAMED(structure, field, name, checkpoint, columns)                                              \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
         BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, columns)
@@ -108,7 +114,8 @@ struct linear_weights {
 #define ROW_LINEAR(S, ...) LINEAR_NAMED(S, __VA_ARGS__),
 #define ROW_NORM(S, ...)   NORM_NAMED(S, __VA_ARGS__),
 
-/* Initialises a block kind from a weight table and its weights structure; more initialisers may follow. */
+/* Initialises a block kind from a weight table and its weights structure. More initialisers may follow as
+ * arguments. */
 #define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \
     {                                                                                                        \
         .name = name_, .format = format_, .weights = table, .n_weights = COUNT_OF(table),                    \
@@ -119,7 +126,7 @@ struct linear_weights {
 
 struct visit_scope;
 
-/* How often a block is computed. */
+/* How often a block is computed during a run. */
 enum update_rate {
     UPDATE_PER_EVALUATION,
     UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; all lanes of the prompt share the
@@ -133,12 +140,12 @@ enum update_rate {
 };
 
 struct block_kind {
-    const char *name;   /* singular name, such as "layer" */
+    const char *name;   /* name of the block kind in the singular, such as "layer" */
     const char *format; /* format of block names with %d for the number, such as "layers.%d" */
     const struct weight_spec *weights;
     int n_weights;
     size_t weights_bytes; /* size in bytes of the weights structure */
-    bool embedding_table; /* an embedding table: only requested rows are read, see family.rows */
+    bool embedding_table; /* the block is an embedding table: only requested rows are read, see family.rows */
     /* Quantisation does not change the weights of this kind: used for VAEs and for small weights that affect
      * the whole result (embedders, final layers). Embedding tables are never quantised either. */
     bool never_quantised;
@@ -157,15 +164,15 @@ static inline bool block_hoists(const struct block_kind *kind) {
 struct block_ref {
     const struct block_kind *kind;
     int number;
-    bool unused;       /* in the files, but without use: never bound, never read */
+    bool unused;       /* the block's tensors are in files but unused: never bound or read */
     int number_offset; /* added to the block's number in the authors' checkpoint names */
 };
 
 /* Type conversion between file and packed block: see requantise.h. */
 struct packed_conversion {
     enum dtype from, to; /* equal: no conversion */
-    float from_scale;    /* tensor.scale of the source values, and of the result (to_scale) */
-    float to_scale;
+    float from_scale;    /* scale factor of the values in the file (tensor.scale) */
+    float to_scale;      /* scale factor of the converted values */
 };
 
 /* Contiguous bytes of the packed block that come from one source. In the file these bytes are contiguous, or
@@ -173,12 +180,14 @@ struct packed_conversion {
 struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
-    uint64_t bytes;       /* bytes in the packed block, after conversion */
-    uint64_t run, stride; /* bytes of a run in the file; distance of run starts; 0: contiguous */
+    uint64_t bytes; /* bytes of the segment in the packed block, after conversion */
+    /* The segment's file bytes lie in runs. run: bytes per run; stride: bytes from one run's start to the
+     * next; both 0: contiguous. */
+    uint64_t run, stride;
     struct packed_conversion conversion;
 };
 
-/* File offset of byte `at` of the segment's stored bytes. */
+/* File offset of a packed segment's byte `at`, counted in stored bytes before conversion. */
 static inline uint64_t packed_file_byte(const struct packed_segment *segment, uint64_t at) {
     if (!segment->stride) return segment->file_offset + at;
     return segment->file_offset + at / segment->run * segment->stride + at % segment->run;
@@ -192,16 +201,16 @@ struct packed_tensor {
     size_t offset; /* offset of the struct tensor in the weights structure */
     uint64_t packed_offset;
     uint64_t scales_offset;          /* offset in the packed block of the bytes of tensor.scales; 0: none */
-    struct tensor shape;             /* the bound tensor, without data */
+    struct tensor shape;             /* shape and type of the bound tensor, without data */
     const struct index_entry *entry; /* index entry of the file's tensor, which may have more rows */
-    bool replaced;                   /* an adapter supplies the bytes: see adapt.h */
+    bool replaced; /* the tensor's bytes come from an adapter, not from the file: see adapt.h */
 };
 
 /* A low-rank product that an adapter adds to rows of a weight. block_point makes a struct low_rank. */
 struct packed_adapter {
     size_t offset; /* offset of the adapted weight's struct tensor in the weights structure */
-    uint64_t down_offset, up_offset; /* in the packed block */
-    struct tensor down, up;          /* the two factors, without data */
+    uint64_t down_offset, up_offset; /* byte offsets of the two low-rank factors in the packed block */
+    struct tensor down, up;          /* shapes and types of the two low-rank factors, without data */
     int32_t row;
 };
 
@@ -210,7 +219,7 @@ struct block {
     int number;
     char name[BLOCK_NAME_MAX];
     const struct tensor_index *index;
-    struct packed_segment *segments; /* in the order of the packed block */
+    struct packed_segment *segments; /* segments in the order of their bytes in the packed block */
     int n_segments;
     struct packed_tensor tensors[BLOCK_WEIGHTS_MAX];
     int n_tensors;
@@ -219,7 +228,7 @@ struct block {
      * The base weights follow, laid out as in block `base`. See adapt.h. */
     uint64_t adapter_bytes;
     uint64_t adapter_hash;    /* hash of the layout and the origin of the adapter bytes */
-    const struct block *base; /* the same block without adapters; NULL: this block has none */
+    const struct block *base; /* the same block without adapters; NULL: no adapter changes this block */
     struct packed_adapter *adapters;
     int n_adapters;
 };
@@ -268,7 +277,7 @@ enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
  * takes the rest. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
-/* True if blocks with these dims have the weight (see weight_spec.if_dim). */
+/* True if the block has the weight: the dim number weight_spec.if_dim is not 0 in dims. */
 static inline bool block_has_weight(const struct weight_spec *spec, const int32_t *dims) {
     return !spec->if_dim || dims[spec->if_dim];
 }
@@ -281,7 +290,7 @@ const char *block_weight_pattern(const struct block_ref *ref, const struct weigh
 /* The row ranges of a fused tensor that make up a weight, in order. */
 struct weight_parts {
     int n;        /* number of ranges; 0: the tensor is not fused */
-    int32_t rows; /* number of rows of the tensor; -1: more than INT32_MAX */
+    int32_t rows; /* number of rows of the fused tensor; -1: more than INT32_MAX */
     struct {
         int32_t first, rows;
     } at[WEIGHT_SLICES_MAX];

@@ -53,7 +53,7 @@ static void setting_read_word(const struct setting *s, const struct config *conf
     char list[96] = "";
     size_t n = 0;
     if (!found) {
-        config_expect(config, s->keys[0], s->keys[1], e); /* reports an error if the value is not a string */
+        config_expect(config, s->keys[0], s->keys[1], e); /* error if the value is not a string */
         return;
     }
     for (int i = 1; i < SETTING_KEYS_MAX && s->keys[i] && n < sizeof list; i++) {
@@ -128,7 +128,8 @@ static void setting_read_number(const struct setting *s, const char *key, const 
     }
 }
 
-/* True if the key may hold an object with another key of the setting, as "size.shortest_edge" in "size". */
+/* True if a configuration key may hold an object instead of a value, because an earlier key of the setting is
+ * nested in that object: "size.shortest_edge" in "size". */
 static bool setting_may_be_object(const struct setting *s, int i_key) {
     size_t n = strlen(s->keys[i_key]);
     for (int i = 0; i < i_key; i++)
@@ -147,7 +148,7 @@ static void setting_read(struct component *c, const struct setting *s, const str
     setting_put(c, s, s->type == SETTING_WORD ? word : value);
 }
 
-/* Compares a configuration's integer at the row's key with the dim. */
+/* Checks that config.json's integer at the row's key equals the dim that the tensors determined. */
 static void dimension_check_key(const struct component *c, const struct dimension *d,
                                 const struct config *config, struct error *e) {
     int declared = c->dims[d->place];
@@ -165,7 +166,7 @@ enum status component_configure(struct component *c, const struct config *config
     dimension_choose_reads(c);
     if (family->refuse && family->refuse(c, e) != OK) return e->code;
     for (int i = 0; i < family->n_dimensions; i++) dimension_read(c, &family->dimensions[i], e);
-    /* If a file lacks its last blocks, only a configuration with another number of blocks reveals it. */
+    /* Only a block count in the configuration reveals that a file lacks its last blocks. */
     for (const struct dimension *d = family->dimensions; d < family->dimensions + family->n_dimensions; d++)
         if (d->blocks[0] && d->key && e->code == OK)
             component_check_count(c, config, d->key, c->dims[d->place], e);
@@ -203,7 +204,8 @@ struct config_text {
     char *out;
     size_t bytes;
     int n;
-    const char *last; /* last key written; the objects and arrays around the key are still open; NULL: none */
+    const char *last; /* last key written to config.json; the objects and arrays around this key are still
+                         open; NULL: none */
 };
 
 static void config_text_add(struct config_text *text, const char *format, ...) {
@@ -215,7 +217,7 @@ static void config_text_add(struct config_text *text, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Length of the longest common start of two keys that ends with a dot. */
+/* Length of the common prefix of two dotted configuration keys, up to and including the last shared dot. */
 static size_t config_text_shared(const char *one, const char *other) {
     size_t shared = 0;
     for (size_t i = 0; one && other && one[i] && one[i] == other[i]; i++)
@@ -223,12 +225,13 @@ static size_t config_text_shared(const char *one, const char *other) {
     return shared;
 }
 
-/* True if a part of a key between dots is an array index. */
+/* True if a part of a dotted configuration key is an array index. */
 static bool config_text_is_place(const char *part) {
     return *part >= '0' && *part <= '9';
 }
 
-/* Closes the objects and arrays after the first `n_shared` bytes of the last key, innermost first. */
+/* Closes config.json's objects and arrays that the next key does not share, innermost first. n_shared: length
+ * of the shared prefix in bytes. */
 static void config_text_close(struct config_text *text, size_t n_shared) {
     for (size_t i = text->last ? strlen(text->last) : 0; i-- > n_shared;)
         if (text->last[i] == '.') config_text_add(text, config_text_is_place(text->last + i + 1) ? "]" : "}");

@@ -11,12 +11,14 @@
 
 enum { DIMENSIONS_MAX = 64, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 6 };
 
-/* How config.json writes a dimension. */
+/* JSON form in which config.json stores a dimension. */
 enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0, FORM_ABSENT_IF_0 };
 
-/* One entry of component.dims. The family's own code sets entries without a tensor or block count. */
+/* One entry of component.dims. Entries that no tensor or block count determines are set by the family's own
+ * code. */
 struct dimension {
-    const char *name; /* name for choosing the value in synthetic checkpoints; NULL: derived */
+    const char *name; /* name under which a caller sets the dim of a synthetic checkpoint; NULL: derived from
+                         other dims */
     int published;    /* value of the family's best-known model */
     int least, most;  /* range of values that synthetic checkpoints can choose */
     int place;
@@ -30,10 +32,11 @@ struct dimension {
     /* If not NULL: tensor names with %d for a block number. The dim is the number of blocks that have one of
      * these tensors. */
     const char *const *having;
-    const char *key; /* key of the dim when config.json is written; reading uses tensor shapes; NULL: none */
-    bool checked;    /* a configuration with another integer at `key` contradicts the tensors: META */
+    const char *key; /* key in the config.json that is written; reading uses tensor shapes; NULL: config.json
+                        omits the dim */
+    bool checked; /* error META if a configuration has another integer at `key` than the tensors determine */
     enum dimension_form form;
-    const char *const *words; /* strings that config.json has for the values 0, 1, ...; NULL: not written */
+    const char *const *words; /* strings that config.json stores for 0, 1, ...; a NULL string: no key */
 };
 
 /* Initialisers of a dimension row: the tensor axis or the blocks that determine the dim. */
@@ -52,8 +55,9 @@ struct setting {
         SETTING_DOUBLE,
         SETTING_WORD,
         SETTING_BOOL
-    } type;           /* SETTING_BOOL is stored as an int */
-    double published; /* default; an integer outside [least, most]: no default, not written */
+    } type;           /* SETTING_BOOL values are stored as int */
+    double published; /* default value; if it is an integer outside [least, most], the setting has no default
+                         and config.json omits it */
     double least, most;
 };
 
@@ -61,12 +65,13 @@ struct setting {
 struct setting_list {
     const char *key;
     size_t offset; /* offset of an array of floats in the settings structure */
-    int capacity;  /* capacity of the array in floats; longer lists are SHAPE */
-    int count;     /* index of the dim with the list's length */
+    int capacity;  /* capacity of the array in floats; a longer list is error SHAPE */
+    int count;     /* index into component.dims of the list's required length */
     double least, most;
-    const float *published; /* default if the lengths match; synthetic components use the first values */
+    const float *published; /* default list, if its length is the required one; synthetic components use the
+                               first values */
     int n_published;
-    bool derived; /* if the configuration has no such list, the family computes it */
+    bool derived; /* if the configuration lacks the list, the family computes the values */
 };
 
 /* Overrides the published value of a setting (named by its first key) for one pipeline. */

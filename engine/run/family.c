@@ -74,7 +74,7 @@ enum status component_refuse_similar(const struct component *c, const struct sim
 bool family_ignores(const struct family *family, const char *name) {
     for (const char *const *prefix = family->ignorable; *prefix; prefix++)
         if (!strncmp(name, *prefix, strlen(*prefix))) return true;
-    /* CLIP's temperature, under any prefix, is not a scale of quantised weights. */
+    /* logit_scale is CLIP's temperature, not a scale of quantised weights. */
     static const char temperature[] = "logit_scale";
     size_t n = strlen(name), tail = sizeof temperature - 1;
     return n >= tail && !strcmp(name + n - tail, temperature);
@@ -103,7 +103,7 @@ static void report_missing(const struct component *c, const struct block_ref *re
 
 enum status component_list_missing(struct component *c, void (*report)(void *user, const char *name),
                                    void *user, struct error *e) {
-    if (!c->blocks) return OK; /* without dims the component's blocks are unknown */
+    if (!c->blocks) return OK; /* the component has no dims, so its blocks are unknown */
     struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
     int n = c->family->blocks(c, refs);

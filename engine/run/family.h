@@ -59,15 +59,15 @@ struct vision_grid {
  * Several states are concatenated by columns, in this order. */
 enum { HIDDEN_STATES_MAX = 4 };
 struct hidden_states {
-    int n; /* number of states; 0 means 1 */
+    int n; /* number of hidden states that the pipeline reads; 0 means 1 */
     int from_end[HIDDEN_STATES_MAX];
-    bool final_norm; /* the final norm is applied to all states */
+    bool final_norm; /* the final norm is applied to all hidden states that are read */
 };
 
 static inline int hidden_states_count(const struct hidden_states *h) {
     return h->n ? h->n : 1;
 }
-/* Number of layers after the last of the states, and after the first of them. */
+/* Number of layers after the last hidden state that is read, and after the first one. */
 static inline int hidden_states_least(const struct hidden_states *h) {
     int least = h->from_end[0];
     for (int i = 1; i < h->n; i++)
@@ -81,29 +81,30 @@ static inline int hidden_states_most(const struct hidden_states *h) {
     return most;
 }
 
-/* Which outputs of a text encoder the pipeline uses. */
+/* The text encoder outputs that a pipeline reads. */
 struct text_reads {
     struct hidden_states hidden;
     bool tokens, pooled;         /* outputs in use: hidden states of all tokens; one pooled row per prompt */
-    bool projected;              /* the pooled row is projected (text_projection) */
-    const char *projected_class; /* `projected` applies only to this class in config.json; NULL: always */
+    bool projected;              /* text_projection is applied to the pooled row */
+    const char *projected_class; /* model class in config.json for which text_projection is applied; NULL: any
+                                    class */
 };
 
 /* The block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
  * 1024 x 1024 or a video, and the longest prompts. Sizes of 0 mean 1. */
 struct predicted_block {
-    const char *kind; /* kind of the block; NULL: none */
+    const char *kind; /* name of the predicted block's kind; NULL: the family has no predicted block */
     int number;
-    bool alone; /* only the first block of this kind runs; false: also all blocks before it, not counted */
-    int32_t tokens; /* tokens of the block; pixels for VAEs */
+    bool alone;     /* earlier blocks do not run; false: they run, but are not counted */
+    int32_t tokens; /* number of tokens that the block processes; for VAEs, number of pixels */
     int32_t text_rows, text_columns;
-    int32_t latent_channels, latent_frames, latent_side; /* latent_side: rows */
-    int32_t latent_columns;                              /* 0: as many as rows */
+    int32_t latent_channels, latent_frames, latent_side; /* latent_side: height of the latent */
+    int32_t latent_columns;                              /* width of the latent; 0: equal to latent_side */
     int32_t picture_side;                                /* side of the image in pixels */
-    int chunk;                                           /* frames per chunk of a video VAE; 0: image mode */
+    int chunk; /* frames per chunk of a video VAE; 0: a single image */
 };
 
-/* Sizes of an image of 1024 x 1024 with 16 latent channels. */
+/* Initialisers of predicted_block for an image of 1024 x 1024 with 16 latent channels. */
 #define PREDICTED_IMAGE .latent_channels = 16, .latent_side = 128, .picture_side = 1024
 
 struct family {
@@ -127,7 +128,7 @@ struct family {
     int n_settings;
     const struct setting_list *lists;
     int n_lists;
-    /* Settings that a vision encoder reads from preprocessor_config.json (config.pictures). */
+    /* Table of the settings that a vision encoder reads from preprocessor_config.json (config.pictures). */
     const struct setting *picture_settings;
     int n_picture_settings;
     const struct expectation *expects;
@@ -139,7 +140,7 @@ struct family {
     void (*derive_dims)(struct component *c);
     /* Sets dims that depend on other dims, and the component's public fields. Called last. May be NULL. */
     void (*derive)(struct component *c);
-    struct text_reads reads;   /* default outputs of a text encoder */
+    struct text_reads reads;   /* outputs of a text encoder that are used by default */
     const char *config_rest;   /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
     const char *pictures_rest; /* additional text of preprocessor_config.json; NULL: none */
     /* Lists all blocks in visit order in refs. Returns their number, at most FAMILY_BLOCKS_MAX. */
@@ -152,7 +153,7 @@ struct family {
     const char *const *ignorable;
 
     size_t lane_state_bytes;
-    const struct state_tensor *state; /* tensors that can be compared with reference outputs by name */
+    const struct state_tensor *state; /* named tensors, for comparison with reference outputs */
     int n_state;
     /* Declares every lane's state from the lanes' shapes: takes tensors from the arenas (which only count in
      * a dry run) and fills the structures at lanes[i].state, zeroed by the caller. *ok becomes false if an
@@ -196,13 +197,13 @@ struct component {
     int32_t dims[FAMILY_DIMS_MAX];
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's settings structure */
     struct text_reads reads; /* text encoder outputs in use; set before binding; all 0: default */
-    const struct published_setting *published; /* changed setting defaults; set before binding */
-    bool video;                                /* set before binding: the VAE works on videos */
-    struct block *blocks;                      /* bound blocks, in visit order */
+    const struct published_setting *published; /* changed defaults of settings; set before binding */
+    bool video;           /* true: the VAE encodes and decodes videos; set before binding */
+    struct block *blocks; /* bound blocks, in visit order */
     int n_blocks;
     struct block tables[TABLES_MAX]; /* embedding tables, of which only some rows are read */
     int n_tables;
-    int n_unknown; /* number of tensors in the files that no block uses */
+    int n_unknown; /* number of tensors in the files that no block uses (unknown tensors) */
     /* Properties that the components of a pipeline must agree on; 0 if not applicable. */
     int text_columns;   /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
     int pooled_columns; /* columns of a text encoder's pooled row, or of a denoiser's pooled_projections */
@@ -217,22 +218,22 @@ struct component {
     int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
     struct latent_format latent_format;   /* scale and shift of a VAE's latents */
     struct picture_format picture_format; /* image normalisation of a vision encoder */
-    const char *architecture;             /* replaces the family's first architecture; NULL: unchanged */
-    const char *config_value;             /* replaces the family's config_value; NULL: unchanged */
-    const char *config_rest;              /* replaces the family's config_rest; NULL: unchanged */
-    int variant; /* chooses the recipe with this recipe.variant, for families with several */
+    const char *architecture;             /* replaces family.architectures[0]; NULL: unchanged */
+    const char *config_value;             /* replaces family.config_value; NULL: unchanged */
+    const char *config_rest;              /* replaces family.config_rest; NULL: unchanged */
+    int variant; /* selects the recipe whose recipe.variant is equal, for families with several recipes */
 };
 
-/* The component's config.json value at the family's config_key. */
+/* Returns the string that the component's config.json has at family.config_key. */
 const char *component_config_value(const struct component *c);
-/* The component's general.architecture in GGUF files; "": none. */
+/* Returns the component's general.architecture in GGUF files; "": none. */
 const char *component_architecture(const struct component *c);
 static inline bool family_decodes(const struct family *family) {
     return family->kind == FAMILY_DECODER || family->kind == FAMILY_TINY_DECODER;
 }
 /* True if files may contain this tensor although no block uses it. */
 bool family_ignores(const struct family *family, const char *name);
-/* Returns the first of two names that exists as a tensor; `name` if neither does. */
+/* Returns `name` or its alternative, whichever exists as a tensor; `name` if neither does. */
 const char *component_first_existing(const struct component *c, const char *name, const char *other);
 /* True if a tensor has one of these names (NULL-terminated), with `number` for %d. */
 bool component_has_block(const struct component *c, const char *const *names, int number);
@@ -254,7 +255,7 @@ struct similar_architecture {
 enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
                                      const char *expected, struct error *e);
 
-/* Writes the dims that a block's weight table refers to. */
+/* Writes the dims of one block, to which its weight table refers. */
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
 
 /* After a failed binding of a configured component: marks all tensors that blocks use, and calls report with
@@ -262,7 +263,7 @@ void component_block_dims(const struct component *c, const struct block_ref *ref
 enum status component_list_missing(struct component *c, void (*report)(void *user, const char *name),
                                    void *user, struct error *e);
 void component_destroy(struct component *c);
-/* Host bytes of the layouts of all blocks and tables. */
+/* Host memory of the packed layouts of a component's blocks and embedding tables, in bytes. */
 uint64_t component_layout_bytes(const struct component *c);
 
 /* Returns the tensor of this name in a lane's state (see family.state); rank 0 if there is none. */

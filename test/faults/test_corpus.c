@@ -15,7 +15,7 @@ static void fail(const char *what, const char *path) {
     n_failed++;
 }
 
-/* Runs the target on the input, in a buffer of exactly the input's size. */
+/* Runs a fuzz target on one input, in a buffer of exactly the input's size. */
 static void replay(const struct target *target, const struct ar_hdr *head, FILE *corpus) {
     size_t bytes = strtoul(head->ar_size, NULL, 10);
     uint8_t *data = bytes ? malloc(bytes) : NULL;

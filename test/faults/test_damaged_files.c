@@ -25,8 +25,8 @@ enum { RANDOM = 60, OURS_MAX = 64 << 20, LONGEST_SECONDS = 3600 };
 static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/golden/zimage_b/model",
                   flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model",
                   sdxl[] = "test/golden/sdxl/model";
-static char folder[160]; /* copy of the model whose files are damaged */
-static struct rig rig;   /* session with the undamaged model: for plans, rates and latents */
+static char folder[160]; /* folder of a copy of the model, in which files are damaged */
+static struct rig rig;   /* session with the undamaged model, which reads damaged plans, rates and latents */
 static uint64_t seed = 1;
 static atomic_ullong state;
 
@@ -68,7 +68,7 @@ static void replace(struct text *t, size_t from, size_t n, const char *by, size_
     t->at[t->bytes] = 0;
 }
 
-/* Replaces a number in the first `most` bytes by an extreme one. */
+/* Replaces a number in the first `most` bytes of a text by an extreme number. */
 static void change_number(struct text *t, size_t most) {
     static const char *const numbers[] = {
         "0",           "-1",    "1",   "2147483647",          "4294967296",
@@ -81,7 +81,7 @@ static void change_number(struct text *t, size_t most) {
     if (n) replace(t, at, n, by, strlen(by));
 }
 
-/* Makes one to four changes in the first `most` bytes, where headers are. */
+/* Makes one to four random changes in the first `most` bytes of a file, where headers are. */
 static void damage(struct text *t, size_t most) {
     static const char odd[] = "\"\\{}[],:\0\xff\xc3\x80 0-e.nu/";
     for (uint64_t n = 1 + below(4); n; n--) {
@@ -117,7 +117,8 @@ static void damage(struct text *t, size_t most) {
     }
 }
 
-/* Readers of a damaged file. Each reader returns its error as a public error and releases all memory. */
+/* Functions that read a damaged file. Each function returns its error as a public error and releases all
+ * memory. */
 static int open_model(struct fault_sys *w, const char *from, struct sluice_error *public) {
     struct error e = {0};
     struct sluice_model_options options = {.struct_size = sizeof options, .model = from};
@@ -174,11 +175,11 @@ static int open_config(struct fault_sys *w, const char *path, struct sluice_erro
 
 struct damaged_file {
     const char *name;
-    const char *model, *file; /* the model's folder, and the name of the damaged file in this folder */
+    const char *model, *file; /* model: the model's folder; file: name of the damaged file in this folder */
     int (*read)(struct fault_sys *w, const char *path, struct sluice_error *public);
-    bool whole_model; /* the reader takes the model's folder instead of the file */
-    size_t most;      /* damage only this many first bytes; 0: all */
-    bool cuts;        /* every truncation of the file must be an error */
+    bool whole_model; /* the tested function opens the model's folder instead of the damaged file */
+    size_t most;      /* damage only this number of first bytes; 0: the whole file */
+    bool cuts;        /* every truncation of this file must be refused */
 };
 
 static const struct damaged_file damaged_files[] = {

@@ -16,28 +16,28 @@ enum { STAGES = 4, LONGEST_SECONDS = 600 };
 static const struct {
     const char *name;
     enum family_kind kind;
-    int visits; /* visits of each block in a streaming run */
+    int visits; /* number of visits of each block of the stage in a streaming run */
 } stages[STAGES] = {{"text", FAMILY_TEXT, 1},
                     {"hoist", FAMILY_DENOISER, 1},
                     {"denoise", FAMILY_DENOISER, 2},
                     {"decode", FAMILY_DECODER, 1}};
 
 static const char *intact;
-static struct result want; /* result of the undamaged model */
+static struct result want; /* expected result, from the undamaged model */
 
 struct disk_fault {
     const char *name;
     int code;
-    int64_t answer; /* result of each failing read of the byte; 1: the result of the real read */
-    bool halves;    /* reads of the byte return half of the requested bytes */
+    int64_t answer; /* result of each failing read of the faulty byte; 1: the result of the real read */
+    bool halves;    /* reads of the faulty byte return half of the requested bytes */
     void (*change)(const char *path);
 };
 
 static struct faulty_byte {
     const struct byte_source *source;
     int64_t byte;
-    atomic_long n_reads; /* number of reads of the byte */
-    long at;             /* number of the read at which the fault begins */
+    atomic_long n_reads; /* number of reads of the faulty byte so far */
+    long at;             /* number of the read of the byte at which the fault begins */
     const struct disk_fault *fault;
 } faulty_byte;
 
@@ -80,8 +80,8 @@ static bool open_with_fault(struct rig *rig, const char *folder) {
     return true;
 }
 
-/* `keep`: all blocks are resident and stay in memory between runs; without `keep` the run has the least
- * budget. */
+/* Returns a request. keep: all blocks are resident and stay in memory between runs; else the request has the
+ * minimum budget. */
 static struct sluice_request request_at(struct rig *rig, int stage, bool direct, bool keep) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 2);
     json_int_t least, all;
@@ -129,7 +129,7 @@ static void test_failing_disk(int stage, bool direct, bool keep) {
         snprintf(what, sizeof what, "the disk %s in %s%s%s", disks[i].name, stages[stage].name,
                  direct ? ", direct" : "", keep ? ", kept" : "");
         sluice_session_close(
-            rig.session); /* a session without cached weights, so that all weights are read again */
+            rig.session); /* a new session has no weights in memory, so it reads all of them */
         if (!rig_open_session(&rig, &options)) break;
         struct result r = run_with_fault(&rig, &request, &disks[i], what);
         disks[i].code ? check_refused(&r, disks[i].code, what) : (void)same(&want, &r, what);
@@ -169,7 +169,7 @@ static void replace_by(const char *path, const char *by) {
     check(system(command) == 0, "%s", command);
 }
 
-/* Replaces the file by a copy; processes that have the old file open still read the old file. */
+/* Replaces a file by a copy. Processes that opened the old file still read the old file. */
 static void replace(const char *path) {
     replace_by(path, path);
 }
@@ -207,8 +207,7 @@ static void check_changed(const struct disk_fault *change, const struct result *
     change->code ? check_refused(r, change->code, what) : (void)same(&want, r, what);
 }
 
-/* early: the file changes between opening the model and the run; not early: the file changes during the run.
- */
+/* early: the file changes between opening the model and the run; else during the run. */
 static void test_changing_file(const struct disk_fault *change, int stage, bool direct, bool early) {
     static const struct disk_fault none = {"", SLUICE_OK, 1, false, NULL};
     struct rig rig;
@@ -242,7 +241,7 @@ int main(void) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(LONGEST_SECONDS);
-    temporary_make_in("build"); /* /tmp may not allow direct I/O */
+    temporary_make_in("build"); /* build/, because /tmp may not allow direct I/O */
     intact = wide_checkpoint();
     if (!rig_open(&rig, intact, 1, 3)) return finish();
     want = run(&rig, &request);

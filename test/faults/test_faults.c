@@ -21,9 +21,9 @@
 
 enum { LONGEST_SECONDS = 900, LONGEST_SECONDS_ALL = 14400 };
 
-static bool every; /* every call fails (FAULTS=all) */
+static bool every; /* every call is made to fail, in a run of its own (FAULTS=all) */
 static int n_faults;
-static char outputs[128]; /* the runs' output folder */
+static char outputs[128]; /* folder for the output files of runs */
 static char latent[160];  /* a latent file saved by a run without faults */
 
 enum outcome { SURVIVED = 1, NO_MEMORY = 2, NO_READ = 4, NO_WRITE = 8 };
@@ -85,10 +85,10 @@ struct scene {
     int stride;  /* with FAULTS=all, calls 1, 1 + stride, 1 + 2 stride ... fail, each in a run of its own */
     bool keep;   /* all blocks are resident and stay in memory between runs */
     bool direct; /* the run reads with direct I/O */
-    bool init;   /* the run starts from a latent */
+    bool init;   /* the run starts from a latent file */
     bool previews;
     bool cache_prompts; /* the run uses the prompt cache */
-    int also_allowed;   /* further outcomes that this scene allows, because the failing part is optional */
+    int also_allowed; /* further outcomes allowed in this scene, because the failing operation is optional */
 };
 
 static char prompt_cache_folder[128];
@@ -130,7 +130,7 @@ static void open_session(struct rig *rig, const struct scene *scene) {
     rig_open_session(rig, &options);
 }
 
-/* Returns a result with the hash of `out` in place of the latent's. */
+/* Returns a result whose hash is that of the `bytes` bytes at `out`, not of a latent. */
 static struct result result_of(const struct error *e, const void *out, size_t bytes) {
     struct result r = {0};
     r.n_latents = 1;
@@ -181,7 +181,7 @@ static struct result act_plan(struct rig *rig, const struct sluice_request *requ
     return r;
 }
 
-/* Plans and runs one request: the run takes the job that the plan left in the session. */
+/* Plans and runs one request; the run reuses the job that planning left in the session. */
 static struct result act_planned_run(struct rig *rig, const struct sluice_request *request) {
     struct result r = act_plan(rig, request);
     if (r.code) return r;
@@ -193,7 +193,7 @@ static struct result act_decode(struct rig *rig, const struct sluice_request *re
     return run_or_decode(rig, request, latent);
 }
 
-/* Runs with adapters in a new session, where the adapters are not open yet. */
+/* Runs with adapters in a new session, which has no open adapters. */
 static struct result act_with_adapters(struct rig *rig, const struct sluice_request *request) {
     static const struct sluice_lora loras[] = {{"test/golden/adapters/zimage/kohya.safetensors", 0.5},
                                                {"test/golden/adapters/zimage/peft.safetensors", 1}};
@@ -227,7 +227,7 @@ static const struct scene scenes[] = {
     {"again", act_cached_prompt, 1, .stride = 5, .keep = true, .cache_prompts = true,
      .also_allowed = SURVIVED},
     {"adapted", act_with_adapters, 1, .stride = 3},
-    {"batch", run, 2, .stride = 11}, /* planning a batch takes ten times as long as the run */
+    {"batch", run, 2, .stride = 11}, /* stride 11: planning a batch takes ten times as long as running it */
 };
 
 static struct sluice_request request_for(struct rig *rig, const struct scene *scene) {
@@ -295,12 +295,12 @@ static void same_images(const struct baseline *baseline, const struct result *go
     check(got->n_images == baseline->want.n_images, "%s: %d images", what, got->n_images);
 }
 
-/* Runs the scene with one fault; returns whether the call was reached. */
+/* Runs the scene with one failing call; returns whether the run reached that call. */
 static bool fail_one(struct rig *rig, const struct scene *scene, const struct sluice_request *request,
                      const struct baseline *baseline, const struct kind *kind, long at, bool on) {
     char what[96];
     snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
-    if (scene->keep) open_session(rig, scene); /* with cached weights, calls of this kind are not made */
+    if (scene->keep) open_session(rig, scene); /* a session with cached weights does not make these calls */
     fault_sys_fail(&rig->fault_sys, kind->call, at, on ? LONG_MAX : 0);
     rig->fault_sys.fault = kind->fault;
     struct result r = scene->act(rig, request);
@@ -362,7 +362,7 @@ static void run_scene(const char *folder, const struct scene *scene) {
     rig_close(&rig);
 }
 
-/* Saves the latent for the scenes decode and init_latent. */
+/* Runs once and saves the latent that the scenes `decode` and `init_latent` start from. */
 static void save_latent(const char *folder) {
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 3)) return;
@@ -455,7 +455,7 @@ static void test_nonfinite_weights_reported(const char *wide) {
 struct canceller {
     sluice_session *session;
     int at_progress;
-    long at_read; /* read at which a reader thread cancels */
+    long at_read; /* number of the read during which a reader thread cancels the run */
     int seen;
 };
 
@@ -470,7 +470,7 @@ static void cancel_in_read(void *user, long n) {
     if (n == c->at_read) sluice_cancel(c->session);
 }
 
-/* Delayed reads are still in flight when the run ends. */
+/* Cancels runs while delayed reads are still in flight. */
 static void test_cancelled_runs(const char *folder, bool keep) {
     static struct rig rig;
     struct canceller c = {0};
@@ -515,7 +515,7 @@ static long allocations_of_run(struct rig *rig, const struct sluice_request *req
 }
 
 /* A run of the request that was just planned plans nothing again, so it allocates less than a run of another
- * request; an equal text at the same address must not be mistaken for the planned one after it changes. */
+ * request; a prompt text that changes at the same address must not be taken for the planned prompt. */
 static void test_planned_once(const char *folder) {
     static struct rig rig;
     static char prompt[] = "a fox in the snow";

@@ -15,7 +15,7 @@
 
 static const char model[] = "test/golden/zimage_a/model";
 
-/* Checks that the error's line contains `word`, the exit class is right and every required field is set. */
+/* Checks that the one-line error contains `word`, the exit class is right and every required field is set. */
 static void check_error(const struct sluice_error *e, int code, int exit_code, const char *word,
                         const char *what) {
     char line[1200];
@@ -34,8 +34,8 @@ static void check_error(const struct sluice_error *e, int code, int exit_code, c
 /* A copy of the model with one defect. */
 struct model_defect {
     const char *name, *file;
-    const char *from, *to; /* texts of equal length, replaced in the file; NULL: the file is removed */
-    int cut;               /* bytes removed at the file's end */
+    const char *from, *to; /* from, to: replaced text, replacement of equal length; NULL: remove file */
+    int cut;               /* number of bytes removed at the file's end */
     int code;
     const char *word;
 };
@@ -63,7 +63,8 @@ static const struct model_defect defects[] = {
     {"invalid JSON", "transformer/config.json", "{", "[", 0, SLUICE_JSON, "transformer/config.json"},
 };
 
-/* Replaces the first occurrence of `from` and cuts `cut` bytes at the end; false if `from` does not occur. */
+/* Replaces the first occurrence of `from` in a file, then removes `cut` bytes at its end. False if `from`
+ * does not occur. */
 static bool edit(const char *path, const char *from, const char *to, int cut) {
     struct stat s;
     FILE *f = fopen(path, "r+b");
@@ -106,8 +107,8 @@ static void test_defective_model(const struct model_defect *m) {
     expect_open_error(folder, m->code, m->word, m->name);
 }
 
-/* For a file without tensors the error names missing tensors; a folder without a model is reported as
- * missing. */
+/* A file without tensors gives an error that names missing tensors. A folder without a model gives an error
+ * that the model is missing. */
 static void test_empty_file_and_folder(void) {
     static const char empty[] = "\2\0\0\0\0\0\0\0{}";
     char path[300];
@@ -158,7 +159,7 @@ static void test_warnings(void) {
 
 struct bad_request {
     const char *name;
-    struct sluice_request request; /* fields that are 0 keep their default */
+    struct sluice_request request; /* fields of value 0 have their default */
     int code;
     const char *word;
 };
@@ -246,7 +247,7 @@ static void test_bad_request(struct rig *rig, const struct bad_request *bad_requ
             : exit_of(bad_request->code); /* the prompt comes from the command line, not from a file */
     check_error(&r.error, bad_request->code, exit_code, bad_request->word, bad_request->name);
     check_memory_released(rig, bad_request->request.save_latent,
-                          bad_request->name); /* an earlier successful run may have left residents */
+                          bad_request->name); /* residents of an earlier run may remain */
     check(rig->fault_sys.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes in use instead of %lld",
           bad_request->name, (long long)rig->fault_sys.sys.use.live_bytes[LINE_HOST], (long long)host);
     check(count_open_files() == n, "%s: files stay open", bad_request->name);

@@ -5,7 +5,8 @@
 
 enum { RANK = 3, PAIRS_MAX = 64, VECTORS_MAX = 32, NORM = 0, UP = 1, BIAS = 2, DOWN = 3 };
 
-/* An adapter file for all synthetic stages, with LoRA pairs for weights and replacements for vectors. */
+/* An adapter file for all stages of the synthetic pipeline, with LoRA pairs for weights and replacements for
+ * vectors. */
 static struct adapter {
     struct synthetic_files files;
     /* in-memory copy of the second adapter file, which holds derived LoRA factors */
@@ -69,7 +70,8 @@ static struct factor factor_of(const struct adapter *a, const char *kind, int s,
     return f;
 }
 
-/* Returns a LoRA factor: the tensor's last rows, then its first rows; one row in the middle is left out. */
+/* Returns a LoRA factor of two row ranges: the tensor's last rows, then its first rows; one row in the middle
+ * is left out. */
 static struct factor two_parts(struct factor f) {
     f.n_parts = 2;
     f.part[0].first = f.dim[0] / 2 + 1;
@@ -198,7 +200,7 @@ static struct tensor *weight_of(const struct block *block, int weight, void *wei
     return (struct tensor *)((char *)weights + block->kind->weights[weight].offset);
 }
 
-/* Values of weights merged with adapters; freed after the run. */
+/* Values of weights with merged adapters, freed after the run. */
 static float *merged_values[4096];
 static int n_merged_values;
 
@@ -297,8 +299,8 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
     free(values);
 }
 
-/* Checks the order of LoRA pairs, the byte range that an operator awaits for each factor, and that a shared
- * factor is stored once. */
+/* Checks three properties of packed LoRA pairs: their order, the byte range that an operator awaits for each
+ * factor, and that a shared factor is stored once. */
 static void test_packed_pairs_keep_order_and_share_factors(void **state) {
     (void)state;
     begin();
@@ -340,7 +342,7 @@ static void test_every_budget_keeps_bits_and_memory(void **state) {
         assert_true(memory_checker.pages_peak <= planned_pages());
     }
     assert_true(synthetic.plan.keep);
-    /* the previous run left all blocks resident, so this run reads nothing */
+    /* this run reads nothing: the previous run left all blocks resident */
     assert_int_equal(synthetic.counters.bytes_read, 0);
     end();
 }

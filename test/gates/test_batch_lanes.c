@@ -18,7 +18,8 @@ static struct sluice_request request_of(int batch, double cfg_scale) {
                                    .max_ram_bytes = plenty};
 }
 
-/* Makes a batch's run_need: state bytes grow with the group size `together`, compute time with `images`. */
+/* Makes the memory and time needs of a batch (struct run_need): state bytes grow with the group size
+ * `together`, compute time with `images`. */
 static void make_need(struct run_need *need, atomic_ullong *random, int images, int together, bool separate) {
     int groups = (images + together - 1) / together;
     memset(need, 0, sizeof *need);
@@ -53,7 +54,7 @@ static void check_choices(const struct run_need *const *needs, int n, int *chose
     double before = 1e300;
     plan_choose(needs, n, 0, 0, &plan);
     uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
-    /* With plenty of VRAM, ram_least_bytes is the lowest minimum of all group sizes. */
+    /* With plenty of VRAM, plan.ram_least_bytes is the lowest minimum RAM budget among all group sizes. */
     plan_choose(needs, n, ram, (uint64_t)1 << 40, &plan);
     ram = plan.ram_least_bytes;
     check(!is_feasible(needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan),
@@ -144,8 +145,8 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
     return groups;
 }
 
-/* Runs a batch with edited plan files, one for each number of groups. A plan with more groups than the group
- * size requires is rejected. */
+/* Runs a batch with edited plan files, one for each number of batch groups. A plan file with more groups than
+ * necessary is rejected. */
 static void edited_groups(struct rig *rig, struct sluice_request request,
                           const struct single_runs *single_runs, int *n_runs) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {

@@ -53,7 +53,7 @@ static int count_rotated(const struct component *c) {
     return n;
 }
 
-/* Families to cover: of each family, at least one model with a rotated weight matrix must have run. */
+/* Families that must be covered: at least one model of each family must run with a rotated weight matrix. */
 static const char *const all[] = {"zimage", "qwen3",      "flux",     "clip",           "t5",
                                   "unet",   "qwen_image", "qwen25vl", "qwen25vl_vision"};
 enum { N_ALL = sizeof all / sizeof *all };

@@ -12,16 +12,16 @@ struct use {
     uint64_t event;
 };
 
-/* The test device: copies run at once, and the test decides which operators have finished. */
+/* The test device. It copies at once, and the test decides which operators have finished. */
 static struct waits {
-    struct device device; /* first member: struct device * is cast to this type */
+    struct device device; /* first member, because struct device * is cast to struct waits * */
     pthread_mutex_t lock;
     struct use uses[USES_MAX];
     int n_uses;
     /* newest: the last recorded event. passed: the last event that the host has waited for. */
     uint64_t newest, passed;
     uint64_t fences;
-    /* error counts: copies that wait for too early or too late an event, memory freed while in use */
+    /* error counts: copies that wait for an event too early or too late, memory freed while in use */
     long early, late, freed_in_use;
     long exact, could_be_early, could_be_late;
 } waits;
@@ -40,7 +40,7 @@ static uint64_t earliest_event(const char *from, const char *to) {
     return pending(least);
 }
 
-/* Returns whether a plan setting (depth, no_wrap, waits) lets copies wait longer than necessary. */
+/* Returns whether a plan setting (depth, no_wrap, waits) may make copies wait longer than necessary. */
 static bool copier_is_restricted(void) {
     bool held = false;
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {
@@ -149,7 +149,7 @@ static struct device *waits_device(struct error *e) {
     return &waits.device;
 }
 
-/* Builds a random model on the test device; most plans do not restrict how far copies run ahead. */
+/* Builds a random model on the test device. Two of three plans do not restrict how far copies run ahead. */
 static void waits_model(uint64_t seed) {
     store_fixture_make(seed);
     store_fixture.separate = store_fixture.need.separate = true;

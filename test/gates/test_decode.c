@@ -60,7 +60,8 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     printf("decode of %dx%d: state %lld untiled, %lld tiled; minimum budget %lld and %lld\n", WIDTH, HEIGHT,
            (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
     check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves no memory");
-    /* `auto` stores the buffer layouts for `on` and `off`, which take at most 256 KiB more than `on` alone */
+    /* a run with `auto` keeps the buffer layouts for `on` and `off`, which take at most 256 KiB more than
+     * `on` alone */
     check(least[2] - least[1] < 1 << 18, "auto needs more memory than on");
     result_free(&want);
 }
@@ -118,7 +119,7 @@ static void refused(struct rig *rig, struct sluice_request request, const char *
     result_free(&r);
 }
 
-/* Each option that the rejection message advises must make the request fit. */
+/* Each option that the rejection message recommends must make the request fit the budget. */
 static void test_rejected_decode_advises_options(struct rig *rig) {
     json_int_t untiled, tiled, without, all;
     struct sluice_request request = request_decode("on");
@@ -147,7 +148,7 @@ static void test_rejected_decode_advises_options(struct rig *rig) {
     refused(rig, request, "the run does not fit", "at least", "--no-decode");
 }
 
-/* Memory allocation fails from the start of the decode stage on. */
+/* All memory allocations fail from the start of the decode stage on. */
 static void test_failed_decode_leaves_latent(struct rig *rig) {
     static char path[128];
     struct stat s;

@@ -282,7 +282,7 @@ static void test_plan_file_sets_direct_io(const char *folder) {
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(600);                 /* ends a hanging test after 10 minutes */
+    alarm(600);                 /* SIGALRM ends a hanging test after 10 minutes */
     temporary_make_in("build"); /* uses build/, because the file system of /tmp may not support O_DIRECT */
     test_every_alignment_reads_right_bytes();
     test_read_past_end_fails_alike();

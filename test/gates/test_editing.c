@@ -93,7 +93,7 @@ static int tokens_of(json_t *request) {
     return (int)json_integer_value(json_array_get(json_object_get(request, "tokens"), 0));
 }
 
-/* A plan request without a prompt assumes one reference image; each image adds prompt tokens. */
+/* Planning without a prompt and without images assumes one reference image. Each image adds prompt tokens. */
 static void test_plan_assumes_one_image(struct rig *rig) {
     struct sluice_picture fox = picture_of(64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};

@@ -5,7 +5,7 @@
 #include "test/lib/check.h"
 #include "test/lib/synthetic_run.h"
 
-/* plans: number of random plans; stride: every stride-th operator is made to fail */
+/* plans: number of random plans; stride: every stride-th operator is made to fail, in a run of its own */
 static int plans, stride;
 
 static uint64_t random_state;
@@ -53,7 +53,7 @@ static void make_plan(void) {
         plan.stage[s].staging_bytes = plan_least_staging(&need, &plan.stage[s], s);
     }
     plan_evaluate(&need, &plan);
-    /* the budget is the exact peak: one byte more would exceed it */
+    /* the budget equals the plan's peak: one byte more memory exceeds it */
     plan.ram_budget_bytes = plan.ram_peak_bytes;
     plan.vram_budget_bytes = plan.vram_peak_bytes;
 }
@@ -77,7 +77,7 @@ static uint64_t own_pages(int s, int block) {
     return pages;
 }
 
-/* Checks the reduced plan of one stage; returns the bytes that the stage frees. */
+/* Checks one stage of the plan after eviction; returns the bytes that eviction frees in this stage. */
 static uint64_t check_stage(int s, bool held) {
     const struct plan_stage *was = &plan.stage[s], *is = &reduced.stage[s];
     uint64_t freed = 0;
@@ -120,7 +120,8 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
     assert_true(enough > plans / 4 && nothing > plans / 100 && others_first > plans / 100);
 }
 
-/* Of many equal residents, evicted blocks are spread: at most twice the ideal number stay adjacent. */
+/* Of 60 equal residents, evicted blocks are spread evenly: at most 60 / evicted + 1 remaining residents are
+ * adjacent. */
 static void test_eviction_spreads_streamed_blocks(void **state) {
     (void)state;
     for (int k = 1; k < 30; k++) {
@@ -146,7 +147,8 @@ static void test_eviction_spreads_streamed_blocks(void **state) {
             stays = resident ? stays + 1 : 0;
             if (stays > longest) longest = stays;
         }
-        /* Frees k blocks, two for a ring of two blocks, and at most one for a page shared by neighbours. */
+        /* The evicted blocks free k blocks, plus two for a ring of two blocks and at most one for a page that
+         * neighbours share. */
         assert_in_range(gone, k + 2, k + 3);
         assert_int_equal(reduced.stage[0].ring_bytes, 2 << 20);
         assert_true(longest <= 60 / gone + 1);
@@ -154,11 +156,11 @@ static void test_eviction_spreads_streamed_blocks(void **state) {
 }
 
 static struct {
-    uint64_t bytes; /* result of a random third of the calls of bytes_needed; else 0 */
+    uint64_t bytes; /* result of a random third of the calls of bytes_needed; other calls return 0 */
     int asked, evicted, again, begun_again;
-    int64_t live; /* live page bytes at the last call of bytes_needed */
-    /* fail_at: first operator run that fails, from 1 (0: none fails); fail_more: number of further failing
-     * runs */
+    int64_t live; /* bytes of live pages at the last call of bytes_needed */
+    /* fail_at: number of the first failing operator, from 1 (0: none fails); fail_more: number of further
+     * operators that fail */
     int fail_at, fail_more;
 } pressure;
 
@@ -313,12 +315,12 @@ static void test_failing_operator_ends_run(void **state) {
 }
 
 static struct {
-    /* continued: number of runs that completed after a failed stage start. failed: number of runs that failed
-     * although at most two calls failed. */
+    /* continued: number of runs that completed although a stage start failed. failed: number of runs that
+     * failed although at most two calls failed. */
     int continued, failed;
 } stage_starts;
 
-/* Returns whether a resident could have been evicted for the stage that failed to start. */
+/* Returns whether residents existed that could be evicted for the stage that failed to start. */
 static bool could_evict(void) {
     int stage = 0;
     for (int i = 0; i < synthetic.n_events; i++) stage += synthetic.events[i] < 0;
@@ -328,8 +330,8 @@ static bool could_evict(void) {
     return plan_evict(&synthetic.need, &synthetic.plan, stage, held, UINT64_MAX, &reduced) > 0;
 }
 
-/* Makes calls `at` to `at + more` of one kind fail in a run. Returns false if the run makes fewer calls.
- * Failures before the reader threads start end the run without a retry. */
+/* Makes one call of a kind, number `at`, and the `more` following calls fail in a run. Returns false if the
+ * run makes fewer calls. Failures before the reader threads start end the run without a retry. */
 static bool start_fails(enum call call, long at, long more) {
     struct error e = {0};
     pressure.begun_again = 0;
@@ -355,8 +357,8 @@ static bool start_fails(enum call call, long at, long more) {
     return there;
 }
 
-/* Fails memory calls of a run once (evicts half of the residents), twice (evicts all residents), or always.
- */
+/* Makes memory calls of a run fail once (half of the residents are evicted), twice (all residents are
+ * evicted), or always. */
 static void one_plan(void) {
     static const long more[] = {0, 1, 1 << 20};
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};

@@ -23,7 +23,8 @@ static uint64_t page_align(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
-/* Adds full-frame buffers, whose bus traffic costs from almost 0 to several times the compute time. */
+/* Adds full-frame buffers to a stage's needs. Their bus traffic costs from almost 0 to several times the
+ * compute time. */
 static void make_full_frames(struct stage_need *n) {
     uint64_t traffic = 1 + below(4);
     n->picture_bytes = 256 * (1 + below(6000));
@@ -46,7 +47,8 @@ static void make_stage(struct stage_need *n, int n_blocks) {
     }
 }
 
-/* Makes a random run_need with full-frame buffers in the last stage and in some other stages. */
+/* Makes random memory and time needs of a run (struct run_need) with full-frame buffers in the last stage and
+ * in some other stages. */
 static void make_need(bool separate, int n_stages) {
     memset(&need, 0, sizeof need);
     need.n_stages = n_stages;
@@ -105,7 +107,7 @@ static uint64_t minimum_bytes(bool of_device, uint64_t other_bytes) {
     return most;
 }
 
-/* Checks the plan's RAM and VRAM peaks against sums computed from the run_need. */
+/* Checks the plan's RAM and VRAM peaks against sums over the run's needs (struct run_need). */
 static void check_peaks(void) {
     for (int s = 0; s < need.n_stages; s++) {
         const struct plan_stage *p = &plan.stage[s];
@@ -120,7 +122,8 @@ static void check_peaks(void) {
     assert_int_equal(plan_check(&need, &plan, &(struct error){0}), OK);
 }
 
-/* With full-frame buffers in host memory, each operator waits for its buffer bytes over the bus. */
+/* With full-frame buffers in host memory, each operator waits while its part of the buffers crosses the bus.
+ */
 static void test_host_buffers_cost_bus_time(void **state) {
     (void)state;
     memset(&need, 0, sizeof need);
@@ -151,7 +154,7 @@ static void test_faster_placement_is_chosen(void **state) {
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
         uint64_t pictures = page_align(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
-        /* temporary memory of opening files is freed before the full-frame buffers are allocated */
+        /* opening files needs temporary memory, which is freed before the full-frame buffers are allocated */
         host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0;
         device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
         for (int b = 0; b < need.stage[0].n_blocks; b++)
@@ -312,7 +315,8 @@ static void test_requested_placement_is_used(void **state) {
     }
 }
 
-/* Minimum budgets found by plan_solve are feasible; of several needs the smallest minimum counts. */
+/* The minimum budgets that plan_solve reports are feasible. Of several alternative needs, the smallest
+ * minimum is reported. */
 static void test_minimum_over_needs(void **state) {
     (void)state;
     static struct run_need needs[2];
@@ -376,7 +380,7 @@ static void declare_full_frames(const struct component *c, struct lane *lanes, i
 static struct family family_full_frames;
 static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
-/* Builds the synthetic pipeline for a discrete device; `latent` receives a plain loop's result. */
+/* Builds the synthetic pipeline for a device with its own memory; `latent` receives a plain loop's result. */
 static void synthetic_make_full_frames(void) {
     struct error e = {0};
     synthetic_make();
@@ -497,7 +501,8 @@ static void test_runs_at_minimum_budgets(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Each memory map and commit call fails in turn: the run returns MEMORY and leaks nothing. */
+/* Every memory map and commit call is made to fail, each in a run of its own: the run returns MEMORY and
+ * leaks nothing. */
 static void test_failed_allocation_leaks_nothing(void **state) {
     (void)state;
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};

@@ -8,10 +8,10 @@
 
 enum { SEGMENTS_MAX = 512, BUDGETS = 3 };
 
-/* Selects the blocks whose weight reads are counted. */
+/* Predicate: selects the block kinds whose weight reads the test counts. */
 static bool (*counted)(const struct block_kind *kind) = block_hoists;
 
-/* Bytes that runs read from each file segment of the counted blocks. */
+/* Bytes that runs read from each file segment, for the blocks whose weight reads are counted. */
 static struct ledger {
     struct {
         int file;
@@ -51,7 +51,7 @@ static void ledger_open(const struct component *c) {
     check(ledger.n >= 6, "only %d counted segments", ledger.n);
 }
 
-/* Returns the number of file segments that the last run read exactly `times` times. */
+/* Returns the number of file segments that the previous run read exactly `times` times. */
 static int n_read(int times) {
     int n = 0;
     for (int i = 0; i < ledger.n; i++) {
@@ -179,7 +179,8 @@ static void test_only_steps_decide_hoisting(const char *folder) {
     rig_close(&rig);
 }
 
-static int n_streamed; /* number of runs without hoisting that read the modulation weights in every step */
+static int
+    n_streamed; /* number of runs without hoisting that read the modulation weights again in every step */
 
 /* Compares runs with and without hoisting at minimum and medium budgets, and all blocks resident. */
 static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_request request,
@@ -252,7 +253,7 @@ static bool is_per_prompt(const struct block_kind *kind) {
     return kind->update_rate == UPDATE_PER_PROMPT;
 }
 
-/* A model with `blocks` blocks whose names contain `word`, all in the hoist stage. */
+/* A test case: a model that has `blocks` blocks with `word` in their names, all in the hoist stage. */
 struct once {
     const char *folder, *name, *word;
     int blocks, frames;
@@ -311,7 +312,7 @@ static void test_position_rows_are_read_once(const char *folder, const char *nam
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    const char *wide = wide_checkpoint(); /* f32 weights; fixtures have bf16 */
+    const char *wide = wide_checkpoint(); /* a model with f32 weights; fixtures have bf16 */
     test_hoisting_keeps_bits(wide, "wide");
     test_hoisting_keeps_bits("test/golden/zimage_b/model", "zimage_b");
     check(n_streamed >= (thorough() ? 2 : 1), "only %d runs without hoisting streamed weights", n_streamed);

@@ -33,8 +33,8 @@ static struct sluice_request request_of(const struct sluice_picture *first,
     return r;
 }
 
-/* ends: the model accepts a last frame. needs_first, needs_last: the model requires a first or a last frame.
- */
+/* ends: the model accepts a last frame (--end-img). needs_first, needs_last: the model requires a first or a
+ * last frame. */
 static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool needs_first,
                                                bool needs_last) {
     struct sluice_request r = request_of(NULL, NULL);
@@ -75,7 +75,7 @@ static void test_text_models_reject_images(struct rig *rig) {
     run_refused(rig, &r, "USAGE", 2, "--end-img cannot be used with this model");
 }
 
-/* The default output has the model's pixel count and the image's aspect ratio, with sides that are multiples
+/* The default output size has the model's pixel count and the input image's aspect ratio; sides are multiples
  * of size_step. */
 static void test_default_size_follows_image(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);

@@ -169,7 +169,7 @@ static json_int_t fresh_bytes(const struct random_setup *m, const struct sluice_
     return bytes;
 }
 
-/* Returns the number of bytes that a new session reads in addition because of the adapters. */
+/* Returns the number of bytes that the adapters add to the reads of a new session. */
 static json_int_t expected_adapter_bytes(const struct random_setup *m, struct sluice_request request) {
     json_int_t with = fresh_bytes(m, &request);
     request.n_loras = 0;

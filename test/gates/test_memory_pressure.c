@@ -62,7 +62,7 @@ static struct result run_with_limit(struct rig *rig, const struct sluice_request
 
 static int n_evicted;
 
-/* Runs one request under one budget: with memory pressure at every step or at some steps, for little or all
+/* Runs one request under one memory budget: with pressure at every step or at some steps, for little or all
  * memory, then without pressure. */
 static void one_budget(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *name) {
@@ -200,18 +200,19 @@ static bool evicted_for(struct rig *rig, const char *stage) {
     return found;
 }
 
-/* Fails each call of one kind once; the second attempt to start the stage gets memory. */
+/* Makes each call of one kind fail once, in a run of its own. The second attempt to start the stage gets
+ * memory. */
 static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
                        enum call call, const char *name) {
     int n_denoise = 0, n_decode = 0, went_on = 0;
     for (long at = 1;; at += call == CALL_MAP && !thorough() ? 3 : 1) {
         char what[64];
         snprintf(what, sizeof what, "failing %s %ld", name, at);
-        residents_destroy(&rig->session->residents); /* frees the residents of the previous run */
+        residents_destroy(&rig->session->residents); /* frees the previous run's residents */
         fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;
-        /* before the reader threads start, a failed call ends the run without eviction */
+        /* a call that fails before the reader threads start ends the run without eviction */
         bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) > 0;
         int evicted = replanned(rig).n;
         if (reached && r.code == SLUICE_OK) {

@@ -21,13 +21,13 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     store_fixture.need.separate = separate;
     store_fixture.readers = 1;
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
-    atomic_store(&fault_sys.random, 1); /* the first read takes about half a second */
+    atomic_store(&fault_sys.random, 1); /* fault_sys delays the first read by about half a second */
     fault_sys.delay_us = SLOW_US;
     memory_checker_restart();
     struct store *store = store_fixture_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
     assert_int_equal(store_acquire(store, 0, &place, e), OK);
-    /* waits until the block has a place in the ring and its first read has started */
+    /* wait until the block has a place in the ring and its first read has started */
     while (!atomic_load(&fault_sys.count[CALL_READ])) sched_yield();
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
@@ -40,12 +40,12 @@ static void test_failed_piece_fails_await(void **state) {
         struct error e = {0};
         char line[1200];
         struct store *store = open_slow_block(separate, &e);
-        /* makes the second read fail; the first read has already been counted */
+        /* fails the second read: the first has already started */
         fault_sys_fail(&fault_sys, CALL_READ, 1, 0);
         assert_int_equal(store_await(store, 0, store_fixture.blocks[0][0].bytes, &e), IO);
         assert_non_null(strstr(error_line(&e, line, sizeof line), store_fixture.files.folder));
         e = (struct error){0};
-        /* a store that has failed returns the same error again */
+        /* a failed store returns its error again */
         assert_int_equal(store_await(store, 0, 1, &e), IO);
         if (separate) store_release(store, 0);
         store_close(store);
@@ -151,7 +151,7 @@ static const struct weight_spec part_table[] = {
 
 static const struct block_kind part_kind = BLOCK_KIND("parts", "parts", part_table, part_weights, NULL);
 
-/* Compares rows of a packed weight, from `row` on, with rows of a tensor in the file, from `from` on. */
+/* Compares rows of a packed weight (from row `row`) with rows of a tensor in the file (from row `from`). */
 static void assert_rows(struct tensor weight, int32_t row, const char *tensor, int32_t from, int32_t rows) {
     const struct index_entry *entry = index_find(&store_fixture.files.index, tensor);
     uint64_t row_bytes = entry->bytes / (uint64_t)entry->dim[0];

@@ -1,6 +1,6 @@
 /* Plans with a limit on pinned host memory: the unpinned part of a host pool is copied through staging.
- * test_cuda_store.c and test_cuda_gate.c check the copies. The environment variable SEED changes the random
- * needs. */
+ * test_cuda_store.c and test_cuda_gate.c check the copies. The environment variable SEED changes all random
+ * cases. */
 #include "engine/run/timing.h"
 #include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
@@ -30,7 +30,8 @@ static uint64_t block_bytes(const struct stage_need *n, uint64_t *largest) {
     return all;
 }
 
-/* Makes a run_need whose disk, bus, host copies and compute take about equal time. */
+/* Makes the needs of a run (struct run_need) whose disk, bus, host copies and compute take about equal time.
+ */
 static void make_need(void) {
     memset(&need, 0, sizeof need);
     need.separate = true;
@@ -50,14 +51,14 @@ static void make_need(void) {
     }
 }
 
-/* Of two blocks held in host memory one is not pinned: each step copies the unpinned block to staging, in
- * parallel with transfers over the bus. */
+/* One of two blocks in host memory is not pinned: each step copies it to staging, in parallel with transfers
+ * over the bus. */
 static void test_unpinned_pool_costs_host_copies(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
     const double piece = PLAN_STAGED_PIECE / 1e9;
     static const struct {
-        double host_copy, seconds; /* seconds: predicted time without the last staged piece */
+        double host_copy, seconds; /* seconds: predicted time without the last staged piece of bytes */
     } cases[] = {{10e9, 2.6}, {0.25e9, 3.2}, {0, 2.6}};
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);
@@ -98,7 +99,8 @@ static uint64_t check_pinned(int *n_limited) {
     return plan.keep ? staging + kept : most;
 }
 
-/* As long as staging keeps its size, a lower pin limit never makes a plan faster. */
+/* A lower limit on pinned memory never makes a plan faster, as long as the staging buffers keep their size.
+ */
 static void test_lower_pin_limit_is_never_faster(void **state) {
     (void)state;
     int limited = 0, slower = 0;
@@ -141,7 +143,7 @@ static void test_pin_limit_moves_full_frames_to_vram(void **state) {
     assert_int_equal(n->pictures_place, PICTURES_ANYWHERE);
     plan_limit_pins(&need, 101 << 20); /* the pin limit is too low for full-frame buffers and staging */
     assert_int_equal(n->pictures_place, PICTURES_ON_DEVICE);
-    n->pictures_place = PICTURES_ON_HOST; /* simulates a request for full-frame buffers in host memory */
+    n->pictures_place = PICTURES_ON_HOST; /* as if the request asked for full-frame buffers in host memory */
     plan_limit_pins(&need, 99 << 20);
     plan_solve(&need, (uint64_t)1 << 40, (uint64_t)1 << 40, &plan);
     assert_int_equal(plan_check(&need, &plan, &e), BUDGET);

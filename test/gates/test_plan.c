@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum { NEEDS_MOST = 80 };
-static int needs, brute; /* number of random cases; number of cases of each comparison with brute force */
+static int needs, brute; /* number of random cases; number of cases of each brute-force comparison */
 
 static uint64_t random_state;
 static struct run_need need;
@@ -147,15 +147,15 @@ static void test_extrapolation_matches_simulation(void **state) {
     }
 }
 
-/* Restricting copies never helps; a larger ring, more residents or a larger pool never hurt. */
+/* The predicted time is monotone: restricting copies never makes it shorter; a larger ring, more residents or
+ * a larger pool never make it longer. */
 static void test_prediction_is_monotone(void **state) {
     (void)state;
     for (int i = 0; i < needs; i++) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
-        /* few evaluations: for many evaluations the time is extrapolated from a mean and need not be monotone
-         */
+        /* few evaluations only: the time of many is extrapolated from a mean and need not be monotone */
         if (n->evaluations > 6) n->evaluations = 6;
         memset(&plan, 0, sizeof plan);
         struct plan_stage *p = &plan.stage[0];
@@ -211,10 +211,9 @@ static void test_two_blocks_by_hand(void **state) {
         int ring, depth, no_wrap, waits;
         double seconds;
     } cases[] = {
-        {1, 0, 0, 0, 12}, /* ring of one block: copy and compute alternate */
-        {2, 0, 0, 0, 7},  /* ring of two blocks: compute waits only for the first copy */
-        {2, 0, 1, 0, 9},  /* three seconds per evaluation: compute waits for the first copy of each evaluation
-                           */
+        {1, 0, 0, 0, 12}, /* ring of one block: 12 s, because copy and compute alternate */
+        {2, 0, 0, 0, 7},  /* ring of two blocks: 7 s, because compute waits only for the first copy */
+        {2, 0, 1, 0, 9},  /* 9 s: compute waits for the first copy of each evaluation */
         {2, 0, 0, 1, 12}, {2, 1, 0, 0, 7}, {8, 0, 0, 0, 7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -370,10 +369,11 @@ static void test_ties_are_never_slower(void **state) {
         }
     }
     print_message("more memory is at most %.1g slower\n", worst);
-    assert_true(worst < 1e-8); /* twice the solver's tolerance TIE */
+    assert_true(worst < 1e-8); /* twice TIE, the solver's tolerance between equally fast plans */
 }
 
-/* Returns the solver's cost for unknown rates: a byte from disk counts as 8 bytes over the bus. */
+/* Returns the cost that the solver minimises if rates are unknown: a byte from disk counts as 8 bytes over
+ * the bus. */
 static double bytes_to_move(void) {
     double bytes = 0;
     for (int s = 0; s < need.n_stages; s++)
@@ -386,7 +386,8 @@ static double bytes_to_move(void) {
     return bytes;
 }
 
-/* Every combination of unknown rates gives plans; more memory streams at most an eighth more bytes. */
+/* With any combination of unknown rates there is a plan, and more memory streams at most an eighth more
+ * bytes. */
 static void test_unknown_rates_give_plans(void **state) {
     (void)state;
     for (int i = 0; i < needs / 2; i++) {
@@ -458,7 +459,7 @@ static void test_extreme_needs_do_not_crash(void **state) {
     }
 }
 
-/* Sets each rate to 0, then all rates together. */
+/* Sets each transfer rate to 0, then all rates together. */
 static void test_rates_of_zero_do_not_crash(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -649,7 +650,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* RAM and VRAM budgets grow from the minimum to nearly all bytes. Needs with many equally fast plans are
+/* RAM and VRAM budgets grow from the minimum to nearly all bytes. Cases with many equally fast plans are
  * the slowest to solve. */
 static void time_kind(int kind, bool separate) {
     double times[NEEDS_MOST / 20 * 49];
@@ -695,7 +696,7 @@ static void test_advice_is_faster(void **state) {
     (void)state;
     struct plan_advice advice;
     int n_memory = 0;
-    /* The run_needs are random: continues until at least one run waits for memory. */
+    /* The cases are random: the test continues until at least one run waits for memory. */
     for (int i = 0; i < needs / 20 + 2 || (!n_memory && i < 100); i++) {
         random_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);

@@ -45,10 +45,10 @@ static struct counts {
     return (struct counts){n_costs, n_timed};
 }
 
-enum { GROUPINGS = 15 }; /* number of different group sizes of a batch of 64 images */
+enum { GROUPINGS = 15 }; /* number of different sizes of batch groups for 64 images */
 
-/* Bounds the cost calls of a batch by those of one image. Equal groups share calls; each group size has at
- * most two kinds of groups, because the last group may be smaller. */
+/* Limits the cost calls for a batch to a multiple of those for one image. Equal groups share calls. Each
+ * group size has at most two kinds of groups, because the last group may be smaller. */
 static void test_batch_shares_measurements(struct rig *rig) {
     struct counts one = plan_of(rig, 1, plenty, "auto"), many = plan_of(rig, 64, plenty, "auto");
     check(many.costs <= 2 * GROUPINGS * one.costs, "%ld cost calls for 64 images, %ld for one", many.costs,
@@ -67,7 +67,7 @@ static void test_little_memory_limits_search(struct rig *rig) {
     }
 }
 
-/* VAE tiling `on` costs no more planning than `auto`, which measures the tiled decoder too. */
+/* VAE tiling `on` costs no more planning than `auto`, which also measures the tiled decoder. */
 static void test_auto_tiling_costs_no_more(struct rig *rig) {
     struct counts both = plan_of(rig, 1, plenty, "auto"), on = plan_of(rig, 1, plenty, "on");
     check(on.costs <= both.costs, "%ld cost calls with tiling on, %ld with auto", on.costs, both.costs);

@@ -17,7 +17,7 @@
 #include <string.h>
 
 static struct sys sys;
-static const struct cuda_card *card; /* the first GPU of the card table */
+static const struct cuda_card *card; /* the first GPU in the engine's card table */
 static struct device *cuda;
 
 static struct predict_rows predict(const struct cuda_card *of, const struct predict_case *c) {
@@ -50,7 +50,7 @@ static void assert_near(double a, double b, double share) {
 static const struct family *const published[] = {PUBLISHED_FAMILIES(FAMILY_ROW)};
 enum { N_PUBLISHED = sizeof published / sizeof *published };
 
-/* FLOPs of one block by kind of operation. */
+/* Expected FLOPs of one block by kind of operation. */
 struct formula {
     const struct family *family;
     double tokens, products, attention, convolutions;
@@ -58,7 +58,7 @@ struct formula {
 
 static const double T = 4128, C = 3840, F = 10240; /* Z-Image: T tokens, hidden size C, feed-forward size F */
 static const double FT = 4608, FC = 3072, FF = 12288;
-static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: of QT tokens 64 are text */
+static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */
 static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan, 81 frames: WT tokens; 512 text tokens */
 /* Stable Diffusion 3: ST tokens, hidden size SC, feed-forward size SF */
@@ -122,13 +122,13 @@ static void test_pass_bytes_and_launches(void **state) {
     assert_true(passes.bytes >= 10 * T * C); /* lower bound: reading and writing the residual stream */
 }
 
-/* Checks the number of rows per chunk that a device uses for `rows` rows. */
+/* Checks the chunk size that a device uses for activations of `rows` rows. */
 static void assert_chunk(struct device *device, int32_t rows, int32_t chunk) {
     struct context x = {.device = device};
     assert_int_equal(row_chunk(&x, rows), chunk);
 }
 
-/* Rows per chunk are constants, because results depend on them. A GPU uses as few chunks as possible. */
+/* Chunk sizes in rows are constants, because results depend on them. A GPU uses as few chunks as possible. */
 static void test_chunk_sizes_are_constant(void **state) {
     (void)state;
     struct device *cpu = cpu_open(&sys, 1, &(struct error){0});
@@ -146,7 +146,7 @@ static void test_chunk_sizes_are_constant(void **state) {
     assert_chunk(cuda, 16416, 1920);
 }
 
-/* Quantised weights add dequantisation passes and no products. */
+/* Quantised weights cost additional dequantisation passes, but no additional products. */
 static void test_quantised_weights_add_passes_only(void **state) {
     (void)state;
     struct predict_case stored = predict_case_of(&family_zimage);
@@ -156,7 +156,7 @@ static void test_quantised_weights_add_passes_only(void **state) {
     double weights = 4 * C * C + 3 * C * F,
            more = sum_of(&rows, WORK_PASS).bytes - sum_of(&plain, WORK_PASS).bytes;
     assert_near(sum_of(&rows, WORK_PRODUCT).flops, sum_of(&plain, WORK_PRODUCT).flops, 1e-12);
-    /* dequantisation reads 144 bytes per 256 values and writes two bytes per value */
+    /* per 256 values, dequantisation reads 144 bytes and writes 2 bytes per value */
     assert_true(more >= weights * (2 + 144.0 / 256));
 }
 

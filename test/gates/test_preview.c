@@ -21,7 +21,7 @@ static struct recorder {
     uint8_t picture[SIDE * SIDE * 3];
     int n_warned;
     sluice_session *cancelled; /* session to cancel after the first preview */
-    struct fault_sys *starved; /* simulated system whose next memory map call fails after the first preview */
+    struct fault_sys *starved; /* simulated system; its next memory map call fails after the first preview */
 } recorder;
 
 static void on_preview(void *user, const struct sluice_preview *preview) {
@@ -250,7 +250,7 @@ static void test_preview_blends_inpainting(void) {
     struct rig rig;
     struct sluice_request r = request_of("latent");
     for (int i = 0; i < 48 * 32 * 3; i++) rgb[i] = (uint8_t)(i * 7);
-    /* a white mask over the left third of the image, which is repainted */
+    /* mask: white over the left third, the region to repaint */
     for (int y = 0; y < 32; y++) memset(black + y * 48 * 3, 255, 16 * 3);
     mask.rgb = black;
     r.init_image = &init;
@@ -279,7 +279,8 @@ static void test_preview_blends_inpainting(void) {
     rig_close(&rig);
 }
 
-/* Records total live memory at every read; preview blocks are read while all other memory is in use. */
+/* Records the total live memory at every read. The preview's blocks are read while all other memory is in
+ * use. */
 static struct rig *observed;
 static atomic_llong most_live;
 
@@ -290,7 +291,7 @@ static void record_memory(void *user, long n) {
     }
 }
 
-/* Returns the planned bytes, less the bytes of the bare process and of libraries. */
+/* Returns the planned bytes, without the bytes of the bare process and of libraries. */
 static json_int_t planned_without_libraries(json_t *plan) {
     json_int_t most = 0;
     size_t i;
@@ -346,7 +347,7 @@ static void test_previews_are_planned(const char *preview) {
     check(got.code == SLUICE_BUDGET, "%s: one byte below the minimum budget: %s", preview,
           sluice_code_name(got.code));
     result_free(&got);
-    if (!tiny) { /* previews take additional time, because their decoder differs from the VAE */
+    if (!tiny) { /* previews add time, because their decoder is not the VAE */
         json_t *plan = query(&rig, &plain, NULL);
         check(denoising_seconds(plan) < denoising_seconds(want.plan),
               "%s: the plan counts no time for previews", preview);

@@ -132,7 +132,7 @@ static void test_repeated_prompt_skips_encoder(const char *folder, int encoders)
     rig_close(&rig);
 }
 
-/* With all blocks resident, the denoiser stays resident whether or not a run encodes its prompt. */
+/* With all blocks resident, the denoiser's blocks stay resident between runs, on cache hits and misses. */
 static void test_hits_keep_denoiser_resident(const char *folder) {
     struct rig rig;
     struct sluice_request r = request_of(other);

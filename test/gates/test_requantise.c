@@ -152,7 +152,7 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     const char *folder = small_checkpoint();
-    /* The session comparison uses two threads: on some processors the thread count changes bits. */
+    /* Comparisons of sessions use two threads, because on some processors the thread count changes bits. */
     for (int i = 0; i < TYPES; i++)
         results[i] = test_type_keeps_bits(folder, types[i], i % 2 && i < 7 ? 1 : 2, i == 2 || i == 4);
     test_types_differ(results);

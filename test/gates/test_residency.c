@@ -80,7 +80,8 @@ static void sessions_past(struct rig *rig, const char *folder, const struct gate
         first.max_ram_bytes = i & 2 ? least : plenty;
         r = run_same(rig, &other, &elsewhere, what);
         result_free(&r);
-        if (i == 3) { /* without decoding, stage indices differ from those of the session's residents */
+        if (i == 3) { /* a run without decoding has other stage indices than the run that left the session's
+                         residents */
             other.no_decode = true;
             r = run(rig, &other);
             same_from(&elsewhere, 0, &r, "no_decode in between");
@@ -121,7 +122,8 @@ static void minimum_budget(struct rig *rig, struct sluice_request request, const
     json_decref(b);
     for (int i = 0; i < 2; i++) {
         struct sluice_request other = request;
-        /* no budget above the minimum: opening the tokenizers needs more memory than any stage */
+        /* skip: no budget lies above the minimum, because opening the tokenizers needs more memory than any
+         * stage */
         if (!i && least == all) continue;
         i ? (other.batch += 1) : (other.max_ram_bytes = (least + all) / 2);
         b = query(rig, &other, &fits);

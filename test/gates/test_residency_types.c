@@ -11,7 +11,7 @@ enum { TYPE_BUDGETS = 3, EVERY = 5, IN_BF16 = 3 };
 
 static const struct stored {
     const char *dtype;
-    enum dtype of[4]; /* weight types of the transformer's matrices, in turn; F32 ends the list */
+    enum dtype of[4]; /* weight types that the transformer's matrices have in turn; F32 ends the list */
 } stored[] = {
     {"f8_e4m3_rows/i8_rot256/nvfp4_tiled/mxfp8_tiled/i8/bf16",
      {DTYPE_F8_E4M3, DTYPE_I8_ROT256, DTYPE_NVFP4_TILED, DTYPE_MXFP8_TILED}},

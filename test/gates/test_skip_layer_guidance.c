@@ -102,8 +102,8 @@ static char *hash_of(struct rig *rig, struct sluice_request request, char out[HE
     return out;
 }
 
-/* The SLG lane costs as much as one lane without the skipped layers. One of each denoiser's two evaluations
- * has an SLG lane. */
+/* In the plan, the SLG lane costs as much as one lane without the skipped layers. One of each denoiser's two
+ * evaluations has an SLG lane. */
 static void test_plan_counts_skipped_layers(struct rig *rig) {
     for (int k = 0; k < 2; k++) {
         const char *stage = k ? "denoise_2" : "denoise";

@@ -5,8 +5,8 @@
 #include "test/lib/store_adapters.h"
 #include "test/lib/synthetic_run.h"
 
-/* layouts: number of random file layouts; needs: number of random run_needs; stride: every stride-th call
- * that can fail is made to fail */
+/* layouts: number of random file layouts; needs: number of random needs of runs (struct run_need); stride:
+ * every stride-th call that can fail is made to fail */
 static int layouts, needs, stride;
 
 static void every_layout(uint64_t n) {
@@ -44,7 +44,7 @@ static void run_again(void) {
     assert_no_memory_violation();
 }
 
-/* A session adds, changes and removes adapters: of resident blocks only adapter bytes are read. */
+/* A session adds, changes and removes adapters. Of blocks that stay resident, only adapter bytes are read. */
 static void test_changed_adapters_read_only_their_bytes(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
@@ -123,7 +123,7 @@ static void test_fewer_stages_free_residents(void **state) {
     store_fixture_remove();
 }
 
-/* One read fails: an acquire returns the error, earlier bytes are right, and nothing hangs. */
+/* One read fails: acquiring the block returns the error, bytes read before are right, and nothing hangs. */
 static void test_failed_read_reaches_acquire(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
@@ -132,7 +132,7 @@ static void test_failed_read_reaches_acquire(void **state) {
         residents_destroy(&store_fixture.residents);
         long reads = atomic_load(&fault_sys.count[CALL_READ]);
         memory_checker_restart();
-        /* fails a read of the first half, because short reads change the total number of reads */
+        /* the failing read is in the first half, because short reads change the total number of reads */
         if (reads) fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0);
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
@@ -142,7 +142,7 @@ static void test_failed_read_reaches_acquire(void **state) {
         if (below(2) && store_fixture.stage >= 0) store_end_stage(store, store_fixture.stage);
         store_close(store);
         memory_checker_restart();
-        run_again(); /* only complete blocks may stay resident after the failed run */
+        run_again(); /* after the failed run, only complete blocks may be resident */
         store_fixture_remove();
     }
 }
@@ -263,7 +263,7 @@ static void test_other_block_is_not_reused(void **state) {
 static void test_stall_is_counted(void **state) {
     (void)state;
     one_block(1000, 0);
-    atomic_store(&fault_sys.random, 1); /* the delayed read takes nearly half a second */
+    atomic_store(&fault_sys.random, 1); /* fault_sys delays the read by nearly half a second */
     fault_sys.delay_us = 500000;
     struct error e = {0};
     struct store *store = store_fixture_open(&e);
@@ -350,7 +350,7 @@ static void test_eviction_frees_pages(void **state) {
             store_replan(store, &reduced[n], seam, &e);
             assert_ok(&e);
             smaller += memory_checker.pages_live < before && held > 0;
-            store_fixture.plan = reduced[n]; /* later stages are checked against the reduced plan */
+            store_fixture.plan = reduced[n]; /* the checker compares later stages with the reduced plan */
             store_fixture.evicted = true;
             replanned++;
         }
@@ -378,15 +378,15 @@ static void test_visit_list_grows(void **state) {
     int n = list.n_visits;
     while (visit_add(&list, (struct visit){.block = n}, &e) == OK) n++;
     assert_int_equal(e.code, MEMORY);
-    assert_int_equal(list.n_visits, n); /* growing the visit list keeps the earlier visits */
+    assert_int_equal(list.n_visits, n); /* visits added before the list grew are unchanged */
     for (int i = 0; i < n; i++) assert_int_equal(list.visits[i].block, i);
     visit_list_destroy(&list);
     visit_list_destroy(&list);
     assert_int_equal(fault_sys_live_bytes(&fault_sys), 0);
 }
 
-/* Makes a random run_need; equal: all blocks have one size, repeat and can stay resident, for statistics of
- * the gaps between residents. */
+/* Makes random needs of a run (struct run_need); equal: all blocks have one size, repeat and can stay
+ * resident, for statistics of the gaps between residents. */
 static void make_need(struct run_need *need, bool equal) {
     memset(need, 0, sizeof *need);
     need->n_stages = 1 + (int)below(4);
@@ -430,7 +430,7 @@ static uint64_t largest_block(const struct stage_need *n, const struct plan_stag
     return most;
 }
 
-/* Checks every sum of the plan against sums computed from the run_need. */
+/* Checks every sum of the plan against sums over the run's needs (struct run_need). */
 static void check_plan(const struct run_need *need, const struct plan *plan) {
     uint64_t common = need->base_bytes + need->host_bytes, peak = common + need->open_bytes, kept = 0;
     for (int s = 0; s < need->n_stages; s++)
@@ -544,8 +544,8 @@ static void test_plan_fits_every_budget(void **state) {
     assert_true(worst <= 1.127);
 }
 
-/* Returns the length of the longest sequence of consecutive streamed blocks in `visits` visits. The blocks
- * repeat after n visits. */
+/* Returns the length of the longest run of consecutive streamed blocks in `visits` visits of n blocks in
+ * turn. */
 static int longest_gap(const struct plan_stage *p, int n, int visits) {
     int longest = 0, gap = 0;
     for (int b = 0; b < visits; b++) {
@@ -572,15 +572,15 @@ static void test_residents_are_spread(void **state) {
             int ideal = residents ? (n - residents + residents - 1) / residents : n;
             if (!residents) continue;
             assert_in_range(longest_gap(&plan.stage[s], n, n), 0, (unsigned)(2 * ideal));
-            /* Across two evaluations the longest gap may have one more block: the memory left over holds only
-             * part of a block. */
+            /* Across the end of an evaluation the longest gap may have one more block, because the remaining
+             * memory holds only part of a block. */
             assert_in_range(longest_gap(&plan.stage[s], n, 2 * n), 0, (unsigned)(2 * ideal + 1));
         }
     }
 }
 
-/* The expected run_need is computed by hand from the forward functions in synthetic_family.c. Every third
- * layer (number % 3 == 1) has the width 2 F, the others F. */
+/* The expected needs (struct run_need) are computed by hand from the forward functions in synthetic_family.c.
+ * Every third layer (number % 3 == 1) has the width 2 F, the others F. */
 static void test_measured_need_matches_forwards(void **state) {
     (void)state;
     synthetic_make();
@@ -601,7 +601,7 @@ static void test_measured_need_matches_forwards(void **state) {
         assert_int_equal(n->state_bytes, lanes * 2 * align_up(t * d * 4, 256));
         assert_int_equal(n->activation_bytes, align_up(t * d * 4, 256) + align_up(t * 2 * f * 4, 256));
         assert_int_equal(n->workspace_bytes, 4 * (2 * f > d ? 2 * f : d));
-        /* each stage multiplies at two widths, up and down, hence four shapes */
+        /* four matrix shapes: each stage multiplies at two widths, up and down */
         assert_int_equal(n->library_bytes,
                          ARITHMETIC_HIDDEN + (2 * f > d ? 2 * f : d) + 8 * ARITHMETIC_PRIMITIVE);
         assert_true(n->flops == (double)lanes * (evaluation * synthetic_evaluations[s] + 4 * each));
@@ -653,8 +653,7 @@ static void test_every_budget_keeps_bits(void **state) {
             assert_no_memory_violation();
         }
         assert_true(synthetic.plan.keep);
-        assert_int_equal(synthetic.counters.bytes_moved,
-                         0); /* all blocks are resident since the earlier runs */
+        assert_int_equal(synthetic.counters.bytes_moved, 0); /* all blocks are resident since earlier runs */
         residents_destroy(&synthetic.residents);
     }
     synthetic_remove();
@@ -675,7 +674,7 @@ static void test_uneven_stages_keep_memory(void **state) {
             uint64_t most = page_align(largest_block(&synthetic.need.stage[s], &synthetic.plan.stage[s]));
             synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
         }
-        /* gives one stage a large ring, which must be freed before the next stage */
+        /* a large ring in one stage, which must be freed before the next stage */
         if (i < SYNTHETIC_STAGES) {
             plan_solve(&synthetic.need, minimum_of(&synthetic.need), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
@@ -701,7 +700,7 @@ static void test_cancel_at_any_tick(void **state) {
     assert_ok(&ok);
     residents_destroy(&synthetic.residents);
     int64_t before = fault_sys_live_bytes(&fault_sys);
-    /* lower bound of the number of ticks: waits add more */
+    /* lower bound of the number of tick calls: waits call more often */
     long ticks = synthetic.device.runs + synthetic.visits.n_visits;
     for (long k = 1; k <= ticks; k += stride) {
         struct error e = {0};
@@ -723,8 +722,8 @@ static bool has_residents(const struct plan *plan) {
     return bytes > 0;
 }
 
-/* Each call that can fail fails once, while measuring or during the run: the error is clean and nothing
- * leaks, or the run continues with fewer residents (test_evict.c checks the bits). */
+/* Every call that can fail is made to fail, each in a run of its own: the error is clean and nothing leaks,
+ * or the run continues with fewer residents (test_evict.c checks the bits). */
 static void test_failed_call_ends_run_cleanly(void **state) {
     (void)state;
     synthetic_make();

@@ -22,7 +22,7 @@ enum { ROWS = 384, LAYOUTS = N_STREAM_LAYOUTS, SIMULATED = LAYOUTS - 1 };
 static struct stream_table table, again;
 
 #if defined(__SANITIZE_ADDRESS__)
-static const double compared = 0.2; /* fraction of the table's rows that are computed twice, which is slow */
+static const double compared = 0.2; /* fraction of table rows that are simulated twice, which is slow */
 #else
 static const double compared = 2;
 #endif
@@ -65,7 +65,7 @@ static int count_rows(const char *blocks, const char *layout, int percent, doubl
     return n;
 }
 
-/* Fails the test and prints the table row and the figure unless `good`. */
+/* Unless `good`: prints the table row and the figure, and fails the test. */
 static void expect(bool good, const struct stream_row *row, const char *what, double figure) {
     if (!good)
         printf("%s %s %d %% at %.0f GB/s: %.6f s, lower bound %.6f: %s %.6f\n", row->blocks, row->layout,
@@ -113,7 +113,7 @@ static void test_no_row_beats_lower_bound(void **state) {
 struct figure {
     char blocks[32], layout[32];
     int percent;
-    double bus, seconds, floor; /* bus: bandwidth in GB/s */
+    double bus, seconds, floor; /* bus: bus bandwidth in GB/s */
 };
 
 static FILE *open_figures(void) {
@@ -125,7 +125,7 @@ static FILE *open_figures(void) {
     return file;
 }
 
-/* Reads the next line of the simulator's figures and finds its row in the table. */
+/* Reads the next line of table.csv and finds its row in the predicted-time table. */
 static bool next_figure(FILE *file, struct figure *f, const struct stream_row **row) {
     if (fscanf(file, "%31[^,],%31[^,],%d,%lf,%lf,%lf\n", f->blocks, f->layout, &f->percent, &f->bus,
                &f->seconds, &f->floor) != 6)
@@ -220,7 +220,7 @@ static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
                over, predicted);
     assert_true(over >= 1 - 1e-6 && over <= 1.03 * (predicted > 1.03 ? predicted : 1));
     *n_out_of_reach += predicted > 1.03;
-    /* Readers pin the next chunks of the host pool while they read. */
+    /* Readers pin the next chunks of the host pool while other chunks are being read. */
     assert_true(!r->pooled || r->first_seconds < 0.75 * r->pinning_seconds);
 }
 
@@ -242,7 +242,8 @@ static void test_async_host_reaches_lower_bound(void **state) {
 enum { PACED_BLOCKS = 24, PACED_BLOCK_BYTES = 1 << 20, PACED_STEPS = 5 };
 static const double paced_bus = 0.4e9;
 
-/* Returns the test file's content: a hash of the offset, chosen so that all values are near 0.01 as bf16. */
+/* Returns the 16-bit word of the test file at a byte offset: a hash of the offset, chosen so that all values
+ * are near 0.01 as bf16. */
 static uint16_t word_at(uint64_t offset) {
     uint64_t z = offset / 2 * 0x9e3779b97f4a7c15u;
     return (uint16_t)(0x3C00 + (z >> 40) % 128);
@@ -250,7 +251,7 @@ static uint16_t word_at(uint64_t offset) {
 
 /* A CPU device that checks the bytes of each weight before it computes. */
 struct checking_device {
-    struct device device; /* first member: struct device * is cast to this type */
+    struct device device; /* first member, because struct device * is cast to struct checking_device * */
     struct device *cpu;
     int n_operators, n_wrong;
 };

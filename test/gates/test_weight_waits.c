@@ -25,7 +25,7 @@ struct products {
     struct tensor weight[OPS];
 };
 
-/* Setting of the test family: if set, forward_products uses the last weight first. */
+/* Setting of the test family. last_first: forward_products uses the last weight first. */
 struct order {
     bool last_first;
 };
@@ -175,10 +175,9 @@ static double block_seconds(uint64_t weight, uint64_t part, double bus, double o
 }
 
 struct timed_case {
-    /* weight: bytes of a weight. part: bytes that each wait for a copy covers, a multiple of the copy piece.
-     */
+    /* weight: bytes of a weight. part: bytes that become available together, a multiple of the copy piece. */
     uint64_t weight, part;
-    double load; /* compute time divided by copy time */
+    double load; /* compute time of an operator divided by the copy time of its weight */
 };
 
 static double run_timed(const struct timed_case *c, double bus, bool last_first) {
@@ -201,7 +200,7 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
     return seconds / no_overlap;
 }
 
-/* The block of the last case has more pieces than the number of parts that the store tracks per block. */
+/* In the last case the block has more pieces than the store tracks parts per block. */
 static void test_overlap_matches_virtual_clock(void **state) {
     static const struct timed_case cases[] = {
         {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};
@@ -222,14 +221,14 @@ static const double minimum_gain = 0;
 static const double minimum_gain = 0.15;
 #endif
 
-/* Returns the test file's content: a 16-bit hash of the offset. */
+/* Returns the 16-bit word of the test file at a byte offset: a 16-bit hash of the offset. */
 static uint16_t word_at(uint64_t offset) {
     return (uint16_t)(offset / 2 * 0x9e3779b97f4a7c15u >> 40);
 }
 
-/* A device that checks samples of each weight's bytes, then sleeps for the time of the operator. */
+/* A device that checks samples of each weight's bytes, then sleeps for the operator's compute time. */
 struct checking_device {
-    struct device device; /* first member: struct device * is cast to this type */
+    struct device device; /* first member, because struct device * is cast to this structure */
     double seconds;
     int n_operators, n_wrong;
 };
@@ -270,7 +269,7 @@ static double run_paced(bool last_first, int readers) {
     struct checking_device checker = {
         .device = {
             .name = "checking", .cost = cost_nothing, .prepare = prepare_nothing, .run = check_weight}};
-    /* each operator takes the copy time of one weight */
+    /* each operator takes as long as copying one weight */
     checker.seconds = PACED_ROWS * COLUMNS * 2 / paced_bus;
     sys_init_machine(&sys);
     sys.read_at = read_words;
@@ -278,7 +277,7 @@ static double run_paced(bool last_first, int readers) {
     struct device *paced = paced_open(&sys, &checker.device, paced_bus, &e);
     assert_non_null(paced);
     fixture_make(&sys, paced, PACED_ROWS, last_first, readers);
-    double seconds = fixture_run(&rates, 1 << 20); /* 1 MiB of staging: two buffers of half a weight each */
+    double seconds = fixture_run(&rates, 1 << 20); /* 1 MiB of staging: two buffers, each for half a weight */
     assert_int_equal(checker.n_wrong, 0);
     assert_int_equal(checker.n_operators, OPS * BLOCKS * STEPS);
     paced->destroy(paced);
@@ -315,7 +314,7 @@ static enum status run_nothing(struct device *device, const struct op *op, void 
     return e->code;
 }
 
-/* Test operand i lies in places[i], which has APART bytes. */
+/* Operand i in these tests has its data at places[i], which has APART bytes. */
 enum { APART = 1 << 10 };
 static char places[AWAITED_MAX][APART];
 
@@ -325,7 +324,7 @@ static struct tensor tensor_at_place(int i, int rank, int32_t a, int32_t b, int3
     return t;
 }
 
-/* Checks that the last operator awaited exactly places 1 to n, once each. */
+/* Checks that the last operator awaited the data of operands 1 to n, each once. */
 static void expect_awaited(int n) {
     assert_int_equal(awaited.n, n);
     for (int i = 1; i <= n; i++) {

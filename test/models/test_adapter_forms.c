@@ -11,8 +11,10 @@
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
 
-#define LINEAR_MODULE "lora_unet_layers_0_feed_forward_w1"    /* linear weight [96, 36] of zimage_a */
-#define CONV_MODULE   "lora_unet_up_blocks_2_resnets_0_conv1" /* convolution weight [12, 28, 3, 3] of sd1 */
+#define LINEAR_MODULE                                                                                        \
+    "lora_unet_layers_0_feed_forward_w1" /* module of the linear weight [96, 36] of zimage_a */
+#define CONV_MODULE                                                                                          \
+    "lora_unet_up_blocks_2_resnets_0_conv1" /* module of the convolution weight [12, 28, 3, 3] of sd1 */
 
 enum { ROWS_MOST = 96, COLUMNS_MOST = 252, ROLES = 8 };
 
@@ -28,7 +30,7 @@ static struct sluice_model *open_model(const char *folder) {
     return model;
 }
 
-/* One tensor of an adapter file. Its name is the module's name followed by `end`. */
+/* One tensor of an adapter file. end: text after the module's name in the tensor's name. */
 struct file_tensor {
     const char *end;
     int rank;
@@ -116,7 +118,8 @@ static double product(const struct file_tensor *a, const struct file_tensor *b, 
     return sum;
 }
 
-/* Returns the sum over ranks p, q of t[p, q, y] a[p, o] b[q, i], where `place` is i * kernel + y. */
+/* Product with a Tucker core t: returns the sum over ranks p, q of t[p, q, y] a[p, o] b[q, i], where `place`
+ * is i * kernel + y. */
 static double cored(const struct file_tensor *t, const struct file_tensor *a, const struct file_tensor *b,
                     int o, int place) {
     int kernel = t->dim[2] * t->dim[3], i = place / kernel, y = place % kernel;
@@ -172,7 +175,7 @@ static struct form {
     const char *name, *module;
     struct file_tensor tensors[ROLES];
     double (*formula)(const struct file_tensor *g, int o, int i);
-    double divisor; /* alpha is divided by this number; 0: alpha has no effect */
+    double divisor; /* the formula's scale is alpha / divisor; 0: alpha has no effect */
 } forms[] = {
     {"LoRA",
      LINEAR_MODULE,
@@ -279,7 +282,7 @@ static void test_product_equals_formula(struct form *f) {
                 largest = fmax(largest, fabs(truth));
             }
     }
-    /* The product is rounded to f32 once, when the factors are multiplied. */
+    /* tolerance: the product is rounded to f32 once, when the factors are multiplied */
     check(largest > .1 && worst < 1e-6 * largest, "%s: off by %g of %g", f->name, worst, largest);
     adapter_match_destroy(&match);
     adapter_close(a);
@@ -339,7 +342,7 @@ static void test_bias_and_norm_differences(void) {
 }
 
 static const struct {
-    const char *what, *type; /* dtype of a scalar ".alpha", or NULL */
+    const char *what, *type; /* type: dtype of a scalar tensor ".alpha"; NULL: no such tensor */
     int size;
     union {
         float f32;
@@ -407,8 +410,9 @@ static void test_alpha_scales(void) {
 
 static const struct {
     const char *file, *prefix;
-    int first, second; /* numbers of weights changed in the first and the second transformer */
-    int notes;         /* number of warnings about the assumed transformer */
+    int first, second; /* first, second: expected numbers of weights changed in the high-noise and in the
+                          low-noise transformer */
+    int notes;         /* expected number of warnings about which transformer was assumed */
 } halves[] = {
     {"wan_high_noise_4steps.safetensors", "diffusion_model.", 1, 0, 1},
     {"Wan2.2-LowNoise.safetensors", "diffusion_model.", 0, 1, 1},

@@ -21,7 +21,7 @@ static const char linear[] = ".lora_linear_layer.down.weight|.lora_linear_layer.
 static const struct row {
     const char *recipe, *module, *ends;
     int32_t rows, columns[5]; /* shape of the changed weight: rows, input columns, then kernel sides */
-    const char *means;        /* expected component folder, changed weights, and rows within a fused tensor */
+    const char *means; /* expected text: component folder, changed weights, and rows within a fused tensor */
 } rows[] = {
     {"flux",
      "lora_unet_double_blocks_3_img_attn_qkv",
@@ -457,11 +457,13 @@ static void test_name_finds_weights(const struct row *row, const struct sluice_m
     adapter_close(a);
 }
 
-/* Words in the file name choose one of two transformers for a file whose keys name no transformer. */
+/* If the tensor names of a file name no transformer, words in the file name choose one of the two
+ * transformers. */
 static void test_file_name_chooses_transformer(void) {
     static const struct {
         const char *name;
-        bool first, second; /* expected to change the high-noise and the low-noise transformer */
+        bool first, second; /* first, second: whether the file must change the high-noise, the low-noise
+                               transformer */
     } names[] = {
         {"style_high_noise.safetensors", true, false},
         {"Wan2.2-HighNoise-v2 turbo.safetensors", true, false},

@@ -37,7 +37,7 @@ enum { COND, UNCOND, POOLED, POOLED_UNCOND, N_TENSORS };
 struct texts {
     struct {
         float *values;
-        int rows, columns; /* size of the tensor; 0: the run has no such tensor */
+        int rows, columns; /* size of the tensor; 0: the run dumped no such tensor */
     } tensor[N_TENSORS];
     char latent[HEX];
     int code;
@@ -127,7 +127,8 @@ static void test_windows_follow_each_other(struct rig *rig) {
     texts_free(&second);
 }
 
-/* Positive and negative prompts of different numbers of windows: each guidance branch reads its own rows. */
+/* Positive and negative prompts of different numbers of windows: each guidance branch reads only its own
+ * prompt's rows. */
 static void test_prompts_of_different_length(struct rig *rig) {
     const char *longer = "a red fox BREAK b", *shorter = "a blue house";
     struct texts a = run_prompt(rig, request_of(longer, shorter)),
@@ -222,7 +223,7 @@ static void test_absent_negative_prompt(struct rig *rig, bool zeros, const char 
     texts_free(&absent);
 }
 
-/* model_index.json disables zero embeddings. */
+/* Tests a model_index.json that disables zero embeddings for an absent negative prompt. */
 static void test_zero_embeddings_disabled(void) {
     static const char index[] = "{\"_class_name\": \"StableDiffusionXLPipeline\", "
                                 "\"force_zeros_for_empty_prompt\": false}";
@@ -298,8 +299,8 @@ static void test_options_refused_without_clip(void) {
     rig_close(&rig);
 }
 
-/* With several windows and skipped layers, a run at the least budget of its plan is bit-identical; a budget
- * of one byte less is an error. */
+/* A prompt of several windows with skipped layers gives the same bits at its plan's minimum budget; one byte
+ * less is an error. */
 static void test_least_budget_keeps_bits(struct rig *rig) {
     struct sluice_request request = request_of("a (red:1.3) fox BREAK b", "c BREAK d BREAK e");
     struct sluice_error e;

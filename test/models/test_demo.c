@@ -18,8 +18,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Without guidance about one prompt in 20 has a wrong colour: to measure this rate takes more than 30
- * prompts. */
+/* More than 30 prompts are needed to measure a colour without guidance, which is wrong in about one prompt
+ * of 20. */
 enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 
 /* Scores of the shipped model in percent: change only these for a better model.
@@ -78,7 +78,8 @@ static bool sheet_open(struct sheet *s, const char *name) {
     return s->rgb && png_image_finish_read(&s->image, NULL, s->rgb, 0, NULL);
 }
 
-/* Copies the next drawing of the sheet; the caller frees its rows. False after the last. */
+/* Copies the next drawing of the sheet to *out, whose rows the caller frees. Returns false after the last
+ * drawing. */
 static bool sheet_next(struct sheet *s, struct picture *out) {
     int x = s->next % SHEET_ACROSS * s->width, y = s->next / SHEET_ACROSS * s->height;
     size_t row = 3 * (size_t)s->width, stride = 3 * (size_t)s->image.width;
@@ -161,7 +162,7 @@ static int draw_below(uint64_t *state, int n) {
     return (int)random_below(state, (uint64_t)n);
 }
 
-/* Half of the captions have no size word, as in training. */
+/* Picks a size word, or none in half of the captions, as in training. */
 static int draw_size(uint64_t *state) {
     int size = draw_below(state, 2 * N_SIZES);
     return size < N_SIZES ? size : UNSAID;
@@ -200,7 +201,8 @@ static void test_held_out_prompts_were_not_trained(void) {
     check(n_held_out >= 300 && all, "%d held-out tuples, or one that draw.py trains on", n_held_out);
 }
 
-/* Adds a second group to a held-out tuple; the place of the first group decides the second's side. */
+/* Adds a second group of shapes to a scene with one group. The place of the first group determines the side
+ * of the second. */
 static void pair(struct scene *s, uint64_t *state) {
     struct group *known = s->group, *other;
     int which = draw_below(state, 2), relation = 0;
@@ -390,12 +392,12 @@ static double red_area(const char *negative) {
 
 static void test_negative_prompt_reduces_red(void) {
     double without = red_area(NULL), with = red_area("red");
-    /* Without any red the effect of the negative prompt cannot be measured. */
+    /* The test needs some red without the negative prompt, else its effect cannot be measured. */
     check(without > .5, "prompts without a colour give only %.2f %% red", without);
     check(with <= without / 2, "the negative prompt \"red\" leaves %.2f %% of that %.2f %%", with, without);
 }
 
-/* The prompt names no position, so the position depends on the seed alone. */
+/* The shape's position depends on the seed alone, because the prompt names no position. */
 static void test_seed_moves_the_shape(void) {
     double low[2] = {1, 1}, high[2] = {-1, -1};
     for (int seed = 0; seed < POSITION_SEEDS; seed++) {

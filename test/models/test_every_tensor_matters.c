@@ -10,9 +10,10 @@
 #include <unistd.h>
 #include <fcntl.h>
 
-/* LEAST: the change that counts as influence, as in test/golden/influence.py. NOTHING: rounding, enlarged by
- * guidance and two steps (measured: 3.3e-6). Every STRIDE-th tensor of the list, sorted from the weakest
- * influence on, is tested; INFLUENCE=all tests all, in minutes. */
+/* LEAST: relative change of the result that counts as influence, as in test/golden/influence.py. NOTHING:
+ * largest change by rounding alone, amplified by guidance and two steps (measured: 3.3e-6). Every STRIDE-th
+ * tensor of the list, sorted from the weakest influence on, is tested; INFLUENCE=all tests all, in minutes.
+ */
 #define LEAST   1e-3
 #define NOTHING 1e-5
 #ifdef __SANITIZE_ADDRESS__
@@ -25,7 +26,7 @@ enum { STEPS = 2 };
 
 static const struct tolerance tolerances[] = {{0}};
 
-/* The output in which a tensor's influence is measured. */
+/* The output of a run whose change measures a tensor's influence. */
 enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 
 struct influence_run {
@@ -34,12 +35,13 @@ struct influence_run {
     const struct tensor_index *index; /* tensors of the component under test */
     enum result result;
     struct tensor
-        unchanged[N_RESULTS]; /* outputs with all tensors unchanged; rank 0: the fixture lacks this output */
+        unchanged[N_RESULTS]; /* outputs of the unchanged model; rank 0: the fixture lacks this output */
     int n_tested, n_wrong;
     double least;
 };
 
-/* Returns the first case, or for ENCODED the first with an encoded input image; NULL if there is none. */
+/* Returns the fixture's first case, for ENCODED the first case with an encoded input image; NULL if there is
+ * none. */
 static const json_t *case_for(const struct golden *g, enum result result) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
@@ -63,12 +65,13 @@ static struct tensor decode(struct public_run *p, const struct sluice_request *r
     return read_decoded(p, r->frames > 1 ? r->frames : 1);
 }
 
-/* Returns the name under which an encoded image is dumped: the image latent, or the concat channels. */
+/* Returns the name under which a run dumps an encoded input image: image latent or concat channels. */
 static const char *encoded_as(const struct golden *g) {
     return has_golden(g, "case0.concat") ? "concat" : "encoded";
 }
 
-/* Returns the last latent, the image decoded from the reference's latent, or the latent of an input image. */
+/* Runs the model. Returns the last latent, the image decoded from the reference's latent, or the latent of an
+ * input image. */
 static struct tensor draw(struct influence_run *state, enum result result) {
     struct public_run *p = open_run(state->golden, state->model, false);
     struct sluice_request r = request_of(p, case_for(state->golden, result));
@@ -93,7 +96,7 @@ static struct tensor draw(struct influence_run *state, enum result result) {
 static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
     static const char *const prefixes[] = {
         "model.", "text_model.",
-        "vision_model."}; /* prefixes of the engine's tensor names that are missing in influence.txt */
+        "vision_model."}; /* prefixes that the engine's tensor names have and influence.txt omits */
     const struct index_entry *entry = index_find(index, name);
     for (int i = 0; i < COUNT_OF(prefixes) && !entry; i++) {
         char prefixed[2 * PATH];

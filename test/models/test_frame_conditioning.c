@@ -20,7 +20,8 @@ static struct job make_job(int frames, bool ends) {
     return job;
 }
 
-/* The mask list has the first frame four times, then groups of four: entry 4 f + c: channel c of frame f. */
+/* diffusers' mask list has the first frame four times, then each other frame once. Entry 4 f + c is channel c
+ * of latent frame f. */
 static void check_mask(int frames, bool ends) {
     static float concat[(FACTOR + C) * LATENTS_MAX * SIDE * SIDE];
     struct job job = make_job(frames, ends);
@@ -42,7 +43,7 @@ static void check_mask(int frames, bool ends) {
           "the latent does not follow the mask's channels");
 }
 
-/* Checks the chunks of frames that the VAE encoder gets: one frame, then four each. */
+/* Checks the frame chunks that the VAE encoder gets: one frame, then four frames each. */
 static void check_frames(int frames, bool ends) {
     static float chunk[FACTOR * SIDE * SIDE * 3];
     struct job job = make_job(frames, ends);

@@ -32,7 +32,7 @@ enum { PATH = 256, NAME = 128, TENSORS_MAX = 256 };
 static struct sys sys;
 static char folder[] = "/tmp/sluice-models-XXXXXX";
 
-/* A callback that writes a tensor's new name, or "" to leave the tensor out. */
+/* Callback that renames a tensor: writes the new name, or "" to leave the tensor out. */
 typedef void (*renaming)(const char *name, char to[NAME]);
 
 struct source_file {
@@ -84,7 +84,7 @@ static void add_tensors(struct copying *c, struct source_file *old) {
     }
 }
 
-/* Writes the tensors of the old files with new names and metadata. */
+/* Writes a GGUF file with the tensors of the source files, renamed, and new metadata. */
 static const char *rewrite_all(struct source_file *old, int n_old, const struct gguf_metadata *metadata,
                                int n) {
     static struct copying c;
@@ -111,7 +111,7 @@ static struct gguf_metadata number(const char *key, enum gguf_kind kind, double 
     return (struct gguf_metadata){.key = key, .kind = kind, .number = value};
 }
 
-/* Expects that a file's contents identify this family; NULL: no family. */
+/* Expects that the engine recognises this family from the file's contents; NULL: no family. */
 static void expect_family(const char *path, const struct family *family) {
     struct contents contents;
     struct tensor_index whole;
@@ -156,7 +156,7 @@ static void test_g39_architectures(void **state) {
     expect_refusal(with_architecture(QWEN3, keep_name, "qwen3vl"), "\"qwen3vl\"", "qwen3");
 }
 
-/* Drops q and k norms, without which the encoder looks like Qwen2 or Llama. */
+/* Leaves out the q and k norms; the encoder then looks like Qwen2 or Llama. */
 static void drop_norms(const char *name, char to[NAME]) {
     keep_name(strstr(name, "_norm.weight") && strstr(name, "attn_") && !strstr(name, "attn_norm") ? "" : name,
               to);
@@ -187,8 +187,8 @@ static void test_g39_text_encoders(void **state) {
                          UNSUPPORTED, "no known component");
 }
 
-/* Opens Z-Image with a text encoder of the given architecture and one additional metadata pair. The tokenizer
- * comes from a separate file. */
+/* Opens Z-Image with a Qwen3 text encoder in GGUF, with one additional metadata pair unless NULL. The
+ * tokenizer comes from a separate file. */
 static enum status open_with(const struct gguf_metadata *pair, struct error *e) {
     struct gguf_metadata metadata[2] = {text("general.architecture", "qwen3")};
     if (pair) metadata[1] = *pair;
@@ -339,7 +339,8 @@ static void test_tokenizer_of_combined_file(void **state) {
     assert_null(json);
 }
 
-/* Under clip.cpp's and transformers' names, every tensor is at the same place of the same block. */
+/* Under clip.cpp's and transformers' names, every CLIP tensor belongs to the same block, at the same offset.
+ */
 static void test_clip_cpp_names(void **state) {
     (void)state;
     const struct gguf_metadata metadata[] = {

@@ -15,7 +15,7 @@ struct flattened {
     char keys[TENSOR_SET_MAX][KEY_BYTES];
     struct gguf_metadata metadata[TENSOR_SET_MAX];
     struct named_tensor tensors[TENSOR_SET_MAX];
-    void *blocks[TENSOR_SET_MAX]; /* data of quantised tensors; NULL: the tensor is not quantised */
+    void *blocks[TENSOR_SET_MAX]; /* quantised data of each tensor; NULL: the tensor is not quantised */
     int n_metadata, n_flattened;
 };
 

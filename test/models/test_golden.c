@@ -62,8 +62,7 @@ static void expect_equal_bits(struct tensor truth, const float *ours) {
                      (double)((float *)truth.data)[i]);
 }
 
-/* Compares token ids. encoder: index of the text encoder among the text encoders; slot: slot of the text
- * encoder. */
+/* Compares a prompt's token ids. encoder: index among the text encoders; slot: slot of the text encoder. */
 static void expect_ids(const struct golden *g, const json_t *c, const char *text, int encoder, int slot,
                        const char *lane) {
     static const char *const names[] = {"ids", "ids_2", "ids_3"}, *const cuts[] = {"cut", "cut_2", "cut_3"};
@@ -144,7 +143,8 @@ static void expect_schedule(const struct golden *g, const char *prefix, struct s
     expect_equal_bits(golden(g, name), timesteps);
 }
 
-/* Parses golden names such as "schedule.7.3" and "schedule_tokens.7.1024"; n is 0 for other tensors. */
+/* Parses the schedule from a golden tensor's name, such as "schedule.7.3" or "schedule_tokens.7.1024". Other
+ * names give 0 steps. */
 static struct schedule_options schedule_named(const struct golden *g, const char *name) {
     const struct flow_shift_line *line = &g->model->shift_line;
     struct schedule_options options = {.grid_f64 = g->model->sampling.grid.grid_f64};
@@ -222,7 +222,8 @@ static void test_noise(const struct golden *g) {
     expect_error(g, "noise.randn", "", worst);
 }
 
-/* Compares the tensors dumped under the given name, which belong to the first image of the batch. */
+/* Compares images that the run dumped as `dump` with the reference: input images of the first image of the
+ * batch. */
 static void expect_image_dumps(struct public_run *p, const json_t *c, const char *dump) {
     static const char *const pictures[] = {"init",          "last",          "masked",
                                            "reference_000", "reference_001", "reference_002"};
@@ -233,7 +234,7 @@ static void expect_image_dumps(struct public_run *p, const json_t *c, const char
         if (!has_golden(p->golden, case_tensor(c, tail, name))) continue;
         snprintf(file, sizeof file, n ? "%s_%03d" : "%s", dump, n);
         struct tensor truth = golden(p->golden, name), ours = read_dump(p, file, file);
-        if (truth.rank == 4) truth = tensor_slice(truth, 0, 1); /* axis 0 counts images of the batch */
+        if (truth.rank == 4) truth = tensor_slice(truth, 0, 1); /* axis 0 counts the images of a batch */
         assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
         snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), pictures[i]);
         expect_values(p->golden, dump, detail, ours.data, truth.data, tensor_elements(&truth));
@@ -294,7 +295,7 @@ static double rms_of(struct tensor t) {
     return sqrt(sum / (double)n);
 }
 
-/* Compares the initial latents: noise, or noise added to an input image's latent. */
+/* Compares the initial latents with the reference: noise, or noise added to an input image's latent. */
 static void expect_initial_latents(struct public_run *p, const json_t *c) {
     char name[NAME], detail[NAME];
     const char *tail = has_golden(p->golden, case_tensor(c, "noise", name)) ? "noise" : "latent_000";

@@ -14,7 +14,7 @@ static struct sluice_model *zimage, *sd1, *published;
 
 enum model { ZIMAGE, SD1, PUBLISHED };
 
-/* Opens a model folder, or a recipe at its published sizes. */
+/* Opens a model: from a folder, or without files by a recipe's name, at its published sizes. */
 static struct sluice_model *open_model(const char *name) {
     bool folder = strchr(name, '/') != NULL;
     struct sluice_model_options options = {
@@ -27,7 +27,7 @@ static struct sluice_model *open_model(const char *name) {
     return model;
 }
 
-/* Adds tensors of zeros from a text "NAME TYPE DIM,DIM; ...". */
+/* Adds tensors of zeros that a text lists: "NAME TYPE DIM,DIM; ...". */
 static void add_tensors(struct adapter_writer *w, const char *text) {
     static const struct {
         const char *name;
@@ -56,7 +56,7 @@ static const char *write_tensors(const char *text, const char *metadata) {
     return adapter_writer_end(&w, path, metadata);
 }
 
-/* Opens and matches an adapter on a sys that counts memory; all memory must be freed. */
+/* Opens an adapter and matches it with the model on a memory-counting sys. All memory must be freed. */
 static enum status match_refusing_leaks(const struct sluice_model *m, const char *path, bool partial,
                                         struct adapter_match *match, struct error *e) {
     struct adapter *a = NULL;
@@ -70,7 +70,7 @@ static enum status match_refusing_leaks(const struct sluice_model *m, const char
     adapter_close(a);
     check(sys_memory_use(m->sys).live_bytes[LINE_HOST] == before && count_open_files() == open_before,
           "a refused adapter leaks memory");
-    *match = copy; /* callers only read counts and warnings, whose storage is not freed */
+    *match = copy; /* callers read only counts and warnings, which remain valid */
     return e->code;
 }
 
@@ -82,7 +82,7 @@ static enum status match_refusing_leaks(const struct sluice_model *m, const char
 static const struct row {
     const char *what, *tensors;
     enum status code;
-    const char *words[2]; /* words that the error's line must contain */
+    const char *words[2]; /* words that the one-line error must contain */
     enum model model;
 } rows[] = {
     {"factors of different rank",
@@ -291,7 +291,7 @@ static const char *write_pair(double alpha, float value) {
     return adapter_writer_end(&w, path, NULL);
 }
 
-/* The adapter values are finite, but overflow at a scale of 1,000. */
+/* The adapter's values are finite, but overflow at a scale of 1,000. */
 static void test_scale_overflow_refused(void) {
     struct adapter *a = NULL;
     struct adapter_match match = {0};
@@ -375,7 +375,7 @@ static void test_partial_match_reports_unmatched(void) {
     check(match_refusing_leaks(zimage, path, true, &match, &e) == MISSING, "no module fits: %s", e.what);
     path = write_tensors(W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2", NULL);
     check(match_refusing_leaks(zimage, path, true, &match, &e) == SHAPE, "a wrong shape: %s", e.what);
-    /* One layer occurs under two naming schemes. */
+    /* The adapter names one layer under two naming schemes. */
     path = write_tensors("lora_unet_layers_0_attention_qkv.lora_down.weight F32 2,36; "
                          "lora_unet_layers_0_attention_qkv.lora_up.weight F32 108,2; "
                          "lora_unet_layers_0_attention_to_k.lora_down.weight F32 2,36; "
@@ -386,7 +386,7 @@ static void test_partial_match_reports_unmatched(void) {
           "two namings: %s, %d: %s", e.what, match.n_notes, match.note[0]);
 }
 
-/* The file has the maximum number of tensors, with long common prefixes in their names. */
+/* The adapter file has the maximum number of tensors, whose names have long common prefixes. */
 static void test_many_unmatched_tensors_are_fast(void) {
     enum { MODULES = LOADER_TENSORS_MAX / 2 };
     struct adapter_match match;
@@ -441,7 +441,8 @@ static enum status use_everything(const struct sluice_model *m, const char *path
     return e->code;
 }
 
-/* Fails each call in turn; expects the fault's error code and no leak. */
+/* Every call of the adapter reader is made to fail, one at a time: expects the fault's error code and no
+ * leak. */
 static void test_no_leak_after_fault(void) {
     enum { CALLS_MOST = 1000 };
     static const struct {

@@ -41,7 +41,7 @@ struct weights {
 };
 
 static const int part_rows[] = {FIRST, SECOND};
-/* A weight that is some rows of a fused kernel. */
+/* Weight table row of a weight that is some rows of a fused convolution kernel. */
 #define PART_OF_ROWS(field_, part_, rows_)                                                                   \
     {                                                                                                        \
         .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"},                            \
@@ -70,7 +70,7 @@ static unsigned char bias[O * 4], kernel[FILE_VALUES * 4], both[FILE_VALUES * 4]
 static void fill(unsigned char *to, enum dtype dtype, int values) {
     static uint64_t random = 1;
     size_t n = (size_t)dtype_bits(dtype) / 8;
-    for (int i = 0; i < values; i++) { /* two-byte types take an f32's upper half */
+    for (int i = 0; i < values; i++) { /* values of two-byte types are the upper half of an f32 */
         float value = (float)(int64_t)random_next(&random) * 0x1p-63f;
         memcpy(to + (size_t)i * n, (char *)&value + 4 - n, n);
     }
@@ -121,7 +121,7 @@ static void expect(const struct block *block, size_t element, unsigned char *pac
     slice_of(both, element, PART, O - PART, w.second.data);
 }
 
-/* True if a segment covers the byte; other bytes are padding. */
+/* True if a segment covers byte `at` of the packed block; other bytes are padding. */
 static bool is_read(const struct block *block, uint64_t at) {
     for (int i = 0; i < block->n_segments; i++)
         if (at >= block->segments[i].packed_offset &&
@@ -204,7 +204,7 @@ static void test_last_slice_bits(void **state) {
         }
 }
 
-/* Tests conversion to a type of single values and to a type with blocks. */
+/* Tests slices that are converted while they are read: f32 to bf16, bf16 to f32, f16 to f8. */
 static void test_converted_slice_bits(void **state) {
     static const struct {
         enum dtype from, to;
@@ -298,7 +298,7 @@ static void test_truncated_file_reported(void **state) {
 static int set_up(void **state) {
     (void)state;
     sys_init_machine(&sys);
-    /* In the build folder: /tmp may not allow direct I/O. */
+    /* build/, because /tmp may not allow direct I/O */
     strcpy(folder, access("build", W_OK) ? "/tmp/sluice_slices_XXXXXX" : "build/sluice_slices_XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }

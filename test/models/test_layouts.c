@@ -48,8 +48,8 @@ static void test_single_file_gives_same_latent(const struct layouts *l) {
     }
 }
 
-/* One component converted to the other file format, with unchanged types and its configuration, gives the
- * same latent. */
+/* Converts one component to the other file format (safetensors, GGUF) with unchanged types. The latent must
+ * not change. */
 static void expect_converted_same(const struct layout_part *part, options from, const char *input,
                                   const char *name, const char *form) {
     struct sys machine;
@@ -68,7 +68,7 @@ static void expect_converted_same(const struct layout_part *part, options from, 
     remove(output);
 }
 
-/* Converts a folder's component by name and by path, and a file's component by file name or by prefix. */
+/* Selects the component to convert: in a folder by name and by path, in a file by file name or by prefix. */
 static void test_converted_component_gives_same_latent(const struct layouts *l) {
     for (int i = 0; i < l->family->n_parts; i++) {
         const struct layout_part *part = &l->family->parts[i];

@@ -23,7 +23,7 @@ static const struct tolerance gpu_tolerances[] = {
     {"latent", 6.15e-3, 2e-2}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
-static bool types_read[N_DTYPES]; /* types of all tensors that the fixtures' runs read */
+static bool types_read[N_DTYPES]; /* weight types of all tensors that the runs of this test read */
 
 static void note_types(const struct sluice_model *model) {
     for (int slot = 0; slot < SLOTS_MAX; slot++)

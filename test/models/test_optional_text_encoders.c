@@ -73,7 +73,8 @@ static void prompt_inputs_free(struct prompt_inputs *g) {
     free(g->pooled);
 }
 
-/* Counts the values in a rectangle that differ from the values in `as`, or from 0 if `as` is NULL. */
+/* Counts the values in a rectangle of a matrix that differ from the matrix `as`, or from 0 if `as` is NULL.
+ */
 static int count_differences(const float *values, const float *as, int columns, int first_row, int rows,
                              int first_column, int n_columns) {
     int n = 0;
@@ -210,8 +211,8 @@ static const char *copy_folder(const char *edit) {
     return folder;
 }
 
-/* File names distinguish CLIP-L from OpenCLIP-G where their widths are equal, also if one of the two is
- * disabled or replaced by a flag. */
+/* File names distinguish CLIP-L from OpenCLIP-G if their widths are equal, also if one of the two is disabled
+ * or given by a flag. */
 static void test_clip_found_by_file_name(void) {
     char command[6 * TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     snprintf(folder, sizeof folder, "%s/apart", temporary);
@@ -291,7 +292,8 @@ static void rewiden(struct tensor_set *p, int32_t width) {
     tensor_set_free(p);
 }
 
-/* A published width identifies the encoder's slot; any other width must fit the transformer. */
+/* An encoder of a published width belongs to that width's slot. An encoder of any other width must fit the
+ * transformer. */
 static void test_encoder_of_wrong_width_refused(void) {
     options from = flags(temporary_path("with0.safetensors"));
     rewiden(tensor_set_copy(part[0], ""), 1280);
@@ -444,7 +446,7 @@ static void test_inspect_and_plan_list_absent_encoders(void) {
     rig_close(&rig);
 }
 
-/* A VAE configuration that has only the number of norm groups. */
+/* VAE configuration that gives only the number of norm groups, no scaling factor. */
 #define GROUPS "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 2}"
 
 /* Flux's and Stable Diffusion 3's autoencoders have the same shapes. The denoiser in the same file, the

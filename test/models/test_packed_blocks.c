@@ -29,7 +29,7 @@ struct weights {
 };
 
 static const int part_rows[] = {FIRST, SECOND, THIRD};
-/* Three parts of one fused tensor, like q, k and v in attention. */
+/* Weight table row of one of three parts of a fused tensor, like q, k and v in attention. */
 #define PART(field_, part_, rows_)                                                                           \
     {                                                                                                        \
         .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"},                            \
@@ -39,7 +39,8 @@ static const int part_rows[] = {FIRST, SECOND, THIRD};
         }                                                                                                    \
     }
 static const struct weight_spec thirds[] = {PART(a, 0, FIRST), PART(b, 1, SECOND), PART(c, 2, THIRD)};
-/* Two parts in exchanged order, like shift and scale in AdaLN. */
+/* Weight table of a weight that is two parts of a fused tensor in exchanged order, like shift and scale in
+ * AdaLN. */
 static const struct weight_spec swapped[] = {{.offset = offsetof(struct weights, a),
                                               .names = {"a.weight"},
                                               .checkpoint_name = "all[2,1/3].weight",
@@ -73,7 +74,7 @@ static int64_t tile_place(int64_t row, int64_t block, int64_t columns_of_tiles) 
 
 static uint64_t take(uint64_t bytes) {
     uint64_t at = file_used;
-    file_used += bytes + 3; /* tensors in files need not be aligned */
+    file_used += bytes + 3; /* tensor offsets in files need not be aligned */
     assert_true(file_used <= FILE_BYTES);
     return at;
 }
@@ -125,7 +126,8 @@ static enum status bind(struct file_of_one_tensor *m, const struct block_kind *k
     return block_bind(&sys, &ref, &m->index, dims, block, e);
 }
 
-/* Copies all segments, which neither overlap nor exceed the packed block. Freed by the caller. */
+/* Copies all segments of a block to memory, which the caller frees. Segments neither overlap nor exceed the
+ * packed block. */
 static unsigned char *read_packed(const struct block *block) {
     unsigned char *packed = calloc(1, block->bytes + 1);
     uint64_t at = 0;
@@ -141,7 +143,7 @@ static unsigned char *read_packed(const struct block *block) {
     return packed;
 }
 
-/* Expects that row `row` of the weight equals row `from` of the file. */
+/* Expects that row `row` of the packed weight equals row `from` of the file's tensor. */
 static void check_row(const struct file_of_one_tensor *m, const struct tensor *t, int64_t row, int64_t from) {
     uint64_t bytes = (uint64_t)t->row_bytes;
     int64_t scale_row = t->scale_row + row;
@@ -176,8 +178,8 @@ static const struct {
               {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
-/* Row counts of three parts: multiples of the 128 rows of a scale tile, fractions of a tile, and more than
- * one tile. */
+/* Row counts of three parts of a fused tensor: multiples of the 128 rows of a scale tile, fractions of a
+ * tile, and more than one tile. */
 static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
 
 static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
@@ -256,7 +258,7 @@ static void test_exchanged_parts_rows_and_scales(void **state) {
 
 static void test_embedding_lookup_rows(void **state) {
     (void)state;
-    enum { N = 8, RUNS = 5 }; /* RUNS: number of reads, one for each group of consecutive rows */
+    enum { N = 8, RUNS = 5 }; /* RUNS: expected number of reads, one for each group of consecutive rows */
     const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
                   ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
     for (int s = 0; s < N_STORED; s++) {

@@ -8,7 +8,7 @@
 
 #define MODEL "test/golden/sd35_large/model"
 
-/* Opens the model; checks the recipe and whether the log explains that a name chose it. */
+/* Opens the model; checks the recipe, and whether the log explains that a file or folder name chose it. */
 static void opens_as(options from, const char *recipe, bool by_name, const char *what) {
     char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES], line[1024];
     struct sluice_model *m = NULL;
@@ -30,7 +30,7 @@ static void opens_as(options from, const char *recipe, bool by_name, const char 
     model_close(m);
 }
 
-/* Links to the fixture under another name, in new folders. */
+/* Makes a symbolic link to the fixture under another name, in a new folder. */
 static options linked(const char *folder, const char *name) {
     static char path[TENSOR_SET_PATH];
     char real[TENSOR_SET_PATH], command[2 * TENSOR_SET_PATH];
@@ -67,7 +67,7 @@ static void test_folder_name_chooses_recipe(void) {
     }
 }
 
-/* Paths such as "." and "..": the name of the folder that they resolve to decides. */
+/* Paths such as "." and ".." select the recipe by the name of the folder that they resolve to. */
 static void test_relative_path_resolves_to_folder_name(void) {
     char here[TENSOR_SET_PATH], command[3 * TENSOR_SET_PATH];
     snprintf(command, sizeof command, "mkdir -p '%s' && cp -rL %s '%s'", temporary_path("dots"), MODEL,

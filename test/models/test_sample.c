@@ -26,8 +26,8 @@ static void draw_all(void) {
     }
 }
 
-/* Builds the sample at sigma from noise and image and converts a perfect model's output: the result must be
- * the image or the derivative. */
+/* Builds the noisy sample at sigma and converts a perfect model's output: the result must be the image or the
+ * derivative. */
 static void expect_truth(const struct prediction *p, enum grid_form grid, float sigma,
                          const double *model_output) {
     struct grid_point point = grid_point_of_sigma(grid, sigma, 0);
@@ -45,11 +45,10 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
         for (int i = 0; i < N; i++) {
             double noise = output[i], derivative = p->is_flow ? noise - picture[i] : noise;
             double truth = form == PREDICTION_DENOISED ? picture[i] : derivative;
-            double size =
-                form == PREDICTION_DENOISED
-                    ? sigma + 1
-                    : 1 / (double)sigma +
-                          1; /* the derivative is the difference of sample and image, divided by sigma */
+            double size = form == PREDICTION_DENOISED
+                              ? sigma + 1
+                              : 1 / (double)sigma +
+                                    1; /* derivative: difference of sample and image, divided by sigma */
             worst = fmax(worst, fabs(out[i] - truth) / size);
         }
     }
@@ -127,7 +126,7 @@ static void test_cfg_and_euler_step(void **state) {
 
 enum { KEPT_C = 3, KEPT_F = 2, KEPT_Y = 4, KEPT_X = 6, KEPT = KEPT_C * KEPT_F * KEPT_Y * KEPT_X };
 
-/* Index of value k of token t, a patch of KEPT_C channels of 2 x 2 pixels. */
+/* Index in the latent of value k of token t, a patch of KEPT_C channels of 2 x 2 pixels. */
 static int place_in_token(int t, int k) {
     int c = k / 4, y = 2 * (t / (KEPT_X / 2)) + k / 2 % 2, x = 2 * (t % (KEPT_X / 2)) + k % 2;
     return (c * KEPT_F * KEPT_Y + y) * KEPT_X + x;

@@ -35,7 +35,7 @@ static const char *text(json_t *row, size_t i) {
     return json_string_value(json_array_get(row, i));
 }
 
-/* Samples with Stable Diffusion's sigmas and Euler or DDIM, or with flow matching and shift 3. */
+/* Returns a sampler run: Stable Diffusion's sigmas with Euler or DDIM, or flow matching with shift 3. */
 static struct sampler_run sampler_run_of(const char *kind, const char *sampler, const char *schedule) {
     struct sampler_run c = {.shift = 3};
     bool preserved = !strcmp(kind, "preserved"), flow = !strcmp(kind, "flow");
@@ -51,7 +51,7 @@ static struct sampler_run sampler_run_of(const char *kind, const char *sampler, 
     return c;
 }
 
-/* Relative difference; reference values below 1e-3 count as 1e-3. */
+/* Difference relative to the reference `truth`, whose magnitude counts as at least 1e-3. */
 static double relative(float a, float truth) {
     return fabs((double)a - (double)truth) / fmax(fabs((double)truth), 1e-3);
 }
@@ -80,7 +80,7 @@ static void test_named_schedules(void **state) {
     }
     printf("%zu grids: sigmas %.2g, timesteps %.2g\n", k, worst_sigma, worst_timestep);
     assert_true(k > 100 && worst_sigma < 1e-6);
-    assert_true(worst_timestep < 1e-3); /* timesteps go up to 999 and are derived from f32 sigmas */
+    assert_true(worst_timestep < 1e-3); /* timesteps up to 999 are derived from f32 sigmas */
 }
 
 static void test_named_samplers(void **state) {

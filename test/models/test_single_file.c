@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The JSON header being written, and the offset of the next tensor. */
+/* The JSON header that is being written, and the file offset of the next tensor. */
 struct header {
     FILE *to;
     uint64_t bytes;
@@ -45,7 +45,7 @@ static void write_file(const struct sluice_model *m, const char *path) {
     fprintf(h.to, "}");
     fclose(h.to);
     FILE *f = fopen(path, "wb");
-    uint64_t length = bytes; /* little-endian, as all supported processors */
+    uint64_t length = bytes; /* stored in little-endian order, the order of all supported processors */
     check(f && fwrite(&length, 8, 1, f) == 1 && fwrite(text, bytes, 1, f) == 1 && !fflush(f) &&
               !ftruncate(fileno(f), (off_t)(8 + bytes + h.bytes)),
           "cannot write %s", path);

@@ -43,7 +43,7 @@ static const struct {
     const char *what;
     const struct recipe *recipe;
     struct component_file file[PARTS];
-    int n_parts, first, second; /* expected components of the first and the second slot */
+    int n_parts, first, second; /* first, second: expected component of the first and of the second slot */
 } rows[] = {
     {"order", &several, {PART(), PART()}, 2, 0, 1},
     {"one file", &several, {PART()}, 1, 0, NONE},

@@ -15,7 +15,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
-/* Reads a tensor that a run dumped. Freed by the caller. */
+/* Reads a tensor that a run dumped to a file. The caller frees the values. */
 static void *read_dumped(const char *folder, const char *name, int *n) {
     char path[192];
     struct sys sys;
@@ -33,7 +33,7 @@ static void *read_dumped(const char *folder, const char *name, int *n) {
     return values;
 }
 
-/* `most` is about three times the error measured with AVX-512 and AVX2. */
+/* most: largest relative error, about three times the error measured with AVX-512 and AVX2. */
 static void compare(const char *folder, const char *name, const double *truth, int n, double most) {
     int found;
     double difference = 0, size = 0;
@@ -169,7 +169,7 @@ static void test_components_by_prefix(struct rig *rig, const char *folder, struc
                 (struct named_tensor){name, tensor_make(data, entry->dtype, entry->rank, entry->dim)};
         }
     }
-    snprintf(path, sizeof path, "%s/all.safetensors", folder); /* the file is in the tokenizers' folder */
+    snprintf(path, sizeof path, "%s/all.safetensors", folder); /* a file beside the tokenizers */
     check(n < TENSORS_MOST && safetensors_write(rig->model->sys, path, tensors, n, &e) == OK, "%s: %s", path,
           e.what);
     while (n--) {
@@ -283,7 +283,7 @@ static void test_operator_without_memory_recomputed(struct rig *rig, struct slui
     struct result first = run(rig, &request);
     long n = operators_counted();
     for (int i = 0; i < TRIES; i++) {
-        /* half of the failures are in the last tenth of the calls, which decode frames */
+        /* half of the failing calls are among the last tenth of all calls, which decode frames */
         operators_fail_at(i % 2 ? 1 + n * i / TRIES : n - 2 - n / 10 * i / TRIES);
         struct result r = run(rig, &request);
         if (r.code == SLUICE_OK) same(want, &r, "an operator runs out of memory");
@@ -347,7 +347,7 @@ static void test_inspect_lists_components(const char *folder) {
     sluice_free(text);
 }
 
-/* Returns the height of the vision encoder's input, or 0 and the error. */
+/* Returns the height of the vision encoder's input image; on failure 0 and the error. */
 static int vision_side_read(const char *folder, const char *file, const char *text, struct error *e) {
     char path[192];
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};

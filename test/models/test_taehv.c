@@ -10,7 +10,7 @@
 #define GOLDEN "test/golden/"
 #define TINIES GOLDEN "taehv/"
 
-/* Reorders [1, 3, F, Y, X] to [F, Y, X, 3]; freed by the caller. */
+/* Reorders a video [1, 3, F, Y, X] to [F, Y, X, 3]. The caller frees the values. */
 static float *colours_last(const struct item *t) {
     int64_t n = (int64_t)t->dim[2] * t->dim[3] * t->dim[4];
     const float *from = (const float *)(const void *)t->data;
@@ -21,7 +21,7 @@ static float *colours_last(const struct item *t) {
     return to;
 }
 
-/* Writes the first n frames of a latent [1, C, F, Y, X]; returns the file's path. */
+/* Writes the first n frames of a latent [1, C, F, Y, X] to a file; returns the file's path. */
 static const char *first_of_latent(const struct item *t, int n) {
     const int32_t dim[5] = {1, t->dim[1], n, t->dim[3], t->dim[4]};
     size_t frame = sizeof(float) * (size_t)(dim[3] * dim[4]);
@@ -35,7 +35,7 @@ static const char *first_of_latent(const struct item *t, int n) {
     return path;
 }
 
-/* `video`, `picture`: fixtures whose video or image latents this decoder decodes; NULL: none. */
+/* video, picture: fixtures whose video or image latents the tiny decoder decodes; NULL: none. */
 static void test_frames_equal_reference(const char *name, const char *video, const char *picture) {
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, TINIES "%s/reference.safetensors", name);
@@ -103,8 +103,7 @@ static void test_plan_does_not_change_frames(const char *model, const char *tiny
     check(strcmp(want.image[0], large.image[0]) != 0, "%s: the tiny decoder gives the full decoder's frames",
           model);
     rig.fault_sys.short_reads = true;
-    budgets(&rig, request, &want, 2,
-            model); /* opening the model takes more memory than any stage, even at the least budget */
+    budgets(&rig, request, &want, 2, model); /* here opening the model takes more memory than any stage */
     edited_plan(&rig, request, &want, model);
     edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), model);
     result_free(&large);
@@ -123,7 +122,8 @@ static const char *changed(const struct tensor_set *tiny, const char *without, c
     return path;
 }
 
-/* Changes one dimension of a tensor, whose data is large enough; returns the path of the new file. */
+/* Changes one dimension of a tensor whose data suffices for the new shape; returns the path of the new file.
+ */
 static const char *reshaped(const struct tensor_set *tiny, const char *name, int axis, int32_t dim) {
     struct tensor_set *p = tensor_set_copy(tiny, "");
     const char *path = temporary_path("near.safetensors");

@@ -32,7 +32,7 @@ static void test_image_equals_reference(const char *name) {
     tensor_set_free(p);
 }
 
-/* Gives the decoder the names of TAESD's authors, who count the clamp of the latent as a layer. */
+/* Renames a decoder's tensors as TAESD's authors do, who count the clamp of the latent as a layer. */
 static struct tensor_set *named_as_checkpoint(const struct tensor_set *of, const char *prefix) {
     static const char before[] = "decoder.layers.";
     struct tensor_set *p = calloc(1, sizeof *p);
@@ -52,7 +52,7 @@ static void add_number(struct tensor_set *p, const char *name, float value) {
     tensor_set_add(p, "", name, "F32", 0, NULL, &value, sizeof value);
 }
 
-/* Adds an encoder tensor, which tiny decoder files may hold. */
+/* Adds a tensor of an encoder, which files of tiny decoders may contain. */
 static void add_encoder(struct tensor_set *p, const char *prefix) {
     static const float values[4];
     tensor_set_add(p, prefix, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
@@ -85,7 +85,7 @@ static void test_tensor_names(const struct tensor_set *tiny) {
     add_number(p, "vae_shift", 0.1159F);
     expect_readable(p, tiny->config, "ComfyUI's names");
     expect_readable(tensor_set_copy(tiny, "tae."), tiny->config, "with a prefix");
-    /* The file also holds a VAE: the flag decides which of the two is read. */
+    /* The tiny decoder's file also holds a VAE: the flag decides which of the two is read. */
     p = named_as_checkpoint(tiny, "taesd_decoder.");
     struct tensor_set *vae = tensor_set_from_component(MODEL, "vae");
     tensor_set_append(p, vae, "vae.");
@@ -114,7 +114,7 @@ static void test_not_used_without_flag(void) {
     rig_close(&rig);
     check(strcmp(expected_result.image[0], tiny.image[0]) != 0, "the tiny decoder gives the VAE's image");
     check(!strcmp(expected_result.latent[0], tiny.latent[0]), "the tiny decoder changes the latent");
-    for (int i = 0; i < 2; i++) { /* several tiny decoders, as in ComfyUI's folder vae_approx */
+    for (int i = 0; i < 2; i++) { /* tiny decoders in the model's folder, as in ComfyUI's folder vae_approx */
         snprintf(place, sizeof place, "%s/taesd_%d.safetensors", folder, i);
         copy_file(tiny_path(), place);
     }
@@ -125,7 +125,7 @@ static void test_not_used_without_flag(void) {
     expect_same_result((options){.model = folder, .taesd = place}, "one of them by flag");
 }
 
-/* Without the flag a folder is decoded by its VAE, even if a tiny decoder is found first. */
+/* Without --taesd a folder is decoded by its VAE, even if a tiny decoder is found first. */
 static void test_vae_preferred_without_flag(void) {
     char place[TENSOR_SET_PATH];
     snprintf(place, sizeof place, "mkdir '%s'", temporary_path("flat"));
@@ -146,7 +146,7 @@ static void test_vae_preferred_without_flag(void) {
     free(decoded.rgb);
 }
 
-/* Tests a folder, and separate files, without a VAE. */
+/* A model without a VAE, as a folder and as separate files, decodes with a tiny decoder. */
 static void test_model_without_vae(void) {
     static const unsigned char grey[48 * 32 * 3];
     struct rig rig;

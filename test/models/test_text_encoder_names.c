@@ -68,7 +68,7 @@ static void name_as_sdcpp(struct tensor_set *p) {
 }
 
 static const struct {
-    const char *what, *l, *g; /* l, g: prefixes of the tensor names of CLIP-L and OpenCLIP-G */
+    const char *what, *l, *g; /* l, g: tensor name prefixes of CLIP-L and OpenCLIP-G in the checkpoint */
     void (*name)(struct tensor_set *p);
 } files[] = {
     {"authors", "conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.", name_as_openclip},
@@ -92,7 +92,8 @@ static char *write_one_file(int file) {
         json_object_set_new(configs, components[i], json_loads(p->config, 0, NULL));
         tensor_set_free(p);
     }
-    /* Extra tensors in older files: position ids as floats, and the logit scale between text and image. */
+    /* Additional tensors of older files: position ids as floats, and the logit scale between text and image.
+     */
     static const float positions[77];
     tensor_set_add(all, files[file].l, "text_model.embeddings.position_ids", "F32", 2, (int32_t[]){1, 77},
                    positions, sizeof positions);

@@ -20,7 +20,8 @@ static void make_folders(const char *path) {
     check(system(command) == 0, "%s", command);
 }
 
-/* Writes the components to files in a new folder; a component whose name is NULL is not written. */
+/* Writes a model's components to files of the given names in a new folder. A component whose name is NULL is
+ * not written. */
 static options write_folder(const char *folder, const char *const names[N_PARTS]) {
     char path[TENSOR_SET_PATH];
     for (int i = 0; i < N_PARTS; i++) {
@@ -207,7 +208,7 @@ int main(void) {
     temporary_make();
     layouts_load(&family, FIXTURE "/model");
     current_model.tokenizer = FIXTURE "/model";
-    expected_request = request_fox(16, 16, 2, 1, 1); /* one high-noise step and one low-noise step */
+    expected_request = request_fox(16, 16, 2, 1, 1); /* a run of one high-noise step and one low-noise step */
     expected_request.frames = 5;
     expected_request.flow_shift = 3;
     if (!rig_open_paths(&rig, (options){.model = FIXTURE "/model"}, "fixture")) return finish();

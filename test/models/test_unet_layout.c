@@ -26,7 +26,7 @@ static void published(const struct recipe *recipe, struct component *c) {
     component_derive(c, chosen);
 }
 
-/* Returns the authors' name of the weight that diffusers calls `wanted`. */
+/* Returns the authors' checkpoint name of the weight with the diffusers name `wanted`. */
 static const char *original_of(const struct component *c, const char *wanted) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
     static char original[NAME_BYTES];
@@ -64,7 +64,8 @@ static void test_names_are_unique(const struct recipe *recipe) {
     printf("%s: %d weights in %d blocks\n", recipe->name, n_names, n);
 }
 
-/* Source: diffusers 0.42, loaders/single_file_utils.py, convert_ldm_unet_checkpoint. */
+/* Checkpoint names expected for diffusers names. Source: diffusers 0.42, loaders/single_file_utils.py,
+ * convert_ldm_unet_checkpoint. */
 static void test_checkpoint_names(void) {
     static const struct {
         const struct recipe *recipe;
@@ -97,7 +98,7 @@ static void test_checkpoint_names(void) {
     }
 }
 
-/* Block numbers and positions are inverse functions, and positions are consecutive. */
+/* A block's number gives its position and the position gives the number; positions are consecutive. */
 static void test_block_number_and_position(void) {
     for (const struct recipe *const *r = recipes; *r; r++) {
         struct component c;

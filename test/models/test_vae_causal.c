@@ -23,9 +23,9 @@ static const double most = 2e-6, most_on_gpu = 1e-2;
 #define VAE_CONFIG "model/vae/config.json"
 
 static const struct kind {
-    const char *folder, *weights, *config;  /* folder below test/golden; config may be NULL */
-    const struct family *decoder, *encoder; /* encoder may be NULL */
-    bool small;                             /* blocks are too small for eviction to free memory */
+    const char *folder, *weights, *config;  /* folder: below test/golden; config: may be NULL */
+    const struct family *decoder, *encoder; /* NULL: the VAE has no encoder */
+    bool small;                             /* blocks are so small that evicting them frees no memory */
 } kinds[] = {
     {"wan_i2v", VAE, VAE_CONFIG, &family_vae_wan, &family_vae_wan_encoder, false},
     {"wan_ti2v", VAE, VAE_CONFIG, &family_vae_wan22, &family_vae_wan22_encoder, false},
@@ -37,8 +37,8 @@ struct half {
     const struct kind *kind;
     bool encodes;
     struct component component;
-    struct tensor in, out; /* reference tensors: for a decoder latent [C, T, Y, X] and frames [F, Y, X, 3],
-                              for an encoder frames and moments [T, Y, X, C] */
+    struct tensor in, out; /* reference tensors. Decoder: latent [C, T, Y, X], frames [F, Y, X, 3]; encoder:
+                              frames, moments [T, Y, X, C] */
     struct lane lane;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
     int n_chunks, begun, ended;
@@ -134,7 +134,7 @@ static enum status chunk_begins(void *user, const struct visit *visit, struct er
 static enum status chunk_ended(void *user, const struct visit *visit, struct error *e) {
     struct half *h = user;
     const struct frame_chunk *chunk = &h->chunks[visit->evaluation];
-    assert_int_equal(visit->evaluation, h->ended++); /* each evaluation ends once, in order */
+    assert_int_equal(visit->evaluation, h->ended++); /* evaluations end in order, each once */
     int32_t first = h->encodes ? chunk->first_latent : chunk->first_frame;
     memcpy(frames_from(h->result, first), h->encodes ? h->lane.moments.data : h->lane.picture.data,
            frames_bytes(h->result, h->encodes ? 1 : chunk->n_frames));
@@ -161,7 +161,7 @@ static struct run_hooks half_hooks(struct half *h) {
     return hooks;
 }
 
-/* Plans and runs on the test's device, with unlimited memory. */
+/* Plans and runs an encoder or decoder on the test's device, with unlimited memory. */
 static struct tensor half_make(struct half *h, int32_t frames) {
     half_set_length(h, frames);
     half_measure(h, golden_state.device);

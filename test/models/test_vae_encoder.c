@@ -16,7 +16,7 @@ struct vae_memory {
     uint64_t full_frame, scratch, workspace;
 };
 
-/* Sets the shapes of the block's weights, without data. */
+/* Sets the shapes of all weights in a block's weights structure, without data. */
 static void shape_weights(const struct component *c, const struct block_ref *ref, char *structure) {
     int32_t dims[FAMILY_DIMS_MAX], dim[WEIGHT_RANK_MAX];
     component_block_dims(c, ref, dims);
@@ -64,8 +64,8 @@ static void print_memory(const char *does, struct vae_memory t) {
            (unsigned long long)t.workspace);
 }
 
-/* The encoder's full-frame buffer holds one activation with `channels` channels, its normalised copy unless
- * tiled, and little more. Its total is at most the decoder's plus `beyond` bytes of workspace. */
+/* The encoder's full-frame buffer holds little more than one activation with `channels` channels and, unless
+ * tiled, its normalised copy. Its total is at most the decoder's plus `beyond` bytes of workspace. */
 static void check_encoder_memory(const struct family *decoder, const struct family *encoder,
                                  uint64_t channels, uint64_t beyond) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
@@ -100,8 +100,8 @@ static void test_encoder_needs_no_more_than_decoder(void **state) {
     check_encoder_memory(&family_vae_wan, &family_vae_wan_encoder, 96, 12 << 20);
 }
 
-/* A tiny decoder's full-frame buffer holds `pictures` images of half the sides and little more, tiled or not;
- * the large decoder needs at least `times` as much memory. */
+/* A tiny decoder's full-frame buffer holds little more than `pictures` images of half the width and height,
+ * tiled or not. The large decoder needs at least `times` as much memory. */
 static void check_tiny_memory(const struct family *tiny_one, const struct family *large_one,
                               uint64_t pictures, uint64_t times) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
@@ -133,7 +133,7 @@ static void test_tiny_decoder_memory(void **state) {
     check_tiny_memory(&family_taehv, &family_vae_wan, 2, 2);
 }
 
-/* Changes one dimension of a tensor in the index before the tensor is bound. */
+/* Expects that an encoder is refused if one dimension of a tensor is changed in the index. */
 static void expect_shape_refused(const char *tensor, int place, int32_t dim, const char *what) {
     struct sys *sys = &golden_state.sys;
     struct component c = {.family = &family_vae_kl_encoder, .sys = sys};

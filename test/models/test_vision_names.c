@@ -42,7 +42,7 @@ static void as_comfyui(struct tensor_set *p) {
     tensor_set_add(p, "", "text_encoders.qwen25_7b.logit_scale", "F32", 1, (int32_t[]){1}, &one, sizeof one);
 }
 
-/* Adds part i of n of a tensor's bytes as a tensor of its own. */
+/* Adds part i of n of a tensor's bytes to the set as a separate tensor. */
 static void add_part(struct tensor_set *p, const struct item *t, const char *name, int i, int n) {
     int32_t dim[5];
     memcpy(dim, t->dim, sizeof dim);
@@ -66,7 +66,7 @@ static void split_qkv(struct tensor_set *p) {
     }
 }
 
-/* Splits patch kernels of two frames into one tensor per frame. */
+/* Splits the patch embedding's kernel for two video frames into one tensor per frame. */
 static void split_frames(struct tensor_set *p) {
     struct item whole = *tensor_set_find(p, "visual.patch_embed.proj.weight");
     size_t kernel = (size_t)whole.dim[3] * (size_t)whole.dim[4] *
@@ -110,7 +110,8 @@ static void without_prefix(struct tensor_set *p) {
     rename_front(p, "visual.", "");
 }
 
-/* Adds tensors of a second vision encoder, which must not be used. */
+/* Changes the vision encoder in the text encoder's file. This vision encoder must not be used, because
+ * another file has one. */
 static void with_others(struct tensor_set *p) {
     struct item *norm = tensor_set_find(p, "visual.merger.ln_q.weight");
     for (int i = 0; i < norm->dim[0]; i++) ((float *)(void *)norm->data)[i] *= 2;
@@ -118,10 +119,9 @@ static void with_others(struct tensor_set *p) {
 
 static const struct {
     const char *what;
-    void (*together)(struct tensor_set *p); /* function that edits the file with text and vision encoder;
-                                               NULL: the file has only the text encoder */
-    void (*apart)(struct tensor_set *p); /* function that edits the separate file of the vision encoder; NULL:
-                                            there is no such file */
+    void (*together)(
+        struct tensor_set *p); /* edits the file with both encoders; NULL: it has only the text encoder */
+    void (*apart)(struct tensor_set *p); /* edits the vision encoder's own file; NULL: no such file */
 } layouts[] = {
     {"one file", as_they_are, NULL},
     {"transformers 5", as_in_memory, NULL},

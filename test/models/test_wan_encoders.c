@@ -7,7 +7,7 @@
 
 static const char *folder;
 
-/* The vision encoder has CLIP's default head size of 80. */
+/* Makes a random Wan model whose vision encoder has CLIP's default head size of 80. */
 static void make_folder(void) {
     folder =
         random_model("wan", "wan_i2v",
@@ -19,7 +19,7 @@ static void make_folder(void) {
 
 enum { SIDE_X = 70, SIDE_Y = 45 };
 
-/* Computes the latent of one image-to-video step. */
+/* Computes the latent after one step of image-to-video. */
 static bool draw_video(struct model_paths from, char latent[HEX], const char *what) {
     static uint8_t rgb[SIDE_X * SIDE_Y * 3];
     for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * i % 251);
@@ -247,7 +247,7 @@ static void expect_vision_grid(struct vision_grid got, int width, int height, in
           got.whole.top, got.whole.width, got.whole.height, got.columns * got.rows);
 }
 
-/* Expects the sizes of transformers' get_resize_output_image_size and center_crop. */
+/* Checks resize and crop sizes against transformers' get_resize_output_image_size and center_crop. */
 static void test_resize_and_crop_sizes(void) {
     expect_vision_grid(vision_grid_of(NULL, 56, 56), 56, 56, 0, 0, "no resize");
     expect_vision_grid(vision_grid_of(NULL, 64, 48), 74, 56, 9, 0, "wide");
