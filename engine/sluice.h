@@ -377,7 +377,8 @@ SLUICE_API void sluice_request_defaults(const sluice_model *model, struct sluice
 
 /* Plans a request without running it; *json as in `sluice plan --json`. Reads no weights. A request that does
  * not fit its budget still gets a plan, with *fits false. decode_latent: plan sluice_decode of that file; or
- * NULL. */
+ * NULL. The session keeps the plan until its next call: sluice_run of the same request (or sluice_decode of
+ * that file) executes it without planning again. */
 SLUICE_API int sluice_plan_query(sluice_session *session, const struct sluice_request *request,
                                  const char *decode_latent, char **json, bool *fits,
                                  struct sluice_error *error);

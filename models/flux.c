@@ -577,18 +577,18 @@ static const struct hf_source flux_fill_files[] = {
  * an attention mask; CLIP reads 77 tokens. Defaults are those of each pipeline's __call__, except the steps
  * of schnell and the guidance of Kontext (model cards) and the shifts (published scheduler_config.json). */
 /* clang-format off */
-#define FLUX(t5_tokens, ...)                                                                                  \
-    .slot = {TEXT_CLIP_L(0),                                                                                  \
-             {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                            \
-              .prefixes = NAMES(T5XXL_PREFIXES),                                                                     \
-              TEXT_T5("_2", t5_tokens)},                                                                      \
-             DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                     \
-    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},              \
-    .n_conditions = 2, .span = {{2, INFINITY}},                                                               \
+#define FLUX(t5_tokens, ...)                                                                                 \
+    .slot = {TEXT_CLIP_L(0),                                                                                 \
+             {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                           \
+              .prefixes = NAMES(T5XXL_PREFIXES),                                                             \
+              TEXT_T5("_2", t5_tokens)},                                                                     \
+             DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                    \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},             \
+    .n_conditions = 2, .span = {{2, INFINITY}},                                                              \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096}, \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,       \
-                 .grid = {.grid_f64 = true}},                                                                 \
-    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_flux,                        \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,      \
+                 .grid = {.grid_f64 = true}},                                                                \
+    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_flux,                       \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
 

@@ -8,16 +8,13 @@ static const struct patches mmdit_patches = {.side = MMDIT_PATCH, .order = PATCH
 
 enum { MMDIT_DIM_MAX = 1 << 16, MMDIT_HEAD_MAX = 512 };
 
-/* True if the rope axes are even and sum to the head size. */
-static bool mmdit_axes_fit(const int *axis, int32_t head) {
-    return !axis || (axis[0] + axis[1] + axis[2] == head && !(axis[0] % 2 || axis[1] % 2 || axis[2] % 2));
-}
-
 enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *s, struct error *e) {
+    const int *axis = s->axis; /* rope axes must be even and sum to the head size */
+    bool axes_fit =
+        !axis || (axis[0] + axis[1] + axis[2] == s->head && !(axis[0] % 2 || axis[1] % 2 || axis[2] % 2));
     bool odd = s->frequencies % 2 || s->patch % (MMDIT_PATCH * MMDIT_PATCH);
-    if (s->dim <= MMDIT_DIM_MAX && s->feed_forward <= 8 * MMDIT_DIM_MAX && !(s->dim % s->head) &&
-        mmdit_axes_fit(s->axis, s->head) && !odd && s->head <= MMDIT_HEAD_MAX && s->layers >= 1 &&
-        s->n_blocks <= FAMILY_BLOCKS_MAX)
+    if (s->dim <= MMDIT_DIM_MAX && s->feed_forward <= 8 * MMDIT_DIM_MAX && !(s->dim % s->head) && axes_fit &&
+        !odd && s->head <= MMDIT_HEAD_MAX && s->layers >= 1 && s->n_blocks <= FAMILY_BLOCKS_MAX)
         return OK;
     error_set(e, SHAPE, "inconsistent transformer sizes" WHERE "%s", c->index.sources[0].path);
     if (!s->axis) {

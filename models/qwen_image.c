@@ -515,50 +515,50 @@ static const struct hf_source qwen_image_edit_plus_files[] = {
  * diffusers tokenises up to 1,058 tokens and drops the template's 34 tokens; the denoiser reads at most 512
  * rows, so 546 tokens suffice, because attention is causal. Further arguments are initialisers of
  * text_recipe. */
-#define VISION_QWEN25VL                                                                                       \
-    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                  \
-     .optional = true,                                                                                        \
-     .folder = "text_encoder", .prefix = "visual.",                                                           \
-     .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                        \
-                                       "text_encoders.qwen25_7b.transformer.visual.",                         \
+#define VISION_QWEN25VL                                                                                      \
+    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                 \
+     .optional = true,                                                                                       \
+     .folder = "text_encoder", .prefix = "visual.",                                                          \
+     .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                       \
+                                       "text_encoders.qwen25_7b.transformer.visual.",                        \
                                        "text_encoders.llm.visual.", NULL}}
-#define TEXT_QWEN25VL(...)                                                                                    \
-    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                   \
-     .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                        \
-                                       "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL},   \
-     .text = {.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, "\
-                                 "texture, quantity, text, spatial relationships of the objects and "         \
-                                 "background:<|im_end|>\n<|im_start|>user\n",                                 \
-              .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                        \
-              .tokens_max = 34 + 512, .drop_idx = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",    \
-              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},         \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "    \
-                                "Qwen/Qwen2.5-VL-7B-Instruct",                                                \
+#define TEXT_QWEN25VL(...)                                                                                   \
+    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                  \
+     .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                       \
+                                       "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL},  \
+     .text = {.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, " \
+                                 "texture, quantity, text, spatial relationships of the objects and "        \
+                                 "background:<|im_end|>\n<|im_start|>user\n",                                \
+              .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                       \
+              .tokens_max = 34 + 512, .drop_idx = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",   \
+              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},        \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "   \
+                                "Qwen/Qwen2.5-VL-7B-Instruct",                                               \
               .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
 
 /* Template of prompts with reference images. number: format of the label before each image; "": no label. */
-#define IMAGE_PROMPT(number)                                                                                  \
-    .image_prompt = {.template_before =                                                                       \
+#define IMAGE_PROMPT(number)                                                                                 \
+    .image_prompt = {.template_before =                                                                      \
                      "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, " \
-                     "texture, objects, background), then explain how the user's text instruction should "    \
-                     "alter or modify the image. Generate a new image that meets the user's requirements "    \
-                     "while maintaining consistency with the original input where appropriate.<|im_end|>\n"   \
-                     "<|im_start|>user\n",                                                                    \
-                 .drop_idx = 64, .before = number "<|vision_start|>", .after = "<|vision_end|>",              \
+                     "texture, objects, background), then explain how the user's text instruction should "   \
+                     "alter or modify the image. Generate a new image that meets the user's requirements "   \
+                     "while maintaining consistency with the original input where appropriate.<|im_end|>\n"  \
+                     "<|im_start|>user\n",                                                                   \
+                 .drop_idx = 64, .before = number "<|vision_start|>", .after = "<|vision_end|>",             \
                  .pad = "<|image_pad|>"}
 
 /* Qwen-Image. Defaults are those of QwenImagePipeline.__call__; the schedule is that of the published
  * scheduler_config.json. Lightning's schedule has base_shift and max_shift ln 3 and no shift_terminal. */
-#define QWEN_IMAGE(text, ...)                                                                                 \
-    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                       \
-    .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},         \
-    .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                           \
-    .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},              \
-    .shift_terminal = 0.02,                                                                                   \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,       \
-                 .grid = {.grid_f64 = true}},                                                                 \
-    .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true, .samples_posterior = true,                   \
-    .colours = &latent_colours_wan,                                                                           \
+#define QWEN_IMAGE(text, ...)                                                                                \
+    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                      \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},        \
+    .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                          \
+    .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},             \
+    .shift_terminal = 0.02,                                                                                  \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,      \
+                 .grid = {.grid_f64 = true}},                                                                \
+    .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true, .samples_posterior = true,                  \
+    .colours = &latent_colours_wan,                                                                          \
     .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
 /* clang-format on */
 

@@ -712,38 +712,38 @@ static const struct hf_source sd35_large_turbo_files[] = {
 static const struct published_setting sd3_vae[] = {{"scaling_factor", 1.5305}, {"shift_factor", 0.0609}, {0}};
 enum { SD3_T5_TOKENS = 256 };
 /* clang-format off */
-#define SD35_SIZES_MEDIUM                                                                                     \
+#define SD35_SIZES_MEDIUM                                                                                    \
     .dimension = {{"sd3_norms", 1}, {"sd3_seconds", 13}, {"sd3_positions", 384}}
 #define SD35_SIZES_LARGE   .dimension = {{"heads", 38}, {"layers", 38}, {"sd3_norms", 1}}
-#define SD3(...)                                                                                              \
-    .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true,                                   \
-              .display_name = "CLIP-L text encoder", .folder = "text_encoder", .prefixes = NAMES(CLIP_L_PREFIXES),   \
-              .matches = clip_is_l,                                                                           \
-              TEXT_CLIP("", 0, "openai/clip-vit-large-patch14", "CLIPTextModelWithProjection",                \
-                        "CLIPTokenizer"),                                                                     \
-              .text.pad = "<|endoftext|>"},                                                                   \
-             {TEXT_CLIP_G(0), .optional = true},                                                              \
-             {.family = &family_t5, .flag = "--t5xxl", .optional = true, .folder = "text_encoder_3",          \
-              .prefixes = NAMES(T5XXL_PREFIXES),                                                                     \
-              TEXT_T5("_3", SD3_T5_TOKENS)},                                                                  \
-             DENOISER(family_sd3, __VA_ARGS__),                                                               \
-             {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES),           \
-              .published = sd3_vae},                                                                          \
-             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                       \
-             TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                           \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .zero_padded = true},     \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true,   \
-                   .zero_padded = true},                                                                      \
-                  {.slot = 2, .what = CONDITION_TOKENS},                                                      \
-                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},       \
-                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                  \
-    .n_conditions = 5, .span = {{3, INFINITY}},                                                               \
-    .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                              \
-                  "StableDiffusion3InpaintPipeline"},                                                         \
-    .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                              \
-    .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,                         \
-                 .sampler = &sampler_euler, .grid = {.shift_twice = true}, .grid_from_class = true},          \
-    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_sd3,                         \
+#define SD3(...)                                                                                             \
+    .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true,                                  \
+              .display_name = "CLIP-L text encoder", .folder = "text_encoder", .prefixes = NAMES(CLIP_L_PREFIXES), \
+              .matches = clip_is_l,                                                                          \
+              TEXT_CLIP("", 0, "openai/clip-vit-large-patch14", "CLIPTextModelWithProjection",               \
+                        "CLIPTokenizer"),                                                                    \
+              .text.pad = "<|endoftext|>"},                                                                  \
+             {TEXT_CLIP_G(0), .optional = true},                                                             \
+             {.family = &family_t5, .flag = "--t5xxl", .optional = true, .folder = "text_encoder_3",         \
+              .prefixes = NAMES(T5XXL_PREFIXES),                                                             \
+              TEXT_T5("_3", SD3_T5_TOKENS)},                                                                 \
+             DENOISER(family_sd3, __VA_ARGS__),                                                              \
+             {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES),   \
+              .published = sd3_vae},                                                                         \
+             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                      \
+             TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                          \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .zero_padded = true},   \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true, \
+                   .zero_padded = true},                                                                     \
+                  {.slot = 2, .what = CONDITION_TOKENS},                                                     \
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},      \
+                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                 \
+    .n_conditions = 5, .span = {{3, INFINITY}},                                                              \
+    .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                             \
+                  "StableDiffusion3InpaintPipeline"},                                                        \
+    .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                             \
+    .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,                        \
+                 .sampler = &sampler_euler, .grid = {.shift_twice = true}, .grid_from_class = true},         \
+    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_sd3,                        \
     .width = 1024, .height = 1024, .strength = 0.6
 /* clang-format on */
 

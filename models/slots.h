@@ -34,19 +34,19 @@ bool clip_is_g(const struct tensor_index *view);
 #define NAMES(...) (const char *const[]) __VA_ARGS__
 
 /* clang-format off */
-#define DENOISER(of, ...)                                                                                     \
-    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = NAMES(DENOISER_PREFIXES),    \
-     __VA_ARGS__}
-#define TINY_DECODER(of, ...)                                                                                 \
-    {.family = &(of), .flag = "--taesd", .folder = "taesd", .prefixes = NAMES(TINY_PREFIXES), .optional = true,      \
-     __VA_ARGS__}
-#define VAE_KL                                                                                                \
-    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},                   \
-    {.family = &family_vae_kl_encoder, .folder = "vae"},                                                      \
+#define DENOISER(of, ...)                                                                                    \
+    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer",                                  \
+     .prefixes = NAMES(DENOISER_PREFIXES), __VA_ARGS__}
+#define TINY_DECODER(of, ...)                                                                                \
+    {.family = &(of), .flag = "--taesd", .folder = "taesd", .prefixes = NAMES(TINY_PREFIXES),                \
+     .optional = true, __VA_ARGS__}
+#define VAE_KL                                                                                               \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},           \
+    {.family = &family_vae_kl_encoder, .folder = "vae"},                                                     \
     TINY_DECODER(family_taesd, .weights_name = "taef1")
-#define VAE_WAN                                                                                               \
-    {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},                  \
-    {.family = &family_vae_wan_encoder, .folder = "vae"},                                                     \
+#define VAE_WAN                                                                                              \
+    {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},          \
+    {.family = &family_vae_wan_encoder, .folder = "vae"},                                                    \
     TINY_DECODER(family_taehv, .weights_name = "taew2_1")
 
 /* CLIP text encoders. Prefixes are those of transformers, ComfyUI and the authors' files;
@@ -57,39 +57,39 @@ bool clip_is_g(const struct tensor_index *view);
  * of 77-token windows of a long prompt; 0: the prompt is truncated. */
 enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
 static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
-#define TEXT_CLIP(folder_number, windows, source, ...)                                                        \
-    .text = {.bos = "<|startoftext|>", .eos = "<|endoftext|>",                                                \
-             .tokens_max = CLIP_TOKENS, .windows_max = windows, .tokenizer = "CLIP BPE",                      \
-             .tokenizer_folder = "tokenizer" folder_number,                                                   \
-             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the tokenizer of "      \
-                               source,                                                                        \
+#define TEXT_CLIP(folder_number, windows, source, ...)                                                       \
+    .text = {.bos = "<|startoftext|>", .eos = "<|endoftext|>",                                               \
+             .tokens_max = CLIP_TOKENS, .windows_max = windows, .tokenizer = "CLIP BPE",                     \
+             .tokenizer_folder = "tokenizer" folder_number,                                                  \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the tokenizer of "     \
+                               source,                                                                       \
              .classes = {__VA_ARGS__}}
-#define TEXT_CLIP_L(windows)                                                                                  \
-    {.family = &family_clip, .flag = "--clip_l", .display_name = "CLIP-L text encoder",                       \
-     .folder = "text_encoder", .prefixes = NAMES(CLIP_L_PREFIXES),                                                   \
-     .matches = clip_is_l,                                                                                    \
-     TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),               \
+#define TEXT_CLIP_L(windows)                                                                                 \
+    {.family = &family_clip, .flag = "--clip_l", .display_name = "CLIP-L text encoder",                      \
+     .folder = "text_encoder", .prefixes = NAMES(CLIP_L_PREFIXES),                                           \
+     .matches = clip_is_l,                                                                                   \
+     TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),              \
      .text.pad = "<|endoftext|>"}
-#define TEXT_CLIP_G(windows)                                                                                  \
-    .family = &family_clip, .flag = "--clip_g", .display_name = "OpenCLIP-G text encoder",                    \
-     .folder = "text_encoder_2",                                                                              \
-     .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",      \
-                                       "clip_g.", "conditioner.embedders.1.model.",                           \
-                                       "cond_stage_model.1.transformer.",                                     \
-                                       "conditioner.embedders.0.model.", NULL},                               \
-     .matches = clip_is_g,                                                                                    \
-     .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},              \
-                   {"clip_projection", 1280}},                                                                \
-     .published = erf_gelu,                                                                                   \
-     TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                                     \
-               "CLIPTextModelWithProjection", "CLIPTokenizer"),                                               \
+#define TEXT_CLIP_G(windows)                                                                                 \
+    .family = &family_clip, .flag = "--clip_g", .display_name = "OpenCLIP-G text encoder",                   \
+     .folder = "text_encoder_2",                                                                             \
+     .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",     \
+                                       "clip_g.", "conditioner.embedders.1.model.",                          \
+                                       "cond_stage_model.1.transformer.",                                    \
+                                       "conditioner.embedders.0.model.", NULL},                              \
+     .matches = clip_is_g,                                                                                   \
+     .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},             \
+                   {"clip_projection", 1280}},                                                               \
+     .published = erf_gelu,                                                                                  \
+     TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                                    \
+               "CLIPTextModelWithProjection", "CLIPTokenizer"),                                              \
      .text.pad_with_id_0 = true
 
-#define TEXT_T5(folder_number, most)                                                                          \
-    .text = {.eos = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                     \
-             .tokenizer_folder = "tokenizer" folder_number,                                                   \
-             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "                       \
-                               "spiece.model of google/t5-v1_1-xxl",                                          \
+#define TEXT_T5(folder_number, most)                                                                         \
+    .text = {.eos = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                    \
+             .tokenizer_folder = "tokenizer" folder_number,                                                  \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "                      \
+                               "spiece.model of google/t5-v1_1-xxl",                                         \
              .classes = {"T5EncoderModel", "T5TokenizerFast"}}
 /* clang-format on */
 

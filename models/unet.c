@@ -48,16 +48,31 @@ struct resnet_weights {
     struct linear_weights norm1, conv1, norm2, conv2, shortcut;
 };
 
-struct text_weights {
-    struct tensor k, v;
-};
-
+/* Weights of a transformer layer, in order of use. A, C: name prefix of the
+ * transformer in diffusers' files and in the authors' checkpoints. */
+/* clang-format off */
+#define LAYER_NAME ".transformer_blocks.%d"
+#define LAYER(X, S, A, C)                                                                                    \
+    X##NORM(S, norm1, A LAYER_NAME ".norm1", C LAYER_NAME ".norm1", OUT)                                     \
+    X##MATRIX(S, q, A LAYER_NAME ".attn1.to_q", C LAYER_NAME ".attn1.to_q", OUT, OUT)                        \
+    X##MATRIX(S, k, A LAYER_NAME ".attn1.to_k", C LAYER_NAME ".attn1.to_k", OUT, OUT)                        \
+    X##MATRIX(S, v, A LAYER_NAME ".attn1.to_v", C LAYER_NAME ".attn1.to_v", OUT, OUT)                        \
+    X##LINEAR(S, out, A LAYER_NAME ".attn1.to_out.0", C LAYER_NAME ".attn1.to_out.0", OUT, OUT)              \
+    X##NORM(S, norm2, A LAYER_NAME ".norm2", C LAYER_NAME ".norm2", OUT)                                     \
+    X##MATRIX(S, text_q, A LAYER_NAME ".attn2.to_q", C LAYER_NAME ".attn2.to_q", OUT, OUT)                   \
+    X##LINEAR(S, text_out, A LAYER_NAME ".attn2.to_out.0", C LAYER_NAME ".attn2.to_out.0", OUT, OUT)         \
+    X##NORM(S, norm3, A LAYER_NAME ".norm3", C LAYER_NAME ".norm3", OUT)                                     \
+    X##LINEAR(S, up, A LAYER_NAME ".ff.net.0.proj", C LAYER_NAME ".ff.net.0.proj", TWO_FEED_FORWARD, OUT)    \
+    X##LINEAR(S, down, A LAYER_NAME ".ff.net.2", C LAYER_NAME ".ff.net.2", OUT, FEED_FORWARD)
+#define TEXT(X, S, A, C)                                                                                     \
+    X##MATRIX(S, k, A LAYER_NAME ".attn2.to_k", C LAYER_NAME ".attn2.to_k", OUT, CONTEXT)                    \
+    X##MATRIX(S, v, A LAYER_NAME ".attn2.to_v", C LAYER_NAME ".attn2.to_v", OUT, CONTEXT)
+/* clang-format on */
 struct layer_weights {
-    struct linear_weights norm1;
-    struct tensor q, k, v;
-    struct linear_weights out, norm2;
-    struct tensor text_q;
-    struct linear_weights text_out, norm3, up, down;
+    LAYER(FIELD_, , "", "")
+};
+struct text_weights {
+    TEXT(FIELD_, , "", "")
 };
 
 /* Weight of a linear layer, which some files store as a 1x1 convolution. */
@@ -111,33 +126,6 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
 #define SHORTCUT(name, checkpoint)                                                                           \
     CONV_NAMED(resnet_weights, shortcut, name ".conv_shortcut", checkpoint ".skip_connection", OUT, IN, K1)
 
-/* Name part of a transformer layer, the same in diffusers' files and the authors' checkpoints. */
-#define LAYER_NAME ".transformer_blocks.%d"
-#define MATRIX(structure, field, A, A_CHECKPOINT, tail, rows, columns)                                       \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, A LAYER_NAME tail ".weight",                                     \
-                       A_CHECKPOINT LAYER_NAME tail ".weight", 2, rows, columns)
-#define LAYER_LINEAR(field, A, A_CHECKPOINT, tail, rows, columns)                                            \
-    LINEAR_NAMED(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, rows, columns)
-#define LAYER_NORM(field, A, A_CHECKPOINT, tail)                                                             \
-    NORM_NAMED(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, OUT)
-
-/* Weights of a transformer layer, in order of use. */
-#define LAYER(A, A_CHECKPOINT)                                                                               \
-    LAYER_NORM(norm1, A, A_CHECKPOINT, ".norm1"),                                                            \
-        MATRIX(layer_weights, q, A, A_CHECKPOINT, ".attn1.to_q", OUT, OUT),                                  \
-        MATRIX(layer_weights, k, A, A_CHECKPOINT, ".attn1.to_k", OUT, OUT),                                  \
-        MATRIX(layer_weights, v, A, A_CHECKPOINT, ".attn1.to_v", OUT, OUT),                                  \
-        LAYER_LINEAR(out, A, A_CHECKPOINT, ".attn1.to_out.0", OUT, OUT),                                     \
-        LAYER_NORM(norm2, A, A_CHECKPOINT, ".norm2"),                                                        \
-        MATRIX(layer_weights, text_q, A, A_CHECKPOINT, ".attn2.to_q", OUT, OUT),                             \
-        LAYER_LINEAR(text_out, A, A_CHECKPOINT, ".attn2.to_out.0", OUT, OUT),                                \
-        LAYER_NORM(norm3, A, A_CHECKPOINT, ".norm3"),                                                        \
-        LAYER_LINEAR(up, A, A_CHECKPOINT, ".ff.net.0.proj", TWO_FEED_FORWARD, OUT),                          \
-        LAYER_LINEAR(down, A, A_CHECKPOINT, ".ff.net.2", OUT, FEED_FORWARD)
-#define TEXT(A, A_CHECKPOINT)                                                                                \
-    MATRIX(text_weights, k, A, A_CHECKPOINT, ".attn2.to_k", OUT, CONTEXT),                                   \
-        MATRIX(text_weights, v, A, A_CHECKPOINT, ".attn2.to_v", OUT, CONTEXT)
-
 /* Weight tables of one side (down, mid, up). R: name prefix of the resnet; A: of the transformer. */
 #define SIDE_TABLES(side, R, R_CHECKPOINT, A, A_CHECKPOINT)                                                  \
     static const struct weight_spec unet_##side##_time_table[] = {LINEAR_NAMED(                              \
@@ -148,8 +136,10 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
     static const struct weight_spec unet_##side##_proj_in_table[] = {                                        \
         NORM_NAMED(linear_block_weights, norm, A ".norm", A_CHECKPOINT ".norm", OUT),                        \
         PROJECTION(linear_block_weights, product, A ".proj_in", A_CHECKPOINT ".proj_in", OUT, OUT)};         \
-    static const struct weight_spec unet_##side##_text_table[] = {TEXT(A, A_CHECKPOINT)};                    \
-    static const struct weight_spec unet_##side##_layer_table[] = {LAYER(A, A_CHECKPOINT)};                  \
+    static const struct weight_spec unet_##side##_text_table[] = {                                           \
+        TEXT(ROW_, text_weights, A, A_CHECKPOINT)};                                                          \
+    static const struct weight_spec unet_##side##_layer_table[] = {                                          \
+        LAYER(ROW_, layer_weights, A, A_CHECKPOINT)};                                                        \
     static const struct weight_spec unet_##side##_proj_out_table[] = {                                       \
         PROJECTION(linear_block_weights, product, A ".proj_out", A_CHECKPOINT ".proj_out", OUT, OUT)};
 /* clang-format off */

@@ -495,29 +495,29 @@ static const struct hf_source sdxl_lcm_files[] = {
 
 /* Published schedulers (scheduler_config.json): PNDM for Stable Diffusion 1, DDIM for 2, Euler for XL. */
 /* clang-format off */
-#define SAMPLING_STABLE_DIFFUSION(schedule_, sampler_, levels)                                                \
-    .prediction = &prediction_eps, .schedule = &(schedule_), .sampler = &(sampler_),                          \
-    .grid = {.spacing = SPACING_LEADING, .steps_offset = 1, .original_steps = 50, .ays_sigmas = (levels)},    \
+#define SAMPLING_STABLE_DIFFUSION(schedule_, sampler_, levels)                                               \
+    .prediction = &prediction_eps, .schedule = &(schedule_), .sampler = &(sampler_),                         \
+    .grid = {.spacing = SPACING_LEADING, .steps_offset = 1, .original_steps = 50, .ays_sigmas = (levels)},   \
     .noise = NOISE_STABLE_DIFFUSION
-#define SAMPLING_SD1                                                                                          \
-    {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_ddim, sampler_pndm, ays_sigmas_sd1),                        \
+#define SAMPLING_SD1                                                                                         \
+    {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_ddim, sampler_pndm, ays_sigmas_sd1),                       \
      .fixes_legacy_config = true}
-#define SAMPLING_SD2                                                                                          \
+#define SAMPLING_SD2                                                                                         \
     {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_ddim, sampler_ddim, NULL), .fixes_legacy_config = true}
 #define SAMPLING_SDXL {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_euler, sampler_euler, ays_sigmas_sdxl)}
 #define SAMPLING_LCM  {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_lcm, sampler_lcm, NULL)}
 
 /* OpenCLIP-H with the dimensions of diffusers' files, which have the first 23 of its 24 layers. */
-#define TEXT_CLIP_H                                                                                           \
-    {.family = &family_clip, .flag = "--clip_h", .display_name = "OpenCLIP-H text encoder",                   \
-     .folder = "text_encoder",                                                                                \
-     .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",      \
+#define TEXT_CLIP_H                                                                                          \
+    {.family = &family_clip, .flag = "--clip_h", .display_name = "OpenCLIP-H text encoder",                  \
+     .folder = "text_encoder",                                                                               \
+     .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",     \
                                        "clip_h.", "cond_stage_model.model.", "cond_stage_model.transformer.", \
-                                       "conditioner.embedders.0.model.", NULL},                               \
-     .matches = clip_is_h,                                                                                    \
-     .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23}},             \
-     .published = erf_gelu,                                                                                   \
-     TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),   \
+                                       "conditioner.embedders.0.model.", NULL},                              \
+     .matches = clip_is_h,                                                                                   \
+     .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23}},            \
+     .published = erf_gelu,                                                                                  \
+     TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),  \
      .text.pad_with_id_0 = true}
 /* clang-format on */
 
@@ -529,46 +529,46 @@ static const struct published_setting sdxl_vae[] = {{"scaling_factor", 0.13025},
 static const struct published_setting sd2_unet[] = {{"sample_size", 96}, {0}};
 static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 /* clang-format off */
-#define VAE_KL_4(settings, tiny)                                                                              \
-    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES),                    \
-     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                         \
-    {.family = &family_vae_kl_encoder, .folder = "vae",                                                       \
-     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                         \
+#define VAE_KL_4(settings, tiny)                                                                             \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES),            \
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                        \
+    {.family = &family_vae_kl_encoder, .folder = "vae",                                                      \
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                        \
     TINY_DECODER(family_taesd, .weights_name = tiny, .dimension = {{"latent_channels", 4}})
-#define UNET(settings, inpaints, ...)                                                                         \
-    {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = NAMES(DENOISER_PREFIXES),    \
+#define UNET(settings, inpaints, ...)                                                                        \
+    {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = NAMES(DENOISER_PREFIXES), \
      .published = settings, .dimension = {{"unet_fill", inpaints}, __VA_ARGS__}}
-#define SD_DEFAULTS(of)                                                                                       \
+#define SD_DEFAULTS(of)                                                                                      \
     .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true, .steps = 50
 
-#define SD1(inpaints, guided)                                                                                 \
-    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, inpaints, {"unet_guidance", guided}),                  \
-             VAE_KL_4(sd_vae, "taesd")},                                                                      \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},         \
+#define SD1(inpaints, guided)                                                                                \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, inpaints, {"unet_guidance", guided}),                 \
+             VAE_KL_4(sd_vae, "taesd")},                                                                     \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},        \
     .colours = &latent_colours_sd1, .width = 512, .height = 512
-#define SD2(inpaints)                                                                                         \
-    .slot = {TEXT_CLIP_H,                                                                                     \
-             UNET(sd2_unet, inpaints, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),         \
-             VAE_KL_4(sd_vae, "taesd")},                                                                      \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}, .final_norm = true}}},     \
-    .n_conditions = 1, .span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2), .width = 768, .height = 768,       \
+#define SD2(inpaints)                                                                                        \
+    .slot = {TEXT_CLIP_H,                                                                                    \
+             UNET(sd2_unet, inpaints, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),        \
+             VAE_KL_4(sd_vae, "taesd")},                                                                     \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}, .final_norm = true}}},   \
+    .n_conditions = 1, .span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2), .width = 768, .height = 768,      \
     .colours = &latent_colours_sd1, .cfg_scale = 7
-#define SDXL(inpaints, guided)                                                                                \
-    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), {TEXT_CLIP_G(CLIP_WINDOWS_MAX)},                                  \
-             UNET(sdxl_unet, inpaints, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                \
-                  {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},        \
-                  {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                     \
-             VAE_KL_4(sdxl_vae, "taesdxl")},                                                                  \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}},                          \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true},  \
-                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                  \
-    .n_conditions = 3, .span = {{2, INFINITY}}, .add_time_ids = ADD_TIME_IDS_SIZES,                           \
-    .force_zeros_for_empty_prompt = true,                                                                     \
+#define SDXL(inpaints, guided)                                                                               \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), {TEXT_CLIP_G(CLIP_WINDOWS_MAX)},                                 \
+             UNET(sdxl_unet, inpaints, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},               \
+                  {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},       \
+                  {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                    \
+             VAE_KL_4(sdxl_vae, "taesdxl")},                                                                 \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}},                        \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true}, \
+                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                 \
+    .n_conditions = 3, .span = {{2, INFINITY}}, .add_time_ids = ADD_TIME_IDS_SIZES,                          \
+    .force_zeros_for_empty_prompt = true,                                                                    \
     .colours = &latent_colours_sdxl, .width = 1024, .height = 1024
 /* Latent consistency models (LCM): default guidance of pipelines/latent_consistency_models and, for SDXL, of
  * the model card; these models need few steps and read the guidance scale through an embedding. */
-#define LCM_DEFAULTS                                                                                          \
-    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true,  \
+#define LCM_DEFAULTS                                                                                         \
+    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true, \
     .steps = 4, .cfg_scale = 1, .takes_guidance = true
 /* clang-format on */
 

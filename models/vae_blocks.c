@@ -48,17 +48,17 @@ static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
                              const struct vae_settings *settings, struct vae_bands *b) {
     struct rows_before before = {0};
     if (settings->groups) {
-        b->two.norm = (struct group_norm){.weight = w->norm2, .bias = w->norm2_bias};
+        b->two.norm = (struct group_norm){.weight = w->norm2.weight, .bias = w->norm2.bias};
         before.sums = context_tensor(x, DTYPE_F64, 2, (int32_t[]){settings->groups, 2});
         b->two.norm.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
     } else {
-        vae_norm(x, settings, b->h, w->norm2, w->norm2_bias, &b->two);
+        vae_norm(x, settings, b->h, w->norm2.weight, w->norm2.bias, &b->two);
         if (b->band < b->Y) return;
     }
     for (int32_t y = 0; y < b->Y; y += b->band) {
         struct tensor rows = tensor_slice(b->h, 0, vae_min(b->band, b->Y - y));
         b->one.first_row = before.rows = y;
-        op_conv2d(x, rows, b->in, w->conv1, (struct epilogue){.bias = w->conv1_bias}, b->one);
+        op_conv2d(x, rows, b->in, w->conv1.weight, (struct epilogue){.bias = w->conv1.bias}, b->one);
         if (settings->groups)
             op_group_statistics(x, b->two.norm.statistics, rows, before, settings->groups, VAE_EPS);
     }
@@ -71,17 +71,18 @@ static void vae_resnet_second(struct context *x, const struct resnet_weights *w,
     for (int32_t y = 0; y < b->Y; y += b->band) {
         int32_t n = vae_min(b->band, b->Y - y), from = y ? y - 1 : 0, to = vae_min(from + b->band + 2, b->Y);
         struct tensor rows = tensor_slice(b->h, 0, to - from), piece = tensor_slice(b->out, y, n);
-        struct epilogue epilogue = {.bias = w->conv2_bias, .residual = tensor_slice(b->in, y, n)};
+        struct epilogue epilogue = {.bias = w->conv2.bias, .residual = tensor_slice(b->in, y, n)};
         b->one.first_row = from;
         if (b->band < b->Y)
-            op_conv2d(x, rows, b->in, w->conv1, (struct epilogue){.bias = w->conv1_bias}, b->one);
-        if (w->shortcut.rank) {
+            op_conv2d(x, rows, b->in, w->conv1.weight, (struct epilogue){.bias = w->conv1.bias}, b->one);
+        if (w->shortcut.weight.rank) {
             plain.first_row = y;
-            op_conv2d(x, piece, b->in, w->shortcut, (struct epilogue){.bias = w->shortcut_bias}, plain);
+            op_conv2d(x, piece, b->in, w->shortcut.weight, (struct epilogue){.bias = w->shortcut.bias},
+                      plain);
             epilogue.residual = piece;
         }
         b->two.first_row = y - from;
-        op_conv2d(x, piece, rows, w->conv2, epilogue, b->two);
+        op_conv2d(x, piece, rows, w->conv2.weight, epilogue, b->two);
     }
 }
 
@@ -90,15 +91,15 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     const struct vae_settings *settings = scope->settings;
     struct full_frame *full_frame = &((struct vae_state *)scope->lane->state)->full_frame;
     struct tensor in = full_frame->picture, out = in;
-    int32_t Y = in.dim[0], X = in.dim[1], C = w->conv1.dim[0];
+    int32_t Y = in.dim[0], X = in.dim[1], C = w->conv1.weight.dim[0];
     struct tensor h = full_frame_back(full_frame, 0, Y, X, C);
     int32_t band = h.rank ? Y : vae_resnet_band(Y, X);
-    if (w->shortcut.rank || !h.rank)
+    if (w->shortcut.weight.rank || !h.rank)
         out = full_frame_put(full_frame, full_frame_before(full_frame, C), Y, X, C);
     if (!h.rank) h = context_tensor(x, DTYPE_F32, 3, (int32_t[]){vae_min(band + 2, Y), X, C});
     struct conv_options silu = {.activation = ACTIVATION_SILU, .upsample = 1};
     struct vae_bands bands = {in, out, h, Y, band, silu, silu};
-    vae_norm(x, settings, in, w->norm1, w->norm1_bias, &bands.one);
+    vae_norm(x, settings, in, w->norm1.weight, w->norm1.bias, &bands.one);
     vae_resnet_first(x, w, settings, &bands);
     vae_resnet_second(x, w, &bands);
 }
@@ -112,15 +113,15 @@ void vae_attend(struct context *x, const struct attention_weights *w, const stru
     struct tensor q = tensor_reshape(queries, 2, dim);
     struct tensor k = context_operand(x, 2, dim), v = context_operand(x, 2, dim);
     if (settings->groups)
-        op_group_norm(x, normed, in, vae_group_norm(x, settings, in, w->norm, w->norm_bias));
+        op_group_norm(x, normed, in, vae_group_norm(x, settings, in, w->norm.weight, w->norm.bias));
     else
-        op_rms_norm(x, n, tokens, w->norm, vae_pixel_eps(w->norm), (struct modulation){0});
-    op_linear(x, q, n, w->q, (struct epilogue){.bias = w->q_bias});
-    op_linear(x, k, n, w->k, (struct epilogue){.bias = w->k_bias});
-    op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
+        op_rms_norm(x, n, tokens, w->norm.weight, vae_pixel_eps(w->norm.weight), (struct modulation){0});
+    op_linear(x, q, n, w->q.weight, (struct epilogue){.bias = w->q.bias});
+    op_linear(x, k, n, w->k.weight, (struct epilogue){.bias = w->k.bias});
+    op_linear(x, v, n, w->v.weight, (struct epilogue){.bias = w->v.bias});
     op_attention(x, q, q, k, v,
                  (struct attention_options){.queries = 1, .keys = 1, .scale = 1 / sqrtf((float)C)});
-    op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
+    op_linear(x, tokens, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
 }
 
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -140,12 +141,12 @@ void vae_forward_latent_in(struct context *x, const void *weights, const struct 
     struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
     struct conv_options plain = {.upsample = 1};
     op_latent_to_image(x, image, latent, *format);
-    if (w->post.rank) {
+    if (w->post.weight.rank) {
         mixed = context_tensor(x, DTYPE_F32, 3, dim);
-        op_conv2d(x, mixed, image, w->post, (struct epilogue){.bias = w->post_bias}, plain);
+        op_conv2d(x, mixed, image, w->post.weight, (struct epilogue){.bias = w->post.bias}, plain);
     }
-    struct tensor out = full_frame_put(&state->full_frame, state->front[0], Y, X, w->weight.dim[0]);
-    op_conv2d(x, out, mixed, w->weight, (struct epilogue){.bias = w->bias}, plain);
+    struct tensor out = full_frame_put(&state->full_frame, state->front[0], Y, X, w->conv.weight.dim[0]);
+    op_conv2d(x, out, mixed, w->conv.weight, (struct epilogue){.bias = w->conv.bias}, plain);
 }
 
 void vae_forward_upsample(struct context *x, const struct conv_weights *w, const struct visit_scope *scope,
@@ -156,8 +157,8 @@ void vae_forward_upsample(struct context *x, const struct conv_weights *w, const
     struct tensor back = full_frame_back(&state->full_frame, 0, Y, X, in.dim[2]);
     op_copy(x, back, in);
     struct tensor out =
-        full_frame_put(&state->full_frame, state->front[level], 2 * Y, 2 * X, w->weight.dim[0]);
-    op_conv2d(x, out, back, w->weight, (struct epilogue){.bias = w->bias},
+        full_frame_put(&state->full_frame, state->front[level], 2 * Y, 2 * X, w->conv.weight.dim[0]);
+    op_conv2d(x, out, back, w->conv.weight, (struct epilogue){.bias = w->conv.bias},
               (struct conv_options){.upsample = 2});
 }
 
@@ -166,8 +167,9 @@ void vae_forward_picture_out(struct context *x, const void *weights, const struc
     const struct vae_state *state = scope->lane->state;
     struct tensor in = state->full_frame.picture;
     struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
-    vae_norm(x, scope->settings, in, w->norm, w->norm_bias, &options);
-    op_conv2d(x, lane_picture(scope->lane), in, w->weight, (struct epilogue){.bias = w->bias}, options);
+    vae_norm(x, scope->settings, in, w->norm.weight, w->norm.bias, &options);
+    op_conv2d(x, lane_picture(scope->lane), in, w->conv.weight, (struct epilogue){.bias = w->conv.bias},
+              options);
 }
 
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -175,8 +177,8 @@ void vae_forward_picture_in(struct context *x, const void *weights, const struct
     struct vae_state *state = scope->lane->state;
     struct tensor in = lane_picture(scope->lane);
     struct tensor out =
-        full_frame_put(&state->full_frame, state->front[0], in.dim[0], in.dim[1], w->weight.dim[0]);
-    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
+        full_frame_put(&state->full_frame, state->front[0], in.dim[0], in.dim[1], w->conv.weight.dim[0]);
+    op_conv2d(x, out, in, w->conv.weight, (struct epilogue){.bias = w->conv.bias},
               (struct conv_options){.upsample = 1});
 }
 
@@ -184,10 +186,10 @@ void vae_forward_downsample(struct context *x, const struct conv_weights *w, con
                             int level) {
     struct vae_state *state = scope->lane->state;
     struct tensor in = state->full_frame.picture;
-    int32_t Y = in.dim[0] / 2, X = in.dim[1] / 2, C = w->weight.dim[0];
+    int32_t Y = in.dim[0] / 2, X = in.dim[1] / 2, C = w->conv.weight.dim[0];
     int64_t front = state->front[level];
     struct tensor out = full_frame_put(&state->full_frame, 0, Y, X, C);
-    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
+    op_conv2d(x, out, in, w->conv.weight, (struct epilogue){.bias = w->conv.bias},
               (struct conv_options){.upsample = 1, .stride = 2});
     if (front) op_copy(x, full_frame_put(&state->full_frame, front, Y, X, C), out);
 }
@@ -197,10 +199,11 @@ void vae_forward_moments(struct context *x, const void *weights, const struct vi
     const struct vae_state *state = scope->lane->state;
     struct tensor in = state->full_frame.picture, moments = scope->lane->moments, out = moments;
     struct conv_options plain = {.upsample = 1}, options = {.activation = ACTIVATION_SILU, .upsample = 1};
-    if (w->post.rank) out = context_tensor(x, DTYPE_F32, 3, moments.dim);
-    vae_norm(x, scope->settings, in, w->norm, w->norm_bias, &options);
-    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias}, options);
-    if (w->post.rank) op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, plain);
+    if (w->post.weight.rank) out = context_tensor(x, DTYPE_F32, 3, moments.dim);
+    vae_norm(x, scope->settings, in, w->norm.weight, w->norm.bias, &options);
+    op_conv2d(x, out, in, w->conv.weight, (struct epilogue){.bias = w->conv.bias}, options);
+    if (w->post.weight.rank)
+        op_conv2d(x, moments, out, w->post.weight, (struct epilogue){.bias = w->post.bias}, plain);
 }
 
 bool vae_level_has_shortcut(const struct component *c, int level) {

@@ -1,5 +1,5 @@
 /* Forward functions of image VAE blocks: resnets, mid-block attention, upsampling and downsampling, and the
- * first and last convolutions. Tensor names and configuration: vae_kl_half.h, vae_wan_half.h.
+ * first and last convolutions. Tensor names and configuration: vae_kl.c, vae_wan_half.h.
  *
  * Resnet: x' = shortcut(x) + conv2(silu(norm2(conv1(silu(norm1(x)))))). Norms are group norms over the whole
  * feature map (AutoencoderKL) or RMS norms over each pixel's channels (Wan). Each operator runs over the
@@ -48,25 +48,24 @@ struct vae_state {
 enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };
 
 struct conv_weights {
-    struct tensor weight, bias;
+    struct linear_weights conv;
 };
 
 struct latent_in_weights {
-    struct tensor post, post_bias, weight, bias;
+    struct linear_weights post, conv; /* post: post_quant_conv, absent in some models */
 };
 
 struct out_weights {
-    struct tensor norm, norm_bias, weight, bias;
-    struct tensor post, post_bias; /* post: quant_conv of an encoder, absent in decoders */
+    struct linear_weights norm, conv; /* norm: the RMS norms of Wan VAEs have no bias */
+    struct linear_weights post;       /* quant_conv of an encoder, absent in decoders */
 };
 
 struct resnet_weights {
-    struct tensor norm1, norm1_bias, conv1, conv1_bias, norm2, norm2_bias, conv2, conv2_bias, shortcut,
-        shortcut_bias;
+    struct linear_weights norm1, conv1, norm2, conv2, shortcut;
 };
 
 struct attention_weights {
-    struct tensor norm, norm_bias, q, q_bias, k, k_bias, v, v_bias, out, out_bias;
+    struct linear_weights norm, q, k, v, out;
 };
 
 /* RMS norm epsilon that reproduces x / max(|x|, 1e-12) * sqrt(C). weight: [C]. */

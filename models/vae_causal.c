@@ -121,9 +121,9 @@ static void causal_resnet_frame(struct context *x, const struct causal_resnet_we
     causal_convolve(x, h, h, (struct tensor){0}, &(struct causal_operand){in, w->norm1, cache[0], t},
                     &w->conv1);
     x->scratch->used = used;
-    if (w->shortcut.rank) {
+    if (w->shortcut.weight.rank) {
         residual = sum;
-        op_conv2d(x, sum, in, w->shortcut, (struct epilogue){.bias = w->shortcut_bias}, causal_plain);
+        op_conv2d(x, sum, in, w->shortcut.weight, (struct epilogue){.bias = w->shortcut.bias}, causal_plain);
     }
     causal_convolve(x, out, sum, residual, &(struct causal_operand){h, w->norm2, cache[1], t}, &w->conv2);
     x->scratch->used = used;
@@ -138,7 +138,7 @@ void causal_forward_resnet(struct context *x, const struct causal_resnet_weights
     int32_t first = causal_first_frame(scope, n);
     struct tensor h = causal_scratch(x, Y, X, C), sum = causal_scratch(x, Y, X, C);
     if (!i) causal_save_level_input(x, state, level);
-    if (w->shortcut.rank) out = causal_put(&state->buffer, n, Y, X, C);
+    if (w->shortcut.weight.rank) out = causal_put(&state->buffer, n, Y, X, C);
     for (int k = 0; k < 2; k++) cache_copy[k] = causal_cache_load(x, state, k, cache[k], first);
     for (int32_t k = 0; k < n; k++)
         causal_resnet_frame(x, w, causal_frame(out, k), causal_frame(in, k), h, sum, cache_copy, first + k);
@@ -183,8 +183,8 @@ void causal_forward_latent_in(struct context *x, const void *weights, const stru
     struct epilogue parts = {.bias = w->conv.bias};
     uint64_t used = x->scratch->used;
     for (int32_t f = first; f <= last; f++, x->scratch->used = used) {
-        op_conv2d(x, mixed, causal_latent_frame(x, latent, f, format), w->post,
-                  (struct epilogue){.bias = w->post_bias}, causal_plain);
+        op_conv2d(x, mixed, causal_latent_frame(x, latent, f, format), w->post.weight,
+                  (struct epilogue){.bias = w->post.bias}, causal_plain);
         causal_add_slice(x, out, mixed, w->conv.weight[f + CAUSAL_SLICES - 1 - last], &parts);
     }
 }
@@ -242,7 +242,7 @@ void causal_forward_moments(struct context *x, const void *weights, const struct
     struct tensor out = causal_scratch(x, moments.dim[0], moments.dim[1], moments.dim[2]);
     struct causal_operand o = {causal_frame(state->buffer.frames, 0), w->norm, state->out, scope->chunk};
     causal_convolve(x, out, out, (struct tensor){0}, &o, &w->conv);
-    op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, causal_plain);
+    op_conv2d(x, moments, out, w->post.weight, (struct epilogue){.bias = w->post.bias}, causal_plain);
 }
 
 /* Temporal upsampling turns each frame, except the video's first, into two. Computes the earlier (half 0) or

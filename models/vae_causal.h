@@ -56,17 +56,19 @@ struct causal_conv_weights {
 };
 
 struct causal_latent_in_weights {
-    struct tensor post, post_bias;
+    struct linear_weights post;
     struct causal_conv_weights conv;
 };
 
 struct causal_resnet_weights {
-    struct tensor norm1, norm2, shortcut, shortcut_bias;
+    struct tensor norm1, norm2;
+    struct linear_weights shortcut;
     struct causal_conv_weights conv1, conv2;
 };
 
 struct causal_out_weights {
-    struct tensor norm, post, post_bias; /* post: quant_conv of an encoder, absent in decoders */
+    struct tensor norm;
+    struct linear_weights post; /* quant_conv of an encoder, absent in decoders */
     struct causal_conv_weights conv;
 };
 

@@ -1,19 +1,174 @@
+/* AutoencoderKL (Stable Diffusion, Flux, Z-Image): weight table rows, tensor names and configuration of its
+ * two halves; then the families decoder and encoder. Norms are group norms. Forward functions: vae_blocks.h.
+ */
+#include "models/models.h"
+#include "models/vae_blocks.h"
+
+#include <stdio.h>
+
+#define VAE_RESNET(name, checkpoint)                                                                         \
+    NORM_NAMED(resnet_weights, norm1, name "norm1", checkpoint "norm1", IN),                                 \
+        CONV_NAMED(resnet_weights, conv1, name "conv1", checkpoint "conv1", OUT, IN, K3),                    \
+        NORM_NAMED(resnet_weights, norm2, name "norm2", checkpoint "norm2", OUT),                            \
+        CONV_NAMED(resnet_weights, conv2, name "conv2", checkpoint "conv2", OUT, OUT, K3)
+
+/* Shortcut of a level's first resnet, present if the level changes the number of channels. */
+#define VAE_SHORTCUT(name, checkpoint)                                                                       \
+    CONV_NAMED(resnet_weights, shortcut, name "conv_shortcut", checkpoint "nin_shortcut", OUT, IN, K1)
+
+/* Projection of the mid-block attention. Older diffusers files and the authors' checkpoints store the
+ * projection as a 1x1 convolution, with the name parts `old` and `checkpoint_tail`. */
+#define VAE_PROJECTION_ROW(field_, tail, prefix, checkpoint_, name, old, checkpoint_tail, rank_, ...)        \
+    {                                                                                                        \
+        .offset = offsetof(struct attention_weights, field_), .names = {prefix name tail, prefix old tail},  \
+        .checkpoint_name = checkpoint_ checkpoint_tail tail, .rank = rank_, .dim = {__VA_ARGS__},            \
+        .init_scale = 1                                                                                      \
+    }
+#define VAE_PROJECTION(field, ...)                                                                           \
+    VAE_PROJECTION_ROW(field.weight, ".weight", __VA_ARGS__, 2, OUT, OUT),                                   \
+        VAE_PROJECTION_ROW(field.bias, ".bias", __VA_ARGS__, 1, OUT)
+#define VAE_ATTENTION(prefix, checkpoint)                                                                    \
+    NORM_NAMED(attention_weights, norm, prefix "group_norm", checkpoint "norm", OUT),                        \
+        VAE_PROJECTION(q, prefix, checkpoint, "to_q", "query", "q"),                                         \
+        VAE_PROJECTION(k, prefix, checkpoint, "to_k", "key", "k"),                                           \
+        VAE_PROJECTION(v, prefix, checkpoint, "to_v", "value", "v"),                                         \
+        VAE_PROJECTION(out, prefix, checkpoint, "to_out.0", "proj_attn", "proj_out")
+
+/* Tensor names of one half. Levels are counted in execution order. */
+struct vae_half {
+    const char *word; /* "encoder" or "decoder" */
+    const char *level,
+        *level_checkpoint; /* name prefixes of a level, such as "decoder.up_blocks.", "decoder.up." */
+    const char *resnet, *resnet_checkpoint;       /* name prefixes of a level's resnets, with two %d */
+    const char *attention, *attention_checkpoint; /* name prefixes of the mid-block attention */
+    bool reversed_levels; /* true: the authors' checkpoints count levels in the opposite order */
+};
+
+enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
+
+/* Dimension table rows of the encoder and the decoder, with the published values of Flux.1 and Z-Image.
+ * deepest: index of the deepest level in execution order; step: index difference from the deepest to the next
+ * wider level. Variadic arguments are more fields of the row for latent channels. */
+#define VAE_DIMENSIONS(deepest, step, ...)                                                                   \
+    {"latent_channels", 16, 1, 1024, .place = LATENT, __VA_ARGS__},                                          \
+        {"vae0", 512, 1, 8192, .place = CHANNELS + (deepest)},                                               \
+        {"vae1", 512, 1, 8192, .place = CHANNELS + (deepest) + (step)},                                      \
+        {"vae2", 256, 1, 8192, .place = CHANNELS + (deepest) + 2 * (step)},                                  \
+        {"vae3", 128, 1, 8192, .place = CHANNELS + (deepest) + 3 * (step)},                                  \
+        {"vae_resnets", 3, 2, 8, .place = RESNETS}, {                                                        \
+        "vae_groups", 32, 1, 4096, .place = GROUPS                                                           \
+    }
+
+static int vae_last_block_either(const struct component *c, const char *prefix, const char *checkpoint_name) {
+    int last = index_last_block(&c->index, prefix);
+    return last < 0 ? index_last_block(&c->index, checkpoint_name) : last;
+}
+
+static int vae_resnets(const struct component *c, const struct vae_half *half) {
+    char name[BLOCK_NAME_MAX], checkpoint_name[BLOCK_NAME_MAX];
+    snprintf(name, sizeof name, "%s0.resnets.", half->level);
+    snprintf(checkpoint_name, sizeof checkpoint_name, "%s0.block.", half->level_checkpoint);
+    return vae_last_block_either(c, name, checkpoint_name) + 1;
+}
+
+static int32_t vae_level_channels(const struct component *c, const struct vae_half *half, int level,
+                                  struct error *e) {
+    char format[BLOCK_NAME_MAX], name[2 * BLOCK_NAME_MAX], checkpoint_name[2 * BLOCK_NAME_MAX];
+    int authors = half->reversed_levels ? c->dims[LEVELS] - 1 - level : level;
+    snprintf(format, sizeof format, "%sconv1.weight", half->resnet);
+    block_weight_name(format, level * BLOCK_NUMBER_STEP, name);
+    snprintf(format, sizeof format, "%sconv1.weight", half->resnet_checkpoint);
+    block_weight_name(format, authors * BLOCK_NUMBER_STEP, checkpoint_name);
+    return component_dim(c, component_first_existing(c, name, checkpoint_name), 4, 0, e);
+}
+
+static bool vae_has_attention(const struct component *c, const struct vae_half *half) {
+    char name[BLOCK_NAME_MAX], checkpoint_name[BLOCK_NAME_MAX];
+    snprintf(name, sizeof name, "%sgroup_norm.weight", half->attention);
+    snprintf(checkpoint_name, sizeof checkpoint_name, "%snorm.weight", half->attention_checkpoint);
+    return index_find(&c->index, component_first_existing(c, name, checkpoint_name)) != NULL;
+}
+
+static enum status vae_check_dims(const struct component *c, const struct vae_half *half, struct error *e) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
+    int bad = 0, deepest = half->reversed_levels ? 0 : c->dims[LEVELS] - 1;
+    for (int i = 0; i < c->dims[LEVELS]; i++)
+        if (c->dims[CHANNELS + i] % s->groups) bad = c->dims[CHANNELS + i];
+    if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
+    return error_set(
+        e, SHAPE,
+        "unsupported VAE %s: channels, groups or attention width" WHERE "%s" FOUND
+        "%d channels in %d groups, mid-block attention over %d channels, scaling_factor %g" EXPECTED
+        "channels divisible by norm_num_groups, attention over at most 512 channels, a "
+        "scaling_factor other than 0",
+        half->word, c->index.sources[0].path, bad ? bad : c->dims[CHANNELS + deepest], s->groups,
+        c->dims[CHANNELS + deepest], (double)s->scale);
+}
+
+/* Callback family.configure: sets and checks all dims that no dimension row sets. LATENT must be set. */
+static enum status vae_configure(struct component *c, const struct vae_half *half,
+                                 const struct config *config, struct error *e) {
+    struct vae_settings *s = (struct vae_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[LEVELS] = vae_last_block_either(c, half->level, half->level_checkpoint) + 1;
+    d[RESNETS] = vae_resnets(c, half);
+    if (d[LEVELS] < 1 || d[LEVELS] > VAE_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
+        return error_set(e, SHAPE,
+                         "unsupported VAE %s: %d levels with %d resnets each" WHERE "%s" EXPECTED
+                         "1 to %d levels with 1 to 8 resnets each",
+                         half->word, d[LEVELS], d[RESNETS], c->index.sources[0].path, VAE_LEVELS_MAX);
+    }
+    for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_level_channels(c, half, i, e);
+    s->attention = vae_has_attention(c, half);
+    /* A shift_factor of null means no shift, as in diffusers 0.42 pipelines. If the key is absent, the
+     * published default applies, as for single files without a configuration. */
+    const struct config_value *shift = config_find(config, "shift_factor");
+    if (shift && shift->kind == CONFIG_NULL) s->shift = 0;
+    return e->code == OK ? vae_check_dims(c, half, e) : e->code;
+}
+
+#define SETTING(key, field, type_, published, least, most)                                                   \
+    { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
+static const struct setting vae_settings_rows[] = {
+    SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
+    SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux.1 and Z-Image */
+    SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
+};
+/* Refuses latents_mean and latents_std (Playground 2.5), which are not supported. */
+static const struct expectation vae_expects[] = {
+    {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
+
+/* Callback family.derive_dims: sets all dims that follow from the configured sizes, except RESNETS. */
+static void vae_derive_dims(struct component *c) {
+    struct vae_settings *s = (struct vae_settings *)c->settings;
+    s->groups = c->dims[GROUPS];
+    s->attention = true;
+    c->dims[LEVELS] = VAE_LEVELS;
+}
+
+static void vae_derive(struct component *c) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[MOMENTS] = 2 * d[LATENT];
+    d[COLOURS] = 3;
+    d[K1] = 1;
+    d[K3] = 3;
+    d[ENCODER_RESNETS] = d[RESNETS] - 1;
+    for (int i = 0; i < d[LEVELS]; i++) d[IN_CHANNELS + i] = d[CHANNELS + (i ? i - 1 : 0)];
+    c->latent_channels = d[LATENT];
+    c->pixel_factor = 1 << (d[LEVELS] - 1);
+    c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
+}
+
 /* AutoencoderKL decoder (Stable Diffusion, Flux, Z-Image): latent to image.
  *
  * conv_in, two resnets around a single-head attention, then per level resnets and a nearest-neighbour
  * upsampling convolution, group norm, SiLU, conv_out: see vae_blocks.h. */
-#include "models/models.h"
-#include "models/vae_kl_half.h"
 
-#define IN_ROWS                                                                                              \
-    BLOCK_WEIGHT(latent_in_weights, weight, 1, "decoder.conv_in.weight", 4, OUT, LATENT, K3, K3),            \
-        BLOCK_WEIGHT(latent_in_weights, bias, 1, "decoder.conv_in.bias", 1, OUT)
+#define IN_ROWS CONV(latent_in_weights, conv, "decoder.conv_in", OUT, LATENT, K3)
 static const struct weight_spec vae_kl_in_table[] = {IN_ROWS};
 static const struct weight_spec vae_kl_quant_in_table[] = {
-    BLOCK_WEIGHT(latent_in_weights, post, 1, "post_quant_conv.weight", 4, LATENT, LATENT, K1, K1),
-    BLOCK_WEIGHT(latent_in_weights, post_bias, 1, "post_quant_conv.bias", 1, LATENT),
-    IN_ROWS,
-};
+    CONV(latent_in_weights, post, "post_quant_conv", LATENT, LATENT, K1), IN_ROWS};
 
 /* The authors' checkpoints count the mid block's resnets from 1, and levels from the image to the latent. */
 #define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
@@ -29,20 +184,12 @@ static const struct weight_spec vae_kl_wider_resnet_table[] = {VAE_RESNET(UP_RES
 static const struct weight_spec vae_kl_attention_table[] = {VAE_ATTENTION(ATTENTION, CHECKPOINT_ATTENTION)};
 
 static const struct weight_spec vae_kl_upsample_table[] = {
-    BLOCK_WEIGHT_NAMED(conv_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
-                       "decoder.up.%d.upsample.conv.weight", 4, OUT, OUT, K3, K3),
-    BLOCK_WEIGHT_NAMED(conv_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
-                       "decoder.up.%d.upsample.conv.bias", 1, OUT),
-};
+    CONV_NAMED(conv_weights, conv, "decoder.up_blocks.%d.upsamplers.0.conv", "decoder.up.%d.upsample.conv",
+               OUT, OUT, K3)};
 
 static const struct weight_spec vae_kl_out_table[] = {
-    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "decoder.conv_norm_out.weight", "decoder.norm_out.weight", 1,
-                       IN),
-    BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", "decoder.norm_out.bias", 1,
-                       IN),
-    BLOCK_WEIGHT(out_weights, weight, 1, "decoder.conv_out.weight", 4, COLOURS, IN, K3, K3),
-    BLOCK_WEIGHT(out_weights, bias, 1, "decoder.conv_out.bias", 1, COLOURS),
-};
+    NORM_NAMED(out_weights, norm, "decoder.conv_norm_out", "decoder.norm_out", IN),
+    CONV(out_weights, conv, "decoder.conv_out", COLOURS, IN, K3)};
 
 static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vae_settings *settings = scope->settings;
@@ -178,4 +325,159 @@ const struct family family_vae_kl = {
                   .number = 301,
                   /* the last level, full size */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
+};
+
+/* AutoencoderKL encoder: image to the mean and log variance of its latent.
+ *
+ * conv_in, then per level resnets and a stride-2 convolution, two resnets around a single-head attention,
+ * group norm, SiLU, conv_out: see vae_blocks.h. Its weights lie in the decoder's file. */
+
+static const struct weight_spec vae_kl_encoder_in_table[] = {
+    CONV(conv_weights, conv, "encoder.conv_in", OUT, COLOURS, K3)};
+
+/* The authors' checkpoints count the mid block's resnets from 1. */
+#define DOWN_RESNET               "encoder.down_blocks.%d.resnets.%d."
+#define CHECKPOINT_DOWN_RESNET    "encoder.down.%d.block.%d."
+#define DOWN_ATTENTION            "encoder.mid_block.attentions.0."
+#define CHECKPOINT_DOWN_ATTENTION "encoder.mid.attn_1."
+
+static const struct weight_spec vae_kl_encoder_mid_resnet_table[] = {
+    VAE_RESNET("encoder.mid_block.resnets.%d.", "encoder.mid.block_%d.")};
+static const struct weight_spec vae_kl_encoder_down_resnet_table[] = {
+    VAE_RESNET(DOWN_RESNET, CHECKPOINT_DOWN_RESNET)};
+static const struct weight_spec vae_kl_encoder_wider_resnet_table[] = {
+    VAE_RESNET(DOWN_RESNET, CHECKPOINT_DOWN_RESNET), VAE_SHORTCUT(DOWN_RESNET, CHECKPOINT_DOWN_RESNET)};
+static const struct weight_spec vae_kl_encoder_attention_table[] = {
+    VAE_ATTENTION(DOWN_ATTENTION, CHECKPOINT_DOWN_ATTENTION)};
+
+static const struct weight_spec vae_kl_encoder_downsample_table[] = {
+    CONV_NAMED(conv_weights, conv, "encoder.down_blocks.%d.downsamplers.0.conv",
+               "encoder.down.%d.downsample.conv", OUT, OUT, K3)};
+
+#define OUT_ROWS                                                                                             \
+    NORM_NAMED(out_weights, norm, "encoder.conv_norm_out", "encoder.norm_out", OUT),                         \
+        CONV(out_weights, conv, "encoder.conv_out", MOMENTS, OUT, K3)
+static const struct weight_spec vae_kl_encoder_out_table[] = {OUT_ROWS};
+static const struct weight_spec vae_kl_encoder_quant_out_table[] = {
+    OUT_ROWS, CONV(out_weights, post, "quant_conv", MOMENTS, MOMENTS, K1)};
+
+static void vae_kl_encoder_forward_downsample(struct context *x, const void *weights,
+                                              const struct visit_scope *scope) {
+    vae_forward_downsample(x, weights, scope, scope->number + 1);
+}
+
+static const struct block_kind vae_kl_encoder_kind_in =
+    BLOCK_KIND("conv_in", "conv_in", vae_kl_encoder_in_table, conv_weights, vae_forward_picture_in,
+               .never_quantised = true);
+static const struct block_kind vae_kl_encoder_kind_down_resnet =
+    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_down_resnet_table, resnet_weights,
+               vae_forward_resnet, .never_quantised = true);
+static const struct block_kind vae_kl_encoder_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_wider_resnet_table, resnet_weights,
+               vae_forward_resnet, .never_quantised = true);
+static const struct block_kind vae_kl_encoder_kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_kl_encoder_downsample_table, conv_weights,
+               vae_kl_encoder_forward_downsample, .never_quantised = true);
+static const struct block_kind vae_kl_encoder_kind_mid_resnet =
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_encoder_mid_resnet_table, resnet_weights,
+               vae_forward_resnet, .never_quantised = true);
+static const struct block_kind vae_kl_encoder_kind_attention =
+    BLOCK_KIND("attention", "mid_block.attentions.0", vae_kl_encoder_attention_table, attention_weights,
+               vae_forward_attention, .never_quantised = true);
+static const struct block_kind vae_kl_encoder_kind_out =
+    BLOCK_KIND("conv_out", "conv_out", vae_kl_encoder_out_table, out_weights, vae_forward_moments,
+               .never_quantised = true);
+
+static const struct block_kind vae_kl_encoder_kind_quant_out =
+    BLOCK_KIND("quant_conv_out", "conv_out", vae_kl_encoder_quant_out_table, out_weights, vae_forward_moments,
+               .never_quantised = true);
+
+static bool vae_kl_encoder_probe(const struct tensor_index *index) {
+    return index_find(index, "encoder.conv_in.weight") &&
+           (index_find(index, "encoder.mid_block.resnets.0.norm1.weight") ||
+            index_find(index, "encoder.mid.block_1.conv1.weight"));
+}
+
+static const struct vae_half vae_kl_encoder_half = {
+    .word = "encoder",
+    .level = "encoder.down_blocks.",
+    .level_checkpoint = "encoder.down.",
+    .resnet = DOWN_RESNET,
+    .resnet_checkpoint = CHECKPOINT_DOWN_RESNET,
+    .attention = DOWN_ATTENTION,
+    .attention_checkpoint = CHECKPOINT_DOWN_ATTENTION,
+};
+
+static enum status vae_kl_encoder_configure(struct component *c, const struct config *config,
+                                            struct error *e) {
+    c->dims[LATENT] = c->dims[MOMENTS] / 2;
+    return vae_configure(c, &vae_kl_encoder_half, config, e);
+}
+
+static int vae_kl_encoder_blocks(const struct component *c, struct block_ref *refs) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
+    int n = 0, levels = c->dims[LEVELS];
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_in};
+    for (int level = 0; level < levels; level++) {
+        for (int i = 0; i < c->dims[RESNETS]; i++)
+            refs[n++] = (struct block_ref){.kind = i == 0 && vae_level_has_shortcut(c, level)
+                                                       ? &vae_kl_encoder_kind_wider_resnet
+                                                       : &vae_kl_encoder_kind_down_resnet,
+                                           .number = level * BLOCK_NUMBER_STEP + i};
+        if (level + 1 < levels)
+            refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_downsample, .number = level};
+    }
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 0, .number_offset = 1};
+    if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_attention};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 1, .number_offset = 1};
+    refs[n++] = (struct block_ref){.kind = c->dims[QUANT] ? &vae_kl_encoder_kind_quant_out
+                                                          : &vae_kl_encoder_kind_out};
+    return n;
+}
+
+static void vae_kl_encoder_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    int level = c->dims[LEVELS] - 1;
+    if (ref->kind == &vae_kl_encoder_kind_in) level = 0;
+    if (ref->kind == &vae_kl_encoder_kind_down_resnet || ref->kind == &vae_kl_encoder_kind_wider_resnet)
+        level = ref->number / BLOCK_NUMBER_STEP;
+    if (ref->kind == &vae_kl_encoder_kind_downsample) level = ref->number;
+    dims[OUT] = dims[CHANNELS + level];
+    dims[IN] = ref->kind == &vae_kl_encoder_kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
+}
+
+static const char *const vae_kl_encoder_ignorable[] = {"decoder.", "post_quant_conv.", NULL};
+
+static const struct dimension vae_kl_encoder_dimensions[] = {
+    VAE_DIMENSIONS(VAE_LEVELS - 1, -1, .key = NULL),
+    {"vae_quant", 0, 0, 1, .place = QUANT, OF_TENSOR(0, 0, "quant_conv.weight")},
+    {.place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")},
+};
+
+static void vae_kl_encoder_derive_dims(struct component *c) {
+    vae_derive_dims(c);
+    c->dims[RESNETS]--; /* vae_resnets counts a decoder level's resnets; an encoder level has one less */
+}
+
+/* The encoder shares the decoder's config.json. */
+const struct family family_vae_kl_encoder = {
+    .name = "vae_kl_encoder",
+    .kind = FAMILY_ENCODER,
+    .display_name = "autoencoder's encoder",
+    .config_key = "_class_name",
+    .config_value = "AutoencoderKL",
+    .probe = vae_kl_encoder_probe,
+    .dimensions = vae_kl_encoder_dimensions,
+    .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
+    .settings = vae_settings_rows,
+    .n_settings = N_VAE_SETTINGS,
+    .expects = vae_expects,
+    .configure = vae_kl_encoder_configure,
+    .derive_dims = vae_kl_encoder_derive_dims,
+    .derive = vae_derive,
+    .blocks = vae_kl_encoder_blocks,
+    .block_dims = vae_kl_encoder_block_dims,
+    .ignorable = vae_kl_encoder_ignorable,
+    .lane_state_bytes = sizeof(struct vae_state),
+    .declare = vae_declare_encoder,
+    .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };

@@ -116,3 +116,114 @@ const struct family family_vae_wan22 = {
     .declare = vae_wan22_declare,
     .predicted = {.kind = "resnet", .number = 301, VAE_WAN22_PREDICTED},
 };
+
+/* VAE encoder of Wan 2.2's 5B model (TI2V): video to the mean and log variance of its latent. Counterpart of
+ * vae_wan22.c; its weights lie in the decoder's file. */
+
+#define DOWN_RESNET     "encoder.down_blocks.%d.resnets.%d."
+#define DOWNSAMPLER     "encoder.down_blocks.%d.downsampler."
+#define CHECKPOINT_DOWN "encoder.downsamples.%d.downsamples.%d."
+
+static const struct weight_spec vae_wan22_encoder_resnet_table[] = {
+    CAUSAL_RESNET(DOWN_RESNET, CHECKPOINT_DOWN)};
+static const struct weight_spec vae_wan22_encoder_wider_resnet_table[] = {
+    CAUSAL_RESNET(DOWN_RESNET, CHECKPOINT_DOWN), CAUSAL_SHORTCUT(DOWN_RESNET, CHECKPOINT_DOWN)};
+static const struct weight_spec vae_wan22_encoder_downsample_table[] = {
+    CAUSAL_RESAMPLE(DOWNSAMPLER, CHECKPOINT_DOWN)};
+static const struct weight_spec vae_wan22_encoder_downsample_time_table[] = {
+    CAUSAL_RESAMPLE_TIME(DOWNSAMPLER, CHECKPOINT_DOWN)};
+
+static const struct block_kind vae_wan22_encoder_kind_resnet =
+    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_resnet_table, causal_resnet_weights,
+               vae_wan_forward_causal_resnet, .never_quantised = true);
+static const struct block_kind vae_wan22_encoder_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_wider_resnet_table,
+               causal_resnet_weights, vae_wan_forward_causal_resnet, .never_quantised = true);
+static const struct block_kind vae_wan22_encoder_kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_wan22_encoder_downsample_table,
+               causal_resample_weights, vae_wan_forward_causal_downsample, .never_quantised = true);
+static const struct block_kind vae_wan22_encoder_kind_downsample_time =
+    BLOCK_KIND("downsample_in_time", "down_blocks.%d.downsample", vae_wan22_encoder_downsample_time_table,
+               causal_resample_weights, vae_wan_forward_causal_downsample, .never_quantised = true);
+
+static const struct vae_wan_kinds vae_wan22_encoder_kinds = {
+    .in = &vae_wan_encoder_causal_in,
+    .mid_resnet = &vae_wan_encoder_causal_mid_resnet,
+    .attention = &vae_wan_encoder_causal_attention,
+    .resnet = &vae_wan22_encoder_kind_resnet,
+    .wider_resnet = &vae_wan22_encoder_kind_wider_resnet,
+    .resample = &vae_wan22_encoder_kind_downsample,
+    .resample_time = &vae_wan22_encoder_kind_downsample_time,
+    .out = &vae_wan_encoder_causal_out,
+};
+
+static const struct vae_wan_half vae_wan22_encoder_half = {
+    .image = &vae_wan22_encoder_kinds,
+    .video = &vae_wan22_encoder_kinds,
+    .word = "encoder",
+    .is_residual = true,
+    .level = "encoder.down_blocks.",
+    .nested = {"encoder.downsamples.", "downsamples."},
+};
+
+static bool vae_wan22_encoder_probe(const struct tensor_index *index) {
+    return index_find(index, "encoder.down_blocks.0.resnets.0.norm1.gamma") ||
+           index_find(index, "encoder.downsamples.0.downsamples.0.residual.0.gamma");
+}
+
+static enum status vae_wan22_encoder_configure(struct component *c, const struct config *config,
+                                               struct error *e) {
+    (void)config;
+    return vae_wan_configure(c, &vae_wan22_encoder_half, e);
+}
+
+static void vae_wan22_encoder_derive_dims(struct component *c) {
+    vae_wan_derive_dims(c, &vae_wan22_encoder_half);
+    c->dims[RESNETS]--; /* vae_resnets counts a decoder level's resnets; an encoder level has one less */
+}
+
+static void vae_wan22_encoder_derive(struct component *c) {
+    vae_wan_derive(c, &vae_wan22_encoder_half);
+}
+
+static int vae_wan22_encoder_blocks(const struct component *c, struct block_ref *refs) {
+    return vae_wan_list_blocks(c, &vae_wan22_encoder_half, refs);
+}
+
+static void vae_wan22_encoder_block_dims(const struct component *c, const struct block_ref *ref,
+                                         int32_t *dims) {
+    vae_wan_dims_of_block(c, &vae_wan22_encoder_half, ref, dims);
+}
+
+static void vae_wan22_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                                      struct arena *arena, struct arena *pictures, bool *ok) {
+    causal_declare_encoder(c, lanes, n_lanes, true, arena, pictures, ok);
+}
+
+static const char *const vae_wan22_encoder_ignorable[] = {"decoder.", "post_quant_conv.", "conv2.", NULL};
+
+static const struct dimension vae_wan22_encoder_dimensions[] = {VAE_WAN22_DIMENSIONS(BASE, OTHER_BASE)};
+
+/* The encoder shares the decoder's config.json. */
+const struct family family_vae_wan22_encoder = {
+    .name = "vae_wan22_encoder",
+    .kind = FAMILY_ENCODER,
+    .display_name = "autoencoder's encoder",
+    .config_key = "_class_name",
+    .config_value = "AutoencoderKLWan",
+    .probe = vae_wan22_encoder_probe,
+    .dimensions = vae_wan22_encoder_dimensions,
+    .n_dimensions = COUNT_OF(vae_wan22_encoder_dimensions),
+    .lists = vae_wan22_lists,
+    .n_lists = N_VAE_WAN_LISTS,
+    .expects = vae_wan22_expects,
+    .configure = vae_wan22_encoder_configure,
+    .derive_dims = vae_wan22_encoder_derive_dims,
+    .derive = vae_wan22_encoder_derive,
+    .blocks = vae_wan22_encoder_blocks,
+    .block_dims = vae_wan22_encoder_block_dims,
+    .ignorable = vae_wan22_encoder_ignorable,
+    .lane_state_bytes = sizeof(struct causal_state),
+    .declare = vae_wan22_encoder_declare,
+    .predicted = {.kind = "resnet", VAE_WAN22_PREDICTED},
+};

@@ -5,15 +5,13 @@
 
 static struct attention_weights vae_wan_split(const struct vae_wan_attention_weights *w) {
     int32_t C = w->norm.dim[0];
-    return (struct attention_weights){.norm = w->norm,
-                                      .q = tensor_slice(w->qkv, 0, C),
-                                      .q_bias = tensor_slice(w->qkv_bias, 0, C),
-                                      .k = tensor_slice(w->qkv, C, C),
-                                      .k_bias = tensor_slice(w->qkv_bias, C, C),
-                                      .v = tensor_slice(w->qkv, 2 * C, C),
-                                      .v_bias = tensor_slice(w->qkv_bias, 2 * C, C),
-                                      .out = w->out,
-                                      .out_bias = w->out_bias};
+    return (struct attention_weights){
+        .norm.weight = w->norm,
+        .q = {tensor_slice(w->qkv.weight, 0, C), tensor_slice(w->qkv.bias, 0, C)},
+        .k = {tensor_slice(w->qkv.weight, C, C), tensor_slice(w->qkv.bias, C, C)},
+        .v = {tensor_slice(w->qkv.weight, 2 * C, C), tensor_slice(w->qkv.bias, 2 * C, C)},
+        .out = w->out,
+    };
 }
 
 void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {

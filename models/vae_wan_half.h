@@ -39,7 +39,8 @@ struct vae_wan_settings {
 struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels);
 
 struct vae_wan_attention_weights {
-    struct tensor norm, qkv, qkv_bias, out, out_bias;
+    struct tensor norm;
+    struct linear_weights qkv, out;
 };
 
 /* Common fields of a weight table row: structure member and tensor names. */
@@ -57,42 +58,37 @@ struct vae_wan_attention_weights {
                                                                               .ones = axes                   \
     }
 /* Weight table rows of a causal 3D convolution, kernel side^3. One image uses only the last time slice. */
-#define VAE_WAN_LAST_SLICE(structure, field, bias_field, outputs, inputs, side, name, checkpoint_)           \
-    {VAE_WAN_NAMED(structure, field, name ".weight", checkpoint_ ".weight"), .rank = 4,                      \
+#define VAE_WAN_LAST_SLICE(structure, field, outputs, inputs, side, name, checkpoint_)                       \
+    {VAE_WAN_NAMED(structure, field.weight, name ".weight", checkpoint_ ".weight"), .rank = 4,               \
      .dim = {outputs, inputs, side, side}, .slices = side, .init_scale = 1},                                 \
-        VAE_WAN_BIAS(structure, bias_field, outputs, name, checkpoint_)
+        VAE_WAN_BIAS(structure, field.bias, outputs, name, checkpoint_)
 
 #define VAE_WAN_IN(structure, inputs, prefix)                                                                \
-    VAE_WAN_LAST_SLICE(structure, weight, bias, OUT, inputs, K3, prefix "conv_in", prefix "conv1")
+    VAE_WAN_LAST_SLICE(structure, conv, OUT, inputs, K3, prefix "conv_in", prefix "conv1")
 #define VAE_WAN_OUT(outputs, prefix)                                                                         \
-    VAE_WAN_NORM(out_weights, norm, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),                      \
-        VAE_WAN_LAST_SLICE(out_weights, weight, bias, outputs, IN, K3, prefix "conv_out", prefix "head.2")
+    VAE_WAN_NORM(out_weights, norm.weight, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),               \
+        VAE_WAN_LAST_SLICE(out_weights, conv, outputs, IN, K3, prefix "conv_out", prefix "head.2")
 
 #define VAE_WAN_RESNET(prefix, checkpoint)                                                                   \
-    VAE_WAN_NORM(resnet_weights, norm1, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),             \
-        VAE_WAN_LAST_SLICE(resnet_weights, conv1, conv1_bias, OUT, IN, K3, prefix "conv1",                   \
-                           checkpoint "residual.2"),                                                         \
-        VAE_WAN_NORM(resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"),        \
-        VAE_WAN_LAST_SLICE(resnet_weights, conv2, conv2_bias, OUT, OUT, K3, prefix "conv2",                  \
-                           checkpoint "residual.6")
+    VAE_WAN_NORM(resnet_weights, norm1.weight, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),      \
+        VAE_WAN_LAST_SLICE(resnet_weights, conv1, OUT, IN, K3, prefix "conv1", checkpoint "residual.2"),     \
+        VAE_WAN_NORM(resnet_weights, norm2.weight, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"), \
+        VAE_WAN_LAST_SLICE(resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", checkpoint "residual.6")
 /* Shortcut of a level's first resnet, present if the level changes the number of channels. */
 #define VAE_WAN_SHORTCUT(prefix, checkpoint)                                                                 \
-    VAE_WAN_LAST_SLICE(resnet_weights, shortcut, shortcut_bias, OUT, IN, K1, prefix "conv_shortcut",         \
-                       checkpoint "shortcut")
+    VAE_WAN_LAST_SLICE(resnet_weights, shortcut, OUT, IN, K1, prefix "conv_shortcut", checkpoint "shortcut")
 
 #define VAE_WAN_PRODUCT(field, rows, name, checkpoint_)                                                      \
-    {VAE_WAN_NAMED(vae_wan_attention_weights, field, name ".weight", checkpoint_ ".weight"), .rank = 2,      \
-     .dim = {rows, OUT}, .ones = PICTURE_AXES, .init_scale = 1},                                             \
-        VAE_WAN_BIAS(vae_wan_attention_weights, field##_bias, rows, name, checkpoint_)
+    {VAE_WAN_NAMED(vae_wan_attention_weights, field.weight, name ".weight", checkpoint_ ".weight"),          \
+     .rank = 2, .dim = {rows, OUT}, .ones = PICTURE_AXES, .init_scale = 1},                                  \
+        VAE_WAN_BIAS(vae_wan_attention_weights, field.bias, rows, name, checkpoint_)
 #define VAE_WAN_ATTENTION(prefix, checkpoint)                                                                \
     VAE_WAN_NORM(vae_wan_attention_weights, norm, OUT, PICTURE_AXES, prefix "norm", checkpoint "norm"),      \
         VAE_WAN_PRODUCT(qkv, QKV, prefix "to_qkv", checkpoint "to_qkv"),                                     \
         VAE_WAN_PRODUCT(out, OUT, prefix "proj", checkpoint "proj")
 
-#define VAE_WAN_RESAMPLE(prefix, checkpoint_)                                                                \
-    {VAE_WAN_NAMED(conv_weights, weight, prefix "resample.1.weight", checkpoint_ "resample.1.weight"),       \
-     .rank = 4, .dim = {OUT, IN, K3, K3}, .init_scale = 1},                                                  \
-        VAE_WAN_BIAS(conv_weights, bias, OUT, prefix "resample.1", checkpoint_ "resample.1")
+#define VAE_WAN_RESAMPLE(prefix, checkpoint)                                                                 \
+    CONV_NAMED(conv_weights, conv, prefix "resample.1", checkpoint "resample.1", OUT, IN, K3)
 
 #define VAE_WAN_SLICE(structure, field, at, outputs, inputs, side, name, checkpoint_)                        \
     {                                                                                                        \
@@ -116,7 +112,7 @@ struct vae_wan_attention_weights {
         VAE_WAN_NORM(causal_resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"), \
         CAUSAL_CONV(causal_resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", checkpoint "residual.6")
 #define CAUSAL_SHORTCUT(prefix, checkpoint)                                                                  \
-    VAE_WAN_LAST_SLICE(causal_resnet_weights, shortcut, shortcut_bias, OUT, IN, K1, prefix "conv_shortcut",  \
+    VAE_WAN_LAST_SLICE(causal_resnet_weights, shortcut, OUT, IN, K1, prefix "conv_shortcut",                 \
                        checkpoint "shortcut")
 
 #define CAUSAL_RESAMPLE(prefix, checkpoint_)                                                                 \
@@ -130,9 +126,9 @@ struct vae_wan_attention_weights {
 
 /* Weight table rows of time_conv, unused in a model that generates single images. */
 #define VAE_WAN_TIME_CONV(prefix, checkpoint_)                                                               \
-    {VAE_WAN_NAMED(conv_weights, weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),         \
+    {VAE_WAN_NAMED(conv_weights, conv.weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),    \
      .rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .ones = PICTURE_AXES, .init_scale = 1},                     \
-        VAE_WAN_BIAS(conv_weights, bias, TIME_CHANNELS, prefix "time_conv", checkpoint_ "time_conv")
+        VAE_WAN_BIAS(conv_weights, conv.bias, TIME_CHANNELS, prefix "time_conv", checkpoint_ "time_conv")
 
 /* Forward functions of Wan VAE blocks. weights: struct vae_wan_attention_weights (attention),
  * causal_resnet_weights (resnets), causal_resample_weights (resampling). */

@@ -41,15 +41,26 @@ struct wan_cross_kv_weights {
     struct tensor k_norm; /* [DIM]: weight of an RMS norm over all heads together */
 };
 
+/* Weights of a block. of: "", or "vace_" in hint blocks. attn1 is self-attention, attn2 cross-attention;
+ * norms of queries and keys are RMS norms over all heads together. */
+/* clang-format off */
+#define BLOCK(X, S, of)                                                                                      \
+    X##LINEAR(S, q, of "blocks.%d.attn1.to_q", of "blocks.%d.self_attn.q", DIM, DIM)                         \
+    X##VECTOR(S, q_norm, of "blocks.%d.attn1.norm_q", of "blocks.%d.self_attn.norm_q", DIM)                  \
+    X##LINEAR(S, k, of "blocks.%d.attn1.to_k", of "blocks.%d.self_attn.k", DIM, DIM)                         \
+    X##VECTOR(S, k_norm, of "blocks.%d.attn1.norm_k", of "blocks.%d.self_attn.norm_k", DIM)                  \
+    X##LINEAR(S, v, of "blocks.%d.attn1.to_v", of "blocks.%d.self_attn.v", DIM, DIM)                         \
+    X##LINEAR(S, out, of "blocks.%d.attn1.to_out.0", of "blocks.%d.self_attn.o", DIM, DIM)                   \
+    X##NORM(S, cross_norm, of "blocks.%d.norm2", of "blocks.%d.norm3", DIM)                                  \
+    X##LINEAR(S, cross_q, of "blocks.%d.attn2.to_q", of "blocks.%d.cross_attn.q", DIM, DIM)                  \
+    X##VECTOR(S, cross_q_norm, of "blocks.%d.attn2.norm_q", of "blocks.%d.cross_attn.norm_q", DIM)           \
+    X##LINEAR(S, cross_out, of "blocks.%d.attn2.to_out.0", of "blocks.%d.cross_attn.o", DIM, DIM)            \
+    X##LINEAR(S, up, of "blocks.%d.ffn.net.0.proj", of "blocks.%d.ffn.0", FEED_FORWARD, DIM)                 \
+    X##LINEAR(S, down, of "blocks.%d.ffn.net.2", of "blocks.%d.ffn.2", DIM, FEED_FORWARD)
+/* clang-format on */
 struct wan_block_weights {
-    struct tensor modulation;      /* [1, 6, DIM]: scale_shift_table, added to the timestep's modulation */
-    struct linear_weights q, k, v; /* query, key and value projections of self-attention */
-    struct tensor q_norm, k_norm;  /* [DIM]: weight of an RMS norm over all heads together */
-    struct linear_weights out;
-    struct linear_weights cross_norm, cross_q; /* layer norm and query projection of cross-attention */
-    struct tensor cross_q_norm;
-    struct linear_weights cross_out;
-    struct linear_weights up, down;
+    struct tensor modulation; /* [1, 6, DIM]: scale_shift_table, added to the timestep's modulation */
+    BLOCK(FIELD_, , "")
     struct linear_weights hint; /* output projection of a hint block (VACE); else absent */
 };
 
@@ -159,30 +170,13 @@ static const struct weight_spec wan_text_image_kv_table[] = {
     CROSS_KV("", image, "add_k_proj", "add_v_proj", "norm_added_k", "k_img", "v_img", "norm_k_img"),
 };
 
-#define OF_BLOCK(of, field, name, checkpoint)                                                                \
-    LINEAR_NAMED(wan_block_weights, field, of "blocks.%d." name, of "blocks.%d." checkpoint, DIM, DIM)
-#define WIDE_NORM(of, field, name, checkpoint)                                                               \
-    BLOCK_WEIGHT_NAMED(wan_block_weights, field, 0, of "blocks.%d." name ".weight",                          \
-                       of "blocks.%d." checkpoint ".weight", 1, DIM)
-#define BLOCK(of)                                                                                            \
+#define BLOCK_ROWS(of)                                                                                       \
     BLOCK_WEIGHT_NAMED(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",                   \
                        of "blocks.%d.modulation", 3, ONE, SIX, DIM),                                         \
-        OF_BLOCK(of, q, "attn1.to_q", "self_attn.q"),                                                        \
-        WIDE_NORM(of, q_norm, "attn1.norm_q", "self_attn.norm_q"),                                           \
-        OF_BLOCK(of, k, "attn1.to_k", "self_attn.k"),                                                        \
-        WIDE_NORM(of, k_norm, "attn1.norm_k", "self_attn.norm_k"),                                           \
-        OF_BLOCK(of, v, "attn1.to_v", "self_attn.v"), OF_BLOCK(of, out, "attn1.to_out.0", "self_attn.o"),    \
-        NORM_NAMED(wan_block_weights, cross_norm, of "blocks.%d.norm2", of "blocks.%d.norm3", DIM),          \
-        OF_BLOCK(of, cross_q, "attn2.to_q", "cross_attn.q"),                                                 \
-        WIDE_NORM(of, cross_q_norm, "attn2.norm_q", "cross_attn.norm_q"),                                    \
-        OF_BLOCK(of, cross_out, "attn2.to_out.0", "cross_attn.o"),                                           \
-        LINEAR_NAMED(wan_block_weights, up, of "blocks.%d.ffn.net.0.proj", of "blocks.%d.ffn.0",             \
-                     FEED_FORWARD, DIM),                                                                     \
-        LINEAR_NAMED(wan_block_weights, down, of "blocks.%d.ffn.net.2", of "blocks.%d.ffn.2", DIM,           \
-                     FEED_FORWARD)
-static const struct weight_spec wan_layer_table[] = {BLOCK("")};
-static const struct weight_spec wan_hint_table[] = {BLOCK("vace_"),
-                                                    OF_BLOCK("vace_", hint, "proj_out", "after_proj")};
+        BLOCK(ROW_, wan_block_weights, of)
+static const struct weight_spec wan_layer_table[] = {BLOCK_ROWS("")};
+static const struct weight_spec wan_hint_table[] = {BLOCK_ROWS("vace_") LINEAR_NAMED(
+    wan_block_weights, hint, "vace_blocks.%d.proj_out", "vace_blocks.%d.after_proj", DIM, DIM)};
 
 static const struct weight_spec wan_final_table[] = {
     BLOCK_WEIGHT_NAMED(wan_final_weights, modulation, 1, "scale_shift_table", "head.modulation", 3, ONE, TWO,

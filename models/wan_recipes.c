@@ -250,35 +250,35 @@ static const struct hf_source wan_ti2v_files[] = {
 /* clang-format on */
 
 /* clang-format off */
-#define VISION_CLIP                                                                                           \
-    {.family = &family_clip_vision, .flag = "--clip_vision", .optional = true, .folder = "image_encoder",     \
-     .class = "CLIPVisionModel",                                                                              \
+#define VISION_CLIP                                                                                          \
+    {.family = &family_clip_vision, .flag = "--clip_vision", .optional = true, .folder = "image_encoder",    \
+     .class = "CLIPVisionModel",                                                                             \
      .prefixes = (const char *const[]){"", "vision_model.", "visual.", "clip_vision.vision_model.", NULL}}
 #define CLIP_PROCESSOR {"CLIPImageProcessor", "image_processor", false}
 
 /* Text encoder of WAN: diffusers 0.42, pipelines/wan. The encoder reads the prompt without padding; the
  * denoiser reads 512 rows, padded with zeros (condition.padded_to). stable-diffusion.cpp has the same flag
  * for Flux.1's T5. */
-#define TEXT_UMT5                                                                                             \
-    {.family = &family_umt5, .flag = "--t5xxl", .folder = "text_encoder",                                     \
-     .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",    \
-                                       "umt5xxl.", "text_encoders.t5xxl.transformer.",                        \
-                                       "text_encoders.t5xxl.", "t5xxl.", NULL},                               \
-     .text = {.clean_html = true, .eos = "</s>", .tokens_max = 512,                                           \
-              .tokenizer = "unigram", .tokenizer_folder = "tokenizer",                                        \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "      \
-                                "google/umt5-xxl",                                                            \
+#define TEXT_UMT5                                                                                            \
+    {.family = &family_umt5, .flag = "--t5xxl", .folder = "text_encoder",                                    \
+     .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",   \
+                                       "umt5xxl.", "text_encoders.t5xxl.transformer.",                       \
+                                       "text_encoders.t5xxl.", "t5xxl.", NULL},                              \
+     .text = {.clean_html = true, .eos = "</s>", .tokens_max = 512,                                          \
+              .tokenizer = "unigram", .tokenizer_folder = "tokenizer",                                       \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "     \
+                                "google/umt5-xxl",                                                           \
               .classes = {"UMT5EncoderModel", "T5TokenizerFast"}}}
 
 /* WAN's scheduler is UniPC (diffusers 0.42, pipelines/wan). */
-#define SAMPLING_WAN                                                                                          \
-    {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow_unipc, .sampler = &sampler_unipc,    \
+#define SAMPLING_WAN                                                                                         \
+    {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow_unipc, .sampler = &sampler_unipc,   \
      .grid = {.grid_f64 = true}, .grid_from_class = true}
 
-#define VAE_WAN22                                                                                             \
-    {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},                \
-    {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                   \
-    TINY_DECODER(family_taehv, .weights_name = "taew2_2",                                                     \
+#define VAE_WAN22                                                                                            \
+    {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},        \
+    {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                  \
+    TINY_DECODER(family_taehv, .weights_name = "taew2_2",                                                    \
                  .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
 
 /* clang-format on */
@@ -292,22 +292,22 @@ static const char *const wan_prefixes[] = DENOISER_PREFIXES;
 enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 /* clang-format off */
 /* Default negative prompt of the authors' programs. */
-#define WAN_NEGATIVE                                                                                          \
+#define WAN_NEGATIVE                                                                                         \
     "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"                                                          \
     "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                                                             \
     "畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"                                                                 \
     "背景人很多，倒着走"
-#define WAN(text_slot, ...)                                                                                   \
-    .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                 \
-    .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .sampling = SAMPLING_WAN,                  \
-    .guide = guidance_cfg, .default_negative = WAN_NEGATIVE, .frames_max = WAN_FRAMES_MAX, .strength = 1,     \
+#define WAN(text_slot, ...)                                                                                  \
+    .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                \
+    .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .sampling = SAMPLING_WAN,                 \
+    .guide = guidance_cfg, .default_negative = WAN_NEGATIVE, .frames_max = WAN_FRAMES_MAX, .strength = 1,    \
     __VA_ARGS__
 #define WAN_480P .width = 832, .height = 480, .frames = 81, .fps = 16
-#define HIGH_NOISE(...)                                                                                       \
+#define HIGH_NOISE(...)                                                                                      \
     {.family = &family_wan, .flag = "--high-noise-diffusion-model", .display_name = "high-noise transformer", \
      .folder = "transformer", .prefixes = wan_prefixes, .name_words = {"high", "highnoise"}, __VA_ARGS__}
-#define LOW_NOISE(...)                                                                                        \
-    {.family = &family_wan, .flag = "--diffusion-model", .display_name = "low-noise transformer",             \
+#define LOW_NOISE(...)                                                                                       \
+    {.family = &family_wan, .flag = "--diffusion-model", .display_name = "low-noise transformer",            \
      .folder = "transformer_2", .prefixes = wan_prefixes, .name_words = {"low", "lownoise"}, __VA_ARGS__}
 #define WAN_I2V_DIMS .dimension = {{"wan_goes_on", 1}}
 #define WAN_I2V_CLIP_DIMS    .dimension = {{"wan_goes_on", 1}, {"clip_vision_width", 1280}}

@@ -70,10 +70,6 @@ struct embedder_weights {
     struct tensor patch, patch_bias, pad;
 };
 
-struct layer_weights {
-    struct tensor norm1, q, k, v, q_norm, k_norm, out, norm2, ffn_norm1, w1, w3, w2, ffn_norm2;
-};
-
 struct final_weights {
     struct tensor weight, bias;
 };
@@ -99,36 +95,35 @@ static const struct weight_spec zimage_embedder_table[] = {
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
 
-/* Weights of a layer. Context refiner, noise refiner and main layers differ only in the name prefix. */
-#define LAYER_WEIGHTS(prefix)                                                                                \
-    BLOCK_WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                          \
-        BLOCK_WEIGHT_NAMED(layer_weights, q, 1, prefix "attention.to_q.weight",                              \
-                           prefix "attention.qkv[0/3].weight", 2, DIM, DIM),                                 \
-        BLOCK_WEIGHT_NAMED(layer_weights, k, 1, prefix "attention.to_k.weight",                              \
-                           prefix "attention.qkv[1/3].weight", 2, DIM, DIM),                                 \
-        BLOCK_WEIGHT_NAMED(layer_weights, v, 1, prefix "attention.to_v.weight",                              \
-                           prefix "attention.qkv[2/3].weight", 2, DIM, DIM),                                 \
-        BLOCK_WEIGHT_NAMED(layer_weights, q_norm, 0, prefix "attention.norm_q.weight",                       \
-                           prefix "attention.q_norm.weight", 1, HEAD),                                       \
-        BLOCK_WEIGHT_NAMED(layer_weights, k_norm, 0, prefix "attention.norm_k.weight",                       \
-                           prefix "attention.k_norm.weight", 1, HEAD),                                       \
-        BLOCK_WEIGHT_NAMED(layer_weights, out, 1, prefix "attention.to_out.0.weight",                        \
-                           prefix "attention.out.weight", 2, DIM, DIM),                                      \
-        BLOCK_WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                      \
-        BLOCK_WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                        \
-        BLOCK_WEIGHT(layer_weights, w1, 1, prefix "feed_forward.w1.weight", 2, FEED_FORWARD, DIM),           \
-        BLOCK_WEIGHT(layer_weights, w3, 1, prefix "feed_forward.w3.weight", 2, FEED_FORWARD, DIM),           \
-        BLOCK_WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),           \
-        BLOCK_WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
+/* Weights of a layer. Context refiner, noise refiner and main layers differ only in the name prefix P. */
+/* clang-format off */
+#define LAYER(X, S, P)                                                                                       \
+    X##VECTOR(S, norm1, P "attention_norm1", P "attention_norm1", DIM)                                       \
+    X##MATRIX(S, q, P "attention.to_q", P "attention.qkv[0/3]", DIM, DIM)                                    \
+    X##MATRIX(S, k, P "attention.to_k", P "attention.qkv[1/3]", DIM, DIM)                                    \
+    X##MATRIX(S, v, P "attention.to_v", P "attention.qkv[2/3]", DIM, DIM)                                    \
+    X##VECTOR(S, q_norm, P "attention.norm_q", P "attention.q_norm", HEAD)                                   \
+    X##VECTOR(S, k_norm, P "attention.norm_k", P "attention.k_norm", HEAD)                                   \
+    X##MATRIX(S, out, P "attention.to_out.0", P "attention.out", DIM, DIM)                                   \
+    X##VECTOR(S, norm2, P "attention_norm2", P "attention_norm2", DIM)                                       \
+    X##VECTOR(S, ffn_norm1, P "ffn_norm1", P "ffn_norm1", DIM)                                               \
+    X##MATRIX(S, w1, P "feed_forward.w1", P "feed_forward.w1", FEED_FORWARD, DIM)                            \
+    X##MATRIX(S, w3, P "feed_forward.w3", P "feed_forward.w3", FEED_FORWARD, DIM)                            \
+    X##MATRIX(S, w2, P "feed_forward.w2", P "feed_forward.w2", DIM, FEED_FORWARD)                            \
+    X##VECTOR(S, ffn_norm2, P "ffn_norm2", P "ffn_norm2", DIM)
+/* clang-format on */
+struct layer_weights {
+    LAYER(FIELD_, , "")
+};
 
 #define MODULATION_WEIGHTS(prefix, checkpoint, columns)                                                      \
     BLOCK_WEIGHT_NAMED(modulation_weights, weight, 1, prefix ".weight", checkpoint ".weight", 2, columns,    \
                        ADALN_DIM),                                                                           \
         BLOCK_WEIGHT_NAMED(modulation_weights, bias, 1, prefix ".bias", checkpoint ".bias", 1, columns)
 
-static const struct weight_spec zimage_context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
-static const struct weight_spec zimage_noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d.")};
-static const struct weight_spec zimage_layer_table[] = {LAYER_WEIGHTS("layers.%d.")};
+static const struct weight_spec zimage_context_table[] = {LAYER(ROW_, layer_weights, "context_refiner.%d.")};
+static const struct weight_spec zimage_noise_table[] = {LAYER(ROW_, layer_weights, "noise_refiner.%d.")};
+static const struct weight_spec zimage_layer_table[] = {LAYER(ROW_, layer_weights, "layers.%d.")};
 
 static const struct weight_spec zimage_noise_modulation_table[] = {MODULATION_WEIGHTS(
     "noise_refiner.%d.adaLN_modulation.0", "noise_refiner.%d.adaLN_modulation.0", FOUR_DIM)};
@@ -436,24 +431,11 @@ static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-static void zimage_declare_rows(const struct component *c, struct zimage_state *s, int32_t rows,
-                                struct arena *arena, bool *ok) {
-    const int32_t *d = c->dims;
-    s->time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[ADALN_DIM]}, ok);
-    s->noise_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[REFINERS], rows, d[FOUR_DIM]}, ok);
-    s->main_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], rows, d[FOUR_DIM]}, ok);
-    s->final_scale = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
-}
-
-static void zimage_share_rows(struct zimage_state *s, const struct zimage_state *from) {
-    s->time = from->time;
-    s->noise_modulation = from->noise_modulation;
-    s->main_modulation = from->main_modulation;
-    s->final_scale = from->final_scale;
-}
-
 static void zimage_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                            struct arena *pictures, bool *ok) {
+    const int32_t *d = c->dims;
+    int32_t n = lanes[0].hoisted ? lanes[0].hoisted : 1;
+    struct zimage_state one = {0}; /* conditioning by timestep, shared by all lanes */
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
@@ -463,8 +445,18 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
             zimage_padded(lanes[i].latent.dim[2] / PATCH_SIDE * (lanes[i].latent.dim[3] / PATCH_SIDE));
         int32_t rows = s->image_rows + caption;
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
-        i ? zimage_share_rows(s, lanes[0].state)
-          : zimage_declare_rows(c, s, lanes[0].hoisted ? lanes[0].hoisted : 1, arena, ok);
+        if (!i) {
+            one.time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n, d[ADALN_DIM]}, ok);
+            one.noise_modulation =
+                arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[REFINERS], n, d[FOUR_DIM]}, ok);
+            one.main_modulation =
+                arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], n, d[FOUR_DIM]}, ok);
+            one.final_scale = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n, d[DIM]}, ok);
+        }
+        s->time = one.time;
+        s->noise_modulation = one.noise_modulation;
+        s->main_modulation = one.main_modulation;
+        s->final_scale = one.final_scale;
         if (shared != s) {
             s->rope = shared->rope;
             s->caption = shared->caption;

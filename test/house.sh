@@ -48,7 +48,7 @@ may bench/dev 'engine/*' 'kernels/*' 'loaders/*' 'models/*' 'bench/dev/*' 'cli/*
 may cli engine/sluice.h engine/sluice_bench.h 'cli/*'
 # No include circle among the units of the product; a unit is the files of one name (NAME.c, NAME.h, NAME.cu).
 # tsort reports each pair of units that lies on a circle. Exceptions, to be removed: folders and units with circles.
-circles='kernels/cuda kernels/cpu kernels/ops kernels/low_rank engine/run'
+circles='engine/run'
 git ls-files --cached --others --exclude-standard -- engine kernels loaders models cli | grep -E '\.(c|h|cu|cuh)$' | while read -r file; do
     [ -f "$file" ] && sed -n "s,^#include \"\\(.*\\)\".*,$file \\1,p" "$file"
 done | sed -E 's/\.(c|h|cu|cuh)( |$)/\2/g' | awk '$1 != $2 { print }' >build/includes

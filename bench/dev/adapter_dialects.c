@@ -128,7 +128,8 @@ bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct re
                            char *prefix) {
     const struct family *family = recipe->slot[slot].family;
     if (family->kind == FAMILY_TEXT) return text_prefix(dialect, recipe, slot, prefix);
-    const char *of_denoiser = family == &family_unet ? dialect->unet : dialect->transformer;
+    bool is_unet = !strcmp(recipe->slot[slot].folder, "unet");
+    const char *of_denoiser = is_unet ? dialect->unet : dialect->transformer;
     return snprintf(prefix, BLOCK_NAME_MAX, "%s", of_denoiser) >= 0;
 }
 

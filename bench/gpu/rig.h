@@ -3,10 +3,11 @@
 #ifndef SLUICE_BENCH_GPU_RIG_H
 #define SLUICE_BENCH_GPU_RIG_H
 
-#include "kernels/cuda/cudnn.h"
-#include "kernels/cuda/costs.h"
-#include "kernels/cuda/operators.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/workspace.h"
+#include "kernels/cuda/operators.h"
 
 struct rig {
     struct sys sys;

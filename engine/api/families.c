@@ -31,77 +31,42 @@ static void add_input(json_t *list, const char *flag, const char *what, bool nee
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
-static void add_image_inputs(json_t *list, const struct sluice_model *m) {
+/* Lists the inputs other than the prompt that the model takes. */
+static json_t *takes_json(const struct sluice_model *m) {
+    json_t *list = json_array();
     const struct recipe *r = m->recipe;
-    bool hole = r->concat == CONCAT_FILL || r->concat == CONCAT_INPAINT;
-    bool frames = r->concat == CONCAT_I2V;
+    const struct component *denoiser = &m->component[recipe_slot(r, FAMILY_DENOISER)];
+    bool hole = r->concat == CONCAT_FILL || r->concat == CONCAT_INPAINT,
+         control = r->concat == CONCAT_CONTROL;
+    bool frames = r->concat == CONCAT_I2V, skippable = false;
+    char references[48] = "a reference image";
+    if (r->cfg_scale != 1) add_input(list, "--negative-prompt", "negative prompt", false);
+    if (r->takes_guidance) add_input(list, "--guidance", "distilled guidance", false);
     if (r->init == INIT_IMG2IMG)
         add_input(list, "--init-img", hole ? "image to repaint" : "input image", hole);
     if (r->init == INIT_FIRST_FRAME) add_input(list, "--init-img", "first frame", frames);
     if (frames && request_vision_frames(m) != 1) add_input(list, "--end-img", "last frame", false);
-    if (r->concat == CONCAT_CONTROL) add_input(list, "--control", "control video", false);
-    if (r->init == INIT_IMG2IMG || r->concat == CONCAT_CONTROL) add_input(list, "--mask", "mask", hole);
-}
-
-static void add_reference_input(json_t *list, const struct recipe *r) {
-    char what[48];
-    if (r->references_max == 1)
-        snprintf(what, sizeof what, "a reference image");
-    else
-        snprintf(what, sizeof what, "up to %d reference images", r->references_max);
-    if (r->references_max) add_input(list, "--ref-image", what, r->references_min > 0);
-}
-
-static bool has_skippable_layers(const struct component *denoiser) {
-    for (int i = 0; i < denoiser->n_blocks; i++)
-        if (denoiser->blocks[i].kind->skippable) return true;
-    return false;
-}
-
-static json_t *takes_json(const struct sluice_model *m) {
-    json_t *list = json_array();
-    const struct recipe *r = m->recipe;
-    if (r->cfg_scale != 1) add_input(list, "--negative-prompt", "negative prompt", false);
-    if (r->takes_guidance) add_input(list, "--guidance", "distilled guidance", false);
-    add_image_inputs(list, m);
-    add_reference_input(list, r);
-    if (r->cfg_scale != 1 && has_skippable_layers(&m->component[recipe_slot(r, FAMILY_DENOISER)]))
-        add_input(list, "--slg-layers", "skip-layer guidance", false);
+    if (control) add_input(list, "--control", "control video", false);
+    if (r->init == INIT_IMG2IMG || control) add_input(list, "--mask", "mask", hole);
+    if (r->references_max > 1)
+        snprintf(references, sizeof references, "up to %d reference images", r->references_max);
+    if (r->references_max) add_input(list, "--ref-image", references, r->references_min > 0);
+    for (int i = 0; i < denoiser->n_blocks; i++) skippable |= denoiser->blocks[i].kind->skippable;
+    if (r->cfg_scale != 1 && skippable) add_input(list, "--slg-layers", "skip-layer guidance", false);
     return list;
-}
-
-/* Whether one file can hold the model: false if two slots have the same family and the same tensor name
- * prefixes (two transformers), whose tensors would be indistinguishable. */
-static bool fits_one_file(const struct recipe *r) {
-    for (int i = 0; r->slot[i].family; i++)
-        for (int k = 0; k < i; k++)
-            if (r->slot[k].family == r->slot[i].family && r->slot[k].prefixes == r->slot[i].prefixes)
-                return false;
-    return true;
 }
 
 static json_t *layouts_json(const struct recipe *r) {
     json_t *list = json_array();
+    /* One file cannot hold two slots with the same family and the same tensor name prefixes (two
+     * transformers), whose tensors would be indistinguishable. */
+    bool one_file = true;
+    for (int i = 0; r->slot[i].family; i++)
+        for (int k = 0; k < i; k++)
+            one_file &= r->slot[k].family != r->slot[i].family || r->slot[k].prefixes != r->slot[i].prefixes;
     json_push(list, json_string("a folder"));
-    if (fits_one_file(r)) json_push(list, json_string("one file"));
+    if (one_file) json_push(list, json_string("one file"));
     json_push(list, json_string("a file each"));
-    return list;
-}
-
-static json_t *sources_json(const struct recipe *r) {
-    json_t *list = json_array();
-    const struct hf_source *s;
-    for (int i = 0; (s = recipe_source(r, i)); i++) {
-        json_t *megabytes = s->megabytes ? json_integer(s->megabytes) : json_null();
-        json_push(list, json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag,
-                                  "files", s->files, "megabytes", megabytes));
-    }
-    return list;
-}
-
-static json_t *pipelines_json(const struct recipe *r) {
-    json_t *list = json_array();
-    for (const char *const *name = r->pipelines; *name; name++) json_push(list, json_string(*name));
     return list;
 }
 
@@ -109,16 +74,23 @@ static json_t *family_json(const struct sluice_model *m) {
     const struct recipe *r = m->recipe;
     const struct publication *p = &r->published;
     json_int_t bytes;
-    json_t *parts = parts_json(m, &bytes);
+    json_t *parts = parts_json(m, &bytes), *pipelines = json_array(), *sources = json_array();
+    const struct hf_source *s;
+    for (const char *const *name = r->pipelines; *name; name++) json_push(pipelines, json_string(*name));
+    for (int i = 0; (s = recipe_source(r, i)); i++)
+        json_push(sources,
+                  json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag, "files",
+                            s->files, "megabytes", s->megabytes ? json_integer(s->megabytes) : json_null()));
     json_t *family = json_pack(
         "{s:s, s:s?, s:s, s:o, s:i, s:i, s:i, s:i, s:f, s:b, s:I, s:o}", "name", r->name, "title", p->title,
-        "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines", pipelines_json(r), "width",
-        m->width, "height", m->height, "frames", m->frames ? m->frames : 1, "steps", m->steps, "cfg_scale",
+        "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines", pipelines, "width", m->width,
+        "height", m->height, "frames", m->frames ? m->frames : 1, "steps", m->steps, "cfg_scale",
         m->cfg_scale, "guides_if_negative", (int)r->cfg_needs_negative, "bytes", bytes, "parts", parts);
+    if (!family) json_decref(sources);
     if (!family) return NULL;
     json_put(family, "takes", takes_json(m));
     json_put(family, "layouts", layouts_json(r));
-    json_put(family, "sources", sources_json(r));
+    json_put(family, "sources", sources);
     json_put(family, "reference", p->reference ? json_string(p->reference) : json_null());
     json_put(family, "like", p->parts_compared_in ? json_string(p->parts_compared_in->name) : json_null());
     return family;

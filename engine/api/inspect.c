@@ -1,7 +1,6 @@
 /* JSON output of `inspect` (contents of model files) and `tokenize` (token ids of a prompt). */
 #include "engine/api/arguments.h"
-#include "engine/api/inspect_adapter.h"
-#include "engine/api/inspect_tensors.h"
+#include "engine/api/inspect_file.h"
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
 #include "engine/open/paths.h"
@@ -30,19 +29,6 @@ static json_t *config_json(const struct config *config) {
     return json;
 }
 
-enum { GROUP_NAME_BYTES = 256 };
-
-/* Group of a tensor: "layers.N" for "layers.12.to_k.weight"; "others" for names without a number. */
-static const char *group_name(const char *tensor, char name[GROUP_NAME_BYTES]) {
-    for (const char *dot = strchr(tensor, '.'); dot; dot = strchr(dot + 1, '.')) {
-        size_t digits = strspn(dot + 1, "0123456789");
-        if (!digits || dot[1 + digits] != '.') continue;
-        snprintf(name, GROUP_NAME_BYTES, "%.*s.N", (int)(dot - tensor), tensor);
-        return name;
-    }
-    return "others";
-}
-
 static void count_up(json_t *group, const char *key, json_int_t n) {
     json_put(group, key, json_integer(json_integer_value(json_object_get(group, key)) + n));
 }
@@ -54,13 +40,6 @@ static json_int_t inspect_values_of(const struct index_entry *entry) {
     return values;
 }
 
-static void count_tensor(json_t *group, const struct index_entry *entry) {
-    count_up(group, "tensors", 1);
-    count_up(group, "bytes", (json_int_t)entry->bytes);
-    count_up(group, "values", inspect_values_of(entry));
-    count_up(json_object_get(group, "types"), index_type_name(entry), (json_int_t)entry->bytes);
-}
-
 static void set_bits(json_t *counted) {
     double values = (double)json_integer_value(json_object_get(counted, "values"));
     double bits = 8 * (double)json_integer_value(json_object_get(counted, "bytes"));
@@ -68,7 +47,7 @@ static void set_bits(json_t *counted) {
 }
 
 /* Adds to a component's JSON: "values" (number of weights), "bits_per_weight" (with scales) and "groups", one
- * group for each series of repeated blocks (by tensor names):
+ * group for each series of repeated blocks ("layers.N" for "layers.12.to_k.weight"):
  * [{"name":"layers.N","tensors","bytes","values","bits_per_weight", "types":{TYPE:bytes}}]. Other tensors are
  * in the group "others". Scales count as bytes, not as values. */
 static void add_groups(const struct tensor_index *index, json_t *component) {
@@ -76,13 +55,23 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
     json_int_t values = 0;
     const char *key;
     for (int i = 0; i < index->n_entries; i++) {
-        char buffer[GROUP_NAME_BYTES];
+        char name[256] = "others";
         const struct index_entry *entry = &index->entries[i];
         if (!index_contains(index, entry)) continue;
-        const char *name = group_name(index_name(index, entry), buffer);
+        const char *tensor = index_name(index, entry), *dot = strchr(tensor, '.');
+        for (; dot; dot = strchr(dot + 1, '.')) {
+            size_t digits = strspn(dot + 1, "0123456789");
+            if (!digits || dot[1 + digits] != '.') continue;
+            snprintf(name, sizeof name, "%.*s.N", (int)(dot - tensor), tensor);
+            break;
+        }
         if (!json_object_get(by_name, name))
             json_put(by_name, name, json_pack("{s:s, s:{}}", "name", name, "types"));
-        count_tensor(json_object_get(by_name, name), entry);
+        group = json_object_get(by_name, name);
+        count_up(group, "tensors", 1);
+        count_up(group, "bytes", (json_int_t)entry->bytes);
+        count_up(group, "values", inspect_values_of(entry));
+        count_up(json_object_get(group, "types"), index_type_name(entry), (json_int_t)entry->bytes);
         values += inspect_values_of(entry);
     }
     json_object_foreach(by_name, key, group) {
@@ -115,15 +104,6 @@ static json_t *component_json(const struct component *c, const struct config *co
     return json;
 }
 
-static void list_unknown_tensors(const struct component *c, json_t *unknown) {
-    for (int i = 0; i < c->index.n_entries; i++) {
-        const struct index_entry *entry = &c->index.entries[i];
-        bool known = entry->used || !index_contains(&c->index, entry);
-        known = known || (c->family && family_ignores(c->family, index_name(&c->index, entry)));
-        if (!known) json_push(unknown, json_string(entry->name));
-    }
-}
-
 struct findings {
     bool tensors;
     json_t *components, *unknown, *missing, *notes;
@@ -138,17 +118,6 @@ struct findings {
 static void add_line(json_t *list, const struct error *e) {
     char line[1024];
     json_push(list, json_string_of(error_line(e, line, sizeof line)));
-}
-
-/* Marks the VAE encoder's tensors in the decoder's files as used, so that inspect does not list them as
- * unknown. */
-static void mark_vae_encoder_used(const struct component *decoder, const struct family *family,
-                                  const struct config *config, struct error *failure) {
-    struct component c = {.sys = decoder->sys, .family = family};
-    if (decoder->family->kind != FAMILY_DECODER || !family || !family->probe(&decoder->index)) return;
-    c.index = index_view(&decoder->index, decoder->index.prefix, decoder->index.view);
-    component_bind(&c, config, failure);
-    component_destroy(&c);
 }
 
 /* List of messages on missing tensors. reported: a message already in the list, which is not repeated. */
@@ -185,14 +154,26 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
     index_check_quantised(&c->index, &failure);
     if (shown->recipe) place.slot = &shown->recipe->slot[shown->slot];
     if (shown->recipe && configuration_read(c->sys, &place, &config, &origin, e) == OK &&
-        component_bind(c, &config, &failure) == OK)
-        mark_vae_encoder_used(c, recipe_family(shown->recipe, FAMILY_ENCODER), &config, &failure);
+        component_bind(c, &config, &failure) == OK) {
+        /* Binds the VAE encoder's tensors in the decoder's files, so that they are not listed as unknown. */
+        struct component encoder = {.sys = c->sys, .family = recipe_family(shown->recipe, FAMILY_ENCODER)};
+        if (c->family->kind == FAMILY_DECODER && encoder.family && encoder.family->probe(&c->index)) {
+            encoder.index = index_view(&c->index, c->index.prefix, c->index.view);
+            component_bind(&encoder, &config, &failure);
+            component_destroy(&encoder);
+        }
+    }
     if (e->code == OK) {
         struct missing_names names = {to->missing, failure.what, index_prefix(&c->index)};
         if (failure.code != OK) add_line(to->missing, &failure);
         if (failure.code != OK) component_list_missing(c, add_missing, &names, e);
-        if (!c->family || c->blocks)
-            list_unknown_tensors(c, to->unknown); /* if unbound, all tensors would be listed */
+        /* Of an unbound component all tensors would be unknown. */
+        for (int i = 0; i < c->index.n_entries && (!c->family || c->blocks); i++) {
+            const struct index_entry *entry = &c->index.entries[i];
+            bool known = entry->used || !index_contains(&c->index, entry) ||
+                         (c->family && family_ignores(c->family, index_name(&c->index, entry)));
+            if (!known) json_push(to->unknown, json_string(entry->name));
+        }
         json = component_json(c, &config, shown->name, origin, to->tensors);
         json_push(to->components, json);
     }
@@ -232,23 +213,6 @@ static bool is_absent(const struct component_files *files, const struct recipe *
     return recipe->slot[slot].family->kind == FAMILY_TEXT && !parts_in_slot(files, recipe, slot);
 }
 
-static void inspect_absent(const struct component_files *files, int slot, struct findings *to) {
-    char line[MODEL_NOTE_BYTES];
-    if (!is_absent(files, to->recipe, slot)) {
-        json_push(to->missing, json_string(to->recipe->slot[slot].folder));
-        return;
-    }
-    model_note_absent(to->recipe, slot, line);
-    json_push(to->notes, json_string(line));
-}
-
-/* True for slots that are never listed as missing: the VAE encoder (part of the decoder's files), the tiny
- * autoencoder, and the VAE decoder if the files include a tiny autoencoder. */
-static bool inspect_is_optional(const struct component_files *files, const struct slot *slot) {
-    if (slot->family->kind == FAMILY_DECODER) return component_files_find_tiny(files);
-    return slot->family->kind == FAMILY_ENCODER || slot_is_extra(slot);
-}
-
 static enum status inspect_slots(struct sys *sys, struct component_files *files, struct findings *to,
                                  struct error *e) {
     const struct component_file *in[SLOTS_MAX];
@@ -256,33 +220,21 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
     for (int i = 0; to->recipe->slot[i].family && e->code == OK; i++) {
         const struct slot *slot = &to->recipe->slot[i];
         struct shown shown = {.recipe = to->recipe, .slot = i, .name = slot->folder};
-        if (in[i])
+        char line[MODEL_NOTE_BYTES];
+        /* Never missing: the VAE encoder (part of the decoder's files), the tiny autoencoder, and the VAE
+         * decoder if the files include a tiny autoencoder. */
+        bool needed = slot->family->kind == FAMILY_DECODER
+                          ? !component_files_find_tiny(files)
+                          : slot->family->kind != FAMILY_ENCODER && !slot_is_extra(slot);
+        if (in[i]) {
             to->text[i] = inspect_component_file(sys, files, in[i], shown, to, e);
-        else if (!inspect_is_optional(files, slot))
-            inspect_absent(files, i, to);
+        } else if (needed && is_absent(files, to->recipe, i)) {
+            model_note_absent(to->recipe, i, line);
+            json_push(to->notes, json_string(line));
+        } else if (needed) {
+            json_push(to->missing, json_string(slot->folder));
+        }
     }
-    return e->code;
-}
-
-/* Describes files that no recipe fits. Only VAE decoders are recognised without a recipe. */
-static enum status inspect_without_recipe(struct sys *sys, struct component_files *files, struct findings *to,
-                                          struct error *e) {
-    struct missing_part missing[SLOTS_MAX];
-    const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
-    const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
-    int n = pipeline_missing(files, NULL, missing);
-    for (int i = 0; i < n; i++) json_push(to->missing, json_string(missing[i].folder));
-    if (decoder) inspect_unplaced(sys, files, decoder, to, e);
-    return tiny && e->code == OK ? inspect_unplaced(sys, files, tiny, to, e) : e->code;
-}
-
-static enum status inspect_component_files(struct sys *sys, struct component_files *files,
-                                           struct findings *to, struct error *e) {
-    to->recipe ? inspect_slots(sys, files, to, e) : inspect_without_recipe(sys, files, to, e);
-    for (int i = 0; i < files->n_files && e->code == OK; i++)
-        if (!files->file[i].family || files->file[i].misplaced)
-            inspect_unplaced(sys, files, &files->file[i], to, e);
-    if (files->failure.code != OK) add_line(to->missing, &files->failure);
     return e->code;
 }
 
@@ -310,21 +262,17 @@ static enum status finish_json(json_t *json, unsigned json_failures, char **text
     return *text ? OK : error_set(e, MEMORY, "no memory for the JSON output");
 }
 
-static const struct component *find_denoiser(const struct findings *to) {
-    for (int i = 0; i < to->n_components; i++)
-        if (to->component[i].blocks && to->component[i].family->kind == FAMILY_DENOISER)
-            return &to->component[i];
-    return NULL;
-}
-
 /* The recipe that the denoiser's weights and the pipeline name determine; NULL: none. */
 static const struct recipe *inspect_recipe(const struct component_files *files, const char *name,
                                            struct findings *to) {
     const struct component_file *file = component_files_find_kind(files, FAMILY_DENOISER);
-    const struct component *denoiser = find_denoiser(to);
+    const struct component *denoiser = NULL;
     const struct recipe *recipe = NULL;
     struct error failure = {0};
     char line[MODEL_NOTE_BYTES];
+    for (int i = 0; i < to->n_components && !denoiser; i++)
+        if (to->component[i].blocks && to->component[i].family->kind == FAMILY_DENOISER)
+            denoiser = &to->component[i];
     if (!denoiser) return NULL;
     if (file->flag) name = "";
     if (pipeline_choose(files, name, denoiser, &recipe, &failure) != OK) add_line(to->missing, &failure);
@@ -349,33 +297,35 @@ static void inspect_text(struct tokenizer_search *search, int slot, struct findi
     tokenizer_close(tokenizer);
 }
 
-static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
-                          const struct component_files *files, struct findings *to) {
-    struct tokenizer_search search = {.sys = sys, .options = o, .files = files, .recipe = to->recipe};
-    struct error failure = {0};
-    for (int i = 0; i < SLOTS_MAX && to->recipe->slot[i].family; i++)
-        if (to->recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, to->recipe, i))
-            inspect_text(&search, i, to);
-    if (tokenizer_check_flag(&search, &failure) != OK) add_line(to->missing, &failure);
-}
-
-/* Chooses among recipes with the same denoiser but different slots. Fails only with MEMORY; other errors are
- * reported when the denoiser is described. */
-static void resolve_recipe(struct sys *sys, const struct component_files *files, struct findings *to,
-                           struct error *e) {
-    struct error failure = {0};
-    if (!component_files_find_kind(files, FAMILY_DENOISER)) return;
-    if (pipeline_resolve(sys, files, "", NULL, &to->recipe, &failure) == MEMORY) *e = failure;
-}
-
 static enum status inspect_all(struct sys *sys, const struct sluice_model_options *o,
                                struct component_files *files, struct findings *to, json_t *all,
                                struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";
     if (component_files_open(sys, o, files, &to->recipe, e) != OK) return e->code;
-    resolve_recipe(sys, files, to, e);
+    /* Chooses among recipes with the same denoiser but different slots. Errors other than MEMORY are reported
+     * when the denoiser is described. */
+    struct error unresolved = {0};
+    if (component_files_find_kind(files, FAMILY_DENOISER) &&
+        pipeline_resolve(sys, files, "", NULL, &to->recipe, &unresolved) == MEMORY)
+        *e = unresolved;
     if (e->code == OK && to->recipe) pipeline_check_disabled_parts(o, to->recipe, o->model, e);
-    if (e->code != OK || inspect_component_files(sys, files, to, e) != OK) return e->code;
+    if (e->code == OK && to->recipe) inspect_slots(sys, files, to, e);
+    if (e->code == OK && !to->recipe) {
+        /* Of files that no recipe fits, only VAE decoders are recognised. */
+        static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER};
+        struct missing_part missing[SLOTS_MAX];
+        int n = pipeline_missing(files, NULL, missing);
+        for (int i = 0; i < n; i++) json_push(to->missing, json_string(missing[i].folder));
+        for (int i = 0; i < 2 && e->code == OK; i++) {
+            const struct component_file *file = component_files_find_kind(files, kinds[i]);
+            if (file) inspect_unplaced(sys, files, file, to, e);
+        }
+    }
+    for (int i = 0; i < files->n_files && e->code == OK; i++)
+        if (!files->file[i].family || files->file[i].misplaced)
+            inspect_unplaced(sys, files, &files->file[i], to, e);
+    if (files->failure.code != OK) add_line(to->missing, &files->failure);
+    if (e->code != OK) return e->code;
     if (!json_array_size(to->components)) {
         error_set(e, MISSING,
                   "no model found" WHERE "%s" EXPECTED
@@ -388,20 +338,14 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     const struct recipe *recipe = inspect_recipe(files, name, to);
     json_put(all, "recipe", recipe ? json_string(recipe->name) : json_null());
     if (recipe) to->recipe = recipe;
-    if (to->recipe) inspect_texts(sys, o, files, to);
+    if (!to->recipe) return OK;
+    struct tokenizer_search search = {.sys = sys, .options = o, .files = files, .recipe = to->recipe};
+    struct error failure = {0};
+    for (int i = 0; i < SLOTS_MAX && to->recipe->slot[i].family; i++)
+        if (to->recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, to->recipe, i))
+            inspect_text(&search, i, to);
+    if (tokenizer_check_flag(&search, &failure) != OK) add_line(to->missing, &failure);
     return OK;
-}
-
-static enum status inspect_file(struct sys *sys, const char *path, struct findings *to, json_t *all,
-                                struct error *e) {
-    json_t *adapter = NULL;
-    if (inspect_adapter(sys, path, to->tensors, &adapter, to->unknown, e) == OK)
-        json_put(all, "adapter", adapter);
-    return e->code;
-}
-
-static bool is_adapter_alone(struct sys *sys, const struct sluice_model_options *o) {
-    return o->model && !o->n_parts && !o->tokenizer && inspect_is_adapter(sys, o->model);
 }
 
 static enum status inspect_text_of(const struct sluice_model_options *options, bool tensors, char **json,
@@ -422,10 +366,13 @@ static enum status inspect_text_of(const struct sluice_model_options *options, b
     json_t *all =
         json_pack("{s:i, s:n, s:n, s:o, s:o, s:o, s:o}", "version", 1, "pipeline", "recipe", "components",
                   to->components, "unknown", to->unknown, "missing", to->missing, "notes", to->notes);
-    if (is_adapter_alone(&sys, &o))
-        inspect_file(&sys, o.model, to, all, e);
-    else if (component_files_locate(&sys, &o, &files, e) == OK)
+    json_t *adapter = NULL;
+    if (o.model && !o.n_parts && !o.tokenizer && inspect_is_adapter(&sys, o.model)) {
+        if (inspect_adapter(&sys, o.model, tensors, &adapter, to->unknown, e) == OK)
+            json_put(all, "adapter", adapter);
+    } else if (component_files_locate(&sys, &o, &files, e) == OK) {
         inspect_all(&sys, &o, &files, to, all, e);
+    }
     json_put(all, "schedule", json_string(files.scheduler ? "scheduler_config.json" : "default"));
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);

@@ -2,7 +2,6 @@
 
 #include "engine/job/candidates.h"
 #include "engine/job/open.h"
-#include "engine/job/plan_file.h"
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/schedule.h"
@@ -27,15 +26,6 @@ static json_t *tokens_json(const struct job *job, int slot) {
     return tokens;
 }
 
-static void put_skipped(const struct sluice_request *r, json_t *json) {
-    json_t *layers = json_array();
-    for (int i = 0; i < r->n_slg_layers; i++) json_push(layers, json_integer(r->slg_layers[i]));
-    json_put(json, "slg_layers", layers);
-    json_put(json, "slg_scale", json_real(r->slg_scale));
-    json_put(json, "slg_start", json_real(r->slg_start));
-    json_put(json, "slg_end", json_real(r->slg_end));
-}
-
 static void put_pictures(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
     json_t *references = json_array();
@@ -52,23 +42,6 @@ static void put_pictures(const struct job *job, json_t *json) {
     json_put(json, "references", references);
     if (job->pictures.reference_assumed) json_put(json, "reference_assumed", json_true());
     if (job->pictures.mask_assumed) json_put(json, "mask_assumed", json_true());
-}
-
-/* Lists text encoders that the model lacks, whose embeddings are replaced by zeros. */
-static json_t *absent_json(const struct sluice_model *m) {
-    json_t *json = json_array();
-    for (int i = 0; m->recipe->slot[i].family; i++)
-        if (m->recipe->slot[i].family->kind == FAMILY_TEXT && !m->component[i].family)
-            json_push(json, json_string(m->recipe->slot[i].folder));
-    return json;
-}
-
-static json_t *preview_json(const struct job *job) {
-    struct stage_need takes = {0};
-    candidates_add_preview(job, true, &takes);
-    return json_pack("{s:s, s:i, s:i, s:I, s:I}", "how", job->request.preview, "every",
-                     job->request.preview_every, "pictures", schedule_count_previews(job), "ram_bytes",
-                     integer(takes.callback_ram_bytes), "vram_bytes", integer(takes.callback_vram_bytes));
 }
 
 static json_t *request_json(const struct job *job) {
@@ -93,7 +66,11 @@ static json_t *request_json(const struct job *job) {
         char key[16];
         json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->prompts.text_slot[i]));
     }
-    json_t *absent = absent_json(job->model);
+    /* Text encoders that the model lacks; zeros replace their embeddings. */
+    json_t *absent = json_array();
+    for (int i = 0; recipe->slot[i].family; i++)
+        if (recipe->slot[i].family->kind == FAMILY_TEXT && !job->model->component[i].family)
+            json_push(absent, json_string(recipe->slot[i].folder));
     json_array_size(absent) ? json_put(json, "absent", absent) : json_decref(absent);
     json_put(json, "sampler", json_string(job->settings.sampling.sampler->name));
     json_put(json, "scheduler", json_string(sampling_schedule_name(&job->settings.sampling)));
@@ -107,13 +84,26 @@ static json_t *request_json(const struct job *job) {
     if (job->settings.n_encoded_prompts < job->settings.n_prompts)
         json_put(json, "zero_negative", json_true());
     if (prompts_count_hits(job)) json_put(json, "recalled", json_integer(prompts_count_hits(job)));
-    json_t *loras = plan_file_loras(job);
+    json_t *loras = planner_list_loras(job);
     json_array_size(loras) ? json_put(json, "loras", loras) : json_decref(loras);
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
-    if (job_branches(job) > job->settings.n_prompts) put_skipped(r, json);
+    if (job_branches(job) > job->settings.n_prompts) {
+        json_t *layers = json_array();
+        for (int i = 0; i < r->n_slg_layers; i++) json_push(layers, json_integer(r->slg_layers[i]));
+        json_put(json, "slg_layers", layers);
+        json_put(json, "slg_scale", json_real(r->slg_scale));
+        json_put(json, "slg_start", json_real(r->slg_start));
+        json_put(json, "slg_end", json_real(r->slg_end));
+    }
     put_pictures(job, json);
-    if (job->settings.preview != PREVIEW_NONE) json_put(json, "preview", preview_json(job));
+    if (job->settings.preview == PREVIEW_NONE) return json;
+    struct stage_need takes = {0};
+    candidates_add_preview(job, true, &takes);
+    json_put(json, "preview",
+             json_pack("{s:s, s:i, s:i, s:I, s:I}", "how", r->preview, "every", r->preview_every, "pictures",
+                       schedule_count_previews(job), "ram_bytes", integer(takes.callback_ram_bytes),
+                       "vram_bytes", integer(takes.callback_vram_bytes)));
     return json;
 }
 
@@ -133,16 +123,6 @@ static json_t *blocks_json(const struct job *job, int s) {
                             (int)plan_is_resident(p, i), "hoisted", (int)job->need->stage[s].hoists, "tier",
                             tier(p, i)));
     return blocks;
-}
-
-/* Adds the adapters' share of a stage: bytes in the stage's blocks (resident blocks included) and FLOPs. */
-static void put_adapters(const struct job *job, int s, json_t *json) {
-    const struct stage *stage = &job->layout.stages[s];
-    uint64_t bytes = 0;
-    for (int i = 0; i < stage->n_blocks; i++) bytes += stage->blocks[i]->adapter_bytes;
-    if (!bytes) return;
-    json_put(json, "adapter_bytes", json_integer(integer(bytes)));
-    json_put(json, "adapter_flops", json_real(job->need->stage[s].adapter_flops));
 }
 
 /* Adds predicted times to a plan's JSON (null if no rates are available). */
@@ -166,7 +146,12 @@ static json_t *stage_json(const struct job *job, int s) {
         integer(p.peak_vram_bytes), "peak_ram_bytes", integer(p.peak_ram_bytes), "flops", p.flops);
     if (!json) return NULL;
     put_times(json, p.seconds, p.floor_seconds, p.bound);
-    put_adapters(job, s, json);
+    /* The adapters' share of the stage, resident blocks included. */
+    const struct stage *stage = &job->layout.stages[s];
+    uint64_t adapter_bytes = 0;
+    for (int i = 0; i < stage->n_blocks; i++) adapter_bytes += stage->blocks[i]->adapter_bytes;
+    if (adapter_bytes) json_put(json, "adapter_bytes", json_integer(integer(adapter_bytes)));
+    if (adapter_bytes) json_put(json, "adapter_flops", json_real(job->need->stage[s].adapter_flops));
     for (int i = 0; i < PLAN_COPIER_LIMITS; i++) {
         const struct plan_copier_limit *limit = &plan_copier_limits[i];
         int32_t n = *(const int32_t *)(const void *)((const char *)&p + limit->offset);

@@ -8,7 +8,7 @@
 #include "engine/job/open.h"
 #include "engine/job/pictures.h"
 #include "engine/job/planner.h"
-#include "engine/machine/device.h"
+#include "engine/machine/device_open.h"
 #include "engine/machine/machine.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/paths.h"
@@ -86,49 +86,65 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     sha256_digest(&sha, SHA256_DIGEST_SIZE, key);
 }
 
-/* True if the free memory still allows the kept plan, whose default budgets came from the free memory. */
-static bool plan_still_fits(struct job *job) {
+/* True if a kept plan fits its budgets, and default budgets, which follow the free memory, still allow it. */
+static bool plan_still_fits(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct plan *p = &job->plan;
+    struct error misfit = {0};
     if (r->plan) return true;
-    return (r->max_ram_bytes || p->ram_peak_bytes <= machine_default_budget()) &&
+    return plan_check(job->need, p, &misfit) == OK &&
+           (r->max_ram_bytes || p->ram_peak_bytes <= machine_default_budget()) &&
            (r->max_vram_bytes || p->vram_peak_bytes <= device_default_budget(job->device));
 }
 
-static void close_job(struct sluice_session *s) {
-    job_close(&s->job);
-    s->has_plan = false;
+static void drop_planned(struct sluice_session *s) {
+    if (s->planned) job_close(s->planned);
+    s->sys->release(s->sys, s->planned);
+    s->planned = NULL;
 }
 
-/* Opens s->job and decides its plan, or takes the job that sluice_plan_query left for the same request.
- * runs: fails with USAGE for a request that can be planned but not run. */
+/* Opens a job and decides its plan. runs: fails with USAGE for a request that can be planned but not run. The
+ * caller closes the job, also after failure. */
 static enum status plan_job(struct sluice_session *s, const struct sluice_request *request,
-                            const int32_t *dim, bool runs, struct error *e) {
-    struct job *job = &s->job;
-    uint8_t key[SHA256_DIGEST_SIZE];
+                            const int32_t *dim, bool runs, struct job *job, struct error *e) {
     enum dtype type;
     struct error ignored = {0};
-    request_key(request, dim, key);
-    if (runs && s->has_plan && !memcmp(key, s->plan_key, sizeof key)) {
-        s->has_plan = false;
-        if (runs && check_runnable(&s->options, job, e) != OK) return e->code;
-        return plan_still_fits(job) ? OK : planner_decide(job, e);
-    }
-    close_job(s);
-    /* Drops resident weights that an earlier run converted to another type (--type), which the store would
-     * mistake for this run's weights. */
-    if (requantised_type(request->type, request->converted, &type, &ignored) == OK && s->requantised.made &&
-        s->requantised.type != type)
-        residents_destroy(&s->residents);
-    memcpy(s->plan_key, key, sizeof key);
     const struct job_context context = {.model = s->model,
                                         .device = s->device,
                                         .requantised = &s->requantised,
                                         .adapters = &s->adapters,
                                         .prompt_cache = &s->prompt_cache};
+    drop_planned(s);
+    /* Drops resident weights that an earlier run converted to another type (--type), which the store would
+     * mistake for this run's weights. */
+    if (requantised_type(request->type, request->converted, &type, &ignored) == OK && s->requantised.made &&
+        s->requantised.type != type)
+        residents_destroy(&s->residents);
     if (job_open(job, &context, request, dim, e) != OK) return e->code;
     if (runs && check_runnable(&s->options, job, e) != OK) return e->code;
     return planner_decide(job, e);
+}
+
+/* Keeps the job of a plan for a run of the same request. A job with adapters is closed, because their files
+ * may change, and so is a job without memory to keep it. */
+static void keep_planned(struct sluice_session *s, const struct sluice_request *request, const int32_t *dim,
+                         struct job *job) {
+    request_key(request, dim, s->planned_key);
+    if (!s->adapters.n_files) s->planned = s->sys->alloc(s->sys, LINE_HOST, sizeof *s->planned);
+    s->planned ? job_move(s->planned, job) : job_close(job);
+}
+
+/* Like plan_job, for a run: takes the job that sluice_plan_query kept for the same request. */
+static enum status plan_run(struct sluice_session *s, const struct sluice_request *request,
+                            const int32_t *dim, struct job *job, struct error *e) {
+    uint8_t key[SHA256_DIGEST_SIZE];
+    request_key(request, dim, key);
+    if (!s->planned || memcmp(key, s->planned_key, sizeof key) != 0)
+        return plan_job(s, request, dim, true, job, e);
+    job_move(job, s->planned);
+    drop_planned(s);
+    if (check_runnable(&s->options, job, e) != OK) return e->code;
+    return plan_still_fits(job) ? OK : planner_decide(job, e);
 }
 
 /* True if a changed request would fit its budgets. */
@@ -188,38 +204,29 @@ static void measure_memory(struct sluice_session *s) {
 
 static enum status run_job(struct sluice_session *s, const struct sluice_request *request,
                            const char *latent_file, const int32_t *latent_dim, struct error *e) {
-    struct job *job = &s->job;
+    struct job job = {0};
     drop_report(s);
     s->report.base_bytes = machine_resident_bytes();
     s->report.seed = request->seed;
     atomic_store(&s->cancelled, 0);
-    if (plan_job(s, request, latent_dim, true, e) != OK) goto out;
-    s->plan = plan_json(job);
-    if (plan_check(job->need, &job->plan, e) == BUDGET) suggest_smaller_decode(job, e);
+    if (plan_run(s, request, latent_dim, &job, e) != OK) goto out;
+    s->plan = plan_json(&job);
+    if (plan_check(job.need, &job.plan, e) == BUDGET) suggest_smaller_decode(&job, e);
     if (e->code != OK) goto out;
-    warn_run(&s->options, job, request->cfg_scale);
-    if (pictures_read(job, e) != OK) goto out;
-    struct running running = {.job = job,
+    warn_run(&s->options, &job, request->cfg_scale);
+    if (pictures_read(&job, e) != OK) goto out;
+    struct running running = {.job = &job,
                               .options = &s->options,
                               .report = &s->report,
                               .residents = &s->residents,
                               .cancelled = &s->cancelled,
-                              .latent_file = latent_file ? latent_file : job->request.init_latent};
+                              .latent_file = latent_file ? latent_file : job.request.init_latent};
     generate(&running, e);
 out:
-    close_job(s);
+    job_close(&job);
     s->report.error = *e;
     measure_memory(s);
     return e->code;
-}
-
-/* Sets up the prompt cache's folder. Planning devices get no folder, because they encode no prompts. */
-static void open_prompt_cache(struct sluice_session *s) {
-    struct prompt_cache *c = &s->prompt_cache;
-    if (c->folder && device_fingerprint(s->device, s->options.device, c->fingerprint, sizeof c->fingerprint))
-        return;
-    s->sys->release(s->sys, c->folder);
-    c->folder = NULL;
 }
 
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
@@ -245,7 +252,13 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     if (e.code == OK && check_threads(threads, &e))
         s->device = device_open(sys, s->options.device, threads, s->options.plans_only, &e);
     if (s->device && s->device->memory) s->residents.device = s->device;
-    if (s->device) open_prompt_cache(s);
+    /* Planning devices get no prompt cache files, because they encode no prompts. */
+    struct prompt_cache *cache = &s->prompt_cache;
+    if (s->device && !(cache->folder && device_fingerprint(s->device, s->options.device, cache->fingerprint,
+                                                           sizeof cache->fingerprint))) {
+        sys->release(sys, cache->folder);
+        cache->folder = NULL;
+    }
     if (e.code == OK) {
         *session = s;
         warn_session(&s->options, model, s->device);
@@ -257,7 +270,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
 
 void sluice_session_close(sluice_session *s) {
     if (!s) return;
-    close_job(s);
+    drop_planned(s);
     residents_destroy(&s->residents);
     session_adapters_destroy(&s->adapters);
     requantised_destroy(&s->requantised);
@@ -284,16 +297,6 @@ int sluice_run(sluice_session *session, const struct sluice_request *request, st
 
 enum { LATENT_SIDE_MAX = 2048 };
 
-/* True if a VAE file, opened alone as an image VAE, could belong to a video pipeline: a video recipe has the
- * same decoder family, and without config.json the file does not name a pipeline. */
-static bool may_be_video_vae(const struct sluice_model *m) {
-    const struct family *decoder = model_decoder(m)->family;
-    bool may = false;
-    for (const struct recipe *const *r = recipes; *r && m->decodes_only; r++)
-        may = may || ((*r)->frames_max && recipe_family(*r, decoder->kind) == decoder);
-    return may && !m->recipe->frames_max;
-}
-
 static enum status decode_dims(struct sluice_session *s, const char *path, int32_t dim[5], struct error *e) {
     struct tensor_index index;
     if (latent_open(s->sys, path, &index, dim, e) == OK) {
@@ -304,12 +307,18 @@ static enum status decode_dims(struct sluice_session *s, const char *path, int32
         bool fits = dim[0] >= 1 && dim[0] <= BATCH_MAX && dim[1] == channels && dim[2] >= 1 && dim[2] <= most;
         for (int i = 3; i < 5; i++) fits &= dim[i] >= 1 && dim[i] <= LATENT_SIDE_MAX;
         if (!fits) {
+            /* A VAE file without config.json does not name a pipeline: opened alone as an image VAE, it could
+             * belong to a video pipeline whose recipe has the same decoder family. */
+            bool may_be_video = false;
+            for (const struct recipe *const *r = recipes; *r && s->model->decodes_only && !frames; r++)
+                may_be_video |=
+                    (*r)->frames_max && recipe_family(*r, decoder->family->kind) == decoder->family;
             error_set(e, SHAPE, "the latent's shape does not fit this model's VAE" WHERE "%s", path);
             latent_found(index_find(&index, "latent"), e);
             if (frames) snprintf(of_video, sizeof of_video, "1 to %d, ", most);
             error_expected(
                 e, "[1 to %d, %d, %sh, w]%s", BATCH_MAX, channels, of_video,
-                dim[2] > 1 && may_be_video_vae(s->model)
+                dim[2] > 1 && may_be_video
                     ? "; for video latents give -m the model's folder, or put config.json beside the VAE"
                     : "");
         }
@@ -335,6 +344,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
                       const char *decode_latent, char **json, bool *fits, struct sluice_error *error) {
     struct error e = {0};
     struct sluice_request r;
+    struct job job = {0};
     int32_t dim[5];
     if (!check_not_null(json, "json", &e) || !check_not_null(fits, "fits", &e) ||
         !check_run_arguments(session, request, &e))
@@ -343,20 +353,18 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     *fits = false;
     copy_sized(&r, sizeof r, request);
     if (decode_latent && decode_dims(session, decode_latent, dim, &e) != OK) return publish_error(&e, error);
-    if (plan_job(session, &r, decode_latent ? dim : NULL, false, &e) == OK) {
-        const struct job *job = &session->job;
+    const int32_t *dim_or_null = decode_latent ? dim : NULL;
+    if (plan_job(session, &r, dim_or_null, false, &job, &e) == OK) {
         struct error misfit = {0};
-        warn_plan(&session->options, job);
-        *fits = plan_check(job->need, &job->plan, &misfit) == OK;
+        warn_plan(&session->options, &job);
+        *fits = plan_check(job.need, &job.plan, &misfit) == OK;
         unsigned json_failures = failed_json_allocations();
-        json_t *plan = plan_json(job);
-        if (plan) json_put(plan, "advice", advice_json(job));
+        json_t *plan = plan_json(&job);
+        if (plan) json_put(plan, "advice", advice_json(&job));
         *json = json_to_text(plan, JSON_INDENT(1), json_failures);
         if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
     }
-    /* Keeps the job for a run of the same request, unless it has adapters, whose files may change. */
-    session->has_plan = e.code == OK && !session->adapters.n_files;
-    if (!session->has_plan) close_job(session);
+    e.code == OK ? keep_planned(session, &r, dim_or_null, &job) : job_close(&job);
     return publish_error(&e, error);
 }
 

@@ -16,11 +16,10 @@ struct sluice_session {
     struct requantised requantised;   /* components with the last request's --type */
     struct session_adapters adapters; /* components with the last request's adapters */
     struct prompt_cache prompt_cache;
-    /* The job of the current call. After a plan it stays open for a run of the same request, which then does
-     * not plan again; plan_key identifies the request (session.c). */
-    struct job job;
-    bool has_plan;
-    uint8_t plan_key[SHA256_DIGEST_SIZE];
+    /* The job of the last plan, for a run of the same request, which then does not plan again; NULL: none.
+     * planned_key identifies the request (session.c). */
+    struct job *planned;
+    uint8_t planned_key[SHA256_DIGEST_SIZE];
     struct report report; /* of the last run */
     json_t *plan;         /* of the last run; NULL: the run failed before planning */
     atomic_int cancelled;

@@ -95,21 +95,6 @@ static enum status list_loras(struct sys *sys, const struct sluice_request *requ
     return e->code;
 }
 
-static void destroy_loras(struct loras *l) {
-    for (int i = 0; i < l->n; i++) l->sys->release(l->sys, l->at[i].path);
-    l->n = 0;
-}
-
-/* Copies a file's name without folder and ".safetensors"; freed with sys->release. NULL: no memory. */
-static char *lora_name(struct sys *sys, const char *path) {
-    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
-    size_t n = strlen(file);
-    if (n > strlen(EXTENSION) && ends_with(file, EXTENSION)) n -= strlen(EXTENSION);
-    char *name = sys->alloc(sys, LINE_HOST, n + 1);
-    if (name) memcpy(name, file, n);
-    return name;
-}
-
 static void close_file(struct sys *sys, struct loaded_adapter *file) {
     if (!file) return;
     adapter_match_destroy(&file->match);
@@ -125,7 +110,12 @@ static struct loaded_adapter *open_file(struct session_adapters *a, const struct
     struct memory_use before = sys_memory_use(sys);
     struct loaded_adapter *file = sys->alloc(sys, LINE_HOST, sizeof *file);
     if (file) file->lora.path = path_copy(sys, lora->path, e);
-    if (file) file->name = lora_name(sys, lora->path);
+    /* The name: without folder and ".safetensors". */
+    const char *slash = strrchr(lora->path, '/'), *name = slash ? slash + 1 : lora->path;
+    size_t n = strlen(name);
+    if (n > strlen(EXTENSION) && ends_with(name, EXTENSION)) n -= strlen(EXTENSION);
+    if (file) file->name = sys->alloc(sys, LINE_HOST, n + 1);
+    if (file && file->name) memcpy(file->name, name, n);
     if (file && file->lora.path && file->name) {
         file->lora.identity = lora->identity;
         file->lora.config = lora->config;
@@ -244,10 +234,11 @@ static enum status prepare_loras(struct session_adapters *a, const struct adapte
 enum status session_adapters_prepare(struct session_adapters *a, const struct adapter_base *base,
                                      const struct sluice_request *request, const struct lora_tags *tags,
                                      int n, struct error *e) {
+    struct sys *sys = base->model->sys;
     struct loras loras;
-    if (list_loras(base->model->sys, request, tags, n, &loras, e) == OK)
+    if (list_loras(sys, request, tags, n, &loras, e) == OK)
         prepare_loras(a, base, &loras, request->lora_partial, e);
-    destroy_loras(&loras);
+    for (int i = 0; i < loras.n; i++) sys->release(sys, loras.at[i].path);
     return e->code;
 }
 

@@ -61,37 +61,39 @@ int control_video_frame(const struct job *job, const struct encoded *encoded, in
 /* Writes one latent frame of the mask channels. A still mask (--mask) gives the same values for every frame;
  * without a mask every value is 1 (repaint). Reference frames get 0. */
 static void control_video_put_mask(const struct job *job, struct tensor to, int32_t frame) {
+    const struct job_latents *size = &job->latents;
     const struct sluice_picture *mask = &job->pictures.fitted[PICTURE_MASK];
-    size_t pixels = (size_t)job->latents.Y * (size_t)job->latents.X, all = (size_t)to.dim[1] * pixels;
+    size_t pixels = (size_t)size->Y * (size_t)size->X, all = (size_t)to.dim[1] * pixels;
     float *values = (float *)to.data + (size_t)frame * pixels;
     int factor = model_component(job->model, FAMILY_ENCODER)->pixel_factor;
     for (int32_t c = 0; c < to.dim[0]; c++)
         for (size_t p = 0; p < pixels; p++) {
-            int y = (int)(p / (size_t)job->latents.X) * factor + c / factor;
-            int x = (int)(p % (size_t)job->latents.X) * factor + c % factor;
+            int y = (int)(p / (size_t)size->X) * factor + c / factor;
+            int x = (int)(p % (size_t)size->X) * factor + c % factor;
             float level = job->request.mask ? mask_level(mask, y, x) : 1;
-            values[(size_t)c * all + p] = frame >= job->latents.n_reference_frames ? level : 0;
+            values[(size_t)c * all + p] = frame >= size->n_reference_frames ? level : 0;
         }
 }
 
 /* Without a control video one grey video is encoded, for both the inactive and the reactive part. */
 void control_video_finish(const struct job *job) {
+    const struct job_latents *size = &job->latents;
     struct tensor inactive = control_video_part(job, PART_INACTIVE),
                   reactive = control_video_part(job, PART_REACTIVE),
                   mask = control_video_part(job, PART_MASK);
-    size_t pixels = (size_t)job->latents.Y * (size_t)job->latents.X, all = (size_t)job->latents.F * pixels;
-    size_t front = (size_t)job->latents.n_reference_frames * pixels;
+    size_t pixels = (size_t)size->Y * (size_t)size->X, all = (size_t)size->F * pixels;
+    size_t front = (size_t)size->n_reference_frames * pixels;
     if (!job->request.n_control) memcpy(reactive.data, inactive.data, (size_t)tensor_bytes(&inactive));
-    for (size_t c = 0; c < (size_t)job->latents.C; c++)
+    for (size_t c = 0; c < (size_t)size->C; c++)
         memset((float *)reactive.data + c * all, 0, front * sizeof(float));
-    for (int32_t frame = 0; frame < job->latents.F; frame++) control_video_put_mask(job, mask, frame);
+    for (int32_t frame = 0; frame < size->F; frame++) control_video_put_mask(job, mask, frame);
 }
 
 void control_video_cut_references(const struct job *job, struct tensor latent) {
-    size_t pixels = (size_t)job->latents.Y * (size_t)job->latents.X,
-           front = (size_t)job->latents.n_reference_frames * pixels;
-    size_t all = (size_t)job->latents.F * pixels, left = all - front;
+    const struct job_latents *size = &job->latents;
+    size_t pixels = (size_t)size->Y * (size_t)size->X, front = (size_t)size->n_reference_frames * pixels;
+    size_t all = (size_t)size->F * pixels, left = all - front;
     float *values = latent.data;
-    for (size_t c = 0; c < (size_t)job->latents.C && front; c++)
+    for (size_t c = 0; c < (size_t)size->C && front; c++)
         memmove(values + c * left, values + c * all + front, left * sizeof(float));
 }

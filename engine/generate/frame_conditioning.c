@@ -26,12 +26,13 @@ void frame_conditioning_fill(const struct job *job, const struct frame_chunk *ch
 /* The first latent frame covers one video frame, each later latent frame covers `factor` video frames. All
  * `factor` mask channels of the first latent frame have the mask value of video frame 0. */
 void frame_conditioning_mask(const struct job *job) {
+    const struct job_latents *size = &job->latents;
     const struct tensor *concat = job->layout.concat;
-    int32_t factor = concat->dim[0] - job->latents.C;
-    int64_t pixels = (int64_t)job->latents.Y * job->latents.X;
+    int32_t factor = concat->dim[0] - size->C;
+    int64_t pixels = (int64_t)size->Y * size->X;
     float *to = concat->data;
     for (int32_t i = 0; i < factor; i++)
-        for (int32_t f = 0; f < job->latents.F; f++) {
+        for (int32_t f = 0; f < size->F; f++) {
             bool fixed = conditioning_frame(job, f ? 1 + (f - 1) * factor + i : 0);
             for (int64_t p = 0; p < pixels; p++) *to++ = fixed;
         }
@@ -43,9 +44,10 @@ struct tensor frame_conditioning_latent(const struct job *job) {
 }
 
 void frame_conditioning_put_clean(const struct job *job, struct tensor latent) {
+    const struct job_latents *size = &job->latents;
     const struct tensor *clean = &job->layout.clean_frame;
-    size_t plane = (size_t)job->latents.n_clean_frames * (size_t)job->latents.Y * (size_t)job->latents.X;
-    size_t all = (size_t)job->latents.F * (size_t)job->latents.Y * (size_t)job->latents.X;
-    for (size_t c = 0; c < (size_t)job->latents.C && plane; c++)
+    size_t plane = (size_t)size->n_clean_frames * (size_t)size->Y * (size_t)size->X;
+    size_t all = (size_t)size->F * (size_t)size->Y * (size_t)size->X;
+    for (size_t c = 0; c < (size_t)size->C && plane; c++)
         memcpy((float *)latent.data + c * all, (const float *)clean->data + c * plane, plane * sizeof(float));
 }

@@ -9,7 +9,7 @@
 #include "engine/generate/prompt_embeds.h"
 #include "engine/job/layout.h"
 #include "engine/job/stages.h"
-#include "engine/machine/device.h"
+#include "engine/machine/device_open.h"
 
 #include <string.h>
 

@@ -24,20 +24,17 @@ static struct store_counters counters_since(struct store_counters now, struct st
  * softmax and small products are slower. */
 #define RATE_EFFICIENCY 0.7
 
-/* Estimated seconds left: at the current stage's pace once the stage has done 2 % of the run's work, before
- * at the rate measured before the run. Negative: unknown. */
-static double progress_seconds_left(const struct running *r) {
-    double seconds = progress_now(r) - r->stage_began, done = r->done - r->done_at_stage,
-           left = r->all - r->done;
-    if (seconds > 0 && done > 0.02 * r->all) return left / (done / seconds);
-    return r->rate > 0 ? left / (RATE_EFFICIENCY * r->rate) : -1;
-}
-
 /* Calls on_progress for a visit. done: the run's FLOPs up to the end of the visit. */
 static void progress_report(struct running *r, const struct visit *visit, double done) {
     const struct stage *stage = &r->job->layout.stages[visit->stage];
     double fraction = r->all > 0 ? done / r->all : 0;
-    bool ended = done >= r->all;
+    /* Estimates the time left at the current stage's pace once the stage has done 2 % of the run's work,
+     * before at the rate measured before the run. Negative: unknown. */
+    double in_stage = progress_now(r) - r->stage_began, work = r->done - r->done_at_stage,
+           left = r->all - r->done;
+    double eta = in_stage > 0 && work > 0.02 * r->all ? left / (work / in_stage)
+                 : r->rate > 0                        ? left / (RATE_EFFICIENCY * r->rate)
+                                                      : -1;
     struct sluice_progress progress = {
         .struct_size = sizeof progress,
         .stage = stage->name,
@@ -45,7 +42,7 @@ static void progress_report(struct running *r, const struct visit *visit, double
         .of = stage->evaluations / stage->n_groups,
         .fraction = fraction < 1 ? fraction : 1,
         .seconds = progress_now(r) - r->began,
-        .eta = ended ? 0 : progress_seconds_left(r),
+        .eta = done >= r->all ? 0 : eta,
         .stall_seconds = r->counters.stall_seconds,
         .bytes_read = r->counters.bytes_moved,
         .source = r->job->plan.stage[visit->stage].bound == BOUND_BUS ? "bus" : "disk",

@@ -15,16 +15,17 @@ struct stall {
 
 struct stage_record {
     double seconds;
-    double floor_seconds; /* larger of measured compute time and time to move the bytes */
-    struct processor_time spent;
-    struct store_counters moved;
-    struct stall stall;
-    uint64_t planned_bytes;
-    uint64_t measured_bytes; /* peak memory of the process up to the stage's end, measured */
+    double floor_seconds;        /* larger of measured compute time and time to move the bytes */
+    struct processor_time spent; /* CPU time of all threads */
+    struct store_counters moved; /* bytes of weights that were read and copied */
+    struct stall stall;          /* the longest */
+    uint64_t planned_bytes;      /* planned peak of host memory in the stage */
+    uint64_t measured_bytes;     /* peak memory of the process from its start to the stage's end */
 };
 
+/* One step; the fields mean the same as in stage_record. */
 struct step_record {
-    double seconds, floor_seconds; /* for one step; meaning as in stage_record */
+    double seconds, floor_seconds;
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;

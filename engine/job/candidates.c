@@ -2,11 +2,10 @@
 
 #include "engine/job/layout.h"
 #include "engine/job/pictures.h"
-#include "engine/job/prompts.h"
 #include "engine/job/request.h"
 #include "engine/job/schedule.h"
 #include "engine/job/stages.h"
-#include "engine/machine/device.h"
+#include "engine/machine/device_open.h"
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
 
@@ -31,7 +30,7 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     return align_up(
         job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows +
             (uint64_t)(job->candidates.n + 1) * run_need_bytes(l->n_stages) + pictures +
-            (uint64_t)job->request.caller_bytes + prompts_cache_peak_bytes(job) +
+            (uint64_t)job->request.caller_bytes + job->prompts.hits.peak_bytes +
             (preview ? sizeof *preview + preview->need->host_bytes - preview->model->host_bytes : 0) +
             requantised_bytes(job->request.converted ? NULL : job->context.requantised,
                               plan_readers(job->device->memory, PLAN_BOUNCE)) +

@@ -62,9 +62,9 @@ static void make_encoded(const struct job *job, struct layout *l, int i, struct 
     if (encoded->kind == ENCODED_VISION) {
         /* If the denoiser reads the output, the rows of all pictures are stacked in one tensor. */
         int frames = request_vision_frames(job->model);
-        int32_t rows = encoded->columns * encoded->rows, tokens[2] = {rows, 0};
-        tokens[1] = job->model->component[encoded->slot].text_columns;
-        if (frames) tokens[0] *= frames;
+        int32_t rows = encoded->columns * encoded->rows;
+        int32_t tokens[2] = {frames ? frames * rows : rows,
+                             job->model->component[encoded->slot].text_columns};
         if (frames && !l->image.rank) l->image = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         t->tokens = frames ? tensor_slice(l->image, encoded->reference * rows, rows)
                            : arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
@@ -112,19 +112,19 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
 }
 
 static void make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
-    int32_t latent[4] = {job->latents.C, job->latents.F, job->latents.Y, job->latents.X}, concat[4];
+    const struct job_latents *size = &job->latents;
+    int32_t latent[4] = {size->C, size->F, size->Y, size->X}, concat[4];
     memcpy(concat, latent, sizeof concat);
     concat[0] = job->settings.decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
     if (!job->settings.decode_only) make_texts(job, l, arena, ok);
-    int32_t video[4] = {job->latents.C, job->latents.F - job->latents.n_reference_frames, job->latents.Y,
-                        job->latents.X};
-    for (int i = 0; i < job->latents.batch; i++) {
+    int32_t video[4] = {size->C, size->F - size->n_reference_frames, size->Y, size->X};
+    for (int i = 0; i < size->batch; i++) {
         l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
         l->video[i] = tensor_make(l->latent[i].data, DTYPE_F32, 4, video);
     }
     const struct sampler *sampler = job->settings.decode_only ? NULL : job->settings.sampling.sampler;
-    for (int i = 0; i < job->latents.batch; i++) {
-        l->input[i] = job->schedule.scales_input || job->latents.n_clean_frames
+    for (int i = 0; i < size->batch; i++) {
+        l->input[i] = job->schedule.scales_input || size->n_clean_frames
                           ? arena_tensor(arena, DTYPE_F32, 4, latent, ok)
                           : l->latent[i];
         for (int k = 0; sampler && k < sampler->history; k++)
@@ -135,10 +135,10 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
     /* All images of the batch share concat channels that contain no sampled latents. */
     enum concat_rule rule = job->model->recipe->concat;
     bool shared = rule == CONCAT_I2V || rule == CONCAT_CONTROL;
-    for (int i = 0; i < job->latents.batch && concat[0]; i++)
+    for (int i = 0; i < size->batch && concat[0]; i++)
         l->concat[i] = i && shared ? *l->concat : arena_tensor(arena, DTYPE_F32, 4, concat, ok);
     if (job_blends_mask(job)) l->mask = arena_tensor(arena, DTYPE_F32, 2, latent + 2, ok);
-    for (int i = 0; i < job->latents.batch && job_blends_mask(job); i++) {
+    for (int i = 0; i < size->batch && job_blends_mask(job); i++) {
         l->inpaint_latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
         l->inpaint_noise[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     }
@@ -150,8 +150,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
         int32_t columns = 1;
         while (columns * columns < video[1]) columns++;
         int32_t rows = (video[1] + columns - 1) / columns;
-        l->preview = arena_tensor(arena, DTYPE_U8, 3,
-                                  (int32_t[]){rows * job->latents.Y, columns * job->latents.X, 3}, ok);
+        l->preview = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){rows * size->Y, columns * size->X, 3}, ok);
     }
     make_pictures(job, l, arena, ok);
 }

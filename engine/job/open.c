@@ -23,36 +23,37 @@ static enum status make_components(struct job *job, struct error *e) {
 /* Computes the dimensions of the latents and the chunks of frames; refuses videos that are too large. */
 static enum status set_sizes(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
+    struct job_settings *settings = &job->settings;
+    struct job_latents *size = &job->latents;
     const struct sluice_model *m = job->model;
     const struct job *parent = job->context.parent;
     /* The decoder is the tiny autoencoder if the model has one. With --preview taesd the tiny autoencoder
      * decodes previews only, and the VAE the images. */
     bool tiny_previews = (parent ? parent : job)->settings.preview == PREVIEW_TAESD;
-    job->settings.decoder_slot = model_decoder_slot(m, parent ? tiny_previews : !tiny_previews);
-    const struct component *decoder = &m->component[job->settings.decoder_slot];
+    settings->decoder_slot = model_decoder_slot(m, parent ? tiny_previews : !tiny_previews);
+    const struct component *decoder = &m->component[settings->decoder_slot];
     int factor = component_frame_factor(decoder), pixel_factor = decoder->pixel_factor;
-    bool is_vace = m->recipe->concat == CONCAT_CONTROL && !job->settings.decode_only;
-    bool animates = r->init_image && m->init == INIT_FIRST_FRAME && !job->settings.decode_only;
+    bool is_vace = m->recipe->concat == CONCAT_CONTROL && !settings->decode_only;
+    bool animates = r->init_image && m->init == INIT_FIRST_FRAME && !settings->decode_only;
     int32_t frames = (r->frames - 1) / factor + 1;
-    job->settings.n_prompts = r->cfg_scale == 1 && (!m->boundary || r->cfg_scale_low == 1) ? 1 : 2;
-    job->settings.n_encoded_prompts =
-        r->negative_prompt || !m->force_zeros_for_empty_prompt ? job->settings.n_prompts : 1;
-    job->latents.batch = r->batch;
-    job->latents.n_reference_frames = is_vace ? r->n_references : 0;
-    job->latents.C = decoder->latent_channels; /* equals the transformer's latent channels */
-    job->latents.F = job->latents.n_reference_frames + frames;
-    job->latents.Y = r->height / pixel_factor;
-    job->latents.X = r->width / pixel_factor;
-    job->latents.n_chunks = component_frame_chunks(decoder, frames, job->latents.chunks);
+    settings->n_prompts = r->cfg_scale == 1 && (!m->boundary || r->cfg_scale_low == 1) ? 1 : 2;
+    settings->n_encoded_prompts =
+        r->negative_prompt || !m->force_zeros_for_empty_prompt ? settings->n_prompts : 1;
+    size->batch = r->batch;
+    size->n_reference_frames = is_vace ? r->n_references : 0;
+    size->C = decoder->latent_channels; /* equals the transformer's latent channels */
+    size->F = size->n_reference_frames + frames;
+    size->Y = r->height / pixel_factor;
+    size->X = r->width / pixel_factor;
+    size->n_chunks = component_frame_chunks(decoder, frames, size->chunks);
     if (animates || is_vace)
         job->pictures.n_encoded_chunks =
             component_frame_chunks(model_component(m, FAMILY_ENCODER), frames, job->pictures.encoded_chunks);
-    if (animates && m->recipe->concat == CONCAT_NONE) job->latents.n_clean_frames = 1;
+    if (animates && m->recipe->concat == CONCAT_NONE) size->n_clean_frames = 1;
     /* The sizes of the latent and of a chunk's frames must fit 32 bits, and the chunks their arrays. */
-    int64_t latent = (int64_t)job->latents.F * job->latents.Y * job->latents.X,
-            chunk = (int64_t)r->width * r->height * factor;
-    if (latent <= INT32_MAX && (job->latents.F == 1 || chunk <= INT32_MAX) &&
-        job->latents.n_chunks <= FRAME_CHUNKS_MAX && job->pictures.n_encoded_chunks <= FRAME_CHUNKS_MAX)
+    int64_t latent = (int64_t)size->F * size->Y * size->X, chunk = (int64_t)r->width * r->height * factor;
+    if (latent <= INT32_MAX && (size->F == 1 || chunk <= INT32_MAX) && size->n_chunks <= FRAME_CHUNKS_MAX &&
+        job->pictures.n_encoded_chunks <= FRAME_CHUNKS_MAX)
         return OK;
     return error_set(e, USAGE,
                      "the video is too large to encode or decode" FOUND "%d frames of %dx%d" EXPECTED
@@ -143,4 +144,17 @@ void job_close(struct job *job) {
     sys->release(sys, job->candidates.needs);
     sys->release(sys, job->candidates.choices);
     *job = (struct job){0};
+}
+
+void job_move(struct job *to, struct job *from) {
+    *to = *from;
+    const struct sluice_picture **const images[] = {&to->request.init_image, &to->request.end_image,
+                                                    &to->request.mask};
+    for (size_t i = 0; i < sizeof images / sizeof *images; i++)
+        if (*images[i]) *images[i] = to->pictures.input + (*images[i] - from->pictures.input);
+    for (int i = 0; i < to->request.n_references; i++)
+        to->pictures.references[i] = &to->pictures.input[PICTURE_REFERENCES + i];
+    to->request.references = to->pictures.references;
+    if (to->preview_job) to->preview_job->context.parent = to;
+    *from = (struct job){0};
 }

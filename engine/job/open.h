@@ -10,5 +10,7 @@
 enum status job_open(struct job *job, const struct job_context *context, const struct sluice_request *request,
                      const int32_t *latent_dim, struct error *e);
 void job_close(struct job *job);
+/* Moves an open job, none of whose inter-stage buffers are allocated, to another address. */
+void job_move(struct job *to, struct job *from);
 
 #endif

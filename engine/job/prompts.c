@@ -53,8 +53,8 @@ static enum status encode_longest(const struct job *job, const struct text_recip
         tokens->n_ids = tokens->picture[i] + vision_tokens[i];
     }
     tokens->n_ids += recipe->tokens_max - recipe->drop_idx;
-    tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
-    return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
+    tokens->ids = sys_new(job->sys, (size_t)tokens->n_ids, sizeof *tokens->ids, "tokens", e);
+    return e->code;
 }
 
 /* Encodes one prompt for the text encoder in this slot. */
@@ -203,10 +203,6 @@ int prompts_count_hits(const struct job *job) {
     return n;
 }
 
-uint64_t prompts_cache_peak_bytes(const struct job *job) {
-    return job->prompts.hits.peak_bytes;
-}
-
 enum status prompts_copy_cached(const struct job *job, int slot, int prompt, struct error *e) {
     const struct prompt_cache_entry *entry = job->prompts.hits.entry[slot][prompt];
     struct prompt_embeds to = embed_tensors(job, slot, prompt);
@@ -241,16 +237,16 @@ static enum status gather_rows(struct job *job, int slot, struct error *e) {
     struct lane lane = {
         .latent = tensor_make(NULL, DTYPE_F32, 4,
                               (int32_t[]){job->latents.C, job->latents.F, job->latents.Y, job->latents.X})};
-    job->prompts.gathered[slot] =
-        job->sys->alloc(job->sys, LINE_HOST, GATHERED_MAX * sizeof *job->prompts.gathered[slot]);
-    if (!job->prompts.gathered[slot]) return error_set(e, MEMORY, "no memory for embedding rows");
+    struct block *rows = sys_new(job->sys, GATHERED_MAX, sizeof *rows, "embedding rows", e);
+    job->prompts.gathered[slot] = rows;
+    if (!rows) return e->code;
     for (int table = 0; table < c->n_tables; table++)
         for (int i = 0; i < n_lanes && e->code == OK; i++) {
             int prompt = job->prompts.hits.misses[slot][i];
             lane.tokens = job->prompts.tokens[slot][prompt].ids;
             lane.n_tokens = job->prompts.tokens[slot][prompt].n_ids;
             prompts_list_vision_spans(job, slot, prompt, lane.vision_spans);
-            component_gather_rows(c, table, &lane, &job->prompts.gathered[slot][table * n_lanes + i], e);
+            component_gather_rows(c, table, &lane, &rows[table * n_lanes + i], e);
         }
     return e->code;
 }
@@ -278,17 +274,6 @@ void prompts_close(struct job *job) {
 
 /* ---- places in prompt_embeds ---- */
 
-/* Number of rows that the encoder in this slot contributes to a prompt's prompt_embeds. */
-static int32_t text_rows(const struct job *job, int slot, int prompt) {
-    int32_t n = 0;
-    const struct prompt_tokens *tokens = &job->prompts.tokens[slot][prompt];
-    if (job->model->recipe->slot[slot].family->kind == FAMILY_TEXT) return tokens->n_ids - tokens->drop_idx;
-    for (int i = 0; i < job->pictures.n_encoded; i++)
-        if (job->pictures.encoded[i].slot == slot)
-            n += job->pictures.encoded[i].columns * job->pictures.encoded[i].rows;
-    return n;
-}
-
 struct text_places prompts_place_texts(const struct job *job, int prompt) {
     const struct recipe *recipe = job->model->recipe;
     struct text_places p = {0};
@@ -301,7 +286,13 @@ struct text_places prompts_place_texts(const struct job *job, int prompt) {
             p.pooled_columns += own;
             continue;
         }
-        int32_t n = text_rows(job, c->slot, prompt);
+        /* Rows that the encoder contributes: tokens of a text encoder, or vision tokens of all pictures. */
+        const struct prompt_tokens *tokens = &job->prompts.tokens[c->slot][prompt];
+        bool is_text = recipe->slot[c->slot].family->kind == FAMILY_TEXT;
+        int32_t n = is_text ? tokens->n_ids - tokens->drop_idx : 0;
+        for (int k = 0; k < job->pictures.n_encoded && !is_text; k++)
+            if (job->pictures.encoded[k].slot == c->slot)
+                n += job->pictures.encoded[k].columns * job->pictures.encoded[k].rows;
         if (!c->concat_columns) row = p.rows;
         column = c->concat_columns ? column + last_columns : 0;
         last_columns = own;

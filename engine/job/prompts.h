@@ -27,8 +27,7 @@ struct text_places {
 };
 struct text_places prompts_place_texts(const struct job *job, int prompt);
 
-/* Bytes of the prompt cache while the job runs, for the plan. */
-uint64_t prompts_cache_peak_bytes(const struct job *job);
+/* True if the prompt's embedding for the text encoder in this slot comes from the prompt cache. */
 bool prompts_hit(const struct job *job, int slot, int prompt);
 /* Number of hits over all prompts and encoders. */
 int prompts_count_hits(const struct job *job);

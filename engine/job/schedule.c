@@ -3,79 +3,75 @@
 /* Fills the step grid; image-to-image skips the first steps, by strength. */
 static void fill_grid(struct job *job) {
     const struct sluice_request *r = &job->request;
+    struct job_schedule *to = &job->schedule;
     struct schedule_options options = job->settings.sampling.grid;
     options.n = r->steps;
     options.shift = r->flow_shift;
     options.terminal = job->settings.terminal;
     options.is_flow = job->settings.sampling.prediction->is_flow;
     options.exponential_shift = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
-    options.table = job->schedule.noise;
-    sampling_fill(&job->settings.sampling, &options, &job->schedule.grid);
-    job->schedule.n_steps = r->steps;
+    options.table = to->noise;
+    sampling_fill(&job->settings.sampling, &options, &to->grid);
+    to->n_steps = r->steps;
     if (!r->init_image || job->model->init != INIT_IMG2IMG) return;
-    int first = sampling_first_step(&job->settings.sampling, r->steps, r->strength),
-        last = job->schedule.grid.n - 1;
+    int first = sampling_first_step(&job->settings.sampling, r->steps, r->strength), last = to->grid.n - 1;
     if (first > last) first = last;
-    grid_skip(&job->schedule.grid, first);
-    job->schedule.n_steps -= first;
+    grid_skip(&to->grid, first);
+    to->n_steps -= first;
 }
 
 /* Appends the denoiser calls of a step, one per evaluation of the sampler. */
 static void list_step(struct job *job, int step) {
     const struct sluice_request *r = &job->request;
+    struct job_schedule *to = &job->schedule;
     const struct sampling *s = &job->settings.sampling;
-    struct job_span *span = &job->schedule.spans[job->schedule.n_spans - 1];
+    struct job_span *span = &to->spans[to->n_spans - 1];
     struct denoiser_call call = {.step = step, .scale = span->scale};
     /* Skip-layer guidance applies to guided steps. As in diffusers 0.42 (pipelines/stable_diffusion_3), steps
      * that run are counted from 0 and the interval is open at both ends; img2img also counts from its first
      * step that runs. */
-    bool in_interval =
-        step > job->schedule.n_steps * r->slg_start && step < job->schedule.n_steps * r->slg_end;
+    bool in_interval = step > to->n_steps * r->slg_start && step < to->n_steps * r->slg_end;
     if (span->scale != 1 && r->n_slg_layers && in_interval) call.slg_scale = r->slg_scale;
     for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
-        call.at = job->schedule.grid.step[step].at;
-        if (call.evaluation &&
-            !s->sampler->evaluation_point(&job->schedule.grid, step, call.evaluation, &call.at))
+        call.at = to->grid.step[step].at;
+        if (call.evaluation && !s->sampler->evaluation_point(&to->grid, step, call.evaluation, &call.at))
             break;
         call.input_scale = prediction_input_scale(s->prediction, &call.at);
-        if (call.input_scale != 1) job->schedule.scales_input = true;
+        if (call.input_scale != 1) to->scales_input = true;
         if (call.slg_scale != 0 && !span->n_slg_calls++) span->first_slg_call = span->n_calls;
-        job->schedule.calls[job->schedule.n_calls] = call;
-        job->schedule.timestep_inputs[job->schedule.n_calls++] =
-            s->prediction->timestep_input(call.at.timestep);
+        to->calls[to->n_calls] = call;
+        to->timestep_inputs[to->n_calls++] = s->prediction->timestep_input(call.at.timestep);
         span->n_calls++;
     }
-    job->schedule.calls[job->schedule.n_calls - 1].ends_step = true;
+    to->calls[to->n_calls - 1].ends_step = true;
 }
 
 enum status schedule_make(struct job *job, struct error *e) {
     const struct sluice_model *m = job->model;
+    struct job_schedule *to = &job->schedule;
     const struct recipe *recipe = m->recipe;
     size_t n = (size_t)job->request.steps + GRID_EXTRA_STEPS;
     size_t calls = n * (size_t)job->settings.sampling.sampler->evaluations;
     struct sys *sys = job->sys;
     bool adds = !job->settings.sampling.prediction->is_flow;
-    if (adds) job->schedule.noise = sys->alloc(sys, LINE_HOST, sizeof *job->schedule.noise);
-    job->schedule.grid.step = sys->alloc(sys, LINE_HOST, n * sizeof *job->schedule.grid.step);
-    job->schedule.calls = sys->alloc(sys, LINE_HOST, calls * sizeof *job->schedule.calls);
-    job->schedule.timestep_inputs = sys->alloc(sys, LINE_HOST, calls * sizeof *job->schedule.timestep_inputs);
-    if ((adds && !job->schedule.noise) || !job->schedule.grid.step || !job->schedule.calls ||
-        !job->schedule.timestep_inputs)
+    if (adds) to->noise = sys->alloc(sys, LINE_HOST, sizeof *to->noise);
+    to->grid.step = sys->alloc(sys, LINE_HOST, n * sizeof *to->grid.step);
+    to->calls = sys->alloc(sys, LINE_HOST, calls * sizeof *to->calls);
+    to->timestep_inputs = sys->alloc(sys, LINE_HOST, calls * sizeof *to->timestep_inputs);
+    if ((adds && !to->noise) || !to->grid.step || !to->calls || !to->timestep_inputs)
         return error_set(e, MEMORY, "no memory for %zu steps", n);
-    if (adds) noise_table_fill(job->schedule.noise, &job->settings.sampling.noise);
+    if (adds) noise_table_fill(to->noise, &job->settings.sampling.noise);
     fill_grid(job);
-    for (int step = 0; step < job->schedule.grid.n; step++) {
+    for (int step = 0; step < to->grid.n; step++) {
         /* Models with two denoisers (WAN 2.2) use the second one below the boundary timestep. */
-        float timestep = job->schedule.grid.step[step].at.timestep;
+        float timestep = to->grid.step[step].at.timestep;
         bool low = m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
         double scale = low ? job->request.cfg_scale_low : job->request.cfg_scale;
-        if (!job->schedule.n_spans ||
-            job->schedule.spans[job->schedule.n_spans - 1].slot != recipe->span[low].slot)
-            job->schedule.spans[job->schedule.n_spans++] =
-                (struct job_span){.slot = recipe->span[low].slot,
-                                  .first_call = job->schedule.n_calls,
-                                  .scale = scale,
-                                  .n_prompts = scale == 1 ? 1 : 2};
+        if (!to->n_spans || to->spans[to->n_spans - 1].slot != recipe->span[low].slot)
+            to->spans[to->n_spans++] = (struct job_span){.slot = recipe->span[low].slot,
+                                                         .first_call = to->n_calls,
+                                                         .scale = scale,
+                                                         .n_prompts = scale == 1 ? 1 : 2};
         list_step(job, step);
     }
     return OK;

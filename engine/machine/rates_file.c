@@ -111,12 +111,6 @@ static double *path_rate(struct rates *rates, int i) {
     return (double *)((char *)rates + paths[i].offset);
 }
 
-static enum status read_threads(struct place at, const json_t *value, struct error *e) {
-    json_int_t n = json_integer_value(value);
-    bool usable = json_is_integer(value) && n >= 1 && n <= THREADS_MAX;
-    return usable ? OK : bad_file(e, at, "a whole number of threads from 1 to 1024");
-}
-
 /* Rates of a file: operators on the CPU (ops) and the GPU (cuda); 0: absent. */
 struct file_rates {
     struct rates paths; /* paths.ops is unused */
@@ -131,7 +125,11 @@ static enum status read_member(struct place at, json_t *value, struct file_rates
     if (!strcmp(at.key, "cuda")) return read_ops(at, value, &file_rates->cuda, e);
     /* The text "machine" is for people; plans do not depend on the text. */
     if (!strcmp(at.key, "machine")) return json_is_string(value) ? OK : bad_file(e, at, "a string");
-    if (!strcmp(at.key, "threads")) return read_threads(at, value, e);
+    if (!strcmp(at.key, "threads")) {
+        json_int_t n = json_integer_value(value);
+        bool usable = json_is_integer(value) && n >= 1 && n <= THREADS_MAX;
+        return usable ? OK : bad_file(e, at, "a whole number of threads from 1 to 1024");
+    }
     if (!strcmp(at.key, "version")) return json_integer_value(value) == 1 ? OK : bad_file(e, at, "1");
     return bad_file(e, at, "version, machine, threads, disk, host_copy, h2d, ops, cuda");
 }
@@ -148,13 +146,6 @@ static enum status parse(const char *file, const char *text, json_t **root, stru
     return OK;
 }
 
-/* Scales a rate down if it was measured with more threads than the session has; else 1, because more threads
- * than measured may not be faster. */
-static double share_of_threads(int class, int threads, int measured) {
-    if (!threads || threads >= measured) return 1;
-    return useful_threads(class, threads) / useful_threads(class, measured);
-}
-
 static void apply_file_rates(const struct file_rates *file_rates, const char *device, int threads,
                              int measured, struct rates *rates) {
     struct rates from = file_rates->paths;
@@ -162,9 +153,13 @@ static void apply_file_rates(const struct file_rates *file_rates, const char *de
     for (int i = 0; i < N_PATHS; i++)
         if (*path_rate(&from, i) > 0) *path_rate(rates, i) = *path_rate(&from, i);
     if (!is_cuda(device) && from.ops.per_second[CLASS_LINEAR_BF16] <= 0) assume_bf16(&from.ops);
-    for (int i = 0; i < N_OP_CLASSES; i++)
-        if (from.ops.per_second[i] > 0)
-            rates->ops.per_second[i] = from.ops.per_second[i] * share_of_threads(i, threads, measured);
+    /* A rate that was measured with more threads than the session has is scaled down; more threads than
+     * measured may not be faster. */
+    bool scaled = threads && threads < measured;
+    for (int i = 0; i < N_OP_CLASSES; i++) {
+        double share = scaled ? useful_threads(i, threads) / useful_threads(i, measured) : 1;
+        if (from.ops.per_second[i] > 0) rates->ops.per_second[i] = from.ops.per_second[i] * share;
+    }
 }
 
 enum status rates_read(const char *device, const char *file, const char *text, int threads,
@@ -182,16 +177,6 @@ static void put_rate(json_t *object, const char *key, double rate) {
     if (rate > 0) json_put(object, key, json_real(rate));
 }
 
-static void put_measured(json_t *root, const struct rates *measured) {
-    struct rates rates = *measured;
-    json_t *ops = json_object_get(root, "ops"), *made = ops ? NULL : json_object();
-    for (int i = 0; i < N_PATHS; i++) put_rate(root, paths[i].key, *path_rate(&rates, i));
-    for (int i = 0; i < N_OP_CLASSES; i++)
-        put_rate(ops ? ops : made, op_class_name((enum op_class)i), rates.ops.per_second[i]);
-    if (made && json_object_size(made)) json_count_failure(json_object_set(root, "ops", made));
-    json_decref(made);
-}
-
 enum status rates_merge(const char *old, const struct rates *measured, const char *machine, int threads,
                         char **text, struct error *e) {
     struct file_rates ignored = {0};
@@ -205,7 +190,13 @@ enum status rates_merge(const char *old, const struct rates *measured, const cha
     if (e->code == OK && root) {
         json_put(root, "machine", json_string(machine));
         if (threads) json_put(root, "threads", json_integer(threads));
-        put_measured(root, measured);
+        struct rates rates = *measured;
+        json_t *ops = json_object_get(root, "ops"), *made = ops ? NULL : json_object();
+        for (int i = 0; i < N_PATHS; i++) put_rate(root, paths[i].key, *path_rate(&rates, i));
+        for (int i = 0; i < N_OP_CLASSES; i++)
+            put_rate(ops ? ops : made, op_class_name((enum op_class)i), rates.ops.per_second[i]);
+        if (made && json_object_size(made)) json_count_failure(json_object_set(root, "ops", made));
+        json_decref(made);
         /* Six digits exceed the accuracy of any measurement and keep the file readable. */
         *text = json_to_text(json_incref(root), JSON_INDENT(1) | JSON_REAL_PRECISION(6), json_failures);
     }

@@ -223,13 +223,13 @@ static const char second_denoiser[] = "transformer_2.";
 /* Prefixes for text encoders. kohya numbers the encoders (te1, te2) like Hugging Face's folders; some
  * trainers give Flux's T5 the number 3. */
 static const struct {
-    const struct family *family; /* NULL: any family */
+    const char *tokenizer; /* kind of the encoder's tokenizer; NULL: any */
     const char *folder, *prefix;
 } of_encoders[] = {
     {NULL, "text_encoder", "text_encoder."}, {NULL, "text_encoder", "lora_te_"},
     {NULL, "text_encoder", "lora_te1_"},     {NULL, "text_encoder_2", "text_encoder_2."},
     {NULL, "text_encoder_2", "lora_te2_"},   {NULL, "text_encoder_3", "text_encoder_3."},
-    {NULL, "text_encoder_3", "lora_te3_"},   {&family_t5, "text_encoder_2", "lora_te3_"},
+    {NULL, "text_encoder_3", "lora_te3_"},   {"unigram", "text_encoder_2", "lora_te3_"},
 };
 
 static bool begins(const char *name, const char *prefix) {
@@ -326,9 +326,9 @@ void adapter_find_prefixes(const struct adapter *a, const struct recipe *recipe,
         if (slot->family->kind == FAMILY_TEXT) {
             int n = 0;
             for (size_t k = 0; k < sizeof of_encoders / sizeof *of_encoders; k++) {
-                bool of_family = !of_encoders[k].family || of_encoders[k].family == slot->family;
-                if (of_family && !strcmp(of_encoders[k].folder, slot->folder))
-                    to[n++] = of_encoders[k].prefix;
+                bool of_kind =
+                    !of_encoders[k].tokenizer || !strcmp(of_encoders[k].tokenizer, slot->text.tokenizer);
+                if (of_kind && !strcmp(of_encoders[k].folder, slot->folder)) to[n++] = of_encoders[k].prefix;
             }
             for (const char *const *own = slot->prefixes; own && *own && n < ADAPTER_PREFIXES_MAX; own++)
                 if (**own) to[n++] = *own;

@@ -27,12 +27,20 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
+/* The checkpoint name of a weight, unless it is the first name. */
+static const char *other_checkpoint_name(const struct block_ref *ref, const struct weight_spec *spec) {
+    bool same = spec->checkpoint_name && !ref->number_offset && spec->names[0] &&
+                !strcmp(spec->checkpoint_name, spec->names[0]);
+    return same ? NULL : spec->checkpoint_name;
+}
+
 const char *block_weight_pattern(const struct block_ref *ref, const struct weight_spec *spec, int i,
                                  int *number) {
     int n_names = 0;
     while (n_names < WEIGHT_NAMES_MAX && spec->names[n_names]) n_names++;
     *number = ref->number + (i < n_names ? 0 : ref->number_offset);
-    return i < n_names ? spec->names[i] : i == n_names ? spec->checkpoint_name : NULL;
+    if (i < n_names) return spec->names[i];
+    return i == n_names ? other_checkpoint_name(ref, spec) : NULL;
 }
 
 struct weight_parts block_weight_parts(const struct weight_spec *spec, const char *pattern,
@@ -214,7 +222,7 @@ char *block_missing_name(const struct block_ref *ref, const struct weight_spec *
 
 static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                   const struct tensor_index *index, struct error *e) {
-    const char *reported = missing_pattern(spec, index), *other = spec->checkpoint_name;
+    const char *reported = missing_pattern(spec, index), *other = other_checkpoint_name(ref, spec);
     char name[2 * BLOCK_NAME_MAX];
     error_set(e, MISSING, "tensor '%s%s' is missing" WHERE "%s", index_prefix(index),
               block_weight_name(reported, ref->number, name),
@@ -342,27 +350,12 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
     return OK;
 }
 
-static enum status check_id(const struct block *table, int32_t id, struct error *e) {
-    int32_t rows = table->tensors[0].shape.dim[0];
-    if (id >= 0 && id < rows) return OK;
-    return error_set(e, SHAPE,
-                     "token id outside of embedding table '%s'" WHERE "%s" FOUND "id %" PRId32 EXPECTED
-                     "an id below %" PRId32,
-                     table->name, table->segments[0].source->path, id, rows);
-}
-
 /* Number of leading token ids that are consecutive numbers, so that their embedding rows are read as one
  * range. */
 static int run_of(const int32_t *ids, int n) {
     int run = 1;
     while (run < n && ids[run] == ids[0] + run) run++;
     return run;
-}
-
-static int count_runs(const int32_t *ids, int n) {
-    int runs = 0;
-    for (int i = 0; i < n; i += run_of(ids + i, n - i)) runs++;
-    return runs;
 }
 
 /* Appends selected rows of an embedding table's segment to a block. row_bytes: bytes of one row. */
@@ -382,9 +375,16 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     *rows =
         (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
     snprintf(rows->name, sizeof rows->name, "%s", table->name);
-    for (int i = 0; i < n_ids; i++)
-        if (check_id(table, ids[i], e) != OK) return e->code;
-    int n_segments = count_runs(ids, n_ids) * (whole->scales_offset ? 2 : 1);
+    int n_segments = 0;
+    for (int i = 0; i < n_ids; i++) {
+        if (ids[i] < 0 || ids[i] >= whole->shape.dim[0])
+            return error_set(e, SHAPE,
+                             "token id outside of embedding table '%s'" WHERE "%s" FOUND
+                             "id %" PRId32 EXPECTED "an id below %" PRId32,
+                             table->name, table->segments[0].source->path, ids[i], whole->shape.dim[0]);
+        bool continues = i && ids[i] == ids[i - 1] + 1;
+        if (!continues) n_segments += whole->scales_offset ? 2 : 1;
+    }
     if (begin_block(sys, rows, n_segments, e) != OK) return e->code;
     rows->tensors[0] = *whole;
     rows->tensors[0].shape.dim[0] = n_ids;

@@ -25,7 +25,7 @@ enum { WEIGHT_SLICES_MAX = 4 };
 struct weight_spec {
     size_t offset;                       /* offset of a struct tensor in the weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */
-    const char *checkpoint_name;         /* tensor name in the authors' checkpoints; NULL: none */
+    const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or the first name: none */
     /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts. */
     const int *part_rows;
     int rank;
@@ -79,10 +79,34 @@ struct linear_weights {
 #define NORM_NAMED(structure, field, name, checkpoint, columns)                                              \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
         BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, columns)
+#define CONV(structure, field, name, out, in, side)                                                          \
+    BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 4, out, in, side, side),                        \
+        BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, out)
 #define CONV_NAMED(structure, field, name, checkpoint, out, in, side)                                        \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 4, out, in, side,   \
                        side),                                                                                \
         BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, out)
+
+/* A list of weights makes both the weights structure and the weight table of a block, so that each weight is
+ * written once. S: the structure; names lack ".weight" and ".bias":
+ *
+ *     #define LAYER(X, S, P)                                                       \
+ *         X##VECTOR(S, norm, P "norm1", P "ln1", DIM)                              \
+ *         X##LINEAR(S, q, P "attn.to_q", P "attn.qkv[0/3]", DIM, DIM)
+ *     struct layer_weights { LAYER(FIELD_, , "") };
+ *     static const struct weight_spec layer_table[] = {LAYER(ROW_, layer_weights, "layers.%d.")};
+ *
+ * VECTOR is an RMS norm's weight, MATRIX a linear layer without bias, NORM a norm with bias. */
+#define FIELD_VECTOR(S, field, ...) struct tensor field;
+#define FIELD_MATRIX(S, field, ...) struct tensor field;
+#define FIELD_LINEAR(S, field, ...) struct linear_weights field;
+#define FIELD_NORM(S, field, ...)   struct linear_weights field;
+#define ROW_VECTOR(S, field, name, checkpoint, columns)                                                      \
+    BLOCK_WEIGHT_NAMED(S, field, 0, name ".weight", checkpoint ".weight", 1, columns),
+#define ROW_MATRIX(S, field, name, checkpoint, rows, columns)                                                \
+    BLOCK_WEIGHT_NAMED(S, field, 1, name ".weight", checkpoint ".weight", 2, rows, columns),
+#define ROW_LINEAR(S, ...) LINEAR_NAMED(S, __VA_ARGS__),
+#define ROW_NORM(S, ...)   NORM_NAMED(S, __VA_ARGS__),
 
 /* Initialises a block kind from a weight table and its weights structure; more initialisers may follow. */
 #define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \

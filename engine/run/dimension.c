@@ -12,26 +12,16 @@ static void dimension_choose_reads(struct component *c) {
     if (!c->reads.tokens && !c->reads.pooled) c->reads = c->family->reads;
 }
 
-static int32_t dimension_count_blocks(const struct component *c, const struct dimension *d) {
-    int most = -1;
-    for (int i = 0; i < DIMENSION_NAMES_MAX && d->blocks[i]; i++) {
-        int last = index_last_block(&c->index, d->blocks[i]);
-        if (last > most) most = last;
-    }
-    return most + 1;
-}
-
-static int32_t dimension_count_having(const struct component *c, const struct dimension *d) {
-    int n = 0;
-    for (int i = 0; i < FAMILY_BLOCKS_MAX; i++) n += component_has_block(c, d->having, i);
-    return n;
-}
-
 static void dimension_read(struct component *c, const struct dimension *d, struct error *e) {
     const char *name = d->tensor[0];
     bool found = false;
-    if (d->blocks[0]) c->dims[d->place] = dimension_count_blocks(c, d);
-    if (d->having) c->dims[d->place] = dimension_count_having(c, d);
+    if (d->blocks[0] || d->having) c->dims[d->place] = 0;
+    for (int i = 0; i < DIMENSION_NAMES_MAX && d->blocks[i]; i++) {
+        int n = index_last_block(&c->index, d->blocks[i]) + 1;
+        if (n > c->dims[d->place]) c->dims[d->place] = n;
+    }
+    for (int i = 0; i < FAMILY_BLOCKS_MAX && d->having; i++)
+        c->dims[d->place] += component_has_block(c, d->having, i);
     if (!name) return;
     for (int i = 0; i < DIMENSION_NAMES_MAX && d->tensor[i] && !found; i++) {
         found = index_find(&c->index, d->tensor[i]);
@@ -159,14 +149,6 @@ static void setting_read(struct component *c, const struct setting *s, const str
     setting_put(c, s, s->type == SETTING_WORD ? word : value);
 }
 
-/* Checks block counts of the configuration against the tensors. If a file lacks its last blocks, only a
- * configuration with another count reveals it. */
-static void dimension_check_blocks(const struct component *c, const struct dimension *d,
-                                   const struct config *config, struct error *e) {
-    if (d->blocks[0] && d->key && e->code == OK)
-        component_check_count(c, config, d->key, c->dims[d->place], e);
-}
-
 /* Compares a configuration's integer at the row's key with the dim. */
 static void dimension_check_key(const struct component *c, const struct dimension *d,
                                 const struct config *config, struct error *e) {
@@ -185,8 +167,10 @@ enum status component_configure(struct component *c, const struct config *config
     dimension_choose_reads(c);
     if (family->refuse && family->refuse(c, e) != OK) return e->code;
     for (int i = 0; i < family->n_dimensions; i++) dimension_read(c, &family->dimensions[i], e);
-    for (int i = 0; i < family->n_dimensions; i++)
-        dimension_check_blocks(c, &family->dimensions[i], config, e);
+    /* If a file lacks its last blocks, only a configuration with another number of blocks reveals it. */
+    for (const struct dimension *d = family->dimensions; d < family->dimensions + family->n_dimensions; d++)
+        if (d->blocks[0] && d->key && e->code == OK)
+            component_check_count(c, config, d->key, c->dims[d->place], e);
     if (e->code != OK) return e->code;
     for (const struct expectation *x = family->expects; x && x->key; x++)
         x->value ? config_expect(config, x->key, x->value, e) : config_refuse(config, x->key, e);

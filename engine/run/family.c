@@ -71,17 +71,13 @@ enum status component_refuse_similar(const struct component *c, const struct sim
     return OK;
 }
 
-/* True for CLIP's temperature logit_scale under any prefix, which is not a scale of quantised weights. */
-static bool is_temperature(const char *name) {
-    static const char temperature[] = "logit_scale";
-    size_t n = strlen(name), tail = sizeof temperature - 1;
-    return n >= tail && !strcmp(name + n - tail, temperature);
-}
-
 bool family_ignores(const struct family *family, const char *name) {
     for (const char *const *prefix = family->ignorable; *prefix; prefix++)
         if (!strncmp(name, *prefix, strlen(*prefix))) return true;
-    return is_temperature(name);
+    /* CLIP's temperature, under any prefix, is not a scale of quantised weights. */
+    static const char temperature[] = "logit_scale";
+    size_t n = strlen(name), tail = sizeof temperature - 1;
+    return n >= tail && !strcmp(name + n - tail, temperature);
 }
 
 static enum status check_leftovers(struct component *c, struct error *e) {
@@ -100,23 +96,17 @@ static enum status check_leftovers(struct component *c, struct error *e) {
     return OK;
 }
 
-static void mark_unused(const struct component *c, const struct block_ref *ref) {
-    for (int i = 0; i < ref->kind->n_weights; i++) {
-        struct index_entry *entry = block_find_weight(ref, &ref->kind->weights[i], &c->index);
-        if (entry) entry->used = true;
-    }
-}
-
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     memcpy(dims, c->dims, sizeof c->dims);
     if (c->family->block_dims) c->family->block_dims(c, ref, dims);
 }
 
 static enum status bind_ref(struct component *c, const struct block_ref *ref, struct error *e) {
-    if (ref->unused) {
-        mark_unused(c, ref);
-        return OK;
+    for (int i = 0; i < ref->kind->n_weights && ref->unused; i++) {
+        struct index_entry *entry = block_find_weight(ref, &ref->kind->weights[i], &c->index);
+        if (entry) entry->used = true;
     }
+    if (ref->unused) return OK;
     int32_t dims[FAMILY_DIMS_MAX];
     component_block_dims(c, ref, dims);
     if (ref->kind->embedding_table && c->n_tables == TABLES_MAX)

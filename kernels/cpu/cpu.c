@@ -1,4 +1,6 @@
 /* The CPU device (cpu.h): its operators' functions and the memory check before each operator. */
+#include "kernels/cpu/cpu.h"
+
 #include "kernels/cpu/operators.h"
 
 static const struct cpu_operator *const operators[N_OP_KINDS] = {

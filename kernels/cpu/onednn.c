@@ -2,8 +2,6 @@
  * the differences. Tested: 2.6.3 and 3.2.0, whose scratch and internal bytes stay within the same bounds. */
 #include "kernels/cpu/onednn.h"
 
-#include "kernels/cpu/cpu.h"
-
 #include <assert.h>
 #include <dnnl.h>
 #include <omp.h>

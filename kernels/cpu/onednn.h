@@ -71,6 +71,16 @@ struct onednn;
 struct onednn *onednn_open(struct sys *sys, int threads, struct error *e);
 void onednn_close(struct onednn *o);
 
+/* The loaded oneDNN, for users of the CPU device. */
+
+/* Returns the instruction set used for products, as oneDNN names it ("AVX512_CORE_BF16"): the CPU's best, or
+ * less if DNNL_MAX_CPU_ISA is set; "default" if oneDNN has no name. */
+const char *cpu_instructions(void);
+/* Returns the bytes that the loaded oneDNN takes after start, beyond those of oneDNN 2.6 on AVX-512. */
+uint64_t cpu_library_more_bytes(void);
+/* Writes the version of the loaded library, such as "oneDNN 2.6.3", to out. */
+void cpu_library(char *out, size_t out_bytes);
+
 /* Returns properties of a primitive, prepared or not, from key, thread count and instruction set alone. */
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
 /* Returns a hash of the key. */

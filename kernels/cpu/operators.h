@@ -6,7 +6,6 @@
 #define SLUICE_CPU_OPERATORS_H
 
 #include "engine/base/thread_pool.h"
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/ops.h"
 

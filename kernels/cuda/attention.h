@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-#include "kernels/cuda/costs.h"
+#include "kernels/cuda/workspace.h"
 #include "kernels/ops.h"
 
 /* Tile table: _(head_dim, BLOCK_M, BLOCK_N, warps_m, warps_d, q_in_registers).

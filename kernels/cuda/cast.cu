@@ -1,7 +1,6 @@
 /* Type conversion kernels (cast.h). */
 #include "kernels/cuda/cast.h"
 
-#include "kernels/cuda/norm.h"
 #include "kernels/cuda/row_access.cuh"
 
 /* Rounds eight columns of a row to bf16 (nearest even). For a product's weight this is the dequantisation, so

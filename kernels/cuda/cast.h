@@ -21,7 +21,7 @@ void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaSt
 /* Converts a vector of any weight type to f32, zero-filled to `padded` values; rank 0 gives zeros. */
 void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
 
-/* Expands a group norm to per-channel means, factors and biases (norm.h). `to`: cuda_channel_norm_bytes
+/* Expands a group norm to per-channel means, factors and biases (workspace.h). `to`: cuda_channel_norm_bytes
  * bytes, a multiple of 16. */
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream);
 

@@ -1,6 +1,5 @@
-/* Costs that plans need, equal with and without a GPU: workspace of operators, assumed overheads, the fields
- * that every CUDA device has, and helpers with which the operators' headers lay out workspaces. Needs no CUDA
- * headers. */
+/* Costs that plans need, equal with and without a GPU: assumed overheads, and the fields that every CUDA
+ * device has. Needs no CUDA headers. */
 #ifndef SLUICE_CUDA_COSTS_H
 #define SLUICE_CUDA_COSTS_H
 
@@ -21,20 +20,6 @@ static const uint64_t CUDA_COMPILING_BYTES = (uint64_t)128 << 20;
 
 /* Returns the fields that the CUDA device and the plan-only CUDA device share, and cost(). */
 struct device cuda_device_defaults(void);
-
-/* Reserves bytes at the end of a workspace that has *used bytes so far. Returns the offset, a multiple of
- * 256. */
-static inline uint64_t workspace_part(uint64_t *used, uint64_t bytes) {
-    uint64_t offset = *used;
-    *used += align_up(bytes, ARENA_ALIGN);
-    return offset;
-}
-
-/* True for F32, F16 or BF16 without a scale, which inner loops read directly, and for an absent weight.
- * weights.cuh converts all other types to f32 or bf16 first. */
-static inline bool weight_is_plain(const struct tensor *t) {
-    return !t->rank || (!dtype_is_quantised(t->dtype) && t->scale == 1);
-}
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@ CUDA_ARCHS_ALL := 80 86 89 90 100 120
 CUDA_ARCHS_HERE = $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^([89]|1[0-9])\.[0-9]$$')))
 
 CUDA_PLANS := cards costs work
-CUDA_HOST := cuda gpu_errors gpus pages streams
+CUDA_HOST := device gpu_errors gpus pages streams
 CUDA_KERNELS := $(patsubst kernels/cuda/%.cu,%,$(sort $(wildcard kernels/cuda/*.cu)))
 
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-#include "kernels/cuda/costs.h"
+#include "kernels/cuda/workspace.h"
 #include "kernels/ops.h"
 
 /* Copy of PRODUCTS_WORKSPACE, because cublaslt.h needs CUDA headers. linear.cu asserts that the two values

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-#include "kernels/cuda/costs.h"
+#include "kernels/cuda/workspace.h"
 #include "kernels/ops.h"
 
 /* A team of threads norms one run of C values (a row or a head). Each thread holds `held` groups of four
@@ -110,17 +110,6 @@ static inline struct statistics_layout cuda_statistics_layout(const struct op *o
     uint64_t sums = (uint64_t)op->in[0].dim[0] * (uint64_t)l.pieces * (uint64_t)op->n;
     l.sums = workspace_part(&l.end, 2 * sizeof(double) * sums);
     return l;
-}
-
-/* Returns the distance in floats between the three per-channel vectors of a group norm: mean, factor, bias.
- */
-static inline int64_t cuda_channel_norm_stride(int32_t channels) {
-    return ((int64_t)channels + 63) / 64 * 64;
-}
-
-/* Returns the workspace bytes of these vectors. */
-static inline uint64_t cuda_channel_norm_bytes(int32_t channels) {
-    return 3 * sizeof(float) * (uint64_t)cuda_channel_norm_stride(channels);
 }
 
 #ifdef __cplusplus

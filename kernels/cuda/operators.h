@@ -10,7 +10,6 @@
 extern "C" {
 #endif
 
-#include "kernels/cuda/cuda.h"
 #include "kernels/ops.h"
 
 #include <cuda_runtime_api.h>

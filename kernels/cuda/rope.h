@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-#include "kernels/cuda/costs.h"
+#include "kernels/cuda/workspace.h"
 #include "kernels/ops.h"
 
 /* Returns the bytes of the head norm's weight converted to f32; 0 if the weight is plain. */

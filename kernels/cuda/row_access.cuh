@@ -6,7 +6,7 @@
 #ifndef SLUICE_CUDA_ROW_ACCESS_CUH
 #define SLUICE_CUDA_ROW_ACCESS_CUH
 
-#include "kernels/cuda/costs.h"
+#include "kernels/cuda/workspace.h"
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/weights.cuh"
 

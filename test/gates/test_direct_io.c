@@ -1,6 +1,7 @@
 /* Direct I/O (O_DIRECT): reads at every alignment, with short, interrupted and failing reads and changed
  * files; file systems that reject O_DIRECT; the automatic choice; whole runs, counted in plan and report. */
 #include "test/lib/rig.h"
+#include "engine/job/candidates.h"
 #include "test/lib/random_models.h"
 
 #include <errno.h>
@@ -158,11 +159,13 @@ static void test_refused_direct_io_falls_back(void) {
 
 static void test_automatic_choice(void) {
     const uint64_t G = (uint64_t)1 << 30;
-    check(!job_reads_direct(NULL, 12 * G, 16 * G), "direct I/O at exactly three quarters of memory");
-    check(job_reads_direct(NULL, 12 * G + 1, 16 * G), "no direct I/O above three quarters of memory");
-    check(job_reads_direct("auto", 20 * G, 16 * G) && !job_reads_direct("auto", G, 16 * G), "auto");
-    check(!job_reads_direct("auto", G, 0), "direct I/O with unknown memory size");
-    check(job_reads_direct("on", 0, 16 * G) && !job_reads_direct("off", 20 * G, 16 * G), "on, off");
+    check(!candidates_read_direct(NULL, 12 * G, 16 * G), "direct I/O at exactly three quarters of memory");
+    check(candidates_read_direct(NULL, 12 * G + 1, 16 * G), "no direct I/O above three quarters of memory");
+    check(candidates_read_direct("auto", 20 * G, 16 * G) && !candidates_read_direct("auto", G, 16 * G),
+          "auto");
+    check(!candidates_read_direct("auto", G, 0), "direct I/O with unknown memory size");
+    check(candidates_read_direct("on", 0, 16 * G) && !candidates_read_direct("off", 20 * G, 16 * G),
+          "on, off");
 }
 
 static char last_line[512];

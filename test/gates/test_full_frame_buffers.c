@@ -2,7 +2,6 @@
  * plan solver's choice against both fixed placements, minimum budgets against independent arithmetic, memory
  * use and bits of runs. The environment variable SEED changes all random cases. */
 #include "engine/job/open.h"
-#include "engine/job/plan_file.h"
 #include "engine/job/planner.h"
 #include "engine/api/plan_json.h"
 #include "engine/run/timing.h"
@@ -574,10 +573,12 @@ static void test_plan_json_roundtrip(void **state) {
     assert_int_equal(job.plan.stage[job.layout.n_stages - 1].pictures_on_host, 0);
     char *text = plan_text(&job, NULL), *bad = plan_text(&job, json_integer(1));
     plan_hash(&job.plan, hash);
-    plan_file_read(&job, text, &e);
+    job.request.plan = text;
+    planner_decide(&job, &e);
     assert_ok(&e);
     assert_string_equal(plan_hash(&job.plan, again), hash);
-    assert_int_equal(plan_file_read(&job, bad, &e), META);
+    job.request.plan = bad;
+    assert_int_equal(planner_decide(&job, &e), META);
     free(text);
     free(bad);
     job_close(&job);

@@ -126,7 +126,7 @@ static void test_parts(const struct golden *g) {
 
 /* False for the key bias: it adds the same to all scores of a query, which softmax cancels. */
 static bool matters(const struct block *block, int weight) {
-    return block->tensors[weight].offset != offsetof(struct attention_weights, k_bias) ||
+    return block->tensors[weight].offset != offsetof(struct attention_weights, k.bias) ||
            strcmp(block->kind->name, "attention");
 }
 

@@ -11,8 +11,8 @@
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
 
-#define LINEAR "lora_unet_layers_0_feed_forward_w1"    /* linear weight [96, 36] of zimage_a */
-#define CONV   "lora_unet_up_blocks_2_resnets_0_conv1" /* convolution weight [12, 28, 3, 3] of sd1 */
+#define LINEAR_MODULE "lora_unet_layers_0_feed_forward_w1"    /* linear weight [96, 36] of zimage_a */
+#define CONV_MODULE   "lora_unet_up_blocks_2_resnets_0_conv1" /* convolution weight [12, 28, 3, 3] of sd1 */
 
 enum { ROWS_MOST = 96, COLUMNS_MOST = 252, ROLES = 8 };
 
@@ -174,21 +174,25 @@ static struct form {
     double (*formula)(const struct file_tensor *g, int o, int i);
     double divisor; /* alpha is divided by this number; 0: alpha has no effect */
 } forms[] = {
-    {"LoRA", LINEAR, {{"lora_down.weight", 2, {3, 36}, {0}}, {"lora_up.weight", 2, {96, 3}, {0}}}, lora, 3},
+    {"LoRA",
+     LINEAR_MODULE,
+     {{"lora_down.weight", 2, {3, 36}, {0}}, {"lora_up.weight", 2, {96, 3}, {0}}},
+     lora,
+     3},
     {"LoRA of a convolution",
-     CONV,
+     CONV_MODULE,
      {{"lora_down.weight", 4, {2, 28, 3, 3}, {0}}, {"lora_up.weight", 4, {12, 2, 1, 1}, {0}}},
      lora,
      2},
     {"LoRA with a middle",
-     CONV,
+     CONV_MODULE,
      {{"lora_down.weight", 4, {3, 28, 1, 1}, {0}},
       {"lora_up.weight", 4, {12, 2, 1, 1}, {0}},
       {"lora_mid.weight", 4, {2, 3, 3, 3}, {0}}},
      locon,
      3},
     {"LoHa",
-     LINEAR,
+     LINEAR_MODULE,
      {{"hada_w1_a", 2, {96, 3}, {0}},
       {"hada_w1_b", 2, {3, 36}, {0}},
       {"hada_w2_a", 2, {96, 4}, {0}},
@@ -196,7 +200,7 @@ static struct form {
      loha,
      3},
     {"LoHa of a convolution",
-     CONV,
+     CONV_MODULE,
      {{"hada_w1_a", 2, {12, 2}, {0}},
       {"hada_w1_b", 2, {2, 252}, {0}},
       {"hada_w2_a", 2, {12, 3}, {0}},
@@ -204,7 +208,7 @@ static struct form {
      loha,
      2},
     {"LoHa with a core",
-     CONV,
+     CONV_MODULE,
      {{"hada_w1_a", 2, {2, 12}, {0}},
       {"hada_w1_b", 2, {3, 28}, {0}},
       {"hada_w2_a", 2, {3, 12}, {0}},
@@ -214,12 +218,12 @@ static struct form {
      loha_cored,
      3},
     {"LoKr, w2 factored",
-     LINEAR,
+     LINEAR_MODULE,
      {{"lokr_w1", 2, {4, 3}, {0}}, {"lokr_w2_a", 2, {24, 5}, {0}}, {"lokr_w2_b", 2, {5, 12}, {0}}},
      lokr_whole_factored,
      5},
     {"LoKr, both factored",
-     LINEAR,
+     LINEAR_MODULE,
      {{"lokr_w1_a", 2, {8, 2}, {0}},
       {"lokr_w1_b", 2, {2, 6}, {0}},
       {"lokr_w2_a", 2, {12, 3}, {0}},
@@ -227,28 +231,28 @@ static struct form {
      lokr_both_factored,
      3},
     {"LoKr, w1 factored",
-     LINEAR,
+     LINEAR_MODULE,
      {{"lokr_w1_a", 2, {32, 2}, {0}}, {"lokr_w1_b", 2, {2, 9}, {0}}, {"lokr_w2", 2, {3, 4}, {0}}},
      lokr_factored_whole,
      2},
     {"LoKr of a convolution",
-     CONV,
+     CONV_MODULE,
      {{"lokr_w1", 2, {3, 4}, {0}}, {"lokr_w2_a", 2, {4, 2}, {0}}, {"lokr_w2_b", 2, {2, 63}, {0}}},
      lokr_whole_factored,
      2},
     {"LoKr with a core",
-     CONV,
+     CONV_MODULE,
      {{"lokr_w1", 2, {3, 4}, {0}},
       {"lokr_w2_a", 2, {2, 4}, {0}},
       {"lokr_w2_b", 2, {3, 7}, {0}},
       {"lokr_t2", 4, {2, 3, 3, 3}, {0}}},
      lokr_cored,
      3},
-    {"a difference", LINEAR, {{"diff", 2, {96, 36}, {0}}}, whole, 0},
-    {"a difference of a convolution", CONV, {{"diff", 4, {12, 28, 3, 3}, {0}}}, whole, 0},
+    {"a difference", LINEAR_MODULE, {{"diff", 2, {96, 36}, {0}}}, whole, 0},
+    {"a difference of a convolution", CONV_MODULE, {{"diff", 4, {12, 28, 3, 3}, {0}}}, whole, 0},
     /* LoKr with two small full matrices: applied as low-rank factors; alpha has no effect. */
     {"LoKr, neither w1 nor w2 factored",
-     LINEAR,
+     LINEAR_MODULE,
      {{"lokr_w1", 2, {32, 9}, {0}}, {"lokr_w2", 2, {3, 4}, {0}}},
      lokr_both_whole,
      0},
@@ -256,7 +260,7 @@ static struct form {
 
 static void test_product_equals_formula(struct form *f) {
     static double made[ROWS_MOST * COLUMNS_MOST];
-    const struct sluice_model *m = strcmp(f->module, LINEAR) ? sd1 : zimage;
+    const struct sluice_model *m = strcmp(f->module, LINEAR_MODULE) ? sd1 : zimage;
     const float alpha = 5;
     struct adapter *a;
     struct adapter_match match;

@@ -1,4 +1,4 @@
-#include "engine/machine/device.h"
+#include "engine/machine/device_open.h"
 
 #include "engine/machine/machine.h"
 #include "engine/sluice.h"

@@ -1,6 +1,5 @@
-#include "engine/api/inspect_adapter.h"
+#include "engine/api/inspect_file.h"
 
-#include "engine/api/inspect_tensors.h"
 #include "engine/open/adapter_match.h"
 #include "loaders/json.h"
 
@@ -9,12 +8,29 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* True for names of adapter factors. Tensors named scale or alpha are excluded, because models have them too.
- */
-static bool is_factor(const char *name) {
-    struct adapter_key key;
-    if (!adapter_key_read(name, &key)) return false;
-    return key.refused || (key.role != ADAPTER_SCALE && key.role != ADAPTER_ALPHA);
+json_t *inspect_tensors(const struct tensor_index *index) {
+    json_t *list = json_array();
+    for (int i = 0; i < index->n_entries; i++) {
+        const struct index_entry *entry = &index->entries[i];
+        if (!index_contains(index, entry)) continue;
+        json_t *shape = json_array();
+        for (int k = 0; k < entry->rank; k++) json_push(shape, json_integer(entry->dim[k]));
+        json_push(list,
+                  json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", index_type_name(entry),
+                            "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used));
+    }
+    return list;
+}
+
+json_t *inspect_types(const struct tensor_index *index) {
+    json_t *types = json_object();
+    for (int i = 0; i < index->n_entries; i++) {
+        if (!index_contains(index, &index->entries[i])) continue;
+        const char *name = index_type_name(&index->entries[i]);
+        json_int_t bytes = json_integer_value(json_object_get(types, name));
+        json_put(types, name, json_integer(bytes + (json_int_t)index->entries[i].bytes));
+    }
+    return types;
 }
 
 bool inspect_is_adapter(struct sys *sys, const char *path) {
@@ -24,7 +40,12 @@ bool inspect_is_adapter(struct sys *sys, const char *path) {
     bool found = false;
     if (stat(path, &s) || !S_ISREG(s.st_mode) || safetensors_open(sys, path, &index, &ignored) != OK)
         return false;
-    for (int i = 0; i < index.n_entries && !found; i++) found = is_factor(index.entries[i].name);
+    for (int i = 0; i < index.n_entries && !found; i++) {
+        /* Tensors named scale or alpha do not count, because models have them too. */
+        struct adapter_key key;
+        found = adapter_key_read(index.entries[i].name, &key) &&
+                (key.refused || (key.role != ADAPTER_SCALE && key.role != ADAPTER_ALPHA));
+    }
     index_destroy(&index);
     return found;
 }
@@ -60,16 +81,6 @@ static int slot_of_module(const struct adapter_prefixes *prefixes, const struct 
     return found;
 }
 
-static json_t *part_of(json_t *parts, const char *name) {
-    size_t i;
-    json_t *part;
-    json_array_foreach(parts, i, part) {
-        if (!strcmp(json_string_value(json_object_get(part, "name")), name)) return part;
-    }
-    json_push(parts, json_pack("{s:s, s:i, s:{}, s:{}}", "name", name, "modules", 0, "ranks", "alphas"));
-    return json_array_get(parts, json_array_size(parts) - 1);
-}
-
 /* Counts an adapter's modules per pipeline component. recipe: a recipe that the adapter fits; if none fits,
  * the recipe with the most components. */
 static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) {
@@ -78,28 +89,44 @@ static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) 
     adapter_find_prefixes(a, recipe, &prefixes);
     for (int i = 0; i < a->n_modules; i++) {
         int slot = slot_of_module(&prefixes, &a->modules[i]);
-        json_t *part = part_of(parts, slot < SLOTS_MAX ? recipe->slot[slot].folder : "unknown");
+        const char *name = slot < SLOTS_MAX ? recipe->slot[slot].folder : "unknown";
+        json_t *part = NULL;
+        for (size_t k = 0; k < json_array_size(parts) && !part; k++) {
+            part = json_array_get(parts, k);
+            if (strcmp(json_string_value(json_object_get(part, "name")), name)) part = NULL;
+        }
+        if (!part) {
+            json_push(parts,
+                      json_pack("{s:s, s:i, s:{}, s:{}}", "name", name, "modules", 0, "ranks", "alphas"));
+            part = json_array_get(parts, json_array_size(parts) - 1);
+        }
         if (part) count_sizes(part, &a->modules[i]);
     }
     return parts;
 }
 
-static json_t *recipes_json(const struct recipe *const *fits, int n) {
-    json_t *list = json_array();
-    for (int i = 0; i < n; i++) json_push(list, json_string(fits[i]->name));
-    return list;
+/* The recipe with the most slots. */
+static const struct recipe *largest_recipe(void) {
+    const struct recipe *largest = recipes[0];
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        int n = 0;
+        while ((*r)->slot[n].family && largest->slot[n].family) n++;
+        if ((*r)->slot[n].family) largest = *r;
+    }
+    return largest;
 }
 
 static json_t *adapter_json(const struct adapter *a, bool tensors) {
     enum { RECIPES_MAX = 64 };
     const struct recipe *fits[RECIPES_MAX];
     int n_fits = adapter_recipes(a, fits, RECIPES_MAX);
-    json_t *all =
-        json_pack("{s:o, s:i, s:I, s:o, s:i, s:{}, s:{}, s:{}, s:{}, s:o, s:o}", "file",
-                  json_string_of(a->index.sources[0].path), "tensors", a->index.n_entries, "bytes",
-                  (json_int_t)index_bytes(&a->index), "types", inspect_types(&a->index), "modules", 0,
-                  "dialects", "forms", "ranks", "alphas", "parts",
-                  parts_json(a, n_fits ? fits[0] : &recipe_sd3), "recipes", recipes_json(fits, n_fits));
+    json_t *names = json_array();
+    for (int i = 0; i < n_fits; i++) json_push(names, json_string(fits[i]->name));
+    json_t *all = json_pack("{s:o, s:i, s:I, s:o, s:i, s:{}, s:{}, s:{}, s:{}, s:o, s:o}", "file",
+                            json_string_of(a->index.sources[0].path), "tensors", a->index.n_entries, "bytes",
+                            (json_int_t)index_bytes(&a->index), "types", inspect_types(&a->index), "modules",
+                            0, "dialects", "forms", "ranks", "alphas", "parts",
+                            parts_json(a, n_fits ? fits[0] : largest_recipe()), "recipes", names);
     for (int i = 0; i < a->n_modules && all; i++) {
         count_module(json_object_get(all, "dialects"), adapter_dialect_name(a->modules[i].dialect));
         bool dora = a->modules[i].tensor[ADAPTER_DORA];

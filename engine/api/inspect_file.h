@@ -1,11 +1,17 @@
-/* Describes adapter files (LoRA) for `inspect`. */
-#ifndef SLUICE_API_INSPECT_ADAPTER_H
-#define SLUICE_API_INSPECT_ADAPTER_H
+/* Describes the tensors of files, and adapter files (LoRA), as JSON for `inspect`. */
+#ifndef SLUICE_API_INSPECT_FILE_H
+#define SLUICE_API_INSPECT_FILE_H
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/sys.h"
 
 #include <jansson.h>
+
+/* Returns the bytes per tensor type: {TYPE:bytes}. */
+json_t *inspect_types(const struct tensor_index *index);
+/* Lists all tensors: [{"name","type","shape","bytes","used"}]. */
+json_t *inspect_tensors(const struct tensor_index *index);
 
 /* True for a safetensors file with tensors named like adapter factors (lora_A, lora_down, ...). False if the
  * file cannot be read. */

@@ -1,6 +1,6 @@
 /* Opens a device by name; the device's default budget, identity and measured speed. */
-#ifndef SLUICE_MACHINE_DEVICE_H
-#define SLUICE_MACHINE_DEVICE_H
+#ifndef SLUICE_MACHINE_DEVICE_OPEN_H
+#define SLUICE_MACHINE_DEVICE_OPEN_H
 
 #include "kernels/device.h"
 

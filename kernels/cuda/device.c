@@ -5,6 +5,7 @@
  * calls cuda_enter. A lost GPU gets no further calls. */
 #include "engine/base/machine_limits.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/costs.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gpus.h"

@@ -1,0 +1,642 @@
+/* Qwen's language models as text encoders: embeddings, decoder layers, final norm; then the families Qwen3
+ * and Qwen2.5-VL.
+ *
+ * A layer: x += out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before
+ * each half, grouped-query attention with a causal mask, rope on halves of a head. Families differ in their
+ * weight tables: q, k and v have a bias, or heads of q and k have a norm; absent weights are skipped. Vision
+ * tokens (lane.vision_spans) replace token embeddings in a prompt with images, and rope then has three axes
+ * (M-RoPE). Source: transformers 5.23, models/qwen3/modeling_qwen3.py,
+ * models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
+#include "engine/run/family.h"
+#include "kernels/ops.h"
+#include "models/models.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Indices into component.dims. */
+enum {
+    QWEN_VOCABULARY,
+    QWEN_HIDDEN,
+    QWEN_Q,
+    QWEN_KV,
+    QWEN_HEAD,
+    QWEN_HEADS,
+    QWEN_KEY_HEADS,
+    QWEN_FEED_FORWARD,
+    QWEN_LAYERS,
+};
+
+enum { MROPE_SECTIONS = 3 };
+
+struct qwen_settings {
+    double rope_theta;
+    float norm_eps;
+    int heads;                         /* number of query heads; 0: absent in the configuration */
+    int mrope_section[MROPE_SECTIONS]; /* rope pairs of a head for time, row, column; 0: rope has one axis */
+    int layers;
+    struct hidden_states hidden; /* hidden states that lane.text receives */
+};
+
+struct qwen_state {
+    struct tensor rope;   /* [T, HEAD/2, 2] */
+    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text */
+};
+
+struct qwen_layer_weights {
+    struct tensor norm1, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, out, norm2, gate, up, down;
+};
+
+/* Tensor names: released files have the prefix "model.", transformers 5 saves without this prefix; GGUF names
+ * are those of llama.cpp (gguf-py/gguf/constants.py). */
+#define QWEN_LAYER_WEIGHT(field, tail, gguf, r, ...)                                                         \
+    {                                                                                                        \
+        .offset = offsetof(struct qwen_layer_weights, field),                                                \
+        .names = {"model.layers.%d." tail, "layers.%d." tail, "blk.%d." gguf}, .rank = r,                    \
+        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
+    }
+
+/* Weight table of a decoder layer; the arguments are weights that only one family has. */
+#define QWEN_LAYER_WEIGHTS(...)                                                                              \
+    QWEN_LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm.weight", 1, QWEN_HIDDEN),                  \
+        QWEN_LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q.weight", 2, QWEN_Q, QWEN_HIDDEN),            \
+        QWEN_LAYER_WEIGHT(k, "self_attn.k_proj.weight", "attn_k.weight", 2, QWEN_KV, QWEN_HIDDEN),           \
+        QWEN_LAYER_WEIGHT(v, "self_attn.v_proj.weight", "attn_v.weight", 2, QWEN_KV, QWEN_HIDDEN),           \
+        __VA_ARGS__,                                                                                         \
+        QWEN_LAYER_WEIGHT(out, "self_attn.o_proj.weight", "attn_output.weight", 2, QWEN_HIDDEN, QWEN_Q),     \
+        QWEN_LAYER_WEIGHT(norm2, "post_attention_layernorm.weight", "ffn_norm.weight", 1, QWEN_HIDDEN),      \
+        QWEN_LAYER_WEIGHT(gate, "mlp.gate_proj.weight", "ffn_gate.weight", 2, QWEN_FEED_FORWARD,             \
+                          QWEN_HIDDEN),                                                                      \
+        QWEN_LAYER_WEIGHT(up, "mlp.up_proj.weight", "ffn_up.weight", 2, QWEN_FEED_FORWARD, QWEN_HIDDEN),     \
+        QWEN_LAYER_WEIGHT(down, "mlp.down_proj.weight", "ffn_down.weight", 2, QWEN_HIDDEN,                   \
+                          QWEN_FEED_FORWARD)
+
+/* Initialisers of dimensions read from the shape of the embedding table or of a first-layer tensor. */
+#define QWEN_OF_TABLE(axis)                                                                                  \
+    OF_TENSOR(2, axis, "model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight")
+#define QWEN_OF_LAYER(rank, tail, gguf)                                                                      \
+    OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
+
+struct embedding_weights {
+    struct tensor rows; /* [T, HIDDEN]: embeddings of the text tokens */
+};
+
+static const struct weight_spec qwen_embedding_table[] = {
+    {.offset = offsetof(struct embedding_weights, rows),
+     .names = {"model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight"},
+     .rank = 2,
+     .dim = {QWEN_VOCABULARY, QWEN_HIDDEN},
+     .init_scale = 1},
+};
+
+struct norm_weights {
+    struct tensor norm;
+};
+static const struct weight_spec qwen_norm_table[] = {
+    {.offset = offsetof(struct norm_weights, norm),
+     .names = {"model.norm.weight", "norm.weight", "output_norm.weight"},
+     .rank = 1,
+     .dim = {QWEN_HIDDEN}},
+};
+
+static struct tensor qwen_tokens(const struct lane *lane) {
+    const struct qwen_state *state = lane->state;
+    return state->tokens.rank ? state->tokens : lane->text;
+}
+
+/* Columns of lane.text that receive hidden state number i of settings->hidden. */
+static struct tensor qwen_output(const struct lane *lane, int i, int32_t columns) {
+    return tensor_slice_columns(lane->text, i * columns, columns);
+}
+
+/* Segment of a prompt: consecutive text tokens and the image after them. */
+struct prompt_segment {
+    int32_t first, n;                /* first text token, and number of text tokens, possibly 0 */
+    const struct vision_span *image; /* NULL: end of the prompt */
+};
+
+static struct prompt_segment prompt_segment(const struct lane *lane, int32_t n_tokens, int i) {
+    struct prompt_segment run = {0};
+    if (i)
+        run.first = lane->vision_spans[i - 1].first +
+                    lane->vision_spans[i - 1].height * lane->vision_spans[i - 1].width;
+    if (i < LANE_REFERENCES_MAX && lane->vision_spans[i].height) run.image = &lane->vision_spans[i];
+    run.n = (run.image ? run.image->first : n_tokens) - run.first;
+    return run;
+}
+
+static int qwen_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
+    int n = 0;
+    (void)c;
+    (void)i_table;
+    for (int i = 0;; i++) {
+        struct prompt_segment run = prompt_segment(lane, lane->n_tokens, i);
+        for (int32_t k = 0; k < run.n; k++, n++)
+            if (rows) rows[n] = lane->tokens[run.first + k];
+        if (!run.image) return n;
+    }
+}
+
+static void qwen_place_tokens(struct context *x, const struct lane *lane, struct tensor rows) {
+    struct tensor tokens = qwen_tokens(lane);
+    for (int i = 0, n = 0;; i++) {
+        struct prompt_segment run = prompt_segment(lane, tokens.dim[0], i);
+        if (run.n) op_copy(x, tensor_slice(tokens, run.first, run.n), tensor_slice(rows, n, run.n));
+        n += run.n;
+        if (!run.image) return;
+        op_copy(x, tensor_slice(tokens, run.image->first, run.image->rows.dim[0]), run.image->rows);
+    }
+}
+
+/* Position grids of M-RoPE: one for each text segment and image. Text after an image continues after the
+ * longer side of its token grid. */
+enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 1 };
+_Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "rope table of a prompt with the most images");
+
+static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
+    int32_t p = 0;
+    for (int i = 0;; i++) {
+        struct prompt_segment run = prompt_segment(lane, n_tokens, i);
+        const struct vision_span *image = run.image;
+        if (run.n)
+            rope->grid[rope->n_grids++] =
+                (struct rope_grid){.start = {p}, .extent = {run.n}, .diagonal = true};
+        p += run.n;
+        if (!image) return;
+        rope->grid[rope->n_grids++] =
+            (struct rope_grid){.start = {p, p, p}, .extent = {1, image->height, image->width}};
+        p += image->height > image->width ? image->height : image->width;
+    }
+}
+
+/* Rope over one axis, or M-RoPE, whose frequencies transformers computes in float32. */
+static struct rope_options qwen_rope(const struct qwen_settings *settings, int head) {
+    struct rope_options rope = {.theta = settings->rope_theta, .n_axes = 1, .axis_dim = {head}};
+    if (!settings->mrope_section[0]) return rope;
+    rope.n_axes = MROPE_SECTIONS;
+    rope.mrope = rope.f32_frequencies = true;
+    for (int i = 0; i < MROPE_SECTIONS; i++) rope.axis_dim[i] = 2 * settings->mrope_section[i];
+    return rope;
+}
+
+static void qwen_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedding_weights *w = weights;
+    const struct qwen_settings *settings = scope->settings;
+    const struct qwen_state *state = scope->lane->state;
+    qwen_place_tokens(x, scope->lane, w->rows);
+    struct rope_options rope = qwen_rope(settings, 2 * state->rope.dim[1]);
+    qwen_list_grids(scope->lane, state->rope.dim[0], &rope);
+    op_rope_table(x, state->rope, &rope);
+}
+
+struct projection {
+    struct tensor weight, bias, norm;
+};
+
+/* Queries or keys: linear, norm of each head if the family has one, rope. */
+static void qwen_project_heads(struct context *x, struct tensor out, struct tensor n, struct projection w,
+                               const struct visit_scope *scope) {
+    const struct qwen_settings *settings = scope->settings;
+    const struct qwen_state *state = scope->lane->state;
+    struct rotation rotation = {.heads = out.dim[1] / (2 * state->rope.dim[1]),
+                                .pairs = ROPE_HALVES,
+                                .norm = w.norm,
+                                .eps = settings->norm_eps};
+    uint64_t mark = x->scratch->used;
+    struct tensor heads = context_unrounded(x, out);
+    op_linear(x, heads, n, w.weight, (struct epilogue){.bias = w.bias});
+    op_rope(x, out, heads, state->rope, rotation);
+    x->scratch->used = mark;
+}
+
+static void qwen_attend(struct context *x, const struct qwen_layer_weights *w,
+                        const struct visit_scope *scope, struct tensor tokens, struct tensor n) {
+    const struct qwen_state *state = scope->lane->state;
+    int32_t T = tokens.dim[0], head = 2 * state->rope.dim[1];
+    struct tensor q = context_operand(x, 2, (int32_t[]){T, w->q.dim[0]});
+    struct tensor k = context_operand(x, 2, (int32_t[]){T, w->k.dim[0]});
+    struct tensor v = context_operand(x, 2, (int32_t[]){T, w->v.dim[0]});
+    int heads = w->q.dim[0] / head, key_heads = w->k.dim[0] / head;
+    qwen_project_heads(x, q, n, (struct projection){w->q, w->q_bias, w->q_norm}, scope);
+    qwen_project_heads(x, k, n, (struct projection){w->k, w->k_bias, w->k_norm}, scope);
+    op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
+    op_attention(x, q, q, k, v,
+                 (struct attention_options){
+                     .queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
+    op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
+}
+
+static void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct qwen_layer_weights *w = weights;
+    const struct qwen_settings *settings = scope->settings;
+    struct tensor tokens = qwen_tokens(scope->lane);
+    struct modulation plain = {0};
+    struct epilogue none = {0};
+    int32_t T = tokens.dim[0];
+    struct tensor n = context_operand(x, 2, tokens.dim);
+    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, plain);
+    uint64_t mark = x->scratch->used;
+    qwen_attend(x, w, scope, tokens, n);
+    x->scratch->used = mark;
+    op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, plain);
+    struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
+    struct tensor gate = context_unrounded(x, gated);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.dim[0]});
+    op_linear(x, gate, n, w->gate, none);
+    op_linear(x, up, n, w->up, none);
+    op_glu(x, gated, gate, up, ACTIVATION_SILU);
+    op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
+    const struct hidden_states *hidden = &settings->hidden;
+    bool separate = ((const struct qwen_state *)scope->lane->state)->tokens.rank;
+    for (int i = 0; i < hidden_states_count(hidden) && separate; i++)
+        if (hidden->from_end[i] && scope->number == settings->layers - 1 - hidden->from_end[i])
+            op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
+}
+
+/* Norms hidden state number i, which the tokens hold, and writes it to lane.text. */
+static void qwen_norm_output(struct context *x, struct tensor norm, const struct visit_scope *scope, int i) {
+    const struct qwen_settings *settings = scope->settings;
+    const struct qwen_state *state = scope->lane->state;
+    struct tensor tokens = qwen_tokens(scope->lane);
+    op_rms_norm(x, tokens, tokens, norm, settings->norm_eps, (struct modulation){0});
+    if (state->tokens.rank) op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
+}
+
+/* The last layer's output comes first: the tokens' memory is then free for earlier states. */
+static void qwen_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct norm_weights *w = weights;
+    const struct qwen_state *state = scope->lane->state;
+    const struct hidden_states *hidden = &((const struct qwen_settings *)scope->settings)->hidden;
+    struct tensor tokens = qwen_tokens(scope->lane);
+    for (int i = 0; i < hidden_states_count(hidden); i++)
+        if (!hidden->from_end[i]) qwen_norm_output(x, w->norm, scope, i);
+    for (int i = 0; i < hidden_states_count(hidden) && hidden->final_norm; i++) {
+        if (!hidden->from_end[i]) continue;
+        if (state->tokens.rank) op_copy(x, tokens, qwen_output(scope->lane, i, tokens.dim[1]));
+        qwen_norm_output(x, w->norm, scope, i);
+    }
+}
+
+static const struct block_kind qwen_kind_embedding = {
+    .name = "embedding",
+    .format = "embed_tokens",
+    .weights = qwen_embedding_table,
+    .n_weights = COUNT_OF(qwen_embedding_table),
+    .weights_bytes = sizeof(struct embedding_weights),
+    .embedding_table = true,
+    .forward = qwen_forward_embedding,
+};
+static const struct block_kind qwen_kind_norm =
+    BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .never_quantised = true);
+
+/* Lists the encoder's blocks; layer: the family's block kind of a decoder layer. */
+static int qwen_list_blocks(const struct component *c, const struct block_kind *layer,
+                            struct block_ref *refs) {
+    int n = 0, layers = c->dims[QWEN_LAYERS], least = hidden_states_least(&c->reads.hidden);
+    refs[n++] = (struct block_ref){.kind = &qwen_kind_embedding};
+    for (int i = 0; i < layers; i++)
+        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - least};
+    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = least && !c->reads.hidden.final_norm};
+    return n;
+}
+
+/* True if the index has the embedding table and this first-layer tensor, under any naming scheme. */
+static bool qwen_has_tensors(const struct tensor_index *index, const char *tail, const char *gguf_tail) {
+    const char *const styles[][3] = {{"model.layers.0.", tail, "model.embed_tokens.weight"},
+                                     {"layers.0.", tail, "embed_tokens.weight"},
+                                     {"blk.0.", gguf_tail, "token_embd.weight"}};
+    for (int i = 0; i < COUNT_OF(styles); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", styles[i][0], styles[i][1]);
+        if (index_find(index, name) && index_find(index, styles[i][2])) return true;
+    }
+    return false;
+}
+
+static enum status qwen_check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    int32_t head = d[QWEN_HEAD];
+    if (head > 0 && d[QWEN_Q] % head == 0 && d[QWEN_KV] % head == 0 && d[QWEN_Q] % d[QWEN_KV] == 0 &&
+        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > hidden_states_most(&c->reads.hidden) &&
+        d[QWEN_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
+        return OK;
+    return error_set(e, SHAPE,
+                     "inconsistent text encoder sizes" WHERE "%s" FOUND
+                     "queries %d, keys %d, head %d, layers %d" EXPECTED
+                     "queries a multiple of keys, keys a multiple of an even head size, at least %d layers",
+                     c->index.sources[0].path, d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS],
+                     hidden_states_most(&c->reads.hidden) + 1);
+}
+
+/* Callback family.configure. Returns SHAPE if dims are inconsistent, META if the configured number of layers
+ * differs from the tensors'. */
+static enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {
+    return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
+}
+
+/* Callback family.derive; settings->heads must be set. */
+static void qwen_derive(struct component *c) {
+    struct qwen_settings *s = (struct qwen_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[QWEN_HEADS] = d[QWEN_Q] / d[QWEN_HEAD];
+    d[QWEN_KEY_HEADS] = d[QWEN_KV] / d[QWEN_HEAD];
+    s->layers = d[QWEN_LAYERS];
+    s->hidden = c->reads.hidden;
+    c->text_columns = hidden_states_count(&s->hidden) * d[QWEN_HIDDEN];
+}
+
+static void qwen_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                         struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct qwen_state *state = lanes[i].state;
+        int32_t tokens[] = {lanes[i].text.dim[0], c->dims[QWEN_HIDDEN]};
+        if (!tensor_packed(&lanes[i].text) || hidden_states_count(&c->reads.hidden) > 1)
+            state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
+        state->rope = arena_tensor(arena, DTYPE_F32, 3,
+                                   (int32_t[]){lanes[i].text.dim[0], c->dims[QWEN_HEAD] / 2, 2}, ok);
+    }
+}
+
+static const char *const qwen_ignorable[] = {"lm_head.", "output.weight", NULL};
+static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state, rope)};
+
+/* Qwen3 as a text encoder (transformers: Qwen3Model). Queries and keys are normed, projections have no bias;
+ * the rest is shared. Pipelines usually read hidden_states[-2], the input of the last layer; the
+ * last layer and the final norm are then not loaded. */
+
+static const struct weight_spec qwen3_layer_table[] = {QWEN_LAYER_WEIGHTS(
+    QWEN_LAYER_WEIGHT(q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", 1, QWEN_HEAD),
+    QWEN_LAYER_WEIGHT(k_norm, "self_attn.k_norm.weight", "attn_k_norm.weight", 1, QWEN_HEAD))};
+
+static const struct block_kind qwen3_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
+
+static bool qwen3_probe(const struct tensor_index *index) {
+    return qwen_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight");
+}
+
+static int qwen3_blocks(const struct component *c, struct block_ref *refs) {
+    return qwen_list_blocks(c, &qwen3_kind_layer, refs);
+}
+
+static const char *const qwen3_architectures[] = {"qwen3", NULL};
+
+/* Published sizes: Qwen3-4B. */
+static const struct dimension qwen3_dimensions[] = {
+    {"vocabulary", 151936, 300, 1048576, .place = QWEN_VOCABULARY, QWEN_OF_TABLE(0), .key = "vocab_size"},
+    {"hidden", 2560, 8, 65536, .place = QWEN_HIDDEN, QWEN_OF_TABLE(1), .key = "hidden_size"},
+    {"text_heads", 32, 1, 1024, .place = QWEN_HEADS, .key = "num_attention_heads"},
+    {"text_key_heads", 8, 1, 1024, .place = QWEN_KEY_HEADS, .key = "num_key_value_heads"},
+    {"text_head_dim", 128, 2, 512, .place = QWEN_HEAD, QWEN_OF_LAYER(1, "self_attn.q_norm", "attn_q_norm"),
+     .key = "head_dim"},
+    {"text_ff", 9728, 8, 262144, .place = QWEN_FEED_FORWARD, QWEN_OF_LAYER(2, "mlp.gate_proj", "ffn_gate"),
+     .key = "intermediate_size"},
+    {"text_layers", 36, 2, 400, .place = QWEN_LAYERS, OF_BLOCKS("model.layers.", "layers.", "blk."),
+     .key = "num_hidden_layers"},
+    {.place = QWEN_Q, QWEN_OF_LAYER(2, "self_attn.q_proj", "attn_q")},
+    {.place = QWEN_KV, QWEN_OF_LAYER(2, "self_attn.k_proj", "attn_k")},
+};
+
+/* Settings from config.json (transformers 4 and 5) and GGUF metadata. */
+static const struct setting qwen3_settings[] = {
+    {{"rope_theta", "rope_parameters.rope_theta", "qwen3.rope.freq_base"},
+     offsetof(struct qwen_settings, rope_theta),
+     SETTING_DOUBLE,
+     1e6,
+     1,
+     1e12},
+    {{"rms_norm_eps", "qwen3.attention.layer_norm_rms_epsilon"},
+     offsetof(struct qwen_settings, norm_eps),
+     SETTING_FLOAT,
+     1e-6,
+     0,
+     1},
+};
+
+static const struct expectation qwen3_expects[] = {
+    {"hidden_act", "silu"},
+    {"rope_parameters.rope_type", "default"},
+    {"rope_scaling", NULL},
+    {"use_sliding_window", NULL},
+    {"attention_bias", NULL},
+    {"qwen3.rope.scaling.type", "none"},
+    {0},
+};
+
+static void qwen3_derive_dims(struct component *c) {
+    int32_t *d = c->dims;
+    d[QWEN_Q] = d[QWEN_HEADS] * d[QWEN_HEAD];
+    d[QWEN_KV] = d[QWEN_KEY_HEADS] * d[QWEN_HEAD];
+}
+
+const struct family family_qwen3 = {
+    .name = "qwen3",
+    .kind = FAMILY_TEXT,
+    .display_name = "text encoder",
+    .architectures = qwen3_architectures,
+    .config_key = "model_type",
+    .config_value = "qwen3",
+    .probe = qwen3_probe,
+    .dimensions = qwen3_dimensions,
+    .n_dimensions = COUNT_OF(qwen3_dimensions),
+    .settings = qwen3_settings,
+    .n_settings = COUNT_OF(qwen3_settings),
+    .expects = qwen3_expects,
+    .configure = qwen_configure,
+    .derive_dims = qwen3_derive_dims,
+    .derive = qwen_derive,
+    .reads = {.hidden = {.from_end = {1}}, .tokens = true}, /* hidden_states[-2] */
+    .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
+                   "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
+                   "\"max_position_embeddings\": 40960",
+    .blocks = qwen3_blocks,
+    .ignorable = qwen_ignorable,
+    .lane_state_bytes = sizeof(struct qwen_state),
+    .state = qwen_state_tensors,
+    .n_state = COUNT_OF(qwen_state_tensors),
+    .declare = qwen_declare,
+    .rows = qwen_rows,
+    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560},
+};
+
+/* Language model of Qwen2.5-VL as a text encoder whose prompts may contain images. Projections to queries,
+ * keys and values have a bias, no norms; the rest is shared. The vision encoder is the family of
+ * qwen25vl_vision.c, in the same file or another one. */
+
+static const struct weight_spec qwen25vl_layer_table[] = {
+    QWEN_LAYER_WEIGHTS(QWEN_LAYER_WEIGHT(q_bias, "self_attn.q_proj.bias", "attn_q.bias", 1, QWEN_Q),
+                       QWEN_LAYER_WEIGHT(k_bias, "self_attn.k_proj.bias", "attn_k.bias", 1, QWEN_KV),
+                       QWEN_LAYER_WEIGHT(v_bias, "self_attn.v_proj.bias", "attn_v.bias", 1, QWEN_KV))};
+
+static const struct block_kind qwen25vl_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
+
+/* Tensor that Qwen3 has and Qwen2.5 lacks. With the prefix "language_model.", which text models lack, the
+ * file is Qwen3-VL. */
+static const char qwen3_norm[] = "layers.0.self_attn.q_norm.";
+
+static bool is_qwen3_vl(const struct tensor_index *index) {
+    const char *prefix = index_prefix(index);
+    return strstr(prefix, "language_model.") && index_find(index, "layers.0.self_attn.q_norm.weight");
+}
+
+/* Also matches Qwen3-VL, which qwen25vl_refuse rejects by name. */
+static bool qwen25vl_probe(const struct tensor_index *index) {
+    return qwen_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias") || is_qwen3_vl(index);
+}
+
+static enum status qwen25vl_refuse(const struct component *c, struct error *e) {
+    static const struct similar_architecture relatives[] = {{qwen3_norm, "the language model of Qwen3-VL"},
+                                                            {0}};
+    return component_refuse_similar(c, relatives, "the language model of Qwen2.5-VL", e);
+}
+
+/* Default mrope_section: rope pairs of a head for time, row and column, in the published proportion. */
+static void qwen25vl_default_sections(struct component *c) {
+    struct qwen_settings *s = (struct qwen_settings *)c->settings;
+    int pairs = c->dims[QWEN_HEAD] / 2, spatial = pairs < 4 ? 1 : pairs * 3 / 8;
+    s->mrope_section[0] = pairs - 2 * spatial;
+    s->mrope_section[1] = s->mrope_section[2] = spatial;
+}
+
+/* Published head size, used if the configuration has no head count, because tensor shapes do not determine
+ * the head size. */
+enum { HEAD_PUBLISHED = 128 };
+
+static enum status qwen25vl_configure(struct component *c, const struct config *config, struct error *e) {
+    static const char *const rope_types[] = {"rope_scaling.type", "text_config.rope_scaling.type"};
+    struct qwen_settings *s = (struct qwen_settings *)c->settings;
+    int32_t *d = c->dims;
+    /* Qwen2, Qwen2.5 and Qwen2-VL have the same tensor names and shapes. */
+    const char *model = config_string(config, "model_type", "");
+    if (*model && strcmp(model, "qwen2_5_vl") != 0 && strcmp(model, "qwen2_5_vl_text") != 0)
+        return error_set(e, UNSUPPORTED,
+                         "unsupported text encoder" WHERE "%s" FOUND "model_type \"%s\"" EXPECTED
+                         "\"qwen2_5_vl\"",
+                         config->path, model);
+    /* Older files have the rope type "mrope". */
+    for (int i = 0; i < COUNT_OF(rope_types); i++)
+        if (strcmp(config_string(config, rope_types[i], ""), "mrope") != 0)
+            config_expect(config, rope_types[i], "default", e);
+    if (e->code != OK) return e->code;
+    d[QWEN_HEAD] = !s->heads ? HEAD_PUBLISHED : d[QWEN_Q] % s->heads ? 0 : d[QWEN_Q] / s->heads;
+    int *n = s->mrope_section, pairs = d[QWEN_HEAD] / 2;
+    if (!n[0] && !n[1] && !n[2]) qwen25vl_default_sections(c);
+    if (qwen_configure(c, config, e) != OK) return e->code;
+    if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == pairs) return OK;
+    return error_set(e, META,
+                     "'mrope_section' does not match the head size" WHERE "%s" FOUND "%d, %d, %d" EXPECTED
+                     "three positive numbers with a sum of %d",
+                     c->index.sources[0].path, n[0], n[1], n[2], pairs);
+}
+
+static int qwen25vl_blocks(const struct component *c, struct block_ref *refs) {
+    return qwen_list_blocks(c, &qwen25vl_kind_layer, refs);
+}
+
+static const char *const qwen25vl_architectures[] = {"qwen2vl", NULL};
+
+/* Published sizes: Qwen2.5-VL-7B. */
+static const struct dimension qwen25vl_dimensions[] = {
+    {"vocabulary", 152064, 300, 1048576, .place = QWEN_VOCABULARY, QWEN_OF_TABLE(0), .key = "vocab_size"},
+    {"hidden", 3584, 8, 65536, .place = QWEN_HIDDEN, QWEN_OF_TABLE(1), .key = "hidden_size"},
+    {"text_heads", 28, 1, 1024, .place = QWEN_HEADS},
+    {"text_key_heads", 4, 1, 1024, .place = QWEN_KEY_HEADS, .key = "num_key_value_heads"},
+    {"text_ff", 18944, 8, 262144, .place = QWEN_FEED_FORWARD, QWEN_OF_LAYER(2, "mlp.gate_proj", "ffn_gate"),
+     .key = "intermediate_size"},
+    {"text_layers", 28, 1, 400, .place = QWEN_LAYERS, OF_BLOCKS("model.layers.", "layers.", "blk."),
+     .key = "num_hidden_layers"},
+    {.place = QWEN_Q, QWEN_OF_LAYER(2, "self_attn.q_proj", "attn_q")},
+    {.place = QWEN_KV, QWEN_OF_LAYER(2, "self_attn.k_proj", "attn_k")},
+};
+
+#define SECTION(i)                                                                                           \
+    {                                                                                                        \
+        {"rope_scaling.mrope_section." #i, "rope_parameters.mrope_section." #i,                              \
+         "text_config.rope_scaling.mrope_section." #i, "text_config.rope_parameters.mrope_section." #i,      \
+         "qwen2vl.rope.dimension_sections." #i},                                                             \
+            offsetof(struct qwen_settings, mrope_section) + (i) * sizeof(int), SETTING_INT, 0, 0, 256        \
+    }
+
+/* Settings from GGUF metadata or config.json, whose keys transformers wrote at top level, in text_config, or
+ * in both. */
+static const struct setting qwen25vl_settings[] = {
+    {{"num_attention_heads", "text_config.num_attention_heads", "qwen2vl.attention.head_count"},
+     offsetof(struct qwen_settings, heads),
+     SETTING_INT,
+     0,
+     1,
+     1024},
+    {{"rope_theta", "rope_parameters.rope_theta", "text_config.rope_theta",
+      "text_config.rope_parameters.rope_theta", "qwen2vl.rope.freq_base"},
+     offsetof(struct qwen_settings, rope_theta),
+     SETTING_DOUBLE,
+     1e6,
+     1,
+     1e12},
+    {{"rms_norm_eps", "text_config.rms_norm_eps", "qwen2vl.attention.layer_norm_rms_epsilon"},
+     offsetof(struct qwen_settings, norm_eps),
+     SETTING_FLOAT,
+     1e-6,
+     0,
+     1},
+    SECTION(0),
+    SECTION(1),
+    SECTION(2),
+};
+
+static const struct expectation qwen25vl_expects[] = {
+    {"hidden_act", "silu"},
+    {"text_config.hidden_act", "silu"},
+    {"rope_scaling.rope_type", "default"},
+    {"rope_parameters.rope_type", "default"},
+    {"text_config.rope_scaling.rope_type", "default"},
+    {"text_config.rope_parameters.rope_type", "default"},
+    {"use_sliding_window", NULL},
+    {"text_config.use_sliding_window", NULL},
+    {"qwen2vl.rope.scaling.type", "none"},
+    {0},
+};
+
+static void qwen25vl_derive_dims(struct component *c) {
+    int32_t *d = c->dims;
+    d[QWEN_HEAD] = d[QWEN_HIDDEN] / d[QWEN_HEADS];
+    d[QWEN_Q] = d[QWEN_HEADS] * d[QWEN_HEAD];
+    d[QWEN_KV] = d[QWEN_KEY_HEADS] * d[QWEN_HEAD];
+    ((struct qwen_settings *)c->settings)->heads = d[QWEN_HEADS];
+    qwen25vl_default_sections(c);
+}
+
+const struct family family_qwen25vl = {
+    .name = "qwen25vl",
+    .kind = FAMILY_TEXT,
+    .display_name = "Qwen2.5-VL text encoder",
+    .architectures = qwen25vl_architectures,
+    .config_key = "model_type",
+    .config_value = "qwen2_5_vl",
+    .probe = qwen25vl_probe,
+    .refuse = qwen25vl_refuse,
+    .dimensions = qwen25vl_dimensions,
+    .n_dimensions = COUNT_OF(qwen25vl_dimensions),
+    .settings = qwen25vl_settings,
+    .n_settings = COUNT_OF(qwen25vl_settings),
+    .expects = qwen25vl_expects,
+    .configure = qwen25vl_configure,
+    .derive_dims = qwen25vl_derive_dims,
+    .derive = qwen_derive,
+    .reads = {.tokens = true}, /* hidden_states[-1] */
+    .config_rest = "\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"hidden_act\": \"silu\", "
+                   "\"tie_word_embeddings\": false, \"max_position_embeddings\": 128000, "
+                   "\"vision_start_token_id\": 151652, \"vision_end_token_id\": 151653, "
+                   "\"image_token_id\": 151655, \"video_token_id\": 151656",
+    .blocks = qwen25vl_blocks,
+    .ignorable = qwen_ignorable,
+    .lane_state_bytes = sizeof(struct qwen_state),
+    .state = qwen_state_tensors,
+    .n_state = COUNT_OF(qwen_state_tensors),
+    .declare = qwen_declare,
+    .rows = qwen_rows,
+    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 3584},
+};
