@@ -486,7 +486,7 @@ enum { SHORT_RUN = 15 };
 
 /* Order of the current step of DPM-Solver++ and DEIS. */
 static int lowered_order(const struct sampler_update *u) {
-    /* Left: number of remaining steps, including this one. */
+    /* left: number of remaining steps, including this one. */
     int left = u->grid->n - u->step, order = u->solver->order;
     bool falls = !u->solver->no_lower_order_final && u->grid->n_total < SHORT_RUN;
     if (left == 1 && (u->solver->euler_at_final || falls || !(update_step(u)->to.noise > 0))) return 1;

@@ -42,7 +42,7 @@ struct schedule_options {
     bool final_sigma_of_spacing;
     bool continuous_timesteps; /* timesteps are log(sigma) / 4 (grid.h) */
     bool set_alpha_to_one;     /* DDIM, PNDM: last step ends without noise, not at timestep 0 */
-    /* Original_inference_steps of the LCM and TCD schedulers: timesteps of the distillation. */
+    /* original_inference_steps of the LCM and TCD schedulers: timesteps of the distillation. */
     int original_steps;
     /* The AYS_SIGMAS sigmas of the schedule "ays"; NULL: none published for this model. */
     const double *ays_sigmas;

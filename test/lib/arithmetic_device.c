@@ -7,7 +7,7 @@ static float *float_row(const struct tensor *t, int64_t row) {
     return (float *)((char *)t->data + row * t->row_bytes);
 }
 
-/* Returns one f32 or bf16 weight as f32, exactly; no test needs f16. */
+/* Returns one f32 or bf16 weight value as f32, exactly; f16 is not supported, because no test needs it. */
 static float weight_at(const struct tensor *t, int64_t row, int64_t column) {
     const char *from = (const char *)t->data + row * t->row_bytes;
     float value;

@@ -3,7 +3,7 @@
 
 #include "engine/base/error.h"
 
-/* Fails the running cmocka test with the error's line, unless the code is OK. */
+/* Fails the running cmocka test unless the status code is OK; the failure shows the error as one line. */
 void assert_ok(const struct error *e);
 
 #endif

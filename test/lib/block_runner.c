@@ -160,7 +160,7 @@ void runner_run_all(struct block_runner *b, float timestep) {
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
     for (int i = 0; i < list.n_visits; i++) {
         int block = list.visits[i].block;
-        if (!list.visits[i].n_lanes) continue; /* the lane skips this block */
+        if (!list.visits[i].n_lanes) continue; /* the lane skips this block (skip-layer guidance) */
         if (block < n_blocks)
             runner_run(b, &b->component->blocks[block], timestep);
         else

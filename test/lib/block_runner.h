@@ -13,7 +13,7 @@ struct eager {
     size_t workspace_bytes;
 };
 
-/* eager_close frees the workspace; target stays open. */
+/* Frees the workspace of the device that eager_open made; `target` stays open. */
 struct eager eager_open(struct device *target);
 void eager_close(struct eager *eager);
 
@@ -59,18 +59,19 @@ struct tensor runner_patches(struct block_runner *b, struct tensor latent);
 /* Reads the rows of embedding table number `table` that the lane uses. */
 void runner_read_table(struct block_runner *b, int table);
 
-/* Reads a text encoder's embedding rows for the given token ids. The lane holds the positions of image
- * tokens. */
+/* Reads a text encoder's embedding rows for the given token ids. Positions of image tokens come from the
+ * lane. */
 void runner_gather(struct block_runner *b, struct tensor ids);
 
-/* Runs all visits of one evaluation, in the family's order. */
+/* Runs all blocks of one denoiser evaluation, in the family's order. */
 void runner_run_all(struct block_runner *b, float timestep);
 
-/* Runs all blocks; the weights of segment `weight` of block `block` are left zero. */
+/* Runs all blocks like runner_run_all, but with the weights of segment `weight` of block `block` set to zero.
+ */
 void runner_run_all_without(struct block_runner *b, int block, int weight);
 
-/* Convolves a whole image [Y, X, C] into test memory. up: 1, or 2 for nearest upsampling; a residual or bias
- * of rank 0 is absent. */
+/* Convolves a whole image [Y, X, C]; the result is in test memory, freed after the test. up: 1, or 2 for
+ * nearest upsampling; a residual or bias of rank 0 is absent. */
 struct tensor runner_convolve(struct block_runner *b, struct tensor in, struct tensor weight,
                               struct tensor bias, struct tensor residual, int up, enum finishing finish);
 

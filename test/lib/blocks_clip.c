@@ -59,8 +59,8 @@ static int end_of(struct tensor ids, const json_t *one) {
     return i;
 }
 
-/* Tests token rows, written to a slice of a wider tensor: the tensor's other columns stay 0. The last row is
- * the pooled row. */
+/* Compares CLIP's token rows with the reference. The rows are written to a slice of a wider tensor, whose
+ * other columns must stay 0. The last row is the pooled row. */
 static void test_tokens(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond"), pooled;
     int last = ids.dim[0] - 1;

@@ -19,12 +19,13 @@ static const struct tolerance tolerances[] = {{"rows.1", 4.27e-7, 1.3e-6},
                                               {"pooled", 5.56e-7, 1.7e-6},
                                               {0}};
 
-enum { WINDOW = 77, EVERY = 7 }; /* EVERY: the reference data contain every 7th token row of a window */
+/* EVERY: the reference data contain only every 7th token row of a window. */
+enum { WINDOW = 77, EVERY = 7 };
 
 /* Each fixture has two weight files: one with transformers' tensor names, one with OpenCLIP's. */
 enum { FILES = 2 };
 
-/* Returns the text encoder outputs that SD1, SD2 and SDXL use. */
+/* Returns which hidden states and pooled row SD1, SD2 or SDXL reads from this CLIP encoder. */
 static struct text_reads reads_of(const struct golden *g) {
     if (!strcmp(g->name, "clip/l"))
         return (struct text_reads){.hidden = {.final_norm = true}, .tokens = true, .pooled = true};
@@ -34,8 +35,9 @@ static struct text_reads reads_of(const struct golden *g) {
         .hidden = {.from_end = {1}}, .tokens = true, .pooled = true, .projected = true};
 }
 
-/* Reads the encoder's configuration. For the OpenCLIP file the test passes only the number of heads. Single
- * files have no configuration, and the fixture's heads do not have the usual width of 64. */
+/* Reads the encoder's configuration. For the file with OpenCLIP's tensor names the test passes only the
+ * number of heads. Single files have no configuration, and the fixture's heads do not have the usual width
+ * of 64. */
 static void read_config(const struct golden *g, bool open, struct config *config, struct error *e) {
     char path[GOLDEN_PATH + 64], json[64];
     int heads = 0;
@@ -187,7 +189,7 @@ static int count_visits(const struct golden *g, int skip, bool pools) {
     return n;
 }
 
-/* Layers whose output is unused are not visited. A pooled row needs all layers. */
+/* Layers whose output is unused are not run. A pooled row needs all layers. */
 static void test_visits(const struct golden *g) {
     const struct component *c = file_of(g, 0);
     for (int skip = c->skip_least; skip < c->skip_most; skip++) {
@@ -196,7 +198,8 @@ static void test_visits(const struct golden *g) {
     }
 }
 
-/* False for the key bias: it adds the same to all scores of a query, which softmax cancels. */
+/* False for attention's key bias, which cannot change the result: it adds the same to all scores of a query,
+ * and softmax cancels the addend. */
 static bool matters(const struct block *block, int weight) {
     return !strstr(block->tensors[weight].entry->name, "k_proj.bias");
 }

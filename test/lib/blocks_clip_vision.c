@@ -68,7 +68,7 @@ static void cut_out(const struct component *c, struct tensor picture, struct vis
     free(memory);
 }
 
-/* The pixels equal the output of the reference's image processor before normalisation, to the last bit. */
+/* Compares the pixels with the reference's image processor before normalisation; bits must be equal. */
 static void test_pixels(const struct golden *g) {
     const struct component *c = &g->model->component[recipe_slot(g->model->recipe, FAMILY_VISION)];
     struct tensor planes = golden(g, "case0.pixels.init");

@@ -107,7 +107,8 @@ static void test_hidden(const struct golden *g) {
     }
 }
 
-/* Runs the encoder's blocks; `skipped`: name of a block that does not run, or NULL. The caller closes it. */
+/* Runs the text encoder's blocks on case 0. `skipped`: name of a block that does not run, or NULL. The caller
+ * closes the block runner. */
 static struct block_runner *run_encoder(const struct golden *g, const char *skipped) {
     struct tensor ids = golden(g, "case0.ids.cond");
     struct block_runner *b = open_case(g, 0, ids);
@@ -123,7 +124,8 @@ static struct block_runner *run_encoder(const struct golden *g, const char *skip
 static void test_two_hidden_states(const struct golden *g) {
     struct component *c = &g->model->component[slot_of(g)];
     char last[BLOCK_NAME_MAX];
-    snprintf(last, sizeof last, "layers.%d", c->n_blocks - 2); /* the norm is the last block */
+    /* The last block is the final norm, the one before is the last layer. */
+    snprintf(last, sizeof last, "layers.%d", c->n_blocks - 2);
     struct block_runner *of_last = run_encoder(g, NULL), *normed = run_encoder(g, last);
     int32_t columns = c->text_columns, rows = of_last->lane.text.dim[0];
     for (int final_norm = 0; final_norm < 2; final_norm++) {

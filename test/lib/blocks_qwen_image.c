@@ -10,7 +10,8 @@ static const struct tolerance tolerances[] = {
     {"block.velocity", 7e-7, 2.1e-6}, {0},
 };
 
-/* Sets the reference's conditioning rows: the timestep's, and timestep 0's if reference images use it. */
+/* Sets the conditioning rows to the reference's: the row of the timestep, and the row of timestep 0 if
+ * reference images use it. */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor both = golden(g, "block.temb");
     runner_put(runner_state(b, "condition"), tensor_slice(both, 0, 1));

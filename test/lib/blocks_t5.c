@@ -14,11 +14,11 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* The encoder's slot in the pipeline and the names of its reference tensors. */
+/* A T5 encoder of a fixture: slot in the pipeline, names of its reference tensors. */
 struct t5 {
     int slot;
     const char *embedding, *bias, *in, *out, *block, *ids;
-    bool of_every_layer; /* each layer has its own table of relative positions */
+    bool of_every_layer; /* umT5: each layer has its own table of relative positions */
 };
 
 static struct t5 t5_of(const struct golden *g) {

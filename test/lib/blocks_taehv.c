@@ -55,7 +55,8 @@ static struct video_run video_open(const struct golden *g, struct tensor latent)
     return (struct video_run){runner_open(g, ONLY_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
 }
 
-/* Decodes all frames with weight number `weight` of block `without` set to zero; without -1: unchanged. */
+/* Decodes all frames with weight number `weight` of block `without` set to zero. `without` -1: all weights
+ * are unchanged. */
 static void video_decode(struct video_run *f, int without, int weight) {
     struct block_runner *b = f->block_runner;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
@@ -128,7 +129,7 @@ static void name_of(bool diffusers, int layer, const char *rest, char *name, siz
         snprintf(name, bytes, "decoder.%d.%s", layer, rest);
     else if (layer == 1 || layer == 22)
         snprintf(name, bytes, "decoder.%s.%s", layer == 1 ? "conv_in" : "conv_out", rest);
-    else if (place < 3) /* rest is for example "conv.0.weight" */
+    else if (place < 3) /* `rest` is the end of the tensor name, for example "conv.0.weight" */
         snprintf(name, bytes, "decoder.blocks.%d.mem_blocks.%d.conv%d%s", level, place,
                  (rest[5] - '0') / 2 + 1, rest + 6);
     else
@@ -152,7 +153,7 @@ static struct tensor inputs_of(struct tensor weight, int part) {
     return out;
 }
 
-/* Computes one residual block on a whole frame. past: the previous frame; rank 0: there is none. */
+/* Computes one residual block of TAEHV on a whole frame. past: the previous frame; rank 0: there is none. */
 static struct tensor whole_block(struct block_runner *b, const struct golden *g, int layer, struct tensor in,
                                  struct tensor past) {
     const struct tensor none = {0};
@@ -169,7 +170,7 @@ static struct tensor whole_block(struct block_runner *b, const struct golden *g,
                            1, FINISH_RELU);
 }
 
-/* All frames of a layer's output, at most WHOLE_MOST. */
+/* All frames that a decoder layer writes, at most WHOLE_MOST. */
 enum { WHOLE_MOST = 16 };
 struct whole {
     int n;

@@ -52,7 +52,7 @@ static struct tensor skip_of(const struct block_runner *b, int i) {
     return runner_state(b, name);
 }
 
-/* Compares the image at the start of a buffer with the reference's. */
+/* Compares the image [Y, X, C] at the start of a full-frame buffer with the reference's. */
 static void expect_picture(const struct golden *g, const char *name, struct tensor buffer) {
     struct tensor truth = picture(g, name, "out");
     expect_close(g, name, tensor_make(buffer.data, DTYPE_F32, 3, truth.dim), truth.data);
@@ -100,14 +100,14 @@ static float timestep_of(const struct golden *g, int call) {
 
 enum {
     BLOCKS_OF = 2
-}; /* index of the reference call for which the fixture holds the input and output of individual blocks */
+}; /* BLOCKS_OF: index of the UNet call for which the fixture holds input and output of each block */
 
 static const char *module_of(const struct golden *g, const char *name) {
     json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
     return json_string_value(json_object_get(about, "module"));
 }
 
-/* Opens a runner on call BLOCKS_OF, with the reference's conditioning. */
+/* Opens a runner on UNet call BLOCKS_OF, with the reference's conditioning. */
 static struct block_runner *open_blocks(const struct golden *g) {
     struct block_runner *b = open_call(g, BLOCKS_OF);
     put(runner_state(b, "condition"), golden(g, "block.temb"));

@@ -130,7 +130,8 @@ static void test_places(const struct golden *g) {
     runner_close(b);
 }
 
-/* Decodes a random latent in the large or the small (tiled) full-frame buffer of *buffer_bytes. */
+/* Decodes a random latent with a large or a small (tiled) full-frame buffer; *buffer_bytes gets the size of
+ * the buffer. */
 static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled,
                                uint64_t *buffer_bytes) {
     const struct component *c = model_component(g->model, FAMILY_DECODER);

@@ -124,7 +124,8 @@ static void test_parts(const struct golden *g) {
     runner_close(b);
 }
 
-/* False for the key bias: it adds the same to all scores of a query, which softmax cancels. */
+/* False for attention's key bias, which cannot change the result: it adds the same to all scores of a query,
+ * and softmax cancels the addend. */
 static bool matters(const struct block *block, int weight) {
     return block->tensors[weight].offset != offsetof(struct attention_weights, k.bias) ||
            strcmp(block->kind->name, "attention");
@@ -154,7 +155,8 @@ static void test_influence(const struct golden *g) {
     runner_close(b);
 }
 
-/* Encodes a random image. The full-frame buffer starts as NaN; its size goes to *bytes. */
+/* Encodes a random image with a large or a small full-frame buffer. The full-frame buffer starts as NaN; its
+ * size goes to *bytes. */
 static struct tensor encode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled, uint64_t *bytes) {
     struct block_runner *b = runner_open(g, encoder_slot(g), random_lane(g, Y, X, tiled));
     *bytes = b->state.bytes;

@@ -62,7 +62,7 @@ static void put_frame(struct tensor latent, struct tensor frame) {
                sizeof(float) * (size_t)pixels);
 }
 
-/* Returns the lane of case 0 with the given latent and the concatenated channels of the case. */
+/* Returns the lane of case 0 with the given latent, text and image rows, and the case's concat channels. */
 static struct lane lane_at(const struct golden *g, const char *latent) {
     struct lane lane = {
         .text = padded_text(g), .image = vision_rows(g), .latent = test_copy(golden_single(g, latent))};

@@ -24,7 +24,7 @@ static int32_t n_caption_rows(const struct block_runner *b) {
     return runner_state(b, "caption").dim[0];
 }
 
-/* Returns the padded image rows of a state tensor that also holds the caption's rows (caption_rows). */
+/* Returns the image rows, with their padding, of a state tensor that ends with the caption's rows. */
 static struct tensor image_rows(const struct block_runner *b, const char *name) {
     struct tensor all = runner_state(b, name);
     return tensor_slice(all, 0, all.dim[0] - n_caption_rows(b));
@@ -65,7 +65,7 @@ static void test_timestep(const struct golden *g) {
                   out = golden(g, "t_embedder.out");
     struct tensor ours = test_tensor(DTYPE_F32, 2, freq.dim), time = test_tensor(DTYPE_F32, 2, out.dim);
     struct component unscaled = *b->component;
-    set_float(&unscaled, "t_scale", 1); /* the reference's timesteps are already scaled */
+    set_float(&unscaled, "t_scale", 1); /* the reference data has timesteps that are already scaled */
     runner_run(b, runner_block(b, "time"), scalar(g, "block.t"));
     expect_close(g, "block.adaln_input", runner_state(b, "time"), golden(g, "block.adaln_input").data);
     b->settings = unscaled.settings;
@@ -186,7 +186,9 @@ static void test_transformer(const struct golden *g) {
         struct block_runner *b = open_lane(g, text, golden(g, in));
         runner_run_all(b, scalar(g, t));
         struct tensor velocity = latent_planes(b->lane.prediction);
-        negate(velocity); /* the family returns the sampler's velocity, with the opposite sign */
+        /* The family returns the sampler's velocity, whose sign is opposite to that of the transformer's
+         * output. */
+        negate(velocity);
         expect_values(g, "transformer", strrchr(name, '.') + 1, velocity.data, golden(g, out).data,
                       tensor_elements(&velocity));
         runner_close(b);

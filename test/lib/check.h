@@ -8,12 +8,13 @@ extern int n_passed, n_failed;
 
 __attribute__((format(printf, 2, 3))) bool check(bool good, const char *format, ...);
 
-/* True if THOROUGH is set (make check-all): tests try every budget, fixture and plan, not some of each. */
+/* True if the environment variable THOROUGH is set (make check-all): tests then try every budget, fixture and
+ * plan instead of a few. */
 bool thorough(void);
 
 int count_open_files(void);
 
-/* Prints the totals; returns the exit status for main. */
+/* Prints the numbers of passed and failed checks; returns the exit status for main. */
 int finish(void);
 
 #endif

@@ -11,8 +11,8 @@ struct decoded_images {
 };
 
 struct decoded_images decode_images(options from, const char *latent);
-/* Compares with reference pixels [frames or more, height, width, 3] in the nominal range -1 to 1. A value
- * between two 8-bit levels may be rounded to either. */
+/* Compares decoded images with reference pixels [frames or more, height, width, 3] in the nominal range -1
+ * to 1. A value between two 8-bit levels may be rounded to either. */
 void decoded_images_expect(const struct decoded_images *decoded, int height, int width, const float *truth,
                            const char *what);
 /* Writes a latent file [1, C, Y, X] or [1, C, F, Y, X]; returns its path. */

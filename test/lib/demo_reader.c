@@ -47,7 +47,7 @@ static bool workspace_open(struct workspace *c, const struct picture *p) {
     uint8_t *bytes = calloc((size_t)n, 4 + sizeof(int));
     *c = (struct workspace){p->width, p->height, n, NULL, NULL, NULL, NULL, NULL};
     if (!bytes) return false;
-    c->stack = (int *)(void *)bytes; /* the stack comes first because int needs alignment */
+    c->stack = (int *)(void *)bytes; /* the stack comes first, because its ints need alignment */
     c->label = bytes + (size_t)n * sizeof(int);
     c->mask = c->label + n;
     c->part = c->mask + n;
@@ -166,8 +166,9 @@ static double overlap(const struct workspace *c, const struct extent *e, int sha
     return (double)both / (e->n + n_template - both);
 }
 
-/* A component whose best IoU is below least_overlap, or that needs more than most_stretch between the two
- * axes, is no shape. Correct drawings have an IoU of at least 0.85 and a stretch of at most 1.1. */
+/* A component whose best IoU is below least_overlap, or whose template must be stretched along one axis by
+ * more than most_stretch relative to the other, is no shape. Correct drawings have an IoU of at least 0.85
+ * and a stretch of at most 1.1. */
 static const double least_overlap = .65, most_stretch = 1.6;
 
 static bool is_stretched(const struct extent *e, int shape) {

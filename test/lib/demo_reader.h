@@ -24,7 +24,8 @@ struct picture {
 struct detected_region {
     int colour, shape, n_pixels;
     double overlap; /* IoU with the shape's template, 0 to 1 */
-    double dx, dy;  /* from the image's centre to the box's centre, in units of the shorter side */
+    /* Offset of the bounding box's centre from the image's centre, in units of the image's shorter side. */
+    double dx, dy;
 };
 
 struct reading {

@@ -14,7 +14,7 @@ enum { N_SIZES = 2, GROUPS_MAX = 2, COUNT_MAX = 3, CAPTION_MAX = 160, UNSAID = -
 extern const char *const size_words[N_SIZES];
 extern const char *const place_words[N_PLACES];
 extern const char *const relation_words[N_RELATIONS];
-/* Position of each group of a relation; the second group is opposite the first. */
+/* Positions of the two groups of a relation ("above", "left of"); the second group is opposite the first. */
 extern const enum place relation_sides[N_RELATIONS][GROUPS_MAX];
 
 struct group {
@@ -38,13 +38,14 @@ struct score {
     int asked[N_ASPECTS], right[N_ASPECTS];
 };
 
-/* Returns one scene's score, as draw.py's score() defines it; a missing group has no right shape. Every group
- * must have a colour. */
+/* Returns one scene's score, as draw.py's score() defines it. A group that the reading lacks counts as wrong
+ * in shape. Every group must have a colour. */
 struct score score_scene(const struct scene *s, const struct reading *r);
 void score_add(struct score *to, const struct score *from);
 double score_percent(const struct score *s, enum aspect aspect);
 
-/* Returns the mean percentage of right answers; every aspect has the same weight. */
+/* Returns the mean percentage of right answers over all aspects (background, colour, side, shape, count),
+ * with equal weights. */
 double score_mean(const struct score *s);
 
 #endif

@@ -4,9 +4,9 @@
 
 #include "test/lib/rig.h"
 
-/* Starts counting operators; none fails yet. */
+/* Starts counting the operators that the device runs; none fails yet. */
 void operators_begin(struct rig *rig);
-/* Returns the number of operators since operators_begin or operators_fail_at. */
+/* Returns the number of operators run since operators_begin or operators_fail_at. */
 long operators_counted(void);
 /* Restarts the count; operator number `at`, from 1, fails. 0: none fails. */
 void operators_fail_at(long at);

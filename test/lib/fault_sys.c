@@ -52,7 +52,8 @@ static void reset_peaks(struct sys *sys) {
 static int faulty_thread_start(struct sys *sys, struct sys_thread **thread, void (*body)(void *),
                                void *argument) {
     struct fault_sys *w = (struct fault_sys *)sys;
-    /* Readers start after the memory of earlier runs is freed. Later peaks must fit the plan. */
+    /* The store starts its readers after the memory of earlier runs is freed: peaks are measured from the
+     * first thread on, and must fit the plan. */
     if (!atomic_load(&w->count[CALL_THREAD])) reset_peaks(sys);
     return fails(w, CALL_THREAD) ? -EAGAIN : w->machine.thread_start(sys, thread, body, argument);
 }
@@ -134,14 +135,14 @@ static int faulty_rename(struct sys *sys, const char *from, const char *to) {
     return fails(w, CALL_RENAME) ? -EACCES : w->machine.rename(sys, from, to);
 }
 
-/* Only the thread of the run calls this function. */
+/* Needs no lock: only the thread of the run asks for free memory. */
 static uint64_t faulty_free_bytes(struct sys *sys) {
     struct fault_sys *w = (struct fault_sys *)sys;
     bool little = w->n_free++ && (int)(random_next_atomic(&w->random) % 100) < w->free_percent;
     return little ? w->free_bytes : (uint64_t)1 << 40;
 }
 
-/* Fills the memory with NaN, so that a read of a released slot shows in the results. */
+/* Discarded memory is filled with NaN, so that a read of a released ring slot shows in the results. */
 static void faulty_discard(struct sys *sys, void *memory, size_t bytes) {
     struct fault_sys *w = (struct fault_sys *)sys;
     if (w->poison) memset(memory, 0xff, bytes);

@@ -32,7 +32,7 @@ struct fault_sys {
     struct sys sys;     /* first member: the functions cast the engine's pointer back to struct fault_sys */
     struct sys machine; /* the real system calls; their memory use is counted in sys.use above */
     bool short_reads, interrupts, poison;
-    int delay_us; /* longest random delay of a read */
+    int delay_us; /* longest random delay of a read in microseconds */
     atomic_ullong random;
     atomic_long count[N_CALLS];
     enum call fail;
@@ -55,7 +55,8 @@ struct fault_sys {
 /* splitmix64 (Steele et al. 2014), on an atomic state */
 uint64_t random_next_atomic(atomic_ullong *state);
 
-/* Returns a random part of `bytes`, chosen by r; whole blocks if the file is opened with O_DIRECT. */
+/* Returns a random length from 1 to `bytes`, chosen by r, for a short read; whole disk blocks if the file is
+ * opened with O_DIRECT. */
 size_t fault_sys_shorten(int file, size_t bytes, uint64_t r);
 
 int64_t fault_sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);

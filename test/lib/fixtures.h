@@ -25,7 +25,7 @@ struct expected_recipe;
 struct suite;
 struct tolerance;
 
-/* Weight files as published on model hubs (GGUF, fp8, ComfyUI). */
+/* Files of a fixture in formats of model hubs (GGUF, fp8, ComfyUI). */
 struct stored {
     const struct model_paths *flags; /* path of each component's file by its flag, relative to model/ */
     const char *text_encoder,
@@ -37,10 +37,11 @@ struct fixture {
     const struct suite *const *blocks; /* suites of block tests, ended by NULL; NULL: no reference data */
     bool pipeline;                     /* the reference data contain whole pipeline runs */
     const struct tolerance *gpu_tolerances; /* GPU tolerances that override those of the suites, or NULL */
-    const struct stored *stored;            /* weight files of the reference's runs; NULL: those in model/ */
-    bool has_adapters;                      /* the reference's runs use adapters */
-    const struct gate *gate;                /* requests of the residency test; NULL: not tested */
-    const struct layouts *layouts;          /* file layouts made from the fixture's model, or NULL */
+    /* Files of other formats that the reference's runs use; NULL: those in model/. */
+    const struct stored *stored;
+    bool has_adapters;             /* the reference's runs use adapters */
+    const struct gate *gate;       /* requests of the residency test; NULL: not tested */
+    const struct layouts *layouts; /* file layouts made from the fixture's model, or NULL */
     const struct expected_recipe
         *expected; /* expected results of opening and inspecting the model, or NULL */
     const struct invalid_models *invalid_models; /* invalid models made from the fixture's model, or NULL */
@@ -54,7 +55,7 @@ struct fixture {
 extern const struct fixture fixtures[];
 extern const int n_fixtures;
 
-/* True if the program's arguments name this fixture, or no fixture at all. */
+/* True if the program's arguments name this fixture, or if there are no arguments. */
 bool fixture_is_selected(const struct fixture *f, char **names);
 
 /* Returns the folder of the fixture's model, which is written first if necessary. */

@@ -111,7 +111,8 @@ const struct gate gate_qwen_edit_plus = {.request = REQUEST(GUIDED(2), EDITING(2
                                          .always = true,
                                          .cuda = CUDA_BUDGETS_AND_PLANS};
 
-/* An inpainting request: PNDM keeps four tensors per image, the mask adds two on the host. */
+/* An inpainting request with much state: PNDM keeps four history tensors per image, and the mask adds two
+ * tensors on the host. */
 #define MASKED(batch_) FROM_PICTURE(batch_), .cfg_scale = 1, .mask = &mask
 
 const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5),
@@ -138,7 +139,7 @@ const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale
     .steps = 2, .frames = frames_, .batch = batch_, .cfg_scale = cfg_scale_
 #define FROM_FRAME     .init_image = &picture, .strength = 1
 #define BETWEEN_FRAMES FROM_FRAME, .end_image = &end_picture
-/* A request whose width and height are multiples of 32. */
+/* A request for models whose width and height must be multiples of 32. */
 #define WIDER(...)                                                                                           \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
@@ -217,7 +218,7 @@ static const int synthetic_skip_layers[] = {3, 1};
     .slg_layers = synthetic_skip_layers, .n_slg_layers = 2, .slg_scale = 1.5, .slg_start = 0.01,             \
     .slg_end = 0.7
 
-/* A video request with n_images reference images; more initialisers may follow. */
+/* A video request to the synthetic pipeline with n_images reference images; more initialisers may follow. */
 #define SYNTHETIC(width_, height_, frames_, steps_, batch_, cfg_scale_, n_images, ...)                       \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \

@@ -11,18 +11,19 @@ enum cuda_extent { NOT_ON_CUDA, CUDA_BUDGETS_AND_PLANS, CUDA_EVERYTHING, CUDA_AN
 
 struct gate {
     struct sluice_request request; /* the main request; has input images if the recipe takes them */
-    struct sluice_request other;   /* a different request, run between two runs of `request` */
+    struct sluice_request other;   /* different request that the tests run between two runs of `request` */
     const struct sluice_request
         *shapes; /* further requests: batches, guidance, sizes, prompts of other lengths */
     int n_shapes;
     int threads;
     bool always; /* true: `make check` runs the gate too, not only `make check-all`. Set for one fixture per
                     recipe, and for one that streams in every stage. */
-    bool wide;   /* weights take more memory than activations: every stage streams at some budgets */
-    bool no_decode; /* also run without decoding: the least budget is lower and more blocks stream */
-    bool in_bf16;   /* also run with weights in the published types of text encoders and transformers */
+    bool wide;   /* true: weights take more memory than activations, so every stage streams at some budgets */
+    /* true: also run without decoding, so that the least budget is lower and more blocks stream. */
+    bool no_decode;
+    bool in_bf16; /* true: also run with compute precision bf16 */
     enum cuda_extent cuda;
-    bool small; /* true: tests on a real GPU run `request`; false: they run a smaller request */
+    bool small; /* true: `request` is small enough for a GPU test; false: GPU tests run a smaller request */
 };
 
 extern const struct gate gate_zimage, gate_zimage_wide, gate_flux, gate_flux_schnell, gate_flux_kontext,

@@ -136,7 +136,7 @@ double largest_difference(const float *a, const float *b, int64_t n) {
     return largest;
 }
 
-/* Returns the tensor's row of the tolerance table, or the empty row at its end. */
+/* Returns the row of the tolerance table that names the tensor, or the empty row at the table's end. */
 static const struct tolerance *tolerance_of(const struct tolerance *table, const char *tensor) {
     while (table->tensor && strcmp(table->tensor, tensor)) table++;
     return table;
@@ -154,7 +154,7 @@ void expect_error(const struct golden *g, const char *name, const char *detail, 
     golden_state.misses += !good;
 }
 
-/* Computes the largest and the mean difference, divided by the reference's rms. */
+/* Computes the largest and the mean difference from the reference, divided by the reference's rms. */
 static void error_extremes(const float *a, const float *truth, int64_t n, double *largest, double *bias) {
     double size = 0, sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -186,7 +186,7 @@ static void expect_like_bf16(const struct golden *g, const char *name, const jso
     golden_state.misses += !(good && l2 > 0);
 }
 
-/* True if all values are 0. Such references are not computed values, so a relative error is meaningless. */
+/* True if all reference values are 0. A relative error to such a tensor is meaningless. */
 static bool is_zero(const float *values, int64_t n) {
     int64_t zeros = 0;
     while (zeros < n && values[zeros] == 0) zeros++;
@@ -238,7 +238,8 @@ static void open_data(struct golden *g, const struct fixture *f) {
     snprintf(path, sizeof path, "%s/bf16.json", g->path);
     g->bf16 = json_load_file(path, 0, NULL);
     snprintf(path, sizeof path, "%s/reference.safetensors", g->path);
-    if (access(path, R_OK) && folder) return; /* a folder named by GOLDEN may lack fixtures */
+    /* The folder in the environment variable GOLDEN may lack fixtures. */
+    if (access(path, R_OK) && folder) return;
     safetensors_open(&golden_state.sys, path, &g->tensors, &e);
     if (e.code != OK) printf("%s\n", error_line(&e, line, sizeof line));
 }
@@ -292,7 +293,7 @@ static struct golden_run runs[RUNS_MAX];
 static char labels[RUNS_MAX][LABEL];
 static struct CMUnitTest units[RUNS_MAX];
 
-/* Adds a suite's tests to the n tests in `units`; returns the new number of tests. */
+/* Appends the tests of a suite to the n tests in `units`; returns the new number of tests. */
 static int add_suite(struct golden *g, const struct suite *suite, int n) {
     for (int i = 0; i < suite->n_tests; i++) {
         const struct golden_test *test = &suite->tests[i];

@@ -49,7 +49,8 @@ struct golden_test {
     enum precision precision; /* In bf16 a tensor's tolerance is 1.5 times PyTorch's bf16 error. A tensor
                                  without a known PyTorch error keeps its f32 tolerance. */
     bool gpu;                 /* also runs on a GPU, in bf16 */
-    const char *needs;        /* only runs for fixtures with this reference tensor; NULL: for all */
+    /* Reference tensor without which the test does not run for a fixture; NULL: always runs. */
+    const char *needs;
 };
 
 struct suite {
@@ -62,8 +63,8 @@ struct suite {
 extern struct golden_state {
     struct sys sys;
     struct device *device;
-    struct golden data[FIXTURES_MAX]; /* in the order of fixtures[] */
-    /* Tolerances, error count, precision and memory of the running test. */
+    struct golden data[FIXTURES_MAX]; /* reference data of each fixture, in the order of fixtures[] */
+    /* State of the running test: tolerances, error count, precision and memory. */
     const struct tolerance *tolerances;
     int misses;
     enum precision precision;
@@ -73,9 +74,9 @@ extern struct golden_state {
 /* Slot of the component that golden_open_component opens. */
 enum { ONLY_SLOT = 0 };
 
-/* Opens the fixture's only component and binds it; all of its tensors must be known. `c` gives the family and
- * the settings that no file holds. configured: the component's folder has a config.json. bf16 tests have no
- * PyTorch errors to compare with. */
+/* Opens the fixture's only component and binds it; all of its tensors must be known. `c`: the component's
+ * family and settings that are in no file. configured: the component's folder has a config.json. bf16 tests
+ * have no PyTorch errors to compare with. */
 void golden_open_component(struct golden *g, struct component c, bool configured);
 void golden_close_component(struct golden *g);
 
@@ -87,7 +88,7 @@ void device_bytes_free(void *memory, size_t bytes);
 
 /* Returns zeroed memory, freed at the end of the test. */
 void *test_memory(size_t bytes);
-/* Frees everything allocated since golden_state.memory had the value `mark`; NULL frees all. */
+/* Frees the test memory allocated since golden_state.memory had the value `mark`; NULL: all test memory. */
 void test_memory_free_to(void *mark);
 struct tensor test_tensor(enum dtype dtype, int rank, const int32_t *dim);
 struct tensor test_copy(struct tensor t);
@@ -95,10 +96,10 @@ struct tensor test_copy(struct tensor t);
 struct tensor read_tensor(const struct tensor_index *index, const char *name);
 bool has_golden(const struct golden *g, const char *name);
 struct tensor golden(const struct golden *g, const char *name);
-/* Like golden(), without the leading batch dimension of 1. */
+/* Returns a reference tensor like golden(), without its leading batch dimension of 1. */
 struct tensor golden_single(const struct golden *g, const char *name);
 
-/* Relative L2 distance from `truth`; INFINITY if a value is not finite. */
+/* Returns the relative L2 distance of n values from `truth`; INFINITY if a value is not finite. */
 double distance(const float *a, const float *truth, int64_t n);
 double largest_difference(const float *a, const float *b, int64_t n);
 

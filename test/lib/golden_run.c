@@ -83,7 +83,7 @@ struct tensor read_dump(struct public_run *p, const char *file, const char *name
     return t;
 }
 
-/* Each frame of a video is a dump file of its own. */
+/* The run dumps each frame of a video to a file of its own. */
 struct tensor read_decoded(struct public_run *p, int frames) {
     struct tensor all = {0};
     for (int i = 0; i < frames; i++) {
@@ -155,7 +155,7 @@ static void set_images(const struct golden *g, const json_t *c, struct sluice_re
     if (json_object_get(c, "strength")) r->strength = json_number_value(json_object_get(c, "strength"));
 }
 
-/* Sets the adapters; their files are in the fixture's folder. */
+/* Sets the adapters of a request from expect.json; their files are in the fixture's folder. */
 static void set_adapters(const struct golden *g, const json_t *c, struct sluice_request *r) {
     const json_t *adapters = json_object_get(c, "adapters");
     int n = (int)json_array_size(adapters);
@@ -189,11 +189,11 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     r.steps = number_of(c, "steps");
     r.seed = (uint64_t)json_integer_value(json_object_get(c, "seed"));
     r.batch = number_of(c, "batch");
-    r.flow_shift = json_number_value(json_object_get(c, "flow_shift")); /* JSON null: the default */
+    r.flow_shift = json_number_value(json_object_get(c, "flow_shift"));
     r.guidance = json_number_value(json_object_get(c, "guidance"));
     if (json_object_get(c, "frames")) r.frames = number_of(c, "frames");
     r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: cfg_scale */
-    r.sampler = text_of(c, "sampler");                                        /* JSON null: the default */
+    r.sampler = text_of(c, "sampler");
     set_skip_layers(c, &r);
     set_images(p->golden, c, &r);
     set_control(p->golden, c, &r);
@@ -205,7 +205,7 @@ bool has_high_guidance(const json_t *c) {
     return golden_state.precision == PRECISION_F32 && json_number_value(json_object_get(c, "guidance")) > 10;
 }
 
-/* Expects zeros from element `from` on: the padding after the prompt's rows. */
+/* Expects zeros from element `from` on, where a prompt's embedding is padded. */
 static void expect_zeros(struct tensor ours, int64_t from) {
     for (int64_t i = from; i < tensor_elements(&ours); i++) assert_true(((float *)ours.data)[i] == 0);
 }

@@ -15,7 +15,7 @@ bool is_image(const json_t *c);
 /* Writes the name of a case's tensor, such as "case3.hidden.cond", to out[NAME]. */
 char *case_tensor(const json_t *c, const char *tail, char *out);
 
-/* Decoded images, or the frames of all decoded videos, in the order of delivery. */
+/* Decoded images, or the frames of all decoded videos, in the order in which the run delivers them. */
 struct album {
     int n;
     uint8_t *rgb[IMAGES_MAX];
@@ -34,8 +34,8 @@ void assert_public(int code, const struct sluice_error *error);
 
 const char *model_path(const struct golden *g, char *path);
 
-/* Opens a session on the given files, with an empty folder for dumped tensors. images: also collects decoded
- * images. */
+/* Opens a session on the given files, with an empty folder for dumped tensors. images: true also collects
+ * decoded images. */
 struct public_run *open_parts(const struct golden *g, const struct sluice_model_options *from, bool images);
 
 struct public_run *open_run(const struct golden *g, const char *model, bool images);
@@ -58,7 +58,7 @@ bool has_high_guidance(const json_t *c);
 void expect_dump(struct public_run *p, const json_t *c, const char *file, const char *tolerance,
                  const char *tail);
 
-/* Compares the text embeddings of both prompts. */
+/* Compares the text embeddings of positive and negative prompt with the reference. */
 void expect_texts(struct public_run *p, const json_t *c);
 
 /* Returns the largest difference between the noise of engine and reference for the given seed. */

@@ -34,7 +34,8 @@ void expect_same_result(options from, const char *what) {
     r.max_ram_bytes = least;
     got = run(&rig, &r);
     same(&expected_result, &got, what);
-    /* If opening takes more memory than any stage, even the least budget keeps residents. */
+    /* If opening the model takes more memory than any stage, even a plan for the least budget keeps
+     * residents. */
     check_memory_released(&rig, json_is_true(json_object_get(got.plan, "keep")), what);
     result_free(&got);
     rig_close(&rig);

@@ -11,13 +11,13 @@ typedef struct model_paths options;
 extern struct result expected_result; /* result of expected_request that every layout must give */
 extern struct sluice_request expected_request;
 
-/* Log of the last session that rig_open_paths opened. */
+/* Log of the session that the last call of rig_open_paths opened. */
 enum { LOG_BYTES = 4096 };
 extern char captured_log[LOG_BYTES];
 
 bool rig_open_paths(struct rig *rig, options from, const char *what);
 
-/* Runs expected_request all resident and with the least budget; expects expected_result. */
+/* Runs expected_request with all weights resident, then with the least budget; expects expected_result. */
 void expect_same_result(options from, const char *what);
 
 /* Expects that opening fails with the given codes and an error line that contains all of `words`, and that no
@@ -35,7 +35,8 @@ size_t count(json_t *root, const char *key);
 
 void copy_file(const char *from, const char *to);
 
-/* Fails the n-th allocation of opening the model, for growing n; expects MEMORY each time, and no leak. */
+/* Fails the n-th allocation while the model is opened, for n = 1, 2, ...; expects MEMORY each time, and no
+ * leak. */
 void expect_allocation_failures(options from);
 
 #endif

@@ -14,18 +14,18 @@ enum { LAYOUT_PARTS = 5, EXTRA_TENSORS_MAX = 5 };
 
 struct layout_part {
     const char *component; /* name of the component's folder in the Hugging Face layout */
-    const char *file;      /* the component's file name in the layout with one file per part */
+    const char *file;      /* name of the component's file in the layout with one file per component */
     size_t flag;           /* offset in struct options of the flag that selects the file */
     /* Renames tensors from diffusers' names to the checkpoint's; NULL: the names are the same. */
     struct tensor_set *(*to_checkpoint)(const struct tensor_set *of);
     const char *prefix; /* prefix of tensor names in the component's own file, if the component has a tensor
                            `prefix_if` */
     const char *prefix_if;
-    const char *found_text;                /* the component's name in errors about its use in a wrong slot */
+    const char *found_text; /* words that errors about this component's file in a wrong slot contain */
     const char *expected_text, *flag_text; /* words of the error for a wrong component */
 };
 
-/* Names of the expected component in errors about slots that several families fit. */
+/* Texts that errors about a wrong slot contain for slots that several families fit. */
 #define EXPECTED_TRANSFORMER "transformer (zimage, flux, unet, qwen_image, wan or sd3)"
 #define EXPECTED_LLM         "text encoder (qwen3 or qwen25vl)"
 #define EXPECTED_VAE         "autoencoder (vae_kl, vae_wan or vae_wan22)"
@@ -36,7 +36,7 @@ struct all_in_one {
     const char *extra_tensor[EXTRA_TENSORS_MAX]; /* unused tensors that published files also hold */
 };
 
-/* Layouts of a family; several fixtures share them. */
+/* File layouts of a model family; several fixtures share them. */
 struct layout_family {
     const struct layout_part *parts;
     int n_parts;
@@ -48,16 +48,17 @@ struct layouts {
     const struct layout_family *family;
     const char
         *tokenizer_model; /* model folder whose tokenizers the fixture uses; NULL: the fixture's own folder */
-    const char *tokenizer;     /* subfolder of the tokenizer; NULL: none */
+    const char *tokenizer;     /* subfolder of the tokenizer in the model folder; NULL: none */
     int width, height, frames; /* size of the test request; `frames` 0: an image, not a video */
     double guidance, flow_shift;
-    bool no_configs;            /* the files have no configuration, so published sizes apply */
-    const char *warnings[2];    /* warnings about assumed values that the log must contain */
-    const char *folder_warning; /* warning about the Hugging Face folder in the log; NULL: an empty log */
+    bool no_configs; /* true: the files have no configuration, so the sizes of published models apply */
+    const char *warnings[2]; /* warnings about assumed values that the session's log must contain */
+    /* Warning that opening the Hugging Face folder logs; NULL: nothing is logged. */
+    const char *folder_warning;
     const char
         *two_in_file; /* component whose file also holds a second component, so that `convert` needs --part */
-    bool one_file;    /* also test a file with all components */
-    bool wrong_slots; /* also test each component's file in the slot of another component */
+    bool one_file;    /* true: also test one file with all components */
+    bool wrong_slots; /* true: also test each component's file in the slots of other components */
     void (*const *extra_tests)(void); /* further tests of the fixture, ended by NULL */
 };
 
@@ -85,14 +86,16 @@ struct invalid_model {
 #define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
 #define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
 
-/* Adds a one-value tensor whose name identifies a related, unsupported model. For `change` functions. */
+/* Adds to a component a one-value tensor whose name identifies a related, unsupported model. For `change`
+ * functions. */
 void invalid_models_add_marker(struct tensor_set *p, const char *name);
 
 struct invalid_models {
     const struct layout_family *family;
     const struct invalid_model *rows;
     int n_rows;
-    void (*const *extra_tests)(void); /* further tests of the family, ended by NULL; NULL: none */
+    /* Further tests of invalid models of the family, ended by NULL; NULL: none. */
+    void (*const *extra_tests)(void);
 };
 
 extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen,
@@ -109,7 +112,7 @@ extern const struct invalid_models invalid_models_zimage, invalid_models_flux, i
 struct layout_model {
     const struct layout_family *family;
     const char *folder, *tokenizer;
-    bool no_configs; /* the files contain no configuration */
+    bool no_configs; /* true: the files contain no configuration */
     struct tensor_set *part[LAYOUT_PARTS];
 };
 extern struct layout_model current_model;

@@ -95,7 +95,7 @@ static const struct layout_part parts[] = {
      "autoencoder (vae_kl)", EXPECTED_VAE, "for --vae"},
 };
 
-/* Extra tensors that ComfyUI writes for each text encoder. */
+/* Tensors without a use that ComfyUI's files contain for each text encoder. */
 #define EXTRA_TENSORS                                                                                        \
     { "text_encoders.clip_l.logit_scale", "text_encoders.t5xxl.logit_scale" }
 
@@ -111,7 +111,8 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_flux = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
-/* Opens files whose names mention no recipe; expects the given recipe and maximum number of reference images.
+/* Opens model files whose names mention no recipe (dev, Kontext); expects the given recipe and maximum number
+ * of reference images.
  */
 static void opens_as(options from, const char *recipe, int references) {
     sluice_model *m = NULL;
@@ -223,7 +224,7 @@ static const char *copy_of_golden(const char *fixture) {
     return folder;
 }
 
-/* Flags override components of a folder: a flag's file replaces a missing or a damaged component. */
+/* Tests that a file given by a flag replaces the component of a folder, which may be missing or damaged. */
 static void test_overrides(void) {
     char command[3 * TENSOR_SET_PATH];
     const char *folder = copy_of_golden("flux_a");

@@ -95,7 +95,7 @@ static const struct layout_part parts[] = {TRANSFORMER("sd3_medium.safetensors")
 static const struct layout_part parts_without_t5[] = {TRANSFORMER("sd3.5_medium.safetensors"), CLIP_L, CLIP_G,
                                                       VAE};
 
-/* Extra tensors that ComfyUI writes for the encoders. */
+/* Tensors without a use that ComfyUI's files contain for the text encoders. */
 static const struct all_in_one all_in_one[] = {
     {{"model.diffusion_model.", "text_encoders.clip_l.transformer.", "text_encoders.clip_g.transformer.",
       "text_encoders.t5xxl.transformer.", "first_stage_model."},

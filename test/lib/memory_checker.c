@@ -85,7 +85,8 @@ static void address_space(int64_t bytes) {
     pthread_mutex_unlock(&memory_checker.lock);
 }
 
-/* Logs the beginning of a read; read_ended fills in the number of bytes. Returns NULL if the log is full. */
+/* Adds the beginning of a file read to the log; read_ended fills in the number of bytes. Returns NULL if the
+ * log is full. */
 static struct read_log *read_begins(int file, int64_t offset) {
     struct read_log *read = NULL;
     pthread_mutex_lock(&memory_checker.lock);

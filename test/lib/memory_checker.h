@@ -24,7 +24,7 @@ struct read_log {
     int64_t offset, bytes;
 };
 
-/* The fault-injecting sys that the engine uses. */
+/* The fault-injecting struct sys through which the engine uses the system. */
 extern struct fault_sys fault_sys;
 
 extern struct memory_checker {
@@ -41,7 +41,7 @@ extern struct memory_checker {
 
 void memory_checker_init(uint64_t seed);
 
-/* Clears calls, faults and the read log; live memory stays. */
+/* Clears counts, injected faults and the read log; records of live memory stay. */
 void memory_checker_restart(void);
 
 /* Marks memory as in use, or being read into, until checked_span_remove. */

@@ -28,7 +28,7 @@ const struct low_rank *adapted_chain(struct low_rank *chain, const struct factor
     return n ? chain : NULL;
 }
 
-/* The operands of a case. rows: the slice of the weight that is multiplied. */
+/* Operands of a matrix product with adapters. rows: the slice of the weight that is multiplied. */
 struct adapted {
     struct low_rank chain[FACTORS_MOST];
     struct tensor in, weight, rows, out, bias;
@@ -47,7 +47,7 @@ static void adapted_make(const struct adapted_case *c, struct adapted *a) {
     a->bias = b->bias ? tensor_random(b->dtype, SHAPE(rows), 0, 1) : absent;
 }
 
-/* Returns the dot product of row and row j of the weight, without adapters. */
+/* Returns the dot product of an input row and row j of the weight, without adapters. */
 static double plain_dot(const double *row, const struct tensor *weight, int64_t j, double (*as)(double)) {
     double sum = 0;
     for (int32_t l = 0; l < weight->dim[1]; l++) sum += row[l] * as(load(weight, j, l));

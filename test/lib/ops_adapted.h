@@ -14,15 +14,16 @@ struct factors {
 };
 
 struct adapted_case {
-    struct linear_case base; /* n: rows of the whole weight; dtype: F32, F16 or BF16 */
+    struct linear_case base; /* base.n: number of rows of the whole weight; base.dtype: F32, F16 or BF16 */
     struct factors factors[FACTORS_MOST];
     int32_t first, rows; /* range of weight rows that are multiplied; rows 0: all rows */
 };
 
-/* True if the device also rounds in * down^T and `up`, besides the operands of the base product. */
+/* True if the device rounds the low-rank intermediate (in * down^T) and `up` too, in addition to the operands
+ * of the base product. */
 extern bool low_rank_rounded;
 
-/* Gives the context scratch memory, valid until the next case. */
+/* Gives the operator context scratch memory, valid until the next case. */
 void adapted_scratch(void);
 /* Returns random low-rank factors for the weight in `chain`, valid until the next case; NULL: the case has no
  * adapters. */

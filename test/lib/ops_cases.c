@@ -8,7 +8,7 @@ double *op_truth(const struct tensor *t) {
     return pool_alloc(sizeof(double) * (size_t)tensor_elements(t));
 }
 
-/* Returns the relative L2 error of out against values in row-major order. */
+/* Returns the relative L2 error of an operator's output against expected values in row-major order. */
 static double error_of(const struct tensor *out, const double *truth) {
     double wrong = 0, all = 1e-300;
     int64_t columns = tensor_columns(out);
@@ -44,11 +44,11 @@ double activated(enum activation activation, double v) {
     switch (activation) {
     case ACTIVATION_SILU:
         return v * sigmoid(v);
-    case ACTIVATION_GELU_TANH: /* 0.79...: sqrt(2 / pi) */
+    case ACTIVATION_GELU_TANH: /* the factor is sqrt(2 / pi) */
         return v / 2 * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
     case ACTIVATION_GELU_QUICK:
         return v * sigmoid(1.702 * v);
-    case ACTIVATION_GELU_ERF: /* 0.70...: sqrt(1 / 2) */
+    case ACTIVATION_GELU_ERF: /* the factor is sqrt(1 / 2) */
         return v / 2 * erfc(-0.70710678118654752440 * v);
     default:
         return v;
@@ -118,7 +118,8 @@ struct attention_operands {
     struct tensor q, k, v, bias; /* bias is optional */
 };
 
-/* Computes one row of one head. `as`: function that rounds the operands and the softmax's numerators. */
+/* Computes one query row of one attention head. `as`: function that rounds the operands and the softmax's
+ * numerators. */
 static void attention_row(const struct attention_case *c, const struct attention_operands *o, int32_t row,
                           int32_t head, double (*as)(double), double *to) {
     int32_t keys = c->causal ? c->s - c->t + row + 1 : c->s, key_head = head / (c->heads / c->key_heads);
@@ -149,8 +150,8 @@ static double *attention_truth(const struct attention_case *c, const struct atte
     return truth;
 }
 
-/* The order of roundings inside attention is unknown. The tolerance is therefore 1.5 times the error of
- * rounding each operand once. */
+/* Tolerance of attention. On a device that rounds operands, the order of roundings inside attention is
+ * unknown: the tolerance is 1.5 times the error of rounding each operand once. */
 static double attention_gate(const struct tensor *out, const double *truth, const double *plain) {
     double wrong = 0, all = 1e-300;
     int64_t n = tensor_elements(out);
@@ -308,7 +309,8 @@ void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool 
     op_expect(OP_GROUP_NORM, &out, normed);
 }
 
-/* Normalises a head by its root mean square, times weights; without weights copies it. */
+/* Normalises one attention head by its root mean square, times norm weights. Without a norm copies the head.
+ */
 static void rope_head(const struct tensor *in, int32_t row, int32_t first, int32_t d,
                       const struct tensor *norm, float eps, double *to) {
     double squares = 0;
@@ -385,8 +387,8 @@ void case_picture(int32_t c, int32_t rows, int32_t columns) {
     struct tensor rgb =
         tensor_make(operand_memory((size_t)tensor_elements(&image)), DTYPE_U8, SHAPE(rows, columns, c));
     double *truth = op_truth(&image);
-    struct latent_format format = {.n = columns % 2 ? c : 1, /* one scale per channel, or one for all */
-                                   .limit = rows % 2 ? 0.4f : 0};
+    /* One latent scale per channel, or one for all channels. */
+    struct latent_format format = {.n = columns % 2 ? c : 1, .limit = rows % 2 ? 0.4f : 0};
     for (int i = 0; i < format.n; i++)
         format.scale[i] = 0.36f + 0.01f * (float)i, format.shift[i] = 0.12f - 0.03f * (float)i;
     for (int64_t i = 0; i < tensor_elements(&image); i++) {

@@ -6,16 +6,16 @@
 
 #include "test/lib/ops_operands.h"
 
-/* Relative L2 errors of an operator: the largest known for the device (0: the bits must be equal), and the
- * largest of this run. The program defines op_errors. */
+/* Relative L2 errors of an operator: the largest measured before on the device (0: the bits must be equal),
+ * and the largest of this run. The program that includes the cases defines op_errors. */
 struct op_error {
     double known, measured;
 };
 
 extern struct op_error op_errors[N_OP_KINDS];
 
-/* Returns the tolerance for n values. It is higher for few values, where one sum that nearly cancels
- * dominates the error. */
+/* Returns the tolerance of an operator for n values. Few values have a higher tolerance, because one sum that
+ * nearly cancels dominates the error. */
 double op_gate(enum op_kind kind, int64_t n);
 double activated(enum activation activation, double v);
 /* Allocates as many doubles as the tensor has values; they are valid until the next case. */
@@ -80,16 +80,18 @@ struct rope_case {
     int gap;
     enum rope_pairs pairs;
     bool normed;
-    enum dtype norm; /* dtype of the norm's weights */
+    enum dtype norm; /* element type of the norm's weights */
     bool in_place;
 };
 
 void case_rope(struct rope_case c);
 
-/* `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b`. */
+/* Checks a gated linear unit. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over
+ * `b`. */
 void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation);
 
-/* `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b` (f32, shaped like `a`). */
+/* Checks a sum. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b` (f32, shaped
+ * like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
@@ -103,7 +105,9 @@ enum { PIXEL_NORM = -1 };
 struct conv_case {
     int32_t rows, columns, c, n, k;
     enum dtype dtype;
-    int up, groups; /* groups 0: no norm; PIXEL_NORM: a norm over each pixel's channels */
+    /* up: upsampling factor. groups: of the group norm; 0: no norm; PIXEL_NORM: norm over a pixel's channels.
+     */
+    int up, groups;
     enum activation activation;
     bool bias;
     enum residual residual;
@@ -121,8 +125,8 @@ void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct 
 void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_shortcuts(void);
 
-/* Rule R4 (kernels/README.md): a row has the same bits alone and among 7 to `most` rows. Small K are tested
- * because the sum over K is split differently for each K. */
+/* Checks rule R4 (kernels/README.md): an output row has the same bits alone and among 7 to `most` rows. Small
+ * K are tested because the sum over K is split differently for each K. */
 void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most);
 
 int random_bool(void);

@@ -28,7 +28,8 @@ struct conv_source {
     int32_t rows, columns;
 };
 
-/* Returns one output value of a convolution. y, xx: input position of the kernel's first row and column. */
+/* Returns one output value (channel n) of a convolution. y, xx: input position of the kernel's first row and
+ * column. */
 static double conv_value(const struct conv_case *c, const struct conv_source *s, int32_t y, int32_t xx,
                          int32_t n) {
     double sum = 0;
@@ -56,8 +57,8 @@ void case_conv_sized(struct conv_case c, struct conv_options o) {
     struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
     int32_t dim[] = {(s.rows + o.pad_before) / stride, (s.columns + o.pad_before) / stride, c.n};
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
-    if (c.groups == PIXEL_NORM)
-        memset(in.data, 0, sizeof(float) * (size_t)c.c); /* a zero pixel, whose norm divides by epsilon */
+    if (c.groups == PIXEL_NORM) /* Sets one pixel to zero: the pixel norm then divides by epsilon. */
+        memset(in.data, 0, sizeof(float) * (size_t)c.c);
     struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, 3, dim, 0, 1);
     struct epilogue e = {0};

@@ -22,7 +22,8 @@ enum { POOL_BYTES = 512 << 20 };
 
 extern struct context x;
 extern struct error problem;
-/* Expects an INTERNAL error whose line contains `part`, and clears it. */
+/* Expects that the last operator call failed with INTERNAL and an error line that contains `part`; clears the
+ * error. */
 void expect_error_text(const char *part);
 extern char *pool;
 extern size_t pool_used;

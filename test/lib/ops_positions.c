@@ -34,7 +34,7 @@ static int32_t extent_of(const struct rope_options *o, const struct rope_grid *g
     return axis < o->n_axes && !(axis && grid->diagonal) ? grid->extent[axis] : 1;
 }
 
-/* Computes RoPE's cos and sin for each pair of a token's values. */
+/* Computes RoPE's cos and sin for each pair of values of one token. */
 static double *rope_row(const struct rope_options *o, const int32_t *position, double *at) {
     int32_t all = 0, dim = 0;
     for (int a = 0; a < o->n_axes; a++) all += o->axis_dim[a];
@@ -199,7 +199,8 @@ void case_timestep(int32_t d, float t, enum timestep_form form) {
     double *truth = op_truth(&out);
     bool to_end = form == TIMESTEP_TO_END;
     for (int i = 0; i < d / 2; i++) {
-        float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32, as in the reference */
+        /* Computed in f32, as in the reference. */
+        float exponent = (float)-log(10000) * (float)i / (float)(d / 2);
         if (to_end) exponent = (float)-log(10000) / (float)(d / 2 - 1) * (float)i;
         float angle = t * (float)exp((double)exponent);
         if (form == TIMESTEP_OF_SIGMA) angle = 1000 * angle;

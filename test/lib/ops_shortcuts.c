@@ -7,7 +7,7 @@ static struct tensor shortcut_base(const struct tensor *out, int place) {
     return place == 2 ? *out : tensor_random(DTYPE_F32, 3, out->dim, 0, 1);
 }
 
-/* Returns value `k` of the group of fine pixels that one coarse pixel covers. */
+/* Returns value `k` of the group of pixels at the finer level that one pixel of the coarser level covers. */
 static double fine_value(const struct tensor frames[2], const struct shortcut *s, int64_t y, int64_t xx,
                          int64_t k) {
     int64_t area = s->side * s->side, c = k / (s->frames * area), place = k % area;

@@ -23,7 +23,7 @@ static const int64_t plenty = (int64_t)1 << 36;
 
 void bounds(struct rig *rig, struct sluice_request request, json_int_t *least, json_int_t *all);
 
-/* Planned bytes of residents, ring and bounce buffers, at the worst stage. */
+/* Returns the planned bytes of residents, ring and bounce buffers in the stage where they are largest. */
 json_int_t planned_store(json_t *plan);
 
 #endif

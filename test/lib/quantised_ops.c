@@ -4,7 +4,7 @@
 
 bool small_operands;
 
-/* Returns a byte that is a finite code or block scale, from random `noise`. */
+/* Returns a byte that encodes a finite value or block scale of the type, from a random byte `noise`. */
 static unsigned char ordinary(enum dtype dtype, bool scale, unsigned char noise) {
     switch (dtype) {
     case DTYPE_F8_E4M3:
@@ -58,7 +58,7 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
     if (dtype_is_quantised(dtype)) {
         t.data = operand_memory((size_t)tensor_bytes(&t));
         fill_quantised(&t);
-        t.scales = t.data; /* pointer that is not NULL, so that tensor sizes include the scales */
+        t.scales = t.data; /* any pointer but NULL, so that the computed tensor size includes the scales */
         bool has = dtype_tiled_values(dtype) || (rank == 2 && dtype_scales_rows(dtype));
         has ? fill_scales(&t) : (void)(t.scales = NULL);
     } else {
@@ -94,8 +94,8 @@ static void expect_same(enum dtype dtype, const struct results *r, const char *w
     }
 }
 
-/* Returns the type of a vector stored beside a quantised matrix. Types with tiled scales do not apply to
- * vectors, and quantisation blocks must fill the vector. */
+/* Returns the element type of a vector weight (bias, norm) in a test of a quantised matrix type. Tiled types
+ * do not apply to vectors, and quantisation blocks must fill the vector. */
 static enum dtype vector_type(enum dtype dtype, int32_t n) {
     enum dtype type = dtype_tiled_values(dtype) ? DTYPE_Q6_K : dtype;
     return n % dtype_block_values(type) ? DTYPE_BF16 : type;
@@ -189,10 +189,11 @@ void same_everywhere(enum dtype dtype) {
     int32_t block = dtype_block_values(dtype), odd = block < 8 ? 3 : 0;
     int32_t n = dtype_tiled_values(dtype) ? 256 : block < 32 ? 32 : block;
     same_linear(dtype, 5, n + odd, 512 + odd);
-    same_linear(dtype, 3, n, 256); /* bf16 weights may be used without conversion */
+    same_linear(dtype, 3, n, 256); /* a width for which a device may use bf16 weights without conversion */
     same_linear_few(dtype, 1, n, 256 + odd);
     same_linear_few(dtype, small_operands ? 2 : 7, n + odd, 512);
-    if (block >= 16 && !dtype_tiled_values(dtype) && !dtype_is_rotated(dtype)) { /* blocks that span rows */
+    /* Rows that end inside a quantisation block. */
+    if (block >= 16 && !dtype_tiled_values(dtype) && !dtype_is_rotated(dtype)) {
         same_linear(dtype, 3, n, block / 2 * 3);
         same_linear_few(dtype, 1, n, block / 2 * 3);
         same_linear_few(dtype, 3, n, block / 2 * 3);

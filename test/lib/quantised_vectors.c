@@ -81,7 +81,7 @@ static void sweep_block(enum dtype dtype, uint32_t block, unsigned char *to) {
     for (int k = 0; k < s.bytes; k++) to[k] = (unsigned char)(block * (uint32_t)s.bytes + (uint32_t)k);
 }
 
-/* The sweep of types with separate scales: 256 rows of 256 values, one scale per row. */
+/* Makes the sweep tensor of types whose scales are a separate tensor: 256 rows of 256 values. */
 static struct tensor sweep_ramp(enum dtype dtype) {
     struct tensor t = tensor_make(quantised_alloc(1 << 16), dtype, 2, (int32_t[]){256, 256});
     int64_t row_bytes = t.row_bytes, step = 256 / row_bytes, tiled = dtype_tiled_values(dtype);

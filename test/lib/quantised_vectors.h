@@ -17,7 +17,7 @@
 
 enum { N_QUANTISED = 22 };
 
-/* All stored types with quantisation blocks or scales. */
+/* All weight types with quantisation blocks or scales. */
 extern const enum dtype quantised_types[N_QUANTISED];
 
 /* Allocates tensors. The including program sets this function and frees the memory. */
@@ -25,21 +25,21 @@ extern void *(*quantised_alloc)(size_t bytes);
 
 struct quantised {
     struct tensor weights, values; /* a quantised matrix, and the f32 values of the matrix */
-    unsigned char sweep[32];       /* SHA-256 of the sweep's f32 values */
+    unsigned char sweep[32];       /* SHA-256 of the f32 values of the type's sweep (all codes and scales) */
 };
 
 struct quantised quantised_read(enum dtype dtype);
 
-/* Replaces NaNs by the NaN of the reference files. */
+/* Replaces all NaNs by the one NaN bit pattern of the reference files. */
 void quantised_canonical_nan(float *values, int64_t n);
 
-enum { SWEEP_BLOCKS = 1 << 12 }; /* blocks in one piece of a sweep */
+enum { SWEEP_BLOCKS = 1 << 12 }; /* number of quantisation blocks in one piece of a sweep */
 
 /* Position of the scales in a quantisation block: indices of f16 values (the second is dmin; -1: none), or
  * the first `bytes` bytes. */
 struct sweep {
     int f16[2], bytes;
-    uint32_t blocks; /* blocks of the whole sweep */
+    uint32_t blocks; /* number of quantisation blocks of the whole sweep */
 };
 
 struct sweep sweep_of(enum dtype dtype);

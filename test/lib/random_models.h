@@ -17,7 +17,7 @@ const char *wide_flux_checkpoint(void);
 /* Flux.1 with the published head size, so that files open without any configuration. */
 const char *published_flux_checkpoint(void);
 
-/* The synthetic pipeline of synthetic_pipeline.h. */
+/* Returns the folder of a model of the synthetic pipeline (synthetic_pipeline.h). */
 const char *synthetic_checkpoint(void);
 
 /* A small Z-Image model whose transformer matrices have the given dtype, or several dtypes in turn, separated

@@ -34,8 +34,8 @@ static void check_lines(struct rig *rig, json_t *plan, const char *what) {
     check(ram(plan, "peak") <= ram(plan, "budget"), "%s: the plan's peak exceeds its budget", what);
 }
 
-/* Checks that only the begin and end of a stage allocate memory. Ring slots are released at every streamed
- * visit, so an allocation in the middle of a stage would split the group of releases that the test counts for
+/* Checks that only the begin and end of a stage allocate memory. Ring memory is discarded at every streamed
+ * visit, so an allocation in the middle of a stage would split the group of discards that the test counts for
  * the stage. */
 static void check_quiet(struct rig *rig, json_t *plan, const char *what) {
     long stages = 0;
@@ -129,7 +129,7 @@ static json_int_t pages(json_int_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
-/* Streamed bytes of a stage: its largest streamed block, and the sum of all. */
+/* Bytes of the blocks that a stage streams: of the largest block, and of all. */
 struct flow {
     json_int_t largest, whole;
 };
@@ -155,8 +155,8 @@ static json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
            pages((json_int_t)(random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1)));
 }
 
-/* Properties of a request that limit the random edits of its plan. tiles: the plan may choose VAE tiling,
- * because the small full-frame buffer is smaller than the large one. */
+/* Random state, and properties of a request that limit the random edits of its plan. tiles: the plan may
+ * choose VAE tiling, because the small full-frame buffer is smaller than the large one. */
 struct edits {
     atomic_ullong random;
     bool tiles;
@@ -183,8 +183,7 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
     json_int_t ring = ring_of(edit_residents(stage, percents[edit % 5], random), edit, random);
     if (ring_less && ring >= ring_less) ring -= ring_less;
     json_object_set_new(stage, "ring_bytes", json_integer(ring));
-    json_object_set_new(stage, "depth",
-                        json_integer(edit / 3 % 3)); /* combines each depth with each ring size */
+    json_object_set_new(stage, "depth", json_integer(edit / 3 % 3));
     json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     json_object_set_new(stage, "waits", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     if (json_object_get(stage, "vae_tiling") && edits->tiles)
@@ -194,17 +193,16 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
 static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_less) {
     static const int bounces[] = {
         0, 32 * PLAN_PAGE, PLAN_BOUNCE / 4,
-        PLAN_BOUNCE}; /* a bounce buffer of one page is tested by test_direct_io.c */
+        PLAN_BOUNCE}; /* bounce buffers of one page are tested in test_direct_io.c */
     size_t i;
     json_t *stage;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, edits, ring_less);
-    json_object_set_new(plan, "bounce_bytes",
-                        json_integer(bounces[(edit + edit / 5) % 4])); /* combines each bounce buffer size
-                                                                          with each share of residents */
-    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2));     /* all pairs of `keep` */
+    json_object_set_new(plan, "bounce_bytes", json_integer(bounces[(edit + edit / 5) % 4]));
+    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2));
 }
 
-/* How often the denoiser streamed with each value of a choice: shows that every choice was really used. */
+/* Counts the denoiser stages that streamed, by each value of an edited plan setting. A test checks that every
+ * setting was really used. */
 struct variety {
     int depth[3], no_wrap[2], waits[2], direct[2], tiled[2];
 };
@@ -259,7 +257,7 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
     struct edits edits = edits_of(rig, request, 77);
     struct variety variety = {0};
     json_t *plan = query(rig, &request, NULL);
-    request.max_ram_bytes = 0; /* no budget from the request: the edited plan contains the budget */
+    request.max_ram_bytes = 0; /* the request sets no budget, because the edited plan contains one */
     for (int i = 0; i < n; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s edited plan %d", name, i);

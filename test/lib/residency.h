@@ -11,12 +11,13 @@ enum { BUDGETS_MOST = 10, EDITS_ALL = 16 };
 /* Returns `thoroughly` if the environment variable THOROUGH is set, else n. */
 int thorough_or(int thoroughly, int n);
 
-/* Runs the request; expects the hashes of `want` and peaks within the plan. The caller frees the result. */
+/* Runs the request; expects images with the hashes of `want`, and memory peaks within the plan. The caller
+ * frees the result. */
 struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *what);
 
-/* Counts over runs with several budgets: how often each stage streamed, and the number of different resident
- * sets. */
+/* Counts over runs with several budgets: how often each stage streamed, and how many different sets of
+ * residents occurred. */
 struct tally {
     int n_stages, streams[PLAN_STAGES_MAX];
     char stage[PLAN_STAGES_MAX][32], residents[BUDGETS_MOST][2048];

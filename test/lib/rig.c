@@ -17,8 +17,8 @@ bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed) {
     fault_sys_init(&rig->fault_sys, seed);
     if (!check(model_open(&rig->fault_sys.sys, &from, &rig->model, &e) == OK, "%s: %s", folder, e.what))
         return false;
-    /* Opening the tokenizer of a tiny model may take more memory than the run, on processors on which the
-     * library needs little: then the least budget would hold all weights, and nothing would be streamed. */
+    /* Opening the tokenizer of a tiny model may take more memory than the run, on processors for which oneDNN
+     * needs little. The least budget would then hold all weights, and nothing would stream. */
     rig->model->open_bytes = 0;
     return rig_open_session(rig, &options);
 }

@@ -24,7 +24,7 @@ bool rig_open_session(struct rig *rig, struct sluice_session_options *options);
 
 bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed);
 
-/* Checks that the run freed its memory. With `keep`, residents may outlive the run. */
+/* Checks that the run freed its memory. If the plan's "keep" is true, residents may outlive the run. */
 void check_memory_released(struct rig *rig, bool keep, const char *what);
 
 void rig_close(struct rig *rig);
@@ -39,21 +39,22 @@ struct result {
     json_t *plan; /* the plan that the run used; may be NULL */
 };
 
-/* Returns the session's report, or NULL. The caller decrefs it. */
+/* Returns the session's report of the last run as JSON, or NULL. The caller decrefs the report. */
 json_t *rig_report(struct rig *rig);
 
-/* Returns the sum of a number over the stages of the last run's report. */
+/* Returns the sum of the values of `key` over the stages of the last run's report. */
 json_int_t rig_stages_sum(struct rig *rig, const char *key);
 
 int read_hashes(json_t *list, char (*to)[HEX]);
 
 void result_free(struct result *r);
 
-/* latent: a file to decode; NULL: run the whole request. */
+/* Runs the whole request, or decodes a latent file. latent: path of this file; NULL: run the request. */
 struct result run_or_decode(struct rig *rig, const struct sluice_request *request, const char *latent);
 
 struct result run(struct rig *rig, const struct sluice_request *request);
-/* Runs a request and expects an error of this code ("USAGE") and exit code whose line contains `words`. */
+/* Runs a request and expects an error of this code ("USAGE") and exit code whose error line contains `words`.
+ */
 void run_refused(struct rig *rig, const struct sluice_request *request, const char *code, int exit_code,
                  const char *words);
 

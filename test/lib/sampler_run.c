@@ -59,7 +59,7 @@ struct config sampler_run_config(json_t *file, struct config_value *values) {
     return config;
 }
 
-/* True if the scheduler is a flow-matching one. */
+/* True if the scheduler_config.json selects flow matching. */
 static bool flows(json_t *file) {
     bool by_class = !strncmp(json_string_value(json_object_get(file, "_class_name")), "FlowMatch", 9);
     return by_class || json_is_true(json_object_get(file, "use_flow_sigmas"));
@@ -114,7 +114,7 @@ static float pattern(int i) {
     return (float)(i * 37 % 64) / 64 - 0.5f;
 }
 
-/* A deterministic image: 3 times the test pattern, mirrored along the last axis. */
+/* Pixel value i of a deterministic image: 3 times the test pattern, mirrored along the last axis. */
 static float picture(int i) {
     return pattern(i / 7 * 7 + 6 - i % 7) * 3;
 }

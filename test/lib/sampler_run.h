@@ -23,7 +23,7 @@ struct sampler_run {
     int n_calls;
 };
 
-/* Returns a JSON object as a configuration, which borrows the object's strings. values: an array of
+/* Converts a JSON object to a struct config, which borrows the object's strings. values: an array of
  * CONFIG_KEYS_MAX. */
 enum { CONFIG_KEYS_MAX = 40 };
 struct config sampler_run_config(json_t *object, struct config_value *values);

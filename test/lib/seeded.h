@@ -1,4 +1,4 @@
-/* For tests with random cases. The environment variable SEED changes all random cases. */
+/* For tests with random cases. The environment variable SEED chooses the random numbers of all cases. */
 #ifndef SLUICE_TEST_SEEDED_H
 #define SLUICE_TEST_SEEDED_H
 
@@ -17,7 +17,7 @@
 
 extern uint64_t seed_base;
 
-/* Runs the tests and prints the totals; returns the exit status for main. */
+/* Runs the tests and prints the numbers of passed and failed tests; returns the exit status for main. */
 int seeded_run(const struct CMUnitTest *tests, size_t n_tests);
 
 #endif

@@ -2,7 +2,8 @@
 
 #include "engine/run/adapt.h"
 
-/* Returns a random vector of the given type with at least `values` values. */
+/* Returns the index entry of a random vector in the test files with the given type and at least `values`
+ * values. */
 static const struct index_entry *random_vector(int32_t values, enum dtype dtype) {
     const struct tensor_index *index = &store_fixture.files.index;
     const struct index_entry *entry;
@@ -127,8 +128,8 @@ bool store_fixture_kept(int s, int b, bool pool, enum packed_part part) {
     if (part == PACKED_ADAPTER && !store_fixture.same_adapters[s]) return false;
     uint64_t was = page_align(kept_offset(&store_fixture.last_plan, s, n, pool, part)),
              is = page_align(kept_offset(&store_fixture.plan, s, n, pool, part));
-    for (int i = 0; i < n;
-         i++) { /* a block kept from the last run may move up by at most the growth of the total size */
+    /* A kept block may move to an offset that is higher by at most the growth of the total size. */
+    for (int i = 0; i < n; i++) {
         uint64_t from = kept_offset(&store_fixture.last_plan, s, i, pool, part),
                  to = kept_offset(&store_fixture.plan, s, i, pool, part);
         if (is_kept(s, i, pool) && to > from + (is > was ? is - was : 0)) return false;

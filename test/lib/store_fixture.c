@@ -27,7 +27,7 @@ static const struct block_kind raw_kind = {
     .n_weights = 3,
     .weights_bytes = sizeof(struct raw_weights),
 };
-/* A weight that is the last of the four temporal slices of a kernel. */
+/* Declares a weight that is the last of four temporal slices of a convolution kernel. */
 #define SLICED(i, ...)                                                                                       \
     {                                                                                                        \
         .offset = (i) * sizeof(struct tensor), .names = {"raw.%d." #i}, .rank = 4, .dim = {i, 3, 4, 4},      \
@@ -87,7 +87,8 @@ static void make_blocks(int s, int n_blocks) {
     need->n_blocks = n_blocks;
 }
 
-/* Visits blocks in order in each evaluation; some are skipped, some visited two or three times in a row. */
+/* Makes random visits: each evaluation visits blocks in order, skips some, and visits some two or three times
+ * in a row. */
 static void make_visits(int s) {
     struct error e = {0};
     int evaluations = 1 + (int)below(4), n = store_fixture.stages[s].n_blocks;
@@ -308,7 +309,8 @@ static enum status use_packed(struct store *store, int visit, const struct packe
     return e->code;
 }
 
-/* Returns the memory that holds a stage's weights, from this run or kept from the last run. */
+/* Returns the bytes that a stage's weights occupy: in memory of this run, or in memory kept from the previous
+ * run. */
 static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint64_t planned) {
     uint64_t held = 0, all = 0;
     for (int p = 0; p < PACKED_PARTS; p++) {
@@ -319,8 +321,8 @@ static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint
     return (int64_t)held;
 }
 
-/* Checks the live memory when a stage starts: its ring, its residents, and the weights of other stages kept
- * from the last run. */
+/* Checks the live memory when a stage starts: its ring, its residents, and weights of other stages kept from
+ * the previous run. */
 static void check_held(int stage) {
     if (store_fixture.evicted) return;
     int64_t held = (int64_t)store_fixture.plan.stage[stage].ring_bytes;
@@ -446,13 +448,14 @@ int64_t keepable_bytes(int s) {
 void run_whole(bool second_run) {
     struct error e = {0};
     int64_t most = memory_checker.pages_live,
-            kept = 0; /* memory kept from the last run stays until the new run lays out the stage */
+            kept = 0; /* memory kept from the previous run stays until the new run lays out the stage */
     struct store *store = store_fixture_open(&e);
     assert_ok(&e);
     assert_int_equal(drive(store, -1, &e), e.code ? -1 : store_fixture.visits.n_visits);
     assert_ok(&e);
     struct store_counters counters = store_count(store);
-    if (!store_fixture_sliced) check_reads(second_run, &counters); /* the reader may split strided reads */
+    /* The reader may split reads of strided weights, so their reads are not compared. */
+    if (!store_fixture_sliced) check_reads(second_run, &counters);
     if (!store_fixture.separate) assert_int_equal(counters.bytes_moved, counters.bytes_read);
     store_end_stage(store, store_fixture.stage);
     store_close(store);
@@ -465,7 +468,7 @@ void run_whole(bool second_run) {
     }
     if (second_run)
         most += (int64_t)page_align((uint64_t)most / 64) +
-                2 * PLAN_PAGE; /* kept data move in steps of one page */
+                2 * PLAN_PAGE; /* moving kept blocks takes extra pages */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
     for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until adapters change */

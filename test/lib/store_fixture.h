@@ -20,23 +20,24 @@ struct raw_weights {
 
 extern struct store_fixture {
     struct synthetic_files files;
-    struct block base[STAGES][BLOCKS];   /* base weights, without adapters */
-    struct block blocks[STAGES][BLOCKS]; /* the blocks of `base`, some with adapters: see store_adapters.h */
-    bool same_adapters[STAGES];          /* the stage has the adapters of the last run */
+    struct block base[STAGES][BLOCKS]; /* blocks with base weights only */
+    /* The blocks of `base` after random adapters were added to some (store_adapters.h). */
+    struct block blocks[STAGES][BLOCKS];
+    bool same_adapters[STAGES]; /* true: adapter bytes of the previous run are still valid for this stage */
     const struct block *list[STAGES][BLOCKS];
-    int32_t dims[STAGES][BLOCKS]
-                [5]; /* dimensions of the weights: elements of each part (0: absent), 1, kernel size */
+    /* Dimensions of each block's weights: elements of each part (0: absent), 1, kernel size. */
+    int32_t dims[STAGES][BLOCKS][5];
     struct store_stage stages[STAGES];
     struct visit_list visits;
     struct run_need need;
-    struct plan plan, last_plan; /* last_plan: plan of the last complete run */
+    struct plan plan, last_plan; /* plan of the current run; plan of the previous complete run */
     struct residents residents;
     uint64_t random;
     int readers;
-    bool direct;               /* files are read with O_DIRECT, if the file system allows direct reads */
-    bool separate;             /* the device has its own memory */
-    bool evicted;              /* residents were evicted during the run: the store holds less than planned */
-    int stage;                 /* the current stage of drive(), or -1 */
+    bool direct;   /* files are read with O_DIRECT, if the file system allows direct reads */
+    bool separate; /* true: the device has its own memory */
+    bool evicted;  /* true: residents were evicted during the run, so the store holds less than planned */
+    int stage;     /* stage that drive() currently runs, or -1 */
     struct packed_place place; /* packed block of the current visit */
     const struct block *block;
     int ticks_left; /* number of ticks after which store_acquire is cancelled; negative: the test fails at the
@@ -79,7 +80,7 @@ void check_packed(const struct block *block, const struct packed_place *place, u
 /* Runs all visits and checks reads, counters and pages. */
 void run_whole(bool second_run);
 
-/* Returns the bytes of a stage that may outlive a run. */
+/* Returns the bytes of a stage's weights that may outlive a run. */
 int64_t keepable_bytes(int s);
 
 uint64_t page_align(uint64_t bytes);

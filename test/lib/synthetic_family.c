@@ -115,7 +115,7 @@ const struct block_kind synthetic_kind_end = {
 
 static enum status synthetic_configure(struct component *c, const struct config *config, struct error *e) {
     (void)c, (void)config;
-    return e->code; /* synthetic_open sets the component's dimensions */
+    return e->code; /* no settings to read: synthetic_open sets the component's dimensions */
 }
 
 static int synthetic_blocks(const struct component *c, struct block_ref *refs) {

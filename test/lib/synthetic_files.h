@@ -15,7 +15,7 @@ struct synthetic_files {
     uint64_t random;
 };
 
-/* Creates the folder and seeds the random numbers. */
+/* Creates the folder for the files and seeds the random numbers. */
 void synthetic_files_begin(struct synthetic_files *f, struct sys *sys, uint64_t seed);
 
 /* Adds a tensor of random values in [-1, 1], at an odd offset of one of the files. */

@@ -219,7 +219,7 @@ struct vision_settings {
     int32_t side;
 };
 
-/* The grid is settings.side pixels high, and twice as wide for a wide image. */
+/* The grid of vision tokens is settings.side pixels high; for a wide image it is twice as wide. */
 static struct vision_grid vision_grid_of(const struct component *c, int width, int height) {
     const struct vision_settings *s = (const void *)c->settings;
     int32_t read_width = width > height ? 2 * s->side : s->side;
@@ -436,7 +436,7 @@ static void denoiser_derive(struct component *c) {
     c->latent_channels = d[LATENT];
 }
 
-/* The position table has SYNTHETIC_SIDE x SYNTHETIC_SIDE rows per frame. */
+/* The table of position embeddings has SYNTHETIC_SIDE x SYNTHETIC_SIDE rows per frame. */
 static int denoiser_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     const int32_t *dim = lane->latent.dim;
     int n = 0;
@@ -641,7 +641,7 @@ static void video_vae_derive(struct component *c) {
     c->latent_format = video_vae_format;
 }
 
-/* All lanes share one state, which they use one after another. */
+/* All lanes of the video VAE share one state, because they decode one after another. */
 static void video_vae_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                               struct arena *pictures, bool *ok) {
     struct causal_state first = {0};

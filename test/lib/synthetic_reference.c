@@ -14,7 +14,7 @@ struct matrix {
     double *at;
 };
 
-/* All matrices are freed together. */
+/* All matrices of the reference are freed together, from this list. */
 enum { ALLOCATIONS_MAX = 8192 };
 static void *allocations[ALLOCATIONS_MAX];
 static int n_allocations;
@@ -114,8 +114,8 @@ static struct matrix embedded(const struct component *c, const char *name, const
     return x;
 }
 
-/* Returns a prompt's token rows after `layers` layers. *pooled: the row of the first end-of-text token after
- * all layers. */
+/* Returns a prompt's token rows after `layers` encoder layers. *pooled: the row of the first end-of-text
+ * token after all layers. */
 static struct matrix encode(const struct synthetic_input *in, int slot, int prompt, int layers,
                             struct matrix *pooled) {
     const struct component *c = &in->model->component[slot];
@@ -132,7 +132,7 @@ static struct matrix encode(const struct synthetic_input *in, int slot, int prom
     return text;
 }
 
-/* Returns the image resized, as values from -1 to 1. */
+/* Returns the image resized to `size`, with values from -1 to 1. */
 static struct matrix pixels(const struct synthetic_input *in, const struct sluice_picture *p,
                             struct picture_size size) {
     struct error e = {0};

@@ -134,8 +134,8 @@ int64_t planned_pages(void) {
     return (int64_t)most;
 }
 
-/* Runs one visit without the executor: reads the block's weights into separate memory, then runs all lanes.
- */
+/* Runs one visit without the executor: reads the block's weights into memory of their own, then runs all
+ * lanes. */
 static void plain_visit(const struct visit *v, struct context *x) {
     const struct stage *stage = &synthetic.stages[v->stage];
     const struct block *block = stage->blocks[v->block];

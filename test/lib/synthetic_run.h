@@ -47,7 +47,7 @@ extern struct synthetic {
     void (*change_weights)(const struct visit *visit, void *weights);
 } synthetic;
 
-/* Callbacks of the run. */
+/* Callbacks that the executor calls during the run. */
 enum status synthetic_evaluation_ended(void *user, const struct visit *visit, struct error *e);
 enum status synthetic_stage_ended(void *user, int stage, struct error *e);
 

@@ -45,10 +45,11 @@ struct tensor_set *tensor_set_copy(const struct tensor_set *from, const char *pr
 /* Replaces `from` in the name by `to`, if it occurs. */
 void rename_part(struct item *item, const char *from, const char *to);
 
-/* Appends the rows of tensor `name` to `to`; the emptied tensor is renamed "-". */
+/* Appends the rows of tensor `name` to tensor `to`. Tensor `name` is then empty and renamed "-". */
 void join_rows(struct tensor_set *p, struct item *to, const char *name);
 
-/* Like join_rows, for the tensor whose name has `other` in place of `from`. */
+/* Appends rows like join_rows; the source is the tensor with the name of `to`, in which `other` replaces
+ * `from`. */
 void join_named(struct tensor_set *p, struct item *to, const char *from, const char *other);
 
 /* Swaps shift and scale of a norm, because checkpoint and diffusers store them in opposite order. */

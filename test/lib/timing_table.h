@@ -12,7 +12,7 @@ enum { N_TIMING_ROWS = 150 };
 struct timing_row {
     enum shape shape;
     uint64_t resident;
-    double rings; /* ring size in units of the largest block */
+    double rings; /* ring size divided by the size of the largest block */
     int depth, no_wrap;
     double seconds; /* per evaluation */
 };

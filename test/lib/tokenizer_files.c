@@ -84,7 +84,7 @@ void compare_cases(const char *model, const char *cases) {
     tokenizer_close_clean(t);
 }
 
-/* CPU time of this thread, because other programs may load the machine. */
+/* Returns the CPU time of this thread. Wall time would include other programs' load. */
 static double processor_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -143,7 +143,7 @@ void expect_linear_time(struct tokenizer *t, const char *const *units) {
         size_t unit = strlen(units[i]), n = LONG / unit;
         for (size_t k = 0; k < n; k++) memcpy(text + k * unit, units[i], unit);
         double tenth = seconds(t, text, n / 10 * unit), whole = seconds(t, text, n * unit);
-        if (whole > 40 * tenth + 0.01) /* quadratic time would take a hundred times as long */
+        if (whole > 40 * tenth + 0.01) /* an encoder of quadratic time would take a hundred times as long */
             fail_msg("unit %zu: %.4f s, ten times the text %.4f s", i, tenth, whole);
     }
     free(text);

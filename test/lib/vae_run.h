@@ -13,7 +13,7 @@ struct tensor vae_frames_last(struct tensor t);
 /* Reads the reference tensor "NAME.SIDE" [1, C, Y, X] as [Y, X, C]. */
 struct tensor vae_golden_picture(const struct golden *g, const char *name, const char *side);
 void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours);
-/* Writes the image into the full-frame buffer, at the start row of the level's first image. */
+/* Writes the image into the full-frame buffer, at the row where the level's first image begins. */
 void vae_put_picture(struct block_runner *b, struct tensor picture, int level);
 /* Returns the block of a module, such as "up_blocks.0.upsample" for "decoder.up_blocks.0.upsamplers.0". */
 const struct block *vae_block_of(const struct block_runner *b, const char *module);
@@ -29,14 +29,15 @@ struct vae_run {
     struct error error;
 };
 
-/* Measures a run over the caller's lanes. */
+/* Measures a VAE run over the caller's lanes by a dry run. */
 void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *lanes, int n_lanes,
                      struct device *device);
 /* Like vae_run_measure, for one lane in chunks of frames. */
 void vae_run_measure_chunks(struct vae_run *r, const struct component *c, struct lane *lane, int n_chunks,
                             struct device *device);
 
-/* Runs as planned and checks that the device holds the planned bytes, except on a real GPU. */
+/* Executes the measured run as planned. Checks that the device holds the planned bytes, except on a real GPU.
+ */
 void vae_run_execute(struct vae_run *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* A file of any size whose contents are computed when read: each 16-bit word is word_at of its offset. The
- * including file defines word_at; the loop is in this header so that word_at is inlined. */
+/* A file of any size whose contents are computed when read: each 16-bit word is the result of word_at for its
+ * offset. The including file defines word_at; the loop is in this header so that word_at is inlined. */
 #ifndef SLUICE_TEST_WORD_FILE_H
 #define SLUICE_TEST_WORD_FILE_H
 
