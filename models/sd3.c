@@ -26,7 +26,7 @@ enum sd3_dim {
     HEAD,
     HEADS,
     LATENT,
-    IN, /* input channels (in_channels), equal to LATENT */
+    IN,
     SIDE,
     PATCH,
     TABLE_SIDE,

@@ -2,11 +2,11 @@
  * feature map, and the place of each feature map in the block.
  *
  * A block's feature map lies towards the front; temporary ones lie at the back. Convolutions go from top to
- * bottom, so a block may write its output over input rows that are no longer read: the output begins a lead
- * (conv_lead) before the input and runs into it. Before upsampling the feature map moves to the back; the
- * output, four times as large, begins at the front and never overtakes it. A downsampled feature map is
- * written to the front, over rows already read. It then moves to the next level's start row if that level's
- * resnets need free rows before their input.
+ * bottom, so a block may write its output over input rows that are no longer read: the output begins some
+ * rows before the input (the lead, conv_lead) and extends over it. Before upsampling the feature map moves to
+ * the back; the output, four times as large, begins at the front and never overtakes it. A downsampled
+ * feature map is written to the front, over rows already read. It then moves to the next level's start row if
+ * that level's resnets need free rows before their input.
  *
  *     up              |  out ............................[in ......]|      the right edge is the buffer's end
  *     down            |[out ][in ..................................]|

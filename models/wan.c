@@ -36,7 +36,6 @@ struct wan_state {
     struct tensor clean_condition, clean_modulation; /* [1, DIM] and [1, SIX_DIM] */
 };
 
-/* Projections to the keys and values of cross-attention. */
 struct wan_cross_kv_weights {
     struct linear_weights k, v;
     struct tensor k_norm; /* weight of an RMS norm over all heads together: [DIM] */
@@ -79,7 +78,6 @@ struct wan_range {
     struct tensor modulation; /* shift, scale, gate of attention, then of the feed-forward: [1, 6 DIM] */
 };
 
-/* Arguments of wan_block in addition to weights and tokens. */
 struct wan_block_args {
     struct wan_range range[WAN_RANGES];
     int n_ranges;

@@ -233,7 +233,6 @@ static enum status missing_weight(const struct block_ref *ref, const struct weig
                           block_weight_name(other, ref->number + ref->number_offset, name));
 }
 
-/* Appends bytes of a file to the packed block. */
 static struct packed_segment *add_segment(struct block *block, const struct byte_source *source,
                                           uint64_t file_offset, uint64_t bytes) {
     struct packed_segment *segment = &block->segments[block->n_segments++];

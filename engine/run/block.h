@@ -144,7 +144,7 @@ struct block_kind {
     const char *format; /* format of block names with %d for the number, such as "layers.%d" */
     const struct weight_spec *weights;
     int n_weights;
-    size_t weights_bytes; /* size in bytes of the weights structure */
+    size_t weights_bytes;
     bool embedding_table; /* the block is an embedding table: only requested rows are read, see family.rows */
     /* Quantisation does not change the weights of this kind: used for VAEs and for small weights that affect
      * the whole result (embedders, final layers). Embedding tables are never quantised either. */

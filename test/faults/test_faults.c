@@ -82,12 +82,12 @@ struct scene {
     const char *name;
     struct result (*act)(struct rig *rig, const struct sluice_request *request);
     int batch;
-    int stride;  /* with FAULTS=all, calls 1, 1 + stride, 1 + 2 stride ... fail, each in a run of its own */
-    bool keep;   /* all blocks are resident and stay in memory between runs */
-    bool direct; /* the run reads with direct I/O */
-    bool init;   /* the run starts from a latent file */
+    int stride; /* with FAULTS=all, calls 1, 1 + stride, 1 + 2 stride ... fail, each in a run of its own */
+    bool keep;  /* all blocks are resident and stay in memory between runs */
+    bool direct;
+    bool init; /* the run starts from a latent file */
     bool previews;
-    bool cache_prompts; /* the run uses the prompt cache */
+    bool cache_prompts;
     int also_allowed; /* further outcomes allowed in this scene, because the failing operation is optional */
 };
 

@@ -31,7 +31,6 @@ static void check_error(const struct sluice_error *e, int code, int exit_code, c
 #define INDEX "transformer/diffusion_pytorch_model.safetensors.index.json"
 #define OTHER "diffusion_pytorch_model-00002-of-00002.safetensors"
 
-/* A copy of the model with one defect. */
 struct model_defect {
     const char *name, *file;
     const char *from, *to; /* from, to: replaced text, replacement of equal length; NULL: remove file */

@@ -181,7 +181,7 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
         char what[96];
         struct sluice_request r = request;
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
-        rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0; /* simulates less free memory */
+        rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0;
         snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
         int groups = run_group(rig, &r, single_runs, what);
         if (groups && groups < fewest) fewest = groups;

@@ -208,7 +208,7 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
     for (long at = 1;; at += call == CALL_MAP && !thorough() ? 3 : 1) {
         char what[64];
         snprintf(what, sizeof what, "failing %s %ld", name, at);
-        residents_destroy(&rig->session->residents); /* frees the previous run's residents */
+        residents_destroy(&rig->session->residents);
         fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;

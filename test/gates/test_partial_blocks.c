@@ -45,7 +45,6 @@ static void test_failed_piece_fails_await(void **state) {
         assert_int_equal(store_await(store, 0, store_fixture.blocks[0][0].bytes, &e), IO);
         assert_non_null(strstr(error_line(&e, line, sizeof line), store_fixture.files.folder));
         e = (struct error){0};
-        /* a failed store returns its error again */
         assert_int_equal(store_await(store, 0, 1, &e), IO);
         if (separate) store_release(store, 0);
         store_close(store);

@@ -17,7 +17,7 @@
 #include <string.h>
 
 static struct sys sys;
-static const struct cuda_card *card; /* the first GPU in the engine's card table */
+static const struct cuda_card *card;
 static struct device *cuda;
 
 static struct predict_rows predict(const struct cuda_card *of, const struct predict_case *c) {

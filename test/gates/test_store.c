@@ -378,7 +378,7 @@ static void test_visit_list_grows(void **state) {
     int n = list.n_visits;
     while (visit_add(&list, (struct visit){.block = n}, &e) == OK) n++;
     assert_int_equal(e.code, MEMORY);
-    assert_int_equal(list.n_visits, n); /* visits added before the list grew are unchanged */
+    assert_int_equal(list.n_visits, n);
     for (int i = 0; i < n; i++) assert_int_equal(list.visits[i].block, i);
     visit_list_destroy(&list);
     visit_list_destroy(&list);
@@ -653,7 +653,7 @@ static void test_every_budget_keeps_bits(void **state) {
             assert_no_memory_violation();
         }
         assert_true(synthetic.plan.keep);
-        assert_int_equal(synthetic.counters.bytes_moved, 0); /* all blocks are resident since earlier runs */
+        assert_int_equal(synthetic.counters.bytes_moved, 0);
         residents_destroy(&synthetic.residents);
     }
     synthetic_remove();

@@ -22,7 +22,7 @@
  * of 20. */
 enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 
-/* Scores of the shipped model in percent: change only these for a better model.
+/* Scores of the shipped model in percent. If a better model replaces it, only these numbers change.
  *
  * Background, colour and side are over all prompts; shape and count over prompts with one group. One prompt
  * is 0.5 points of all 200 but 3 to 5 points of the first 30, hence one margin for all prompts and one for

@@ -32,7 +32,7 @@ enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 struct influence_run {
     const struct golden *golden;
     char model[PATH];
-    const struct tensor_index *index; /* tensors of the component under test */
+    const struct tensor_index *index;
     enum result result;
     struct tensor
         unchanged[N_RESULTS]; /* outputs of the unchanged model; rank 0: the fixture lacks this output */

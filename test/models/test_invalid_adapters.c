@@ -82,7 +82,7 @@ static enum status match_refusing_leaks(const struct sluice_model *m, const char
 static const struct row {
     const char *what, *tensors;
     enum status code;
-    const char *words[2]; /* words that the one-line error must contain */
+    const char *words[2];
     enum model model;
 } rows[] = {
     {"factors of different rank",

@@ -45,7 +45,7 @@ static void write_file(const struct sluice_model *m, const char *path) {
     fprintf(h.to, "}");
     fclose(h.to);
     FILE *f = fopen(path, "wb");
-    uint64_t length = bytes; /* stored in little-endian order, the order of all supported processors */
+    uint64_t length = bytes;
     check(f && fwrite(&length, 8, 1, f) == 1 && fwrite(text, bytes, 1, f) == 1 && !fflush(f) &&
               !ftruncate(fileno(f), (off_t)(8 + bytes + h.bytes)),
           "cannot write %s", path);

@@ -52,7 +52,6 @@ static void add_number(struct tensor_set *p, const char *name, float value) {
     tensor_set_add(p, "", name, "F32", 0, NULL, &value, sizeof value);
 }
 
-/* Adds a tensor of an encoder, which files of tiny decoders may contain. */
 static void add_encoder(struct tensor_set *p, const char *prefix) {
     static const float values[4];
     tensor_set_add(p, prefix, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
