@@ -90,9 +90,9 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
 static bool plan_still_fits(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct plan *p = &job->plan;
-    struct error misfit = {0};
+    struct error does_not_fit = {0};
     if (r->plan) return true;
-    return plan_check(job->need, p, &misfit) == OK &&
+    return plan_check(job->need, p, &does_not_fit) == OK &&
            (r->max_ram_bytes || p->ram_peak_bytes <= machine_default_budget()) &&
            (r->max_vram_bytes || p->vram_peak_bytes <= device_default_budget(job->device));
 }
@@ -355,9 +355,9 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     if (decode_latent && decode_dims(session, decode_latent, dim, &e) != OK) return publish_error(&e, error);
     const int32_t *dim_or_null = decode_latent ? dim : NULL;
     if (plan_job(session, &r, dim_or_null, false, &job, &e) == OK) {
-        struct error misfit = {0};
+        struct error does_not_fit = {0};
         warn_plan(&session->options, &job);
-        *fits = plan_check(job.need, &job.plan, &misfit) == OK;
+        *fits = plan_check(job.need, &job.plan, &does_not_fit) == OK;
         unsigned json_failures = failed_json_allocations();
         json_t *plan = plan_json(&job);
         if (plan) json_put(plan, "advice", advice_json(&job));
