@@ -194,7 +194,7 @@ static void timing_run(const struct block_stream *c, const struct plan_stage *st
     /* Not initialised, because it is large; simulation_begin sets the fields that are read. */
     struct simulation s;
     struct load later = block_stream_later_load(c, stage);
-    double ended[SIMULATED], lag = -1;
+    double ended[SIMULATED] = {0}, lag = -1;
     int n = 0;
     simulation_begin(&s, c, stage);
     for (bool alike = false; n < c->evaluations && n < SIMULATED && !alike; n++) {
