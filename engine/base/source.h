@@ -20,10 +20,11 @@ struct byte_source {
     const char *memory; /* bytes of a memory source, borrowed; NULL for a file */
 };
 
-/* One reader's buffer for direct reads: blocks that cannot be read in place are read here and copied. */
+/* One reader's buffer for direct reads. Blocks that cannot be read to their destination directly are read
+ * into the buffer and copied. */
 struct bounce {
     char *memory;   /* aligned to SYS_DIRECT_BLOCK; NULL: read through the page cache */
-    uint64_t bytes; /* a multiple of SYS_DIRECT_BLOCK */
+    uint64_t bytes; /* size of the buffer in bytes, a multiple of SYS_DIRECT_BLOCK */
 };
 
 /* Opens path. MISSING if it does not exist; IO if it is not a regular file or cannot be opened. */

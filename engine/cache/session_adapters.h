@@ -39,7 +39,7 @@ struct session_adapters {
     uint64_t open_bytes; /* largest temporary memory in bytes that opening an adapter file took */
 };
 
-/* The components that adapters apply to. */
+/* Model and weight conversion of the components that adapters apply to. */
 struct adapter_base {
     const struct sluice_model *model;
     const struct requantised *requantised;

@@ -103,7 +103,7 @@ enum {
 struct job_pictures {
     struct sluice_picture input[PICTURES_MAX];  /* copies of the request's pictures; zero: absent */
     struct sluice_picture fitted[PICTURES_MAX]; /* `input`, fitted to the encoder's input size */
-    struct fitting fitting[PICTURES_MAX];       /* how `input` becomes `fitted` */
+    struct fitting fitting[PICTURES_MAX];       /* resize and crop that make `fitted` from `input` */
     uint8_t *pixels[PICTURES_MAX];              /* pixels of input images that the job has read; owned */
     const struct sluice_picture *references[LANE_REFERENCES_MAX];
     /* Size in pixels at which each reference image is encoded. */

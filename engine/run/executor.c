@@ -88,7 +88,7 @@ static enum status stage_memory_open(struct sys *sys, struct stage *stage, struc
     return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
 }
 
-/* Frees the host structures. */
+/* Frees the host structures of lanes and weights. */
 static void stage_memory_close(struct sys *sys, struct stage_memory *memory) {
     sys->release(sys, memory->lane_states);
     sys->release(sys, memory->weights);

@@ -81,7 +81,7 @@ struct stage_need {
      * host memory (pinned, if the device has its own memory), and device memory. */
     uint64_t callback_ram_bytes, callback_vram_bytes;
     double callback_seconds;     /* predicted seconds of all nested runs of the stage */
-    double flops, adapter_flops; /* FLOPs of the stage; part of these that adapters add */
+    double flops, adapter_flops; /* FLOPs of the stage, adapters included; FLOPs of adapters */
 };
 
 struct run_need {

@@ -73,8 +73,8 @@ static double end_of(const struct simulation *s, int visit) {
  * space. */
 static double wait_for_space(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
     double from = 0;
-    uint64_t bytes =
-        smaller(s->moved[s->visit], limit); /* a block larger than the buffer occupies all of it */
+    /* A block larger than the buffer (ring or staging) occupies the whole buffer. */
+    uint64_t bytes = smaller(s->moved[s->visit], limit);
     while (held->bytes + bytes > limit && held->first < held->last) {
         int oldest = held->visit[held->first++];
         held->bytes -= smaller(s->moved[oldest], limit);

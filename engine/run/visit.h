@@ -30,7 +30,8 @@ enum status component_visits(const struct component *c, int stage, const struct 
                              int evaluations, struct visit_list *list, struct error *e);
 /* Number of blocks of gathered embedding rows in a stage with n_lanes lanes. */
 int component_gathered_blocks(const struct component *c, int n_lanes);
-/* Makes a block of the embedding-table rows that a lane needs. The caller destroys it, also on failure. */
+/* Makes a block of the embedding-table rows that a lane needs. The caller destroys the block, also on
+ * failure. */
 enum status component_gather_rows(const struct component *c, int i_table, const struct lane *lane,
                                   struct block *out, struct error *e);
 

@@ -129,7 +129,8 @@ static void sampler_update_dpm2(const struct sampler_update *u) {
     update_along_derivative(u, u->sample, &s->at, &at, u->output);
 }
 
-/* Second evaluation of DPM2 ancestral: between the step's start and the sigma below its end. */
+/* Second evaluation of DPM2 ancestral: at the geometric mean of the step's first sigma and the sigma that the
+ * ancestral step goes down to. */
 static bool dpm2_a_point(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;

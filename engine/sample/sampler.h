@@ -72,7 +72,7 @@ extern const struct sampler sampler_euler, sampler_euler_a, sampler_heun, sample
 
 extern const struct sampler *const samplers[]; /* all samplers, NULL-terminated */
 
-/* Finds a sampler by name or alias. USAGE, with all names, if there is none. */
+/* Finds a sampler by name or alias. Fails with USAGE if there is none; the error lists all names. */
 enum status sampler_find(const char *name, const struct sampler **sampler, struct error *e);
 
 #endif

@@ -150,7 +150,8 @@ static void test_foreign(void) {
     refuse_file("model.ckpt", "PK\3\4\0\0\0\0\0\0\0\0model/data.pkl", 26, "pickle");
     refuse_file("model.pt", "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15, "pickle");
     refuse_file("lfs.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0", 54, "git-lfs");
-    /* In a folder of parts, the error about a missing part names the unreadable file that may hold it. */
+    /* In a folder with one file per component, the error about a missing component names the unreadable file
+     * that may hold it. */
     mkdir(temporary_path("quants"), 0777);
     layouts_write_parts(WORDS("quants/t.safetensors", "quants/q.safetensors", "quants/v.safetensors"), true);
     remove(temporary_path("quants/t.safetensors"));
