@@ -45,7 +45,7 @@ struct adapter_base {
     const struct requantised *requantised;
 };
 
-/* Opens the LoRA files of a request (--lora, and the <lora:...> tags of n prompts), matches them with the
+/* Opens the LoRA files of a request (--lora, and the <lora:...> tags of n prompts). Matches them with the
  * model and lays out the components with adapters. A file that is named several times is loaded once, with
  * the sum of its strengths; a file of strength 0 is dropped. Reads no model weights except vectors that
  * adapters change. With request->lora_partial, adapter weights that match no model weight give a note instead

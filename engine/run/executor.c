@@ -217,7 +217,8 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* Measures the visits of a stage and adds them to its need. Evaluations with equal shapes are measured once.
+/* Measures the visits of a stage by a dry run and adds them to the stage's struct stage_need. Evaluations
+ * with equal shapes are measured once.
  */
 static enum status measure_visits(const struct run *run, int i_stage, struct context *x, struct dry *dry,
                                   void *weights, struct stage_need *need) {

@@ -144,8 +144,8 @@ bool fills_place_next(struct store *s) {
     } else if (!place_in_ring(s, f)) {
         return false;
     }
-    /* Where the plan limits prefetching, the device may lag behind the host, so copies into the ring must
-     * also wait for the device event of the last release. */
+    /* If the plan limits prefetching, the device may lag behind the host. Copies into the ring must then also
+     * wait for the device event of the last release. */
     f->event = p->depth || p->no_wrap || p->waits ? s->event : 0;
     /* a resident block that an earlier run filled is READY (I6) */
     f->state = f->claimed == f->block->bytes ? FILL_READY : FILL_FILLING;

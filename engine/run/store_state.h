@@ -128,7 +128,7 @@ bool fills_place_next(struct store *store);
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
 /* Marks adapter bytes and base weights that an earlier run filled as claimed: readers skip them. */
 void fills_skip_ready(const struct store *store, struct fill *fill);
-/* Divides the bounce memory among the readers (a reader with less than a page uses the page cache), allocates
+/* Divides the bounce memory among the readers; a reader with less than a page uses the page cache. Allocates
  * the buffers in which readers convert element types, and starts the reader threads. MEMORY; DEVICE if the
  * system refuses a thread. */
 enum status pieces_open(struct store *store, struct error *e);

@@ -242,8 +242,8 @@ static void test_inspect_one(void) {
     expect_refused((options){.model = temporary_path("foreign.safetensors")}, MISSING, "an unknown file",
                    WORDS("no 'transformer' and 'vae' (", "of no known component", "'foreign.",
                          "--diffusion-model and --vae with the transformer and autoencoder"));
-    /* With other known components in the folder, the error names the missing component, not the missing
-     * tokenizer, and states how many tensors may belong to the missing component. */
+    /* If the folder has other known components, the error names the missing component, not the missing
+     * tokenizer. It states how many tensors may belong to the missing component. */
     char others[TENSOR_SET_NAME];
     snprintf(others, sizeof others, " and %d other tensors of no known component", p->n - 1);
     mkdir(temporary_path("foreign"), 0777);

@@ -11,8 +11,8 @@
 void store_fixture_change_adapters(uint64_t percent);
 /* Removes from the plan, for each stage, one resident block and one block of the host pool. */
 void store_fixture_keep_fewer(void);
-/* True if the previous run left this part (adapter bytes or base weights) of a block in memory and the plan
- * keeps it there, as a resident or in the pool. */
+/* True if this part (adapter bytes or base weights) of a block stays in memory from the previous run: as a
+ * resident, or in the pool. */
 bool store_fixture_kept(int stage, int block, bool pool, enum packed_part part);
 void store_fixture_remove_adapters(void);
 
