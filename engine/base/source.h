@@ -13,7 +13,7 @@
 struct byte_source {
     struct sys *sys;
     char *path; /* path of the file, owned; for a memory source a borrowed name for messages */
-    int file;   /* descriptor; -1 for a memory source */
+    int file;   /* file descriptor; -1 for a memory source */
     int direct; /* descriptor that bypasses the page cache, or -1; see source_open_direct */
     /* Identity of the file at opening; for a memory source only the size is set. */
     struct file_identity identity;

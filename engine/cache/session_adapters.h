@@ -24,7 +24,7 @@ struct loaded_adapter {
     struct adapter *adapter;
     struct adapter_match match;
     bool partial; /* adapter weights that match no model weight are allowed (--lora-partial) */
-    bool finite;  /* all factors were checked for NaN and infinity */
+    bool finite;  /* true: all factors of the file were checked for NaN and infinity */
 };
 
 struct session_adapters {

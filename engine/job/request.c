@@ -41,7 +41,7 @@ enum need { NEEDS_NOTHING, NEEDS_LOW_NOISE_DENOISER, NEEDS_GUIDANCE_INPUT };
 
 static const struct number {
     size_t offset;
-    bool is_real; /* true: a double; false: an int */
+    bool is_real; /* true: the request's field is a double; false: an int */
     const char *flag;
     double least, most;
     enum need needs;

@@ -40,7 +40,7 @@ static void free_arena(const struct run *run, enum memory_line line, struct aren
     *arena = (struct arena){0};
 }
 
-/* Empty stage memory for a dry run, which only counts bytes. */
+/* Initialises stage memory for a dry run, which only counts bytes and allocates nothing. */
 static struct stage_memory stage_memory_counting(void) {
     return (struct stage_memory){
         .state = arena_counting(), .scratch = arena_counting(), .pictures = arena_counting_apart()};

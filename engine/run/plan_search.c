@@ -23,7 +23,7 @@ enum {
     /* Replaces GRID on a discrete GPU if host memory cannot hold all blocks that may be resident. */
     POOLED_GRID = 64,
     POOL_GRID = 16,
-    EXACT_POOL = 8,      /* all sets of pooled blocks are tried for at most this many blocks */
+    EXACT_POOL = 8,      /* all sets of pooled blocks are tried if at most this many blocks may be pooled */
     EXACT_BLOCKS = 16,   /* all sets of residents are tried if at most this many blocks may be resident */
     EXACT_SEPARATE = 12, /* replaces EXACT_BLOCKS on a discrete GPU */
     EXACT_VISITS = 16,   /* all sets of residents are tried only in stages with at most this many blocks */

@@ -265,7 +265,8 @@ int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_
     for (int i = 0; i < n; i++) {
         const struct run_need *need = needs[i];
         struct plan found;
-        /* A need whose lower bound is above the best time cannot win; only its least budgets count. */
+        /* A grouping of lanes whose lower bound of seconds is above the best time cannot win; only its least
+         * budgets count. */
         bool hopeless = best >= 0 && best_works && plan->seconds > 0 &&
                         plan_bound_seconds(need) * TIE >= plan->seconds * ROUNDED;
         (hopeless ? plan_least : plan_solve)(need, ram_budget_bytes, vram_budget_bytes, &found);

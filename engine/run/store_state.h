@@ -97,7 +97,7 @@ struct store {
     /* Each ring byte belongs to the fill that was placed on it most recently. Below ring_head lie the fills
      * from ring_wrap on, in order. Above ring_head lie older fills, listed by ring_older in order of
      * addresses. */
-    uint64_t ring_head; /* offset at which the next fill is placed */
+    uint64_t ring_head; /* ring offset at which the next fill is placed */
     int ring_wrap;      /* index of the first fill placed since the head last returned to offset 0 */
     struct fill *ring_older;
 

@@ -1,5 +1,5 @@
-/* Visits: a run is a list of visits, from text encoder to decoder, made before the run starts. Here the
- * visits of ordinary stages are derived from the update rates of blocks, and embedding rows become blocks. */
+/* Visits: a run is a list of visits, from text encoder to decoder, made before the run starts. The visits of
+ * a stage follow from the update rates of its blocks. Gathered embedding rows become blocks too. */
 #ifndef SLUICE_RUN_VISIT_H
 #define SLUICE_RUN_VISIT_H
 

@@ -1,5 +1,6 @@
 /* All samplers, in three groups: samplers that follow the derivative, samplers that use the current estimate
- * of the finished image, and multistep solvers in log(signal / noise); then the list. Implements sampler.h.
+ * of the finished image, and multistep solvers in log(signal / noise); then the table of all samplers.
+ * Implements sampler.h.
  */
 #include "engine/sample/sampler.h"
 

@@ -52,7 +52,7 @@ struct fault_sys {
     atomic_bool in_group;
 };
 
-/* splitmix64 (Steele et al. 2014), on an atomic state */
+/* Next random number of splitmix64 (Steele et al. 2014), with an atomic state. */
 uint64_t random_next_atomic(atomic_ullong *state);
 
 /* Returns a random length from 1 to `bytes`, chosen by r, for a short read; whole disk blocks if the file is

@@ -32,7 +32,8 @@ struct layout_part {
 
 struct all_in_one {
     const char *prefix[LAYOUT_PARTS];
-    const char *key[LAYOUT_PARTS];               /* metadata key of each component's configuration */
+    /* Key of the file's metadata under which each component's configuration is stored. */
+    const char *key[LAYOUT_PARTS];
     const char *extra_tensor[EXTRA_TENSORS_MAX]; /* unused tensors that published files also hold */
 };
 

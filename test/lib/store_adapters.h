@@ -5,9 +5,9 @@
 
 #include "test/lib/store_fixture.h"
 
-/* Rebinds every block. Each weight is replaced with a chance of `percent` %, by values from elsewhere in the
- * files. Rings grow to fit the streamed blocks. Sets store_fixture.same_adapters for stages whose adapters
- * did not change. */
+/* Gives every block new random adapters. Each weight gets an adapter with a chance of `percent` %; adapter
+ * values come from elsewhere in the files. Rings grow to fit the streamed blocks. Sets
+ * store_fixture.same_adapters for stages whose adapters did not change. */
 void store_fixture_change_adapters(uint64_t percent);
 /* Removes from the plan, for each stage, one resident block and one block of the host pool. */
 void store_fixture_keep_fewer(void);
