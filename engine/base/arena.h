@@ -1,5 +1,5 @@
-/* A bump allocator over borrowed memory. With base == NULL it only counts bytes, which is how a dry run
- * measures a forward function. */
+/* A bump allocator over borrowed memory. With base == NULL it only counts bytes: a dry run measures the
+ * memory of a forward function in this way. */
 #ifndef SLUICE_BASE_ARENA_H
 #define SLUICE_BASE_ARENA_H
 

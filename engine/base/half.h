@@ -13,8 +13,8 @@ static inline float half_bf16_f32(uint16_t h) {
     return (union float_bits){.bits = (uint32_t)h << 16}.value;
 }
 
-/* Exact, including subnormals, infinities and NaN. f16 subnormals are converted from integers, because
- * processors take a hundred times as long to multiply f32 subnormals. */
+/* Converts f16 to f32 exactly, including subnormals, infinities and NaN. f16 subnormals are converted from
+ * integers, because processors take a hundred times as long to multiply f32 subnormals. */
 static inline float half_f16_f32(uint16_t h) {
     uint32_t size = h & 0x7fff;
     union float_bits f = {.bits = (size << 13) + 0x38000000u}, small = {.value = (float)(int)size * 0x1p-24f};

@@ -27,7 +27,7 @@ struct index_entry {
     bool quant_described;   /* the file's metadata describe how the tensor is quantised */
     bool is_quant_metadata; /* this tensor is auxiliary: a scale or a description of a quantised weight */
     int source;             /* index into sources */
-    uint64_t offset, bytes; /* range of the tensor in its source, in bytes */
+    uint64_t offset, bytes; /* byte offset and size of the tensor's data in its source */
     /* A family reads the tensor, or it is known to be unnecessary; set while a model is opened. */
     bool used;
     int view; /* number of the index view that contains the entry */
@@ -49,9 +49,9 @@ struct tensor_index {
     uint64_t quantisation_bytes;
     bool quantised;      /* the file's metadata describe a quantisation by another program */
     bool predicts_v;     /* the file's metadata declare v-prediction */
-    uint64_t host_bytes; /* host memory held by this index */
+    uint64_t host_bytes; /* host memory in bytes that the index holds */
     const char *prefix;  /* prefix of the tensor names of this view, borrowed; NULL: none */
-    int view;            /* number of this view */
+    int view;            /* number of this index view, as in index_entry.view */
     /* Bytes of all tensors, from total_size of a sharded model's index file; 0: absent. */
     uint64_t claimed_bytes;
 };

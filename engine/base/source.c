@@ -73,8 +73,8 @@ int source_open_direct(struct byte_source *source) {
         int64_t n = sys_read_at(source->sys, file, block, sizeof block, 0);
         if (n < 0) failed = (int)n;
     }
-    /* If another session opened a descriptor for direct reads at the same time, both sessions use the first
-     * one. */
+    /* If another session opened a descriptor for direct reads at the same time, both sessions use the
+     * descriptor that was opened first. */
     if (failed ||
         !__atomic_compare_exchange_n(&source->direct, &none, file, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         source->sys->close(source->sys, file);
@@ -172,7 +172,7 @@ enum status source_read_direct(const struct byte_source *source, const struct bo
         struct direct_read rest = {(char *)to + done, offset + done, bytes - done};
         int64_t n = read_blocks(source, file, bounce, &rest);
         if (n < 0) return read_failed(source, rest.offset, n, e);
-        /* Zero bytes were read, so the file ends here; source_read chooses the error code. */
+        /* A read of zero bytes means the end of the file; source_read chooses the error code. */
         if (!n) return source_read(source, rest.to, rest.bytes, rest.offset, e);
         done += (uint64_t)n;
     }

@@ -13,17 +13,18 @@
 struct byte_source {
     struct sys *sys;
     char *path; /* path of the file, owned; for a memory source a borrowed name for messages */
-    int file;   /* descriptor; -1 for a memory source */
+    int file;   /* file descriptor; -1 for a memory source */
     int direct; /* descriptor that bypasses the page cache, or -1; see source_open_direct */
     /* Identity of the file at opening; for a memory source only the size is set. */
     struct file_identity identity;
     const char *memory; /* bytes of a memory source, borrowed; NULL for a file */
 };
 
-/* One reader's buffer for direct reads: blocks that cannot be read in place are read here and copied. */
+/* One reader's buffer for direct reads. Blocks that cannot be read to their destination directly are read
+ * into the buffer and copied. */
 struct bounce {
     char *memory;   /* aligned to SYS_DIRECT_BLOCK; NULL: read through the page cache */
-    uint64_t bytes; /* a multiple of SYS_DIRECT_BLOCK */
+    uint64_t bytes; /* size of the buffer in bytes, a multiple of SYS_DIRECT_BLOCK */
 };
 
 /* Opens path. MISSING if it does not exist; IO if it is not a regular file or cannot be opened. */

@@ -181,7 +181,7 @@ static int machine_create(struct sys *sys, const char *path) {
     return file;
 }
 
-/* Requires /proc: link names the file through /proc/self/fd. */
+/* Requires /proc, because machine_link names the unnamed file through /proc/self/fd. */
 static int machine_create_unnamed(struct sys *sys, const char *folder) {
     (void)sys;
     if (access("/proc/self/fd", X_OK)) return -EOPNOTSUPP;

@@ -48,7 +48,7 @@ struct sys_header_limit {
 };
 
 struct sys {
-    void *context; /* private data of the functions below */
+    void *context; /* private data of the functions in this struct */
 
     /* Allocates zeroed memory, aligned for any object; NULL if memory is short. release accepts NULL. */
     void *(*alloc)(struct sys *sys, enum memory_line line, size_t bytes);
@@ -126,7 +126,7 @@ void *sys_new(struct sys *sys, size_t n, size_t element_bytes, const char *what,
 /* Initialises a condition for sys->wait on the monotonic clock (the C library's default: wall clock). */
 void sys_cond_init(pthread_cond_t *there);
 
-/* Fills the table with the functions of the real machine; nothing to destroy. */
+/* Fills struct sys with the functions of the operating system; nothing to destroy. */
 void sys_init_machine(struct sys *sys);
 
 /* Read or write through struct sys, repeating interrupted calls; -EINTR after a thousand interruptions in a

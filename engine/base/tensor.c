@@ -6,7 +6,8 @@
 
 enum { WEIGHT = 1, QUANTISED = 2, ROW_SCALES = 4, ROTATED = 8 };
 
-/* Values and bytes per block. Sources: ggml-common.h of ggml, OCP Microscaling 1.0, safetensors. */
+/* Values and bytes per quantisation block of each type. Sources: ggml-common.h of ggml, OCP Microscaling 1.0,
+ * safetensors. */
 static const struct {
     const char *name;
     int values, bytes, is, tiled;

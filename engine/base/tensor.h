@@ -121,7 +121,8 @@ bool tensor_packed(const struct tensor *t);
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
 /* Columns [first, first + n) of an unquantised matrix; the result is not packed. data may be NULL. */
 struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n);
-/* The same packed elements with other dimensions; with adapters the first dimension must stay. */
+/* Returns a tensor with other dimensions over the same packed elements. If the tensor has adapters, the first
+ * dimension must stay. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
 /* Finds the rows of an adapter that apply to a weight or a slice of it: *up gets these rows of adapter->up;
  * *row gets the first row of the weight that the adapter changes. False if the adapter changes no row. */

@@ -24,7 +24,7 @@ struct loaded_adapter {
     struct adapter *adapter;
     struct adapter_match match;
     bool partial; /* adapter weights that match no model weight are allowed (--lora-partial) */
-    bool finite;  /* all factors were checked for NaN and infinity */
+    bool finite;  /* true: all factors of the file were checked for NaN and infinity */
 };
 
 struct session_adapters {
@@ -39,13 +39,13 @@ struct session_adapters {
     uint64_t open_bytes; /* largest temporary memory in bytes that opening an adapter file took */
 };
 
-/* The components that adapters apply to. */
+/* Model and weight conversion of the components that adapters apply to. */
 struct adapter_base {
     const struct sluice_model *model;
     const struct requantised *requantised;
 };
 
-/* Opens the LoRA files of a request (--lora, and the <lora:...> tags of n prompts), matches them with the
+/* Opens the LoRA files of a request (--lora, and the <lora:...> tags of n prompts). Matches them with the
  * model and lays out the components with adapters. A file that is named several times is loaded once, with
  * the sum of its strengths; a file of strength 0 is dropped. Reads no model weights except vectors that
  * adapters change. With request->lora_partial, adapter weights that match no model weight give a note instead

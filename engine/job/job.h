@@ -57,7 +57,7 @@ struct job_settings {
 
 /* Dimensions of the latents, and the chunks in which the VAE decodes their frames. */
 struct job_latents {
-    int batch;              /* number of images (or videos) */
+    int batch;              /* number of images or videos in the batch */
     int32_t C, F, Y, X;     /* dimensions of one latent; F includes the reference frames */
     int n_clean_frames;     /* number of latent frames taken from the input image, without noise */
     int n_reference_frames; /* number of VACE reference frames in front of the video */
@@ -73,7 +73,7 @@ enum encoded_kind {
     ENCODED_MASKED,
     ENCODED_REFERENCE,
     ENCODED_FRAMES,          /* a video of the first and last frame, grey in between (image-to-video) */
-    ENCODED_FIRST,           /* the first frame of a video, encoded alone */
+    ENCODED_FIRST,           /* the first frame of a video, encoded alone as an image */
     ENCODED_CONTROL,         /* inactive or reactive part of a VACE control video (control_video.h) */
     ENCODED_REFERENCE_FRAME, /* VACE reference image: a latent frame in front of the video */
 };
@@ -103,7 +103,7 @@ enum {
 struct job_pictures {
     struct sluice_picture input[PICTURES_MAX];  /* copies of the request's pictures; zero: absent */
     struct sluice_picture fitted[PICTURES_MAX]; /* `input`, fitted to the encoder's input size */
-    struct fitting fitting[PICTURES_MAX];       /* how `input` becomes `fitted` */
+    struct fitting fitting[PICTURES_MAX];       /* resize and crop that make `fitted` from `input` */
     uint8_t *pixels[PICTURES_MAX];              /* pixels of input images that the job has read; owned */
     const struct sluice_picture *references[LANE_REFERENCES_MAX];
     /* Size in pixels at which each reference image is encoded. */

@@ -64,9 +64,8 @@ static const char *value_text(const json_t *value, char out[48]) {
     return out;
 }
 
-/* Fails with BUDGET if the plan was made for a request that differs from the job's in a field that changes
- * the visits or the sizes of tensors. A field that the plan lacks is not compared. Prompts and seeds may
- * differ. */
+/* Fails with BUDGET if the plan file's request differs from the job's in a field that changes visits or
+ * tensor sizes. A field that the plan file lacks is not compared. Prompts and seeds may differ. */
 static enum status check_same_request(const struct job *job, const json_t *theirs, struct error *e) {
     static const char *const keys[] = {"family", "width",   "height", "frames",  "steps",
                                        "batch",  "sampler", "decode", "strength"};

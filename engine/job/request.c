@@ -41,7 +41,7 @@ enum need { NEEDS_NOTHING, NEEDS_LOW_NOISE_DENOISER, NEEDS_GUIDANCE_INPUT };
 
 static const struct number {
     size_t offset;
-    bool is_real; /* true: a double; false: an int */
+    bool is_real; /* true: the request's field is a double; false: an int */
     const char *flag;
     double least, most;
     enum need needs;
@@ -86,8 +86,8 @@ static enum status check_choice(const char *flag, const char *how, struct error 
 
 /* ---- sizes, prompts, guidance, budgets ---- */
 
-/* Checks the text of the prompts, the output size (multiples of the model's step), and the number of frames
- * (1 more than a multiple of the VAE's temporal factor). */
+/* Checks the text of the prompts and the output size (multiples of the model's step). The number of frames
+ * must be 1 more than a multiple of the VAE's temporal factor. */
 static enum status check_size(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;

@@ -6,8 +6,8 @@
 
 /* Fills job->schedule from the resolved request. Fails with MEMORY. */
 enum status schedule_make(struct job *job, struct error *e);
-/* True if previews follow a step. No preview follows the last step, unless decoding is off: the decoded image
- * follows. */
+/* True if previews are shown after this step. The last step has no preview, because the decoded image
+ * follows, unless decoding is off. */
 bool schedule_previews_step(const struct job *job, int step);
 /* Number of previews of the run, over all images. */
 int schedule_count_previews(const struct job *job);

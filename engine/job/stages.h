@@ -6,10 +6,11 @@
 
 struct stage_kind {
     const char *name;
-    bool denoises;          /* the denoiser: a lane for each image and guidance branch, in groups of images */
-    bool default_precision; /* computes in the device's most exact precision, whatever the request asks for */
-    bool full_frames;       /* has full-frame buffers, which --vae-tiling makes smaller */
-    bool encodes_prompts;   /* a text or vision stage, whose time is not predicted */
+    bool denoises; /* true: a stage of the denoiser, with a lane for each image and guidance branch */
+    /* true: computes in the device's most exact precision, whatever the request asks for. */
+    bool default_precision;
+    bool full_frames;     /* true: has full-frame buffers, which --vae-tiling makes smaller */
+    bool encodes_prompts; /* true: a text or vision stage, whose time is not predicted */
     /* Connects the lanes of stage s to the tensors of the layout. */
     void (*connect)(const struct job *job, const struct layout *layout, int s, struct lane *lanes);
 };

@@ -23,9 +23,9 @@ struct cuda_card;
 void rates_of_card(const struct cuda_card *card, struct rates *rates);
 
 /* Overwrites *rates with the rates that the text has for this device. Fails with JSON, DUP, LIMIT, UTF8 or
- * META if the text is not a rates file, with USAGE for a rate that is 0, negative or above 1e18; a failure
- * leaves *rates unchanged. file: the file's name for messages, or NULL. threads: number of threads of the
- * session; operator rates measured with more threads are scaled down. threads 0: no scaling. */
+ * META if the text is not a rates file. Fails with USAGE for a rate that is 0, negative or above 1e18; a
+ * failure leaves *rates unchanged. file: the file's name for messages, or NULL. threads: number of threads of
+ * the session; operator rates measured with more threads are scaled down. threads 0: no scaling. */
 enum status rates_read(const char *device, const char *file, const char *text, int threads,
                        struct rates *rates, struct error *e);
 

@@ -128,8 +128,8 @@ static uint64_t add_factor(struct block *to, const struct factor *f) {
     return at;
 }
 
-/* Index of the block's first adapter with the same `down` factor; the two adapters then share the bytes of
- * the factor. */
+/* Returns the index of the block's first adapter with the same `down` factor as this adapter; the two
+ * adapters then share the bytes of the factor. */
 static int down_of(const struct block_adapter *x, int i_pair) {
     const struct factor *down = &x->all->weights[i_pair].down;
     int n = 0;

@@ -40,7 +40,7 @@ static void free_arena(const struct run *run, enum memory_line line, struct aren
     *arena = (struct arena){0};
 }
 
-/* Empty stage memory for a dry run, which only counts bytes. */
+/* Initialises stage memory for a dry run, which only counts bytes and allocates nothing. */
 static struct stage_memory stage_memory_counting(void) {
     return (struct stage_memory){
         .state = arena_counting(), .scratch = arena_counting(), .pictures = arena_counting_apart()};
@@ -88,7 +88,7 @@ static enum status stage_memory_open(struct sys *sys, struct stage *stage, struc
     return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
 }
 
-/* Frees the host structures. */
+/* Frees the host structures of lanes and weights. */
 static void stage_memory_close(struct sys *sys, struct stage_memory *memory) {
     sys->release(sys, memory->lane_states);
     sys->release(sys, memory->weights);
@@ -217,7 +217,8 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* Measures the visits of a stage and adds them to its need. Evaluations with equal shapes are measured once.
+/* Measures the visits of a stage by a dry run and adds them to the stage's struct stage_need. Evaluations
+ * with equal shapes are measured once.
  */
 static enum status measure_visits(const struct run *run, int i_stage, struct context *x, struct dry *dry,
                                   void *weights, struct stage_need *need) {

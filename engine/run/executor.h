@@ -37,15 +37,17 @@ struct stage {
 };
 
 enum evict_reason {
-    EVICT_ASKED,    /* other programs need the memory */
-    EVICT_OPERATOR, /* an operator found no memory; the current evaluation is computed again */
-    EVICT_STAGE,    /* a stage found no memory when it began; the stage begins again */
+    EVICT_ASKED, /* reason for an eviction: other programs need memory */
+    /* Reason for an eviction: an operator found no memory; the current evaluation is computed again. */
+    EVICT_OPERATOR,
+    EVICT_STAGE, /* reason for an eviction: a stage found no memory when it began; the stage begins again */
 };
 
 /* Callbacks of the session that the executor calls during a run. */
 struct run_hooks {
     void *user;
-    /* Called before an evaluation (also repeated) with its first visit: prepares inputs. May be NULL. */
+    /* Called before every evaluation, also a repeated one, with its first visit: prepares the inputs. May be
+     * NULL. */
     enum status (*evaluation_begins)(void *user, const struct visit *visit, struct error *e);
     /* Called after an evaluation: sampler update, output of a frame. */
     enum status (*evaluation_ended)(void *user, const struct visit *visit, struct error *e);

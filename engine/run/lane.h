@@ -111,9 +111,9 @@ static inline struct tensor lane_picture(const struct lane *lane) {
 
 /* Inputs of a block's forward function besides the weights. */
 struct visit_scope {
-    const void *settings; /* the family's settings structure */
+    const void *settings; /* settings structure of the component's family */
     const struct lane *lane;
-    int number; /* number of the block */
+    int number; /* number of the block: the %d in its tensor names */
     int chunk;  /* index of the chunk of video frames, in a VAE's stage */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
      * hoisted; none in other visits before the first evaluation. */

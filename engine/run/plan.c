@@ -162,7 +162,7 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
     return OK;
 }
 
-/* FNV-1a over the structure, which plan_begin zeroes. */
+/* FNV-1a hash over the bytes of struct plan, which plan_begin zeroes. */
 char *plan_hash(const struct plan *plan, char *out) {
     uint64_t hash = 14695981039346656037u;
     const unsigned char *bytes = (const unsigned char *)plan;

@@ -81,7 +81,7 @@ struct stage_need {
      * host memory (pinned, if the device has its own memory), and device memory. */
     uint64_t callback_ram_bytes, callback_vram_bytes;
     double callback_seconds;     /* predicted seconds of all nested runs of the stage */
-    double flops, adapter_flops; /* FLOPs of the stage; part of these that adapters add */
+    double flops, adapter_flops; /* FLOPs of the stage, adapters included; FLOPs of adapters */
 };
 
 struct run_need {
@@ -258,8 +258,8 @@ uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *sta
  * pictures_on_host: as in the stage's plan. */
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host);
-/* Writes the smallest usable ring (the largest streamed block) and staging buffers (for blocks from the disk
- * to a discrete GPU) of a stage, in whole-page bytes. */
+/* Return a stage's smallest usable ring (the largest streamed block) and smallest staging buffers (for blocks
+ * from the disk to a discrete GPU), in bytes of whole pages. */
 uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage);
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage);
 

@@ -23,7 +23,7 @@ enum {
     /* Replaces GRID on a discrete GPU if host memory cannot hold all blocks that may be resident. */
     POOLED_GRID = 64,
     POOL_GRID = 16,
-    EXACT_POOL = 8,      /* all sets of pooled blocks are tried for at most this many blocks */
+    EXACT_POOL = 8,      /* all sets of pooled blocks are tried if at most this many blocks may be pooled */
     EXACT_BLOCKS = 16,   /* all sets of residents are tried if at most this many blocks may be resident */
     EXACT_SEPARATE = 12, /* replaces EXACT_BLOCKS on a discrete GPU */
     EXACT_VISITS = 16,   /* all sets of residents are tried only in stages with at most this many blocks */
@@ -133,8 +133,9 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
                          .bytes = stage->resident_bytes + stage->ring_bytes};
 }
 
-/* Evaluates a plan that fits the budgets. Of equal plans the last one tried wins, which is spread most
- * evenly. Returns the plan's seconds, or less for a plan that is skipped because it cannot be chosen. */
+/* Evaluates a plan that fits the budgets. Of equal plans the last one tried wins, because later sets of
+ * residents are spread more evenly. Returns the plan's seconds, or less for a plan that is skipped because it
+ * cannot be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
     struct cost cost = cost_of(s, stage);
     int dearer = s->choosing ? compare(&cost, &s->cost) : -1;
@@ -263,7 +264,7 @@ static int staging_sizes(const struct search *s, const struct plan_stage *stage,
 }
 
 /* Tries one set of pooled blocks. Returns true if no other set of pooled blocks need be tried with these
- * residents: in the second pass after a success, because all such sets have equal cost. */
+ * residents: in the second pass after a success, because all sets of pooled blocks have equal cost. */
 static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
     uint64_t sizes[SIZES_MAX];
     stage->pool_bytes = plan_blocks_bytes(s->need, stage->pooled);
@@ -521,8 +522,8 @@ double plan_search_bound(const struct run_need *need, int stage) {
     return s.timed ? block_stream_bound(&block_stream, &ideal) : 0;
 }
 
-/* Searches with one placement of full-frame buffers, in the memory that fixed bytes and other stages leave.
- * Returns the plan's seconds (without rates see `score`); NEVER if no plan fits. */
+/* Searches a stage's plan with one placement of full-frame buffers, in the memory that fixed bytes and other
+ * stages leave. Returns the plan's seconds (without rates see `score`); NEVER if no plan fits. */
 static double search_place(const struct plan_search_input *q, bool pictures_on_host,
                            struct plan_stage *stage) {
     struct search s;

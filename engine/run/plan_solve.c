@@ -109,14 +109,15 @@ void plan_evaluate(const struct run_need *need, struct plan *plan) {
     time_stages(need, plan);
 }
 
-/* True if the peaks of the plan are within its budgets. */
+/* True if the plan's memory peaks are within its budgets. */
 static bool fits(const struct run_need *need, const struct plan *plan) {
     return plan->ram_peak_bytes <= plan->ram_budget_bytes &&
            (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
 }
 
-/* Makes the smallest plan with these residents: no pool, and a ring for the largest block. Full-frame buffers
- * lie in device memory, which saves host memory, unless they do not fit there. */
+/* Makes the plan of a stage that needs the least memory with these residents: no pool, and a ring for the
+ * largest block. Full-frame buffers lie in device memory, which saves host memory, unless they do not fit
+ * there. */
 static void solve_least(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
@@ -264,7 +265,8 @@ int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_
     for (int i = 0; i < n; i++) {
         const struct run_need *need = needs[i];
         struct plan found;
-        /* A need whose lower bound is above the best time cannot win; only its least budgets count. */
+        /* A grouping of lanes whose lower bound of seconds is above the best time cannot win; only its least
+         * budgets count. */
         bool hopeless = best >= 0 && best_works && plan->seconds > 0 &&
                         plan_bound_seconds(need) * TIE >= plan->seconds * ROUNDED;
         (hopeless ? plan_least : plan_solve)(need, ram_budget_bytes, vram_budget_bytes, &found);
@@ -287,8 +289,8 @@ int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_
     return best;
 }
 
-/* Bytes of the whole pages that a block of this size occupies alone, wherever it starts. Only these pages can
- * be returned to the system (see resident_memory_reduce). */
+/* Bytes of the whole pages that a block of this size shares with no other block, wherever it starts. Only
+ * these pages can be returned to the system (see resident_memory_reduce). */
 static uint64_t pages_alone(uint64_t bytes) {
     uint64_t n = bytes / PLAN_PAGE;
     return n > 1 ? (n - 1) * PLAN_PAGE : 0;

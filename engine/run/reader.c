@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* Reads bytes of a file, past the page cache if the reader has bounce memory and the source allows it. */
+/* Reads bytes of a file. The read bypasses the page cache if the reader has bounce memory and the source is
+ * open for direct reads. */
 static enum status reader_read_bytes(struct reader *reader, const struct byte_source *source, char *to,
                                      uint64_t bytes, uint64_t offset, struct error *e) {
     bool direct = reader->bounce.memory && source_is_direct(source);

@@ -33,7 +33,7 @@ static void convert_tensor(const struct block *from, const struct packed_tensor 
     }
     if (dtype_is_rotated(wanted)) {
         /* Reserves space for row scales after the values. No file holds row scales of converted weights, so
-         * such blocks serve for planning only. */
+         * blocks with converted row scales serve for planning only. */
         struct packed_segment *scales = &to->segments[to->n_segments++];
         *scales = scales[-1];
         out->scales_offset = scales->packed_offset = to->bytes;

@@ -12,7 +12,8 @@
 struct store_stage {
     const struct block *const *blocks;
     int n_blocks;
-    int n_model_blocks; /* leading blocks of the model; the others hold gathered embedding rows */
+    /* Number of leading blocks with model weights; later blocks hold gathered embedding rows. */
+    int n_model_blocks;
 };
 
 /* One part (adapter bytes or base weights) of a stage's resident blocks. Each part has its own memory, so
@@ -66,7 +67,7 @@ void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const
  * of its size (at most 2 MiB) plus two pages beyond the larger layout. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows);
-/* True if any part has memory. */
+/* True if adapter bytes or base weights have memory. */
 bool resident_memory_held(const struct resident_memory *memory);
 /* Address of each part of a block; NULL for a part without memory. */
 struct packed_place resident_memory_place(const struct resident_memory *memory, int block);

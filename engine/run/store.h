@@ -79,8 +79,9 @@ enum status store_open(const struct store_options *options, struct store **store
 /* Stops the readers after their current reads, and frees everything except residents that the plan keeps. */
 void store_close(struct store *store);
 
-/* store_begin_stage allocates and store_end_stage frees the weight memory of a stage. Between them its visits
- * are acquired in order. Call store_end_stage also if store_begin_stage fails. Fails with MEMORY. */
+/* store_begin_stage allocates and store_end_stage frees the weight memory of a stage. Between the two calls
+ * the stage's visits are acquired in order. Call store_end_stage also if store_begin_stage fails. Fails with
+ * MEMORY. */
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
@@ -91,8 +92,8 @@ enum status store_acquire(struct store *store, int visit, struct packed_place *p
  * with its own memory, operators queued after this call wait, not the host. Returns at once for bytes awaited
  * before. Fails with the fill's error. */
 enum status store_await(struct store *store, int visit, uint64_t to, struct error *e);
-/* Releases a visit whose whole packed block was awaited. Otherwise its pending bytes are cancelled, for a run
- * that ends or resumes from an earlier visit (store_replan). */
+/* Releases a visit whose whole packed block was awaited. If not all bytes were awaited, the missing bytes are
+ * cancelled, for a run that ends or resumes from an earlier visit (store_replan). */
 void store_release(struct store *store, int visit);
 
 /* Continues the stage under another plan from `visit` on, the first visit of an evaluation; all acquired

@@ -144,8 +144,8 @@ bool fills_place_next(struct store *s) {
     } else if (!place_in_ring(s, f)) {
         return false;
     }
-    /* Where the plan limits prefetching, the device may lag behind the host, so copies into the ring must
-     * also wait for the device event of the last release. */
+    /* If the plan limits prefetching, the device may lag behind the host. Copies into the ring must then also
+     * wait for the device event of the last release. */
     f->event = p->depth || p->no_wrap || p->waits ? s->event : 0;
     /* a resident block that an earlier run filled is READY (I6) */
     f->state = f->claimed == f->block->bytes ? FILL_READY : FILL_FILLING;
@@ -164,7 +164,8 @@ bool fills_place_is_free(struct fill *f, uint64_t from, uint64_t to, uint64_t *e
     return true;
 }
 
-/* Lays out resident memory and pools. grow: the parts that need more memory than before, else the others. */
+/* Lays out resident memory and host pools. grow true: only parts that need more memory than before; false:
+ * only the other parts. */
 static void lay_out_stages(struct store *s, bool grow) {
     static const uint64_t none[PLAN_BLOCKS_MAX / 64];
     struct residents *r = s->o.residents;
@@ -329,7 +330,7 @@ static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct
     s->counters.stall_seconds += s->o.sys->clock(s->o.sys) - since;
     bool arrived = has_arrived(s, f, to);
     if (!arrived && s->error.code != OK && e->code == OK)
-        *e = s->error; /* a failed fill is reported here (invariant I4) */
+        *e = s->error; /* reports a failed fill (invariant I4) */
     if (!arrived && !go_on) error_set(e, CANCELLED, "cancelled while waiting for weights");
     return arrived ? OK : e->code; /* OK only after the bytes have arrived (invariant I2) */
 }

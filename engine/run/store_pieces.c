@@ -65,7 +65,7 @@ static bool claim_piece(struct store *s, struct piece *piece) {
         for (int i = 0; i < s->n_staging; i++)
             if (!s->staging[i].taken && (buffer < 0 || s->staging[i].fence < s->staging[buffer].fence))
                 buffer = i;
-        /* between two stages there are no staging buffers */
+        /* there are no staging buffers between two stages */
         if (!s->staging_open || buffer < 0) return false;
         most = s->staging_piece - s->staging_slack;
     } else if (s->device) {

@@ -87,16 +87,17 @@ struct store {
     int n_threads;
     bool stopping;
 
-    int stage;         /* active stage, or -1 */
+    int stage;         /* index of the active stage, or -1 */
     int current_visit; /* visit being acquired or computed, or -1 */
     int next_place;    /* index of the next fill to place */
     int next_claim;    /* index of the first fill that may have unclaimed pieces */
-    uint64_t event;    /* device event of the last release */
+    uint64_t event;    /* device event of the most recent release of a fill */
     char *ring;
     uint64_t ring_reserved, ring_committed;
-    /* Each ring byte belongs to the fill placed there last. Below ring_head lie the fills from ring_wrap on,
-     * in order. Above it lie older fills, listed by ring_older in order of addresses. */
-    uint64_t ring_head; /* offset at which the next fill is placed */
+    /* Each ring byte belongs to the fill that was placed on it most recently. Below ring_head lie the fills
+     * from ring_wrap on, in order. Above ring_head lie older fills, listed by ring_older in order of
+     * addresses. */
+    uint64_t ring_head; /* ring offset at which the next fill is placed */
     int ring_wrap;      /* index of the first fill placed since the head last returned to offset 0 */
     struct fill *ring_older;
 
@@ -112,7 +113,7 @@ struct store {
     uint64_t bounce_bytes;
     char *work_memory; /* conversion buffers of all readers */
 
-    int pieces_in_flight; /* pieces in flight over all fills */
+    int pieces_in_flight; /* number of pieces that readers are moving, over all fills */
     uint64_t pieces_claimed;
     int pinning;        /* number of reader threads that are pinning memory ahead of use */
     struct error error; /* error of the first read that failed */
@@ -121,13 +122,13 @@ struct store {
 
 /* Places the next fill if it fits. Returns false if it does not, or if there is none. */
 bool fills_place_next(struct store *store);
-/* True if bytes [from, to) of a fill's place are free: all earlier fills there are released. Call with
- * ascending ranges. *event: device event of the last such release, which a copy to the place waits for
- * (invariant I3). */
+/* True if bytes [from, to) of a fill's place are free: all earlier fills at the same ring addresses are
+ * released. Call with ascending ranges. *event: device event of the last such release, which a copy to the
+ * place waits for (invariant I3). */
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
 /* Marks adapter bytes and base weights that an earlier run filled as claimed: readers skip them. */
 void fills_skip_ready(const struct store *store, struct fill *fill);
-/* Divides the bounce memory among the readers (a reader with less than a page uses the page cache), allocates
+/* Divides the bounce memory among the readers; a reader with less than a page uses the page cache. Allocates
  * the buffers in which readers convert element types, and starts the reader threads. MEMORY; DEVICE if the
  * system refuses a thread. */
 enum status pieces_open(struct store *store, struct error *e);

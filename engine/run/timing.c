@@ -73,8 +73,8 @@ static double end_of(const struct simulation *s, int visit) {
  * space. */
 static double wait_for_space(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
     double from = 0;
-    uint64_t bytes =
-        smaller(s->moved[s->visit], limit); /* a block larger than the buffer occupies all of it */
+    /* A block larger than the buffer (ring or staging) occupies the whole buffer. */
+    uint64_t bytes = smaller(s->moved[s->visit], limit);
     while (held->bytes + bytes > limit && held->first < held->last) {
         int oldest = held->visit[held->first++];
         held->bytes -= smaller(s->moved[oldest], limit);
@@ -208,8 +208,8 @@ static void timing_run(const struct block_stream *c, const struct plan_stage *st
                 same_length(end - ended[n - 1], ended[n - 1] - ended[n - 2], end);
         lag = now;
     }
-    /* Each further evaluation takes the mean of the last two simulated ones, but at least the load of an
-     * evaluation, which a large ring can hide during the simulation. */
+    /* Each further evaluation takes the mean time of the last two simulated evaluations, but at least the
+     * busiest resource's busy time, which a large ring can hide during the simulation. */
     double last = n > 1 ? ended[n - 1] - ended[n - 2] : ended[0], least = largest_load(&later);
     if (n > 2) last = (ended[n - 1] - ended[n - 3]) / 2;
     timing->evaluation_seconds = n > 1 ? larger(last, least) : last;

@@ -35,7 +35,7 @@ struct block_stream {
 };
 
 struct timing {
-    double seconds;            /* seconds of the whole stage */
+    double seconds;            /* predicted seconds of the whole stage */
     double evaluation_seconds; /* seconds of one evaluation in steady state */
     double floor_seconds;      /* lower bound of `seconds`: busy time of the busiest resource */
     /* floor_seconds of the first evaluation alone, and of each later evaluation */

@@ -1,5 +1,5 @@
-/* Visits: a run is a list of visits, from text encoder to decoder, made before the run starts. Here the
- * visits of ordinary stages are derived from the update rates of blocks, and embedding rows become blocks. */
+/* Visits: a run is a list of visits, from text encoder to decoder, made before the run starts. The visits of
+ * a stage follow from the update rates of its blocks. Gathered embedding rows become blocks too. */
 #ifndef SLUICE_RUN_VISIT_H
 #define SLUICE_RUN_VISIT_H
 
@@ -30,7 +30,8 @@ enum status component_visits(const struct component *c, int stage, const struct 
                              int evaluations, struct visit_list *list, struct error *e);
 /* Number of blocks of gathered embedding rows in a stage with n_lanes lanes. */
 int component_gathered_blocks(const struct component *c, int n_lanes);
-/* Makes a block of the embedding-table rows that a lane needs. The caller destroys it, also on failure. */
+/* Makes a block of the embedding-table rows that a lane needs. The caller destroys the block, also on
+ * failure. */
 enum status component_gather_rows(const struct component *c, int i_table, const struct lane *lane,
                                   struct block *out, struct error *e);
 

@@ -51,8 +51,9 @@ enum beta_schedule {
 
 enum rescale_zero_snr {
     ZERO_SNR_NO,
-    ZERO_SNR_CLAMPED, /* the last alpha is 2^-24 instead of 0, as in EulerDiscreteScheduler */
-    ZERO_SNR_EXACT,   /* the last alpha is 0 */
+    /* alphas_cumprod of the last timestep is 2^-24 instead of 0, as in EulerDiscreteScheduler. */
+    ZERO_SNR_CLAMPED,
+    ZERO_SNR_EXACT, /* alphas_cumprod of the last timestep is 0 */
 };
 
 struct training_noise {

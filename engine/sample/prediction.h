@@ -12,7 +12,7 @@
 enum prediction_form {
     PREDICTION_DERIVATIVE, /* d(sample / signal) / d sigma: noise; flow: noise minus image */
     PREDICTION_DENOISED,   /* the predicted latent of the finished image (x0) */
-    PREDICTION_OUTPUT,     /* the denoiser's output, unconverted; the sampler converts it */
+    PREDICTION_OUTPUT,     /* the denoiser's output as it is; the sampler converts it */
 };
 
 struct prediction {

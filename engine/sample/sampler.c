@@ -1,5 +1,6 @@
 /* All samplers, in three groups: samplers that follow the derivative, samplers that use the current estimate
- * of the finished image, and multistep solvers in log(signal / noise); then the list. Implements sampler.h.
+ * of the finished image, and multistep solvers in log(signal / noise); then the table of all samplers.
+ * Implements sampler.h.
  */
 #include "engine/sample/sampler.h"
 
@@ -129,7 +130,8 @@ static void sampler_update_dpm2(const struct sampler_update *u) {
     update_along_derivative(u, u->sample, &s->at, &at, u->output);
 }
 
-/* Second evaluation of DPM2 ancestral: between the step's start and the sigma below its end. */
+/* Second evaluation of DPM2 ancestral: at the geometric mean of the step's first sigma and the sigma that the
+ * ancestral step goes down to. */
 static bool dpm2_a_point(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;

@@ -34,8 +34,9 @@ struct sampler_update {
     int step, evaluation;
     float *sample; /* on input the current sample, on output the sample for the next evaluation or step */
     float *output; /* guided prediction, converted to the form that the sampler expects; may be overwritten */
-    float *const *history; /* the sampler's history tensors of this image; undefined before the first step */
-    const float *noise;    /* standard normals; NULL: no noise is added */
+    /* The image's history tensors for this sampler; undefined before the first step. */
+    float *const *history;
+    const float *noise; /* standard normal random values; NULL: no noise is added */
     int64_t n;
 };
 
@@ -72,7 +73,7 @@ extern const struct sampler sampler_euler, sampler_euler_a, sampler_heun, sample
 
 extern const struct sampler *const samplers[]; /* all samplers, NULL-terminated */
 
-/* Finds a sampler by name or alias. USAGE, with all names, if there is none. */
+/* Finds a sampler by name or alias. Fails with USAGE if there is none; the error lists all names. */
 enum status sampler_find(const char *name, const struct sampler **sampler, struct error *e);
 
 #endif

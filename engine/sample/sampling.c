@@ -62,7 +62,7 @@ static enum status unknown_schedule(const struct sampling *s, const char *name, 
                      names);
 }
 
-/* Chooses the model's own schedule with a timestep spacing, or a named schedule. */
+/* Applies --scheduler: a timestep spacing for the model's own schedule, or a named schedule. */
 static enum status choose_schedule(const char *name, struct sampling *s, struct error *e) {
     if (!name) return OK;
     for (int i = 0; spacing_names[i]; i++) {

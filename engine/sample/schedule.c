@@ -186,7 +186,7 @@ static double spaced_sigma(const struct schedule_options *o, struct ends ends, i
     return exp(linspace_numpy(log(from), log(to), i, o->n));
 }
 
-/* Begins a grid of n steps. */
+/* Initialises a grid of n steps. */
 static struct grid *begin(const struct schedule_options *o, enum grid_form form, struct grid *grid) {
     *grid = (struct grid){.form = form,
                           .step = grid->step,

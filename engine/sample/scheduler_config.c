@@ -158,7 +158,7 @@ static bool class_handles(const struct scheduler_class *cls, const struct predic
     return prediction->is_flow ? (cls->reads & READS_FLOW) != 0 : cls->schedule != NULL;
 }
 
-/* The class that the configuration names; NULL with an error if it is unsupported. */
+/* Returns the scheduler class that scheduler_config.json names; NULL with an error if it is unsupported. */
 static const struct scheduler_class *find_class(const struct config *config, const struct sampling *s,
                                                 struct error *e) {
     const char *name =

@@ -36,7 +36,7 @@ static const struct component *taehv_of(const struct golden *g) {
     return &g->model->component[ONLY_SLOT];
 }
 
-/* A block runner and all frames that it decodes. */
+/* A block runner with a latent, and all frames that the runner decodes. */
 struct video_run {
     struct block_runner *block_runner;
     struct tensor frames;

@@ -1,6 +1,6 @@
 /* Tests the tiny image decoder (TAESD) on data of test/golden/taesd.py: its images and the influence
- * of every weight. Its blocks give the same bits as its operators run one after another over whole images,
- * also in many bands, and with the full-frame buffer on the device or on the host. */
+ * of every weight. Its blocks give the same bits as its operators run one after another over whole images.
+ * This holds for many bands too, and for the full-frame buffer on the device or on the host. */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"

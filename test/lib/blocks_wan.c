@@ -92,7 +92,8 @@ static float timestep_of(const struct golden *g, const char *name) {
     return *(float *)golden(g, name).data;
 }
 
-/* Sets the reference's conditioning rows: timestep 0's if there are clean frames, then the timestep's. */
+/* Sets the conditioning rows to the reference's: the row of timestep 0 if there are clean frames, then the
+ * row of the timestep. */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor e = golden(g, "block.e"), e6 = golden(g, "block.e6");
     int32_t last = e.dim[0] - 1;
@@ -182,8 +183,8 @@ static void expect_final(const struct golden *g, struct block_runner *b, const c
     runner_close(b);
 }
 
-/* Compares the final layers on normal and on small values. The small values form a video of one frame and one
- * row of patches. */
+/* Compares the final layers on usual inputs and on inputs times 0.01. The small inputs form a video
+ * of one frame and one row of patches. */
 static void test_final(const struct golden *g) {
     struct tensor small = golden_single(g, "block.final_small.in");
     struct lane lane = lane_at(g, "case0.latent_001");

@@ -1,4 +1,4 @@
-/* Counted checks that never end the program: one wrong run does not hide the next. */
+/* Test checks that count failures and never end the program, so that one failure does not hide the next. */
 #ifndef SLUICE_TEST_CHECK_H
 #define SLUICE_TEST_CHECK_H
 

@@ -47,7 +47,7 @@ static bool workspace_open(struct workspace *c, const struct picture *p) {
     uint8_t *bytes = calloc((size_t)n, 4 + sizeof(int));
     *c = (struct workspace){p->width, p->height, n, NULL, NULL, NULL, NULL, NULL};
     if (!bytes) return false;
-    c->stack = (int *)(void *)bytes; /* the stack comes first, because its ints need alignment */
+    c->stack = (int *)(void *)bytes; /* the stack comes first, because its elements (int) need alignment */
     c->label = bytes + (size_t)n * sizeof(int);
     c->mask = c->label + n;
     c->part = c->mask + n;
@@ -71,7 +71,8 @@ static void erode_or_dilate(const struct workspace *c, uint8_t *mask, uint8_t fr
     }
 }
 
-/* Moves the 4-connected component around start from mask to the empty part; returns its number of pixels. */
+/* Moves the pixels of the 4-connected component around `start` from `mask` to `part`, which must be empty;
+ * returns its number of pixels. */
 static int flood(const struct workspace *c, int start) {
     int n = 0, top = 0;
     c->stack[top++] = start;

@@ -18,7 +18,7 @@ extern const char *const shape_words[N_SHAPES + 1];
 
 struct picture {
     int width, height;
-    const uint8_t *rgb; /* RGB, height rows of width pixels, packed */
+    const uint8_t *rgb; /* RGB pixels: height rows of width pixels, packed */
 };
 
 struct detected_region {

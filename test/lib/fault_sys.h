@@ -25,7 +25,7 @@ enum call {
     N_CALLS
 };
 
-/* How a read or a write fails. Calls of any other kind have only one way to fail. */
+/* How an injected fault makes a read or a write fail. Other calls have only one way to fail. */
 enum fault { FAULT_ERROR, FAULT_SHORT, FAULT_INTERRUPTED, FAULT_END };
 
 struct fault_sys {
@@ -41,8 +41,8 @@ struct fault_sys {
     long fail_more;      /* number of calls after the first failing one that also fail */
     void (*on_read)(void *user, long n);
     void *on_read_user;
-    /* Free memory that the system reports: plenty at the start of a run. Between two evaluations it reports
-     * free_bytes with a chance of free_percent %, else plenty. */
+    /* Simulated free memory: plenty at the start of a run. Between two evaluations the value is free_bytes
+     * with a chance of free_percent %, else plenty. */
     uint64_t free_bytes;
     int free_percent;
     long n_free;
@@ -52,7 +52,7 @@ struct fault_sys {
     atomic_bool in_group;
 };
 
-/* splitmix64 (Steele et al. 2014), on an atomic state */
+/* Next random number of splitmix64 (Steele et al. 2014), with an atomic state. */
 uint64_t random_next_atomic(atomic_ullong *state);
 
 /* Returns a random length from 1 to `bytes`, chosen by r, for a short read; whole disk blocks if the file is

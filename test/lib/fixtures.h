@@ -27,7 +27,8 @@ struct tolerance;
 
 /* Files of a fixture in formats of model hubs (GGUF, fp8, ComfyUI). */
 struct stored {
-    const struct model_paths *flags; /* path of each component's file by its flag, relative to model/ */
+    /* Path of each component's weight file, by its command line flag, relative to model/. */
+    const struct model_paths *flags;
     const char *text_encoder,
         *tokenizer; /* tokenizer folders below model/; NULL: the folders of the Hugging Face layout */
 };
@@ -36,7 +37,8 @@ struct fixture {
     const char *name; /* name of the fixture and of its reference data's folder in test/golden */
     const struct suite *const *blocks; /* suites of block tests, ended by NULL; NULL: no reference data */
     bool pipeline;                     /* the reference data contain whole pipeline runs */
-    const struct tolerance *gpu_tolerances; /* GPU tolerances that override those of the suites, or NULL */
+    /* Tolerances for GPUs instead of those of the block suites, or NULL. */
+    const struct tolerance *gpu_tolerances;
     /* Files of other formats that the reference's runs use; NULL: those in model/. */
     const struct stored *stored;
     bool has_adapters;             /* the reference's runs use adapters */

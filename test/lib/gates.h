@@ -13,7 +13,7 @@ struct gate {
     struct sluice_request request; /* the main request; has input images if the recipe takes them */
     struct sluice_request other;   /* different request that the tests run between two runs of `request` */
     const struct sluice_request
-        *shapes; /* further requests: batches, guidance, sizes, prompts of other lengths */
+        *shapes; /* further requests to test: batches, guidance, other sizes and prompt lengths */
     int n_shapes;
     int threads;
     bool always; /* true: `make check` runs the gate too, not only `make check-all`. Set for one fixture per

@@ -110,7 +110,7 @@ void expect_values(const struct golden *g, const char *name, const char *detail,
                    const float *truth, int64_t n);
 void expect_close(const struct golden *g, const char *name, struct tensor t, const float *truth);
 
-/* Opens the device, or prints why it cannot be opened. */
+/* Opens the test device, or prints why it cannot be opened. */
 bool golden_begin(void);
 void golden_end(void);
 

@@ -11,7 +11,7 @@ enum { HANG_SECONDS = 2 };
 #endif
 enum { WAIT_SECONDS = 60 };
 
-/* Starts both timers; 0 stops them. */
+/* Starts a timer for CPU seconds and one for wall seconds, which end a hanging program; 0 stops a timer. */
 void hang_guard(int processor_seconds, int seconds);
 
 #endif

@@ -351,7 +351,7 @@ static void sees_as_qwen3(struct tensor_set *p) {
     rename_all(p, "visual.", "merger.ln_q", "merger.norm");
 }
 
-/* Renames tensors as transformers 5 names those of Qwen3-VL's language model in memory. */
+/* Renames tensors to the names that transformers 5 uses in memory for Qwen3-VL's language model. */
 static void make_qwen3_names(struct tensor_set *p) {
     rename_all(p, "model.", "model.", "model.language_model.");
     rename_all(p, "model.", "q_proj.bias", "q_norm.weight");

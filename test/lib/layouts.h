@@ -18,8 +18,8 @@ struct layout_part {
     size_t flag;           /* offset in struct options of the flag that selects the file */
     /* Renames tensors from diffusers' names to the checkpoint's; NULL: the names are the same. */
     struct tensor_set *(*to_checkpoint)(const struct tensor_set *of);
-    const char *prefix; /* prefix of tensor names in the component's own file, if the component has a tensor
-                           `prefix_if` */
+    const char *prefix; /* prefix of tensor names in a file with this component only; used if the component
+                           has a tensor `prefix_if` */
     const char *prefix_if;
     const char *found_text; /* words that errors about this component's file in a wrong slot contain */
     const char *expected_text, *flag_text; /* words of the error for a wrong component */
@@ -32,7 +32,8 @@ struct layout_part {
 
 struct all_in_one {
     const char *prefix[LAYOUT_PARTS];
-    const char *key[LAYOUT_PARTS];               /* metadata key of each component's configuration */
+    /* Key of the file's metadata under which each component's configuration is stored. */
+    const char *key[LAYOUT_PARTS];
     const char *extra_tensor[EXTRA_TENSORS_MAX]; /* unused tensors that published files also hold */
 };
 

@@ -14,7 +14,8 @@ static void fuse(struct tensor_set *p, struct item *item) {
     }
 }
 
-/* Inverse of diffusers 0.42, single_file_utils.py, convert_sd3_transformer_checkpoint_to_diffusers. */
+/* Renames tensors from diffusers' to checkpoint names: inverse of diffusers 0.42, single_file_utils.py,
+ * convert_sd3_transformer_checkpoint_to_diffusers. */
 static void rename_sd3_to_checkpoint(struct item *item) {
     static const char *const names[][2] = {
         {"transformer_blocks.", "joint_blocks."},

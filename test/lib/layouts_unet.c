@@ -11,8 +11,8 @@ static void rename_by(struct item *item, const struct renaming *names) {
     for (; names->from; names++) rename_part(item, names->from, names->to);
 }
 
-/* Parses the level and the block number in a tensor name; *tail is the rest of the name. False: the name does
- * not match. */
+/* Parses the level and the block number in a tensor name; *tail is the rest of the name. Returns false if the
+ * name does not match. */
 static bool numbered(const struct item *item, const char *format, int *level, int *number,
                      const char **tail) {
     int n = 0;
@@ -60,7 +60,8 @@ static bool name_place(struct item *item, const struct tensor_set *of) {
     return true;
 }
 
-/* Inverse of diffusers 0.42, single_file_utils.py, convert_ldm_unet_checkpoint. */
+/* Renames tensors from diffusers' to checkpoint names: inverse of diffusers 0.42, single_file_utils.py,
+ * convert_ldm_unet_checkpoint. */
 static struct tensor_set *unet_to_checkpoint(const struct tensor_set *of) {
     static const struct renaming ends[] = {{"conv_in.", "input_blocks.0.0."},
                                            {"conv_norm_out.", "out.0."},
@@ -110,7 +111,8 @@ static void fuse_heads(struct tensor_set *p, struct item *item) {
     rename_part(item, "self_attn.q_proj.", "attn.in_proj_");
 }
 
-/* Inverse of diffusers 0.42, single_file_utils.py, convert_open_clip_checkpoint. */
+/* Renames tensors from transformers' to OpenCLIP's names: inverse of diffusers 0.42, single_file_utils.py,
+ * convert_open_clip_checkpoint. */
 static struct tensor_set *openclip_to_checkpoint(const struct tensor_set *of) {
     static const struct renaming names[] = {
         {"text_model.embeddings.token_embedding", "token_embedding"},

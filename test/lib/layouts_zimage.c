@@ -150,7 +150,8 @@ static void test_foreign(void) {
     refuse_file("model.ckpt", "PK\3\4\0\0\0\0\0\0\0\0model/data.pkl", 26, "pickle");
     refuse_file("model.pt", "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15, "pickle");
     refuse_file("lfs.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0", 54, "git-lfs");
-    /* In a folder of parts, the error about a missing part names the unreadable file that may hold it. */
+    /* In a folder with one file per component, the error about a missing component names the unreadable file
+     * that may hold it. */
     mkdir(temporary_path("quants"), 0777);
     layouts_write_parts(WORDS("quants/t.safetensors", "quants/q.safetensors", "quants/v.safetensors"), true);
     remove(temporary_path("quants/t.safetensors"));
@@ -241,8 +242,8 @@ static void test_inspect_one(void) {
     expect_refused((options){.model = temporary_path("foreign.safetensors")}, MISSING, "an unknown file",
                    WORDS("no 'transformer' and 'vae' (", "of no known component", "'foreign.",
                          "--diffusion-model and --vae with the transformer and autoencoder"));
-    /* With other known components in the folder, the error names the missing component, not the missing
-     * tokenizer, and states how many tensors may belong to the missing component. */
+    /* If the folder has other known components, the error names the missing component, not the missing
+     * tokenizer. It states how many tensors may belong to the missing component. */
     char others[TENSOR_SET_NAME];
     snprintf(others, sizeof others, " and %d other tensors of no known component", p->n - 1);
     mkdir(temporary_path("foreign"), 0777);

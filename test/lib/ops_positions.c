@@ -15,7 +15,8 @@ static int64_t walk_rank(struct token_order walk, int32_t rows, int32_t columns,
     return rank;
 }
 
-/* Returns the coordinates of an image's tokens in token order, found by sorting. */
+/* Returns the coordinates of an image's tokens in token order, computed independently of the engine by
+ * sorting. */
 static struct token_coords *walk_places(struct token_order walk, int32_t rows, int32_t columns) {
     struct token_coords *places = pool_alloc(sizeof *places * (size_t)rows * (size_t)columns);
     int64_t *ranks = pool_alloc(sizeof *ranks * (size_t)rows * (size_t)columns);

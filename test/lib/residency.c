@@ -35,7 +35,7 @@ static void check_lines(struct rig *rig, json_t *plan, const char *what) {
 }
 
 /* Checks that only the begin and end of a stage allocate memory. Ring memory is discarded at every streamed
- * visit, so an allocation in the middle of a stage would split the group of discards that the test counts for
+ * visit. An allocation in the middle of a stage would split the group of discards that the test counts for
  * the stage. */
 static void check_quiet(struct rig *rig, json_t *plan, const char *what) {
     long stages = 0;

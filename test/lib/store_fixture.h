@@ -38,7 +38,7 @@ extern struct store_fixture {
     bool separate; /* true: the device has its own memory */
     bool evicted;  /* true: residents were evicted during the run, so the store holds less than planned */
     int stage;     /* stage that drive() currently runs, or -1 */
-    struct packed_place place; /* packed block of the current visit */
+    struct packed_place place; /* address of the packed block of the current visit */
     const struct block *block;
     int ticks_left; /* number of ticks after which store_acquire is cancelled; negative: the test fails at the
                        hang limit */

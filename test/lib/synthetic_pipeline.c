@@ -265,10 +265,10 @@ struct layer_weights {
 };
 
 struct denoiser_state {
-    struct tensor tokens;     /* [F Y X, DIM] */
+    struct tensor tokens;     /* image tokens [F Y X, DIM] */
     struct tensor text, rope; /* text embeddings [T, DIM], RoPE table [T, head / 2, 2] */
     struct tensor condition;  /* conditioning [rows, DIM]; one row per evaluation if hoisted, else one row */
-    struct tensor modulation; /* [LAYERS, rows, 2 DIM] */
+    struct tensor modulation; /* scale and shift of each layer [LAYERS, rows, 2 DIM] */
 };
 
 static const struct weight_spec denoiser_position_table[] = {
@@ -518,7 +518,7 @@ struct causal_state {
         halves; /* video frames [N, Y X, WIDTH] before the output convolution; tiled: one frame at a time */
 };
 
-/* One scale and shift per channel. */
+/* Scale and shift of each latent channel. */
 static const struct latent_format video_vae_format = {
     .n = SYNTHETIC_CHANNELS, .scale = {1.5f, 1.25f, 0.75f, 2}, .shift = {0.25f, -0.5f, 0.125f, 0}};
 

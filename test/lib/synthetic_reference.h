@@ -20,7 +20,7 @@ struct synthetic_input {
 struct synthetic_reference {
     int32_t rows, columns; /* size of the first prompt's conditioning */
     double *text, *pooled; /* conditioning [rows, columns], pooled embedding [columns] */
-    double *latent;        /* [C, F, Y, X] */
+    double *latent;        /* denoised latent [C, F, Y, X] */
     double *frames;        /* video frames [frames, 3, height, width] */
 };
 
