@@ -18,7 +18,7 @@ enum status dump_save(struct sys *sys, const char *folder, const char *name, str
                       struct error *e);
 /* Dumps the batch's latents after `step` steps as latent_NNN. */
 enum status dump_step_latents(const struct job *job, int step, struct error *e);
-/* Dumps what is known before the first visit: tokens and sigmas. */
+/* Dumps the token ids and the sigmas, which are known before the first visit. */
 enum status dump_run_start(const struct job *job, struct error *e);
 /* Dumps a picture [Y, X, 3] as a tensor [1, 3, Y, X]. */
 enum status dump_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
