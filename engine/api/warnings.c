@@ -121,7 +121,7 @@ static void log_references(const struct sluice_session_options *to, const struct
     }
 }
 
-/* Warns if the plan would pin more host memory than the system allows. */
+/* Logs the system's limit on pinned host memory, and how many bytes of weights the limit leaves unpinned. */
 static void log_pin_limit(const struct sluice_session_options *to, const struct job *job) {
     char limit[SIZE_TEXT_BYTES], windowed[SIZE_TEXT_BYTES];
     uint64_t most = 0;
