@@ -313,7 +313,7 @@ struct sluice_request {
     const char *rates;  /* JSON text of measured rates (sluice_bench.h); NULL: assumed rates */
     const char *rates_name;  /* name of the rates in the plan, usually the rates file's name; NULL: "given" */
     const char *direct_io;   /* "on", "off": read weights with O_DIRECT, past the page cache; "auto" or NULL:
-                                only   if the model is larger than 3/4 of the machine's memory */
+                                only if the model is larger than 3/4 of the machine's memory */
     const char *vae_tiling;  /* memory of the VAE decoder; the pixels never change. "on": least memory, some
                                 layers computed twice, large buffers in host memory. "off": all in device
                                 memory. "auto" or NULL: the faster one that fits */
@@ -377,8 +377,7 @@ struct sluice_request {
      * read the model's weights again. */
     const struct sluice_lora *loras; /* adapters, borrowed during a call; or NULL */
     int n_loras;
-    bool lora_partial; /* true: an adapter key without a matching weight gives a warning; false: error MISSING
-                        */
+    bool lora_partial;    /* adapter key without a matching weight: true: a warning; false: error MISSING */
     const char *lora_dir; /* folder of NAME.safetensors for <lora:NAME:0.8> tags in prompts; NAME may contain
                              subfolders. NULL: tags are plain text */
 };

@@ -28,11 +28,9 @@ struct sluice_bench_options {
     const struct sluice_model_options *model; /* load benchmark: the model to read */
     const char
         *type; /* block benchmark: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
-    /* block benchmark: calculate for this card ("3060", "4090", "h100") instead of measuring; NULL: measure
-     */
+    /* block benchmark: calculate for this card ("3060", "4090", "h100"); NULL: measure */
     const char *predict;
-    int adapter_rank; /* block benchmark: rank of an adapter on every product, measured in addition; 0: none
-                       */
+    int adapter_rank; /* block benchmark: also measure with adapters of this rank; 0: none */
 };
 
 /* Measures transfer rates by path and transfer size:

@@ -179,8 +179,7 @@ static json_t *rates_name(const struct job *job) {
     return json_string_of(r->rates_name ? r->rates_name : "given");
 }
 
-/* Keys of a plan's JSON whose numbers are assumptions if the planned device is not installed in this machine.
- */
+/* Keys of a plan's JSON whose numbers are assumptions if this machine lacks the planned device. */
 static json_t *assumed(const struct job *job) {
     json_t *keys = json_pack("[s, s]", "device_bytes", "base_bytes");
     if (!job->request.rates) json_push(keys, json_string("rates"));

@@ -14,7 +14,7 @@ struct cuda_info {
     char name[128];
     int major, minor; /* compute capability */
     uint64_t bytes, free_bytes;
-    bool compiles;     /* no machine code for this GPU: the driver compiles PTX when kernels load */
+    bool compiles; /* the build has no machine code for this GPU: the driver compiles PTX when kernels load */
     char library[160]; /* versions of driver, CUDA runtime, cuBLASLt and cuDNN */
 };
 
@@ -22,7 +22,7 @@ struct cuda_info {
 int cuda_count(char *why, size_t why_bytes);
 /* True if this GPU exists and is supported. Creates no CUDA context. */
 bool cuda_usable(int ordinal);
-/* Describes a supported GPU. Fails with USAGE, DEVICE or MEMORY. */
+/* Describes supported GPU number ordinal. Fails with USAGE, DEVICE or MEMORY. */
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e);
 
 enum cuda_path { CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED, CUDA_D2H_PAGEABLE, N_CUDA_PATHS };
