@@ -30,8 +30,7 @@ char *cuda_card_names(char *out, size_t bytes);
  * fastest, one tile per multiprocessor in waves; the unused part of the last tile and wave counts as lost
  * time. */
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work);
-/* Returns calculated rates per operator class, for plans; products are assumed to have a few thousand rows.
- */
+/* Returns calculated rates per operator class, for plans. Products have a few thousand rows. */
 struct op_rates cuda_card_rates(const struct cuda_card *card);
 
 #endif

@@ -20,8 +20,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
-/* If quantisation blocks cross rows, each block is processed as a row: the packed result has the same bytes.
- */
+/* If quantisation blocks cross rows, each block is processed as a row: the packed result is the same. */
 void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream) {
     int32_t values = dtype_block_values(from->dtype);
     int32_t dim[2] = {(int32_t)(tensor_elements(from) / values), values};

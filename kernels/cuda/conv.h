@@ -27,7 +27,7 @@ struct conv_layout {
     uint64_t norm, bias, weights, in, out, library, end; /* workspace offsets; end: total bytes */
 };
 
-/* True if a vector (bias or pixel norm) is not plain f32 and must be converted first. */
+/* True if a vector (bias or pixel norm) is quantised or scaled and must be converted to f32 first. */
 static inline bool conv_widens(const struct tensor *vector) {
     return vector->rank && (vector->dtype != DTYPE_F32 || !weight_is_plain(vector));
 }

@@ -44,8 +44,7 @@ struct product {
     struct product_key key;
     int32_t warm; /* the product has run once, so its kernels are loaded */
     cublasLtMatmulDesc_t desc;
-    /* the layout of residual is set even without a residual; it may be the same object as the layout of out
-     */
+    /* residual's layout is set even without a residual; it may be the same object as out's layout */
     cublasLtMatrixLayout_t weight, in, residual, out;
     cublasLtMatmulAlgo_t algo;
 };

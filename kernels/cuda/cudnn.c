@@ -130,8 +130,7 @@ static cudnnStatus_t picture_create(const struct api *api, int rows, int columns
                                                rows, columns);
 }
 
-/* cuDNN expects sizes in the order N C H W for any memory format. Cross-correlation: kernels are not flipped.
- */
+/* cuDNN expects sizes in the order N C H W for any format. Cross-correlation: kernels are not flipped. */
 static cudnnStatus_t cudnn_describe(const struct api *api, struct convolution *c) {
     const struct convolution_key *key = &c->key;
     int k = key->side;
