@@ -59,8 +59,7 @@ static struct product_key adapter_key_of(const struct product_key *panel, const 
     return key;
 }
 
-/* Prepares the cuBLASLt product for aligned and for unaligned addresses, because addresses are not known yet.
- */
+/* Prepares the cuBLASLt product for aligned and for unaligned addresses: addresses are not known yet. */
 static enum status prepare_both(struct cuda *cuda, struct product_key key, bool staged, struct error *e) {
     if (products_prepare(cuda->products, &key, e) || !key.wide || staged) return e->code;
     key.wide = 0;
@@ -120,8 +119,7 @@ static char *column_at(const struct tensor *t, int32_t i) {
     return static_cast<char *>(t->data) + dtype_bytes(t->dtype, i);
 }
 
-/* Returns the product's operands for the panel that starts at column `first`; converts the panel's weights.
- */
+/* Returns the operands of a product for the panel from column `first` on; converts the panel's weights. */
 static struct product_operands panel_of(const struct call *c, int32_t first, int32_t columns) {
     const struct op *op = c->op;
     struct tensor weight = tensor_slice(op->in[1], first, columns);

@@ -6,8 +6,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row_access.cuh"
 
-/* Partition of a tensor into runs (c values normed together): in_row runs per row, `threads` threads per run.
- */
+/* A tensor split into runs (c values normed together): in_row runs per row, `threads` threads per run. */
 struct runs {
     int64_t count;
     int32_t in_row, c, threads;

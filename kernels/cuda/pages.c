@@ -109,8 +109,7 @@ static bool range_of(struct pages *p, const void *memory, uint64_t bytes, struct
     return false;
 }
 
-/* Returns the next chunks [first, last) without committed pages, from `first` on; an empty range at the end.
- */
+/* Returns the next chunks [first, last) without committed pages, from `first` on; empty at the end. */
 static struct range unused_run(const struct range *all, uint64_t first) {
     const struct chunk *chunk = all->in->chunk;
     while (first < all->last && chunk[first].pages) first++;

@@ -9,7 +9,7 @@ __device__ static inline int32_t window_part(int32_t window, int32_t first, int3
     return of - first < window ? of - first : window;
 }
 
-/* Divides in 32 bits: images have fewer than 2^31 tokens; 64-bit division takes about a hundred instructions.
+/* Divides in 32 bits: images have fewer than 2^31 tokens, and 64-bit division takes about 100 instructions.
  */
 __device__ static inline struct token_coords cuda_token_coords_at(const struct token_order &order,
                                                                   int32_t rows, int32_t columns, uint32_t i) {

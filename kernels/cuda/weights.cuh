@@ -117,8 +117,7 @@ __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
 
 typedef const unsigned char *block_bytes;
 
-/* Loads N bytes of a block into a word, the first byte lowest. If wide, `at` is a multiple of min(N, UNIT).
- */
+/* Loads N bytes of a block to words, the first byte lowest. If wide, `at` is a multiple of min(N, UNIT). */
 template <int N, int UNIT>
 __device__ static inline void load_bytes(uint32_t to[(N + 3) / 4], block_bytes at, bool wide) {
     if constexpr (N == 8 && UNIT == 8) {
