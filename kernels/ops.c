@@ -59,8 +59,7 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
 }
 
 /* Checks a tensor descriptor: valid rank, positive dimensions. Quantisation blocks must fill each row, or
- * cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill each row.
- */
+ * cross rows and fill the whole tensor. Types with separate scales or rotation cannot cross rows. */
 static bool is_valid_tensor(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
@@ -227,8 +226,7 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
     return t;
 }
 
-/* Rows of 2-byte types are padded to multiples of 16 bytes, so that a range of rows is also a valid operand.
- */
+/* Rows of 2-byte types start at multiples of 16 bytes, so that any range of rows is a valid operand. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim) {
     enum dtype dtype = x->device->operands.in[x->precision];
     int32_t room[TENSOR_RANK_MAX], last = rank - 1, step = dtype == DTYPE_F32 ? 1 : OPERAND_ALIGN / 2;

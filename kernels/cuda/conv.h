@@ -27,8 +27,7 @@ struct conv_layout {
     uint64_t norm, bias, weights, in, out, library, end; /* workspace offsets; end: total bytes */
 };
 
-/* True if a vector (bias or pixel norm) has another type than f32, or a scale, and must be converted first.
- */
+/* True if a vector (bias or pixel norm) is not f32, or has a scale, and must be converted first. */
 static inline bool conv_widens(const struct tensor *vector) {
     return vector->rank && (vector->dtype != DTYPE_F32 || !weight_is_plain(vector));
 }
