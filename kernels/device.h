@@ -175,8 +175,8 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
 /* Allocates a tensor that only products and attention read, in the type to which products and attention round
  * operands. Rows of 2-byte types may be padded to multiples of 16 bytes. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim);
-/* Returns the f32 tensor in which an operand is computed before rounding: the operand itself if its type is
- * f32, else a new tensor of the same shape. */
+/* Returns the f32 tensor in which an operand is computed before rounding: the operand if its type is f32,
+ * else a new tensor of the same shape. */
 struct tensor context_unrounded(struct context *x, struct tensor operand);
 
 #endif

@@ -203,8 +203,8 @@ static void ops_dispatch(struct check *c, const struct op *op) {
         if (!x->await(x->await_user, &a->up)) return;
     if (x->device->run(x->device, op, x->workspace, x->error) != OK) return;
     x->flops += op_flops(op);
-    /* FLOPs of adapters that this operator adds itself. Adapters in separate operators are counted with these
-     * operators. */
+    /* FLOPs of adapters inside this operator. Adapters that run as separate operators are counted with these.
+     */
     if (op->kind == OP_LINEAR && op->skinny)
         x->adapter_flops += op_flops(op);
     else if (op->kind == OP_LINEAR && op->down_product.rank)
@@ -740,7 +740,7 @@ static void check_no_overlap(struct check *c, const struct tensor *out, const st
     check_true(c, !in->rank || no_overlap(out, in), "out", out, "memory that does not overlap an input");
 }
 
-/* Checks the tensor that is added to `out`: absent, `out` itself, or without overlap. */
+/* Checks the base tensor, which is added to `out`: absent, `out` itself, or without overlap. */
 static void check_base(struct check *c, const struct tensor *out, const struct tensor *base) {
     if (base->rank) check_like(c, "base", base, out);
     check_true(c, !base->rank || base->data == out->data || no_overlap(out, base), "out", out,

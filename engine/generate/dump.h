@@ -5,7 +5,7 @@
 #include "engine/job/job.h"
 #include "loaders/loaders.h"
 
-/* Writes n latents [C, F, Y, X] of one shape as one tensor NAME [n, C, F, Y, X], without the dimension F if F
+/* Writes n latents [C, F, Y, X] of one shape as one tensor NAME [n, C, F, Y, X]. Dimension F is left out if F
  * is 1. recipe: stored in the metadata for latent_read_origin; NULL: not stored. Fails like
  * safetensors_write.
  */

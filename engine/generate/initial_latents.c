@@ -96,10 +96,10 @@ static void begin_sampling(struct job *job, int image, const float *picture) {
     scale_model_input(job, image, 0);
 }
 
-/* Makes the first sample of an image from the encoded input image (img2img, inpainting), whose latent is in
- * prediction[0] (unused before the first step), or in inpaint_latent for the inpainting blend. Inpainting at
- * strength 1 begins with pure noise. Diffusers then draws noise for the masked image without using it; this
- * function does so too, because samplers continue with the same generator. */
+/* Makes the first sample of an image from the encoded input image (img2img, inpainting). The image's latent
+ * is in prediction[0], which is unused before the first step, or in inpaint_latent for the inpainting blend.
+ * Inpainting at strength 1 begins with pure noise. Diffusers then draws noise for the masked image without
+ * using it; this function does so too, because samplers continue with the same generator. */
 static void begin_at_picture(struct running *r, int image, struct tensor moments) {
     struct job *job = r->job;
     const struct layout *l = &job->layout;

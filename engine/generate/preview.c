@@ -109,7 +109,7 @@ enum status preview_emit(struct running *r, int image, int step, struct error *e
             emit_rgb(r, image, step, rgb);
         layout_release(job->preview_job);
         if (e->code != MEMORY && e->code != NONFINITE) return e->code;
-        /* After an error: turns previews off for the rest of the run, which goes on. */
+        /* Turns previews off for the rest of the run, for example after an error; the run goes on. */
         log_line(r->options, SLUICE_WARNING, "no more previews in this run: %s",
                  error_line(e, line, sizeof line));
         r->no_previews = true;

@@ -1,4 +1,5 @@
-/* Matrix products with a weight: large products through oneDNN, products of a few rows as dot products here.
+/* Matrix products with a weight: large products through oneDNN, products of a few rows (linear_few) as dot
+ * products in C.
  *
  * A large product is split into panels of output columns. One thread computes a whole panel: it converts the
  * panel's weights into its own workspace if necessary, calls oneDNN on this thread alone, and applies the

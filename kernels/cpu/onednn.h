@@ -76,7 +76,7 @@ void onednn_close(struct onednn *o);
 /* Returns the instruction set used for products, as oneDNN names it ("AVX512_CORE_BF16"): the CPU's best, or
  * less if DNNL_MAX_CPU_ISA is set; "default" if oneDNN has no name. */
 const char *cpu_instructions(void);
-/* Returns the bytes that the loaded oneDNN takes after start, beyond those of oneDNN 2.6 on AVX-512. */
+/* Returns how many bytes the loaded oneDNN takes after its start in excess of oneDNN 2.6 on AVX-512. */
 uint64_t cpu_library_more_bytes(void);
 /* Writes the version of the loaded oneDNN, such as "oneDNN 2.6.3", to out. */
 void cpu_library(char *out, size_t out_bytes);

@@ -60,10 +60,10 @@ static inline float gelu_quick_f32(float x) {
     return x / (1.0f + exp_f32(-1.702f * x));
 }
 
-/* GELU x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R fitted here on 0
- * <= v <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so no bits are lost around 0.
- * Within 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 + erf) has
- * cancelled to nothing. */
+/* GELU x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R. R is fitted for
+ * this file on 0 <= v <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so no bits are
+ * lost around 0. Within 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 +
+ * erf) has cancelled to nothing. */
 static inline float gelu_erf_f32(float x) {
     union float_bits size = {.value = x}, near = size, above = size;
     uint32_t most = 0x41800000; /* bits of 16.0f */

@@ -224,9 +224,9 @@ INLINE void unpack_q3_k(struct unpacked to, const unsigned char *from) {
     move_codes(to.code, 256, -4);
 }
 
-/* Q4_K, Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. Numbers 0 to 3 are the low six bits of the first
- * eight bytes. Numbers 4 to 7 have their low four bits in the last four bytes and their high two bits in the
- * top bits of the first eight bytes. */
+/* Q4_K, Q5_K: unpacks 8 scales and 8 minima of 6 bits in 12 bytes. Numbers 0 to 3 are the low six bits of the
+ * first eight bytes. Numbers 4 to 7 have their low four bits in the last four bytes, and their high two bits
+ * at the top of the first eight bytes. */
 INLINE void q4_scales(struct unpacked to, const unsigned char *from) {
     float d = f16_at(from), m = f16_at(from + 2);
     const unsigned char *s = from + 4;

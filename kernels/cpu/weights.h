@@ -1,9 +1,9 @@
 /* Dequantisation: the only place on the CPU that converts a stored type, with its blocks and scales, to f32
  * or bf16. Operators and all host code that needs weight values use these functions.
  *
- * A value is the result of ggml's, OCP's or PyTorch's f32 arithmetic, bit for bit and in the same order of
- * multiplications, then times the row's scale, then times the tensor's scale, if present. Infinite or NaN
- * scales follow IEEE 754. Bytes may have any address. Nothing is allocated. */
+ * Values equal ggml's, OCP's or PyTorch's f32 results bit for bit, with the same order of multiplications.
+ * The row's scale and then the tensor's scale, if present, are multiplied last. Infinite or NaN scales follow
+ * IEEE 754. Bytes may have any address. Nothing is allocated. */
 #ifndef SLUICE_CPU_WEIGHTS_H
 #define SLUICE_CPU_WEIGHTS_H
 

@@ -356,7 +356,8 @@ __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
     }
 }
 
-/* If several warps split a head, stores this warp's partial scores for the other warps. */
+/* If several warps split a head, stores this warp's partial scores in shared memory, where the other warps of
+ * the head read them. */
 template <class T>
 __device__ static inline void store_partial_scores(float4 *partial, const float (&s)[T::mma_m][T::mma_n][4],
                                                    const place &at) {

@@ -42,8 +42,8 @@ extern "C" {
 
 /* Larger tiles for GPUs with more shared memory per multiprocessor (compute capability 8.0, 8.7, 9.0), where
  * two such blocks fit: fewer barriers, row maxima and loads for the same products. With tiles of 64 keys,
- * heads of 112 would spill registers on these GPUs, and heads of 128 on compute capability 10.0 (its tensor
- * cores use another instruction). */
+ * heads of 112 would spill registers on these GPUs. Heads of 128 would spill on compute capability 10.0,
+ * whose tensor cores use another instruction. */
 #define ATTENTION_WIDE_TILES(_)                                                                              \
     _(96, 128, 64, 4, 1, 0)                                                                                  \
     _(112, 128, 48, 4, 1, 0)                                                                                 \
@@ -91,8 +91,8 @@ static inline int attention_launches(const struct op *op) {
 #define ATTENTION_STRIDED(head) ((head) <= 128 && ((head) & ((head)-1)) == 0)
 
 /* Workspace of packed k and v. Every block of queries reads k and v once, 16 bytes at a time. bf16 k and v
- * are read in place if rows start at multiples of 16 bytes, and the head size is ATTENTION_STRIDED or there
- * is one head without gaps. Otherwise a kernel rounds and pads k and v to bf16 [G,S,head]. q needs no
+ * are read in place if rows start at multiples of 16 bytes. The head size must then be ATTENTION_STRIDED, or
+ * there is one head without gaps. Otherwise a kernel rounds and pads k and v to bf16 [G,S,head]. q needs no
  * packing. */
 struct attention_layout {
     int32_t head; /* compiled head size */

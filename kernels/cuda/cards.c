@@ -6,9 +6,9 @@
 
 #define GIB ((uint64_t)1 << 30)
 
-/* Sources: NVIDIA's data sheets of the RTX 3060 12 GB, 4060 8 GB, 4060 Ti 16 GB and 4090 (multiprocessors
- * times 512 FLOPs per clock times boost clock) and of the H100 SXM5. On the H100, power limits products, and
- * the mma.sync instruction, which attention.cu uses, limits attention. */
+/* Sources: NVIDIA's data sheets of the RTX 3060 12 GB, 4060 8 GB, 4060 Ti 16 GB, 4090 and H100 SXM5. RTX
+ * FLOPs are multiprocessors times 512 FLOPs per clock times boost clock. On the H100, power limits products,
+ * and the mma.sync instruction, which attention.cu uses, limits attention. */
 static const struct cuda_card cards[] = {
     {"3060", "GeForce RTX 3060, 12 GB", 28, 12 * GIB, 25.5e12, 360e9, 24e9, 0.90, 0.88, 0.30, 0.88},
     {"4060", "GeForce RTX 4060, 8 GB", 24, 8 * GIB, 30.2e12, 272e9, 12e9, 0.90, 0.88, 0.30, 0.88},

@@ -22,9 +22,10 @@ extern "C" {
  * size for all GPUs keeps plans equal. */
 enum { PRODUCTS_WORKSPACE = 32 << 20 };
 
-/* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16; the rest
- * is f32, or out and bias are bf16 (rounded once from f32, nearest even, without residual). weight is packed;
- * other rows may be strided, in elements. K and the row stride of `in` are multiples of 8. */
+/* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16. Other
+ * tensors are f32, except that out and bias may be bf16 (rounded once from f32, nearest even, without
+ * residual). weight is packed; other rows may be strided, in elements. K and the row stride of `in` are
+ * multiples of 8. */
 struct product_key {
     int32_t m, n, k;
     int32_t in_row;
@@ -77,9 +78,9 @@ enum status products_run(struct products *products, const struct product_key *ke
 void products_algorithms(const struct products *products, device_algorithm *report, void *user);
 /* Returns the scratch bytes that products_warm_up needs; 0: all products have run. */
 uint64_t products_warm_up_bytes(const struct products *products);
-/* Runs every prepared product that has not run yet, once, on scratch device memory (a multiple of 256 bytes),
- * so that its kernels are loaded before memory is measured. Operands are garbage. Two kinds of products load
- * at their first call instead: products that need more scratch, and products with wide = 0 although
+/* Runs every prepared product once if it has not run yet, so that its kernels are loaded before memory is
+ * measured. Operands are garbage in scratch device memory (a multiple of 256 bytes). Two kinds of products
+ * load at their first call instead: products that need more scratch, and products with wide = 0 although
  * product_rows_wide is true (no forward calls these). */
 enum status products_warm_up(struct products *products, void *scratch, uint64_t scratch_bytes,
                              cudaStream_t stream, struct error *e);

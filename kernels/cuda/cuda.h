@@ -38,10 +38,10 @@ enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uin
  * cuda_open. */
 enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e);
 
-/* Opens GPU number ordinal. One thread at a time uses the device, except for copies (device.h). NULL with
- * USAGE (no such GPU, or a build without CUDA), DEVICE (no driver, driver too old, GPU below 8.0) or MEMORY.
- * The device opens without cuBLASLt or cuDNN, but prepare() refuses the operators that need the missing
- * library. End with device->destroy. */
+/* Opens GPU number ordinal. One thread at a time uses the device; only copies may come from any thread
+ * (device.h). NULL with USAGE (no such GPU, or a build without CUDA), DEVICE (no driver, driver too old, GPU
+ * below 8.0) or MEMORY. The device opens without cuBLASLt or cuDNN, but prepare() refuses the operators that
+ * need the missing library. End with device->destroy. */
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e);
 
 /* Returns a CUDA device for planning only, which has costs but cannot run operators. Works without a GPU and

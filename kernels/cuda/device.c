@@ -1,8 +1,8 @@
 /* The CUDA device: implements device.h. Stream ordering is in streams.c, memory in pages.c, GPU detection in
  * gpus.c; operators are in linear.cu, conv.cu and so on.
  *
- * CUDA's current GPU is per thread, and reader threads call in too. So every function that calls CUDA first
- * calls cuda_enter. A lost GPU gets no further calls. */
+ * CUDA's current GPU is per thread, and reader threads call the device too. So every function that calls CUDA
+ * first calls cuda_enter. A lost GPU gets no further calls. */
 #include "engine/base/machine_limits.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/costs.h"

@@ -1,8 +1,8 @@
 /* CUDA errors of one device.
  *
  * Three kinds: out of memory (no side effect; a smaller request may work), a lost GPU (the CUDA context is
- * destroyed and every later call fails), and the rest. After a lost GPU no CUDA function is called any more;
- * every request returns the error of the loss at once. */
+ * destroyed and every later call fails), and all other errors. After a lost GPU no CUDA function is called
+ * any more; every request returns the error of the loss at once. */
 #ifndef SLUICE_CUDA_GPU_ERRORS_H
 #define SLUICE_CUDA_GPU_ERRORS_H
 

@@ -4,8 +4,8 @@
  * f32, because double runs at 1/64 of the rate on most GPUs. A value passes at most 15
  * additions (four in sequence and a tree; more only above 8,192 values), always the same ones. The error of a
  * mean of squares is therefore at most 18 2^-24 relative, and of a normed value half of that, 6e-7, in the
- * worst case. layer_norm subtracts the mean rounded to f32 and then the mean of the remainder, so no bits are
- * lost where the mean is much larger than the deviation.
+ * worst case. layer_norm subtracts the mean rounded to f32 and then the mean of the remainder. No bits are
+ * therefore lost if the mean is much larger than the deviation.
  *
  * The statistics of a group norm of images [Y,X,C] take two kernels. A piece of a row is read twice, the
  * second time from the cache: first for the mean, then for the sums of the differences from the mean and of

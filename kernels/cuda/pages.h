@@ -1,5 +1,5 @@
 /* GPU memory by CUDA's virtual memory management: address space is reserved separately from 2 MiB physical
- * chunks. Memory taken before a run can thus serve one stage after another, and parts of this memory can be
+ * chunks. Memory allocated before a run therefore serves one stage after another, and parts of it can be
  * evicted.
  *
  * Callers count pages of 4,096 bytes; the GPU maps whole chunks. A chunk stays mapped while one of its pages

@@ -63,7 +63,8 @@ __device__ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const
 }
 
 /* Loads four 8 x 8 tiles of 2-byte values from shared memory. Lane l passes the address of row l % 8 of tile
- * l / 8, a multiple of 16, and gets element (l / 4, 2 (l % 4)) of each tile and the next one in the row. */
+ * l / 8, a multiple of 16. Lane l gets from each tile element (l / 4, 2 (l % 4)) and the next element in the
+ * row. */
 __device__ static inline void ldmatrix_x4(uint32_t to[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
