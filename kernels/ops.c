@@ -203,8 +203,7 @@ static void ops_dispatch(struct check *c, const struct op *op) {
         if (!x->await(x->await_user, &a->up)) return;
     if (x->device->run(x->device, op, x->workspace, x->error) != OK) return;
     x->flops += op_flops(op);
-    /* FLOPs of adapters inside this operator. Adapters that run as separate operators are counted with these.
-     */
+    /* FLOPs of adapters inside this operator; adapters that run as separate operators count there. */
     if (op->kind == OP_LINEAR && op->skinny)
         x->adapter_flops += op_flops(op);
     else if (op->kind == OP_LINEAR && op->down_product.rank)
