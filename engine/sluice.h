@@ -56,23 +56,26 @@ extern "C" {
 #define SLUICE_API     __attribute__((visibility("default")))
 #define SLUICE_VERSION "0.2.0"
 
-/* Largest accepted values. A larger number fails with USAGE, a longer text with LIMIT. */
-#define SLUICE_THREADS_MAX      1024
-#define SLUICE_SIDE_MAX         16384 /* width or height of an input or output image, in pixels */
-#define SLUICE_STEPS_MAX        10000
-#define SLUICE_BATCH_MAX        64
-#define SLUICE_FPS_MAX          1000
-#define SLUICE_SCALE_MAX        1000.0 /* cfg_scale and guidance; the smallest value is 0 */
-#define SLUICE_LORAS_MAX        64     /* adapters of a request, including <lora:...> tags in prompts */
+/* Largest accepted values of request fields. A larger number fails with USAGE, a longer text with LIMIT. */
+#define SLUICE_THREADS_MAX 1024
+#define SLUICE_SIDE_MAX    16384 /* width or height of an input or output image, in pixels */
+#define SLUICE_STEPS_MAX   10000
+#define SLUICE_BATCH_MAX   64
+#define SLUICE_FPS_MAX     1000
+#define SLUICE_SCALE_MAX                                                                                     \
+    1000.0 /* largest cfg_scale and largest distilled guidance scale; the smallest is 0 */
+#define SLUICE_LORAS_MAX        64 /* adapters of a request, including <lora:...> tags in prompts */
 #define SLUICE_FLOW_SHIFT_LEAST 0.001
 #define SLUICE_FLOW_SHIFT_MAX   1000.0
 #define SLUICE_TEXT_BYTES_MAX   (1 << 20) /* UTF-8 bytes of one prompt */
 
-/* Free stack that a calling thread needs, in bytes: to plan, run or measure; for every other function. */
+/* Free stack in bytes that the calling thread needs: to plan, run or measure, and for every other fallible
+ * function. */
 #define SLUICE_STACK_BYTES         (896 << 10)
 #define SLUICE_STACK_BYTES_TO_OPEN (192 << 10)
 
-/* Status codes. The numbers never change; sluice_code_name gives the name used in reports. */
+/* Status codes of functions and errors. The numbers never change; sluice_code_name gives the name used in
+ * reports. */
 enum sluice_code {
     SLUICE_OK = 0,
     SLUICE_TRUNC = 1,
@@ -104,8 +107,7 @@ enum sluice_code {
     SLUICE_CANCELLED = 39,
 };
 
-/* An error: 1,024 bytes. Every string is one NUL-terminated line. `what` is never empty; the others may be.
- */
+/* An error, 1,024 bytes. Every string is one NUL-terminated line. Only `what` is never empty. */
 struct sluice_error {
     int32_t code;      /* enum sluice_code */
     int32_t exit_code; /* exit code for a program: 1 to 7 or 130 (see `sluice --help`) */
@@ -126,7 +128,7 @@ typedef struct sluice_model sluice_model;
 
 /* A file or folder for one part of a model. */
 struct sluice_part {
-    const char *flag; /* the part, as sluice_part_flag lists it: "--vae" */
+    const char *flag; /* flag of the part, as listed by sluice_part_flag: "--vae" */
     const char *path; /* a file, a shard index or a folder. NULL: ignore this entry. "none": run without this
                          part, if the model allows it */
 };
@@ -135,22 +137,24 @@ struct sluice_part {
  * NULL. */
 SLUICE_API const char *sluice_part_flag(int i, char *help, size_t help_bytes);
 
-/* Location of a model. Parts are recognised by tensor names: diffusers', the authors', ComfyUI's,
- * llama.cpp's. */
+/* Location of a model. Parts are recognised by their tensor names, in the naming of diffusers, of the
+ * original checkpoints, of ComfyUI or of llama.cpp. */
 struct sluice_model_options {
     size_t struct_size;
     const char *model; /* a diffusers folder, a folder of parts, or a file with several parts; or NULL */
-    const struct sluice_part *parts; /* overrides of single parts; each flag at most once */
+    const struct sluice_part *parts; /* other files for single parts; each flag at most once */
     int n_parts;
-    const char *tokenizer; /* a file or folder; NULL: search the model's folder, then the text encoder's */
+    const char *tokenizer; /* tokenizer file or folder; NULL: search the model's folder, then the text
+                              encoder's folder */
     bool decodes_only; /* open only the VAE, for sluice_decode and its plan; sluice_run fails with USAGE */
-    int64_t max_ram_bytes;  /* limit for file headers: a larger header fails with BUDGET before it is read.
-                               Small headers always pass, so that a plan can name the need. 0: no limit */
-    const char *edit;       /* Qwen-Image-Edit variant: "plain", "plus" or "2511"; NULL: from the files */
-    const char *family;     /* for planning without files: the name of a published model, as listed by
-                               sluice_families ("zimage"), planned in bf16 with the longest prompt. NULL:
-                               open files */
-    const char *dimensions; /* with family: other sizes, "name=value,..."; or NULL */
+    int64_t max_ram_bytes; /* limit in bytes for file headers: a larger header fails with BUDGET before it is
+                              read. Small headers always pass, so that a plan can report the memory it needs.
+                              0: no limit */
+    const char
+        *edit; /* Qwen-Image-Edit variant: "plain", "plus" or "2511"; NULL: read from the model's files */
+    const char *family; /* for planning without files: name of a published model, as listed by sluice_families
+                           ("zimage"). It is planned in bf16 with the longest prompt. NULL: open files */
+    const char *dimensions; /* with family: model dimensions to change, "name=value,..."; or NULL */
     const char *latent; /* with decodes_only: the latent file to decode. Its shape selects the image or video
                            pipeline if the VAE's files fit both. Or NULL */
 };
@@ -185,8 +189,8 @@ struct sluice_progress {
     const char *stage;    /* "vision", "text", "text_2", "encode", "hoist", "denoise", "decode" */
     int step, of;         /* current and last evaluation of this stage, from 1; 0 before the first */
     double fraction;      /* share of the whole run that is done; a successful run ends with 1 */
-    double seconds, eta;  /* since the start of the run; remaining, negative while unknown */
-    double stall_seconds; /* time spent waiting for weights so far */
+    double seconds, eta;  /* seconds since the start of the run; estimated seconds left, negative: unknown */
+    double stall_seconds; /* seconds spent waiting for weights so far in the run */
     int64_t bytes_read;
     const char *source; /* source of streamed weights in this stage: "disk" or "bus" */
 };
@@ -199,15 +203,16 @@ struct sluice_image {
     uint64_t seed;
     const char *sha256; /* SHA-256 of the pixels (not of a file), hexadecimal */
     int frame, frames;  /* frame number 0 .. frames-1 and frames of the video; an image has 1 */
-    const char *sampler, *scheduler, *prediction; /* names that were used, as in a request; NULL when
-                                                     only decoding */
-    double cfg_scale;                             /* guidance that was used; 1: none */
-    double cfg_scale_low;        /* guidance of the second transformer; 0: the model has one transformer */
-    const char *negative_prompt; /* negative prompt that was used, possibly the model's default; or NULL */
-    const char *video_sha256;    /* with the last frame: SHA-256 of all frames' pixels; else NULL */
-    double slg_scale;            /* skip-layer guidance that was used; 0: none */
-    const char *loras;           /* adapters and strengths, "style:0.8, turbo:1"; NULL: none */
-    const char *decoder;         /* tiny decoder that was used: "taesd"; NULL: the VAE's decoder */
+    const char *sampler, *scheduler, *prediction; /* sampling settings that were used, by the names of a
+                                                     request; NULL for decoded latents */
+    double cfg_scale;            /* classifier-free guidance scale that was used; 1: no guidance */
+    double cfg_scale_low;        /* guidance scale of the second transformer (WAN 2.2); 0: the model has one
+                                    transformer */
+    const char *negative_prompt; /* negative prompt that was used, possibly the model's default; NULL: none */
+    const char *video_sha256; /* SHA-256 of all frames' pixels, passed with a video's last frame; else NULL */
+    double slg_scale;         /* skip-layer guidance scale that was used; 0: none */
+    const char *loras;        /* adapters and strengths, "style:0.8, turbo:1"; NULL: none */
+    const char *decoder;      /* tiny decoder that was used: "taesd"; NULL: the VAE's decoder */
 };
 
 /* A preview of an image, made after a step. */
@@ -215,7 +220,7 @@ struct sluice_preview {
     size_t struct_size;
     int index;          /* 0 .. batch-1 */
     int step, of;       /* finished step, from 1, and number of steps */
-    int width, height;  /* of the preview, often smaller than the image: see sluice_request */
+    int width, height;  /* size of the preview in pixels, often smaller than the image: see sluice_request */
     const uint8_t *rgb; /* height rows of width RGB triples, packed; valid during the call */
     uint64_t seed;
 };
@@ -225,13 +230,13 @@ enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
 struct sluice_session_options {
     size_t struct_size;
     const char *device; /* "cpu", "cuda", "cuda:N"; NULL: the first usable GPU, else the CPU */
-    int threads;        /* 0: the physical cores allowed by CPU affinity and cgroup quota */
+    int threads;        /* CPU threads; 0: the physical cores allowed by CPU affinity and cgroup quota */
     void (*on_log)(void *user, int level, const char *line);
     void (*on_progress)(void *user, const struct sluice_progress *progress);
     void (*on_image)(void *user, const struct sluice_image *image);
     void *user; /* passed to every callback */
-    /* Only plan. "cuda" then needs no GPU and assumes its properties; "cuda:CARD" names a known card (3060,
-     * 4060, 4060ti, 4090, h100) with its memory size and rates calculated from the data sheet. */
+    /* The session only plans. "cuda" then needs no GPU and assumes a GPU's properties; "cuda:CARD" assumes a
+     * known card (3060, 4060, 4060ti, 4090, h100) with its memory size and data sheet rates. */
     bool plans_only;
     /* Size of the in-memory prompt cache; 0: none. The cache holds text encoder outputs, so that a repeated
      * prompt skips its text encoder. One prompt takes 4 bytes a token and channel (8 MiB for T5's 512
@@ -256,118 +261,123 @@ struct sluice_picture {
     size_t struct_size;
     int width, height; /* 1 to SLUICE_SIDE_MAX */
     const uint8_t *rgb;
-    const char *name; /* name in messages, usually the file's; or NULL */
-    /* If rgb is NULL: writes all rows to rgb, memory of the library. The library calls read after it has
-     * accepted the request, never for a plan; for a reference image possibly twice. Returns 0, or an error
-     * that ends the run. */
+    const char *name; /* name of the image in messages, usually the file's; or NULL */
+    /* Callback, used if rgb is NULL: writes all rows to rgb, memory of the library. Called after the request
+     * is accepted, never for a plan; for a reference image possibly twice. Returns 0, or an error that ends
+     * the run. */
     int (*read)(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *error);
-    void *user; /* free for use by read and read_rows */
-    /* Optional, in addition to read: calls take(to, row) for each row from top to bottom. A resampled image
-     * is then never held in memory whole. */
+    void *user; /* pointer for the caller's callbacks read and read_rows */
+    /* Optional callback, in addition to read: calls take(to, row) for each row from top to bottom. The
+     * library then resamples the image without holding all rows in memory. */
     int (*read_rows)(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *error);
-    uint64_t reading_bytes; /* temporary memory of read and read_rows, counted by the plan */
+    uint64_t reading_bytes; /* temporary memory in bytes that read and read_rows need; the plan counts it */
 };
 
 /* An adapter (LoRA) and its strength. */
 struct sluice_lora {
     const char *path;
-    double strength; /* -SLUICE_SCALE_MAX to SLUICE_SCALE_MAX; 1: as trained */
+    double strength; /* strength, -SLUICE_SCALE_MAX to SLUICE_SCALE_MAX; 1: as trained */
 };
 
 struct sluice_request {
     size_t struct_size;
-    const char *prompt;          /* NULL: plan for the longest prompt (planning only) */
-    const char *negative_prompt; /* NULL: the model's default (WAN: the authors' text; SDXL: zero embeddings;
-                                    others: "") */
-    int width, height; /* multiples of the model's step (8, 16 or 32). 0: the size of init_image, rounded down
-                          (for a video: its aspect at the model's pixel count); for image editing the last
-                          reference's aspect; else the model's size */
+    const char *prompt;          /* prompt; NULL: plan for the longest prompt (planning only) */
+    const char *negative_prompt; /* negative prompt; NULL: the model's default (WAN: the authors' text; SDXL:
+                                    zero embeddings; other models: "") */
+    int width, height; /* output size in pixels, multiples of the model's step (8, 16 or 32). 0: size of
+                          init_image, rounded down (video: its aspect at the model's pixel count); image
+                          editing: aspect of the last reference; else the model's default size */
     int steps;         /* at least 1 */
     int batch;         /* number of images or videos, with seeds seed, seed+1, ...; 0 means 1 */
-    double cfg_scale;  /* classifier-free guidance, uncond + s*(cond - uncond). 1: one evaluation a step
-                          instead of two. Qwen-Image uses 1 if there is no negative prompt */
+    double cfg_scale;  /* classifier-free guidance scale s: uncond + s*(cond - uncond). 1: one evaluation a
+                          step instead of two. Qwen-Image uses 1 if there is no negative prompt */
     double guidance;   /* distilled guidance (Flux dev, LCM); must be 0 for other models */
-    double flow_shift; /* timestep shift of flow matching; 0: the model's */
+    double flow_shift; /* timestep shift of flow matching; 0: the model's default */
     uint64_t seed;
-    bool no_decode;        /* skip the VAE decode */
-    const char *precision; /* arithmetic of transformer and text encoders: "f32" or "bf16"; NULL: f32 on the
-                              CPU, bf16 on a GPU */
-    const char
-        *init_latent; /* safetensors file with the initial noise, tensor "latent"; NULL: from the seed */
-    const char *save_latent; /* file for the final latents, or NULL; never left partial */
-    const char *dump;        /* folder for tensors of each stage, to compare with a reference; or NULL */
+    bool no_decode;          /* skip the VAE decode stage */
+    const char *precision;   /* arithmetic of transformer and text encoders: "f32" or "bf16"; NULL: f32 on the
+                                CPU, bf16 on a GPU */
+    const char *init_latent; /* safetensors file with the initial noise, tensor "latent"; NULL: noise drawn
+                                from the seed */
+    const char *save_latent; /* file to write the final latents to, never left partial; or NULL */
+    const char *dump;        /* folder to dump the tensors of each stage to, for comparison with a reference
+                                implementation; or NULL */
     const char *plan;        /* JSON text of a plan to execute exactly, or NULL */
-    int64_t max_ram_bytes; /* host memory budget: the library's memory and 12 to 15 MiB for the bare process.
-                              Other memory of the calling program is not included (see caller_bytes). 0: the
-                              free memory less a reserve */
+    int64_t max_ram_bytes; /* host memory budget in bytes: the library's memory and 12 to 15 MiB for the bare
+                              process. Other memory of the calling program is not included (see caller_bytes).
+                              0: the free memory less a reserve */
     int64_t
-        max_vram_bytes; /* device memory budget of the process, CUDA context and libraries included. 0: the
-                           free memory less 5 % (at least 512 MiB, at most half). Ignored on the CPU */
+        max_vram_bytes; /* device memory budget of the process in bytes, CUDA context and libraries included.
+                           0: the free memory less 5 % (at least 512 MiB, at most half). Ignored on the CPU */
     const char *rates;  /* JSON text of measured rates (sluice_bench.h); NULL: assumed rates */
-    const char *rates_name;  /* name of these rates in the plan, usually a file's; NULL: "given" */
+    const char *rates_name;  /* name of the rates in the plan, usually the rates file's name; NULL: "given" */
     const char *direct_io;   /* "on", "off": read weights with O_DIRECT, past the page cache; "auto" or NULL:
-                                only   if the model is larger than 3/4 of the machine's memory */
+                                only if the model is larger than 3/4 of the machine's memory */
     const char *vae_tiling;  /* memory of the VAE decoder; the pixels never change. "on": least memory, some
                                 layers computed twice, large buffers in host memory. "off": all in device
                                 memory. "auto" or NULL: the faster one that fits */
     const char *plan_name;   /* name of the plan in messages, usually a file's; NULL: "plan" */
-    double max_vram_percent; /* if max_vram_bytes is 0: budget in percent of the device's memory, to 100 */
+    double max_vram_percent; /* if max_vram_bytes is 0: device memory budget in percent of the device's
+                                memory, up to 100 */
     /* Input images; the library borrows them during a call. */
-    const struct sluice_picture *init_image; /* input image: for img2img and inpainting; first frame for
+    const struct sluice_picture *init_image; /* input image for img2img and inpainting; first frame for
                                                 image-to-video. Resized as `fit` says. Or NULL */
     double strength; /* denoising strength, above 0 to 1: the last steps*strength steps run, counted as in
                         diffusers; 1 ignores init_image */
-    const struct sluice_picture *mask; /* inpainting mask for init_image: white is repainted. Fill models
-                                          read the mask; for others the black region is restored after every
-                                          step. Resized as init_image. Or NULL */
-    const struct sluice_picture *const *references; /* reference images for editing models, of any
-                                                       sizes; resized to the model's limits */
+    const struct sluice_picture
+        *mask; /* inpainting mask for init_image: white is repainted. Fill models read the mask; with other
+                  models the black region is restored after every step. Resized like init_image. Or NULL */
+    const struct sluice_picture *const *
+        references; /* reference images of any size for image editing models; resized to the model's limits */
     int n_references;
     const char
-        *type;       /* convert weights of transformer and text encoders to this type while reading:
-                        "f8_e4m3", "q8_0", "q4_k", ...; less memory, other pixels. NULL: keep the files' types */
-    int frames, fps; /* length of a video, 0: that of `control`, else the model's; frames 1 is an image. fps
-                        changes no pixel; 0: the model's */
+        *type;       /* type to which weights of transformer and text encoders are converted while reading:
+                        "f8_e4m3", "q8_0", "q4_k", ... Less memory, other pixels. NULL: keep the files' types */
+    int frames, fps; /* frames of a video; 1: an image; 0: as many as `control`, else the model's default. fps
+                        changes no pixel; 0: the model's default */
     bool converted;  /* planning only: assume that sluice_convert has written files of `type` */
     int image_bytes_a_pixel; /* memory that on_image needs, in bytes a pixel of one image, 0 to 1024; the plan
                                 counts it, and 1 MiB if it is not 0 */
     const char *fit; /* how init_image, end_image, control and mask are resized: "crop" or NULL: cover and
                         crop the centre; "pad": fit inside and repeat the edge pixels; "stretch". Pillow's
                         Lanczos */
-    const char *prompt_weights; /* prompt weighting as in A1111: "on" or NULL: (word), [word], (word:1.3) and
-                                   BREAK, for UNet models; "off": plain text */
-    int clip_skip; /* CLIP layer that is read: 1 the last, 2 the one before, ...; 0: the model's */
-    /* Names; NULL: the model's, from scheduler_config.json. */
-    const char *sampler;   /* "euler", "euler_a", "dpm++2m", ... */
+    const char *prompt_weights; /* prompt weighting as in A1111, for UNet models. "on" or NULL: (word),
+                                   [word], (word:1.3) and BREAK; "off": plain text */
+    int clip_skip; /* layer of CLIP whose hidden states are used: 1 the last, 2 the one before, ...; 0: the
+                      model's default */
+    /* Names of sampling settings; NULL: the model's default, from scheduler_config.json. */
+    const char *sampler;   /* sampler: "euler", "euler_a", "dpm++2m", ... */
     const char *scheduler; /* noise schedule: "leading", "trailing", "linspace" (diffusers' timestep spacing);
                               "karras", "simple", "beta", ... (as in stable-diffusion.cpp) */
-    const char *prediction;                 /* prediction type of the denoiser: "eps", "v", "flow" */
-    const struct sluice_picture *end_image; /* last frame of a video whose first is init_image; or NULL */
+    const char *prediction; /* prediction type of the denoiser: "eps", "v", "flow" */
+    const struct sluice_picture
+        *end_image;       /* last frame of a video whose first frame is init_image; or NULL */
     double cfg_scale_low; /* cfg_scale of the second transformer (WAN 2.2); 0: the same as cfg_scale */
     const struct sluice_picture *const *control; /* frames of the control video (VACE), all of one size;
                                                     mask then selects the repainted region; or NULL */
-    int n_control;        /* at least `frames`; with frames 0 they set the length of the video */
-    int64_t caller_bytes; /* memory of the caller during the run (a video encoder, say), counted against
-                             max_ram_bytes */
+    int n_control; /* number of control frames, at least `frames`; if `frames` is 0, also the length of the
+                      video */
+    int64_t caller_bytes; /* bytes that the calling program needs during the run (a video encoder, say),
+                             counted against max_ram_bytes */
     /* Skip-layer guidance (SD3): in steps i = 0 .. n-1 with n*slg_start < i < n*slg_end, adds
      * slg_scale * (cond - skipped) to the guided prediction; skipped is the prediction of the prompt without
      * these layers. Needs cfg_scale above 1. */
-    const int *slg_layers;                /* layer numbers from 0, borrowed during a call; or NULL */
-    int n_slg_layers;                     /* 0: no skip-layer guidance */
-    double slg_scale, slg_start, slg_end; /* 0 to SLUICE_SCALE_MAX; 0 to 1; 0 to 1 */
+    const int *slg_layers; /* numbers of the skipped layers, from 0, borrowed during a call; or NULL */
+    int n_slg_layers;      /* number of skipped layers; 0: no skip-layer guidance */
+    double slg_scale, slg_start, slg_end; /* slg_scale 0 to SLUICE_SCALE_MAX; slg_start and slg_end 0 to 1 */
     /* Previews for on_preview after every preview_every-th step but the last. They change no pixel; the plan
-     * counts them. "latent": one colour a latent pixel, free, all latent frames of a video on one sheet.
-     * "vae": decoded by the VAE (a video's first frame). "taesd": decoded by the tiny decoder, while the VAE
-     * decodes the image. NULL: none. */
+     * counts them. "latent": one colour per latent pixel, no decoder, all latent frames of a video on one
+     * sheet. "vae": decoded by the VAE (a video's first frame). "taesd": decoded by the tiny decoder, while
+     * the VAE decodes the image. NULL: none. */
     const char *preview;
     int preview_every; /* 0 means 1 */
     /* Adapters for transformer and text encoders, added at run time; the weights stay unchanged. Strengths of
      * a file that is listed twice add up; a file of total strength 0 is not read. Changing adapters does not
      * read the model's weights again. */
-    const struct sluice_lora *loras; /* borrowed during a call; or NULL */
+    const struct sluice_lora *loras; /* adapters, borrowed during a call; or NULL */
     int n_loras;
-    bool lora_partial; /* an adapter key without a matching weight: true: a warning; false: error MISSING */
+    bool lora_partial;    /* adapter key without a matching weight: true: a warning; false: error MISSING */
     const char *lora_dir; /* folder of NAME.safetensors for <lora:NAME:0.8> tags in prompts; NAME may contain
                              subfolders. NULL: tags are plain text */
 };
@@ -405,22 +415,25 @@ SLUICE_API void sluice_cancel(sluice_session *session);
 
 struct sluice_convert_options {
     size_t struct_size;
-    const char *const *inputs; /* files, shard indexes or folders with the weights of one component */
+    const char *const
+        *inputs; /* files, shard indexes or folders with the weights of one component to convert */
     int n_inputs;
-    const char *part;   /* component to convert: its flag without dashes ("vae") in a single-file checkpoint,
-                           its   folder ("transformer") in a diffusers folder; NULL: the only one */
-    const char *output; /* a name that ends in .gguf or .safetensors */
-    const char *type;   /* "q8_0", "q4_k", "f8_e4m3" (safetensors only), "bf16", ...; NULL: keep the types */
+    const char *part;   /* component to convert. In a single-file checkpoint: its flag without dashes ("vae").
+                           In a diffusers folder: its folder ("transformer"). NULL: the only component */
+    const char *output; /* output file; its name ends in .gguf or .safetensors */
+    const char *type; /* type to convert to: "q8_0", "q4_k", "f8_e4m3" (safetensors only), "bf16", ...; NULL:
+                         keep the types */
     /* "regex=type": the first PCRE2 pattern that matches part of a tensor's name sets its type, before
      * `type`; ignored for tensors that are never quantised. */
     const char *const *rules;
     int n_rules;
-    /* Progress; what: the current tensor. Return false to end with CANCELLED. May be NULL. */
+    /* Progress callback; what: the current tensor. A return value of false ends the conversion with
+     * CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
     const struct sluice_lora *loras; /* adapters to merge into the weights, in order; or NULL */
     int n_loras;
-    bool lora_partial; /* ignore adapter keys without a matching weight instead of failing */
+    bool lora_partial; /* true: adapter keys without a matching weight are ignored; false: they fail */
 };
 
 /* Converts the weights of one component to other types, in one file that is never left partial. Matrices get
@@ -456,7 +469,8 @@ SLUICE_API int sluice_families(char **json, struct sluice_error *error);
  * "absent":[{"name","reason"}]}. */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
-/* Returns the machine's memory in bytes, or a lower cgroup limit; INT64_MAX if unknown. */
+/* Returns the machine's memory in bytes, or the memory limit of the Linux control group (cgroup) if lower;
+ * INT64_MAX if unknown. */
 SLUICE_API int64_t sluice_memory_bytes(void);
 
 SLUICE_API const char *sluice_version(void);

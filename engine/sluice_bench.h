@@ -17,18 +17,20 @@ enum { SLUICE_ADAPTER_RANK_MAX = 1024 };
 struct sluice_bench_options {
     size_t struct_size;
     int threads; /* CPU threads; 0: number of physical cores */
-    /* bus: folder for a temporary file to read, unlinked at once; NULL: the working directory. */
+    /* bus benchmark: folder for a temporary file to read, unlinked at once; NULL: the working directory */
     const char *folder;
-    const char *file;  /* bus: existing file to read instead; NULL: none */
-    const char *saved; /* text of an earlier rates file to update with the measured rates; NULL: none */
-    /* Called about once a second. what: the measurement. False cancels with CANCELLED. May be NULL. */
+    const char *file;  /* bus benchmark: existing file to read instead of a temporary file; NULL: none */
+    const char *saved; /* text of an earlier rates file, returned with the new rates in it; NULL: none */
+    /* Progress callback, about once a second. what: the current measurement. A return value of false cancels
+     * with CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
-    const struct sluice_model_options *model; /* load: the model to read */
-    const char *type; /* block: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
-    /* block: calculate for this card ("3060", "4090", "h100") instead of measuring; NULL: measure. */
+    const struct sluice_model_options *model; /* load benchmark: the model to read */
+    const char
+        *type; /* block benchmark: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
+    /* block benchmark: calculate for this card ("3060", "4090", "h100"); NULL: measure */
     const char *predict;
-    int adapter_rank; /* block: also measure with an adapter of this rank on every product; 0: none */
+    int adapter_rank; /* block benchmark: also measure with adapters of this rank; 0: none */
 };
 
 /* Measures transfer rates by path and transfer size:

@@ -1,5 +1,5 @@
-/* Names of operators and precisions; operands, bytes, FLOPs and estimated seconds of one operator call,
- * computed from its shapes and types. Declared in ops.h and device.h. */
+/* Names of operators and precisions, and the cost of one operator call from its shapes and types: operands,
+ * bytes, FLOPs, estimated seconds. Declared in ops.h and device.h. */
 #include "kernels/ops.h"
 
 const char *op_name(enum op_kind kind) {
@@ -74,7 +74,7 @@ uint64_t op_bytes_in(const struct op *op, const struct arena *arena) {
     return bytes;
 }
 
-/* FLOPs per output element of simple operators; 0: data movement only. */
+/* FLOPs per output element of simple operators; 0: the operator only moves data. */
 static const unsigned char flops_per_output[N_OP_KINDS] = {
     [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3,
     [OP_ROPE_TABLE] = 2,   [OP_GLU] = 4,        [OP_ADD] = 1,

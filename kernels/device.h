@@ -24,12 +24,12 @@ const char *precision_name(enum precision precision);
 
 /* Memory that one operator call needs besides its operands, in bytes. */
 struct op_cost {
-    uint64_t workspace_bytes; /* scratch passed to run() */
-    uint64_t internal_bytes;  /* bytes that a library allocates temporarily inside run() */
-    int n_primitives;         /* number of library objects built once by prepare() */
+    uint64_t workspace_bytes; /* bytes of workspace passed to run() */
+    uint64_t internal_bytes;  /* bytes that a library (oneDNN, cuBLASLt) allocates temporarily inside run() */
+    int n_primitives;         /* number of library primitives that prepare() builds once */
     struct {
-        uint64_t id;    /* operators with equal ids share one primitive */
-        uint64_t bytes; /* upper bound of the primitive's memory */
+        uint64_t id;    /* ids of the primitives; operators with equal ids share one primitive */
+        uint64_t bytes; /* upper bound of the primitive's memory in bytes */
     } primitive[OP_PRIMITIVES_MAX];
 };
 
@@ -58,22 +58,23 @@ struct row_chunks {
  * operator queue, a fence a position in the copy queue; event or fence 0 precedes all work. Any thread may
  * call these functions, except record_event and await_copy: only the thread that runs operators. */
 struct device_memory {
-    /* Reserve address space, then commit pages in the reserved space (multiples of 4,096 bytes), like struct
-     * sys does. */
+    /* Reserve address space, then commit pages in it, like the functions of struct sys. Sizes are multiples
+     * of 4,096 bytes. */
     void *(*reserve)(struct device *device, size_t bytes);
-    int (*commit)(struct device *device, void *memory, size_t bytes); /* returns 0 or a negative errno */
+    int (*commit)(struct device *device, void *memory,
+                  size_t bytes); /* commits pages; returns 0 or a negative errno */
     void (*decommit)(struct device *device, void *memory, size_t bytes);
     void (*unreserve)(struct device *device, void *memory, size_t bytes);
-    /* Returns an event that passes when all operators queued so far have finished. */
+    /* Records an event, which passes when all operators queued so far have finished. Returns its number. */
     uint64_t (*record_event)(struct device *device);
     /* Queues a host-to-device copy that starts after the event. The source must stay unchanged until the
      * returned fence has passed. The source lies within one range pinned by one call, or outside all pinned
      * ranges: drivers refuse anything else. */
     uint64_t (*copy)(struct device *device, void *to, const void *from, size_t bytes, uint64_t event);
-    /* Makes operators queued from now on wait for the copy. Returns the seconds of waiting if known, else
-     * 0. */
+    /* Makes operators queued from now on wait for the copy before this fence. Returns the seconds of waiting
+     * if known, else 0. */
     double (*await_copy)(struct device *device, uint64_t fence);
-    /* Blocks the host until the copy has finished. */
+    /* Blocks the host until the copy before this fence has finished. */
     void (*wait_copy)(struct device *device, uint64_t fence);
     /* Blocks the host until both queues are empty. The next wait() or run() reports errors. */
     void (*finish)(struct device *device);
@@ -81,7 +82,7 @@ struct device_memory {
      * errors. */
     void (*move)(struct device *device, void *to, const void *from, size_t bytes);
 
-    /* Optional functions from here on: NULL if the device needs no such step. */
+    /* Optional functions follow; a NULL function means that the device needs no such step. */
 
     /* Allocates the physical memory of a whole run; commit() then only maps this memory, and fails when all
      * of this memory is mapped. A later call with another size grows or shrinks the allocation. Also loads
@@ -104,33 +105,36 @@ struct device_memory {
      * *stalled the seconds that operators waited for copies since the last call. NULL function: run() is
      * synchronous. */
     enum status (*wait)(struct device *device, double *stalled, struct error *e);
-    /* used: bytes of device memory that this process has now; available: bytes that this process could have
-     * in total. */
+    /* Reports device memory in bytes. used: by this process now; available: what this process could have in
+     * total. */
     uint64_t (*used)(struct device *device);
     uint64_t (*available)(struct device *device);
-    /* Measured bytes of used() that driver context and libraries take, as of preallocate(); 0: unknown. */
+    /* Returns the part of used() in bytes that driver context and libraries take, measured at preallocate();
+     * 0: unknown. */
     uint64_t (*context)(struct device *device);
 };
 
 struct device {
     const char *name;
-    int threads;                   /* number of CPU threads that compute; 0 for a GPU */
-    struct row_chunks chunks;      /* row chunks; a planning device has the row chunks of its target device */
-    struct operand_types operands; /* operand types; a planning device has the types of its target device */
+    int threads; /* number of CPU threads that compute; 0 for a GPU */
+    struct row_chunks
+        chunks; /* row chunks of wide layers; a planning device has those of its target device */
+    struct operand_types operands; /* operand types; a planning device has those of its target device */
     const char *unsupported[N_PRECISIONS]; /* reason why a precision is not supported, or NULL */
     const struct device_memory *memory;    /* memory and queues; NULL: the device computes in host memory */
-    /* Overheads for plans, in bytes. overhead_bytes: device memory for context, libraries, kernel code and
-     * allocation granularity; host_bytes: host memory of driver and libraries. Constants of the build; on a
-     * real GPU overhead_bytes grows between runs if measurement finds more. */
+    /* Memory overheads in bytes, counted by plans. overhead_bytes: device memory for context, libraries,
+     * kernel code and allocation granularity. host_bytes: host memory of driver and libraries. Constants of
+     * the build; on a real GPU overhead_bytes grows between runs if a measurement exceeds it. */
     uint64_t overhead_bytes, host_bytes;
-    uint64_t memory_bytes;        /* bytes of device memory in total; 0: unknown */
-    bool plan_only;               /* device for planning without hardware: assumed properties, run() fails */
+    uint64_t memory_bytes; /* device memory in bytes; 0: unknown */
+    bool plan_only; /* true: device for planning without hardware; its properties are assumed and its run()
+                       fails */
     const struct cuda_card *card; /* GPU model that a planning device assumes; NULL: unspecified */
     char note[256];               /* one line to show the user after opening the device; empty: none */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds library objects for the operator, so that run() allocates nothing. Ignores operand addresses. */
     enum status (*prepare)(struct device *device, const struct op *op, struct error *e);
-    /* Computes the operator, or queues it on a device with queues. workspace has the size that cost()
+    /* Computes the operator, or queues it if the device has queues. workspace has the size that cost()
      * reports, aligned to 256 bytes. */
     enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
     /* Reports every library algorithm that has run since opening. NULL function: no library chooses
@@ -139,7 +143,7 @@ struct device {
     void (*destroy)(struct device *device);
 };
 
-/* Calls wait() of the device's memory functions; OK if it has none. */
+/* Waits for the device's queued operators and returns their errors; OK if the device has no queues. */
 static inline enum status device_wait(struct device *device, double *stalled, struct error *e) {
     const struct device_memory *own = device->memory;
     return own && own->wait ? own->wait(device, stalled, e) : OK;
@@ -150,28 +154,29 @@ struct context {
     struct device *device;
     enum precision precision;
     struct arena *scratch; /* activations of one visit; reset between visits */
-    void *workspace;       /* workspace for operators; as large as the largest one needs */
+    void *workspace;       /* workspace for operators; as large as the operator that needs most */
     uint64_t workspace_bytes;
     struct error *error;
-    double flops;         /* FLOPs since the visit began */
-    double adapter_flops; /* FLOPs of adapters, included in flops */
+    double flops;         /* FLOPs computed since the visit began */
+    double adapter_flops; /* FLOPs of adapters since the visit began, included in flops */
     /* Optional callback before each operator, for progress and cancellation inside long visits. Returns
-     * false, with the error set, to stop. */
+     * false, with the error set, to stop the visit. */
     bool (*tick)(void *user);
     void *tick_user;
-    /* Optional callback before an operator runs, with each tensor that the operator reads, so that the
-     * callback can wait for streamed weights. Returns false, with the error set, to stop. */
+    /* Optional callback for each tensor that an operator is about to read, so that it can wait for streamed
+     * weights. Returns false, with the error set, to stop the visit. */
     bool (*await)(void *user, const struct tensor *tensor);
     void *await_user;
 };
 
-/* Allocates a tensor in the visit's scratch. Failure sets the context's error; the tensor has no data. */
+/* Allocates a tensor in the visit's scratch memory. On failure sets the context's error and returns a tensor
+ * without data. */
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim);
 /* Allocates a tensor that only products and attention read, in the type to which products and attention round
  * operands. Rows of 2-byte types may be padded to multiples of 16 bytes. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim);
-/* Returns the f32 tensor in which an operand is computed before rounding: the operand itself if its type is
- * f32, else a new tensor of the same shape. */
+/* Returns the f32 tensor in which an operand is computed before rounding: the operand if its type is f32,
+ * else a new tensor of the same shape. */
 struct tensor context_unrounded(struct context *x, struct tensor operand);
 
 #endif

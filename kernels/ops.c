@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Element types that a wrapper accepts for an argument. */
+/* Element types that an operator accepts for one of its tensors. */
 enum elements { F32, OPERANDS, F64, U8, WEIGHTS };
 
 static bool elements_are(const struct context *x, enum dtype dtype, enum elements elements) {
@@ -31,7 +31,8 @@ static bool elements_are(const struct context *x, enum dtype dtype, enum element
     return false;
 }
 
-/* State of one wrapper's checks. The first failed check sets the context's error; later checks do nothing. */
+/* State of the checks of one operator call. The first failed check sets the context's error; later checks do
+ * nothing. */
 struct check {
     struct context *x;
     enum op_kind kind;
@@ -57,9 +58,8 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
     c->ok = false;
 }
 
-/* Checks a descriptor: valid rank, positive dimensions, and quantisation blocks that fill each row, or blocks
- * that cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill each
- * row. */
+/* Checks a tensor descriptor: valid rank, positive dimensions. Quantisation blocks must fill each row, or
+ * cross rows and fill the whole tensor. Types with separate scales or rotation cannot cross rows. */
 static bool is_valid_tensor(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
@@ -76,8 +76,8 @@ static void ops_check_tensor(struct check *c, const char *what, const struct ten
     enum { EIGHT = 8 };
     if (!c->ok) return;
     bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && is_valid_tensor(t);
-    /* Quantisation blocks may cross row boundaries in a few operators. Products read eight values at a time.
-     */
+    /* Quantisation blocks may cross row boundaries only in a few operators: products read eight values of a
+     * row at a time. */
     if (fits && tensor_runs_on(t))
         fits = c->kind == OP_LINEAR || c->kind == OP_LINEAR_FEW
                    ? tensor_columns(t) % EIGHT == 0
@@ -119,7 +119,7 @@ static void check_vector(struct check *c, const char *what, const struct tensor 
     ops_check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
 }
 
-/* Checks an f32 tensor with the dimensions of another. */
+/* Checks an f32 tensor that must have the dimensions of another tensor. */
 static void check_like(struct check *c, const char *what, const struct tensor *t,
                        const struct tensor *other) {
     int64_t dim[TENSOR_RANK_MAX];
@@ -141,14 +141,15 @@ static bool no_overlap(const struct tensor *a, const struct tensor *b) {
 
 enum { OPERAND_ALIGN = 16 }; /* alignment of operand rows, in bytes */
 
-/* Checks an operand of a product or of attention: f32, or the rounded type at a multiple of 16 bytes. */
+/* Checks an operand of a product or of attention: f32, or the type that the device rounds operands to, at a
+ * multiple of 16 bytes. */
 static void check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
     ops_check_tensor(c, what, t, OPERANDS, 2, dim);
     check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % OPERAND_ALIGN == 0, what, t,
                "F32, or an address that is a multiple of 16");
 }
 
-/* Checks a result with the dimensions of `in`: f32 or the rounded operand type. */
+/* Checks a result with the dimensions of `in`: f32, or the type that the device rounds operands to. */
 static void check_result(struct check *c, const struct tensor *out, const struct tensor *in) {
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < in->rank; i++) dim[i] = in->dim[i];
@@ -202,7 +203,7 @@ static void ops_dispatch(struct check *c, const struct op *op) {
         if (!x->await(x->await_user, &a->up)) return;
     if (x->device->run(x->device, op, x->workspace, x->error) != OK) return;
     x->flops += op_flops(op);
-    /* Adapters inside this operator; adapters in separate calls are counted there. */
+    /* FLOPs of adapters inside this operator; adapters that run as separate operators count there. */
     if (op->kind == OP_LINEAR && op->skinny)
         x->adapter_flops += op_flops(op);
     else if (op->kind == OP_LINEAR && op->down_product.rank)
@@ -224,7 +225,7 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
     return t;
 }
 
-/* Rows of 2-byte types start at multiples of 16 bytes, so a range of rows is also a valid operand. */
+/* Rows of 2-byte types start at multiples of 16 bytes, so that any range of rows is a valid operand. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim) {
     enum dtype dtype = x->device->operands.in[x->precision];
     int32_t room[TENSOR_RANK_MAX], last = rank - 1, step = dtype == DTYPE_F32 ? 1 : OPERAND_ALIGN / 2;
@@ -261,7 +262,7 @@ static void check_adapters(struct check *c, const struct tensor *weight) {
     }
 }
 
-/* Returns an adapter's `down` factor, reshaped so that its rows have the shape of the weight's rows. */
+/* Returns an adapter's `down` factor, reshaped so that its rows have the dimensions of the weight's rows. */
 static struct tensor down_of(const struct low_rank *adapter, const struct tensor *weight) {
     int32_t dim[TENSOR_RANK_MAX];
     memcpy(dim, weight->dim, sizeof dim);
@@ -269,7 +270,7 @@ static struct tensor down_of(const struct low_rank *adapter, const struct tensor
     return tensor_reshape(adapter->down, weight->rank, dim);
 }
 
-/* op_linear. skinny: few outputs; a device may split the rows among threads. */
+/* Implements op_linear. skinny: few outputs, so a device may split the rows among threads. */
 static void ops_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                        struct epilogue e, bool skinny) {
     struct check c = check_begin(x, OP_LINEAR);
@@ -451,7 +452,7 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
     ops_dispatch(&c, &(struct op){.kind = OP_GROUP_NORM, .out = out, .in = {in}, .group_norm = norm});
 }
 
-/* True if an image of rows x columns tokens has whole blocks of tokens. */
+/* True if blocks of tokens divide an image of rows x columns tokens evenly. */
 static bool token_order_fits(struct token_order order, int64_t rows, int64_t columns) {
     int block = order.block > 1 ? order.block : 1;
     return order.window >= 0 && order.block >= 0 && order.window % block == 0 && rows % block == 0 &&
@@ -542,7 +543,7 @@ void op_broadcast_row(struct context *x, struct tensor out, struct tensor row) {
     ops_dispatch(&c, &(struct op){.kind = OP_BROADCAST_ROW, .out = out, .in = {row}});
 }
 
-/* Checks tokens against the image or latent that they are cut from. */
+/* Checks the tokens' dimensions against the image or latent that is cut into these tokens. */
 static void check_patches(struct check *c, const struct tensor *tokens, const struct tensor *latent,
                           const struct patches *p) {
     ops_check_tensor(c, "latent", latent, F32, 3, DIMS(-1, -1, -1));
@@ -602,8 +603,8 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     return reach * in_row + (growth > 0 ? growth : 0);
 }
 
-/* True if `out` does not overlap the input rows that the convolution reads, or starts far enough before these
- * rows. */
+/* True if `out` of a convolution does not overlap the input rows that it reads, or starts far enough before
+ * them. */
 static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo,
                              int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
@@ -636,7 +637,7 @@ static void check_conv_overlap(struct check *c, const struct tensor *out, const 
                    "residual, or far enough before it");
 }
 
-/* Checks stride, padding and cut rows or columns, and what stride 2 excludes. */
+/* Checks a convolution's stride, padding and cut rows or columns, and options that stride 2 excludes. */
 static void check_stride(struct check *c, const struct tensor *in, const struct tensor *weight,
                          const struct epilogue *e, const struct conv_options *o) {
     check_true(c, o->stride >= 0 && o->stride <= 2, "stride", in, "0, 1 or 2");
@@ -660,8 +661,8 @@ struct conv_call {
     struct conv_options options;
 };
 
-/* op_conv2d plus the parts of this adapter and of all later adapters in the list. All `down` convolutions run
- * before the main convolution writes `out`, because `out` may overlap `in`. */
+/* op_conv2d with this adapter and all later adapters in the list. All `down` convolutions run before the main
+ * convolution writes `out`, because `out` may overlap `in`. */
 static void low_rank_conv(struct context *x, const struct conv_call *call, const struct low_rank *adapter) {
     const struct tensor *out = &call->out;
     struct tensor weight = call->weight;
@@ -733,12 +734,12 @@ static void check_shortcut(struct check *c, const struct tensor *out, const stru
     check_true(c, values % coarse->dim[2] == 0, "coarse image", coarse, "channels that divide the values");
 }
 
-/* Checks that `out` shares no memory with an input, which may be absent. */
+/* Checks that `out` shares no memory with an input tensor, which may be absent. */
 static void check_no_overlap(struct check *c, const struct tensor *out, const struct tensor *in) {
     check_true(c, !in->rank || no_overlap(out, in), "out", out, "memory that does not overlap an input");
 }
 
-/* Checks the tensor that is added to `out`: absent, `out` itself, or without overlap. */
+/* Checks the base tensor, which is added to `out`: absent, `out` itself, or without overlap. */
 static void check_base(struct check *c, const struct tensor *out, const struct tensor *base) {
     if (base->rank) check_like(c, "base", base, out);
     check_true(c, !base->rank || base->data == out->data || no_overlap(out, base), "out", out,

@@ -26,25 +26,26 @@
 
 enum op_kind {
     OP_LINEAR,     /* out[T,N] = residual + gate * act(in[T,K] . weight[N,K]^T + bias) */
-    OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for a few rows (timestep, pooled prompt); the order of a
-                    * row's sum is fixed, whatever else is computed */
+    OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for a few rows (timestep, pooled prompt); each row's sum
+                      has a fixed order */
     OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + relative bias) v; optionally grouped or causal; out
                     * may be q */
-    OP_RELATIVE_BIAS,    /* out[H,2T-1]: out[h][d + T - 1] = table[T5's bucket of d][h], d = key - query */
+    OP_RELATIVE_BIAS,    /* out[H,2T-1]: out[h][d + T - 1] = table[bucket(d)][h], where d = key - query and
+                            bucket is T5's */
     OP_RMS_NORM,         /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
     OP_LAYER_NORM,       /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) over pixels and channels of a group of
                           * in[Y,X,C], including earlier bands */
-    OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias; see OP_GROUP_STATISTICS */
-    OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d); d: axis size (mrope: D) */
-    OP_ROPE,          /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
-    OP_GLU,           /* out = act(a) * b */
-    OP_ADD,           /* out = a + b */
-    OP_COPY,          /* out = in; in has any weight type */
+    OP_GROUP_NORM, /* out = (in - mean) * rstd * weight + bias, with mean and rstd from OP_GROUP_STATISTICS */
+    OP_ROPE_TABLE, /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d); d: axis size (mrope: D) */
+    OP_ROPE,       /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
+    OP_GLU,        /* gated linear unit: out = act(a) * b */
+    OP_ADD,        /* sum of two tensors: out = a + b */
+    OP_COPY,       /* copy: out = in, where `in` has any weight type */
     OP_BROADCAST_ROW, /* every row of out[T,C] = in[1,C] */
     OP_PATCHIFY,      /* tokens[Y/p*X/p, p*p*C], columns in order (py,px,c), (c,py,px) or (c,px,py), from
                        * latent[C,Y,X] or image[Y,X,C] */
-    OP_UNPATCHIFY,    /* inverse of patchify, times factor */
+    OP_UNPATCHIFY,    /* inverse of OP_PATCHIFY, times a factor */
     OP_TIMESTEP, /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); variants: enum timestep_form */
     OP_CONV2D, /* out[Y,X,N] = finish(residual + conv(act(norm(up(in[Y,X,C])))) + bias); square kernel of 1 or
                   3, "same" padding; same size as `in`, or half, rounded up (stride 2) */
@@ -69,10 +70,11 @@ enum activation {
 /* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. TO_SIGNED: 2 v - 1, from images in 0..1 to
  * images in -1..1. */
 enum finishing { FINISH_NONE, FINISH_RELU, FINISH_TO_SIGNED };
-/* Dimensions of a head that are rotated together: (2i, 2i + 1), or (i, i + D/2). */
+/* Which two dimensions of a head RoPE rotates together: (2i, 2i + 1), or (i, i + D/2). */
 enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
 
-/* Vectors and residual of a product. OP_LINEAR uses all fields; OP_CONV2D bias and residual only. */
+/* Vectors and residual of a matrix product or convolution. OP_LINEAR uses all fields; OP_CONV2D bias and
+ * residual only. */
 struct epilogue {
     struct tensor bias;         /* bias vector [N] */
     enum activation activation; /* activation of product + bias */
@@ -95,8 +97,8 @@ struct affine {
 };
 
 struct attention_options {
-    int queries, keys;           /* numbers of query and key heads; queries is a multiple of keys */
-    float scale;                 /* factor of the scores, usually 1/sqrt(D) */
+    int queries, keys;           /* numbers of query heads and of key heads; queries is a multiple of keys */
+    float scale;                 /* scale factor of the attention scores, usually 1/sqrt(D) */
     bool causal;                 /* causal mask: query t attends to keys up to S - T + t; needs S >= T */
     struct tensor relative_bias; /* optional bias [queries, T+S-1]; element s - t + T - 1 is added to the
                                   * score of query t and key s */
@@ -114,14 +116,14 @@ struct rotation {
     int heads; /* number of heads in a row */
     enum rope_pairs pairs;
     struct tensor norm; /* optional weight [D] of an RMS norm of each head before the rotation */
-    float eps;          /* epsilon of the head norm */
+    float eps;          /* epsilon of the heads' RMS norm */
 };
 
 /* Order of an image's tokens: windows in raster order (smaller at the right and bottom edge), blocks in
  * raster order within a window, rows within a block. window 0: one window; block 0: no blocks. The window's
  * side and the image's rows and columns are multiples of the block's side. */
 struct token_order {
-    int32_t window, block; /* sides of a window and a block, in tokens */
+    int32_t window, block; /* sides of a window and of a block, in tokens */
 };
 
 struct token_coords {
@@ -150,30 +152,30 @@ struct pixel_norm {
 };
 
 struct conv_options {
-    struct group_norm norm;       /* group norm of the input; none if statistics is absent */
-    struct pixel_norm pixel_norm; /* RMS norm of each pixel, if weight is present; excludes norm */
-    enum activation activation;   /* activation of the input, after the norm */
-    enum finishing finish;        /* last step, after bias and residual */
-    int upsample;                 /* 1, or 2 for nearest-neighbour upsampling before the convolution */
+    struct group_norm norm;       /* group norm of the convolution's input; none if statistics is absent */
+    struct pixel_norm pixel_norm; /* RMS norm of each input pixel, if weight is present; excludes `norm` */
+    enum activation activation;   /* activation of the convolution's input, after the norm */
+    enum finishing finish;        /* last step of the convolution, after bias and residual */
+    int upsample;                 /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
     bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y
                                    * - 1, 2X - 1); zero padding takes its place */
     int stride;                   /* 0 or 1: stride 1; 2: stride 2, needs kernel size 3 */
     int pad_before;    /* zero padding with stride 2. 0: one row below, one column to the right (image of even
                         * size); 1: one row or column on all sides */
-    int32_t first_row; /* index of the first row of the result that out holds; 0 with stride 2 */
+    int32_t first_row; /* index of the result's row that is row 0 of `out`; 0 with stride 2 */
 };
 
 /* Residual shortcut around a level of the Wan 2.2 VAE (AvgDown3D, DupUp3D): one coarse pixel corresponds to
  * `frames` frames of side x side finer pixels. */
 struct shortcut {
-    int32_t frames, side; /* frames and side of the finer image per coarse pixel, 1 or 2 each */
-    int32_t frame;        /* for op_repeat_up: index of the frame that out holds */
+    int32_t frames, side; /* number of frames and side of the finer image per coarse pixel, 1 or 2 each */
+    int32_t frame;        /* for op_repeat_up: index of the finer frame to write to `out` */
 };
 
 /* Running sums for the group statistics of an image that is processed in bands from the top. */
 struct rows_before {
-    struct tensor sums; /* running sums, f64 [groups,2]; absent: `in` is the whole image, not a band */
-    int32_t rows;       /* number of image rows before this band; 0 resets sums */
+    struct tensor sums; /* running sums [groups,2] in f64; absent: `in` is the whole image, not a band */
+    int32_t rows;       /* number of image rows above this band; 0 resets sums */
 };
 
 enum { ROPE_AXES_MAX = 3 };
@@ -188,7 +190,8 @@ enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END, TIMESTEP_OF_SIGMA };
  * applies to the last two axes (rows and columns of an image). */
 struct rope_grid {
     int32_t start[ROPE_AXES_MAX], extent[ROPE_AXES_MAX];
-    bool diagonal; /* grid of extent[0] text tokens; token i has position start[0] + i on every axis */
+    bool diagonal; /* text tokens: a grid of extent[0] tokens, where token i has position start[0] + i on
+                      every axis */
     struct token_order token_order;
 };
 
@@ -196,11 +199,12 @@ enum { ROPE_GRIDS_MAX = 8 };
 
 struct rope_options {
     double theta;
-    int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes, and even sizes per axis that sum to D */
+    int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
-    bool f32_frequencies; /* each step of a frequency is rounded to f32, as in PyTorch; false: double */
-    bool f64_angles;      /* cos and sin of the double angle (Wan); false: of the angle rounded to f32 */
+    bool f32_frequencies; /* true: each step of a frequency is rounded to f32, as in PyTorch; false: computed
+                             in double */
+    bool f64_angles; /* true: cos and sin of the angle in double (Wan); false: of the angle rounded to f32 */
     int n_grids;
     struct rope_grid grid[ROPE_GRIDS_MAX];
 };
@@ -212,9 +216,9 @@ enum { LATENT_VALUES_MAX = 128 };
 /* Scaling between latents and VAE values z: latent = (z - shift) scale, per channel or one pair for all. With
  * a limit the decoder replaces z by limit tanh(z / limit). */
 struct latent_format {
-    int n; /* number of scale and shift values: 1, or one per channel */
+    int n; /* number of scale and of shift values: 1, or one per channel */
     float scale[LATENT_VALUES_MAX], shift[LATENT_VALUES_MAX];
-    float limit; /* limit of tanh clamping; 0: none */
+    float limit; /* limit of the tanh in latent values; 0: no tanh */
 };
 
 /* One operator call, as passed to devices. in[] holds the wrapper's tensors in the order of its arguments.
@@ -232,7 +236,7 @@ struct op {
         struct rope_options rope;    /* parameters of op_rope_table */
         enum rope_pairs pairs;       /* parameter of op_rope */
         struct patches patches;      /* parameters of op_patchify and op_unpatchify */
-        int32_t rows_before;         /* image rows before this band; in[1] has the sums */
+        int32_t rows_before;         /* image rows above this band; in[1] has the running sums */
         int32_t max_distance;        /* largest distance of op_relative_bias, in tokens */
         struct shortcut shortcut;    /* parameters of op_mean_down and op_repeat_up */
         struct latent_format format; /* parameters of op_latent_to_image */
@@ -243,9 +247,9 @@ struct op {
     float scale;                /* attention's scale, unpatchify's factor or the timestep t */
     float eps;
     bool causal;
-    enum activation activation; /* activation of op_linear_few and op_glu */
-    int n;                      /* number of attention heads or of norm groups */
-    enum precision precision;   /* precision of op_linear's operands */
+    enum activation activation; /* activation of op_linear_few and of op_glu */
+    int n;                      /* number of attention heads, or of groups of a group norm */
+    enum precision precision;   /* precision of the operands of op_linear */
     bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split depends
                   * on the shape alone */
 };
@@ -254,7 +258,7 @@ struct op {
  * may have the rounded operand type (see context_operand). `out` must not alias `in`. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
-/* op_linear for a few rows; the activation applies to `in`. A row's bits do not depend on other rows. */
+/* Like op_linear for a few rows; the activation applies to `in`. A row's bits do not depend on other rows. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
 /* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. q, k, v and out may have the rounded
@@ -281,15 +285,15 @@ void op_group_statistics(struct context *x, struct tensor out, struct tensor in,
                          int groups, float eps);
 /* Norms `in` with statistics from op_group_statistics. `out` may alias `in`. */
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
-/* RoPE table. The angle is position * frequency in double, rounded to f32 as in diffusers, for Z-Image
- * (double frequencies) and Qwen-Image (f32 frequencies, equal product). Wan's angle stays double. */
+/* Computes a RoPE table. The angle is position * frequency in double, rounded to f32 as in diffusers, for
+ * Z-Image (double frequencies) and Qwen-Image (f32 frequencies, equal product). Wan's angle stays double. */
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
 /* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
-/* in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or have the rounded operand type
- * (see context_operand). */
+/* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or
+ * have the rounded operand type (see context_operand). */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
 /* Gated linear unit. Rows may be strided (halves of one product). `out` may alias `a` or `b`, or have the
@@ -297,21 +301,21 @@ void op_rope(struct context *x, struct tensor out, struct tensor in, struct tens
  * second half. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
-/* b has a's shape or is one row that is added to every row of `a`; any weight type. Rows may be strided.
- * `out` may alias `a`, or `b` if `b` has the shape of `a`. */
+/* Sum of tensors. b has a's shape or is one row that is added to every row of `a`; any weight type. Rows may
+ * be strided. `out` may alias `a`, or `b` if `b` has the shape of `a`. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
 /* Copies and converts `in` to `out`. Rows may be strided; `out` may have the rounded operand type (see
  * context_operand). */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
-/* row [1,C] of any weight type. */
+/* Writes `row` [1,C], of any weight type, to every row of out. */
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
 /* Converts an image or latent to tokens. Rows of tokens and image may be strided. With patches of one pixel
  * and [Y,X,C], op_unpatchify restores raster order. */
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, struct patches patches);
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, struct patches patches,
                    float factor);
-/* Exponent, frequency and angle are each rounded to f32, as in diffusers; with TIMESTEP_OF_SIGMA also the
- * angle before the multiplication by 1000. */
+/* Computes a timestep embedding. Exponent, frequency and angle are each rounded to f32, as in diffusers. With
+ * TIMESTEP_OF_SIGMA the angle is also rounded before the multiplication by 1000. */
 void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form);
 /* Returns element i of a timestep embedding [1, 2 half], on the host. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
@@ -326,28 +330,29 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
  * two rows of `in` (one row with padding above). */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
-/* Returns the output rows (or columns) for `in` input rows (or columns). cut: cut_row (or cut_column). */
+/* Returns how many output rows (or columns) of a convolution `in` input rows (or columns) give. cut: cut_row
+ * (or cut_column). */
 int32_t conv_size(int32_t in, const struct conv_options *options, bool cut);
-/* Returns the rows of `out` per band, for images of this many columns. */
+/* Returns the rows of `out` that a convolution computes per band, for images of this many columns. */
 int32_t conv_band_rows(int32_t columns);
 /* Returns the smallest distance by which row 0 of `out` must start before row 0 of `in`, in the unit of
  * in_row and out_row. rows, columns: size of out; halo: input rows read above and below, or the sum over
  * several convolutions in sequence. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
-/* `in`: the later frame; `before`: the earlier frame, absent (zeros) before a video's first frame. base has
- * out's shape and may alias out, or is absent. All images may be the same band of rows. */
+/* AvgDown3D. `in`: the later frame; `before`: the earlier frame, absent (zeros) before a video's first frame.
+ * base has out's shape and may alias out, or is absent. All images may be the same band of rows. */
 void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
                   struct tensor base, struct shortcut shortcut);
-/* Computes one frame of the finer image; base as in op_mean_down. */
+/* DupUp3D: computes one frame of the finer image. base has out's shape and may alias out, or is absent. */
 void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct tensor base,
                   struct shortcut shortcut);
-/* Converts a latent to the VAE decoder's input. */
+/* Converts a latent [C,Y,X] to the VAE decoder's input [Y,X,C]. */
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
                         struct latent_format format);
 /* Converts an f32 image in -1..1 to bytes; NaN becomes 0. */
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
-/* Returns a name for messages, such as "linear". */
+/* Returns an operator's name for messages, such as "linear". */
 const char *op_name(enum op_kind kind);
 
 /* Cost classes of operators. Products (by precision), attention and convolutions are bound by FLOPs; all
@@ -361,17 +366,17 @@ struct op_rates {
 
 /* Returns the cost class of an operator call. */
 enum op_class op_class_of(const struct op *op);
-/* Returns "linear", "linear_bf16", "attention", "conv" or "bytes". */
+/* Returns a cost class's name: "linear", "linear_bf16", "attention", "conv" or "bytes". */
 const char *op_class_name(enum op_class of);
-/* Returns the estimated seconds of an operator call at these rates. */
+/* Returns the estimated seconds of an operator call at the given rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);
 enum { OP_OPERANDS_MAX = OP_INPUTS + 4 };
 /* Lists all tensors that the operator reads (absent ones included) and returns their number. This function
  * alone maps each operator to its member of the union. The adapters' `up` factors, which operators with a
  * down_product also read, are not listed. */
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]);
-/* Returns the bytes of the operator's operands that lie in the arena, each operand counted once; halo rows
- * that bands read again are not counted. */
+/* Returns the bytes of the operator's operands that lie in the arena. Each operand counts once, even if bands
+ * read some of its rows (the halo) twice. */
 uint64_t op_bytes_in(const struct op *op, const struct arena *arena);
 /* Returns the FLOPs of one operator call; a multiplication and an addition count as two. */
 double op_flops(const struct op *op);

@@ -1,5 +1,5 @@
-/* Host part of operators, for all devices: T5 distance buckets, timestep embeddings, RoPE frequencies, token
- * order. Values are rounded where the reference implementation rounds. */
+/* Host part of operators on token positions, for all devices: T5 distance buckets, timestep embeddings, RoPE
+ * frequencies, token order. Values are rounded where the reference implementation rounds. */
 #include "kernels/ops.h"
 
 #include <math.h>
@@ -15,7 +15,8 @@ int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distanc
     return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
 }
 
-/* First dimension of a RoPE pair, and the size in theta's exponent: of its axis, or of the head (mrope). */
+/* First dimension of a RoPE pair, and the size d in the exponent of theta: the size of the pair's axis, or of
+ * the head (mrope). */
 static struct rope_place {
     int32_t dimension, of;
 } rope_place(const struct rope_options *options, int32_t pair) {

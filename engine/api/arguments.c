@@ -14,7 +14,7 @@ bool check_not_null(const void *pointer, const char *name, struct error *e) {
 bool check_struct_size(const void *pointer, const char *name, struct error *e) {
     size_t bytes;
     if (!check_not_null(pointer, name, e)) return false;
-    memcpy(&bytes, pointer, sizeof bytes); /* struct_size is the first member of every public struct */
+    memcpy(&bytes, pointer, sizeof bytes); /* every public struct begins with struct_size */
     if (bytes >= sizeof bytes) return true;
     error_set(e, USAGE,
               "struct_size is not set" WHERE "%s->struct_size" FOUND "%zu" EXPECTED "sizeof the struct", name,

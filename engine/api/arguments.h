@@ -1,4 +1,4 @@
-/* Checks of the arguments of public functions. */
+/* Checks the arguments of the library's public functions. */
 #ifndef SLUICE_API_ARGUMENTS_H
 #define SLUICE_API_ARGUMENTS_H
 
@@ -10,9 +10,9 @@
 /* Returns false, with USAGE, if the pointer argument is NULL. name: the argument's name in the public header.
  */
 bool check_not_null(const void *pointer, const char *name, struct error *e);
-/* Returns false, with USAGE, if the struct is NULL or its struct_size is not set. */
+/* Returns false, with USAGE, if the pointer to a public struct is NULL or its struct_size is 0. */
 bool check_struct_size(const void *pointer, const char *name, struct error *e);
-/* Returns false, with USAGE, if the number of threads is not allowed for a session. */
+/* Returns false, with USAGE, if a session cannot run with this number of CPU threads. */
 bool check_threads(int threads, struct error *e);
 
 #endif

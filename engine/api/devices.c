@@ -23,7 +23,7 @@ static json_t *describe_cpu(const struct device *device) {
                      "precisions", precisions);
 }
 
-/* Lists GPUs. An unusable GPU is listed as absent with the reason; so is a machine without GPUs. */
+/* Lists GPUs. An unusable GPU, or a machine without GPUs, is listed under "absent" with the reason. */
 static void list_cuda(json_t *devices, json_t *absent) {
     char why[256] = "";
     int n = cuda_count(why, sizeof why);

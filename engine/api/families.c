@@ -14,7 +14,8 @@ static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
         const struct component *c = &m->component[i];
         uint64_t bytes = 0;
         const struct family *family = m->recipe->slot[i].family;
-        /* The VAE encoder is in the decoder's files; the tiny autoencoder is not part of the model. */
+        /* Skipped in the file list: the VAE encoder is in the VAE decoder's files, and the tiny autoencoder
+         * is not part of the model. */
         if (family->kind == FAMILY_ENCODER || slot_is_extra(&m->recipe->slot[i])) continue;
         for (int k = 0; k < c->index.n_entries; k++) bytes += c->index.entries[k].bytes;
         const struct slot *slot = &m->recipe->slot[i];
@@ -31,7 +32,7 @@ static void add_input(json_t *list, const char *flag, const char *what, bool nee
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
-/* Lists the inputs other than the prompt that the model takes. */
+/* Lists the model's inputs besides the prompt (reference images, mask, first frame, ...). */
 static json_t *takes_json(const struct sluice_model *m) {
     json_t *list = json_array();
     const struct recipe *r = m->recipe;
@@ -58,8 +59,8 @@ static json_t *takes_json(const struct sluice_model *m) {
 
 static json_t *layouts_json(const struct recipe *r) {
     json_t *list = json_array();
-    /* One file cannot hold two slots with the same family and the same tensor name prefixes (two
-     * transformers), whose tensors would be indistinguishable. */
+    /* Two slots with the same family and the same tensor name prefixes (two transformers) cannot share a
+     * file: their tensor names would be equal. */
     bool one_file = true;
     for (int i = 0; r->slot[i].family; i++)
         for (int k = 0; k < i; k++)

@@ -112,7 +112,7 @@ struct findings {
      * index. */
     struct component component[COMPONENT_FILES_MAX];
     int n_components;
-    json_t *text[SLOTS_MAX];     /* borrowed JSON of the text encoders that were found */
+    json_t *text[SLOTS_MAX];     /* JSON of the text encoders found; borrowed */
     const struct recipe *recipe; /* recipe that the components fit; NULL: none */
 };
 
@@ -121,7 +121,8 @@ static void add_line(json_t *list, const struct error *e) {
     json_push(list, json_string_of(error_line(e, line, sizeof line)));
 }
 
-/* List of messages on missing tensors. reported: a message already in the list, which is not repeated. */
+/* Adds error messages on missing tensors to a JSON list. reported: a message that the list already has and
+ * that is not added again. */
 struct missing_names {
     json_t *list;
     const char *reported, *prefix;
@@ -136,7 +137,7 @@ static void add_missing(void *user, const char *name) {
         json_decref(line);
 }
 
-/* A component to describe: path, display name, recipe and slot. */
+/* What to describe: a component file's path and display name, and the recipe and slot that it is read as. */
 struct shown {
     const struct recipe *recipe; /* NULL: unknown */
     int slot;
@@ -168,7 +169,8 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
         struct missing_names names = {to->missing, failure.what, index_prefix(&c->index)};
         if (failure.code != OK) add_line(to->missing, &failure);
         if (failure.code != OK) component_list_missing(c, add_missing, &names, e);
-        /* Of an unbound component all tensors would be unknown. */
+        /* Unknown tensors are listed only for a component bound to a family; otherwise every tensor would be
+         * unknown. */
         for (int i = 0; i < c->index.n_entries && (!c->family || c->blocks); i++) {
             const struct index_entry *entry = &c->index.entries[i];
             bool known = entry->used || !index_contains(&c->index, entry) ||
@@ -194,8 +196,8 @@ static json_t *inspect_component_file(struct sys *sys, struct component_files *f
     return inspect_component(c, &shown, to, e);
 }
 
-/* Describes a component file for which the recipe has no slot, as read by the first recipe that has the
- * file's family. */
+/* Describes a component file for which the recipe has no slot. The file is read as in the first recipe that
+ * includes the file's family. */
 static enum status inspect_unplaced(struct sys *sys, struct component_files *files,
                                     const struct component_file *file, struct findings *to, struct error *e) {
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
@@ -222,8 +224,8 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
         const struct slot *slot = &to->recipe->slot[i];
         struct shown shown = {.recipe = to->recipe, .slot = i, .name = slot->folder};
         char line[MODEL_NOTE_BYTES];
-        /* Never missing: the VAE encoder (part of the decoder's files), the tiny autoencoder, and the VAE
-         * decoder if the files include a tiny autoencoder. */
+        /* Never reported as missing: the VAE encoder (it is in the decoder's files) and the tiny autoencoder;
+         * nor the VAE decoder if the files include a tiny autoencoder. */
         bool needed = slot->family->kind == FAMILY_DECODER
                           ? !component_files_find_tiny(files)
                           : slot->family->kind != FAMILY_ENCODER && !slot_is_extra(slot);
@@ -239,8 +241,8 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
     return e->code;
 }
 
-/* The pipeline name in model_index.json, or null. An invalid file or unsupported pipeline is listed under
- * "missing" and sets name to "", so that the components are described anyway. */
+/* Reads the pipeline name from model_index.json. An invalid file or unsupported pipeline is listed under
+ * "missing" and its name set to "", so that the components are still described. */
 static json_t *pipeline_json(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES],
                              json_t *missing) {
     struct error failure = {0};
@@ -312,7 +314,7 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     if (e->code == OK && to->recipe) pipeline_check_disabled_parts(o, to->recipe, o->model, e);
     if (e->code == OK && to->recipe) inspect_slots(sys, files, to, e);
     if (e->code == OK && !to->recipe) {
-        /* Of files that no recipe fits, only VAE decoders are recognised. */
+        /* If no recipe fits the files, only VAE decoders are recognised. */
         static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER};
         struct missing_part missing[SLOTS_MAX];
         int n = pipeline_missing(files, NULL, missing);
@@ -397,7 +399,8 @@ static json_t *ids_json(const int32_t *ids, int n) {
     return list;
 }
 
-/* Token ids without a model's template. path: a tokenizer's file or folder, or a model's folder. */
+/* Lists token ids of a prompt without a model's prompt template. path: a tokenizer's file or folder, or a
+ * model's folder. */
 static enum status tokenize_plain(struct sys *sys, const char *path, const char *text, size_t bytes,
                                   char **json, struct error *e) {
     struct tokenizer *tokenizer = NULL;
@@ -429,8 +432,8 @@ static json_t *encoder_json(const char *name, const struct prompt_tokens *tokens
     return json;
 }
 
-/* Token ids as the text encoder in this slot reads them, template included. An editing model's prompt
- * contains the model's minimum number of reference images, one token each. */
+/* Lists token ids of the prompt for the text encoder in this slot, prompt template included. For image
+ * editing models the minimum number of reference images is assumed, one token each. */
 static enum status tokenize_slot(struct tokenizer_search *search, int slot, const char *text, size_t bytes,
                                  json_t *encoders, struct error *e) {
     struct tokenizer *tokenizer = NULL;
@@ -448,7 +451,8 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     return e->code;
 }
 
-/* Finds the recipe, which sets template and length limit, from the denoiser's weights if present. */
+/* Finds the recipe, from the denoiser's weights if present. The recipe sets the prompt template and the
+ * length limit. */
 static enum status find_recipe(struct sys *sys, const struct sluice_model_options *o,
                                struct component_files *files, const struct recipe **recipe, struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";

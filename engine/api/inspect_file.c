@@ -41,7 +41,7 @@ bool inspect_is_adapter(struct sys *sys, const char *path) {
     if (stat(path, &s) || !S_ISREG(s.st_mode) || safetensors_open(sys, path, &index, &ignored) != OK)
         return false;
     for (int i = 0; i < index.n_entries && !found; i++) {
-        /* Tensors named scale or alpha do not count, because models have them too. */
+        /* Tensors named scale or alpha do not make a file an adapter: models have such tensors too. */
         struct adapter_key key;
         found = adapter_key_read(index.entries[i].name, &key) &&
                 (key.refused || (key.role != ADAPTER_SCALE && key.role != ADAPTER_ALPHA));
@@ -66,7 +66,8 @@ static void count_sizes(json_t *counts, const struct adapter_module *m) {
     count_number(counts, "alphas", (double)m->alpha);
 }
 
-/* The slot with the longest prefix that the module's name begins with; SLOTS_MAX: none. */
+/* Finds the slot of an adapter module: the slot with the longest prefix of the module's name; SLOTS_MAX: no
+ * slot. */
 static int slot_of_module(const struct adapter_prefixes *prefixes, const struct adapter_module *m) {
     size_t longest = 0;
     int found = SLOTS_MAX;
@@ -81,8 +82,8 @@ static int slot_of_module(const struct adapter_prefixes *prefixes, const struct 
     return found;
 }
 
-/* Counts an adapter's modules per pipeline component. recipe: a recipe that the adapter fits; if none fits,
- * the recipe with the most components. */
+/* Counts an adapter's modules per pipeline component. recipe: a recipe whose model takes the whole adapter;
+ * without one, the recipe with the most components. */
 static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) {
     struct adapter_prefixes prefixes;
     json_t *parts = json_array();
@@ -105,7 +106,6 @@ static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) 
     return parts;
 }
 
-/* The recipe with the most slots. */
 static const struct recipe *largest_recipe(void) {
     const struct recipe *largest = recipes[0];
     for (const struct recipe *const *r = recipes; *r; r++) {

@@ -8,9 +8,9 @@
 
 #include <jansson.h>
 
-/* Returns the bytes per tensor type: {TYPE:bytes}. */
+/* Returns a file's weight bytes per tensor type as JSON: {TYPE:bytes}. */
 json_t *inspect_types(const struct tensor_index *index);
-/* Lists all tensors: [{"name","type","shape","bytes","used"}]. */
+/* Lists all tensors of a file as JSON: [{"name","type","shape","bytes","used"}]. */
 json_t *inspect_tensors(const struct tensor_index *index);
 
 /* True for a safetensors file with tensors named like adapter factors (lora_A, lora_down, ...). False if the

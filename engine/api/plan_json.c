@@ -66,7 +66,7 @@ static json_t *request_json(const struct job *job) {
         char key[16];
         json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->prompts.text_slot[i]));
     }
-    /* Text encoders that the model lacks; zeros replace their embeddings. */
+    /* Lists optional text encoders that the model's files do not include; their embeddings are zeros. */
     json_t *absent = json_array();
     for (int i = 0; recipe->slot[i].family; i++)
         if (recipe->slot[i].family->kind == FAMILY_TEXT && !job->model->component[i].family)
@@ -146,7 +146,7 @@ static json_t *stage_json(const struct job *job, int s) {
         integer(p.peak_vram_bytes), "peak_ram_bytes", integer(p.peak_ram_bytes), "flops", p.flops);
     if (!json) return NULL;
     put_times(json, p.seconds, p.floor_seconds, p.bound);
-    /* The adapters' share of the stage, resident blocks included. */
+    /* bytes of adapters in this stage, resident blocks included */
     const struct stage *stage = &job->layout.stages[s];
     uint64_t adapter_bytes = 0;
     for (int i = 0; i < stage->n_blocks; i++) adapter_bytes += stage->blocks[i]->adapter_bytes;
@@ -171,14 +171,15 @@ static json_t *two_budgets(uint64_t vram, uint64_t ram) {
     return json_pack("{s:I, s:I}", "vram_bytes", integer(vram), "ram_bytes", integer(ram));
 }
 
-/* Name of the rates file, or the kind of rates if there is no file. A file name need not be UTF-8. */
+/* Name of the rates file, or without a file the kind of rates ("card", "default"). A file name may be invalid
+ * UTF-8. */
 static json_t *rates_name(const struct job *job) {
     const struct sluice_request *r = &job->request;
     if (!r->rates) return json_string(job->device->card ? "card" : "default");
     return json_string_of(r->rates_name ? r->rates_name : "given");
 }
 
-/* Keys of a plan's JSON whose numbers are assumed, not measured, if this machine lacks the planned device. */
+/* Keys of a plan's JSON whose numbers are assumptions if this machine lacks the planned device. */
 static json_t *assumed(const struct job *job) {
     json_t *keys = json_pack("[s, s]", "device_bytes", "base_bytes");
     if (!job->request.rates) json_push(keys, json_string("rates"));
@@ -216,8 +217,8 @@ json_t *plan_json(const struct job *job) {
 
 /* ---- advice ---- */
 
-/* Advice is listed if the predicted time is at most this share of the plan's time. Smaller savings are within
- * the error of the measured rates. */
+/* Advice is listed only if it cuts the predicted time to this share or less. Smaller savings are within the
+ * error of the measured rates. */
 static const double HELPS = 0.98;
 
 enum { ADVISED_BATCH = 4 };
@@ -245,7 +246,8 @@ static void put_machine(const struct job *job, json_t *list) {
     }
 }
 
-/* Adds advice for a larger batch under the same budget: the images of a batch share every streamed byte. */
+/* Adds advice to use a larger batch under the same memory budget: all images of a batch share each streamed
+ * block. */
 static void put_batch(const struct job *job, json_t *list) {
     int stage = 0;
     while (stage < job->layout.n_stages && job->layout.kind[stage] != &stage_denoise) stage++;

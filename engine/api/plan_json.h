@@ -1,5 +1,5 @@
-/* The JSON of plans (`plan --json`, read back by --plan), of advice, and of reports (`generate --report`).
- * Scripts rely on the keys. */
+/* JSON of plans (`plan --json`, which --plan reads back), of tuning advice, and of run reports (`generate
+ * --report`). User scripts rely on the keys. */
 #ifndef SLUICE_API_PLAN_JSON_H
 #define SLUICE_API_PLAN_JSON_H
 
@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* The job's plan as a new JSON object (the caller's reference), or NULL without memory. */
+/* Returns the job's plan as a new JSON object, owned by the caller; NULL if memory is short. */
 json_t *plan_json(const struct job *job);
 
 /* Returns a new JSON list of advice, or NULL without memory: one entry for each change that saves at least 2
@@ -18,8 +18,8 @@ json_t *plan_json(const struct job *job);
  * changed budget, rate or request. A job whose plan does not fit gets no advice. */
 json_t *advice_json(const struct job *job);
 
-/* Returns the report of a run as a new JSON object, the caller's reference. plan: of plan_json; NULL: the run
- * failed before planning. device: lists the algorithms that cuBLASLt or cuDNN chose. */
+/* Returns the report of a run as a new JSON object, owned by the caller. plan: JSON of the plan; NULL: the
+ * run failed before planning. device: lists the algorithms that cuBLASLt or cuDNN chose. */
 json_t *report_json(const struct report *report, json_t *plan, struct device *device);
 
 #endif

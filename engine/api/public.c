@@ -1,4 +1,4 @@
-/* Public functions on models, errors, requests' defaults and versions. */
+/* Public functions on models, errors, request defaults and versions. */
 #include "engine/api/arguments.h"
 #include "engine/machine/machine.h"
 #include "engine/open/model.h"

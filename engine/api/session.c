@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Refuses requests that can be planned but not run: no files, files to be converted, no prompt, previews
- * without a callback. */
+/* Refuses requests that can be planned but not run: a model without files, files still to be converted, no
+ * prompt, previews without a callback. */
 static enum status check_runnable(const struct sluice_session_options *options, const struct job *job,
                                   struct error *e) {
     if (job->model->published) {
@@ -48,7 +48,7 @@ static void hash_text(struct sha256_ctx *sha, const char *text) {
     if (text) sha256_update(sha, strlen(text) + 1, (const uint8_t *)text);
 }
 
-/* Hashes the descriptions of n pictures; a plan reads no pixels. */
+/* Hashes sizes, addresses and names of n input pictures, not their pixels: a plan reads no pixels. */
 static void hash_pictures(struct sha256_ctx *sha, const struct sluice_picture *const *pictures, int n) {
     for (int i = 0; i < n && pictures; i++) {
         struct sluice_picture picture = {0};
@@ -58,9 +58,9 @@ static void hash_pictures(struct sha256_ctx *sha, const struct sluice_picture *c
     }
 }
 
-/* Computes a key of everything that a job depends on: the request's fields with their addresses, and what
- * they point to. A job may be used again for a request of the same key, because its addresses are valid
- * during this call and their contents are the same. dim: shape of the latent to decode; NULL: none. */
+/* Computes a key of everything that a job depends on: the request's fields, pointers included, and the
+ * contents behind these pointers. A kept job may serve a request with the same key. dim: shape of the latent
+ * to decode; NULL: none. */
 static void request_key(const struct sluice_request *r, const int32_t *dim, uint8_t key[SHA256_DIGEST_SIZE]) {
     const char *const texts[] = {r->prompt,         r->negative_prompt,
                                  r->precision,      r->init_latent,
@@ -86,7 +86,8 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     sha256_digest(&sha, SHA256_DIGEST_SIZE, key);
 }
 
-/* True if a kept plan fits its budgets, and default budgets, which follow the free memory, still allow it. */
+/* True if the kept plan still fits the request's budgets. A default budget is computed again from the memory
+ * free now. */
 static bool plan_still_fits(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct plan *p = &job->plan;
@@ -103,8 +104,8 @@ static void drop_planned(struct sluice_session *s) {
     s->planned = NULL;
 }
 
-/* Opens a job and decides its plan. runs: fails with USAGE for a request that can be planned but not run. The
- * caller closes the job, also after failure. */
+/* Opens a job and makes its plan. runs: the plan will be executed; fails with USAGE for a request that cannot
+ * run. The caller closes the job, also after failure. */
 static enum status plan_job(struct sluice_session *s, const struct sluice_request *request,
                             const int32_t *dim, bool runs, struct job *job, struct error *e) {
     enum dtype type;
@@ -115,8 +116,8 @@ static enum status plan_job(struct sluice_session *s, const struct sluice_reques
                                         .adapters = &s->adapters,
                                         .prompt_cache = &s->prompt_cache};
     drop_planned(s);
-    /* Drops resident weights that an earlier run converted to another type (--type), which the store would
-     * mistake for this run's weights. */
+    /* Frees resident weights that the previous run converted to another type (--type). The store would
+     * mistake them for weights of this run. */
     if (requantised_type(request->type, request->converted, &type, &ignored) == OK && s->requantised.made &&
         s->requantised.type != type)
         residents_destroy(&s->residents);
@@ -125,8 +126,8 @@ static enum status plan_job(struct sluice_session *s, const struct sluice_reques
     return planner_decide(job, e);
 }
 
-/* Keeps the job of a plan for a run of the same request. A job with adapters is closed, because their files
- * may change, and so is a job without memory to keep it. */
+/* Keeps a planned job for a later run of the same request. Closes the job instead if it has adapters, whose
+ * files may change, or if memory is short. */
 static void keep_planned(struct sluice_session *s, const struct sluice_request *request, const int32_t *dim,
                          struct job *job) {
     request_key(request, dim, s->planned_key);
@@ -134,7 +135,7 @@ static void keep_planned(struct sluice_session *s, const struct sluice_request *
     s->planned ? job_move(s->planned, job) : job_close(job);
 }
 
-/* Like plan_job, for a run: takes the job that sluice_plan_query kept for the same request. */
+/* Like plan_job, but reuses the job that sluice_plan_query kept for the same request. */
 static enum status plan_run(struct sluice_session *s, const struct sluice_request *request,
                             const int32_t *dim, struct job *job, struct error *e) {
     uint8_t key[SHA256_DIGEST_SIZE];
@@ -147,7 +148,7 @@ static enum status plan_run(struct sluice_session *s, const struct sluice_reques
     return plan_still_fits(job) ? OK : planner_decide(job, e);
 }
 
-/* True if a changed request would fit its budgets. */
+/* True if the request with one changed option would fit its memory budgets. */
 static bool fits_with(const struct job *job, const struct sluice_request *request) {
     struct job other;
     struct error e = {0};
@@ -180,7 +181,7 @@ static enum status suggest_smaller_decode(const struct job *job, struct error *e
                      without ? "; or --no-decode --save-latent FILE, then `sluice decode` elsewhere" : "");
 }
 
-/* Frees the report of the last run. */
+/* Frees the report of the previous run. */
 static void drop_report(struct sluice_session *s) {
     json_decref(s->plan);
     s->sys->release(s->sys, s->report.step);
@@ -189,7 +190,7 @@ static void drop_report(struct sluice_session *s) {
     s->report = (struct report){0};
 }
 
-/* Measures the memory of process and device after a run. */
+/* Measures the memory of the process and of the device after a run. */
 static void measure_memory(struct sluice_session *s) {
     const struct device_memory *own = s->device->memory;
     struct memory_use use = sys_memory_use(s->sys);

@@ -13,15 +13,15 @@ struct sluice_session {
     struct sluice_session_options options;
     struct device *device;
     struct residents residents;
-    struct requantised requantised;   /* components with the last request's --type */
-    struct session_adapters adapters; /* components with the last request's adapters */
+    struct requantised requantised;   /* the previous run's components, if --type converted their weights */
+    struct session_adapters adapters; /* the previous run's components with their adapters */
     struct prompt_cache prompt_cache;
-    /* The job of the last plan, for a run of the same request, which then does not plan again; NULL: none.
-     * planned_key identifies the request (session.c). */
+    /* Job of the previous plan, reused by a run of the same request, which then does not plan again; NULL:
+     * none. planned_key identifies the request (session.c). */
     struct job *planned;
     uint8_t planned_key[SHA256_DIGEST_SIZE];
-    struct report report; /* of the last run */
-    json_t *plan;         /* of the last run; NULL: the run failed before planning */
+    struct report report; /* report of the previous run */
+    json_t *plan;         /* plan of the previous run, as JSON; NULL: the run failed before planning */
     atomic_int cancelled;
 };
 

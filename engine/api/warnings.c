@@ -33,8 +33,8 @@ static void warn_of_prompt_weights(const struct sluice_session_options *to, cons
                 i ? "negative prompt" : "prompt");
 }
 
-/* Warns of --cfg-scale 0, and of a requested --cfg-scale that has no effect (info level if the requested
- * scale is the model's default). */
+/* Warns of --cfg-scale 0 and of a --cfg-scale without effect. Only an info line if the scale without effect
+ * is the model's default. */
 static void warn_of_guidance(const struct sluice_session_options *to, const struct job *job,
                              double requested) {
     if (job->settings.decode_only) return;
@@ -63,7 +63,7 @@ static void warn_of_slg(const struct sluice_session_options *to, const struct jo
                  job->schedule.n_steps * r->slg_end);
 }
 
-/* Warns if the VAE is not the published VAE for which the colour factors of --preview latent were made. */
+/* Warns if the VAE differs from the published VAE to which the colour factors of --preview latent belong. */
 static void warn_of_preview_colours(const struct sluice_session_options *to, const struct job *job) {
     const struct latent_colours *colours = job->model->recipe->colours;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
@@ -87,8 +87,7 @@ static void warn_of_truncation(const struct sluice_session_options *to, const st
     }
     for (int i = 0; i < SLOTS_MAX; i++) {
         const struct component *c = &job->model->component[i];
-        if (c->family && c->family->kind != FAMILY_ENCODER) /* The VAE encoder is in the decoder's files. */
-            warn_of_component(to, c);
+        if (c->family && c->family->kind != FAMILY_ENCODER) warn_of_component(to, c);
     }
 }
 
@@ -122,7 +121,7 @@ static void log_references(const struct sluice_session_options *to, const struct
     }
 }
 
-/* Reports the system's limit on pinned memory if the plan would pin more. */
+/* Logs the system's limit on pinned host memory, and how many bytes of weights the limit leaves unpinned. */
 static void log_pin_limit(const struct sluice_session_options *to, const struct job *job) {
     char limit[SIZE_TEXT_BYTES], windowed[SIZE_TEXT_BYTES];
     uint64_t most = 0;

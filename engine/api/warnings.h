@@ -1,5 +1,5 @@
 /* Log lines before a session, plan or run begins: assumptions, options without effect, inputs that are
- * resized or cut. */
+ * resized or cropped. */
 #ifndef SLUICE_API_WARNINGS_H
 #define SLUICE_API_WARNINGS_H
 

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-/* VACE's concat channels, in order. A control video's encoded.reference is inactive or reactive. */
+/* Concat channels of WAN VACE, in order. encoded.reference says which part of a control video is encoded:
+ * inactive or reactive. */
 enum { PART_INACTIVE, PART_REACTIVE, PART_MASK };
 
 /* Gets frame i of the control video at the output size: the caller's pixels if already of the output size,
@@ -75,7 +76,7 @@ static void control_video_put_mask(const struct job *job, struct tensor to, int3
         }
 }
 
-/* Without a control video one grey video is encoded, for both the inactive and the reactive part. */
+/* Without a control video, one grey video is encoded and used for both the inactive and the reactive part. */
 void control_video_finish(const struct job *job) {
     const struct job_latents *size = &job->latents;
     struct tensor inactive = control_video_part(job, PART_INACTIVE),

@@ -20,11 +20,11 @@ enum status control_video_fill(const struct job *job, const struct encoded *enco
                                const struct frame_chunk *chunk, struct tensor out, struct error *e);
 /* Writes a reference image to out, [1, Y, X, 3], scaled to fit and centred on white. */
 void control_video_fill_reference(const struct job *job, const struct encoded *encoded, struct tensor out);
-/* Where the encoder output of a control video or reference image goes: the destination in the concat channels
- * [C, F, Y, X], and the index of the latent frame that a chunk fills. */
+/* Destination of an encoder output (control video or reference image): the part of the concat channels [C, F,
+ * Y, X], and the index of the latent frame that a chunk fills. */
 struct tensor control_video_latent(const struct job *job, const struct encoded *encoded);
 int control_video_frame(const struct job *job, const struct encoded *encoded, int chunk);
-/* Fills the remaining concat channels (the mask, the zeros of reference frames) after the last picture is
+/* Fills the other concat channels (the mask, and zeros for reference frames) after the last picture is
  * encoded. */
 void control_video_finish(const struct job *job);
 /* Removes the reference frames from a latent, in place. */

@@ -18,10 +18,10 @@ void scale_model_input(const struct job *job, int image, int i_call) {
 }
 
 /* Inpainting with a model that has no mask input: after every denoiser call the unmasked part of the sample
- * is overwritten with the input image's latent, noised to the level at which the next step begins, or without
- * noise after the last call. The unmasked region therefore stays fixed during sampling. After an evaluation
- * within a step the level is also that of the step's end, even if the sampler's next evaluation is in the
- * middle of the step (as diffusers does for KDPM2). Source: diffusers 0.42,
+ * is overwritten with the input image's latent. The latent is noised to the level at which the next step
+ * begins, and has no noise after the last call. The unmasked region therefore stays fixed during sampling.
+ * After an evaluation within a step the level is also that of the step's end, even if the sampler's next
+ * evaluation is in the middle of the step (as diffusers does for KDPM2). Source: diffusers 0.42,
  * pipelines/stable_diffusion/pipeline_stable_diffusion_inpaint.py, the branch for 4-channel UNets.
  * scratch: a buffer of as many floats as the sample has. */
 static void blend_mask(const struct job *job, int image, int i_call, float *scratch) {
@@ -39,7 +39,8 @@ static void blend_mask(const struct job *job, int image, int i_call, float *scra
         if (repaint[i % pixels] == 0) sample[i] = noised[i];
 }
 
-/* Moves the sample of one image after denoiser call i_call. place: index of the image in its group. */
+/* Applies the sampler's update to one image's sample after denoiser call i_call. place: index of the image in
+ * its batch group. */
 static enum status move_sample(struct running *r, int i_call, int image, int place, struct error *e) {
     struct job *job = r->job;
     struct layout *l = &job->layout;
@@ -59,7 +60,8 @@ static enum status move_sample(struct running *r, int i_call, int image, int pla
         recipe->guide(guided, l->prediction[l->images_per_group + place], recipe->patch, call->scale);
     if (call->slg_scale != 0) guidance_slg_add(guided, skipped);
     if (previews) preview_capture(job, image, i_call, output);
-    /* The sampler's update, from the form of prediction that the sampler expects. */
+    /* Calls the sampler's update with the denoiser's output converted to the prediction type that the sampler
+     * expects. */
     s->prediction->convert(output, sample.data, n, &call->at, s->sampler->form);
     if (draws) draw_noise(r, image, l->noise);
     for (int k = 0; k < s->sampler->history; k++) history[k] = l->history[image][k].data;

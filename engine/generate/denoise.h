@@ -4,13 +4,13 @@
 
 #include "engine/generate/running.h"
 
-/* After a denoiser evaluation: applies guidance and moves the samples of the evaluated group of images to the
- * next noise level; dumps and records each finished step. Fails with NONFINITE, naming the step. */
+/* After a denoiser evaluation: applies guidance and moves the samples of a batch group to the next noise
+ * level. Dumps and records each finished step. Fails with NONFINITE, naming the step. */
 enum status denoise_evaluation_ended(struct running *r, int stage, int evaluation, struct error *e);
 /* After the last denoiser stage: hashes the latents and saves them (--save-latent). */
 enum status denoise_stage_ended(struct running *r, int stage, struct error *e);
-/* Writes the denoiser's input for call i_call: the sample times the call's input_scale, with clean frames put
- * in. Skips the scaling if layout.input is the latent itself. */
+/* Writes the denoiser's input for call i_call: the sample times input_scale, with clean frames (--init-img of
+ * TI2V) put in. Skips the scaling if the input tensor is the sample itself. */
 void scale_model_input(const struct job *job, int image, int i_call);
 
 #endif

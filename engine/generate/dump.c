@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Passes tensor bytes to a file writer piece by piece, in order, so that no tensor is copied whole. */
+/* Passes the bytes of several tensors to a file writer piece by piece, in order, so that no tensor is copied
+ * whole. */
 struct stream {
     const struct tensor *tensors;
     uint64_t done; /* bytes passed on */
@@ -86,7 +87,7 @@ enum status dump_run_start(const struct job *job, struct error *e) {
             dump_save(job->sys, folder, name, tensor_make(tokens->ids, DTYPE_I32, 1, &tokens->n_ids), e);
         }
     if (e->code != OK) return e->code;
-    /* The sigma at which each step begins, and the sigma at which the last step ends. */
+    /* Sigma at the beginning of each step, then sigma at the end of the last step. */
     int32_t n = job->schedule.grid.n + 1;
     float *sigmas = sys_new(job->sys, (size_t)n, sizeof *sigmas, "sigmas", e);
     if (!sigmas) return e->code;

@@ -5,7 +5,7 @@
 #include "engine/job/job.h"
 #include "loaders/loaders.h"
 
-/* Writes n latents [C, F, Y, X] of one shape as one tensor NAME [n, C, F, Y, X], without the dimension F if F
+/* Writes n latents [C, F, Y, X] of one shape as one tensor NAME [n, C, F, Y, X]. Dimension F is left out if F
  * is 1. recipe: stored in the metadata for latent_read_origin; NULL: not stored. Fails like
  * safetensors_write.
  */
@@ -18,7 +18,7 @@ enum status dump_save(struct sys *sys, const char *folder, const char *name, str
                       struct error *e);
 /* Dumps the batch's latents after `step` steps as latent_NNN. */
 enum status dump_step_latents(const struct job *job, int step, struct error *e);
-/* Dumps what is known before the first visit: tokens and sigmas. */
+/* Dumps the token ids and the sigmas, which are known before the first visit. */
 enum status dump_run_start(const struct job *job, struct error *e);
 /* Dumps a picture [Y, X, 3] as a tensor [1, 3, Y, X]. */
 enum status dump_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,

@@ -17,7 +17,7 @@
 void frame_conditioning_fill(const struct job *job, const struct frame_chunk *chunk, struct tensor out);
 /* CONCAT_I2V: writes the frame mask (1: fixed, 0: generated) to the first channels of layout.concat. */
 void frame_conditioning_mask(const struct job *job);
-/* CONCAT_I2V: the part of layout.concat that receives the encoded video, [C, F, Y, X]. */
+/* CONCAT_I2V: the slice of layout.concat that receives the encoded video, [C, F, Y, X]. */
 struct tensor frame_conditioning_latent(const struct job *job);
 /* Overwrites the first n_clean_frames frames of a latent [C, F, Y, X] with the input image's latent. */
 void frame_conditioning_put_clean(const struct job *job, struct tensor latent);

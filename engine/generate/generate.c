@@ -59,7 +59,7 @@ static enum status prepare_operators(struct job *job, const struct run *run, str
     return e->code;
 }
 
-/* The files of a run that cannot be opened for direct reads (O_DIRECT). */
+/* Collects files that cannot be opened for direct reads (O_DIRECT), for one warning. */
 struct refused_direct {
     int n;
     int problem;       /* negative errno of the first file that cannot be opened */
@@ -83,7 +83,7 @@ static void open_direct(const struct running *r, struct job *job) {
     for (int i = 0; i < job->layout.n_stages; i++) {
         const struct tensor_index *index = &stages[i].component->index;
         if (i && stages[i].component == stages[i - 1].component)
-            continue; /* skipped: the last stage has the same component, whose files are open */
+            continue; /* skipped: the previous stage has the same component, whose files are open */
         for (int k = 0; k < index->n_sources; k++) open_source_direct(&index->sources[k], &refused);
     }
     for (int i = 0; i < adapters->n_files; i++)
@@ -115,7 +115,8 @@ static enum status scan_weights(struct running *r, struct error *e) {
     return e->code;
 }
 
-/* Makes the report's list of steps and copies the names of the stages, which outlive the job. */
+/* Allocates the report's list of steps and copies the stage names, which the report needs after the job is
+ * closed. */
 static enum status prepare_report(struct report *report, const struct job *job, struct error *e) {
     size_t n = (size_t)job->schedule.grid.n;
     for (int i = 0; i < job->layout.n_stages; i++)
@@ -139,13 +140,15 @@ enum status generate(struct running *r, struct error *e) {
                                     .tick = progress_tick};
     struct run run = layout_run(job, &job->layout, &hooks);
     r->all = job_flops(job);
-    /* Default rates are too low for a useful prediction of the time. */
+    /* No prediction from default rates: they are too low to predict a useful time. */
     for (int i = 0; i < job->layout.n_stages && job->request.rates; i++)
         if (!job->layout.kind[i]->encodes_prompts) r->planned_seconds += job->plan.stage[i].seconds;
-    /* On devices with memory of their own, evicting weights frees no host memory. */
+    /* Memory pressure is handled only on devices that compute in host memory: elsewhere evicting resident
+     * weights frees no host memory. */
     if (!job->device->memory)
         r->reserve = pressure_reserve(sys->free_bytes(sys), r->report->base_bytes, job->plan.ram_peak_bytes);
-    /* A plan that keeps no residents does not count residents of an earlier run, so free them first. */
+    /* If the plan keeps no residents, residents of the previous run are freed first: the plan's memory peak
+     * excludes them. */
     if (!job->plan.keep) residents_destroy(r->residents);
     if (!job->device->memory && (r->options->on_log || r->options->on_progress))
         r->rate = device_measure_rate(sys, job->device, job->settings.precision);

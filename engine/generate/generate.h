@@ -4,8 +4,9 @@
 
 #include "engine/generate/running.h"
 
-/* Runs a job whose plan fits and whose pictures are read. r: job, options, report, residents, cancelled and
- * latent_file are set, the rest is zero. Writes the run's measurements to r->report. */
+/* Runs a job whose plan fits and whose input pictures are read. The caller sets r's job, options, report,
+ * residents, cancelled and latent_file; all other fields are zero. Writes the run's measurements to
+ * r->report. */
 enum status generate(struct running *r, struct error *e);
 
 #endif

@@ -16,7 +16,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
     double stalled = 0;
     bool last = frame + 1 == job->request.frames;
     if (job->request.dump) {
-        /* The first image has no number in its file name; frames of videos always have one. */
+        /* The first image's file name has no number; names of video frames always have a number. */
         char name[48] = "decoded";
         size_t n = strlen(name);
         if (image) n += (size_t)snprintf(name + n, sizeof name - n, "_%03d", image);

@@ -56,7 +56,8 @@ static void fill_picture(const struct job *job, int i) {
         picture_to_vision(&picture, format->mean, format->deviation, out);
 }
 
-/* The index in pictures.encoded of the picture that an evaluation encodes; *chunk: the chunk of frames. */
+/* Returns the index, in pictures.encoded, of the picture that an evaluation encodes. *chunk: index of the
+ * chunk of frames. */
 static int encoded_index(const struct job *job, int stage, int evaluation, int *chunk) {
     int n_chunks = job->layout.stages[stage].n_chunks;
     *chunk = evaluation % n_chunks;
@@ -79,24 +80,26 @@ enum status encode_begins(const struct running *r, int stage, int evaluation, st
     return OK;
 }
 
-/* Writes an image's latent: the encoder's mean or, if `drawn`, a sample from the image's generator. */
+/* Writes an image's latent from the encoder's output: the mean or, if `drawn`, a sample drawn with the
+ * image's generator. */
 static void take_latent(struct running *r, int image, struct tensor moments, bool drawn, struct tensor to) {
     const struct component *c = model_component(r->job->model, FAMILY_ENCODER);
     if (drawn) draw_noise(r, image, to);
     posterior_sample(moments, drawn ? to.data : NULL, &c->latent_format, latent_planes(to));
 }
 
-/* Brings the noise to the level of the first step: scaled, or mixed with the image's latent (img2img). */
+/* Brings the noise to the level of the first step: scales the noise, or for img2img mixes it with the image's
+ * latent. */
 static void begin_sampling(struct job *job, int image, const float *picture) {
     struct tensor latent = job->layout.latent[image];
     grid_initial_sample(&job->schedule.grid, latent.data, picture, tensor_elements(&latent));
     scale_model_input(job, image, 0);
 }
 
-/* Makes the first sample of an image from the encoded input image (img2img, inpainting), whose latent is in
- * prediction[0] (unused before the first step), or in inpaint_latent for the inpainting blend. Inpainting at
- * strength 1 begins with pure noise. Diffusers then draws noise for the masked image without using it; this
- * function does so too, because samplers continue with the same generator. */
+/* Makes the first sample of an image from the encoded input image (img2img, inpainting). The image's latent
+ * is in prediction[0], which is unused before the first step, or in inpaint_latent for the inpainting blend.
+ * Inpainting at strength 1 begins with pure noise. Diffusers then draws noise for the masked image without
+ * using it; this function does so too, because samplers continue with the same generator. */
 static void begin_at_picture(struct running *r, int image, struct tensor moments) {
     struct job *job = r->job;
     const struct layout *l = &job->layout;
@@ -104,14 +107,15 @@ static void begin_at_picture(struct running *r, int image, struct tensor moments
     struct tensor latent = l->latent[image], picture = blends ? l->inpaint_latent[image] : l->prediction[0];
     take_latent(r, image, moments, job->model->recipe->samples_posterior, picture);
     if (!r->latent_file) draw_noise(r, image, latent);
-    /* The inpainting blend adds the initial noise to the input image's latent again at every step. */
+    /* Kept because the inpainting blend adds the initial noise to the input image's latent again after every
+     * step. */
     const struct tensor *noise = &l->inpaint_noise[image];
     if (noise->rank) memcpy(noise->data, latent.data, (size_t)tensor_bytes(noise));
     if (blends && job->model->recipe->samples_posterior) draw_noise(r, image, l->prediction[0]);
     begin_sampling(job, image, blends && job->request.strength == 1 ? NULL : picture.data);
 }
 
-/* The part of the concat channels that holds the latent of the masked image; the rest is the mask. */
+/* Returns the concat channels that hold the latent of the masked image; the mask is in the other channels. */
 static struct tensor masked_latent(const struct job *job, int image) {
     struct tensor concat = job->layout.concat[image];
     bool first = job->model->recipe->concat == CONCAT_FILL;
@@ -145,7 +149,7 @@ static enum status dump_encoded(const struct job *job, int i, struct tensor made
     return dump_save(job->sys, job->request.dump, name, made, e);
 }
 
-/* Stores the encoder's mean for a picture that all images of the batch share: a reference, video frame or
+/* Stores the encoder's mean of a picture that all images of the batch share: reference image, video frame or
  * control video. */
 static enum status take_shared(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->pictures.encoded[i];

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Maps one latent frame (planes [Y, X], `apart` floats between channels) to RGB on the contact sheet. */
+/* Maps one latent frame (channel planes [Y, X], `apart` floats from plane to plane) to RGB on the contact
+ * sheet. */
 static void paint_frame(const struct latent_colours *colours, const float *planes, int64_t apart, int32_t Y,
                         int32_t X, uint8_t *to, int64_t row_bytes) {
     for (int32_t y = 0; y < Y; y++)
@@ -31,7 +32,7 @@ void preview_capture(const struct job *job, int image, int i_call, const float *
     memcpy(denoised, output, (size_t)tensor_bytes(&l->denoised));
     job->settings.sampling.prediction->convert(denoised, l->latent[image].data, n,
                                                &job->schedule.calls[i_call].at, PREDICTION_DENOISED);
-    /* The inpainting blend restores the unmasked part, so the preview shows the input image there. */
+    /* Shows the input image in the unmasked region, which the inpainting blend restores. */
     for (int64_t i = 0, pixels = l->mask.rank ? tensor_elements(&l->mask) : 0; pixels && i < n; i++)
         if (repaint[i % pixels] == 0) denoised[i] = input[i];
     frame_conditioning_put_clean(job, l->denoised);
@@ -67,8 +68,9 @@ static enum status decode_evaluation_ended(void *user, const struct visit *visit
     return e->code;
 }
 
-/* Decodes one latent frame [C, Y, X] to *rgb [Y, X, 3] U8. Channels may be any distance apart. The device
- * must be idle. layout_release(job->preview_job) frees the memory of *rgb, also after failure. */
+/* Decodes one latent frame [C, Y, X] to *rgb [Y, X, 3] U8. Channel planes may be any distance apart in
+ * memory. The device must be idle. layout_release(job->preview_job) frees the memory of *rgb, also after
+ * failure. */
 static enum status decode_frame(struct running *r, struct tensor frame, struct tensor *rgb, struct error *e) {
     struct job *inner = r->job->preview_job;
     struct run_hooks hooks = {.user = r,
@@ -107,7 +109,7 @@ enum status preview_emit(struct running *r, int image, int step, struct error *e
             emit_rgb(r, image, step, rgb);
         layout_release(job->preview_job);
         if (e->code != MEMORY && e->code != NONFINITE) return e->code;
-        /* Turns previews off for the rest of the run instead of failing. */
+        /* Turns previews off for the rest of the run, for example after an error; the run goes on. */
         log_line(r->options, SLUICE_WARNING, "no more previews in this run: %s",
                  error_line(e, line, sizeof line));
         r->no_previews = true;

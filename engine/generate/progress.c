@@ -20,16 +20,16 @@ static struct store_counters counters_since(struct store_counters now, struct st
                                    .bytes_windowed = now.bytes_windowed - then.bytes_windowed};
 }
 
-/* A whole run's FLOP rate divided by the rate of a plain matrix product (measured: 0.6 to 0.8). Norms,
- * softmax and small products are slower. */
+/* FLOP rate of a whole run divided by the rate of a plain matrix product (measured: 0.6 to 0.8). Norms,
+ * softmax and small products lower the run's rate. */
 #define RATE_EFFICIENCY 0.7
 
-/* Calls on_progress for a visit. done: the run's FLOPs up to the end of the visit. */
+/* Calls on_progress for a visit. done: FLOPs of the run from its start to the end of this visit. */
 static void progress_report(struct running *r, const struct visit *visit, double done) {
     const struct stage *stage = &r->job->layout.stages[visit->stage];
     double fraction = r->all > 0 ? done / r->all : 0;
-    /* Estimates the time left at the current stage's pace once the stage has done 2 % of the run's work,
-     * before at the rate measured before the run. Negative: unknown. */
+    /* Estimates the seconds left: at the current stage's pace once this stage has done 2 % of the run's
+     * FLOPs, before that at the rate measured before the run. Negative: unknown. */
     double in_stage = progress_now(r) - r->stage_began, work = r->done - r->done_at_stage,
            left = r->all - r->done;
     double eta = in_stage > 0 && work > 0.02 * r->all ? left / (work / in_stage)
@@ -75,8 +75,8 @@ static int progress_step(const struct job *job, const struct visit *visit) {
     return job->schedule.calls[span->first_call + visit->evaluation / job->layout.choice.groups].step;
 }
 
-/* Updates the longest stall of the current step and stage: the block whose weights took longest to arrive.
- * visit: the visit that computes now; NULL after the last evaluation. */
+/* Updates the longest stall (wait of a visit for its block's weights) of the current step and stage. visit:
+ * the visit that computes now; NULL after the last evaluation. */
 static void progress_note_stall(struct running *r, const struct visit *visit) {
     const struct visit *last = r->visit;
     if (last == visit) return;
@@ -104,9 +104,9 @@ bool progress_tick(void *user, const struct visit *visit, double done, struct er
     return true;
 }
 
-/* Seconds that a stage or step would take if all transfers overlapped with compute: the measured compute
- * time, or the time to move the bytes at the link's rate if longer. A link's rate that the page cache
- * exceeded is ignored. */
+/* Lower bound in seconds of a stage or step if all transfers overlapped with compute: the larger of compute
+ * time and transfer time at the measured link rate. A link is ignored if the page cache made reads faster
+ * than its rate. */
 static double progress_measured_floor(const struct running *r, double seconds,
                                       const struct store_counters *moved) {
     const struct run_need *need = r->job->need;
@@ -117,7 +117,7 @@ static double progress_measured_floor(const struct running *r, double seconds,
     return link > computing && link <= seconds ? link : computing;
 }
 
-/* Processor time since *since; sets *since to now. */
+/* Returns the CPU time used since *since and sets *since to now. */
 static struct processor_time processor_time_since(struct processor_time *since) {
     struct processor_time then = *since;
     *since = machine_processor_time();
@@ -174,7 +174,8 @@ static const struct sluice_picture *resized_picture(const struct sluice_picture 
     return other;
 }
 
-/* FLOPs of this request at i/16 of its width and height (written to *width, *height); 0: invalid request. */
+/* Returns the FLOPs of this request at i/16 of its width and height, and writes that size to *width, *height;
+ * 0: invalid request. */
 static double progress_flops_at(const struct running *r, int i, int *width, int *height) {
     const struct job *job = r->job;
     int step = job->model->size_step;
@@ -196,8 +197,8 @@ static double progress_flops_at(const struct running *r, int i, int *width, int 
  * quarter of this job's FLOPs; 0x0: none. */
 static void progress_quarter_size(const struct running *r, int *width, int *height) {
     double quarter = job_flops(r->job) / 4 * 1.05;
-    int low = 0, high = 16; /* sizes in sixteenths of the job's width and height: `low` needs at most a
-                               quarter of the FLOPs, `high` more */
+    int low = 0, high = 16; /* output sizes in sixteenths of the job's: `low` needs at most a quarter of the
+                               FLOPs, `high` more */
     *width = *height = 0;
     while (high - low > 1) {
         int w, h, middle = (low + high) / 2;

@@ -1,5 +1,5 @@
-/* Progress of a run: progress callbacks, the times in its report, and when to evict resident weights
- * because other programs need memory. */
+/* Progress of a run: progress callbacks, the times in the run's report, and the decision to evict resident
+ * weights if other programs need memory. */
 #ifndef SLUICE_GENERATE_PROGRESS_H
 #define SLUICE_GENERATE_PROGRESS_H
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Copies the rows of one encoder's output to the encoder's place in the prompt's combined embedding. */
+/* Copies one text encoder's output rows to their columns of the prompt's combined embedding. */
 static void copy_rows(struct tensor to, int32_t row, int32_t column, struct tensor from) {
     for (int32_t i = 0; i < from.dim[0]; i++)
         memcpy((float *)to.data + (int64_t)(row + i) * to.dim[1] + column,
@@ -34,8 +34,8 @@ static void apply_emphasis(const struct prompt_tokens *tokens, struct tensor tex
     }
 }
 
-/* Copies the embeddings that the encoder in this slot wrote into the combined prompt_embeds and pooled row,
- * unless the encoder wrote directly into these tensors. */
+/* Copies the output of the text encoder in this slot into the combined prompt_embeds and pooled row. Does
+ * nothing if the encoder wrote directly into these tensors. */
 static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
     const struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
@@ -92,7 +92,8 @@ enum status prompt_embeds_stage_ended(struct running *r, int stage, struct error
         if (pooled.rank && e->code == OK)
             check_finite(pooled, "the prompt embedding", l->stages[stage].name, -1, e);
         if (e->code != OK) break;
-        /* A failure to store only logs a warning: the next run encodes the prompt again. */
+        /* If the prompt cache cannot store an embedding, a warning is logged and the next run encodes the
+         * prompt again. */
         prompts_store(job, slot, i, &failed);
         if (failed.code != OK)
             log_line(r->options, SLUICE_WARNING, "cannot save a prompt's embeddings in the prompt cache: %s",

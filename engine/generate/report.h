@@ -15,15 +15,15 @@ struct stall {
 
 struct stage_record {
     double seconds;
-    double floor_seconds;        /* larger of measured compute time and time to move the bytes */
-    struct processor_time spent; /* CPU time of all threads */
+    double floor_seconds; /* seconds if all transfers overlapped: larger of compute time and transfer time */
+    struct processor_time spent; /* CPU time of all threads in the stage */
     struct store_counters moved; /* bytes of weights that were read and copied */
     struct stall stall;          /* the longest */
     uint64_t planned_bytes;      /* planned peak of host memory in the stage */
     uint64_t measured_bytes;     /* peak memory of the process from its start to the stage's end */
 };
 
-/* One step; the fields mean the same as in stage_record. */
+/* Measurements of one step, with fields as in stage_record. */
 struct step_record {
     double seconds, floor_seconds;
     struct processor_time spent;
@@ -37,7 +37,9 @@ struct evicted {
     uint64_t bytes;
 };
 
-enum { EVICTED_MAX = 64 }; /* capacity of the list of evictions; the last entry sums up all later evictions */
+/* Capacity of the list of evictions (blocks freed under memory pressure). The last entry sums up all later
+ * evictions. */
+enum { EVICTED_MAX = 64 };
 
 struct report {
     uint64_t seed;
@@ -50,8 +52,8 @@ struct report {
     int n_evicted;
     struct evicted evicted[EVICTED_MAX];
     int n_steps;
-    struct step_record *step; /* a record for each step; owned, from sys */
-    float *sigma;             /* sigma of each step; owned, from sys */
+    struct step_record *step; /* one record per step; owned */
+    float *sigma;             /* sigma of each step; owned */
     uint64_t base_bytes;      /* resident memory of the process before the run */
     uint64_t peak_bytes;      /* peak resident memory of the process */
     uint64_t library_bytes;   /* part of peak_bytes that libraries allocated */

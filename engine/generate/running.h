@@ -10,8 +10,8 @@
 
 struct running {
     struct job *job;
-    const struct sluice_session_options *options; /* callbacks of the session */
-    struct report *report;                        /* filled in during the run */
+    const struct sluice_session_options *options; /* session options, for their callbacks */
+    struct report *report;                        /* report that the run fills in; borrowed */
     struct residents *residents;  /* blocks that an earlier run of the session left resident */
     const atomic_int *cancelled;  /* set by sluice_cancel */
     const char *latent_file;      /* file of initial noise (--init-latent) or latent to decode; NULL: none */
@@ -19,15 +19,16 @@ struct running {
     struct sha256_ctx frames;     /* SHA-256 over the decoded frames of the current video */
     struct store_counters counters; /* counters of the store, updated by the executor */
     struct store_counters at_stage, at_step, at_visit;
-    const struct visit *visit; /* visit at the last call of progress_tick */
+    const struct visit *visit; /* visit of the latest progress callback */
     struct processor_time time_at_stage, time_at_step;
     double began, stage_began, step_began, last_progress;
     double done, all; /* done: FLOPs that the run has finished; all: FLOPs of the whole run */
     double done_at_stage;
-    double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
-    double planned_seconds; /* predicted time of all stages after the text stages; 0 without measured rates */
-    bool no_previews;       /* true: previews are off, because memory was short or a preview had NaN */
-    uint64_t reserve;       /* free memory in bytes below which residents are evicted */
+    double rate; /* FLOPs a second, measured before the run; 0 if unknown */
+    double
+        planned_seconds; /* predicted seconds of all stages after the text stages; 0 without measured rates */
+    bool no_previews;    /* true: previews are off since memory was short or a preview had NaN */
+    uint64_t reserve;    /* residents are evicted while free memory is below this many bytes */
 };
 
 /* Sends a line (at most 511 bytes, printf format) to the on_log callback, if there is one. level: enum

@@ -21,8 +21,8 @@
 
 enum { CHUNK = 128, BLOCK = 512, TILE = 64 };
 
-/* Workspace for packed key heads, in bytes; at least one head is packed. At 4224 tokens of head size 128 a
- * head takes 4.3 MB. */
+/* Workspace limit in bytes for packed keys and values of several key heads; at least one head is packed. At
+ * 4224 tokens and head size 128 one head takes 4.3 MB. */
 static const uint64_t heads_bytes = 4 << 20;
 
 /* Online softmax state of one query. */
@@ -32,16 +32,17 @@ struct attention_query {
 };
 
 struct attention_layout {
-    int32_t head_size, keys, group; /* values per head; number of keys; query heads per key head */
-    int32_t chunks, chunk; /* number of query chunks, and queries per chunk; the last chunk is zero-padded */
-    int32_t block, rows;   /* keys per block; number of keys, zero-padded to whole tiles */
-    int32_t heads;         /* key heads packed at a time */
+    int32_t head_size, keys, group; /* head size; number of keys; query heads per key head */
+    int32_t chunks, chunk; /* number of query chunks; queries per chunk (the last chunk is zero-padded) */
+    int32_t block, rows;   /* keys per block of keys; number of keys, zero-padded to whole tiles */
+    int32_t heads;         /* key heads that are packed into the workspace at a time */
     enum onednn_kind scores_kind, values_kind;
-    uint64_t head_bytes;    /* bytes of packed k of one key head; v has the same size */
-    uint64_t k, v, members; /* workspace offsets; members: offset of the threads' own parts */
-    uint64_t q, scores, out, sum, state, scratch; /* offsets in a thread's part of the workspace */
+    uint64_t head_bytes;    /* bytes of one key head's packed keys; its packed values take as many */
+    uint64_t k, v, members; /* workspace offsets of packed keys, packed values and the per-thread parts */
+    uint64_t q, scores, out, sum, state, scratch; /* offsets within one thread's part of the workspace */
     uint64_t member_bytes;
-    struct onednn_key keys_of[4]; /* products for scores and values: full block, last block; M 0: unused */
+    struct onednn_key keys_of[4]; /* oneDNN products for scores and for values, with a full and with the last
+                                     key block; M 0: unused */
 };
 
 static struct onednn_key scores_key(const struct attention_layout *l, int32_t block) {
@@ -71,11 +72,11 @@ static struct attention_layout cpu_attention_layout_of(const struct cpu *cpu, co
     const struct tensor *q = &op->in[0], *k = &op->in[1];
     struct attention_layout l = {
         .head_size = q->dim[1] / op->n, .keys = k->dim[0], .group = q->dim[1] / k->dim[1]};
-    /* As few query chunks as possible, of equal size. */
+    /* Uses as few query chunks as possible, of equal size. */
     l.chunks = (q->dim[0] + CHUNK - 1) / CHUNK;
     l.chunk = (q->dim[0] + l.chunks - 1) / l.chunks;
     lay_blocks(cpu, &l);
-    /* As few rounds of packing as the workspace allows, with equal numbers of key heads. */
+    /* Packs key heads in as few rounds as the workspace allows, with equally many heads per round. */
     int32_t key_heads = op->n / l.group;
     l.head_bytes = align_up(sizeof(float) * (uint64_t)l.rows * (uint64_t)l.head_size, ARENA_ALIGN);
     uint64_t room = heads_bytes / (2 * l.head_bytes);
@@ -116,12 +117,12 @@ struct attention_work {
     struct cpu *cpu;
     const struct op *op;
     const struct attention_layout *layout;
-    int first_head; /* index of the first packed key head */
+    int first_head; /* index of the first key head that is packed now */
     char *workspace;
     struct thread_pool_error *failed;
 };
 
-/* Copies columns of one head from rows [first, first + n); rows beyond the tensor become zeros. */
+/* Copies one head's columns of tensor rows [first, first + n); rows beyond the tensor become zeros. */
 static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, int32_t n, int64_t column,
                                     int64_t d, float *to) {
     for (int32_t i = first; i < first + n; i++, to += d)
@@ -131,7 +132,7 @@ static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, in
             memset(to, 0, (size_t)d * sizeof *to);
 }
 
-/* Packs 64 keys of one head as [D,64]. */
+/* Packs 64 keys of one head, transposed to [D,64] (D: head size). */
 static void pack_key_tile(const struct tensor *k, int32_t first, int64_t column, int64_t d, float *to) {
     int32_t n = k->dim[0] - first < TILE ? k->dim[0] - first : TILE;
     if (n == TILE) {
@@ -149,7 +150,7 @@ static void pack_key_tile(const struct tensor *k, int32_t first, int64_t column,
         for (int64_t j = 0; j < d; j++) to[TILE * j + i] = (tensor_row(k, first + i) + column)[j];
 }
 
-/* Thread function: packs tiles of 64 keys of the packed heads, head after head. */
+/* Thread function: packs tiles of 64 keys of several key heads, one head after another. */
 static void pack_tiles(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct attention_work *w = context;
@@ -176,8 +177,9 @@ static void pack_tiles(const void *context, int64_t first, int64_t end, int memb
     }
 }
 
-/* Maps floats to integers of the same order: gcc does not vectorise float comparisons, which may trap.
- * Positive NaN is largest, negative NaN smallest; either NaN still reaches the sum of exponentials. */
+/* Maps floats to integers that sort in the same order, because gcc does not vectorise float comparisons,
+ * which may trap. Positive NaN becomes the largest, negative NaN the smallest; either NaN still reaches the
+ * sum of exponentials. */
 static inline int32_t ordered(float value) {
     int32_t bits = (int32_t)(union float_bits){.value = value}.bits;
     return bits ^ (bits >> 31 & 0x7fffffff);
@@ -204,8 +206,9 @@ WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
     return sum_16(part);
 }
 
-/* Adds a block of scores of one query: the first n keys are visible, scores of other keys become 0. Returns
- * the factor for earlier sums. With a negative scale the smallest score counts as the largest. */
+/* Updates a query's online softmax with a block of scores. The first n keys are visible; scores of the other
+ * keys become 0. Returns the factor for earlier sums. With a negative scale the smallest score counts as the
+ * largest. */
 static float row_softmax(struct attention_query *query, float *s, int64_t n, int64_t block, float scale) {
     memset(s + n, 0, (size_t)(block - n) * sizeof *s);
     if (n == 0) return 1;
@@ -235,7 +238,7 @@ struct chunk {
     const float *k, *v;
 };
 
-/* Returns how many keys of the block from first_key on are visible to a query. */
+/* Returns how many keys of the block of keys that starts at first_key are visible to a query. */
 static int32_t visible_keys(const struct op *op, int32_t query, int32_t first_key, int32_t block) {
     int32_t n_visible = op->in[1].dim[0];
     if (op->causal) n_visible += query + 1 - op->in[0].dim[0];
@@ -252,7 +255,7 @@ WIDE static void divide_row(float *restrict to, const float *restrict from, floa
     for (int64_t i = 0; i < n; i++) to[i] = from[i] * factor;
 }
 
-/* Returns query chunk i, counted over all query heads that use the packed key heads. */
+/* Returns query chunk i, counted over all query heads that attend to the key heads packed now. */
 static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
     const struct attention_layout *l = w->layout;
     int32_t head = i / l->chunks, left;
@@ -265,7 +268,7 @@ static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
     return c;
 }
 
-/* Adds one block of keys to a chunk's results; the first block initialises the sums. */
+/* Adds one block of keys to the attention results of a query chunk; the first block initialises the sums. */
 static enum status run_block(const struct attention_work *w, const struct chunk *c, int32_t first, char *part,
                              struct error *e) {
     const struct attention_layout *l = w->layout;
@@ -283,7 +286,7 @@ static enum status run_block(const struct attention_work *w, const struct chunk 
     for (int32_t i = 0; i < c->n; i++) {
         int32_t at = c->first + i, n_visible = visible_keys(op, at, first, block);
         float *row = scores + (int64_t)i * block, scale = op->scale;
-        if (op->in[3].rank) { /* the bias is added to the scaled scores */
+        if (op->in[3].rank) { /* the relative bias is added after the scores are scaled */
             int32_t place = op->in[0].dim[0] - 1 - at + first;
             row_bias(row, tensor_row(&op->in[3], c->head) + place, scale, n_visible);
             scale = 1;
@@ -341,7 +344,7 @@ static enum status cpu_attention_run(struct cpu *cpu, const struct op *op, char 
 const struct cpu_operator cpu_attention = {
     .cost = attention_cost, .prepare = attention_prepare, .run = cpu_attention_run};
 
-/* Writes the relative bias of some distances, which are columns of out, for all heads. */
+/* Writes T5's relative bias for a range of distances, which are columns of out, for all heads. */
 static void bias_columns(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct op *op = context;

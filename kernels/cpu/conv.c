@@ -18,31 +18,32 @@
 #include <string.h>
 
 enum { CHANNEL_STEP = 8, PIECES = 16 };
-/* Weights of at most 9 MiB in f32 (VAEs) are repacked once for all threads. Larger weights are split: a
- * thread takes panels of 32 outputs (the block that oneDNN chooses), or 64 with a 1x1 kernel (AVX2: 10 %
- * faster than 32), and so many pixels that converting weights takes a twentieth of multiplying. */
+/* Weights of at most 9 MiB in f32 (VAEs) are repacked once for all threads. Larger weights are split into
+ * panels of 32 output channels (oneDNN's block), or 64 for 1x1 kernels (AVX2: 10 % faster than 32). A thread
+ * convolves so many pixels per panel that converting weights takes a twentieth of multiplying. */
 enum { SHARED_MOST = 512 * 512 * 9, PANEL = 32, PANEL_1X1 = 64, PANEL_PIXELS = 1024 };
 
 struct conv_layout {
     int32_t up, kernel, stride;       /* upsampling factor, kernel side, stride */
-    int32_t before;                   /* rows above and columns left of the image that are zero padding */
+    int32_t before;                   /* rows of zero padding above the image, and columns to its left */
     int32_t rows, columns;            /* size of out */
-    int32_t band, piece;              /* rows of out: per gathered band, per convolution call */
-    int32_t width;                    /* columns of the gathered band */
-    int32_t c, n, n_padded, c_padded; /* input and output channels, and both padded */
-    int32_t panel;                    /* output channels per convolution call: all, or one panel */
+    int32_t band, piece;              /* rows of out per gathered band; rows of out per convolution call */
+    int32_t width;                    /* columns of the gathered input band */
+    int32_t c, n, n_padded, c_padded; /* input and output channels; both padded to multiples of 8 */
+    int32_t panel;                    /* output channels per convolution call: all channels or one panel */
     bool shared;                      /* weights are repacked once, for all output channels */
-    bool keeps;                       /* weights are repacked as stored, without conversion to f32 */
-    bool direct;                      /* oneDNN writes to out */
+    bool keeps;  /* weights are repacked in their stored type, without conversion to f32 */
+    bool direct; /* oneDNN writes directly to out, not to the workspace */
     struct conv_weights {
-        uint64_t plain, packed, scratch; /* offsets: f32 weights, repacked weights, scratch */
-    } weights;                           /* offsets in the workspace if `shared`, else in a thread's part */
-    uint64_t norm, bias, in;             /* workspace offsets of the norm, the bias and the gathered input */
-    uint64_t members;                    /* offset of the threads' own parts of the workspace */
-    uint64_t piece_out, piece_scratch, member_bytes; /* offsets in a thread's part; size of a part */
+        uint64_t plain, packed,
+            scratch;         /* workspace offsets of f32 weights, repacked weights and oneDNN's scratch */
+    } weights;               /* offsets from the workspace if `shared`, else from a thread's part */
+    uint64_t norm, bias, in; /* workspace offsets of the norm, the bias and the gathered input */
+    uint64_t members;        /* workspace offset of the per-thread parts */
+    uint64_t piece_out, piece_scratch, member_bytes; /* offsets within one thread's part; size of one part */
 };
 
-/* Returns the input rows (or columns) for n rows (or columns) of out. */
+/* Returns how many input rows (or columns) n output rows (or columns) of a convolution read. */
 static int32_t input_rows(const struct conv_layout *l, int32_t n) {
     return (n - 1) * l->stride + l->kernel;
 }
@@ -51,7 +52,7 @@ static int32_t pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-/* Fills the sizes and decisions of a layout; the workspace offsets stay unset. */
+/* Fills the sizes and decisions of a convolution's layout, but no workspace offsets. */
 static void conv_shapes(const struct op *op, struct conv_layout *l) {
     const struct tensor *weight = &op->in[1];
     l->up = op->conv.upsample;
@@ -77,8 +78,9 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->band = band / l->piece * l->piece;
 }
 
-/* oneDNN keys for repacking weights and for convolving a piece. All pieces have one shape: the last one
- * repeats finished rows, because oneDNN may need another weight layout for another height. */
+/* oneDNN keys for repacking weights and for convolving a piece (some rows of a band). All pieces have one
+ * shape: the last piece repeats finished rows, because oneDNN may need another weight layout for another
+ * height. */
 static void conv_keys(const struct conv_layout *l, struct onednn_key keys[2]) {
     keys[1] = (struct onednn_key){ONEDNN_CONV,
                                   {l->piece, l->columns, l->c_padded, l->panel, l->kernel, l->stride - 1}};
@@ -116,8 +118,8 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     return l;
 }
 
-/* Number of work items of a band. Pieces of a panel are consecutive, so a thread that takes several converts
- * the weights once. */
+/* Number of work items of a band (pieces times panels). Pieces of a panel are consecutive, so a thread that
+ * takes several pieces converts the weights once. */
 static int64_t conv_items(const struct conv_layout *l, int32_t rows) {
     return (int64_t)((rows + l->piece - 1) / l->piece) * (l->n_padded / l->panel);
 }
@@ -139,23 +141,23 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
     return e->code;
 }
 
-/* Norm of the input pixels: group norm, RMS norm, or none. */
+/* Norm applied to a convolution's input pixels: group norm, RMS norm, or none. */
 struct conv_norm {
     bool groups;
     struct channel_norm channels; /* group norm of the input, if its `groups` is set */
-    const float *factor;          /* weight of the RMS norm, or NULL */
+    const float *factor;          /* weight of the RMS norm; NULL: no RMS norm */
     float eps;
 };
 
-/* State shared by the threads: one operator and one band. */
+/* State shared by the threads of one convolution while they compute one band of rows. */
 struct conv_work {
     struct cpu *cpu;
     const struct op *op;
     const struct conv_layout *layout;
     const struct conv_norm *norm;
     char *workspace;
-    int32_t first, rows, lead; /* rows of out in this band; lead: finished rows above the band that a band of
-                                * one piece computes again */
+    int32_t first, rows, lead; /* rows of out in this band; lead: finished rows above, computed again if one
+                                  piece exceeds the band */
     struct thread_pool_error *failed;
 };
 
@@ -179,7 +181,7 @@ static void pad_shared_weights(const void *context, int64_t first, int64_t end, 
     cpu_pad_weights(w, first, end, (float *)(w->workspace + l->weights.plain) + first * row);
 }
 
-/* Repacks weights for oneDNN. part: memory to which the layout's weight offsets are relative. */
+/* Repacks weights for oneDNN. part: base address of the layout's weight offsets. */
 static enum status repack(const struct conv_work *w, const float *plain, char *part, struct error *e) {
     struct onednn_key keys[2];
     conv_keys(w->layout, keys);
@@ -200,8 +202,8 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
     memset(to + l->c, 0, (size_t)(l->c_padded - l->c) * sizeof *to);
 }
 
-/* Gathers row y of the upsampled input with zero padding left and right. Rows outside the image are zero. All
- * rows of the image are gathered, even if `out` holds only some rows of the result. */
+/* Gathers row y of the upsampled input of a convolution, with zero padding left and right. Rows outside the
+ * image are zero. Every row of the image can be read, even if `out` holds only a band of the result. */
 static void gather_row(const struct op *op, const struct conv_layout *l, const struct conv_norm *norm,
                        int32_t y, float *to) {
     const struct tensor *in = &op->in[0];
@@ -233,7 +235,7 @@ static void gather_rows(const void *context, int64_t first, int64_t end, int mem
         gather_row(w->op, l, w->norm, above + (int32_t)y, (float *)(w->workspace + l->in) + y * row);
 }
 
-/* Writes the sum of `from` and residual to `to`; residual may be NULL or alias `to`. */
+/* Writes from + residual to `to`; residual may be NULL or alias `to`. */
 WIDE static void finish_pixel(float *to, const float *from, const float *residual, int64_t n) {
     if (!residual)
         memcpy(to, from, (size_t)n * sizeof *to);
@@ -242,7 +244,7 @@ WIDE static void finish_pixel(float *to, const float *from, const float *residua
         for (int64_t i = 0; i < n; i++) to[i] = from[i] + residual[i];
 }
 
-/* Computes ReLU as (x + |x|) / 2: comparisons would keep gcc from vectorising, and NaN stays NaN. */
+/* Computes ReLU as (x + |x|) / 2: comparisons would keep gcc from vectorising. NaN stays NaN. */
 WIDE static void finish_relu(float *values, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -262,10 +264,10 @@ static void finish_values(enum finishing finish, float *values, int64_t n) {
     if (finish == FINISH_TO_SIGNED) finish_to_signed(values, n);
 }
 
-/* Result of one convolution call: rows of out and a panel of output channels. */
+/* Result of one oneDNN convolution call: some rows of out, one panel of output channels. */
 struct piece {
     int32_t row, rows, output; /* first row of out, number of new rows, first output channel */
-    const float *result;       /* packed result of this convolution call */
+    const float *result;       /* oneDNN's packed result */
 };
 
 static void finish_piece(const struct op *op, const struct conv_layout *l, struct piece p) {
@@ -280,7 +282,7 @@ static void finish_piece(const struct op *op, const struct conv_layout *l, struc
     }
 }
 
-/* Convolves one piece: rows of the band from row `first` on, for one panel of output channels. */
+/* Convolves one piece: rows of a band from row `first` on, one panel of output channels. */
 static enum status convolve_piece(const struct conv_work *w, int32_t first, int32_t output, char *part,
                                   struct error *e) {
     const struct conv_layout *l = w->layout;

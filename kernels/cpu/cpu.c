@@ -1,4 +1,4 @@
-/* The CPU device (cpu.h): its operators' functions and the memory check before each operator. */
+/* The CPU device (cpu.h): its table of operator functions, and the memory check before each operator. */
 #include "kernels/cpu/cpu.h"
 
 #include "kernels/cpu/operators.h"
@@ -40,9 +40,9 @@ static enum status device_prepare(struct device *device, const struct op *op, st
     return operators[op->kind]->prepare(cpu, op, e);
 }
 
-/* Checks for enough free memory first: without free memory oneDNN terminates the program (a C++ exception
- * through C code, or a null pointer). The check costs 3 us per operator, or 5 to 26 us while another thread
- * touches new pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
+/* Checks that memory is free before oneDNN is called: without memory oneDNN terminates the program (a C++
+ * exception through C code, or a null pointer). The check costs 3 us per operator, or 5 to 26 us while
+ * another thread touches new pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
 static enum status device_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct cpu *cpu = (struct cpu *)device;
     struct op_cost cost;
@@ -85,8 +85,8 @@ int cpu_members(const struct cpu *cpu, int64_t n) {
     return n < cpu->threads ? (int)n : cpu->threads;
 }
 
-/* Row chunks of 512 rows keep wide activations small; multiplying still takes longer than converting the
- * weights. */
+/* Wide layers run in chunks of 512 rows, so that their activations stay small. Multiplying a chunk still
+ * takes longer than converting the weights. */
 static const struct row_chunks row_chunks = {512, 1};
 
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {

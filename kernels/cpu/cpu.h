@@ -1,5 +1,5 @@
-/* The CPU device: oneDNN (single-threaded calls) for matrix products and convolutions, C for the rest, and a
- * thread pool that shares the work. onednn.h declares cpu_instructions, cpu_library and
+/* The CPU device: oneDNN (single-threaded calls) for matrix products and convolutions, C for other operators,
+ * and a thread pool that shares the work. onednn.h declares cpu_instructions, cpu_library and
  * cpu_library_more_bytes, which describe the loaded oneDNN. */
 #ifndef SLUICE_CPU_CPU_H
 #define SLUICE_CPU_CPU_H

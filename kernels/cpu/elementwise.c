@@ -3,7 +3,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
-/* Defines a row function of glu; `to` may alias `a` or `b`. */
+/* Defines a glu function for one row; `to` may alias `a` or `b`. */
 #define GLU(name, of)                                                                                        \
     WIDE static void name(float *to, const float *a, const float *b, int64_t n) {                            \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) to[i] = of(a[i]) * b[i];                         \
@@ -35,7 +35,7 @@ WIDE static void add_values(float *to, const float *a, const float *b, int64_t n
     for (int64_t i = 0; i < n; i++) to[i] = a[i] + b[i];
 }
 
-/* Adds in pieces, so that converting b to f32 needs no workspace. */
+/* Adds a row piece by piece, so that converting b to f32 needs no workspace. */
 static void add_rows(const void *context, int64_t first, int64_t end, int member) {
     enum { PIECE = 1024 };
     const struct op *op = context;

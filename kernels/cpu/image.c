@@ -108,11 +108,11 @@ static void rgb_pixels(const void *context, int64_t first, int64_t end, int memb
 
 const struct cpu_operator cpu_image_to_rgb = {.rows = rgb_pixels};
 
-/* AvgDown3D: a pixel of out has means of runs of `run` values, summed in order. */
+/* AvgDown3D: each channel of an output pixel is the mean of `run` consecutive values, summed in order. */
 static void mean_pixels(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct op *op = context;
-    const struct tensor *frames[2] = {&op->in[1], &op->in[0]}; /* the earlier frame first */
+    const struct tensor *frames[2] = {&op->in[1], &op->in[0]}; /* frames in order of time */
     const struct tensor *base = &op->in[2];
     int32_t side = op->shortcut.side, f = op->shortcut.frames, channels = op->in[0].dim[2];
     int32_t each = f * side * side, run = channels * each / op->out.dim[2];

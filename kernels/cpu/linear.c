@@ -1,4 +1,5 @@
-/* Matrix products with a weight: large products through oneDNN, products of a few rows as dot products here.
+/* Matrix products with a weight: large products through oneDNN, products of a few rows (linear_few) as dot
+ * products in C.
  *
  * A large product is split into panels of output columns. One thread computes a whole panel: it converts the
  * panel's weights into its own workspace if necessary, calls oneDNN on this thread alone, and applies the
@@ -20,21 +21,21 @@
 
 struct linear_layout {
     int32_t panel;                    /* output columns per panel */
-    enum dtype dtype;                 /* type of the product's operands */
-    enum onednn_kind kind;            /* kind of all oneDNN products of the call */
-    bool packs_in, converts, direct;  /* direct: oneDNN writes into `out` itself */
-    uint64_t in, bias, gate, members; /* workspace offsets; members: offset of the threads' own parts */
-    uint64_t weight, up, panel_out, scratch; /* offsets in a thread's part of the workspace */
+    enum dtype dtype;                 /* operand type of the product, f32 or bf16 */
+    enum onednn_kind kind;            /* oneDNN product kind that all products of the call have */
+    bool packs_in, converts, direct;  /* direct: oneDNN writes into `out`, not into the workspace */
+    uint64_t in, bias, gate, members; /* workspace offsets of input, bias, gate and the per-thread parts */
+    uint64_t weight, up, panel_out, scratch; /* offsets within one thread's part of the workspace */
     int32_t panels, ranks;                   /* number of panels; sum of the adapters' ranks */
-    int32_t rows, runs;                      /* rows per run and runs per panel of a skinny product */
+    int32_t rows, runs;                      /* rows per run of a skinny product, and runs per panel */
 };
 
-/* Rows per run of a skinny product (few outputs). The weights are converted again for every run, which takes
- * a fifth of the time of multiplying. */
+/* Rows per run of a skinny product (few output columns): its rows are split among threads in runs. Each run
+ * converts the weights again, which takes a fifth of the time of multiplying. */
 enum { RUN_ROWS = 128 };
 
-/* Indices of oneDNN keys: products of a full panel and of the last, narrower panel; then the adapters'
- * products of the two panels, or a skinny product's last run of rows. M 0: unused key. */
+/* Indices of oneDNN keys: the products of a full panel and of the last, narrower panel; then the adapters'
+ * products for these two panels. A skinny product has its last run of rows there instead. M 0: unused key. */
 enum { LINEAR_KEYS = 4, LINEAR_ADAPTER = 2, LINEAR_LAST_RUN = 2 };
 
 static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const struct op *op) {
@@ -52,7 +53,8 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
         l.dtype = DTYPE_BF16;
         l.kind = ONEDNN_PRODUCT_T_BF16;
     } else if (!weights_are(weight, DTYPE_F32) && n % 64 == 0 && onednn_packs(cpu->onednn, &packed)) {
-        l.kind = ONEDNN_PRODUCT_PACKED; /* f32 weights are used in place: packing takes as long as it saves */
+        l.kind =
+            ONEDNN_PRODUCT_PACKED; /* f32 weights are used in place: packing them takes as long as it saves */
     }
     l.packs_in = !weights_are(in, l.dtype);
     l.converts = !weights_are(weight, l.dtype);
@@ -80,7 +82,7 @@ static void cpu_linear_product_keys(const struct linear_layout *l, const struct 
     int32_t side = l->ranks ? m : 0, run = m % l->rows;
     keys[0] = (struct onednn_key){l->kind, {l->rows, l->panel, k}};
     keys[1] = (struct onednn_key){l->kind, {last ? l->rows : 0, last, k}};
-    if (l->runs > 1) { /* skinny products have no adapters, hence no adapter product */
+    if (l->runs > 1) {
         keys[2] = (struct onednn_key){l->kind, {run, l->panel, k}};
         keys[3] = (struct onednn_key){l->kind, {last ? run : 0, last, k}};
         return;
@@ -112,13 +114,13 @@ static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct e
     return OK;
 }
 
-/* Epilogue of one row of a panel; absent vectors are NULL; the residual may alias `to`. */
+/* Epilogue of a product, for one row of a panel. An absent vector is NULL; the residual may alias `to`. */
 struct finish {
     const float *bias, *gate, *residual;
     enum activation activation;
 };
 
-/* Epilogue without gate and activation: bias and residual. */
+/* Epilogue of a product without gate and activation: adds bias and residual. */
 WIDE static void finish_plain(float *to, const float *from, const struct finish *f, int64_t n) {
     const float *bias = f->bias, *residual = f->residual;
     if (bias && residual)
@@ -144,7 +146,7 @@ WIDE static void finish_gated(float *to, const float *from, const struct finish 
         for (int64_t i = 0; i < n; i++) to[i] = gate[i] * from[i];
 }
 
-/* Applies the activation in the product's buffer, because the residual may alias `to`. */
+/* Applies the activation in the product's own buffer, because the residual may alias `to`. */
 static void finish_row(float *to, float *from, struct finish f, int64_t n) {
     if (f.bias && (f.gate || f.activation)) {
         finish_plain(from, from, &(struct finish){.bias = f.bias}, n);
@@ -210,8 +212,8 @@ static void cpu_widen_ups(float *to, const struct tensor *whole, const struct te
     }
 }
 
-/* Computes rows [row, row + rows) of the panel of output columns from `first` on: of a skinny product one run
- * of rows, else all rows. */
+/* Computes rows [row, row + rows) of the panel whose first output column is `first`. A skinny product
+ * computes one run of rows per call, other products all rows. */
 static void run_panel(const struct linear_work *w, int32_t first, int32_t row, int32_t rows, char *part) {
     const struct linear_layout *l = w->layout;
     const struct op *op = w->op;
@@ -278,7 +280,8 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
 const struct cpu_operator cpu_linear = {.cost = linear_cost, .prepare = linear_prepare, .run = linear_run};
 
 struct few_layout {
-    uint64_t in, weight, bias, end; /* workspace offsets; weight: an f32 row per thread */
+    uint64_t in, weight, bias,
+        end; /* workspace offsets of activated input, one f32 weight row per thread, and bias */
 };
 
 static struct few_layout few_layout_of(const struct cpu *cpu, const struct op *op) {
@@ -297,7 +300,7 @@ static void few_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
 struct few_work {
     const struct op *op;
     const float *in, *bias;
-    char *converted; /* one f32 weight row per thread */
+    char *converted;
 };
 
 static void few_columns(const void *context, int64_t first, int64_t end, int member) {

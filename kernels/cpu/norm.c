@@ -1,5 +1,5 @@
-/* Norms. Statistics are double. Each row (or image row) is summed in one order and rows are added in
- * sequence, so the thread count changes no bit. */
+/* Norms on the CPU. Statistics are double. Each row (or image row) is summed in one order and rows are added
+ * in sequence, so the thread count changes no bit. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -27,7 +27,8 @@ WIDE static double sum_values(const float *x, int64_t n) {
 
 /* Vectors of an RMS norm. */
 struct vectors {
-    const float *factor, *gate; /* factor: weight * (1 + scale); gate: tanh(gate) or NULL */
+    const float *factor,
+        *gate; /* factor vector: weight * (1 + scale); gate vector: tanh(gate), NULL without a gate */
 };
 
 static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
@@ -49,7 +50,7 @@ static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     return (struct vectors){factor, plain ? gate : NULL};
 }
 
-/* Applies an RMS norm; `base` may be NULL or alias `to`; `from` may alias `to`. */
+/* Applies an RMS norm to one row; `base` may be NULL or alias `to`; `from` may alias `to`. */
 WIDE static void rms_apply(float *to, const float *from, float rstd, const struct vectors *v,
                            const float *base, int64_t c) {
     const float *factor = v->factor, *gate = v->gate;
@@ -111,8 +112,8 @@ static void layer_cost(const struct cpu *cpu, const struct op *op, struct op_cos
     for (int i = 0; i < 3; i++) workspace_take(&cost->workspace_bytes, bytes);
 }
 
-/* Vectors of a layer norm: (x weight + bias) (1 + scale) + shift, written as x factor + offset; factor and
- * offset may be NULL. */
+/* Vectors of a layer norm: (x weight + bias) (1 + scale) + shift, computed as x factor + offset. Factor and
+ * offset are NULL if absent. */
 struct affine_vectors {
     const float *factor, *offset;
 };
@@ -179,8 +180,8 @@ static enum status cpu_layer_run(struct cpu *cpu, const struct op *op, char *wor
 const struct cpu_operator cpu_layer_norm = {.cost = layer_cost, .run = cpu_layer_run};
 
 struct statistics_layout {
-    uint64_t channels; /* per thread: offset of the sums and squares of the channels of one image row */
-    uint64_t rows;     /* per image row: offset of the sums and squares of the groups */
+    uint64_t channels; /* workspace offset: per thread, sums and squares of each channel of one image row */
+    uint64_t rows;     /* workspace offset: per image row, sums and squares of each group */
     uint64_t end;
 };
 
@@ -237,7 +238,7 @@ static void statistics_group(const struct op *op, const double *rows, int group)
 
 struct statistics_work {
     const struct op *op;
-    double *channels, *rows; /* sums per channel and per image row, laid out as in statistics_layout */
+    double *channels, *rows; /* double sums per channel and per image row, as in statistics_layout */
 };
 
 /* Sums values and squares of image rows. Squares are not relative to the mean: in double that costs at most

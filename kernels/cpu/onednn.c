@@ -93,15 +93,15 @@ enum { OPERAND_SRC, OPERAND_WEIGHTS, OPERAND_BIAS, OPERAND_DST, OPERAND_SCRATCH,
 static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
                                                  DNNL_ARG_SCRATCHPAD};
 
-/* A primitive that is built, in the hash table of primitives. */
+/* Entry of the hash table of built oneDNN primitives. */
 struct entry {
     struct onednn_key key;
-    dnnl_primitive_t primitive; /* NULL: the table entry is unused */
+    dnnl_primitive_t primitive; /* NULL: the entry is unused */
     struct onednn_facts facts;
 };
 
-/* Cached facts of primitives that are not built. A plan asks for few shapes, thousands of times; later shapes
- * overwrite earlier ones. */
+/* Cached properties of oneDNN primitives that are not built. A plan asks for few shapes, thousands of times;
+ * later shapes overwrite earlier ones. */
 struct answer {
     bool filled;
     struct onednn_key key;
@@ -114,8 +114,8 @@ struct onednn {
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr, adding; /* adding: attributes of products that add to dst */
-    struct entry *entries;              /* hash table, open addressing, at most half full */
+    dnnl_primitive_attr_t attr, adding; /* adding: attributes for products that add to their destination */
+    struct entry *entries; /* hash table of built primitives: open addressing, at most half full */
     uint64_t n_entries, capacity;
     struct answer *answers;
 };
@@ -171,7 +171,7 @@ static dnnl_status_t describe_conv(const struct onednn *o, const struct onednn_k
     dnnl_dims_t source = {1, n[2], (int64_t)(n[0] - 1) * stride + k, (int64_t)(n[1] - 1) * stride + k};
     dnnl_memory_desc_t l[4] = {0};
     dnnl_status_t s = layout_create(&l[0], 4, source, dnnl_f32, dnnl_nhwc);
-    /* Weights in plain layout would select oneDNN's reference code. */
+    /* For weights in plain layout oneDNN would choose its slow reference code. */
     if (!s) s = layout_create(&l[1], 4, (const dnnl_dims_t){n[3], n[2], k, k}, dnnl_f32, dnnl_format_tag_any);
     if (!s) s = layout_create(&l[2], 1, (const dnnl_dims_t){n[3]}, dnnl_f32, dnnl_a);
     if (!s) s = layout_create(&l[3], 4, (const dnnl_dims_t){1, n[3], n[0], n[1]}, dnnl_f32, dnnl_nhwc);
@@ -299,8 +299,10 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
 uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
     uint64_t bytes, columns = (uint64_t)key->number[1], c = (uint64_t)key->number[2],
                     n = (uint64_t)key->number[3];
-    bool three = DNNL_VERSION_MAJOR == 3, rest = n > 64 && n % 32 && n % 48; /* of a convolution's outputs */
-    bool wide = columns % 64 == 0 && c % 64 == 0, small = columns <= 256 && c <= 256; /* product sizes N, K */
+    bool three = DNNL_VERSION_MAJOR == 3,
+         rest = n > 64 && n % 32 &&
+                n % 48; /* rest: the output channels of a convolution leave an incomplete oneDNN block */
+    bool wide = columns % 64 == 0 && c % 64 == 0, small = columns <= 256 && c <= 256;
     if (key->kind == ONEDNN_REPACK) return 20 << 10;
     if (key->kind == ONEDNN_PRODUCT_T_BF16)
         bytes = wide ? 160 << 10 : small ? 256 << 10 : 576 << 10;
@@ -362,7 +364,8 @@ enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struc
     if (entry_find(o, key)->primitive) return OK;
     if (onednn_grow(o, e)) return e->code;
     uint64_t bytes = onednn_primitive_bytes(key);
-    if (!o->sys->can_allocate(o->sys, bytes + ONEDNN_MARGIN)) /* oneDNN exits if it gets no memory */
+    if (!o->sys->can_allocate(o->sys,
+                              bytes + ONEDNN_MARGIN)) /* without memory oneDNN would end the process */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)bytes);
     struct entry entry = {.key = *key};
@@ -443,8 +446,8 @@ void cpu_library(char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
 }
 
-/* Runs one product of each f32 kind when the device opens: the first product builds kernels that stay
- * allocated; bf16 products build none. */
+/* Runs one product of each f32 kind when the device opens: oneDNN's first product builds kernels that stay
+ * allocated. bf16 products build none. */
 static enum status warm(struct onednn *o, struct error *e) {
     enum { SMALL = 20 };
     static const float zero[SMALL * SMALL];

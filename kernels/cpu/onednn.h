@@ -30,18 +30,18 @@ enum onednn_kind {
     ONEDNN_REPACK, /* repacks weights [N,C,k,k] from src to dst for the ONEDNN_CONV with equal number[] */
 };
 
-/* Shape of a primitive in number[]: products {M, N, K}; convolutions {Y, X, C, N, k, s - 1}.
- * number[ONEDNN_SHARED] = 1: all OpenMP threads compute one run; only the benchmark of oneDNN itself sets
- * it. */
+/* Shape of a oneDNN primitive in number[]: products {M, N, K}; convolutions {Y, X, C, N, k, s - 1} with
+ * kernel side k and stride s. number[ONEDNN_SHARED] = 1: all OpenMP threads compute one run; only the
+ * benchmark of oneDNN itself sets it. */
 enum { ONEDNN_SHARED = 6 };
 
 struct onednn_key {
     int32_t kind, number[ONEDNN_SHARED + 1];
 };
 
-/* Properties of a primitive. */
+/* Properties of a oneDNN primitive. */
 struct onednn_facts {
-    uint64_t scratch_bytes;  /* scratch passed to onednn_run */
+    uint64_t scratch_bytes;  /* bytes of scratch that the caller passes to onednn_run */
     uint64_t internal_bytes; /* most bytes that oneDNN allocates while all threads run the primitive */
     uint64_t weights_bytes;  /* bytes of a convolution's repacked weights */
     bool reference;          /* oneDNN uses its slow reference code */
@@ -54,8 +54,8 @@ struct onednn_operands {
     void *dst, *scratch;
 };
 
-/* Address space in bytes that must be free beyond an allocation: the C library's heap grows in steps of 1
- * MiB where it cannot grow in place. */
+/* Free address space in bytes that must remain after an allocation: the C library's heap grows in steps of 1
+ * MiB if it cannot grow in place. */
 enum { ONEDNN_MARGIN = 1 << 20 };
 
 /* Upper bound, from measurements, of the heap and JIT code bytes of one primitive with its memory objects. */
@@ -67,28 +67,29 @@ bool onednn_has_bf16(void);
 
 struct onednn;
 
-/* threads: most threads that run primitives at a time. NULL with MEMORY or DEVICE. */
+/* Opens oneDNN. threads: most threads that run primitives at a time. NULL with MEMORY or DEVICE. */
 struct onednn *onednn_open(struct sys *sys, int threads, struct error *e);
 void onednn_close(struct onednn *o);
 
-/* The loaded oneDNN, for users of the CPU device. */
+/* Properties of the loaded oneDNN library, for users of the CPU device. */
 
 /* Returns the instruction set used for products, as oneDNN names it ("AVX512_CORE_BF16"): the CPU's best, or
  * less if DNNL_MAX_CPU_ISA is set; "default" if oneDNN has no name. */
 const char *cpu_instructions(void);
-/* Returns the bytes that the loaded oneDNN takes after start, beyond those of oneDNN 2.6 on AVX-512. */
+/* Returns how many bytes the loaded oneDNN takes after its start in excess of oneDNN 2.6 on AVX-512. */
 uint64_t cpu_library_more_bytes(void);
-/* Writes the version of the loaded library, such as "oneDNN 2.6.3", to out. */
+/* Writes the version of the loaded oneDNN, such as "oneDNN 2.6.3", to out. */
 void cpu_library(char *out, size_t out_bytes);
 
-/* Returns properties of a primitive, prepared or not, from key, thread count and instruction set alone. */
+/* Returns a primitive's properties from key, thread count and instruction set alone; the primitive need not
+ * be built. */
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
-/* Returns a hash of the key. */
+/* Returns a hash of a primitive's key. */
 uint64_t onednn_signature(const struct onednn_key *key);
 /* True if products with packed weights are supported and faster, which is the case only with AVX-512. */
 bool onednn_packs(const struct onednn *o, const struct onednn_key *key);
 
-/* Builds the primitive unless already built. MEMORY, or DEVICE if oneDNN refuses. */
+/* Builds the primitive unless it exists. MEMORY, or DEVICE if oneDNN refuses. */
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e);
 /* Runs a primitive. INTERNAL if the primitive was not prepared, DEVICE if oneDNN fails. */
 enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct onednn_operands operands,

@@ -14,14 +14,14 @@
 struct cpu {
     struct device device; /* first member: struct device casts to struct cpu */
     struct sys *sys;
-    int threads; /* threads of the pool, including the caller */
+    int threads; /* threads of the pool, the calling thread included */
     struct thread_pool *thread_pool;
     struct onednn *onednn;
 };
 
-/* Functions of one operator. cost adds to *cost, which starts at zero; NULL: no workspace. prepare may be
- * NULL: nothing to build. run fails only in operators that use oneDNN; NULL: the thread pool calls `rows`
- * with the struct op as context, for all rows of `out`, which need no workspace. */
+/* Functions of one operator. cost adds to *cost, which starts at zero; NULL: no workspace. prepare builds
+ * library objects; NULL: none to build. run fails only in operators that use oneDNN; NULL: the thread pool
+ * calls `rows` on all rows of `out`, with the struct op as context and without workspace. */
 struct cpu_operator {
     void (*cost)(const struct cpu *cpu, const struct op *op, struct op_cost *cost);
     enum status (*prepare)(struct cpu *cpu, const struct op *op, struct error *e);
@@ -40,7 +40,7 @@ extern const struct cpu_operator cpu_mean_down, cpu_repeat_up;
 void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost);
 /* Returns the largest oneDNN scratch size of these primitives, in bytes. */
 uint64_t scratch_bytes(const struct cpu *cpu, const struct onednn_key *keys, int n);
-/* Returns how many threads may work on n items; each thread has its own part of the workspace. */
+/* Returns how many threads work on n items, each with its own part of the workspace. */
 int cpu_members(const struct cpu *cpu, int64_t n);
 
 /* Reserves bytes at the end of a workspace that has *used bytes so far. Returns the offset, a multiple of
@@ -69,12 +69,12 @@ static inline float *tensor_row(const struct tensor *t, int64_t i) {
 /* Applies an RMS norm to c values, with one factor per value; `to` may alias `from`. */
 void rms_norm_run(float *to, const float *from, const float *factor, float eps, int64_t c);
 
-/* A group norm expanded to one mean, factor and bias per channel, in the workspace. */
+/* Per-channel vectors of a group norm in the workspace: mean, factor and bias. */
 struct channel_norm {
     const float *mean, *factor, *bias;
 };
 
-/* Returns the workspace bytes of a struct channel_norm's vectors. */
+/* Returns the workspace bytes of a group norm's per-channel vectors (struct channel_norm). */
 uint64_t channel_norm_bytes(int64_t channels);
 struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels, char *workspace);
 /* Applies a group norm to one pixel; `to` may alias `from`. */

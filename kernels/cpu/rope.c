@@ -11,7 +11,7 @@ static void table_cost(const struct cpu *cpu, const struct op *op, struct op_cos
     cost->workspace_bytes = sizeof(double) * (uint64_t)op->out.dim[1];
 }
 
-/* Returns the number of tokens of position grid number `grid`. */
+/* Returns the number of tokens of a RoPE table's position grid number `grid`. */
 static int64_t grid_tokens(const struct rope_options *rope, int grid) {
     const int32_t *extent = rope->grid[grid].extent;
     int64_t n = extent[0];
@@ -19,7 +19,7 @@ static int64_t grid_tokens(const struct rope_options *rope, int grid) {
     return n;
 }
 
-/* Writes the position of a token of the table, one number per axis. */
+/* Writes the position of one token of a RoPE table, one number per axis. */
 static void token_position(const struct rope_options *rope, int64_t token, int32_t *position) {
     int g = 0, n = rope->n_axes;
     for (; token >= grid_tokens(rope, g); g++) token -= grid_tokens(rope, g);
@@ -40,7 +40,7 @@ static void token_position(const struct rope_options *rope, int64_t token, int32
 
 struct table_work {
     const struct op *op;
-    const double *frequencies; /* frequency of each pair of a head */
+    const double *frequencies; /* RoPE frequency of each pair of a head */
 };
 
 static void table_rows(const void *context, int64_t first, int64_t end, int member) {

@@ -9,9 +9,9 @@
 #include "engine/base/half.h"
 #include "kernels/ops.h"
 
-/* WIDE compiles a static function for three generations of x86-64; the loader picks one version at program
- * start. A WIDE function is not inlined, so callers call it once per row, not per element. ThreadSanitizer
- * cannot run the selection. */
+/* WIDE compiles a static function for three generations of x86-64; the dynamic loader picks one version at
+ * program start. A WIDE function is not inlined, so callers call it once per row, not per element.
+ * ThreadSanitizer cannot run the selection. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
@@ -44,9 +44,9 @@ static inline float silu_f32(float x) {
     return x / (1.0f + exp_f32(-x));
 }
 
-/* v/2 (1 + tanh u) = v sigmoid(2 u), which has no cancellation where tanh nears -1. Beyond 16 the sigmoid is
- * constant and nothing overflows. Like silu_f32 and gelu_quick_f32, the result is within 1.2e-7 |x| of the
- * exact value (test_ops, floats in steps of 97). */
+/* Computes v/2 (1 + tanh u) as v sigmoid(2 u), which has no cancellation where tanh is near -1. Beyond 16 the
+ * sigmoid is constant and nothing overflows. Like silu_f32 and gelu_quick_f32, the result is within 1.2e-7
+ * |x| of the exact value (test_ops, floats in steps of 97). */
 static inline float gelu_tanh_f32(float x) {
     union float_bits near = {.value = x};
     uint32_t sign = near.bits & 0x80000000u;
@@ -60,10 +60,10 @@ static inline float gelu_quick_f32(float x) {
     return x / (1.0f + exp_f32(-1.702f * x));
 }
 
-/* GELU x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R fitted here on 0
- * <= v <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so no bits are lost around 0.
- * Within 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 + erf) has
- * cancelled to nothing. */
+/* GELU x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R. R is fitted for
+ * this file on 0 <= v <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so no bits are
+ * lost around 0. Within 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 +
+ * erf) has cancelled to nothing. */
 static inline float gelu_erf_f32(float x) {
     union float_bits size = {.value = x}, near = size, above = size;
     uint32_t most = 0x41800000; /* bits of 16.0f */

@@ -39,7 +39,7 @@ INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const 
         for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)(int8_t)from[g * each + j];
 }
 
-/* Multiplies codes by the scale of their group and adds the group's offset m, which may be negative. */
+/* Multiplies codes by the scale of their group and adds the group's offset, which may be negative. */
 INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d,
                                  const float *restrict m, int64_t n, int each) {
     for (int64_t g = 0; g < n; g++)
@@ -47,7 +47,7 @@ INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict fro
         for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)(int8_t)from[g * each + j] + m[g];
 }
 
-/* Unpacks n bytes to 2 n codes: the low halves of all bytes, then the high halves. */
+/* Unpacks n bytes to 2 n 4-bit codes: the low halves of all bytes, then the high halves. */
 INLINE void split_halves(uint8_t *to, const unsigned char *from, int n) {
     for (int j = 0; j < n; j += LANES) {
         *(bytes *)(to + j) = *(const bytes *)(from + j) & 15;
@@ -59,13 +59,13 @@ INLINE void move_codes(uint8_t *to, int n, uint8_t by) {
     for (int j = 0; j < n; j += LANES) *(bytes *)(to + j) += by;
 }
 
-/* Adds `worth` to code j of n if bit `shift` of byte j is set. */
+/* Adds `worth` to each of n codes whose bit is set: code j has bit `shift` of byte j. */
 INLINE void add_bits(uint8_t *to, const unsigned char *from, int n, int shift, uint8_t worth) {
     for (int j = 0; j < n; j += LANES)
         *(bytes *)(to + j) |= (*(const bytes *)(from + j) >> shift & 1) * worth;
 }
 
-/* Adds 16 to code j of 32 codes if bit j is set. */
+/* Adds 16 to each of 32 5-bit codes whose upper bit is set: code j has bit j. */
 INLINE void add_fifth_bits(uint8_t *to, const unsigned char *bits) {
     static const uint8_t bit[LANES] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     for (int j = 0; j < 32; j += LANES) {
@@ -91,16 +91,16 @@ static const code_table iq4_values = {-127, -104, -83, -65, -49, -35, -22, -10,
 /* Doubled E2M1 values; callers halve the scale. */
 static const code_table e2m1_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-/* Destinations of one unpacked block: codes (one per byte), group scales and group offsets. */
+/* Unpacked quantisation block: codes (one per byte), group scales and group offsets. */
 struct unpacked {
     uint8_t *code;
     float *d, *m;
 };
 
 struct shape {
-    int values, bytes; /* number of values and of bytes per block */
-    int group;         /* number of values that share a scale */
-    bool moved;        /* the type has an offset per group */
+    int values, bytes; /* values and bytes per quantisation block */
+    int group;         /* number of values that share a scale (a group) */
+    bool moved;        /* the quantised type has an offset per group */
 };
 
 INLINE void decode(float *to, const unsigned char *from, int64_t n,
@@ -162,7 +162,7 @@ INLINE void unpack_iq4_nl(struct unpacked to, const unsigned char *from) {
     look_up(to.code, &iq4_values, 32);
 }
 
-/* 2^(code - 128), subnormal below 2^-126; unlike OCP's E8M0, 255 is not NaN. */
+/* Decodes an E8M0 scale to 2^(code - 128), subnormal below 2^-126. Unlike in OCP's E8M0, 255 is not NaN. */
 INLINE float half_e8m0(uint32_t e) {
     return (union float_bits){.bits = e < 2 ? 0x200000u << e : (e - 1) << 23}.value;
 }
@@ -181,7 +181,7 @@ INLINE float half_ue4m3(uint32_t code) {
     return code == 0x7f ? 0 : f.value;
 }
 
-/* NVFP4: 16 values are 8 bytes, low halves first. */
+/* NVFP4: 16 values are stored in 8 bytes: the low halves of all bytes, then the high halves. */
 INLINE void unpack_nvfp4(struct unpacked to, const unsigned char *from) {
     for (int g = 0; g < 4; g++) to.d[g] = half_ue4m3(from[g]);
     for (int j = 0; j < 32; j += 16) {
@@ -194,7 +194,7 @@ INLINE void unpack_nvfp4(struct unpacked to, const unsigned char *from) {
     look_up(to.code, &e2m1_values, 64);
 }
 
-/* Unpacks 256 two-bit codes: 128 codes per 32 bytes, 32 per shift. */
+/* Unpacks 256 two-bit codes: 32 bytes have 128 codes, the lowest two bits of all bytes first. */
 INLINE void split_quarters(uint8_t *to, const unsigned char *from) {
     for (int j = 0; j < 64; j += LANES)
         for (int shift = 0; shift < 8; shift += 2)
@@ -224,9 +224,9 @@ INLINE void unpack_q3_k(struct unpacked to, const unsigned char *from) {
     move_codes(to.code, 256, -4);
 }
 
-/* Q4_K, Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. Numbers 0 to 3 are the low six bits of the first
- * eight bytes. Numbers 4 to 7 have their low four bits in the last four bytes and their high two bits in the
- * top bits of the first eight bytes. */
+/* Q4_K, Q5_K: unpacks 8 scales and 8 minima of 6 bits in 12 bytes. Numbers 0 to 3 are the low six bits of the
+ * first eight bytes. Numbers 4 to 7 have their low four bits in the last four bytes, and their high two bits
+ * at the top of the first eight bytes. */
 INLINE void q4_scales(struct unpacked to, const unsigned char *from) {
     float d = f16_at(from), m = f16_at(from + 2);
     const unsigned char *s = from + 4;
@@ -424,7 +424,7 @@ INLINE float e8m0_f32(uint32_t code) {
 
 enum { TILE_BYTES = 512 };
 
-/* Returns the scale code of a block; row: the row's scales in the first tile. */
+/* Returns the scale code of a block of a type with tiled scales. row: the row's scales in its first tile. */
 INLINE uint32_t tile_byte(const unsigned char *row, int64_t block) {
     return row[block / 4 * TILE_BYTES + block % 4];
 }
@@ -455,8 +455,8 @@ WIDE static void multiply(float *to, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] *= factor;
 }
 
-/* Where some values of a weight start: row; line: the first byte of the row (of the tensor, if blocks cross
- * rows); number of blocks before the values. */
+/* Start of some values of a weight: their row, the first byte of the row (of the tensor, if blocks cross
+ * rows), and the number of blocks before the values. */
 struct place {
     int64_t row;
     const unsigned char *line;
@@ -467,15 +467,15 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     int64_t values = n * dtype_block_values(w->dtype);
     decoders[w->dtype](to, at.line + at.block * dtype_block_bytes(w->dtype), n);
     if (dtype_tiled_values(w->dtype)) {
-        /* Tiles of 128 rows x 4 blocks are stored as 32 rows of the four quarters, 4 blocks each. Source:
-         * cuBLAS 13, "1D block scaling factors layout". */
+        /* Scales of 128 rows x 4 blocks form a tile of 32 groups: group r has 4 block scales each of rows r,
+         * r + 32, r + 64 and r + 96. Source: cuBLAS 13, "1D block scaling factors layout". */
         int64_t blocks = tensor_columns(w) / dtype_tiled_values(w->dtype), row = w->scale_row + at.row;
         const unsigned char *scales = (const unsigned char *)w->scales +
                                       row / 128 * ((blocks + 3) / 4) * TILE_BYTES + row % 32 * 16 +
                                       row % 128 / 32 * 4;
         (w->dtype == DTYPE_NVFP4_TILED ? scale_nvfp4 : scale_mxfp8)(to, scales, at.block, n);
     } else if (w->scales) {
-        float scale; /* one per row, at any address */
+        float scale; /* row scales in f32, one per row, at any address */
         memcpy(&scale, (const char *)w->scales + (w->scale_row + at.row) * (int64_t)sizeof scale,
                sizeof scale);
         multiply(to, scale, values);
@@ -483,7 +483,7 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     if (w->scale != 1) multiply(to, w->scale, values);
 }
 
-/* Converts n values to f32, starting with value `first`, counted from address at.line. */
+/* Converts n values of a weight to f32, from value `first` on, counted from address at.line. */
 static void widen_line(float *to, const struct tensor *w, struct place at, int64_t first, int64_t n) {
     int64_t values = dtype_block_values(w->dtype);
     float block[BLOCK_MOST];
@@ -543,8 +543,8 @@ enum { PACK_OUTPUTS = 64, PACK_INPUTS = 256, TILE = 16, TILE_ROW = PACK_INPUTS +
 
 typedef float lanes __attribute__((vector_size(TILE * sizeof(float)), aligned(sizeof(float))));
 
-/* Shuffle indices that swap the off-diagonal d x d squares of a tile between two rows d apart: lane j of row
- * `a` and TILE + j of row `b`. */
+/* Shuffle indices that swap the off-diagonal d x d squares of a tile between rows `a` and `b`, d apart. Index
+ * j: lane j of row `a`; TILE + j: lane j of row `b`. */
 #define UPPER(j, d) ((j) & (d) ? TILE + (j) - (d) : (j))
 #define LOWER(j, d) ((j) & (d) ? TILE + (j) : (j) + (d))
 #define SIXTEEN(of, d)                                                                                       \
@@ -558,7 +558,7 @@ typedef float lanes __attribute__((vector_size(TILE * sizeof(float)), aligned(si
         (row)[i + (d)] = __builtin_shufflevector(a, b, SIXTEEN(LOWER, d));                                   \
     }
 
-/* Transposes a 16 x 16 tile; compilers do not generate this shuffle sequence themselves. */
+/* Transposes a 16 x 16 tile of floats; compilers do not generate this shuffle sequence themselves. */
 static inline __attribute__((always_inline)) void transpose_tile(float *to, const float *tile) {
     lanes row[TILE];
     for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(tile + TILE_ROW * i);
@@ -589,7 +589,7 @@ WIDE static void transpose_rows(float *to, const float *rows, int inputs) {
 PACK_HALVES(pack_bf16, half_bf16_f32)
 PACK_HALVES(pack_f16, half_f16_f32)
 
-/* Packs 64 outputs x inputs of a matrix, from output `first` and input `input` on. */
+/* Packs a part of a weight matrix, 64 outputs x inputs, from output `first` and input `input` on. */
 static void pack_piece(float *to, const struct tensor *w, int64_t first, int64_t input, int inputs) {
     enum { HALVES = 32 };
     int64_t k = w->dim[1];

@@ -1,9 +1,9 @@
 /* Dequantisation: the only place on the CPU that converts a stored type, with its blocks and scales, to f32
  * or bf16. Operators and all host code that needs weight values use these functions.
  *
- * A value is the result of ggml's, OCP's or PyTorch's f32 arithmetic, bit for bit and in the same order of
- * multiplications, then times the row's scale, then times the tensor's scale, if present. Infinite or NaN
- * scales follow IEEE 754. Bytes may have any address. Nothing is allocated. */
+ * Values equal ggml's, OCP's or PyTorch's f32 results bit for bit, with the same order of multiplications.
+ * The row's scale and then the tensor's scale, if present, are multiplied last. Infinite or NaN scales follow
+ * IEEE 754. Bytes may have any address. Nothing is allocated. */
 #ifndef SLUICE_CPU_WEIGHTS_H
 #define SLUICE_CPU_WEIGHTS_H
 
@@ -15,16 +15,16 @@
  * the weight in place. */
 bool weights_are(const struct tensor *w, enum dtype dtype);
 
-/* Converts rows [first, first + rows), counted over all outer dimensions, to packed f32. No overlap with
- * w. */
+/* Converts rows [first, first + rows) of a weight, counted over all outer dimensions, to packed f32. The
+ * result must not overlap w. */
 void weights_widen(float *to, const struct tensor *w, int64_t first, int64_t rows);
-/* Converts rows to bf16, rounding to nearest even. */
+/* Converts rows of a weight to bf16, rounding to nearest even. */
 void weights_round(uint16_t *to, const struct tensor *w, int64_t first, int64_t rows);
-/* Converts values [first, first + n) of one row to f32; first need not be the start of a block. */
+/* Converts values [first, first + n) of one weight row to f32; first need not be the start of a block. */
 void weights_widen_part(float *to, const struct tensor *w, int64_t row, int64_t first, int64_t n);
-/* Converts a matrix [N,K] to f32 [N/64,K,64] (ONEDNN_PRODUCT_PACKED). N a multiple of 64, K of 16. */
+/* Converts a weight [N,K] to f32 [N/64,K,64] (ONEDNN_PRODUCT_PACKED). N is a multiple of 64, K of 16. */
 void weights_widen_packed(float *to, const struct tensor *w);
-/* Returns a vector as f32: the vector's own data if possible, else a converted copy in `to`. NULL if the
+/* Returns a weight vector as f32: its own data if already f32, else a converted copy in `to`. NULL if the
  * vector is absent (rank 0). */
 const float *weights_vector(const struct tensor *w, float *to);
 

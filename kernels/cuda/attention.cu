@@ -20,10 +20,10 @@
 
 struct packed {
     const char *from;
-    uint16_t *to; /* packed result [heads, rows, padded] */
-    int64_t row;  /* row stride of `from` in bytes */
-    bool bf16;    /* `from` is bf16; false: f32 */
-    bool wide;    /* heads start at multiples of 16 bytes */
+    uint16_t *to; /* packed keys or values [heads, rows, padded] */
+    int64_t row;  /* row stride of the source `from` in bytes */
+    bool bf16;    /* the source `from` is bf16; false: f32 */
+    bool wide;    /* heads of the source `from` start at multiples of 16 bytes */
 };
 
 struct pack_args {
@@ -33,7 +33,7 @@ struct pack_args {
 
 enum { PACK_THREADS = 256, PACK_ITEMS = 1024 };
 
-/* Loads columns [first, first + 8) of a bf16 head; zeros beyond the head. */
+/* Loads columns [first, first + 8) of one row of a bf16 head; columns beyond the head are zeros. */
 __device__ static inline uint4 eight_columns(const uint16_t *head, int32_t first, int32_t head_size,
                                              bool wide) {
     if (wide && first + 8 <= head_size) return ld128(head + first);
@@ -49,7 +49,7 @@ __device__ static inline uint4 eight_columns(const uint16_t *head, int32_t first
     return packed;
 }
 
-/* Loads eight columns of an f32 head, rounded to bf16; zeros beyond the head. */
+/* Loads eight columns of one row of an f32 head, rounded to bf16; columns beyond the head are zeros. */
 __device__ static inline uint4 eight_columns(const float *head, int32_t first, int32_t head_size, bool wide) {
     float f[8];
     if (wide && first + 8 <= head_size) {
@@ -98,13 +98,14 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static constexpr int head_dim = HEAD_DIM, block_m = BLOCK_M, block_n = BLOCK_N;
     static constexpr int warps_m = WARPS_M, warps_d = WARPS_D, threads = WARP * WARPS_M * WARPS_D;
     static constexpr bool strided = ATTENTION_STRIDED(HEAD_DIM);
-    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* number of columns of a head that one warp has */
-    /* Numbers of m16n8k16 instructions per warp. mma_m: rows of queries; mma_n: keys; mma_d: output columns;
-     * mma_k: columns that are summed over. */
+    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* columns of a head that one warp computes */
+    /* Numbers of m16n8k16 instructions per warp. mma_m: along query rows; mma_n: along keys; mma_d: along
+     * output columns; mma_k: along the summed columns. */
     static constexpr int mma_m = BLOCK_M / WARPS_M / 16, mma_n = BLOCK_N / 8, mma_d = warp_d / 8,
                          mma_k = warp_d / 16;
     static constexpr int q_in_registers = Q_IN_REGISTERS, q_in_shared = mma_k - Q_IN_REGISTERS;
-    /* Row stride in shared memory: an odd multiple of 16 bytes, so that eight rows lie in different banks. */
+    /* Row stride in shared memory, in elements: an odd multiple of 16 bytes, so that eight rows lie in
+     * different banks. */
     static constexpr int row = HEAD_DIM + 8;
     static constexpr int rows_bytes = BLOCK_N * row * 2;
     static constexpr int queries_bytes = BLOCK_M * WARPS_D * q_in_shared * 32;
@@ -116,42 +117,45 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
 };
 
-/* Machine code for GPUs without wide tiles omits the kernels for wide tiles. */
+/* Kernels for wide tiles are left out of the machine code of GPUs that do not use wide tiles. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 870 && __CUDA_ARCH__ != 900
 enum { HAS_WIDE_TILES = 0 };
 #else
 enum { HAS_WIDE_TILES = 1 };
 #endif
 
-/* k or v in bf16; heads and rows start at multiples of 16 bytes. */
+/* k or v of attention in bf16; heads and rows start at multiples of 16 bytes. */
 struct key_rows {
     const uint16_t *data;
-    int64_t head; /* strides between heads and between rows, in elements */
+    int64_t head; /* strides in elements: from head to head and from row to row */
     int32_t row;
 };
 
 struct attend_args {
-    const char *q; /* q [T,H*D]; q and out are each f32 or bf16 */
+    const char *q; /* q [T,H*D]; q and out are f32 or bf16, independently */
     char *out;
     key_rows keys, values;
-    int64_t q_row, out_row;                                   /* row strides of q and out in bytes */
-    int32_t n_queries, n_keys, head_size, group, tiles, last; /* last: index of the launch's last block */
-    const float *bias;                                        /* relative bias [H, T + S - 1], or NULL */
-    int64_t bias_row;                                         /* row stride of bias in elements */
+    int64_t q_row, out_row; /* row strides of q and out in bytes */
+    int32_t n_queries, n_keys, head_size, group, tiles,
+        last;          /* last: number of the last thread block of this launch */
+    const float *bias; /* relative bias [H, T + S - 1], or NULL */
+    int64_t bias_row;  /* row stride of bias in elements */
     bool causal, q_bf16, out_bf16;
-    bool q_wide, out_wide; /* pairs of columns of `out` are aligned to their size */
-    float q_factor, scale; /* q is multiplied by q_factor (1, -1 or 0), scores by scale > 0 (base 2) */
-    float bias_factor;     /* cancels the scale that the bias gets with the scores */
+    bool q_wide, out_wide; /* column pairs of q (or of out) are aligned to the pair's size, for wide loads and
+                              stores */
+    float q_factor, scale; /* q is multiplied by q_factor (the sign of the scale), scores by scale > 0 (for
+                              base 2 exponentials) */
+    float bias_factor;     /* divides the bias by the scale with which bias and scores are multiplied later */
 };
 
-/* Position of a lane: query head, first row (of the first 16 rows, the lane has row and row + 8), and the
- * lane's two columns in every eight columns of the warp. */
+/* Position of a GPU lane in attention: query head, first row (of the first 16 rows, the lane has row and row
+ * + 8), and the lane's two columns in every eight columns of the warp. */
 struct place {
     int32_t head, row, column;
     int lane, warp, part;
 };
 
-/* Returns the number of visible keys of a row (always the first keys). Rows beyond the last are computed like
+/* Returns how many keys, from the first on, a query row attends to. Rows beyond the last are computed like
  * the last row, but not stored. */
 __device__ static inline int32_t visible(const attend_args &a, int32_t row) {
     int32_t last = row < a.n_queries ? row : a.n_queries - 1;
@@ -175,7 +179,7 @@ __device__ static inline float2 query_pair(const uint16_t *from) {
     return both;
 }
 
-/* Loads two adjacent columns of q. WIDE: pairs are aligned to their size. */
+/* Loads two adjacent columns of q. WIDE: pairs are aligned to their size, so that one load suffices. */
 template <class E, bool WIDE>
 __device__ static inline float2 two_queries(const attend_args &a, const place &at, int32_t row,
                                             int32_t column) {
@@ -193,8 +197,8 @@ __device__ static inline float2 two_queries(const attend_args &a, const place &a
     return both;
 }
 
-/* A warp's queries as mma fragments; the fragments of the first steps are in registers, the rest in shared
- * memory. Each lane reads only its own writes from shared memory, so no barrier is needed. */
+/* A warp's queries as mma operand fragments; the fragments of the first steps are in registers, the rest in
+ * shared memory. Each lane reads only its own writes from shared memory, so no barrier is needed. */
 template <class T> struct query_fragments {
     uint32_t in_registers[T::mma_m][T::q_in_registers ? T::q_in_registers : 1][4];
     uint4 *in_shared; /* address of this lane's first fragment */
@@ -245,8 +249,8 @@ __device__ static inline void query_fragment(uint32_t to[4], const query_fragmen
     }
 }
 
-/* Starts asynchronous copies of rows [first, first + block_n) of a head of k or v; zeros from n on. Rows are
- * `row` elements apart; without T::strided rows are contiguous. */
+/* Starts asynchronous copies of rows [first, first + block_n) of a head of k or v; rows from n on become
+ * zeros. Rows are `row` elements apart; without T::strided rows are contiguous. */
 template <class T>
 __device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, int32_t row, int32_t first,
                                         int32_t n) {
@@ -279,8 +283,8 @@ __device__ static constexpr int tiles_per_mma(int tiles) {
     return tiles % 4 ? 2 : 4;
 }
 
-/* Initialises scores with the relative bias; if several warps split a head, only one warp does. Rows and keys
- * beyond the last get arbitrary scores, which are masked or not stored. */
+/* Initialises scores with the relative bias; if several warps split a head, one warp does this for all. Rows
+ * and keys beyond the last get arbitrary scores, which are masked or not stored. */
 template <class T>
 __device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], const attend_args &a,
                                            const place &at, int32_t first) {
@@ -298,7 +302,7 @@ __device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], co
             }
 }
 
-/* s += q k^T over the warp's columns; keys: the first column of k. */
+/* Adds q k^T over the warp's columns to the scores s; keys: the first column of k. */
 template <class T>
 __device__ static inline void multiply_keys(float (&s)[T::mma_m][T::mma_n][4], const query_fragments<T> &q,
                                             const uint16_t *keys, int lane) {
@@ -321,7 +325,8 @@ __device__ static inline void multiply_keys(float (&s)[T::mma_m][T::mma_n][4], c
     }
 }
 
-/* o += p v for the warp's columns. p: probabilities, in the layout of scores; values: first column of v. */
+/* Adds p v to the results o of the warp's columns. p: probabilities, in the layout of scores; values: first
+ * column of v. */
 template <class T>
 __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
                                               const float (&p)[T::mma_m][T::mma_n][4], const uint16_t *values,
@@ -351,7 +356,8 @@ __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
     }
 }
 
-/* If several warps split a head, stores this warp's partial scores for the other warps. */
+/* If several warps split a head, stores this warp's partial scores in shared memory, where the other warps of
+ * the head read them. */
 template <class T>
 __device__ static inline void store_partial_scores(float4 *partial, const float (&s)[T::mma_m][T::mma_n][4],
                                                    const place &at) {
@@ -366,8 +372,8 @@ __device__ static inline void store_partial_scores(float4 *partial, const float 
         }
 }
 
-/* Adds the other warps' partial scores: first the partner warp's, then the sum of the other two warps'. So
- * all four warps get the same bits without further communication. */
+/* Adds the partial scores of the other warps that split the head: first the partner warp's, then the sum of
+ * the remaining two warps. All four warps thus get the same bits without further communication. */
 template <class T>
 __device__ static inline void add_partial_scores(float (&s)[T::mma_m][T::mma_n][4], const float4 *partial,
                                                  const place &at) {
@@ -404,7 +410,8 @@ __device__ static inline void mask_scores(float (&s)[T::mma_m][T::mma_n][4], con
     }
 }
 
-/* A lane's results and sums so far, relative to 2^row_max. row_sum covers only the lane's own keys. */
+/* One lane's attention results and sums so far, relative to 2^row_max. row_sum covers only the lane's own
+ * keys. */
 template <class T> struct accumulators {
     float o[T::mma_m][T::mma_d][4];
     float row_max[T::mma_m][2], row_sum[T::mma_m][2];
@@ -434,7 +441,9 @@ __device__ static inline void online_softmax(accumulators<T> &r, float (&s)[T::m
             for (int n = 0; n < T::mma_n; n++)
                 most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             float top = fmaxf(r.row_max[m][half], quad_max(most) * scale);
-            float base = top == -INFINITY ? 0 : top; /* no visible key so far: probability 0, not NaN */
+            float base = top == -INFINITY
+                             ? 0
+                             : top; /* a row without visible keys so far gets probability 0, not NaN */
             float rescale = exp2_fast(r.row_max[m][half] - base);
 #pragma unroll
             for (int n = 0; n < T::mma_n; n++)
@@ -493,7 +502,8 @@ __device__ static inline void store_rows(const accumulators<T> &r, const attend_
 template <class T>
 __device__ static inline place find_place(const attend_args &a, int32_t block, uint32_t thread) {
     place at;
-    /* Last rows first, because with a causal mask the last rows have the most keys. */
+    /* Thread blocks compute the last query rows first, because with a causal mask the last rows have the most
+     * keys. */
     block = a.last - block;
     at.lane = static_cast<int>(thread % WARP), at.warp = static_cast<int>(thread / WARP);
     at.part = at.warp % T::warps_d;
@@ -543,14 +553,14 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     for (int m = 0; m < T::mma_m; m++) r.row_max[m][0] = r.row_max[m][1] = -INFINITY;
     for (int32_t first = 0; first < n_visible; first += T::block_n) {
         copy_async_wait<0>();
-        __syncthreads(); /* k has arrived, the previous v is no longer used */
+        __syncthreads(); /* the copy of k has arrived; the previous tile of v is no longer used */
         load_rows<T>(values, all_values, a.values.row, first, a.n_keys);
         float s[T::mma_m][T::mma_n][4] = {};
         if (a.bias && at.part == 0) begin_scores<T>(s, a, at, first);
         multiply_keys<T>(s, q, keys + at.part * T::warp_d, at.lane);
         if constexpr (T::warps_d > 1) store_partial_scores<T>(partial, s, at);
         copy_async_wait<0>();
-        __syncthreads(); /* v has arrived, k is no longer used, partial scores are written */
+        __syncthreads(); /* the copy of v has arrived; k is no longer used; partial scores are written */
         if (first + T::block_n < n_visible)
             load_rows<T>(keys, all_keys, a.keys.row, first + T::block_n, a.n_keys);
         if constexpr (T::warps_d > 1) add_partial_scores<T>(s, partial, at);
@@ -586,7 +596,7 @@ static bool pairs_are_aligned(const struct tensor *t, int32_t head_size) {
     return aligned(t, t->dtype == DTYPE_BF16 ? 4 : 8) && head_size % 2 == 0;
 }
 
-/* Rows of k or v in place, or packed in the workspace at `to`. */
+/* Returns rows of k or v: the tensor in place, or the packed copy at `to` in the workspace. */
 static key_rows key_rows_of(const struct op *op, const struct tensor *t, const attention_layout *l,
                             const char *to) {
     key_rows rows = {};
@@ -638,7 +648,7 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
 template <class T>
 static enum status launch(struct cuda *cuda, const struct op *op, attend_args a, struct error *e) {
     const void *kernel = KERNEL(attend<T>);
-    /* Maximum shared memory carveout; otherwise fewer blocks fit on a multiprocessor. */
+    /* Requests the maximum shared memory carveout; with less, fewer thread blocks fit on a multiprocessor. */
     if (cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
                    "cudaFuncSetAttribute (attention)", e) ||
         cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,

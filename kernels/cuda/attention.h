@@ -28,22 +28,22 @@ extern "C" {
     _(32, 128, 64, 4, 1, 2)                                                                                  \
     _(48, 128, 64, 4, 1, 3)                                                                                  \
     _(64, 128, 64, 4, 1, 4)                                                                                  \
-    _(80, 128, 64, 4, 1, 0)   /* no q in registers: 40 do not fit beside 80 for results and 64 for scores */ \
-    _(96, 128, 48, 4, 1, 0)   /* with 64 keys, a block takes 50 KiB: only one fits into 100 KiB */           \
-    _(112, 128, 32, 4, 1, 0)  /* with 48 keys, a block takes 50.5 KiB: only one fits into 100 KiB */         \
-    _(128, 128, 32, 4, 1, 0)  /* a block takes 49 KiB plus 1 reserved: two fill 100 KiB */                   \
-    _(160, 128, 64, 8, 1, 10) /* heads from 160 on: results of 32 queries need too many registers */         \
+    _(80, 128, 64, 4, 1, 0)   /* q: its 40 registers do not fit beside 80 of results and 64 of scores */     \
+    _(96, 128, 48, 4, 1, 0)   /* 64 keys per tile take 50 KiB per block: only one block fits into 100 KiB */ \
+    _(112, 128, 32, 4, 1, 0)  /* 48 keys per tile take 50.5 KiB per block: only one block fits in 100 KiB */ \
+    _(128, 128, 32, 4, 1, 0)  /* 49 KiB and 1 KiB reserved per block: two blocks fill 100 KiB */             \
+    _(160, 128, 64, 8, 1, 10) /* heads from 160 columns on: results of 32 queries need too many registers */ \
     _(192, 128, 64, 8, 1, 10)                                                                                \
     _(256, 128, 32, 8, 1, 8)                                                                                 \
-    _(384, 64, 32, 4, 2, 12) /* heads from 384 on: two warps split the results of 16 queries */              \
+    _(384, 64, 32, 4, 2, 12) /* heads from 384 columns on: two warps split the results of 16 queries */      \
     _(512, 64, 32, 4, 2, 12)                                                                                 \
-    _(640, 32, 32, 2, 4, 10) /* heads from 640 on: four warps, for registers or shared memory */             \
+    _(640, 32, 32, 2, 4, 10) /* heads from 640 columns on: four warps, for registers or shared memory */     \
     _(1024, 32, 16, 2, 4, 12)
 
 /* Larger tiles for GPUs with more shared memory per multiprocessor (compute capability 8.0, 8.7, 9.0), where
  * two such blocks fit: fewer barriers, row maxima and loads for the same products. With tiles of 64 keys,
- * heads of 112 would spill registers on these GPUs, and heads of 128 on compute capability 10.0 (its tensor
- * cores use another instruction). */
+ * heads of 112 would spill registers on these GPUs. Heads of 128 would spill on compute capability 10.0,
+ * whose tensor cores use another instruction. */
 #define ATTENTION_WIDE_TILES(_)                                                                              \
     _(96, 128, 64, 4, 1, 0)                                                                                  \
     _(112, 128, 48, 4, 1, 0)                                                                                 \
@@ -63,9 +63,9 @@ static inline int32_t attention_padded(int32_t head_size) {
     return 0;
 }
 
-/* Thread blocks per launch. On a GPU that drives a display, drivers kill kernels that run for seconds. 2^42
- * multiplications for scores and as many for results take under 0.1 s on the fastest GPUs, 1 to 2 s on the
- * slowest, and still give each multiprocessor several blocks. */
+/* Thread blocks per launch of the attention kernel. Launches are limited because drivers kill kernels that
+ * run for seconds on a GPU with a display. 2^42 multiplications for scores and as many for results take under
+ * 0.1 s on the fastest GPUs, 1 to 2 s on the slowest. Each multiprocessor still gets several blocks. */
 static inline int32_t attention_blocks_at_once(int32_t queries, int32_t head, int32_t keys) {
     int64_t most = ((int64_t)1 << 42) / ((int64_t)queries * head * keys);
     return (int32_t)(most < 1 ? 1 : most < 1 << 30 ? most : 1 << 30);
@@ -86,13 +86,14 @@ static inline int attention_launches(const struct op *op) {
     return (int)((blocks + most - 1) / most);
 }
 
-/* True if the threads of a block cover whole rows of a key tile. Then rows may be any distance apart, which
- * costs registers that heads above 128 do not have. */
+/* True if the threads of a block cover whole rows of a tile of keys. Then rows of k and v may be any distance
+ * apart. Heads above 128 have no registers left for this. */
 #define ATTENTION_STRIDED(head) ((head) <= 128 && ((head) & ((head)-1)) == 0)
 
-/* Workspace of packed k and v. k and v are read once per block of queries, 16 bytes at a time: in place if k
- * and v are bf16, rows start at multiples of 16 bytes, and the head size is ATTENTION_STRIDED or there is one
- * head without gaps. Else a kernel rounds and pads k and v to bf16 [G,S,head]. q needs no packing. */
+/* Workspace of packed k and v. Every block of queries reads k and v once, 16 bytes at a time. bf16 k and v
+ * are read in place if rows start at multiples of 16 bytes. The head size must then be ATTENTION_STRIDED, or
+ * there is one head without gaps. Otherwise a kernel rounds and pads k and v to bf16 [G,S,head]. q needs no
+ * packing. */
 struct attention_layout {
     int32_t head; /* compiled head size */
     bool packs;

@@ -1,4 +1,4 @@
-/* Data of GPU models and the times calculated from them (cards.h). */
+/* Data of GPU models, and seconds of operators calculated from the data (cards.h). */
 #include "kernels/cuda/cards.h"
 
 #include <stdio.h>
@@ -6,9 +6,9 @@
 
 #define GIB ((uint64_t)1 << 30)
 
-/* Sources: NVIDIA's data sheets of the RTX 3060 12 GB, 4060 8 GB, 4060 Ti 16 GB and 4090 (multiprocessors
- * times 512 FLOPs per clock times boost clock) and of the H100 SXM5. On the H100, power limits products, and
- * the mma.sync instruction, which attention.cu uses, limits attention. */
+/* Sources: NVIDIA's data sheets of the RTX 3060 12 GB, 4060 8 GB, 4060 Ti 16 GB, 4090 and H100 SXM5. RTX
+ * FLOPs are multiprocessors times 512 FLOPs per clock times boost clock. On the H100, power limits products,
+ * and the mma.sync instruction, which attention.cu uses, limits attention. */
 static const struct cuda_card cards[] = {
     {"3060", "GeForce RTX 3060, 12 GB", 28, 12 * GIB, 25.5e12, 360e9, 24e9, 0.90, 0.88, 0.30, 0.88},
     {"4060", "GeForce RTX 4060, 8 GB", 24, 8 * GIB, 30.2e12, 272e9, 12e9, 0.90, 0.88, 0.30, 0.88},
@@ -40,7 +40,8 @@ char *cuda_card_names(char *out, size_t bytes) {
     return out;
 }
 
-/* Seconds between the end of a kernel and the first block of the next, on a stream that is never empty. */
+/* Seconds from the end of a kernel to the first thread block of the next kernel, on a stream with queued
+ * work. */
 static const double gap_seconds = 1.5e-6;
 
 /* Tile sizes of cuBLASLt kernels and their assumed efficiency relative to the largest tile: smaller tiles
@@ -51,7 +52,7 @@ static const struct {
 } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.97}, {128, 64, 0.9}, {64, 128, 0.9}, {64, 64, 0.8}};
 enum { N_TILES = sizeof tiles / sizeof *tiles };
 
-/* Number of parts of `each` items that hold n items. */
+/* Returns how many groups of `each` items n items fill, rounded up. */
 static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
@@ -80,12 +81,13 @@ double cuda_card_seconds(const struct cuda_card *card, const struct work *work) 
 }
 
 struct op_rates cuda_card_rates(const struct cuda_card *card) {
-    /* Share of tiles and waves that is used; 0.92 to 0.97 calculated for Z-Image's products. */
+    /* Share of tiles and waves that a product fills; 0.92 to 0.97 calculated for Z-Image's products. */
     const double filled = 0.95;
     double products = filled * card->products * card->product_flops;
-    return (struct op_rates){.per_second = {[CLASS_LINEAR] = products / 2, /* f32 products run as TF32 */
-                                            [CLASS_LINEAR_BF16] = products,
-                                            [CLASS_ATTENTION] = card->attention * card->product_flops,
-                                            [CLASS_CONV] = card->convolutions * card->product_flops,
-                                            [CLASS_BYTES] = card->passes * card->memory_bytes_per_second}};
+    return (struct op_rates){
+        .per_second = {[CLASS_LINEAR] = products / 2, /* f32 products run on tensor cores as TF32 */
+                       [CLASS_LINEAR_BF16] = products,
+                       [CLASS_ATTENTION] = card->attention * card->product_flops,
+                       [CLASS_CONV] = card->convolutions * card->product_flops,
+                       [CLASS_BYTES] = card->passes * card->memory_bytes_per_second}};
 }

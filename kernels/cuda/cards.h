@@ -20,9 +20,9 @@ struct cuda_card {
 };
 
 const struct cuda_card *cuda_card_at(int i);
-/* Returns the card of a name such as "4090", case ignored; NULL if unknown. */
+/* Returns the GPU model with a name such as "4090", case ignored; NULL if unknown. */
 const struct cuda_card *cuda_card_named(const char *name);
-/* Writes all names ("3060, 4060 or h100") to out and returns out. */
+/* Writes the names of all GPU models ("3060, 4060 or h100") to out and returns out. */
 char *cuda_card_names(char *out, size_t bytes);
 
 /* Returns the calculated seconds of all launches in one struct work: per launch the larger of compute time
@@ -30,7 +30,7 @@ char *cuda_card_names(char *out, size_t bytes);
  * fastest, one tile per multiprocessor in waves; the unused part of the last tile and wave counts as lost
  * time. */
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work);
-/* Returns the rates per operator class for plans, for products of a few thousand rows. */
+/* Returns calculated rates per operator class, for plans. Products have a few thousand rows. */
 struct op_rates cuda_card_rates(const struct cuda_card *card);
 
 #endif

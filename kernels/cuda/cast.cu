@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
-/* If quantisation blocks cross rows, each block is processed as a row: the packed result is equal. */
+/* If quantisation blocks cross rows, each block is processed as a row: the packed result is the same. */
 void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream) {
     int32_t values = dtype_block_values(from->dtype);
     int32_t dim[2] = {(int32_t)(tensor_elements(from) / values), values};
@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
-/* Row access to a tensor from column `first` on. */
+/* Returns row access to a tensor whose first column is column `first`. */
 static struct rows rows_from_column(const struct tensor *t, int32_t first) {
     if (!t->rank) return rows_of(t);
     return rows_at(static_cast<char *>(t->data) + dtype_bytes(t->dtype, first), t->row_bytes, t->dtype);

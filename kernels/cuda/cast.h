@@ -26,13 +26,14 @@ void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cud
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream);
 
 struct product_finish {
-    const struct tensor *out; /* result [M,N]; columns first to first + columns are written */
+    const struct tensor *out; /* result [M,N] of a product; columns first to first + columns are written */
     int32_t first, columns;
-    const struct epilogue *epilogue; /* epilogue; the bias is already in the product */
-    const float *product;            /* product [M,columns], or NULL: the product is in out */
+    const struct epilogue
+        *epilogue;        /* epilogue of the product, without the bias, which the product includes */
+    const float *product; /* product [M,columns], or NULL if `out` holds the product */
 };
 
-/* Queues out = residual + gate * act(product). */
+/* Queues the epilogue out = residual + gate * act(product). */
 void cuda_finish_product(const struct product_finish *finish, cudaStream_t stream);
 
 extern const void *const cuda_cast_kernels[];

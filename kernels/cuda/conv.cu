@@ -14,15 +14,15 @@
 static_assert((int)CONV_LIBRARY_BYTES == (int)CONVOLUTIONS_WORKSPACE, "conv.h and cudnn.h must agree");
 
 struct gather_shape {
-    int32_t rows, columns; /* size of the upsampled input, without a cut last row or column */
+    int32_t rows, columns; /* size of the upsampled input, less a cut row or column */
     int32_t in_columns;    /* columns of the input */
     int32_t upsample, left, first;
-    int32_t width; /* columns of the band, with zero padding */
+    int32_t width; /* columns of the gathered band, zero padding included */
     int32_t channels, padded;
     enum activation activation;
 };
 
-/* Returns the input pixel of a band's pixel; -1: zero padding. */
+/* Returns the index of the input pixel that a pixel of the gathered band copies; -1: zero padding. */
 __device__ static inline int64_t source_of(const struct gather_shape &s, uint32_t pixel) {
     int32_t y = (int32_t)(pixel / (uint32_t)s.width) + s.first;
     int32_t x = (int32_t)(pixel % (uint32_t)s.width) - s.left;
@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 struct normed_call {
     struct rows to, in, factor;
     struct gather_shape s;
-    struct runs runs; /* one run of `padded` channels per pixel of the band */
+    struct runs runs; /* the norm runs over `padded` channels of one pixel of the band */
     float eps;
 };
 
@@ -199,7 +199,7 @@ static void gather_band(const struct call *c, int32_t first, int32_t rows, float
         LAUNCH((gather_normed<0>), blocks, team.block, 0, stream, call);
 }
 
-/* Row access to an image from pixel `first` on. */
+/* Returns row access to an image whose first pixel is pixel `first`. */
 static struct rows rows_from(const struct tensor *t, int64_t first) {
     return t->rank ? rows_at(static_cast<char *>(t->data) + first * t->row_bytes, t->row_bytes, DTYPE_F32)
                    : rows_of(t);
@@ -228,7 +228,7 @@ static enum status cuda_run_band(const struct call *c, int32_t first, struct err
     return OK;
 }
 
-/* Returns the vector as f32, converted to `to` if needed; NULL if absent. */
+/* Returns a bias or norm vector as f32, converted to `to` if needed; NULL if absent. */
 static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor *vector, float *to) {
     if (!vector->rank) return NULL;
     if (!conv_widens(vector)) return static_cast<const float *>(vector->data);
@@ -267,7 +267,7 @@ static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, str
     return last.rows ? convolutions_prepare(cuda->convolutions, &last, e) : OK;
 }
 
-/* The operator also launches kernels of cast.cu, whose code cuda_linear lists for loading. */
+/* The convolution also launches kernels of cast.cu; the kernel list of cuda_linear has them for loading. */
 static const void *const kernels[] = {KERNEL(gather_pixels),
                                       KERNEL(gather_normed<0>),
                                       KERNEL(gather_normed<1>),

@@ -9,8 +9,8 @@ extern "C" {
 #include "kernels/cuda/norm.h"
 #include "kernels/ops.h"
 
-/* Copy of CONVOLUTIONS_WORKSPACE, because cudnn.h needs CUDA headers. conv.cu asserts that the two values are
- * equal. */
+/* Copy of CONVOLUTIONS_WORKSPACE (cudnn.h), because cudnn.h needs CUDA headers. conv.cu asserts that the two
+ * values are equal. */
 enum { CONV_LIBRARY_BYTES = 64 << 20 };
 
 /* Tensor cores process 4 TF32 channels at once; cuDNN's TF32 kernels need a multiple of 8 channels. */
@@ -27,19 +27,19 @@ struct conv_layout {
     uint64_t norm, bias, weights, in, out, library, end; /* workspace offsets; end: total bytes */
 };
 
-/* True if a vector (bias or pixel norm) must be converted to f32 first. */
+/* True if a vector (bias or pixel norm) is not f32, or has a scale, and must be converted first. */
 static inline bool conv_widens(const struct tensor *vector) {
     return vector->rank && (vector->dtype != DTYPE_F32 || !weight_is_plain(vector));
 }
 
-/* Returns the workspace bytes of the norm's per-channel vectors. */
+/* Returns the workspace bytes of the per-channel vectors of a convolution's input norm. */
 static inline uint64_t cuda_conv_norm_bytes(const struct op *op) {
     int32_t channels = op->in[0].dim[2];
     if (conv_widens(&op->conv.pixel_norm.weight)) return sizeof(float) * (uint64_t)channels;
     return op->conv.norm.statistics.rank ? cuda_channel_norm_bytes(channels) : 0;
 }
 
-/* Returns the input rows (or columns) for of_out rows (or columns) of out. */
+/* Returns how many input rows (or columns) of_out output rows (or columns) of a convolution read. */
 static inline int32_t conv_reach(const struct conv_layout *l, int32_t of_out) {
     return (of_out - 1) * l->stride + l->kernel;
 }

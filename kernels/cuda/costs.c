@@ -1,5 +1,5 @@
-/* Workspace of CUDA operators, assumed overheads, and the plan-only CUDA device, for `plan --device cuda` on
- * machines without a GPU. */
+/* Workspace of CUDA operators, assumed memory overheads, and the planning-only CUDA device for `plan --device
+ * cuda` on machines without a GPU. */
 #include "kernels/cuda/costs.h"
 
 #include "kernels/cuda/attention.h"
@@ -42,15 +42,15 @@ static void cuda_cost(const struct device *device, const struct op *op, struct o
     case OP_GROUP_NORM:
         bytes = cuda_channel_norm_bytes(tensor_columns(&op->in[0]));
         break;
-    default: /* the other operators need no workspace */
+    default: /* all other operators need no workspace */
         break;
     }
     *cost = (struct op_cost){.workspace_bytes = bytes};
 }
 
-/* Assumed bytes, generous because the real values have not been measured on a GPU: device memory of the
- * context, cuBLASLt and cuDNN; host memory of the driver and these libraries. On a GPU the context is
- * measured (nvml.h) and the larger value is used. */
+/* Assumed overheads in bytes: device memory of CUDA context, cuBLASLt and cuDNN; host memory of the driver
+ * and these libraries. Generous, because not measured on a GPU. On a GPU the context is measured (nvml.h) and
+ * the larger value is used. */
 static const uint64_t opened_bytes = (uint64_t)448 << 20, host_bytes = (uint64_t)768 << 20;
 
 /* Row chunks that fill a GPU: products run in tiles of 128 rows and waves of one tile per multiprocessor, and
@@ -91,7 +91,8 @@ static void planned_destroy(struct device *device) {
     p->sys->release(p->sys, p);
 }
 
-/* Empty function table: marks the device as having its own memory. Plans allocate nothing. */
+/* Table of memory functions without any function: marks the planning device as having its own memory. Plans
+ * allocate no device memory. */
 static const struct device_memory planned_memory;
 
 struct device *cuda_plan_device(struct sys *sys, const struct cuda_card *card, struct error *e) {

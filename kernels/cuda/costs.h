@@ -9,16 +9,16 @@ extern "C" {
 
 #include "kernels/device.h"
 
-/* Assumed bytes of kernel code once loaded. Generous, because it has not been measured on a GPU. */
+/* Assumed bytes of all kernels' code once loaded. Generous, because not measured on a GPU. */
 static const uint64_t CUDA_CODE_BYTES = (uint64_t)192 << 20;
-/* Measured context sizes are rounded up to CUDA_CONTEXT_STEP, so that plans of two runs are equal. A value
- * above CUDA_CONTEXT_MOST is discarded: another process allocated memory meanwhile. */
+/* Measured sizes of the CUDA context are rounded up to CUDA_CONTEXT_STEP, so that plans of two runs are
+ * equal. A size above CUDA_CONTEXT_MOST is discarded: another process allocated device memory meanwhile. */
 static const uint64_t CUDA_CONTEXT_STEP = (uint64_t)16 << 20, CUDA_CONTEXT_MOST = (uint64_t)2 << 30;
 /* Additional host memory when the driver compiles PTX. ptxas of CUDA 13.0 took 99 MiB for attention.cu, which
  * has most of the kernels, from compute_80 PTX to sm_89 (/usr/bin/time -f %M). */
 static const uint64_t CUDA_COMPILING_BYTES = (uint64_t)128 << 20;
 
-/* Returns the fields that the CUDA device and the plan-only CUDA device share, and cost(). */
+/* Returns the device fields that the CUDA device and the planning-only CUDA device share, cost() included. */
 struct device cuda_device_defaults(void);
 
 #ifdef __cplusplus

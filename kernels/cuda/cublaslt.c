@@ -42,9 +42,9 @@ static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)}
 
 struct product {
     struct product_key key;
-    int32_t warm; /* the product has run, so its kernels are loaded */
+    int32_t warm; /* the product has run once, so its kernels are loaded */
     cublasLtMatmulDesc_t desc;
-    /* residual: set even without a residual; may be the same layout object as out */
+    /* residual's layout is set even without a residual; it may be the same object as out's layout */
     cublasLtMatrixLayout_t weight, in, residual, out;
     cublasLtMatmulAlgo_t algo;
 };
@@ -243,7 +243,7 @@ enum status products_run(struct products *p, const struct product_key *key,
                      key->m, key->n, key->k, key->bias, key->residual, key->rounded, key->wide);
 }
 
-/* True if a warm-up call is due: the product has not run, and forwards call it (products_warm_up). */
+/* True if the product needs a warm-up call: it has not run yet, and forwards use it (products_warm_up). */
 static bool cublaslt_cold(const struct product *product) {
     return product && !product->warm && product->key.wide >= product_rows_wide(&product->key);
 }
@@ -261,7 +261,8 @@ uint64_t products_warm_up_bytes(const struct products *p) {
 enum status products_warm_up(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
                              struct error *e) {
     char *garbage = (char *)scratch + PRODUCTS_WORKSPACE;
-    /* The residual differs from out: for in-place products the library accepts only equal layouts. */
+    /* For a residual that is not in place, uses a separate layout: for in-place products the library requires
+     * equal layouts. */
     struct product_operands operands = {.in = garbage,
                                         .weight = garbage,
                                         .bias = garbage,

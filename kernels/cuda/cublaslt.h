@@ -22,14 +22,15 @@ extern "C" {
  * size for all GPUs keeps plans equal. */
 enum { PRODUCTS_WORKSPACE = 32 << 20 };
 
-/* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16; the rest
- * is f32, or out and bias are bf16 (rounded once from f32, nearest even, without residual). weight is packed;
- * other rows may be strided, in elements. K and the row stride of `in` are multiples of 8. */
+/* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16. Other
+ * tensors are f32, except that out and bias may be bf16 (rounded once from f32, nearest even, without
+ * residual). weight is packed; other rows may be strided, in elements. K and the row stride of `in` are
+ * multiples of 8. */
 struct product_key {
     int32_t m, n, k;
     int32_t in_row;
-    int32_t bias, residual, rounded; /* flags, 0 or 1; rounded: out and bias are bf16 */
-    int32_t wide; /* 1: out and residual start at multiples of 16 bytes, which fast kernels need */
+    int32_t bias, residual, rounded; /* flags, 0 or 1; rounded: out and bias are bf16, not f32 */
+    int32_t wide; /* 1: out and residual start at multiples of 16 bytes, as fast cuBLASLt kernels require */
     int64_t out_row, residual_row; /* row strides in elements; residual_row is 0 without a residual */
 };
 
@@ -55,10 +56,10 @@ static inline uint64_t product_warm_up_bytes(const struct product_key *key) {
 }
 
 struct product_operands {
-    const void *in, *weight, *bias; /* addresses are multiples of 16 bytes; bias may be NULL */
+    const void *in, *weight, *bias; /* operands: addresses are multiples of 16 bytes; bias may be NULL */
     const float *residual;
     void *out;       /* result [M,N]; may alias residual */
-    void *workspace; /* PRODUCTS_WORKSPACE bytes, aligned to 256 */
+    void *workspace; /* scratch of PRODUCTS_WORKSPACE bytes, aligned to 256 */
 };
 
 struct products;
@@ -66,20 +67,20 @@ struct products;
 /* Opens cuBLASLt for the current GPU. NULL with DEVICE (library missing or does not start) or MEMORY. */
 struct products *products_open(struct sys *sys, struct error *e);
 void products_close(struct products *products);
-/* Writes a version such as "cuBLASLt 13.0.2" to out. */
+/* Writes the version of the loaded cuBLASLt, such as "cuBLASLt 13.0.2", to out. */
 void products_version(const struct products *products, char *out, size_t out_bytes);
-/* Chooses an algorithm unless already done. MEMORY, or DEVICE if none is available. */
+/* Chooses the product's algorithm unless already chosen. MEMORY, or DEVICE if cuBLASLt has none. */
 enum status products_prepare(struct products *products, const struct product_key *key, struct error *e);
 /* Queues the product on the stream. INTERNAL if the product was not prepared, DEVICE if cuBLASLt fails. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
-/* Reports each product that has run: "linear", its shape, the library's algorithm. */
+/* Reports each product that has run: "linear", the product's shape, cuBLASLt's algorithm. */
 void products_algorithms(const struct products *products, device_algorithm *report, void *user);
-/* Returns the scratch bytes that products_warm_up needs; 0: no product to run. */
+/* Returns the scratch bytes that products_warm_up needs; 0: all products have run. */
 uint64_t products_warm_up_bytes(const struct products *products);
-/* Runs every prepared product that has not run yet, once, on scratch device memory (a multiple of 256 bytes),
- * so that its kernels are loaded before memory is measured. Operands are garbage. Two kinds of products load
- * at their first call instead: products that need more scratch, and products with wide = 0 although
+/* Runs every prepared product once if it has not run yet, so that its kernels are loaded before memory is
+ * measured. Operands are garbage in scratch device memory (a multiple of 256 bytes). Two kinds of products
+ * load at their first call instead: products that need more scratch, and products with wide = 0 although
  * product_rows_wide is true (no forward calls these). */
 enum status products_warm_up(struct products *products, void *scratch, uint64_t scratch_bytes,
                              cudaStream_t stream, struct error *e);

@@ -14,7 +14,7 @@ struct cuda_info {
     char name[128];
     int major, minor; /* compute capability */
     uint64_t bytes, free_bytes;
-    bool compiles;     /* no machine code for this GPU: the driver compiles PTX when kernels load */
+    bool compiles; /* the build has no machine code for this GPU: the driver compiles PTX when kernels load */
     char library[160]; /* versions of driver, CUDA runtime, cuBLASLt and cuDNN */
 };
 
@@ -22,7 +22,7 @@ struct cuda_info {
 int cuda_count(char *why, size_t why_bytes);
 /* True if this GPU exists and is supported. Creates no CUDA context. */
 bool cuda_usable(int ordinal);
-/* Describes a supported GPU. Fails with USAGE, DEVICE or MEMORY. */
+/* Describes supported GPU number ordinal. Fails with USAGE, DEVICE or MEMORY. */
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e);
 
 enum cuda_path { CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED, CUDA_D2H_PAGEABLE, N_CUDA_PATHS };
@@ -38,10 +38,10 @@ enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uin
  * cuda_open. */
 enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e);
 
-/* Opens GPU number ordinal. One thread at a time uses the device, except for copies (device.h). NULL with
- * USAGE (no such GPU, or a build without CUDA), DEVICE (no driver, driver too old, GPU below 8.0) or MEMORY.
- * The device opens without cuBLASLt or cuDNN, but prepare() refuses the operators that need the missing
- * library. End with device->destroy. */
+/* Opens GPU number ordinal. One thread at a time uses the device; only copies may come from any thread
+ * (device.h). NULL with USAGE (no such GPU, or a build without CUDA), DEVICE (no driver, driver too old, GPU
+ * below 8.0) or MEMORY. The device opens without cuBLASLt or cuDNN, but prepare() refuses the operators that
+ * need the missing library. End with device->destroy. */
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e);
 
 /* Returns a CUDA device for planning only, which has costs but cannot run operators. Works without a GPU and

@@ -47,7 +47,7 @@ static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)}
 
 struct convolution {
     struct convolution_key key;
-    int32_t warm; /* the convolution has run, so its kernels are loaded */
+    int32_t warm; /* the convolution has run once, so its kernels are loaded */
     cudnnTensorDescriptor_t in, out;
     cudnnFilterDescriptor_t weights;
     cudnnConvolutionDescriptor_t desc;
@@ -121,7 +121,7 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     snprintf(out, out_bytes, "cuDNN %d.%d.%d", version[0], version[1], version[2]);
 }
 
-/* Describes a packed f32 image [rows, columns, channels]. */
+/* Describes a packed f32 image [rows, columns, channels] to cuDNN. */
 static cudnnStatus_t picture_create(const struct api *api, int rows, int columns, int channels,
                                     cudnnTensorDescriptor_t *picture) {
     cudnnStatus_t s = api->cudnnCreateTensorDescriptor(picture);
@@ -130,7 +130,7 @@ static cudnnStatus_t picture_create(const struct api *api, int rows, int columns
                                                rows, columns);
 }
 
-/* Sizes are in the order N C H W for any format. Cross-correlation: kernels are not flipped. */
+/* cuDNN expects sizes in the order N C H W for any format. Cross-correlation: kernels are not flipped. */
 static cudnnStatus_t cudnn_describe(const struct api *api, struct convolution *c) {
     const struct convolution_key *key = &c->key;
     int k = key->side;
@@ -148,7 +148,7 @@ static cudnnStatus_t cudnn_describe(const struct api *api, struct convolution *c
     return s ? s : api->cudnnSetConvolutionMathType(c->desc, CUDNN_DEFAULT_MATH);
 }
 
-/* Chooses the first usable algorithm from index `first` on. */
+/* Chooses cuDNN's first usable algorithm from index `first` of the list on. */
 static cudnnStatus_t cudnn_choose(const struct convolutions *c, struct convolution *convolution, int first) {
     cudnnStatus_t s = CUDNN_STATUS_NOT_SUPPORTED;
     for (int i = first; i < ALGORITHMS; i++) {
@@ -190,7 +190,7 @@ static enum status cudnn_run(const struct convolutions *c, struct convolution *c
                              struct error *e) {
     cudnnStatus_t s = c->api.cudnnSetStream(c->handle, stream);
     if (!s) s = forward(c, convolution, operands);
-    /* An unsupported call, unlike a failed one, is repeated with the next algorithm. */
+    /* A call that cuDNN does not support is repeated with the next algorithm; a failed call is not. */
     while (CUDNN_STATUS_CATEGORY(s) == CUDNN_STATUS_NOT_SUPPORTED &&
            !cudnn_choose(c, convolution, convolution->algorithm + 1))
         s = forward(c, convolution, operands);
@@ -208,7 +208,7 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
     return error_set(e, INTERNAL, "a convolution was not prepared" FOUND "%s", convolution_shape(key, shape));
 }
 
-/* True if a warm-up call is due: the convolution has not run. */
+/* True if the convolution needs a warm-up call: it has not run yet. */
 static bool cudnn_cold(const struct convolution *convolution) {
     return convolution && !convolution->warm;
 }

@@ -24,28 +24,28 @@ extern "C" {
 enum { CONVOLUTIONS_WORKSPACE = 64 << 20 };
 
 struct convolution_key {
-    int32_t rows, columns; /* rows and columns of out */
-    int32_t in, out;       /* input and output channels */
+    int32_t rows, columns; /* output size in pixels */
+    int32_t in, out;       /* input channels; output channels */
     int32_t side;          /* kernel size, 1 or 3 */
-    int32_t stride;        /* 1 or 2, in pixels of the input */
+    int32_t stride;        /* stride in input pixels, 1 or 2 */
 };
 
 enum { CONVOLUTION_SHAPE = 128 };
 
-/* Writes "512 x 512 pixels, 128 to 256 channels, kernel 3, stride 1" to out (CONVOLUTION_SHAPE bytes) and
- * returns out. */
+/* Writes a convolution's shape as "512 x 512 pixels, 128 to 256 channels, kernel 3, stride 1" to out
+ * (CONVOLUTION_SHAPE bytes) and returns out. */
 static inline const char *convolution_shape(const struct convolution_key *key, char *out) {
     snprintf(out, CONVOLUTION_SHAPE, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows,
              key->columns, key->in, key->out, key->side, key->stride);
     return out;
 }
 
-/* Returns the input rows (or columns) for of_out rows (or columns) of out. */
+/* Returns how many input rows (or columns) of_out output rows (or columns) of a convolution read. */
 static inline int32_t convolution_reach(const struct convolution_key *key, int32_t of_out) {
     return (of_out - 1) * key->stride + key->side;
 }
 
-/* Returns the scratch bytes of the warm-up call, as product_warm_up_bytes. */
+/* Returns the scratch bytes of the warm-up call that loads a convolution's kernels. */
 static inline uint64_t convolution_warm_up_bytes(const struct convolution_key *key) {
     uint64_t side = (uint64_t)key->side, in = (uint64_t)key->in, out = (uint64_t)key->out;
     uint64_t rows = (uint64_t)convolution_reach(key, key->rows);
@@ -58,7 +58,7 @@ static inline uint64_t convolution_warm_up_bytes(const struct convolution_key *k
 struct convolution_operands {
     const float *in, *weights;
     float *out;
-    void *workspace; /* CONVOLUTIONS_WORKSPACE bytes, aligned to 256 */
+    void *workspace; /* scratch of CONVOLUTIONS_WORKSPACE bytes, aligned to 256 */
 };
 
 struct convolutions;
@@ -66,18 +66,18 @@ struct convolutions;
 /* Opens cuDNN. NULL with DEVICE (library missing or does not start) or MEMORY. */
 struct convolutions *convolutions_open(struct sys *sys, struct error *e);
 void convolutions_close(struct convolutions *convolutions);
-/* Writes a version such as "cuDNN 9.13.0" to out. */
+/* Writes the version of the loaded cuDNN, such as "cuDNN 9.13.0", to out. */
 void convolutions_version(const struct convolutions *convolutions, char *out, size_t out_bytes);
-/* Builds the convolution. MEMORY, or DEVICE if the library does not support the convolution. */
+/* Builds the cuDNN objects of a convolution. MEMORY, or DEVICE if cuDNN does not support the convolution. */
 enum status convolutions_prepare(struct convolutions *convolutions, const struct convolution_key *key,
                                  struct error *e);
-/* Queues a convolution on the stream. INTERNAL if not prepared, DEVICE if cuDNN fails. */
+/* Queues a convolution on the stream. INTERNAL if the convolution was not prepared, DEVICE if cuDNN fails. */
 enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e);
-/* Reports each convolution that has run: "conv2d", its shape, the library's algorithm. */
+/* Reports each convolution that has run: "conv2d", the convolution's shape, cuDNN's algorithm. */
 void convolutions_algorithms(const struct convolutions *convolutions, device_algorithm *report, void *user);
-/* Warm-up of convolutions, as products_warm_up_bytes and products_warm_up. */
+/* Warm-up of convolutions: runs each prepared convolution once, as products_warm_up does for products. */
 uint64_t convolutions_warm_up_bytes(const struct convolutions *convolutions);
 enum status convolutions_warm_up(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
                                  cudaStream_t stream, struct error *e);

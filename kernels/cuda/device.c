@@ -1,8 +1,8 @@
 /* The CUDA device: implements device.h. Stream ordering is in streams.c, memory in pages.c, GPU detection in
  * gpus.c; operators are in linear.cu, conv.cu and so on.
  *
- * CUDA's current GPU is per thread, and reader threads call in too. So every function that calls CUDA first
- * calls cuda_enter. A lost GPU gets no further calls. */
+ * CUDA's current GPU is per thread, and reader threads call the device too. So every function that calls CUDA
+ * first calls cuda_enter. A lost GPU gets no further calls. */
 #include "engine/base/machine_limits.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/costs.h"
@@ -27,23 +27,25 @@ struct gpu {
     struct nvml *nvml;    /* NVML handle; NULL: the NVML library is missing */
     uint64_t free_before; /* free device memory before the context was created; 0: unknown */
     uint64_t context;     /* measured bytes of the CUDA context; 0: unknown */
-    int node;             /* NUMA node of the GPU; -1: only one node */
+    int node;             /* NUMA node of the GPU; -1: the machine has only one node */
     bool kernels_loaded;
     atomic_ullong pinned;            /* bytes of mapped and pinned host memory */
-    uint64_t pins_proven, pins_most; /* bytes that a trial could pin; limit of pinnable bytes, 0: unknown */
+    uint64_t pins_proven, pins_most; /* most bytes whose pinning a trial has proven possible; limit of pinned
+                                        bytes, 0: unknown */
 };
 
 static struct gpu *gpu_of(struct device *device) {
     return (struct gpu *)device;
 }
 
-/* Makes the device's GPU current for this thread. False: the GPU is lost and CUDA must not be called. */
+/* Makes the device's GPU current for this thread. Returns false if the GPU is lost; then no CUDA function may
+ * be called. */
 static bool cuda_enter(struct gpu *g) {
     return !gpu_errors_lost(&g->errors) &&
            gpu_errors_note(&g->errors, cudaSetDevice(g->cuda.ordinal), "cudaSetDevice");
 }
 
-/* Calls cuda_enter and returns any error that was recorded but not yet reported. */
+/* Makes the GPU current and returns any error that was recorded but not yet reported. */
 static enum status enter_checked(struct gpu *g, struct error *e) {
     cuda_enter(g);
     return gpu_errors_take(&g->errors, e);
@@ -113,7 +115,7 @@ static void cuda_decommit(struct device *device, void *memory, size_t bytes) {
     if (cuda_enter(g)) pages_decommit(g->pages, memory, bytes);
 }
 
-/* Does nothing for a lost GPU, whose memory is released when the device is destroyed. */
+/* Freeing memory of a lost GPU does nothing; its memory is released when the device is destroyed. */
 static void cuda_unreserve(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
@@ -128,8 +130,9 @@ static uint64_t cuda_context(struct device *device) {
     return gpu_of(device)->context;
 }
 
-/* Measures device memory used besides pages, as the decrease of free memory since before the context was
- * created. `expected` bytes are added for later allocations. Plans use the largest value found. */
+/* Measures the device memory that this process uses besides pages (pages.h): the decrease of free memory
+ * since before the context was created. `expected` bytes are added for later allocations. Plans use the
+ * largest value found. */
 static void measure_context(struct gpu *g, uint64_t expected) {
     uint64_t free_bytes = g->free_before ? nvml_free_bytes(g->nvml) : 0, pages = pages_taken(g->pages);
     if (!free_bytes || g->free_before < free_bytes + pages) return;
@@ -144,7 +147,8 @@ static uint64_t cuda_available(struct device *device) {
     struct gpu *g = gpu_of(device);
     size_t free_bytes = 0, all = 0;
     if (cuda_enter(g)) gpu_errors_note(&g->errors, cudaMemGetInfo(&free_bytes, &all), "cudaMemGetInfo");
-    /* At most the GPU's memory: used bytes may include an assumed context size that exceeds the real one. */
+    /* Limited to the GPU's memory: the used bytes may include an assumed context size that exceeds the real
+     * one. */
     uint64_t available = cuda_used(device) + free_bytes;
     return available < device->memory_bytes ? available : device->memory_bytes;
 }
@@ -161,7 +165,7 @@ static enum status load(struct gpu *g, struct error *e) {
                 return e->code;
     }
     g->kernels_loaded = true;
-    /* Scratch for the warm-up, limited to unmapped chunks because mapping takes time. */
+    /* Scratch for the warm-up of library calls, limited to unmapped chunks because mapping takes time. */
     uint64_t bytes = cuda->products ? products_warm_up_bytes(cuda->products) : 0;
     uint64_t more = cuda->convolutions ? convolutions_warm_up_bytes(cuda->convolutions) : 0;
     uint64_t unmapped = pages_unmapped(g->pages);
@@ -173,7 +177,7 @@ static enum status load(struct gpu *g, struct error *e) {
         if (gpu_errors_take(&g->errors, e) == OK)
             error_set(e, DEVICE, "the GPU cannot map %llu bytes of its memory", (unsigned long long)bytes);
     } else {
-        /* A library whose call needs more scratch than this loads its code at the first real call. */
+        /* Libraries whose calls need more scratch than is unmapped load their code at the first real call. */
         enum status status = OK;
         double stalled = 0;
         if (cuda->products) status = products_warm_up(cuda->products, scratch, bytes, cuda->compute, e);
@@ -206,7 +210,7 @@ static void *cuda_alloc_mapped(struct device *device, size_t bytes) {
     if (!cuda_enter(g)) return NULL;
     cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
     if (code == cudaErrorMemoryAllocation)
-        (void)cudaGetLastError(); /* clears CUDA's error; the caller reports it */
+        (void)cudaGetLastError(); /* clears CUDA's last error, which the caller reports */
     else
         gpu_errors_note(&g->errors, code, "cudaHostAlloc");
     if (code == cudaSuccess) g->pinned += bytes;
@@ -262,7 +266,7 @@ static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
         struct error known = {0};
         cudaError_t refused;
         uint64_t tried = now + gpus_try_pins(wanted - now, &refused);
-        /* Only records a lost GPU; the next wait() reports the error. */
+        /* Records an error only if the GPU is lost; the next wait() reports it. */
         gpu_errors_check(&g->errors, refused, "cudaHostRegister", &known);
         if (gpu_errors_lost(&g->errors)) return bytes;
         if (tried < wanted) g->pins_most = tried ? tried : 1;
@@ -282,7 +286,8 @@ static uint64_t cuda_copy_in(struct device *device, void *to, const void *from, 
     return cuda_enter(g) ? streams_copy(g->streams, to, from, bytes, event) : 0;
 }
 
-/* Returns 0, because the waiting time is known only afterwards; wait() reports the time. */
+/* Returns 0 seconds, because the waiting time is known only after the GPU has waited; wait() reports the
+ * time. */
 static double cuda_await_copy(struct device *device, uint64_t fence) {
     struct gpu *g = gpu_of(device);
     if (cuda_enter(g)) streams_await(g->streams, fence);
@@ -338,7 +343,7 @@ static void cuda_algorithms(struct device *device, device_algorithm *say, void *
     if (cuda->convolutions) convolutions_algorithms(cuda->convolutions, say, user);
 }
 
-/* The libraries free their host memory even if the GPU is lost. */
+/* cuBLASLt and cuDNN free their host memory even if the GPU is lost. */
 static void cuda_destroy(struct device *device) {
     struct gpu *g = gpu_of(device);
     struct cuda *cuda = &g->cuda;
@@ -363,7 +368,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     g->streams = streams_open(cuda->sys, cuda->compute, cuda->copies, &g->errors, e);
     if (g->streams) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->errors, e);
     if (!g->pages) return e->code;
-    /* A missing library disables only the operators that need the library. */
+    /* If cuBLASLt or cuDNN is missing, only the operators that need the library are disabled. */
     struct error no_products = {0}, no_convolutions = {0};
     cuda->products = products_open(cuda->sys, &no_products);
     if (!cuda->products) error_line(&no_products, cuda->cublaslt_missing, sizeof cuda->cublaslt_missing);

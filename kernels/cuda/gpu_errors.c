@@ -6,7 +6,7 @@
 #error "CUDA 12.8 or later is needed; make CUDA=0 builds without"
 #endif
 
-/* Errors after which the CUDA context fails every call; only a new process gets a new context.
+/* Errors after which the CUDA context fails every later call; a new context needs a new process.
  * cudaErrorUnknown is included because the driver's state is then undefined. */
 static bool loses_context(cudaError_t code) {
     switch (code) {
@@ -35,7 +35,7 @@ static bool loses_context(cudaError_t code) {
 
 enum status cuda_check(cudaError_t code, const char *what, struct error *e) {
     if (code == cudaSuccess) return OK;
-    (void)cudaGetLastError(); /* clears errors that a retry can solve */
+    (void)cudaGetLastError(); /* clears CUDA's last error, unless the context is lost */
     bool memory = code == cudaErrorMemoryAllocation;
     if (loses_context(code))
         error_set(e, DEVICE, "GPU error, the CUDA context is lost: %s failed", what);
@@ -103,7 +103,7 @@ enum status gpu_errors_check(struct gpu_errors *f, cudaError_t code, const char 
 bool gpu_errors_note(struct gpu_errors *f, cudaError_t code, const char *what) {
     struct error failed = {0};
     if (cuda_check(code, what, &failed) == OK) return true;
-    failed.code = DEVICE; /* not MEMORY, because MEMORY promises that the failed call had no effect */
+    failed.code = DEVICE; /* DEVICE, not MEMORY, because MEMORY promises that the failed call had no effect */
     store_error(f, &failed, what, loses_context(code));
     return false;
 }

@@ -19,7 +19,7 @@ enum { OLDEST_MAJOR = 8 };
 #define CUDA_MACHINE_CODE "80" /* the emulator's compute capability; cuda.mk sets "80 90 120" */
 #endif
 
-/* Returns the major part of a CUDA version, which CUDA encodes as 13010 for 13.1. */
+/* Returns the major CUDA version; CUDA encodes 13.1 as 13010. */
 static int major_of(int version) {
     return version / 1000;
 }
@@ -28,7 +28,7 @@ static int minor_of(int version) {
     return version % 1000 / 10;
 }
 
-/* True if none of the build's machine code runs on the GPU. Machine code runs within a generation, from the
+/* True if the GPU can run none of the build's machine code. Machine code runs within a generation, from the
  * compiled minor version on. */
 static bool compiles(const struct cuda_info *info) {
     for (const char *at = CUDA_MACHINE_CODE; *at; at += strspn(at, " ")) {
@@ -40,15 +40,15 @@ static bool compiles(const struct cuda_info *info) {
     return true;
 }
 
-/* Explains why no GPU is usable. CUDA reports a missing driver as too old. */
+/* Explains why no GPU is usable. CUDA reports a missing driver as a too old driver. */
 static enum status report_no_gpu(cudaError_t code, struct error *e) {
     int driver = 0, runtime = 0;
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
     if (code == cudaErrorInsufficientDriver && driver > 0) {
-        /* First driver release that supports a major CUDA version (CUDA's release notes, "CUDA Driver"): the
-         * version that users know. */
+        /* Returns the first driver release that supports a major CUDA version (CUDA's release notes, "CUDA
+         * Driver"), for messages: users know driver releases. */
         int major = major_of(runtime);
         const char *release = major == 12 ? "525" : major == 13 ? "580" : "a newer one";
         return error_set(e, DEVICE,
@@ -73,8 +73,7 @@ static int gpus_count(struct error *e) {
     return 0;
 }
 
-/* Makes the GPU current and creates the GPU's context, which CUDA creates at the first call that needs a
- * context. */
+/* Makes the GPU current and creates its CUDA context, by a call that needs a context. */
 static enum status gpus_enter(int ordinal, size_t *free_bytes, struct error *e) {
     size_t all = 0;
     if (cuda_check(cudaSetDevice(ordinal), "creating the CUDA context", e) != OK) return e->code;
@@ -128,7 +127,7 @@ int cuda_count(char *why, size_t why_bytes) {
     return n;
 }
 
-/* Lists all library versions; a missing library is listed as missing. */
+/* Lists versions of driver, CUDA runtime, cuBLASLt and cuDNN; a missing library is listed as missing. */
 static void name_libraries(char *out, size_t bytes) {
     struct sys sys;
     struct error e = {0};
@@ -158,18 +157,18 @@ enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) 
 
 enum { CHUNK = 16 << 20, LEAST = 64 << 10, CHUNKS_MAX = 4096, PARTS_MAX = 8 };
 
-/* Address range in which every chunk maps the same pages. */
+/* Trial of how much host memory can be pinned: an address range in which every chunk maps the same pages. */
 struct trial {
     int file;
     char *memory;
     uint64_t bytes, pinned; /* size of the address range; bytes pinned so far, from the start of the range */
-    uint64_t parts[PARTS_MAX]; /* offsets of pinned parts smaller than a chunk */
+    uint64_t parts[PARTS_MAX]; /* offsets of pinned parts that are smaller than a chunk */
     int n_parts;
-    cudaError_t refused; /* error of the last failed attempt */
+    cudaError_t refused; /* error of the last attempt to pin that failed */
 };
 
-/* Pins more of the range. Mapped pages count as resident once per mapping, so a chunk is mapped only while
- * pinned. */
+/* Pins more of the trial's address range. Mapped pages count as resident once per mapping, so a chunk is
+ * mapped only while pinned. */
 static bool pin_next(struct trial *t, uint64_t bytes) {
     char *at = t->memory + t->pinned;
     if (t->pinned % CHUNK == 0 &&
@@ -227,7 +226,7 @@ const char *cuda_path_name(enum cuda_path path) {
 /* Memory and stream of one measurement of copy rates. */
 struct bus {
     struct sys *sys;
-    bool pinned, up; /* the host memory is pinned; copies go to the GPU */
+    bool pinned, up; /* pinned: the host memory is pinned; up: copies go from host to GPU */
     uint64_t bytes;
     cudaStream_t stream;
     void *host, *gpu;
@@ -249,8 +248,8 @@ static enum status bus_take(struct bus *bus, struct error *e) {
     return e->code;
 }
 
-/* Disturbances only slow a copy down, so the fastest of TRIES counts. One try moves TRY_BYTES in back-to-back
- * copies, as weights are streamed. */
+/* Measures a copy rate. Other load only slows copies down, so the fastest of TRIES counts. One try moves
+ * TRY_BYTES in back-to-back copies, as weights are streamed. */
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
                           double *bytes_per_second, struct error *e) {
     enum { TRIES = 5, TRY_BYTES = 256 << 20, COPIES_MAX = 64 };

@@ -11,12 +11,12 @@
  * MEMORY. */
 enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e);
 
-/* Returns by trial how many of `bytes` bytes (at most 64 GiB) can be pinned in addition to the memory already
- * pinned on this thread's GPU, within 64 KiB. No system interface reports this limit: the driver ignores the
- * locked-memory limit and free memory, and in a virtual machine (WSL2) the limit depends on the host. Needs
- * 16 MiB of memory for a while: the same pages are pinned repeatedly at different addresses. Takes about 0.2
- * s per GiB (calculated, not measured). *refused: error of the last failed attempt, or cudaSuccess; a lost
- * GPU also fails here. */
+/* Returns by trial how many of `bytes` bytes (at most 64 GiB) can be pinned in addition to memory already
+ * pinned on this thread's GPU. Exact within 64 KiB. No system interface reports this limit: the driver
+ * ignores the locked-memory limit and free memory, and in a virtual machine (WSL2) the limit depends on the
+ * host. Needs 16 MiB of memory for a while: the same pages are pinned repeatedly at different addresses.
+ * Takes about 0.2 s per GiB (calculated, not measured). *refused: error of the last failed attempt, or
+ * cudaSuccess; a lost GPU also fails here. */
 uint64_t gpus_try_pins(uint64_t bytes, cudaError_t *refused);
 
 #endif

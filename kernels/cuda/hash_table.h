@@ -14,10 +14,10 @@ struct hash_table {
     struct sys *sys;
     char *entries;
     size_t key_bytes, entry_bytes;
-    uint64_t n, capacity; /* entries in use; capacity: entries allocated, a power of two or 0 */
+    uint64_t n, capacity; /* number of used entries; number of allocated entries, a power of two or 0 */
 };
 
-/* Returns entry i, or NULL if the entry is unused. */
+/* Returns hash table entry i, or NULL if the entry is unused. */
 static inline void *hash_table_at(const struct hash_table *table, uint64_t i) {
     char *entry = table->entries + i * table->entry_bytes;
     int32_t first;
@@ -25,7 +25,7 @@ static inline void *hash_table_at(const struct hash_table *table, uint64_t i) {
     return first ? entry : NULL;
 }
 
-/* Returns the index of the key's entry, or of the unused entry where the key belongs. */
+/* Returns the index of the entry with this key, or of the unused entry where the key belongs. */
 static inline uint64_t hash_table_place(const struct hash_table *table, const void *key) {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
     for (size_t i = 0; i < table->key_bytes; i++)
@@ -47,7 +47,7 @@ static inline void *hash_table_put(struct hash_table *table, const void *entry) 
     return to;
 }
 
-/* Adds a copy of an entry with a new key; NULL: no memory. */
+/* Adds a copy of an entry, whose key is new, to the hash table. Returns NULL if memory is short. */
 static inline void *hash_table_add(struct hash_table *table, const void *entry) {
     enum { CAPACITY = 64 };
     if (2 * (table->n + 1) > table->capacity) {

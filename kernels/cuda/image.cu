@@ -9,7 +9,7 @@
 struct patched {
     struct rows latent;
     struct patches patches;
-    int32_t channels, rows, columns; /* size of the latent or image */
+    int32_t channels, rows, columns; /* size of the latent or image, in values and pixels */
 };
 
 /* Returns the address, in the latent or image, of value i of a token. Values are ordered (py, px, c), (c, py,
@@ -28,9 +28,9 @@ __device__ static inline float *cuda_patch_value(const struct patched &p, int64_
     return reinterpret_cast<float *>(p.latent.data + row * p.latent.step) + (p.patches.pixels ? c : x);
 }
 
-/* Moves one value between token and latent; BACK: from the token, times factor. Grid: rows_grid_of, rows are
- * tokens, values take the place of column groups; no shared memory; 37 registers. Bytes: 8 per value. Bound
- * by memory; share of peak: not measured yet. */
+/* Kernel: moves one value between token and latent. BACK: from token to latent, times factor. Grid:
+ * rows_grid_of, rows are tokens, values take the place of column groups; no shared memory; 37 registers.
+ * Bytes: 8 per value. Bound by memory; share of peak: not measured yet. */
 template <bool BACK>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     move_patches(struct patched p, struct rows tokens, int64_t n, int32_t columns, float factor) {
@@ -113,7 +113,7 @@ static const void *const latent_kernels[] = {KERNEL(move_latent), NULL};
 
 const struct cuda_operator cuda_latent_to_image = {NULL, cuda_latent_run, latent_kernels};
 
-/* Converts a value in -1..1 to 0..255; NaN becomes 0; halves round to even. */
+/* Converts a value in -1..1 to a byte 0..255; NaN becomes 0; halves round to even. */
 __device__ static inline uint32_t cuda_rgb_value(float value) {
     float v = value / 2 + 0.5f;
     v = v > 0 ? v : 0;
@@ -141,7 +141,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     }
 }
 
-/* Images without gaps are processed as one row. */
+/* An image without gaps between rows is processed as one long row. */
 static enum status cuda_rgb_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     bool one = tensor_packed(&op->out) && tensor_packed(&op->in[0]);
@@ -159,18 +159,19 @@ static const void *const rgb_kernels[] = {KERNEL(rgb_rows), NULL};
 
 const struct cuda_operator cuda_image_to_rgb = {NULL, cuda_rgb_run, rgb_kernels};
 
-/* Shortcuts AvgDown3D (mean_down) and DupUp3D (repeat_up). Values of frames of side x side pixels are
- * numbered (channel, frame, row, column), the last fastest; all but the channels are powers of two. */
+/* Shape of the Wan 2.2 VAE's shortcuts AvgDown3D (mean_down) and DupUp3D (repeat_up). Values of frames of
+ * side x side pixels are numbered (channel, frame, row, column), the last fastest. Side and frames are powers
+ * of two. */
 struct shortcut_shape {
     int32_t side, frames, frame;
     int32_t columns; /* pixels per row of the finer image */
-    int32_t run;     /* number of values per mean, or of repeats per channel */
+    int32_t run;     /* values per mean (mean_down), or repeats per channel (repeat_up) */
 };
 
-/* Computes one mean of a pixel; values are summed in order. before: the earlier frame, may be absent. Grid:
- * rows_grid_of, rows are pixels, outputs take the place of column groups; no shared memory; 68 registers.
- * Bytes: 4 per frame value, 4 per output, 8 with a base; values that neighbouring pixels read again come from
- * the cache. Bound by memory; share of peak: not measured yet. */
+/* Kernel: computes one mean of mean_down for a pixel; values are summed in order. before: the earlier frame,
+ * may be absent. Grid: rows_grid_of, rows are pixels, outputs take the place of column groups; no shared
+ * memory; 68 registers. Bytes: 4 per frame value, 4 per output, 8 with a base; values that neighbouring
+ * pixels read again come from the cache. Bound by memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     mean_pixels(struct rows out, struct rows in, struct rows before, struct rows base,
                 struct shortcut_shape s, int64_t pixels, int32_t outputs) {
@@ -211,8 +212,8 @@ static const void *const mean_kernels[] = {KERNEL(mean_pixels), NULL};
 
 const struct cuda_operator cuda_mean_down = {NULL, cuda_mean_run, mean_kernels};
 
-/* Computes one repeat_up value of a pixel. Grid as mean_pixels; 34 registers. Bytes: 8 per output, 12 with a
- * base. Bound by memory; share of peak: not measured yet. */
+/* Kernel: computes one repeat_up value of a pixel. Grid as mean_pixels; 34 registers. Bytes: 8 per output, 12
+ * with a base. Bound by memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     repeat_pixels(struct rows out, struct rows in, struct rows base, struct shortcut_shape s, int64_t pixels,
                   int32_t outputs) {

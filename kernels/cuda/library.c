@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the dynamic linker's message on the last failure. */
+/* Returns the dynamic linker's message on its last failure. */
 static const char *reason(void) {
     const char *message = dlerror();
     return message ? message : "no reason given";
 }
 
-/* RTLD_NODELETE: a library stays loaded after closing, because it leaves code with the driver, threads, exit
- * handlers and other libraries behind. */
+/* RTLD_NODELETE: a library stays loaded after dlclose, because its code remains registered with the driver,
+ * threads, exit handlers and other libraries. */
 static void *open_first(const char *what, const char *const *names, struct error *e) {
     char first[160] = "", tried[200] = "";
     for (const char *const *name = names; *name; name++) {

@@ -14,11 +14,11 @@
 
 struct library_function {
     const char *name;
-    size_t offset; /* offset of the function's pointer in the table */
+    size_t offset; /* offset of the function's pointer in the caller's struct of pointers */
 };
 
 /* Opens the first library of names (NULL-terminated) that loads and fills the table with all n functions.
- * NULL with DEVICE: the tried names and the linker's message, or the missing function. */
+ * NULL with DEVICE: the error lists the tried names and the linker's message, or the missing function. */
 void *library_open(const char *what, const char *const *names, const struct library_function *functions,
                    int n, void *table, struct error *e);
 void library_close(void *library);

@@ -28,7 +28,7 @@ static bool is_aligned_16(const void *address) {
     return reinterpret_cast<uintptr_t>(address) % 16 == 0;
 }
 
-/* Returns the key of a panel's product, assuming that out and residual start at multiples of 16 bytes. */
+/* Returns the key of a panel's cuBLASLt product if out and residual start at multiples of 16 bytes. */
 static struct product_key cuda_linear_key_of(const struct op *op, const struct linear_layout *l,
                                              int32_t columns) {
     struct product_key key = {0};
@@ -46,7 +46,7 @@ static struct product_key cuda_linear_key_of(const struct op *op, const struct l
     return key;
 }
 
-/* Returns the key of an adapter's product that is added to a panel from this column on. */
+/* Returns the key of an adapter's cuBLASLt product, which is added to a panel from this column on. */
 static struct product_key adapter_key_of(const struct product_key *panel, const struct tensor *up,
                                          int32_t column) {
     struct product_key key = {0};
@@ -59,7 +59,7 @@ static struct product_key adapter_key_of(const struct product_key *panel, const 
     return key;
 }
 
-/* Prepares the product for aligned and for unaligned addresses, because addresses are not known yet. */
+/* Prepares the cuBLASLt product for aligned and for unaligned addresses: addresses are not known yet. */
 static enum status prepare_both(struct cuda *cuda, struct product_key key, bool staged, struct error *e) {
     if (products_prepare(cuda->products, &key, e) || !key.wide || staged) return e->code;
     key.wide = 0;
@@ -114,12 +114,12 @@ struct call {
     bool wide; /* out and residual start at multiples of 16 bytes */
 };
 
-/* Returns the address of column i of the first row. */
+/* Returns the address of column i of a tensor's first row. */
 static char *column_at(const struct tensor *t, int32_t i) {
     return static_cast<char *>(t->data) + dtype_bytes(t->dtype, i);
 }
 
-/* Returns the operands of the panel that starts at column `first`; converts the panel's weights. */
+/* Returns the operands of a product for the panel from column `first` on; converts the panel's weights. */
 static struct product_operands panel_of(const struct call *c, int32_t first, int32_t columns) {
     const struct op *op = c->op;
     struct tensor weight = tensor_slice(op->in[1], first, columns);
@@ -138,7 +138,7 @@ static struct product_operands panel_of(const struct call *c, int32_t first, int
     return operands;
 }
 
-/* Rounds the down product to bf16, each adapter's columns separately. */
+/* Rounds in . down^T of the adapters to bf16, each adapter's columns separately. */
 static void round_down_product(const struct call *c) {
     char *to = c->workspace + c->l.down;
     int32_t from = 0, column;
@@ -224,18 +224,19 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 
 enum { FEW_WARPS = 4 };
 
-/* Outputs per warp. Two outputs keep every multiprocessor busy with one row and halve the reads of the input.
- * Quantised weights: one output, so that the switch over all types in the load is compiled only once. */
+/* Outputs per warp of linear_few. Two outputs keep every multiprocessor busy with one row and halve the reads
+ * of the input. Quantised weights: one output, so that the switch over all types in the load is compiled only
+ * once. */
 template <bool PLAIN> struct few_outputs { static constexpr int n = PLAIN ? 2 : 1; };
 
 struct few_call {
-    struct rows out, weight, bias; /* weight.wide: plain rows aligned to 16 bytes; bias: optional */
+    struct rows out, weight, bias; /* weight.wide: unquantised rows aligned to 16 bytes; bias may be absent */
     const float *in;               /* activated input [rows, columns] */
     int32_t rows, n, k, columns;   /* rows of in and out; outputs; K; K padded to a multiple of FEW_VALUES */
     bool runs_on;                  /* quantisation blocks cross row boundaries: the weight is one long row */
 };
 
-/* Loads values i to i + 7 of a row of k plain weights; zeros beyond k. */
+/* Loads values i to i + 7 of a row of k unquantised weights; values beyond k are zeros. */
 __device__ static inline void load_eight(float *to, const struct rows &weight, int64_t row, int32_t i,
                                          int32_t k) {
     const char *from = weight.data + row * weight.step;
@@ -257,8 +258,8 @@ __device__ static inline void load_eight(float *to, const struct rows &weight, i
     }
 }
 
-/* Computes a lane's partial sums for few_outputs columns of ROWS rows. Missing rows and columns repeat the
- * last. */
+/* Computes a lane's partial sums for few_outputs output columns of ROWS rows. Missing rows and columns repeat
+ * the last row or column, and are not stored. */
 template <int ROWS, bool PLAIN>
 __device__ static inline void few_sums(const struct few_call &f, int32_t first_column, int32_t first_row,
                                        float sum[few_outputs<PLAIN>::n][ROWS]) {

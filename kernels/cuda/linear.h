@@ -1,5 +1,5 @@
-/* Workspace and column panels of CUDA matrix products, linear and linear_few, from the call without
- * addresses. */
+/* Workspace and column panels of the CUDA matrix products linear and linear_few, computed from the operator
+ * call; addresses are ignored. */
 #ifndef SLUICE_CUDA_LINEAR_H
 #define SLUICE_CUDA_LINEAR_H
 
@@ -10,8 +10,8 @@ extern "C" {
 #include "kernels/cuda/workspace.h"
 #include "kernels/ops.h"
 
-/* Copy of PRODUCTS_WORKSPACE, because cublaslt.h needs CUDA headers. linear.cu asserts that the two values
- * are equal. */
+/* Copy of PRODUCTS_WORKSPACE (cublaslt.h), because cublaslt.h needs CUDA headers. linear.cu asserts that the
+ * two values are equal. */
 enum { LINEAR_LIBRARY_BYTES = 32 << 20 };
 
 struct linear_layout {
@@ -19,9 +19,9 @@ struct linear_layout {
     bool rounds;   /* the whole input is converted to bf16 or repacked */
     bool converts; /* the weight is converted to bf16 or repacked, panel by panel */
     bool finishes; /* an epilogue kernel follows the library's product */
-    bool stages;   /* the library writes f32 to the workspace */
+    bool stages;   /* cuBLASLt writes its f32 result to the workspace instead of out */
     uint64_t in, weight, bias, stage, products, end; /* workspace offsets; end: total bytes */
-    uint64_t down, up;                               /* workspace offsets of the adapters' rounded factors */
+    uint64_t down, up; /* workspace offsets of the adapters' factors, rounded to bf16 */
 };
 
 /* Returns K padded so that zero-filled rows start at multiples of 16 bytes: fast cuBLASLt kernels need this
@@ -30,7 +30,7 @@ static inline int32_t linear_padded(int32_t k) {
     return (k - 1) / 8 * 8 + 8;
 }
 
-/* Returns the weight's K, padded. */
+/* Returns the number of inputs K of a weight, padded to the next multiple of 8. */
 static inline int32_t linear_depth(const struct op *op) {
     return linear_padded(op->in[1].dim[1]);
 }
@@ -45,7 +45,7 @@ static inline bool linear_adapter_part(const struct op *op, const struct low_ran
     return adds;
 }
 
-/* Returns the padded rank of the weight's adapters: the sum over all adapters, or the largest rank. */
+/* Returns the padded rank of the weight's adapters. all: sum over the adapters; false: largest rank. */
 static inline int32_t linear_adapter_depth(const struct op *op, bool all) {
     struct tensor up;
     int32_t column, depth = 0;
@@ -57,15 +57,15 @@ static inline int32_t linear_adapter_depth(const struct op *op, bool all) {
     return depth;
 }
 
-/* True if the weight must be converted. bf16 is used in place if K needs no padding; weights and slices of
- * their rows always start at multiples of 16 bytes. */
+/* True if the weight must be converted or repacked for the product. bf16 is used in place if K needs no
+ * padding; weights and slices of their rows always start at multiples of 16 bytes. */
 static inline bool linear_converts(const struct op *op) {
     const struct tensor *weight = &op->in[1];
     return weight->dtype != DTYPE_BF16 || !weight_is_plain(weight) || weight->dim[1] != linear_depth(op);
 }
 
-/* True if the input must be converted. bf16 is used in place if K needs no padding and rows start at
- * multiples of 16 bytes. */
+/* True if the product's input must be converted or repacked. bf16 is used in place if K needs no padding and
+ * rows start at multiples of 16 bytes. */
 static inline bool linear_rounds(const struct op *op) {
     const struct tensor *in = &op->in[0];
     return in->dtype != DTYPE_BF16 || in->dim[1] != linear_depth(op) || in->row_bytes % 16;
@@ -80,22 +80,21 @@ static inline bool linear_finishes(const struct op *op) {
            (op->out.dtype == DTYPE_BF16 && (bias || e->residual.rank || op->down_product.rank));
 }
 
-/* True if the library rounds the result to bf16. */
+/* True if cuBLASLt rounds the product's result to bf16. */
 static inline bool linear_library_rounds(const struct op *op) {
     return op->out.dtype == DTYPE_BF16 && !linear_finishes(op);
 }
 
-/* True if the bias must be converted. A bias of the result's type is used in place. */
+/* True if the product's bias must be converted. A bias of the result's type is used in place. */
 static inline bool linear_moves_bias(const struct op *op) {
     const struct tensor *bias = &op->epilogue.bias;
     enum dtype dtype = linear_library_rounds(op) ? DTYPE_BF16 : DTYPE_F32;
     return bias->rank && (bias->dtype != dtype || !weight_is_plain(bias));
 }
 
-/* Columns per panel. Converted weights: about 64 MiB of bf16 per panel (4,096 columns at K = 8,192, which
- * fill every GPU from a few hundred rows on). Results with an epilogue kernel: about 32 MiB of f32, which fit
- * the L2 cache of larger GPUs. Panels are equal up to multiples of 64. One panel if the weight is not
- * converted and no epilogue kernel runs. */
+/* Output columns per panel. If weights are converted: about 64 MiB of bf16 (4,096 columns at K = 8,192, which
+ * fill every GPU from a few hundred rows on). If an epilogue kernel runs: about 32 MiB of f32 results, which
+ * fit the L2 cache of larger GPUs. Panels are equal up to multiples of 64. Otherwise one panel. */
 static inline int32_t linear_panel(const struct op *op) {
     int64_t weights_most = (int64_t)32 << 20, results_most = (int64_t)8 << 20, step = 64, panels = 1;
     int64_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = linear_depth(op);
@@ -113,11 +112,12 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     l.rounds = linear_rounds(op);
     l.converts = linear_converts(op);
     l.finishes = linear_finishes(op);
-    /* Products pass through the workspace if the epilogue adds a residual (may alias out) or rounds. */
+    /* Products pass through the workspace if the epilogue kernel adds a residual (which may alias out) or
+     * rounds. */
     l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype == DTYPE_BF16);
     l.in = workspace_part(&l.end, l.rounds ? 2 * m * k : 0);
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
-    /* Unused if the bias is not converted. */
+    /* The bias part of the workspace stays unused if the bias is not converted. */
     l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0);
     l.stage = workspace_part(&l.end, l.stages ? sizeof(float) * m * (uint64_t)l.panel : 0);
     l.down = workspace_part(&l.end, 2 * m * (uint64_t)linear_adapter_depth(op, true));
@@ -126,11 +126,11 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     return l;
 }
 
-/* Weights that a thread reads at once: 16 bytes of bf16 or f16. */
+/* Weights that a thread of linear_few loads at once: 16 bytes of bf16 or f16. */
 enum { FEW_VALUES = 8 };
 
-/* Workspace: activated input f32 [T, columns], rows zero-padded to a multiple of FEW_VALUES; and the bias as
- * f32 if the bias must be converted. */
+/* Workspace of linear_few: the activated input as f32 [T, columns], rows zero-padded to a multiple of
+ * FEW_VALUES, and the bias as f32 if it must be converted. */
 struct few_layout {
     int32_t columns;
     uint64_t in, bias, end;

@@ -4,8 +4,8 @@
  * f32, because double runs at 1/64 of the rate on most GPUs. A value passes at most 15
  * additions (four in sequence and a tree; more only above 8,192 values), always the same ones. The error of a
  * mean of squares is therefore at most 18 2^-24 relative, and of a normed value half of that, 6e-7, in the
- * worst case. layer_norm subtracts the mean rounded to f32 and then the mean of the remainder, so no bits are
- * lost where the mean is much larger than the deviation.
+ * worst case. layer_norm subtracts the mean rounded to f32 and then the mean of the remainder. No bits are
+ * therefore lost if the mean is much larger than the deviation.
  *
  * The statistics of a group norm of images [Y,X,C] take two kernels. A piece of a row is read twice, the
  * second time from the cache: first for the mean, then for the sums of the differences from the mean and of
@@ -76,7 +76,8 @@ static __global__ void __launch_bounds__(512) rms_runs(struct rms_call r) {
     rms_run<HELD, K, false>(r, parts);
 }
 
-/* rms_runs with an activation, a separate kernel, because an activation needs more registers: 54 (sm_80). */
+/* The kernel rms_runs with an activation. A separate kernel, because an activation needs more registers: 54
+ * (sm_80). */
 template <int HELD> static __global__ void __launch_bounds__(512, 1) rms_activated(struct rms_call r) {
     SMEM_ARRAY(float, parts, WARP);
     rms_run<HELD, ROWS_ANY, true>(r, parts);
@@ -128,18 +129,18 @@ const struct cuda_operator cuda_rms_norm = {NULL, cuda_rms_run, rms_kernels};
 
 struct layer_call {
     struct rows out, in;
-    struct rows weight, bias, scale, shift; /* each vector is optional */
+    struct rows weight, bias, scale, shift; /* vectors of the layer norm, each optional */
     struct runs runs;
     float eps;
 };
 
-/* Returns v - mean; 0 beyond the run's n values. */
+/* Returns v - mean for a value of the run; 0 beyond the run's n values. */
 __device__ static inline float4 centered(float4 v, float mean, int64_t i, int64_t n) {
     return make_float4(i < n ? v.x - mean : 0, i + 1 < n ? v.y - mean : 0, i + 2 < n ? v.z - mean : 0,
                        i + 3 < n ? v.w - mean : 0);
 }
 
-/* Applies the vectors that are present: models have weight and bias of the norm, or scale and shift of
+/* Applies the vectors of a layer norm that are present: weight and bias, or scale and shift of the
  * modulation. */
 __device__ static inline float4 apply_affine(const struct layer_call &r, float4 v, int64_t i) {
     int64_t c = r.runs.c;
@@ -182,7 +183,7 @@ static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
     }
 }
 
-/* Returns vector i, converted to f32 in the workspace if the vector is not plain. */
+/* Returns layer_norm's vector i, converted to f32 in the workspace if it is quantised or scaled. */
 static struct rows layer_vector(const struct cuda *cuda, const struct op *op, int i, char *workspace) {
     const struct tensor *vector = &op->in[1 + i];
     if (weight_is_plain(vector)) return rows_vector(vector);
@@ -213,21 +214,21 @@ static const void *const layer_kernels[] = {RUNS_KERNELS(layer_runs), NULL};
 const struct cuda_operator cuda_layer_norm = {NULL, cuda_layer_run, layer_kernels};
 
 struct statistics_call {
-    struct rows in; /* the image, one row per pixel */
+    struct rows in; /* the image, with one row per pixel */
     double *sums;
     struct statistics_layout l;
     int32_t columns, channels, groups;
 };
 
-/* Part of the image that a block sums: pixels first to end, channels from `channel` on in n_columns
- * columns. */
+/* Part of the image that a thread block sums for group statistics: pixels first to end, channels from
+ * `channel` on in n_columns columns. */
 struct piece {
     int64_t first, end;
     int32_t channel, n_columns, n_groups;
-    double *to; /* sums and squared sums [n_groups, 2] */
+    double *to; /* results: sum and squared sum of each group, [n_groups, 2] */
 };
 
-/* Returns the part of this thread block. */
+/* Returns the part of the image that this thread block sums. */
 __device__ static inline struct piece cuda_piece_of(const struct statistics_call &s) {
     int64_t number = blockIdx.x, tile = number % s.l.tiles;
     int64_t piece = number / s.l.tiles % s.l.pieces, row = number / s.l.tiles / s.l.pieces;
@@ -242,7 +243,7 @@ __device__ static inline struct piece cuda_piece_of(const struct statistics_call
     return p;
 }
 
-/* Loads a column's four channels of one pixel; a column of width 1 has zeros in the rest. */
+/* Loads one pixel's four channels of a column. A column one channel wide gets zeros for the rest. */
 template <int WIDTH>
 __device__ static inline float4 load_column(const struct statistics_call &s, const struct piece &p,
                                             int64_t pixel, int32_t column) {
@@ -251,7 +252,7 @@ __device__ static inline float4 load_column(const struct statistics_call &s, con
     return make_float4(value_at(s.in.data + pixel * s.in.step, DTYPE_F32, i), 0, 0, 0);
 }
 
-/* Sums over some values of a group. */
+/* Sums over some values of a group of the group norm. */
 struct two_sums {
     double sum, squares;
 };
@@ -281,7 +282,7 @@ __device__ static inline struct two_sums sum_about(const struct statistics_call 
     return all;
 }
 
-/* Adds the threads' sums of one group of the tile. */
+/* Adds the sums that all threads have for one group of the tile. */
 __device__ static inline double sum_group(const struct statistics_layout &l, const double *of_threads,
                                           int32_t group) {
     double sum = 0;
@@ -320,11 +321,11 @@ static __global__ void __launch_bounds__(STATISTICS_THREADS, 1) sum_piece(struct
 enum { ROWS_AT_ONCE = 128 };
 
 struct finish_call {
-    const double *sums; /* sums and squared sums [rows, pieces, groups, 2] */
-    double *before;     /* running sums [groups, 2] of earlier bands, or NULL */
+    const double *sums; /* sums and squared sums of each piece, [rows, pieces, groups, 2] */
+    double *before;     /* running sums [groups, 2] of the bands above, or NULL */
     float *out;
     int32_t rows, rows_before, pieces, groups;
-    double row; /* values per group in an image row */
+    double row; /* number of values of a group in one image row */
     float eps;
 };
 
@@ -415,7 +416,7 @@ static enum status cuda_group_run(struct cuda *cuda, const struct op *op, char *
     return cuda_launched(op, e);
 }
 
-/* The operator also launches channel_norm of cast.cu, whose code cuda_linear lists for loading. */
+/* The group norm also launches channel_norm of cast.cu; the kernel list of cuda_linear has it for loading. */
 static const void *const group_kernels[] = {KERNEL(norm_channels), NULL};
 
 const struct cuda_operator cuda_group_norm = {NULL, cuda_group_run, group_kernels};

@@ -6,7 +6,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row_access.cuh"
 
-/* All runs of a tensor (c values normed together): in_row runs per row, `threads` threads per run. */
+/* A tensor split into runs (c values normed together): in_row runs per row, `threads` threads per run. */
 struct runs {
     int64_t count;
     int32_t in_row, c, threads;
@@ -35,7 +35,7 @@ __device__ static inline struct run run_of(const struct runs &runs) {
     return {row, first, first + (any ? runs.c : 0), (int32_t)threadIdx.x % runs.threads};
 }
 
-/* Returns the groups of four values per thread. HELD: as norm_team.held. */
+/* Returns how many groups of four values a thread has of its run. HELD: as norm_team.held. */
 template <int HELD> __device__ static inline int32_t quads_of(const struct runs &runs) {
     return HELD ? HELD : (runs.c - 1) / (4 * runs.threads) + 1;
 }
@@ -45,7 +45,7 @@ __device__ static inline int64_t column_of(const struct runs &runs, const struct
     return 4 * (run.place + (int64_t)j * runs.threads);
 }
 
-/* Loads four values of a run; zeros beyond the end of the run, which a thread's last groups may exceed. */
+/* Loads four values of a run; zeros beyond the run's end, which a thread's last groups may exceed. */
 template <enum rows_kind K>
 __device__ static inline float4 load_quad(const struct rows &rows, const struct run &run, int64_t column) {
     if (K != ROWS_ANY && run.first + column >= run.end) return all_four(0);
@@ -59,14 +59,14 @@ __device__ static inline void store_quad(const struct rows &rows, const struct r
     rows_store_kind<K>(rows, run.row, run.first + column, run.end, v);
 }
 
-/* Loads all of the thread's groups into registers. */
+/* Loads all of the thread's groups of four values into registers. */
 template <int HELD, enum rows_kind K>
 __device__ static inline void hold(float4 *held, const struct rows &in, const struct runs &runs,
                                    const struct run &run) {
     for (int j = 0; j < HELD; j++) held[j] = load_quad<K>(in, run, column_of(runs, run, j));
 }
 
-/* Returns the thread's j-th group: from registers, or (HELD 0) read again. */
+/* Returns the thread's j-th group of four values: from registers, or read again if HELD is 0. */
 template <int HELD, enum rows_kind K>
 __device__ static inline float4 quad_of(const float4 *held, const struct rows &in, const struct run &run,
                                         int j, int64_t column) {
@@ -96,7 +96,7 @@ static struct runs runs_of(const struct op *op, int32_t c, const struct norm_tea
     return {tensor_rows(&op->in[0]) * in_row, in_row, c, team->threads};
 }
 
-/* Thread blocks that all runs need. */
+/* Returns the thread blocks that all runs of a tensor need. */
 static unsigned blocks_of(const struct runs *runs, const struct norm_team *team) {
     int64_t teams = team->block / team->threads;
     return (unsigned)((runs->count + teams - 1) / teams);
@@ -109,7 +109,7 @@ static struct rows rows_of_runs(const struct tensor *t, const struct runs *runs)
     return rows;
 }
 
-/* Launches the kernel instance for the team size and row kind (its two template arguments). */
+/* Launches the kernel instance for a norm's team size and row kind (its two template arguments). */
 #define LAUNCH_RUNS(kernel, team, kind, blocks, stream, call)                                                \
     do {                                                                                                     \
         if ((team)->held == 1)                                                                               \

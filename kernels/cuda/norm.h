@@ -13,17 +13,19 @@ extern "C" {
 /* A team of threads norms one run of C values (a row or a head). Each thread holds `held` groups of four
  * values in registers. */
 struct norm_team {
-    int32_t threads; /* 1 to 32: a power of two, several teams per warp; above: one team per block */
-    int32_t held;    /* groups of four values per thread; 0: the run is read again instead */
-    int32_t block;   /* threads per block */
+    int32_t threads; /* threads per run: up to 32 a power of two, several teams per warp; above 32 one team
+                        per block */
+    int32_t
+        held; /* groups of four values that a thread holds in registers; 0: the run is read twice instead */
+    int32_t block; /* threads per block */
 };
 
 /* Threads per block for teams of at most one warp. */
 enum { NORM_SMALL_BLOCK = 128 };
 
-/* Team for runs of c values. Heads (C of 16 to 128) take one load per thread and as many threads as needed.
- * Rows take four loads per thread in flight: 2 KiB per warp. Above 8,192 values the registers of a block do
- * not suffice: the block reads the run again, from the cache. */
+/* Returns the team of threads for runs of c values. Heads (C of 16 to 128) take one load per thread and as
+ * many threads as needed. Rows take four loads per thread in flight: 2 KiB per warp. Above 8,192 values a
+ * block has too few registers and reads the run again, from the cache. */
 static inline struct norm_team norm_team_of(int32_t c) {
     enum { QUAD = 4, WARP_THREADS = 32, BLOCK_MOST = 512, HELD = 4 };
     struct norm_team team = {1, HELD, NORM_SMALL_BLOCK};
@@ -56,7 +58,7 @@ static inline struct rms_layout cuda_rms_layout(const struct op *op) {
     return l;
 }
 
-/* Number of layer_norm's vectors: weight, bias, scale and shift. A vector that is not plain is converted to
+/* Number of layer_norm's vectors: weight, bias, scale and shift. Quantised or scaled vectors are converted to
  * f32. */
 enum { LAYER_VECTORS = 4 };
 
@@ -88,11 +90,12 @@ struct statistics_layout {
     int32_t lanes, phases; /* threads per phase; phases per block */
     int32_t piece;         /* pixels per piece; the last piece of a row may be narrower */
     int32_t pieces;        /* pieces per row */
-    uint64_t sums, end;    /* offset of double [Y, pieces, groups, 2]: sums and squares; end: total bytes */
+    uint64_t sums,
+        end; /* workspace offset of the sums and squares, double [Y, pieces, groups, 2]; end: total bytes */
 };
 
-/* Chooses the partition. A piece of 16,384 values gives each thread 64, of which 16 at a time are summed in
- * f32 before double. The piece's 64 KiB stay in the cache for the second read. */
+/* Chooses the partition of group statistics. A piece of 16,384 values gives each thread 64 values; 16 at a
+ * time are summed in f32 before double. The piece's 64 KiB stay in the cache for the second read. */
 static inline struct statistics_layout cuda_statistics_layout(const struct op *op) {
     enum { QUAD = 4, PIECE = 16384 };
     int32_t channels = op->in[0].dim[2], columns = op->in[0].dim[1], each = channels / op->n;

@@ -12,7 +12,8 @@ extern "C" {
 
 struct nvml;
 
-/* Opens NVML for CUDA's GPU number ordinal; creates no context. NULL: no library, no such GPU, no memory. */
+/* Opens NVML for CUDA's GPU number ordinal; creates no CUDA context. NULL: NVML is missing, the GPU does not
+ * exist, or memory is short. */
 struct nvml *nvml_open(struct sys *sys, int ordinal);
 void nvml_close(struct nvml *nvml);
 uint64_t nvml_free_bytes(const struct nvml *nvml);

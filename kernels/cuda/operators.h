@@ -35,8 +35,8 @@ struct cuda {
 struct cuda_operator {
     enum status (*prepare)(struct cuda *cuda, const struct op *op, struct error *e);
     enum status (*run)(struct cuda *cuda, const struct op *op, char *workspace, struct error *e);
-    /* Kernels that run() may launch and no other operator lists, NULL-terminated. The kernels' code is loaded
-     * before the first run. NULL: none. */
+    /* NULL-terminated list of kernels that run() may launch and that no other operator lists. Their code is
+     * loaded before the first run. NULL: none. */
     const void *const *kernels;
 };
 
@@ -47,10 +47,10 @@ extern const struct cuda_operator cuda_glu, cuda_add, cuda_copy, cuda_broadcast_
 extern const struct cuda_operator cuda_patchify, cuda_unpatchify, cuda_latent_to_image, cuda_image_to_rgb;
 extern const struct cuda_operator cuda_mean_down, cuda_repeat_up;
 
-/* Returns the status of the last kernel launch: MEMORY for errors that a retry can solve, DEVICE for the
- * rest. Clears the CUDA error. Every run() ends with this call. */
+/* Returns the status of the last kernel launch: MEMORY for errors that a retry can solve, DEVICE for all
+ * others. Clears the CUDA error. Every run() ends with this call. */
 enum status cuda_launched(const struct op *op, struct error *e);
-/* Converts the result of a CUDA runtime call. what: a noun for the message. */
+/* Converts the result of a CUDA runtime call to a status. what: the failed call, a noun for the message. */
 enum status cuda_check(cudaError_t code, const char *what, struct error *e);
 
 #ifdef __cplusplus

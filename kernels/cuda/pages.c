@@ -25,7 +25,7 @@ struct driver {
 
 struct chunk {
     CUmemGenericAllocationHandle handle;
-    uint32_t pages; /* number of committed pages in the chunk */
+    uint32_t pages; /* number of committed 4,096-byte pages in the chunk */
     bool mapped;
 };
 
@@ -41,14 +41,15 @@ struct pages {
     struct sys *sys;
     struct gpu_errors *errors;
     struct driver driver;
-    CUmemAllocationProp kind; /* kind of memory, and its GPU */
+    CUmemAllocationProp kind; /* properties of the memory to allocate: device memory of this GPU */
     uint64_t chunk_bytes;
 
     pthread_mutex_t lock; /* guards the fields below */
     struct reservation *reservations;
-    CUmemGenericAllocationHandle *unmapped; /* list of unmapped chunks; has space for all allocated chunks */
+    CUmemGenericAllocationHandle
+        *unmapped; /* chunks that are not mapped; the list has space for all allocated chunks */
     uint64_t n_unmapped, n_taken, capacity;
-    bool preallocated; /* commit only maps existing chunks and allocates none */
+    bool preallocated; /* after pages_preallocate: commit only maps existing chunks and allocates none */
 };
 
 /* Chunks [first, last) of a reservation. */
@@ -57,7 +58,7 @@ struct range {
     uint64_t first, last;
 };
 
-/* Driver and runtime error codes are equal. */
+/* CUDA's driver and runtime error codes have equal numbers. */
 static cudaError_t pages_code_of(CUresult result) {
     return (cudaError_t)result;
 }
@@ -66,7 +67,7 @@ static CUdeviceptr address_of(const struct pages *p, const struct reservation *r
     return r->base + chunk * p->chunk_bytes;
 }
 
-/* Allocates n chunks and adds them to the list of unmapped chunks, which is enlarged first. */
+/* Allocates n chunks of GPU memory and adds them to the list of unmapped chunks, which is enlarged first. */
 static cudaError_t take_chunks(struct pages *p, uint64_t n) {
     uint64_t capacity = p->n_taken + n;
     if (capacity > p->capacity) {
@@ -108,7 +109,7 @@ static bool range_of(struct pages *p, const void *memory, uint64_t bytes, struct
     return false;
 }
 
-/* Returns the next chunks [first, last) from `first` on without committed pages, empty at the end. */
+/* Returns the next chunks [first, last) without committed pages, from `first` on; empty at the end. */
 static struct range unused_run(const struct range *all, uint64_t first) {
     const struct chunk *chunk = all->in->chunk;
     while (first < all->last && chunk[first].pages) first++;
@@ -148,7 +149,7 @@ static cudaError_t map_run(struct pages *p, const struct range *run) {
                                               (run->last - run->first) * p->chunk_bytes, &access, 1));
 }
 
-/* Maps the chunks of `all` that have no committed pages and are therefore unmapped. */
+/* Maps all chunks of a range that have no committed pages and are therefore unmapped. */
 static cudaError_t map_unused(struct pages *p, const struct range *all) {
     uint64_t n = 0;
     cudaError_t code = cudaSuccess;
@@ -161,7 +162,8 @@ static cudaError_t map_unused(struct pages *p, const struct range *all) {
     return code;
 }
 
-/* Adds (or subtracts) the committed pages of a byte range to each chunk that the range covers. */
+/* Adds the pages of a byte range to (or subtracts them from) the page count of each chunk that the range
+ * covers. */
 static void count_pages(struct pages *p, const struct range *all, const void *memory, uint64_t bytes,
                         bool add) {
     uint64_t from = (uint64_t)(uintptr_t)memory - all->in->base, to = from + bytes;
@@ -219,7 +221,7 @@ void *pages_reserve(struct pages *p, uint64_t bytes) {
     return (void *)(uintptr_t)r->base;
 }
 
-/* Unmaps everything and gives the addresses back. */
+/* Unmaps all chunks of a reservation and frees its address space. */
 static void end_reservation(struct pages *p, struct reservation *r) {
     struct range all = {r, 0, r->n_chunks};
     for (uint64_t i = 0; i < r->n_chunks; i++) r->chunk[i].pages = 0;
@@ -278,7 +280,7 @@ uint64_t pages_unmapped(struct pages *p) {
     return bytes;
 }
 
-/* Finds the driver functions in their CUDA 12.0 versions, so that older drivers work. */
+/* Looks up the driver functions in their CUDA 12.0 versions, so that older drivers work. */
 static enum status find_all(struct pages *p, struct error *e) {
     const struct {
         const char *name;
@@ -340,7 +342,7 @@ struct pages *pages_open(struct sys *sys, int ordinal, struct gpu_errors *errors
 void pages_close(struct pages *p) {
     if (!p) return;
     bool lost = gpu_errors_lost(p->errors);
-    p->preallocated = true; /* prevents end_reservation from freeing chunks one by one */
+    p->preallocated = true; /* keeps end_reservation from freeing the chunks one by one */
     while (p->reservations) {
         struct reservation *r = p->reservations;
         p->reservations = r->next;

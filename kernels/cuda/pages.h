@@ -1,5 +1,5 @@
 /* GPU memory by CUDA's virtual memory management: address space is reserved separately from 2 MiB physical
- * chunks. Memory taken before a run can thus serve one stage after another, and parts of this memory can be
+ * chunks. Memory allocated before a run therefore serves one stage after another, and parts of it can be
  * evicted.
  *
  * Callers count pages of 4,096 bytes; the GPU maps whole chunks. A chunk stays mapped while one of its pages
@@ -18,9 +18,9 @@ enum { PAGES_SPARE = 16, PAGES_CHUNK_BYTES = 2 << 20, PAGES_SPARE_BYTES = PAGES_
 struct gpu_errors;
 struct pages;
 
-/* Opens the memory of GPU number ordinal, which is current. NULL with MEMORY or DEVICE. */
+/* Opens the memory of GPU number ordinal, which must be current. NULL with MEMORY or DEVICE. */
 struct pages *pages_open(struct sys *sys, int ordinal, struct gpu_errors *errors, struct error *e);
-/* Frees everything, including remaining reservations. */
+/* Frees all GPU memory and address space, including remaining reservations. */
 void pages_close(struct pages *pages);
 
 /* Reserve, commit, decommit and release as in struct device_memory. Before the first pages_preallocate, and
@@ -31,10 +31,11 @@ int pages_commit(struct pages *pages, void *memory, uint64_t bytes);
 void pages_decommit(struct pages *pages, void *memory, uint64_t bytes);
 void pages_unreserve(struct pages *pages, void *memory);
 
-/* Allocates this many bytes of chunks. On failure the old allocation remains. Fails with MEMORY or DEVICE. */
+/* Allocates `bytes` bytes of chunks for the whole run. On failure the previous allocation remains. Fails with
+ * MEMORY or DEVICE. */
 enum status pages_preallocate(struct pages *pages, uint64_t bytes, struct error *e);
 
-/* Bytes of all physical chunks (taken), and of the physical chunks that are not mapped (unmapped). */
+/* Returns the bytes of all allocated chunks (taken), or of the chunks that are not mapped (unmapped). */
 uint64_t pages_taken(struct pages *pages);
 uint64_t pages_unmapped(struct pages *pages);
 

@@ -23,9 +23,9 @@
  * cudaGetLastError. */
 #define LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                               \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
-/* Static shared memory T name[n]; n is a constant. */
+/* Declares T name[n] in static shared memory; n is a constant. */
 #define SMEM_ARRAY(T, name, n) __shared__ __align__(16) T name[n]
-/* Dynamic shared memory T *name, aligned to 16 bytes. Once per kernel. */
+/* Declares T *name in dynamic shared memory, aligned to 16 bytes. Once per kernel. */
 #define SMEM_DYN(T, name)                                                                                    \
     extern __shared__ __align__(16) unsigned char smem_dyn[];                                                \
     T *name = reinterpret_cast<T *>(smem_dyn)
@@ -37,7 +37,7 @@ enum { WARP = 32 };
 
 #ifdef __CUDACC__
 
-/* 128-bit load and store; the address is a multiple of 16. */
+/* 128-bit load and store; the address is a multiple of 16 bytes. */
 __device__ static inline uint4 ld128(const void *from) {
     return *static_cast<const uint4 *>(from);
 }
@@ -50,7 +50,7 @@ __device__ static inline uint32_t shared_address(const void *in_shared) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(in_shared));
 }
 
-/* d[i] = a . b[i] + d[i] for N adjacent 16 x 8 tiles that share a. */
+/* mma: d[i] += a . b[i] for N adjacent 16 x 8 tiles that share a. */
 template <int N>
 __device__ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const uint32_t (*b)[2]) {
 #pragma unroll
@@ -63,7 +63,8 @@ __device__ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const
 }
 
 /* Loads four 8 x 8 tiles of 2-byte values from shared memory. Lane l passes the address of row l % 8 of tile
- * l / 8, a multiple of 16, and gets element (l / 4, 2 (l % 4)) of each tile and the next one in the row. */
+ * l / 8, a multiple of 16. Lane l gets from each tile element (l / 4, 2 (l % 4)) and the next element in the
+ * row. */
 __device__ static inline void ldmatrix_x4(uint32_t to[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -112,14 +113,15 @@ template <int N> __device__ static inline void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* 2^x; relative error at most 2^-22 (PTX ISA, ex2.approx); -infinity gives 0, subnormal results become 0. */
+/* Returns 2^x; relative error at most 2^-22 (PTX ISA, ex2.approx); -infinity gives 0, subnormal results
+ * become 0. */
 __device__ static inline float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-/* Rounds two floats to bf16 (nearest even); low half first. */
+/* Rounds two floats to bf16 (nearest even) and packs them into one word, the first in the low half. */
 __device__ static inline uint32_t pack_bf16(float low, float high) {
     uint32_t both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));

@@ -12,9 +12,9 @@
 struct table_part {
     struct rope_options rope;
     double frequency[ROPE_PAIRS_AT_ONCE];
-    int32_t axis[ROPE_AXES_MAX]; /* first pair of each axis */
-    int32_t first, n;            /* first pair and number of pairs of this launch */
-    int32_t pairs;               /* pairs of the whole table */
+    int32_t axis[ROPE_AXES_MAX]; /* number of each axis's first pair */
+    int32_t first, n;            /* number of this launch's first pair; number of pairs of this launch */
+    int32_t pairs;               /* pairs per token of the whole table */
 };
 
 /* Cosine and sine of an angle up to 2^31 with an error below 2^-50, rounded to f32: the nearest float except
@@ -101,23 +101,23 @@ static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
 const struct cuda_operator cuda_rope_table = {NULL, cuda_table_run, table_kernels};
 
 struct rope_call {
-    struct rows out, in, table, norm; /* norm: optional weight of the RMS norm of each head */
-    struct runs runs;                 /* one run per head */
+    struct rows out, in, table, norm; /* norm: weight of the RMS norm of each head; may be absent */
+    struct runs runs;                 /* runs of the RMS norm: one run per head */
     float eps;
-    bool halves; /* pairs are (i, i + D / 2); false: (2i, 2i + 1) */
+    bool halves; /* true: pairs to rotate are (i, i + D / 2); false: (2i, 2i + 1) */
 };
 
 __device__ static inline float2 rotate_pair(float a, float b, float c, float s) {
     return make_float2(a * c - b * s, a * s + b * c);
 }
 
-/* Rotates two adjacent pairs; t: cosines and sines of the pairs. */
+/* Rotates two adjacent pairs of a head by RoPE; t: cosines and sines of the two pairs. */
 __device__ static inline float4 rotate_adjacent(float4 v, float4 t) {
     float2 x = rotate_pair(v.x, v.y, t.x, t.y), y = rotate_pair(v.z, v.w, t.z, t.w);
     return make_float4(x.x, x.y, y.x, y.y);
 }
 
-/* Rotates column i of a head that is in shared memory. */
+/* Rotates column i of a head by RoPE; the head is in shared memory. */
 __device__ static inline float rotate_half_split(const struct rope_call &r, const float *head, int64_t row,
                                                  int64_t i) {
     int32_t half = r.runs.c / 2;
@@ -127,8 +127,8 @@ __device__ static inline float rotate_half_split(const struct rope_call &r, cons
     return i < half ? both.x : both.y;
 }
 
-/* Rotates four columns from i on; values beyond the head are undefined. If half the head is a multiple of 4,
- * the four columns have the same offset in both halves. */
+/* Rotates four columns of a head by RoPE, from i on; values beyond the head are undefined. If half the head
+ * is a multiple of 4, the four columns have the same offset in both halves. */
 __device__ static inline float4 rotate_halves(const struct rope_call &r, const float *head, int64_t row,
                                               int64_t i) {
     int32_t c = r.runs.c, half = c / 2;

@@ -16,10 +16,10 @@ static inline uint64_t cuda_rope_bytes(const struct op *op) {
     return weight_is_plain(norm) ? 0 : align_up(sizeof(float) * (uint64_t)tensor_columns(norm), ARENA_ALIGN);
 }
 
-/* Numbers of host-computed values that fit into the arguments of one kernel launch (4 KiB). */
+/* Limits of host-computed values per kernel launch, set by the 4 KiB of launch arguments. */
 enum {
-    ROPE_PAIRS_AT_ONCE = 64,  /* frequencies (double) of a RoPE table: heads of 128 take one launch */
-    TIMES_AT_ONCE = 128,      /* values of a timestep embedding: the 256 of every model take two launches */
+    ROPE_PAIRS_AT_ONCE = 64,  /* RoPE frequencies (double): heads of 128 take one launch */
+    TIMES_AT_ONCE = 128,      /* timestep embedding values: the 256 of every model take two launches */
     DISTANCES_AT_ONCE = 1024, /* relative position buckets, one byte each: T5's 512 tokens take one launch */
 };
 

@@ -11,17 +11,17 @@
 #include "kernels/cuda/weights.cuh"
 
 struct rows {
-    char *data;         /* first row; NULL: absent tensor */
-    int64_t step;       /* row stride in bytes; 0: one row for all */
-    const char *scales; /* scales, scale_row and scale as in struct tensor */
-    int64_t scale_step; /* tiled types: bytes of the scale tiles of 128 rows */
+    char *data;         /* address of the first row; NULL: absent tensor */
+    int64_t step;       /* row stride in bytes; 0: every row is the same row */
+    const char *scales; /* quantisation scales; scales, scale_row and scale as in struct tensor */
+    int64_t scale_step; /* bytes of the scale tiles of 128 rows, for types with tiled scales */
     int32_t scale_row;
     float scale;
     enum dtype dtype;
-    bool wide; /* address and row stride allow loads of four values (blocks: of aligned blocks) */
+    bool wide; /* address and row stride allow loads of four values at once (quantised: aligned blocks) */
 };
 
-/* Returns the alignment in bytes that wide loads of a type need. */
+/* Returns the alignment in bytes that loads of four values need for this type. */
 static inline uintptr_t rows_unit(enum dtype dtype) {
     if (dtype == DTYPE_F32) return 16;
     return dtype_is_quantised(dtype) ? (uintptr_t)block_layout_of(dtype).unit : 8;
@@ -32,7 +32,7 @@ static inline struct rows rows_at(const void *data, int64_t step, enum dtype dty
     return {static_cast<char *>(const_cast<void *>(data)), step, NULL, 0, 0, 1, dtype, wide};
 }
 
-/* Adds the tensor's scales to a row access. */
+/* Adds a tensor's quantisation scales to its row access. */
 static inline struct rows rows_scaled(struct rows rows, const struct tensor *t) {
     int tiled = dtype_tiled_values(t->dtype);
     rows.scales = static_cast<const char *>(t->scales);
@@ -47,12 +47,12 @@ static inline struct rows rows_of(const struct tensor *t) {
     return t->rank ? rows_scaled(rows_at(t->data, t->row_bytes, t->dtype), t) : rows_at(NULL, 0, DTYPE_F32);
 }
 
-/* Returns access to a vector that serves as every row (stride 0). */
+/* Returns row access to a vector that serves as every row (stride 0). */
 static inline struct rows rows_vector(const struct tensor *t) {
     return t->rank ? rows_scaled(rows_at(t->data, 0, t->dtype), t) : rows_at(NULL, 0, DTYPE_F32);
 }
 
-/* Returns access to packed f32 rows; columns 0: one row for all. */
+/* Returns row access to packed f32 rows; columns 0: every row is the same row. */
 static inline struct rows rows_floats(const float *data, int64_t columns) {
     return rows_at(data, columns * (int64_t)sizeof(float), DTYPE_F32);
 }
@@ -95,7 +95,7 @@ __device__ static inline float value_at(const char *data, enum dtype dtype, int6
     return dtype == DTYPE_BF16 ? cuda_bf16_f32(half) : cuda_f16_f32(half);
 }
 
-/* Loads values i to i + 3 of n; zeros beyond n. */
+/* Loads values i to i + 3 of a row of n values; values beyond n are zeros. */
 __device__ static inline float4 four_at(const char *data, enum dtype dtype, bool wide, int64_t i, int64_t n) {
     if (wide && i + 4 <= n && dtype == DTYPE_F32) {
         uint4 v = ld128(data + 4 * i);
@@ -115,8 +115,9 @@ __device__ static inline float4 four_at(const char *data, enum dtype dtype, bool
                        i + 3 < n ? value_at(data, dtype, i + 3) : 0);
 }
 
-/* rows_load... load values i to i + 3 of a row of n; zeros beyond n. plain: weight_is_plain; f32: the type is
- * F32; without suffix: any weight type; of: plain or any type. */
+/* The functions rows_load... load values i to i + 3 of a row of n values, zeros beyond n. Suffix plain:
+ * unquantised type (weight_is_plain); f32: only F32; no suffix: any weight type; of: plain or any type, by
+ * template argument. */
 __device__ static inline float4 rows_load_plain(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
     return four_at(rows.data + row * rows.step, rows.dtype, rows.wide, i, n);
 }
@@ -125,7 +126,7 @@ __device__ static inline float4 rows_load_f32(const struct rows &rows, int64_t r
     return four_at(rows.data + row * rows.step, DTYPE_F32, rows.wide, i, n);
 }
 
-/* Loads values i to i + N - 1 of a plain row of n; zeros beyond n. */
+/* Loads values i to i + N - 1 of an unquantised row of n values; values beyond n are zeros. */
 template <enum dtype D, int N>
 __device__ static inline void load_plain(float to[N], const char *row, int64_t i, int64_t n, bool wide) {
     if constexpr (N == 1) {
@@ -139,8 +140,8 @@ __device__ static inline void load_plain(float to[N], const char *row, int64_t i
     }
 }
 
-/* Loads N values of a quantised row; zeros beyond n. Requires N = 1 if quantisation blocks cross row
- * boundaries. */
+/* Loads N values of a quantised row; values beyond n are zeros. Requires N = 1 if quantisation blocks cross
+ * row boundaries. */
 template <enum dtype D, int N>
 __device__ static inline void load_quantised(float to[N], const char *row, int64_t i, int64_t n, bool wide) {
     constexpr bool bytes = block_layout_of(D).low.bits == 8 && scaled_elsewhere(D) && !rotated(D);
@@ -175,10 +176,12 @@ __device__ static inline void weights_load(float to[N], const struct rows &rows,
     if (i + N <= n) return;
 #pragma unroll
     for (int j = 0; j < N; j++)
-        to[j] = i + j < n ? to[j] : 0; /* sets values beyond n to 0 again: an infinite scale makes NaN of 0 */
+        to[j] = i + j < n
+                    ? to[j]
+                    : 0; /* sets values beyond n to 0 again: an infinite scale turns a padding 0 into NaN */
 }
 
-/* weights_load with the type dispatched at run time: not for inner loops. */
+/* Like weights_load, with the type dispatched at run time: too slow for inner loops. */
 template <int N>
 __device__ static inline void weights_load_any(float to[N], const struct rows &rows, int64_t row, int64_t i,
                                                int64_t n) {
@@ -247,7 +250,7 @@ __device__ static inline void rows_store(const struct rows &rows, int64_t row, i
  * time. Inputs are f32, except vectors. */
 enum rows_kind { ROWS_ANY, ROWS_F32, ROWS_BF16 };
 
-/* Chooses a kernel's variant for its operands. other: the second input, may be absent. */
+/* Chooses a kernel's template variant for its operands. other: the second input, may be absent. */
 static inline enum rows_kind rows_kind_of(const struct rows &out, const struct rows &in,
                                           const struct rows &other, int64_t columns) {
     bool wide = out.wide && in.wide && (!other.data || other.wide) && columns % 4 == 0;
@@ -271,7 +274,7 @@ __device__ static inline void rows_store_kind(struct rows rows, int64_t row, int
         rows_store(rows, row, i, n, v);
 }
 
-/* Launches the kernel's template instance for the row kind. */
+/* Launches the template instance of a kernel for the row kind (ROWS_F32, ROWS_BF16 or ROWS_ANY). */
 #define LAUNCH_ROWS(kernel, kind, g, stream, ...)                                                            \
     do {                                                                                                     \
         if ((kind) == ROWS_F32)                                                                              \
@@ -283,7 +286,7 @@ __device__ static inline void rows_store_kind(struct rows rows, int64_t row, int
     } while (0)
 #define ROWS_KERNELS(kernel) KERNEL(kernel<ROWS_ANY>), KERNEL(kernel<ROWS_F32>), KERNEL(kernel<ROWS_BF16>)
 
-/* x sigmoid(inner). CUDA's expf is within 2 ulp; the division is correctly rounded. */
+/* Returns x sigmoid(inner). CUDA's expf is within 2 ulp; the division is correctly rounded. */
 __device__ static inline float gated_by(float x, float inner) {
     return x / (1.0f + expf(-inner));
 }
@@ -294,7 +297,8 @@ __device__ static inline float gelu_tanh(float x) {
     return gated_by(x, 1.59576912f * (x + 0.044715f * (x * x * x)));
 }
 
-/* CUDA's erff is within 2 ulp. erfcf would not cancel where erf is near -1, but needs ten more registers. */
+/* GELU by erff, which is within 2 ulp in CUDA. erfcf would not cancel where erf is near -1, but needs ten
+ * more registers. */
 __device__ static inline float gelu_erf(float x) {
     return 0.5f * x * (1.0f + erff(0.707106781f * x));
 }

@@ -1,8 +1,9 @@
 /* Compute and copy streams. Recorded errors are reported by the next wait or run. */
 #include "kernels/cuda/streams.h"
 
-/* Table sizes that limit how far the host runs ahead. A visit uses one event, a piece of 16 MiB one fence:
- * 256 visits are several steps of the largest models, 1,024 pieces are 16 GiB in flight. */
+/* Sizes of the event and fence tables, which limit how far the host runs ahead of the GPU. A visit uses one
+ * event, a copied piece of 16 MiB one fence. 256 visits are several steps of the largest models, 1,024 pieces
+ * are 16 GiB in flight. */
 enum { EVENTS = 256, FENCES = 1024, STALLS = 256 };
 
 /* Timing events before and after a wait of the compute stream. */
@@ -15,19 +16,21 @@ struct streams {
     struct gpu_errors *errors;
     cudaStream_t compute, copies;
     cudaEvent_t event[EVENTS], fence[FENCES];
-    cudaEvent_t done, finished; /* end of the compute stream's work, for streams_wait and streams_finish */
+    cudaEvent_t done,
+        finished; /* events at the end of the queued work, for streams_wait and streams_finish */
     struct stall stall[STALLS];
 
-    pthread_mutex_t lock;    /* guards `events`, `fences`, and lookups in the event table */
-    uint64_t events, fences; /* last numbers issued; only the operators' thread changes `events` */
+    pthread_mutex_t lock; /* guards `events`, `fences`, and lookups in the event table */
+    uint64_t events,
+        fences; /* numbers of the newest event and fence; only the operators' thread changes `events` */
 
-    pthread_mutex_t copying; /* locked before `lock`; serialises fences, guards awaited_event */
-    uint64_t awaited_event;  /* last event that the copy stream waits for */
+    pthread_mutex_t copying; /* locked before `lock`; serialises fences, and guards awaited_event */
+    uint64_t awaited_event;  /* newest event that the copy stream waits for */
 
     /* Fields used only by the thread that runs operators. */
-    bool ran;                /* an operator was queued since the last event */
-    uint64_t awaited;        /* last fence that the compute stream waits for */
-    uint64_t stalls, summed; /* waits timed so far; waits already added to `stalled` */
+    bool ran;                /* an operator was queued after the newest event */
+    uint64_t awaited;        /* newest fence that the compute stream waits for */
+    uint64_t stalls, summed; /* number of waits timed so far; number of them already added to `stalled` */
     double stalled;
 };
 
@@ -55,9 +58,9 @@ uint64_t streams_record_event(struct streams *s) {
 uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t bytes, uint64_t event) {
     cudaError_t code = cudaSuccess;
     pthread_mutex_lock(&s->copying);
-    if (event > s->awaited_event) { /* no earlier copy waits for this event */
+    if (event > s->awaited_event) { /* no earlier copy waits for this event yet */
         pthread_mutex_lock(&s->lock);
-        /* An event that is more than EVENTS events old has passed. */
+        /* An event that is more than EVENTS events old has passed, so the copy need not wait for it. */
         if (event + EVENTS > s->events) code = cudaStreamWaitEvent(s->copies, s->event[event % EVENTS], 0);
         pthread_mutex_unlock(&s->lock);
         s->awaited_event = event;
@@ -65,14 +68,17 @@ uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t byte
     pthread_mutex_unlock(&s->copying);
     if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->copies);
     pthread_mutex_lock(&s->copying);
-    uint64_t fence = s->fences + 1; /* only this function changes s->fences */
+    uint64_t fence =
+        s->fences + 1; /* only this function changes s->fences, so it may be read without the lock */
     cudaEvent_t slot = s->fence[fence % FENCES];
     if (code == cudaSuccess && fence > FENCES) code = cudaEventSynchronize(slot);
     pthread_mutex_lock(&s->lock);
     if (code == cudaSuccess) code = cudaEventRecord(slot, s->copies);
     s->fences = fence;
     pthread_mutex_unlock(&s->lock);
-    gpu_errors_note(s->errors, code, "copying to the GPU"); /* recorded before the caller gets the fence */
+    gpu_errors_note(
+        s->errors, code,
+        "copying to the GPU"); /* the fence's event is recorded before the caller gets the fence's number */
     pthread_mutex_unlock(&s->copying);
     return fence;
 }
@@ -93,7 +99,7 @@ void streams_move(struct streams *s, void *to, const void *from, size_t bytes) {
     pthread_mutex_unlock(&s->copying);
 }
 
-/* Adds the seconds of the oldest timed wait to `stalled`. */
+/* Adds the seconds of the oldest timed wait of the compute stream to `stalled`. */
 static cudaError_t add_oldest_stall(struct streams *s) {
     struct stall *stall = &s->stall[s->summed % STALLS];
     float milliseconds = 0;
@@ -104,7 +110,8 @@ static cudaError_t add_oldest_stall(struct streams *s) {
     return code;
 }
 
-/* Queues the wait even if the copy has finished: the ordering of operators must not depend on the query. */
+/* Queues the wait for a copy even if the copy has finished: the ordering of operators must not depend on the
+ * query's result. */
 static cudaError_t await_event(struct streams *s, uint64_t fence) {
     cudaError_t code = cudaSuccess;
     pthread_mutex_lock(&s->lock);
@@ -157,7 +164,7 @@ void streams_finish(struct streams *s) {
     gpu_errors_note(s->errors, wait_for_compute(s, s->finished), "waiting for operators");
 }
 
-/* Applies `each` to all events until one call fails; flags: flags of a new event. */
+/* Applies `each` (create or destroy) to all CUDA events until one call fails; flags: flags of a new event. */
 static cudaError_t for_all_events(struct streams *s,
                                   cudaError_t (*each)(cudaEvent_t *event, unsigned flags)) {
     cudaError_t code = cudaSuccess;
@@ -172,7 +179,8 @@ static cudaError_t for_all_events(struct streams *s,
     return code;
 }
 
-/* Blocking sync: waiting threads sleep, because the CPU cores read weights. */
+/* Blocking sync: host threads sleep while they wait for the GPU, because other threads need the CPU cores to
+ * read weights. */
 static cudaError_t create(cudaEvent_t *event, unsigned flags) {
     return cudaEventCreateWithFlags(event, cudaEventBlockingSync | flags);
 }

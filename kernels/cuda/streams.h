@@ -19,24 +19,25 @@
 
 struct streams;
 
-/* Opens the streams of the current GPU. compute, copies and errors must outlive the result. NULL with MEMORY
- * or DEVICE. */
+/* Opens the streams of the current GPU. The streams compute and copies, and errors, must outlive the result.
+ * NULL with MEMORY or DEVICE. */
 struct streams *streams_open(struct sys *sys, cudaStream_t compute, cudaStream_t copies,
                              struct gpu_errors *errors, struct error *e);
 void streams_close(struct streams *streams);
 
-/* Functions for the thread that runs operators only; call streams_runs before queueing each operator. */
+/* Only the thread that runs operators may call these functions; it calls streams_runs before queueing each
+ * operator. */
 void streams_runs(struct streams *streams);
 uint64_t streams_record_event(struct streams *streams);
 void streams_await(struct streams *streams, uint64_t fence);
 enum status streams_wait(struct streams *streams, double *stalled, struct error *e);
 
-/* Functions for any thread. */
+/* Any thread may call these functions. */
 uint64_t streams_copy(struct streams *streams, void *to, const void *from, size_t bytes, uint64_t event);
 void streams_wait_copy(struct streams *streams, uint64_t fence);
-/* Copies within GPU memory; blocks until done. */
+/* Copies within GPU memory and blocks until the copy is done. */
 void streams_move(struct streams *streams, void *to, const void *from, size_t bytes);
-/* Blocks the host until both streams are empty. Not for concurrent calls. */
+/* Blocks the host until compute and copy stream are empty. Only one thread at a time may call it. */
 void streams_finish(struct streams *streams);
 
 #endif

@@ -1,4 +1,4 @@
-/* Positions of an image's tokens on the GPU: the same steps as token_coords_at of positions.c. */
+/* Positions of an image's tokens on the GPU, by the same steps as token_coords_at of positions.c. */
 #ifndef SLUICE_CUDA_TOKEN_COORDS_CUH
 #define SLUICE_CUDA_TOKEN_COORDS_CUH
 
@@ -9,7 +9,8 @@ __device__ static inline int32_t window_part(int32_t window, int32_t first, int3
     return of - first < window ? of - first : window;
 }
 
-/* 32-bit division: images have fewer than 2^31 tokens; 64-bit division takes about a hundred instructions. */
+/* Divides in 32 bits: images have fewer than 2^31 tokens, and 64-bit division takes about 100 instructions.
+ */
 __device__ static inline struct token_coords cuda_token_coords_at(const struct token_order &order,
                                                                   int32_t rows, int32_t columns, uint32_t i) {
     int32_t row = 0, column = 0, window = order.window;

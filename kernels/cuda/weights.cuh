@@ -15,7 +15,7 @@
 #include "engine/base/tensor.h"
 #include "kernels/cuda/ptx.cuh"
 
-/* All types for which dtype_is_weight is true, for tables of kernels and switches. */
+/* All types for which dtype_is_weight is true, as an X-macro for tables of kernels and switches. */
 #define WEIGHT_TYPES(_)                                                                                      \
     _(DTYPE_F32)                                                                                             \
     _(DTYPE_F16)                                                                                             \
@@ -43,15 +43,15 @@
     _(DTYPE_I8_ROT64)                                                                                        \
     _(DTYPE_I8_ROT256)
 
-/* Packed codes of `bits` bits from byte `at` of a block on, in runs of `run` bytes: the lowest bits of a run
- * are its first `run` codes, the next bits the next `run` codes. */
+/* Layout of packed codes of `bits` bits in a quantisation block, from byte `at` on in runs of `run` bytes:
+ * the lowest bits of a run are its first `run` codes, the next bits the next `run` codes. */
 struct code_layout {
-    int at, run, bits; /* bits per code, 0: no codes */
+    int at, run, bits; /* bits per code; 0: the block has no such codes */
 };
 
 struct block_layout {
     int values, bytes;
-    int unit;                     /* alignment in bytes of the parts of an aligned block */
+    int unit;                     /* alignment in bytes of a block's parts, if the block itself is aligned */
     struct code_layout low, high; /* low and high: lower and upper bits of each code */
     int less;                     /* offset subtracted from a code */
 };
@@ -104,12 +104,12 @@ __host__ __device__ static constexpr struct block_layout block_layout_of(enum dt
     }
 }
 
-/* Rotated types (convrot int8): a value is a sum over all codes of its block. */
+/* True for rotated types (convrot int8), where each value is a sum over all codes of its block. */
 __host__ __device__ static constexpr bool rotated(enum dtype dtype) {
     return dtype == DTYPE_I8_ROT16 || dtype == DTYPE_I8_ROT64 || dtype == DTYPE_I8_ROT256;
 }
 
-/* Types without scales inside the block; their scales, if any, are in another tensor. */
+/* True for types without scales inside the block; scales, if any, are in a separate tensor. */
 __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
     return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 ||
            dtype == DTYPE_NVFP4_TILED || dtype == DTYPE_MXFP8_TILED || rotated(dtype);
@@ -117,7 +117,7 @@ __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
 
 typedef const unsigned char *block_bytes;
 
-/* Loads N bytes of a block, the first lowest. If wide, `at` is a multiple of min(N, UNIT). */
+/* Loads N bytes of a block to words, the first byte lowest. If wide, `at` is a multiple of min(N, UNIT). */
 template <int N, int UNIT>
 __device__ static inline void load_bytes(uint32_t to[(N + 3) / 4], block_bytes at, bool wide) {
     if constexpr (N == 8 && UNIT == 8) {
@@ -155,12 +155,12 @@ template <int UNIT> __device__ static inline float load_f16(block_bytes at, bool
     return cuda_f16_f32((uint16_t)half);
 }
 
-/* Unpacks bits 0 to 3 to the lowest bits of four bytes. */
+/* Spreads bits 0 to 3 of a word to the lowest bits of its four bytes. */
 __device__ static inline uint32_t unpack_bits(uint32_t four) {
     return (four & 15) * 0x00204081 & 0x01010101;
 }
 
-/* Loads up to eight 4-bit codes, the first in the high half of its byte. */
+/* Loads up to eight 4-bit codes; the first code is in the high half of its byte. */
 template <int N, int UNIT>
 __device__ static inline void load_nibbles(uint32_t to[(N + 3) / 4], block_bytes at, int first, bool wide) {
     uint32_t bytes;
@@ -173,7 +173,7 @@ __device__ static inline void load_nibbles(uint32_t to[(N + 3) / 4], block_bytes
     }
 }
 
-/* Loads codes first to first + N - 1 of a block, one byte each (lower bits only). */
+/* Loads the lower bits of codes first to first + N - 1 of a block, one code per byte. */
 template <enum dtype D, int N>
 __device__ static inline void load_codes(uint32_t to[(N + 3) / 4], block_bytes block, int first, bool wide) {
     constexpr struct block_layout l = block_layout_of(D);
@@ -188,7 +188,7 @@ __device__ static inline void load_codes(uint32_t to[(N + 3) / 4], block_bytes b
     }
 }
 
-/* Loads whole codes: lower and upper bits. */
+/* Loads whole codes of a block: lower and upper bits combined. */
 template <enum dtype D, int N>
 __device__ static inline void load_whole_codes(uint32_t to[(N + 3) / 4], block_bytes block, int first,
                                                bool wide) {
@@ -210,29 +210,30 @@ __device__ static inline void load_whole_codes(uint32_t to[(N + 3) / 4], block_b
     }
 }
 
-/* E4M3 subnormals become f32 subnormals first, so that one factor serves normal and subnormal values. */
+/* Converts E4M3 to f32. E4M3 subnormals become f32 subnormals first, so that one factor serves normal and
+ * subnormal values. */
 __device__ static inline float e4m3_f32(uint32_t code) {
     float size = __uint_as_float((code & 127) << 20) * 0x1p120f;
     uint32_t bits = (code & 127) == 127 ? 0x7FFFFFFF : __float_as_uint(size);
     return __uint_as_float(bits | (code & 128) << 24);
 }
 
-/* Unsigned E4M3: 0x7F is 0, the sign bit is ignored (ggml-impl.h). */
+/* Converts unsigned E4M3 to f32: 0x7F is 0, the sign bit is ignored (ggml-impl.h). */
 __device__ static inline float ue4m3_f32(uint32_t code) {
     return code == 127 ? 0 : __uint_as_float((code & 127) << 20) * 0x1p120f;
 }
 
-/* 2^(code - 127); 255 is NaN (OCP Microscaling 1.0). */
+/* Converts an E8M0 scale to 2^(code - 127); 255 is NaN (OCP Microscaling 1.0). */
 __device__ static inline float e8m0_f32(uint32_t code) {
     return __uint_as_float(code == 255 ? 0x7FFFFFFF : code ? code << 23 : 0x00400000);
 }
 
-/* 2^(code - 128), for tables of doubled numbers (ggml-impl.h). */
+/* Converts an E8M0 scale to 2^(code - 128), for tables of doubled numbers (ggml-impl.h). */
 __device__ static inline float e8m0_half_f32(uint32_t code) {
     return __uint_as_float(code < 2 ? 0x00200000u << code : (code - 1) << 23);
 }
 
-/* Twice the magnitude of an E2M1 code: 0 1 2 3 4 6 8 12. */
+/* Returns twice the magnitude of an E2M1 code: 0 1 2 3 4 6 8 12. */
 __device__ static inline int32_t e2m1_doubled(uint32_t code) {
     return (int32_t)(0xC8643210u >> 4 * (code & 7) & 15);
 }
@@ -251,13 +252,13 @@ template <enum dtype D> __device__ static inline float cuda_number_of(uint32_t c
     case DTYPE_F8_E4M3:
     case DTYPE_MXFP8_TILED:
         return e4m3_f32(code);
-    case DTYPE_F8_E5M2: /* upper byte of an f16 */
+    case DTYPE_F8_E5M2: /* an E5M2 code is the upper byte of an f16 */
         return cuda_f16_f32((uint16_t)(code << 8));
     case DTYPE_IQ4_NL:
     case DTYPE_IQ4_XS:
         return (float)iq4_number(code);
     case DTYPE_MXFP4:
-    case DTYPE_NVFP4: /* integer table: no -0 */
+    case DTYPE_NVFP4: /* the integer table has no negative zero */
         return (float)(code & 8 ? -e2m1_doubled(code) : e2m1_doubled(code));
     case DTYPE_NVFP4_TILED:
         return 0.5f * (code & 8 ? -(float)e2m1_doubled(code) : (float)e2m1_doubled(code));
@@ -285,13 +286,13 @@ __device__ static inline void k_scales(block_bytes scales, int part, uint32_t *s
     *minimum = both >> 4 | (scales[part] >> 6) << 4;
 }
 
-/* Q3_K: 6-bit scales of 16 parts, the lower four bits in 8 bytes, the upper two in 4. */
+/* Q3_K: unpacks 6-bit scales of 16 parts of a block, the lower four bits in 8 bytes, the upper two in 4. */
 __device__ static inline int32_t q3_scale(block_bytes scales, int part) {
     uint32_t low = scales[part % 8] >> part / 8 * 4 & 15u, high = scales[8 + part % 4] >> part / 4 * 2 & 3u;
     return (int32_t)(low | high << 4) - 32;
 }
 
-/* IQ4_XS: 6-bit scales of 8 parts, the upper two bits stored before the lower four. */
+/* IQ4_XS: unpacks 6-bit scales of 8 parts of a block, the upper two bits stored before the lower four. */
 __device__ static inline int32_t iq4_scale(block_bytes scales, int part, bool wide) {
     uint32_t high, low = scales[2 + part / 2] >> part % 2 * 4 & 15u;
     load_bytes<2, 2>(&high, scales, wide);
@@ -409,7 +410,8 @@ template <enum dtype D> __device__ static inline void rotated_sums(int32_t to[8]
     }
 }
 
-/* load_values for rotated types: groups of 8 by all lanes of a block, smaller groups by one thread. */
+/* Like load_values, for rotated types: groups of 8 values are decoded by all lanes of a block together,
+ * smaller groups by one thread. */
 template <enum dtype D, int N>
 __device__ static inline void load_rotated(float to[N], const char *row, int64_t first, bool wide) {
     constexpr int size = block_layout_of(D).values;
@@ -427,7 +429,8 @@ __device__ static inline void load_rotated(float to[N], const char *row, int64_t
     for (int i = 0; i < N; i++) to[i] = (float)sums[i] * rotated_factor(D);
 }
 
-/* Decodes values first to first + N - 1, all present, of a row of blocks, without separate scales. */
+/* Decodes values first to first + N - 1, all present, of a row of quantisation blocks, without scales from
+ * separate tensors. */
 template <enum dtype D, int N>
 __device__ static inline void load_values(float to[N], const char *row, int64_t first, bool wide) {
     constexpr struct block_layout l = block_layout_of(D);

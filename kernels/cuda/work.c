@@ -14,7 +14,7 @@ const char *work_class_name(enum work_class of) {
     return class_names[of];
 }
 
-/* Appends a row, unless it has no launches. */
+/* Appends a kernel's row to the list of work, unless it has no launches. */
 static void work_add(struct work_list *list, struct work work) {
     if (work.launches > 0) list->rows[list->n++] = work;
 }
@@ -41,12 +41,13 @@ static void widen_unless_plain(struct work_list *list, const struct tensor *vect
     if (!weight_is_plain(vector)) add_widening(list, vector);
 }
 
-/* Adds `panels` panels of `columns` columns: weight conversion, product, epilogue. */
+/* Adds the work of `panels` product panels of `columns` columns: weight conversion, product, epilogue. */
 static void add_panels(struct work_list *list, const struct op *op, const struct linear_layout *l,
                        int32_t columns, int panels) {
     const struct epilogue *e = &op->epilogue;
     double m = op->in[0].dim[0], k = linear_depth(op), each = m * columns, all = panels * each;
-    double share = (double)panels * columns / op->in[1].dim[0]; /* share of the data per output column */
+    double share = (double)panels * columns /
+                   op->in[1].dim[0]; /* share of the weight's columns that these panels have */
     struct work rounding = {.kernel = "round_rows", .class = WORK_PASS, .launches = l->converts ? panels : 0};
     rounding.read_bytes = share * bytes_of(&op->in[1]);
     rounding.written_bytes = (double)panels * HALF * k * columns;
@@ -66,7 +67,8 @@ static void add_panels(struct work_list *list, const struct op *op, const struct
     work_add(list, finish);
 }
 
-/* Adds the adapters' work on all panels: rounding of factors, and skinny products onto a part of out. */
+/* Adds the work of the adapters on all panels: rounding of their factors, and skinny products onto a part of
+ * out. */
 static void add_adapters(struct work_list *list, const struct op *op, const struct linear_layout *l) {
     double m = op->in[0].dim[0];
     struct work rounding = {.kernel = "round_rows", .class = WORK_PASS};
@@ -121,7 +123,8 @@ static void few_work(const struct op *op, struct work_list *list) {
 
 static void attention_work(const struct op *op, struct work_list *list) {
     struct attention_layout l = cuda_attention_layout(op);
-    double queries = op->in[0].dim[0], pairs = queries * op->in[1].dim[0]; /* attended (query, key) pairs */
+    double queries = op->in[0].dim[0],
+           pairs = queries * op->in[1].dim[0]; /* pairs of a query and a key that it attends to */
     if (op->causal) pairs -= queries * (queries - 1) / 2;
     double keys = bytes_of(&op->in[1]) + bytes_of(&op->in[2]), columns = op->in[0].dim[1];
     if (l.packs) {
@@ -207,7 +210,8 @@ static void conv_work(const struct op *op, struct work_list *list) {
                                  result + bytes_of(&op->in[3]), bytes_of(&op->out), 0, 0, 0});
 }
 
-/* Operators of one kernel, launched once, or once per at_once columns of out whose values are arguments. */
+/* Adds operators that launch one kernel: once, or for operators with host-computed values in the launch
+ * arguments once per at_once columns of out. */
 static void pass_work(const struct op *op, struct work_list *list) {
     static const struct {
         const char *kernel;

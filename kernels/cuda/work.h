@@ -9,13 +9,14 @@
 
 #include "kernels/ops.h"
 
-/* Products, attention and convolutions are bound by FLOPs; passes are all other kernels, bound by memory. */
+/* Kinds of work: products, attention and convolutions are bound by FLOPs; passes are all other kernels, bound
+ * by memory. */
 enum work_class { WORK_PRODUCT, WORK_ATTENTION, WORK_CONV, WORK_PASS, N_WORK_CLASSES };
 
 const char *work_class_name(enum work_class of);
 
-/* Equal launches of one kernel. FLOPs and bytes are sums over all launches; each launch counts an operand
- * once, regardless of caches. */
+/* Equal launches of one kernel. FLOPs and bytes are sums over all launches; each launch counts each operand
+ * once, whether or not a cache holds it. */
 struct work {
     const char *kernel; /* kernel function name; library calls: "product", "convolution" */
     enum work_class class;
@@ -23,14 +24,15 @@ struct work {
     double flops;
     double read_bytes, written_bytes;
     /* Product: rows, columns and depth of one launch (the largest, if adapters differ). Attention: n is the
-     * columns of q, k the columns multiplied, including the zeros that pad a head to its tile. */
+     * number of columns of q, k the number of columns multiplied, including the zeros that pad a head to its
+     * tile. */
     int32_t m, n, k;
 };
 
 enum { WORK_ROWS_MAX = 10 };
 
 struct work_list {
-    struct work rows[WORK_ROWS_MAX]; /* launches, one row per kernel, in order of first launch */
+    struct work rows[WORK_ROWS_MAX]; /* list of launches, one row per kernel, in order of first launch */
     int n;
 };
 

@@ -1,4 +1,4 @@
-/* Helpers with which the operators' headers lay out workspaces. Pure functions; needs no CUDA headers. */
+/* Helpers that lay out operators' workspaces. Pure functions; no CUDA headers needed. */
 #ifndef SLUICE_CUDA_WORKSPACE_H
 #define SLUICE_CUDA_WORKSPACE_H
 
@@ -22,13 +22,12 @@ static inline bool weight_is_plain(const struct tensor *t) {
     return !t->rank || (!dtype_is_quantised(t->dtype) && t->scale == 1);
 }
 
-/* Returns the distance in floats between the three per-channel vectors of a group norm: mean, factor, bias.
- */
+/* Returns the distance in floats between a group norm's three per-channel vectors (mean, factor, bias). */
 static inline int64_t cuda_channel_norm_stride(int32_t channels) {
     return ((int64_t)channels + 63) / 64 * 64;
 }
 
-/* Returns the workspace bytes of these vectors. */
+/* Returns the workspace bytes of the per-channel vectors of a group norm. */
 static inline uint64_t cuda_channel_norm_bytes(int32_t channels) {
     return 3 * sizeof(float) * (uint64_t)cuda_channel_norm_stride(channels);
 }

@@ -3,7 +3,8 @@
 
 #include "kernels/ops.h"
 
-/* Returns the entry of an id, or the unused entry where the id belongs. The table has unused entries. */
+/* Returns the hash table entry of a primitive's id, or the unused entry where the id belongs. The table
+ * always has unused entries. */
 static uint64_t *place_of(uint64_t *table, int capacity, uint64_t id) {
     int i = (int)(id % (uint64_t)capacity);
     while (table[i] && table[i] != id) i = (i + 1) % capacity;

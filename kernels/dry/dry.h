@@ -8,16 +8,16 @@
 struct dry {
     struct device device;
     struct sys *sys;
-    struct device *target;        /* device whose costs are counted; borrowed */
-    bool prepare;                 /* also call the target device's prepare for each operator */
-    const struct op_rates *rates; /* rates for seconds; NULL: seconds stays 0 */
+    struct device *target;        /* target device, whose operator costs are counted; borrowed */
+    bool prepare;                 /* true: also call the target device's prepare for each operator */
+    const struct op_rates *rates; /* rates to estimate seconds from; NULL: seconds stays 0 */
     double seconds;               /* estimated seconds of all calls so far; callers may reset this field */
     const struct arena *pictures; /* arena whose bytes are counted separately; NULL: none */
-    uint64_t picture_bytes;       /* bytes read and written in `pictures`; callers may reset this field */
+    uint64_t picture_bytes; /* bytes read and written in the arena `pictures`; callers may reset this field */
     uint64_t workspace_bytes;  /* largest operator workspace so far, in bytes; callers may reset this field */
-    uint64_t internal_bytes;   /* most bytes that a library allocates during one operator; callers may reset
-                                  this field */
-    uint64_t primitives_bytes; /* bytes of all distinct library primitives so far */
+    uint64_t internal_bytes;   /* most bytes that a library allocates during one operator so far; callers may
+                                  reset this field */
+    uint64_t primitives_bytes; /* bytes of all distinct library primitives counted so far */
     uint64_t *primitives;      /* hash set of primitive ids: open addressing, 0 marks an unused entry */
     int n_primitives, capacity;
 };

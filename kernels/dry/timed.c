@@ -1,4 +1,4 @@
-/* The timed dry devices. Event and fence numbers are times in picoseconds. */
+/* The timed dry devices: a simulated clock. Event and fence numbers are times in picoseconds. */
 #include "kernels/dry/timed.h"
 
 #include <errno.h>
@@ -139,7 +139,7 @@ static void timed_close(struct sys *sys, int file) {
     (void)sys, (void)file;
 }
 
-/* Reserves address space only: no page is written, so a model of any size fits. */
+/* Reserves address space only. No page is ever written, so models of any size fit. */
 static void *timed_map(struct sys *sys, enum memory_line line, size_t bytes) {
     (void)line;
     return sys->reserve(sys, bytes);
@@ -187,7 +187,7 @@ static struct async_timed *async_timed_of_sys(struct sys *sys) {
     return (struct async_timed *)((char *)sys - offsetof(struct timed, sys));
 }
 
-/* Returns the running virtual thread's time. */
+/* Returns the virtual time of the running virtual thread. */
 static uint64_t now_of(struct device *device) {
     return virtual_threads_now(&async_timed_of(device)->threads);
 }
@@ -220,7 +220,8 @@ static void async_wait_copy(struct device *device, uint64_t fence) {
     virtual_threads_pass(&async_timed_of(device)->threads, fence);
 }
 
-/* Does not yield: the caller may hold the store's lock, and no other thread has work. */
+/* Does not switch to another virtual thread: the caller may hold the store's lock, and no other thread has
+ * work. */
 static void async_finish(struct device *device) {
     struct async_timed *a = async_timed_of(device);
     virtual_threads_delay(&a->threads, a->timed.compute);
@@ -249,7 +250,7 @@ static double async_clock(struct sys *sys) {
     return (double)virtual_threads_now(&async_timed_of_sys(sys)->threads) * 1e-12;
 }
 
-/* Models one disk: a read starts after all earlier reads. */
+/* Simulates one disk: a read starts after all earlier reads have ended. */
 static int64_t async_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     struct async_timed *a = async_timed_of_sys(sys);
     uint64_t now = virtual_threads_now(&a->threads);

@@ -14,15 +14,16 @@
 #include "kernels/dry/virtual_threads.h"
 #include "kernels/ops.h"
 
-/* Events of the queues. TIMED_STALL: operators wait for a copy. */
+/* Simulated events, one kind per queue. TIMED_STALL: operators wait for a copy. */
 enum timed_event { TIMED_OPERATOR, TIMED_STALL, TIMED_COPY, TIMED_READ };
 
 struct timed {
     struct device device;
-    struct sys sys; /* clock() returns the operators' time; files need not exist, reads return at once */
+    struct sys sys; /* simulated system: clock() returns the operators' time; files need not exist, reads
+                       return at once */
     struct op_rates rates;
-    double bus, disk;                 /* rates of bus and disk, bytes per second, above 0 */
-    uint64_t compute, copies, reader; /* time when each queue is free, in picoseconds */
+    double bus, disk;                 /* simulated rates of bus and disk, bytes per second, above 0 */
+    uint64_t compute, copies, reader; /* virtual time at which each queue becomes free, in picoseconds */
     /* Optional callback for every event at the time of queueing, so events are in order only within one
      * queue. start, end: picoseconds; bytes: size of a copy or read. */
     void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
@@ -33,18 +34,18 @@ struct timed {
 void timed_init(struct timed *timed, const struct op_rates *rates, double bus, double disk);
 
 struct host_rates {
-    double launch_seconds; /* host seconds per operator launch */
-    double piece_seconds;  /* reader seconds per piece: claim, queue the copy, wake other threads */
-    double pin_seconds;    /* reader seconds per pinned byte */
+    double launch_seconds; /* simulated host seconds per operator launch */
+    double piece_seconds;  /* simulated reader seconds per piece: claim, queue the copy, wake other threads */
+    double pin_seconds;    /* simulated reader seconds per byte to pin */
 };
 
 struct async_timed {
-    struct timed timed; /* the device and sys that callers use; first member */
-    struct timed below; /* plain timed device: computes the times of the queues */
+    struct timed timed; /* device and sys for the caller; must be the first member */
+    struct timed below; /* plain timed device, which computes the times of the queues */
     struct device_memory memory;
-    struct virtual_threads threads; /* the host (first thread) and the readers */
+    struct virtual_threads threads; /* virtual threads: the host (thread 0) and the readers */
     struct host_rates rates;
-    uint64_t disk; /* time when the disk is free, in picoseconds */
+    uint64_t disk; /* virtual time at which the disk becomes free, in picoseconds */
 };
 
 /* Initialises an asynchronous timed device in place; the calling thread is the host. Other arguments as for

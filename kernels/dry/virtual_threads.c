@@ -29,7 +29,7 @@ static void enter_stack(struct virtual_thread *self) {
 #endif
 }
 
-/* True if the thread can run; *when: the earliest time. */
+/* Returns true if the virtual thread can run; *when: the earliest time. */
 static bool can_run(const struct virtual_thread *thread, uint64_t *when) {
     *when = thread->now;
     if (thread->state == VIRTUAL_THREAD_RUNS) return true;
@@ -38,7 +38,7 @@ static bool can_run(const struct virtual_thread *thread, uint64_t *when) {
     return true;
 }
 
-/* Switches to the thread with the least time, in a tie to the caller. False: no thread can run. */
+/* Switches to the virtual thread with the least time, in a tie to the caller. False: no thread can run. */
 static bool switch_to_next(struct virtual_threads *a) {
     struct virtual_thread *self = running(a);
     uint64_t first, when;
@@ -57,7 +57,7 @@ static bool switch_to_next(struct virtual_threads *a) {
     return true;
 }
 
-/* makecontext passes only integers, so the pointer arrives in two halves. */
+/* makecontext passes only integers, so a pointer is passed as two halves. */
 static void virtual_thread_main(unsigned high, unsigned low) {
     struct virtual_threads *a = (struct virtual_threads *)(((uintptr_t)high << 32) | low);
     struct virtual_thread *self = running(a);

@@ -23,8 +23,8 @@ enum virtual_thread_state {
 struct virtual_thread {
     enum virtual_thread_state state;
     uint64_t now;
-    const void *where; /* address that the thread waits on */
-    uint64_t until;    /* end of the thread's wait in picoseconds; 0: no timeout */
+    const void *where; /* address that the virtual thread waits on */
+    uint64_t until;    /* end of the wait in virtual picoseconds; 0: no timeout */
     void (*main)(void *argument);
     void *argument;
     void *stack;
@@ -40,18 +40,20 @@ struct virtual_threads {
 
 void virtual_threads_begin(struct virtual_threads *threads, struct sys *sys);
 
-/* Returns the running thread's time in picoseconds. */
+/* Returns the running virtual thread's time in picoseconds. */
 uint64_t virtual_threads_now(const struct virtual_threads *threads);
-/* Advance the running thread's time to `until`, if later. Only virtual_threads_pass yields. */
+/* Advance the running virtual thread's time to `until`, if later. virtual_threads_pass also lets other
+ * threads run. */
 void virtual_threads_pass(struct virtual_threads *threads, uint64_t until);
 void virtual_threads_delay(struct virtual_threads *threads, uint64_t until);
 
-/* Starts a thread at the current virtual time. NULL: no memory, or VIRTUAL_THREADS_MAX reached. */
+/* Starts a virtual thread at the current virtual time. NULL: no memory, or VIRTUAL_THREADS_MAX reached. */
 struct virtual_thread *virtual_threads_start(struct virtual_threads *threads, void (*main)(void *),
                                              void *argument);
 void virtual_threads_join(struct virtual_threads *threads, struct virtual_thread *thread);
 
-/* Waits until another thread wakes this address, or until the given time (0: no timeout). False: deadlock. */
+/* Blocks the running virtual thread until another thread wakes this address, or until the given time (0: no
+ * timeout). False: deadlock. */
 bool virtual_threads_wait(struct virtual_threads *threads, const void *where, uint64_t until);
 void virtual_threads_wake(struct virtual_threads *threads, const void *where);
 
