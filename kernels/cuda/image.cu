@@ -183,10 +183,12 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
         float sum = 0;
         for (int32_t i = 0; i < s.run; i++) {
             int32_t value = (int32_t)n * s.run + i, place = value & (each - 1);
-            const struct rows &frame = s.frames == 1 || place >= each / 2 ? in : before;
+            bool current = s.frames == 1 || place >= each / 2;
+            const char *frame = current ? in.data : before.data;
+            int64_t step = current ? in.step : before.step;
             int32_t row = place / s.side & (s.side - 1), column = place & (s.side - 1);
-            if (frame.data)
-                sum += value_at(frame.data + (corner + (int64_t)row * s.columns + column) * frame.step,
+            if (frame)
+                sum += value_at(frame + (corner + (int64_t)row * s.columns + column) * step,
                                 DTYPE_F32, value / each);
         }
         float mean = sum / (float)s.run;
