@@ -133,9 +133,9 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--save-latent", TEXT("FILE", save_latent),
      "save the final latents: safetensors, tensor \"latent\""},
     {NULL, RUNS, NULL, "--preview", CHOICE("HOW", preview, "latent|taesd|vae|proj|tae"),
-     "preview image after each step; latent: approximate colours, one pixel per latent pixel, costs nothing; "
-     "taesd: decoded by --taesd; vae: decoded in full, slow, of a video the first frame; the output stays "
-     "the same"},
+     "preview image after each step; latent (proj): approximate colours, one pixel per latent pixel, costs "
+     "nothing; taesd (tae): decoded by --taesd; vae: decoded in full, slow, of a video the first frame; the "
+     "output stays the same"},
     {NULL, RUNS, NULL, "--preview-every", WHOLE(preview_every, 1, SLUICE_STEPS_MAX),
      "preview every N steps; default 1"},
     {NULL, RUNS, NULL, "--preview-path", TEXT("FILE", preview_path),
@@ -158,7 +158,8 @@ static const struct flag static_flags[] = {
      "RAM limit of the process: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default: free RAM minus "
      "a reserve"},
     {NULL, RUNS | DECODE, NULL, "--max-vram", VALUE("SIZE", FLAG_DEVICE_SIZE, max_vram),
-     "VRAM limit, CUDA libraries included; default: free VRAM minus 5 % (at least 512 MiB); no effect on the "
+     "VRAM limit, CUDA libraries included; default: free VRAM minus a reserve of 5 %, at least 512 MiB; no "
+     "effect on the "
      "CPU"},
     {NULL, RUNS | DECODE, NULL, "--plan", INPUT("FILE", plan),
      "run exactly this plan, printed by `sluice plan --json` and perhaps edited"},

@@ -50,7 +50,8 @@ static enum status set_sizes(struct job *job, struct error *e) {
         job->pictures.n_encoded_chunks =
             component_frame_chunks(model_component(m, FAMILY_ENCODER), frames, job->pictures.encoded_chunks);
     if (animates && m->recipe->concat == CONCAT_NONE) size->n_clean_frames = 1;
-    /* The sizes of the latent and of a chunk's frames must fit 32 bits, and the chunks their arrays. */
+    /* The latent and the frames of one chunk must have at most INT32_MAX values, and the video at most
+     * FRAME_CHUNKS_MAX chunks. */
     int64_t latent = (int64_t)size->F * size->Y * size->X, chunk = (int64_t)r->width * r->height * factor;
     if (latent <= INT32_MAX && (size->F == 1 || chunk <= INT32_MAX) && size->n_chunks <= FRAME_CHUNKS_MAX &&
         job->pictures.n_encoded_chunks <= FRAME_CHUNKS_MAX)

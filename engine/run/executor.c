@@ -235,7 +235,9 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         if (visit->stage != i_stage) continue;
         bool once = visit->evaluation < 0;
         struct phase phase = once ? (struct phase){0, 1} : phase_of(stage, visit->evaluation);
-        int k = once ? 0 : visit->evaluation - phase.first; /* index of the evaluation within its phase */
+        int k = once ? 0
+                     : visit->evaluation -
+                           phase.first; /* index among the evaluations that compute the same lanes */
         if (!once) need->block_repeats[visit->block] = true;
         if (k >= unlike) continue;
         if (visit->evaluation != evaluation) {

@@ -50,7 +50,8 @@ static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     return (struct vectors){factor, plain ? gate : NULL};
 }
 
-/* Applies an RMS norm to one row; `base` may be NULL or alias `to`; `from` may alias `to`. */
+/* Applies an RMS norm to one row of c values and adds the residual row `base`, unless NULL. `base` and `from`
+ * may alias `to`. */
 WIDE static void rms_apply(float *to, const float *from, float rstd, const struct vectors *v,
                            const float *base, int64_t c) {
     const float *factor = v->factor, *gate = v->gate;

@@ -188,8 +188,8 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
             int64_t step = current ? in.step : before.step;
             int32_t row = place / s.side & (s.side - 1), column = place & (s.side - 1);
             if (frame)
-                sum += value_at(frame + (corner + (int64_t)row * s.columns + column) * step,
-                                DTYPE_F32, value / each);
+                sum += value_at(frame + (corner + (int64_t)row * s.columns + column) * step, DTYPE_F32,
+                                value / each);
         }
         float mean = sum / (float)s.run;
         if (base.data) mean += value_at(base.data + pixel * base.step, DTYPE_F32, n);

@@ -341,7 +341,7 @@ static void test_out_of_memory_can_be_retried(void **state) {
     emu_fail(EMU_HOST_REGISTER, 1, OUT_OF_MEMORY);
     assert_int_equal(memory->pin(device, pool, MIB), -ENOMEM);
     assert_int_equal(memory->pin(device, pool, MIB), 0);
-    wait_all(); /* the out-of-memory error is not reported again */
+    wait_all(); /* the failed pin must leave no error behind for this wait to report */
     memory->unpin(device, pool, MIB);
     sys.unmap(&sys, LINE_STORE, pool, MIB);
     close_device();

@@ -127,7 +127,8 @@ static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attri
     return cudaFuncGetAttributes(attributes, reinterpret_cast<const void *>(kernel));
 }
 
-/* A block's shared arrays; the address of a static variable in the kernel identifies the array. */
+/* Shared memory of the current thread block. `site`: the address of a static variable in the kernel, which
+ * identifies the __shared__ array. */
 
 extern "C" void *emu_shared_array(const void *site, size_t bytes, const char *name);
 extern "C" void *emu_shared_dynamic(void);

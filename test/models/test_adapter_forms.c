@@ -282,7 +282,7 @@ static void test_product_equals_formula(struct form *f) {
                 largest = fmax(largest, fabs(truth));
             }
     }
-    /* tolerance: the product is rounded to f32 once, when the factors are multiplied */
+    /* tolerance 1e-6: the change of the weight is computed in f64 and rounded to f32 once */
     check(largest > .1 && worst < 1e-6 * largest, "%s: off by %g of %g", f->name, worst, largest);
     adapter_match_destroy(&match);
     adapter_close(a);

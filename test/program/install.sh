@@ -97,7 +97,7 @@ for program in shared_c static_c shared_c++; do
 done
 for program in bench_c bench_c++; do
     expect "$program fails" status_is 0 "$folder/$program"
-    expect "$program does not list zimage" grep -q '"name": "zimage"' "$folder/out"
+    expect "$program does not list zimage" grep -q '"family": "zimage"' "$folder/out"
 done
 expect "no exit status 2 for a missing argument" status_is 2 "$folder/shared_c" "$folder/model"
 expect "no exit status 1 for a missing model" status_is 1 "$folder/shared_c" "$folder/none" "a red fox"

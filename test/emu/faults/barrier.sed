@@ -1,2 +1,2 @@
 # Fault: a block of threads loads values while some of its threads still read keys.
-/__syncthreads(); \/\* v has arrived/d
+/__syncthreads(); \/\* the copy of v has arrived/d
