@@ -133,9 +133,8 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--save-latent", TEXT("FILE", save_latent),
      "save the final latents: safetensors, tensor \"latent\""},
     {NULL, RUNS, NULL, "--preview", CHOICE("HOW", preview, "latent|taesd|vae|proj|tae"),
-     "preview image after each step; latent (proj): approximate colours, one pixel per latent pixel, costs "
-     "nothing; taesd (tae): decoded by --taesd; vae: decoded in full, slow, of a video the first frame; the "
-     "output stays the same"},
+     "preview image after each step; latent (proj): rough colours, small, free; taesd (tae): decoded by "
+     "--taesd; vae: decoded in full, slow; of a video the first frame; the output stays the same"},
     {NULL, RUNS, NULL, "--preview-every", WHOLE(preview_every, 1, SLUICE_STEPS_MAX),
      "preview every N steps; default 1"},
     {NULL, RUNS, NULL, "--preview-path", TEXT("FILE", preview_path),
