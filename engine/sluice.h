@@ -35,8 +35,9 @@
  * Units. Budgets are bytes, times are seconds, sizes are pixels.
  * Threads. A model is immutable; threads and sessions may share it. One thread at a time uses a session;
  *   sluice_cancel is the exception: any thread or signal handler may call it. Callbacks run on the calling
- *   thread. That thread needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and
- *   SLUICE_STACK_BYTES_TO_OPEN for every other fallible function; nothing checks it.
+ *   thread; for their own session they may call only sluice_cancel (other calls: USAGE). The calling thread
+ *   needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and SLUICE_STACK_BYTES_TO_OPEN for every
+ *   other fallible function; nothing checks it.
  * Process. The library never prints, exits, aborts, reads environment variables or installs signal handlers.
  *   Exception: oneDNN ends the process when the C library has no memory left; Sluice checks for enough free
  *   memory before each call to oneDNN.

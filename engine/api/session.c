@@ -206,6 +206,7 @@ static void measure_memory(struct sluice_session *s) {
 static enum status run_job(struct sluice_session *s, const struct sluice_request *request,
                            const char *latent_file, const int32_t *latent_dim, struct error *e) {
     struct job job = {0};
+    s->busy = true;
     drop_report(s);
     s->report.base_bytes = machine_resident_bytes();
     s->report.seed = request->seed;
@@ -227,6 +228,7 @@ out:
     job_close(&job);
     s->report.error = *e;
     measure_memory(s);
+    s->busy = false;
     return e->code;
 }
 
@@ -284,7 +286,12 @@ void sluice_session_close(sluice_session *s) {
 
 static bool check_run_arguments(const struct sluice_session *session, const struct sluice_request *request,
                                 struct error *e) {
-    return check_not_null(session, "session", e) && check_struct_size(request, "request", e);
+    if (!check_not_null(session, "session", e) || !check_struct_size(request, "request", e)) return false;
+    if (session->busy)
+        error_set(e, USAGE,
+                  "the session is busy" FOUND "a call from one of the session's callbacks" EXPECTED
+                  "the call after the run, or a session of its own");
+    return !session->busy;
 }
 
 int sluice_run(sluice_session *session, const struct sluice_request *request, struct sluice_error *error) {
@@ -355,6 +362,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     copy_sized(&r, sizeof r, request);
     if (decode_latent && decode_dims(session, decode_latent, dim, &e) != OK) return publish_error(&e, error);
     const int32_t *dim_or_null = decode_latent ? dim : NULL;
+    session->busy = true;
     if (plan_job(session, &r, dim_or_null, false, &job, &e) == OK) {
         struct error does_not_fit = {0};
         warn_plan(&session->options, &job);
@@ -366,6 +374,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
         if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
     }
     e.code == OK ? keep_planned(session, &r, dim_or_null, &job) : job_close(&job);
+    session->busy = false;
     return publish_error(&e, error);
 }
 

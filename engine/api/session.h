@@ -22,6 +22,7 @@ struct sluice_session {
     uint8_t planned_key[SHA256_DIGEST_SIZE];
     struct report report; /* report of the previous run */
     json_t *plan;         /* plan of the previous run, as JSON; NULL: the run failed before planning */
+    bool busy; /* a run, decode or plan query is in progress: its callbacks must not start another one */
     atomic_int cancelled;
 };
 

@@ -52,6 +52,35 @@ static void progress_rises_to_one(void) {
     rig_close(&rig);
 }
 
+struct nested_run {
+    struct rig rig;
+    int n, n_refused;
+};
+
+static void run_again(void *user, const struct sluice_progress *now) {
+    struct nested_run *nested = user;
+    struct sluice_request request = request_fox(64, 48, 1, 1, 2);
+    struct sluice_error e;
+    (void)now;
+    nested->n++;
+    nested->n_refused += sluice_run(nested->rig.session, &request, &e) == SLUICE_USAGE && e.exit_code == 2;
+}
+
+/* A progress callback that starts a run in its own session gets an error; the outer run is not disturbed. */
+static void nested_run_is_refused(void) {
+    struct nested_run nested = {0};
+    struct sluice_session_options options = {.threads = 1, .on_progress = run_again, .user = &nested};
+    struct sluice_request request = request_fox(64, 48, 1, 1, 2);
+    if (!rig_open(&nested.rig, model_path, 1, 1)) return;
+    sluice_session_close(nested.rig.session);
+    if (!rig_open_session(&nested.rig, &options)) return;
+    struct result r = run(&nested.rig, &request);
+    check(r.code == SLUICE_OK && nested.n > 0 && nested.n_refused == nested.n,
+          "%d: %d of %d nested runs refused", r.code, nested.n_refused, nested.n);
+    result_free(&r);
+    rig_close(&nested.rig);
+}
+
 /* ---- invalid arguments ---- */
 
 static void check_usage(int code, const struct sluice_error *e, const char *what) {
@@ -412,6 +441,7 @@ static void stack_of_a_call(void) {
 
 int main(void) {
     progress_rises_to_one();
+    nested_run_is_refused();
     null_arguments();
     struct_size_not_set();
     family_without_files();
