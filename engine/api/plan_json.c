@@ -83,7 +83,7 @@ static json_t *request_json(const struct job *job) {
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
     if (job->settings.n_encoded_prompts < job->settings.n_prompts)
         json_put(json, "zero_negative", json_true());
-    if (prompts_count_hits(job)) json_put(json, "recalled", json_integer(prompts_count_hits(job)));
+    if (prompts_count_hits(job)) json_put(json, "prompt_cache_hits", json_integer(prompts_count_hits(job)));
     json_t *loras = planner_list_loras(job);
     json_array_size(loras) ? json_put(json, "loras", loras) : json_decref(loras);
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));

@@ -274,7 +274,7 @@ static void test_prompt_cache_separates_adapters(const struct random_setup *m) {
             struct result want = run_fresh(m->folder, 2, r), got = run(&rig, &r);
             same(&want, &got, "with the prompt cache");
             json_t *report = rig_report(&rig), *plan = json_object_get(report, "plan");
-            bool hit = json_object_get(json_object_get(plan, "request"), "recalled");
+            bool hit = json_object_get(json_object_get(plan, "request"), "prompt_cache_hits");
             check(hit == (round > 0), "%s, round %d, request %d: unexpected prompt cache %s", m->recipe,
                   round, i, hit ? "hit" : "miss");
             json_decref(report);
