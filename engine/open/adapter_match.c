@@ -333,7 +333,8 @@ static enum status shape_fail(const struct adapter *a, const struct change *c,
                               const struct index_entry *entry, const char *expected, struct error *e) {
     char shape[128];
     return error_set(
-        e, SHAPE, "tensor '%s' of the adapter does not fit '%s'" WHERE "%s" FOUND "%s" EXPECTED "%s",
+        e, SHAPE,
+        "tensor '%s' of the adapter does not fit the weight '%s'" WHERE "%s" FOUND "%s" EXPECTED "%s",
         entry->name, c->name->name, path_of(a), adapter_print_shape(entry, shape, sizeof shape), expected);
 }
 

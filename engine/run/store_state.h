@@ -148,8 +148,8 @@ void pieces_abandon(struct store *store, int stage);
 /* Allocates and pins staging buffers, at least two if `bytes` is two pages or more. Releases the lock
  * meanwhile. Fails with MEMORY. */
 enum status pieces_open_staging(struct store *store, uint64_t bytes, struct error *e);
-/* Frees the staging buffers after all pieces in flight, including the next stage's. No piece starts without
- * staging. Releases the lock meanwhile. */
+/* Waits for all pieces in flight, including the next stage's, then frees the staging buffers. Releases the
+ * lock while waiting. Without staging buffers no piece starts. */
 void pieces_close_staging(struct store *store);
 
 #endif

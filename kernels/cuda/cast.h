@@ -16,7 +16,7 @@ extern "C" {
 #include <stdint.h>
 
 /* Converts rows of any weight type (may be strided) to packed bf16 rows of `padded` values (a multiple of 8),
- * zero-filled, rounding to nearest even. `to` is a multiple of 16 bytes. */
+ * zero-filled, rounding to nearest even. The address `to` is a multiple of 16 bytes. */
 void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
 /* Converts a vector of any weight type to f32, zero-filled to `padded` values; rank 0 gives zeros. */
 void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream);

@@ -95,7 +95,8 @@ static void run_conv(const struct conv *c, struct tensor out, struct tensor in, 
     op_conv2d(&x, out, in, c->weight, epilogue, c->options);
 }
 
-/* Makes a convolution with so many weights that threads compute panels of outputs in bands. */
+/* Makes a convolution with more weights than fit the cache, which the CPU device computes in panels of output
+ * channels. */
 static struct conv make_panels(void) {
     int32_t C = 8 * between(116, 130), N = 288, dim[] = {N, C, 3, 3};
     struct conv c = {.in = filled(3, (int32_t[]){between(5, 20), between(100, 500), C}),

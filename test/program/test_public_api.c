@@ -412,7 +412,8 @@ static void *calls_families(void *user) {
     return NULL;
 }
 
-/* Every call of the library uses at most half of SLUICE_STACK_BYTES_TO_OPEN. */
+/* Calls that neither plan nor run take at most half of the stack that sluice.h documents for them,
+ * SLUICE_STACK_BYTES_TO_OPEN. */
 static void stack_of_a_call(void) {
     static const struct {
         const char *name;
