@@ -99,7 +99,8 @@ static uint64_t check_pinned(int *n_limited) {
     return plan.keep ? staging + kept : most;
 }
 
-/* Lowering the limit on pinned memory never makes a plan faster, as long as the staging buffers keep their size.
+/* Lowering the limit on pinned memory never makes a plan faster, as long as the staging buffers keep their
+ * size.
  */
 static void test_lower_pin_limit_is_never_faster(void **state) {
     (void)state;
