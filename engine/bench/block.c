@@ -92,7 +92,7 @@ struct block_bench {
     struct random_component component, plain;
     struct watch watch;
     struct onednn *onednn;
-    char *memory; /* buffer for the largest of oneDNN's own products */
+    char *memory; /* buffer for the largest matrix product that is measured with plain oneDNN */
     uint64_t bytes;
     struct round_times rounds[BENCH_ROUNDS_MAX];
     int n_rounds;

@@ -158,8 +158,9 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
     return e->code;
 }
 
-/* Binds a text encoder once for every pipeline, because some pipelines read the last hidden states and some
- * read the projection. A tensor that any pipeline keeps unquantised stays unquantised. */
+/* Binds a text encoder repeatedly, once as each pipeline reads it, because some pipelines read the last
+ * hidden states and some read the projection. A tensor that any pipeline keeps unquantised stays unquantised.
+ */
 static enum status bind_readers(struct conversion *c, const char *prefix, struct tensor_index view,
                                 struct error *e) {
     for (const struct recipe *const *r = recipes; *r && e->code == OK; r++)

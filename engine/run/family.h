@@ -263,7 +263,8 @@ void component_block_dims(const struct component *c, const struct block_ref *ref
 enum status component_list_missing(struct component *c, void (*report)(void *user, const char *name),
                                    void *user, struct error *e);
 void component_destroy(struct component *c);
-/* Host memory of the packed layouts of a component's blocks and embedding tables, in bytes. */
+/* Bytes of host memory that the layout descriptions (struct block) of a component's blocks and embedding
+ * tables take; their weights not included. */
 uint64_t component_layout_bytes(const struct component *c);
 
 /* Returns the tensor of this name in a lane's state (see family.state); rank 0 if there is none. */

@@ -39,7 +39,7 @@ enum { SWEEP_BLOCKS = 1 << 12 }; /* number of quantisation blocks in one piece o
  * the first `bytes` bytes. */
 struct sweep {
     int f16[2], bytes;
-    uint32_t blocks; /* number of quantisation blocks of the whole sweep */
+    uint32_t blocks; /* number of quantisation blocks whose scales take all values in turn */
 };
 
 struct sweep sweep_of(enum dtype dtype);

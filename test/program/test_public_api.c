@@ -330,7 +330,7 @@ static void stack_of_a_run(void) {
           least.ran.what);
 }
 
-/* ---- the stack of single calls ---- */
+/* ---- call stack of each public function ---- */
 
 struct stack_call {
     sluice_model *model;
