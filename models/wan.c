@@ -341,8 +341,8 @@ static void wan_block(struct context *x, const struct wan_block_weights *w, cons
         }
 }
 
-/* Final layer: norm, modulation by table [1, 2, DIM] (shift, scale) plus each range's time embedding,
- * linear layer, unpatchify into the prediction. */
+/* Final layer: norm, modulation by table [1, 2, DIM] (shift, scale) plus the time embedding of each range of
+ * tokens, linear layer, unpatchify into the prediction. */
 static void wan_predict(struct context *x, const struct linear_weights *w, struct tensor table,
                         const struct wan_block_args *call, struct tensor tokens, struct tensor prediction) {
     int32_t dim = tokens.dim[1], both[] = {2, dim};

@@ -201,5 +201,6 @@ enum status rates_merge(const char *old, const struct rates *measured, const cha
         *text = json_to_text(json_incref(root), JSON_INDENT(1) | JSON_REAL_PRECISION(6), json_failures);
     }
     json_decref(root);
-    return e->code != OK || *text ? e->code : error_set(e, MEMORY, "no memory for the text of rates");
+    return e->code != OK || *text ? e->code
+                                  : error_set(e, MEMORY, "no memory for the JSON of the rates file");
 }

@@ -210,7 +210,7 @@ static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char 
 const struct cuda_operator cuda_linear = {cuda_linear_prepare, cuda_linear_run, cuda_cast_kernels};
 
 /* Applies the activation to four input values; zeros beyond K. Grid: rows_grid_of; no shared memory; 37
- * registers. Bytes: 8 per value; FLOPs: 4. The launch takes longer than the transfer. */
+ * registers. Bytes: 8 per value; FLOPs: 4. The launch takes longer than the memory traffic. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     few_rows(struct rows to, struct rows in, int64_t rows, int64_t k, int64_t columns,
              enum activation activation) {

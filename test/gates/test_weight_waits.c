@@ -200,7 +200,7 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
     return seconds / no_overlap;
 }
 
-/* In the last case the block has more pieces than the store tracks parts per block. */
+/* The last case has a block of more pieces than the store can wait for one by one. */
 static void test_overlap_matches_virtual_clock(void **state) {
     static const struct timed_case cases[] = {
         {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};

@@ -33,7 +33,7 @@ struct item *tensor_set_find(struct tensor_set *p, const char *name);
 
 char *read_whole_file(const char *path);
 
-/* Reads a file, or a component's folder without its configuration. */
+/* Reads the tensors of a file, or of a component's folder, whose config.json is not read. */
 struct tensor_set *tensor_set_from_file(const char *path);
 /* Reads a component of a model folder with its configuration. */
 struct tensor_set *tensor_set_from_component(const char *model, const char *component);
