@@ -512,9 +512,12 @@ static void command_text(struct command *c) {
     write_file(path_of(c->word[0]), c->word[1], strlen(c->word[1]));
 }
 
-/* random FOLDER RECIPE SIZES SEED: a model of random weights */
+/* random FOLDER RECIPE SIZES SEED: a model of random weights, which the following commands use */
 static void command_random(struct command *c) {
-    random_model(c->word[0], c->word[1], c->word[2], (uint64_t)atoi(c->word[3]));
+    const char *folder = random_model(c->word[0], c->word[1], c->word[2], (uint64_t)atoi(c->word[3]));
+    forget_components();
+    snprintf(model.folder, sizeof model.folder, "%s", folder);
+    snprintf(model.tokenizer, sizeof model.tokenizer, "%s", folder);
 }
 
 /* open [in FOLDER] FLAGS => EXPECTATION; in FOLDER: as the working directory */
