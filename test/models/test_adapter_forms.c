@@ -20,16 +20,6 @@ enum { ROWS_MOST = 96, COLUMNS_MOST = 252, ROLES = 8 };
 
 static struct sluice_model *zimage, *sd1;
 
-static struct sluice_model *open_model(const char *folder) {
-    struct sluice_model_options options = {.struct_size = sizeof options, .model = folder};
-    struct sluice_model *model = NULL;
-    struct error e = {0};
-    char line[1024];
-    model_open(NULL, &options, &model, &e);
-    check(e.code == OK, "%s: %s", folder, error_line(&e, line, sizeof line));
-    return model;
-}
-
 /* One tensor of an adapter file. end: text after the module's name in the tensor's name. */
 struct file_tensor {
     const char *end;
@@ -304,7 +294,7 @@ static void test_bias_and_norm_differences(void) {
     enum { DIM = 36 };
     static struct file_tensor fused = {"diff_b", 1, {3 * DIM}, {0}}, part = {"diff_b", 1, {DIM}, {0}};
     static const char *const names[] = {"to_q", "to_k", "to_v"};
-    struct sluice_model *m = open_model("test/golden/flux_a/model");
+    struct sluice_model *m = adapter_test_model("test/golden/flux_a/model");
     int slot = recipe_slot(m->recipe, FAMILY_DENOISER);
     struct adapter *one = NULL, *other = NULL;
     struct adapter_match first, second;
@@ -408,51 +398,6 @@ static void test_alpha_scales(void) {
     }
 }
 
-static const struct {
-    const char *file, *prefix;
-    int first, second; /* first, second: expected numbers of weights changed in the high-noise and in the
-                          low-noise transformer */
-    int notes;         /* expected number of warnings about which transformer was assumed */
-} halves[] = {
-    {"wan_high_noise_4steps.safetensors", "diffusion_model.", 1, 0, 1},
-    {"Wan2.2-LowNoise.safetensors", "diffusion_model.", 0, 1, 1},
-    {"high_noise_and_low_noise.safetensors", "diffusion_model.", 1, 1, 1},
-    {"lightning.safetensors", "transformer.", 1, 1, 1},
-    {"highway.safetensors", "transformer.", 1, 1, 1},
-    {"low/lightning.safetensors", "transformer.", 0, 1, 1},
-    {"lightning.safetensors", "transformer_2.", 0, 1, 0},
-};
-
-static void test_adapter_goes_to_the_right_transformer(void) {
-    struct sluice_model *m = open_model("test/golden/wan22/model");
-    char path[256], name[128], command[256];
-    const struct component *c = model_component(m, FAMILY_DENOISER);
-    const struct index_entry *entry = index_find(&c->index, "blocks.0.attn1.to_q.weight");
-    snprintf(command, sizeof command, "mkdir -p '%s/low'", temporary);
-    if (!check(entry && !system(command), "%s", command)) return;
-    for (int i = 0; i < COUNT_OF(halves); i++) {
-        struct adapter_writer w;
-        struct adapter *a;
-        struct adapter_match match;
-        snprintf(path, sizeof path, "%s/%s", temporary, halves[i].file);
-        adapter_writer_begin(&w);
-        snprintf(name, sizeof name, "%sblocks.0.attn1.to_q.lora_A.weight", halves[i].prefix);
-        adapter_writer_add_f32(&w, name, NULL, 2, entry->dim[1], 0);
-        snprintf(name, sizeof name, "%sblocks.0.attn1.to_q.lora_B.weight", halves[i].prefix);
-        adapter_writer_add_f32(&w, name, NULL, entry->dim[0], 2, 0);
-        if (!open_and_match(m, adapter_writer_end(&w, path, NULL), &a, &match)) continue;
-        int of[2] = {0}, n = 0;
-        for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family; slot++)
-            if (m->recipe->slot[slot].family->kind == FAMILY_DENOISER) of[n++] = match.part[slot].n_weights;
-        check(of[0] == halves[i].first && of[1] == halves[i].second && match.n_notes == halves[i].notes,
-              "%s, %s: %d and %d weights, %d notes", halves[i].file, halves[i].prefix, of[0], of[1],
-              match.n_notes);
-        adapter_match_destroy(&match);
-        adapter_close(a);
-    }
-    model_close(m);
-}
-
 static void test_inspect_counts_dora(void) {
     char path[256], *json = NULL;
     struct adapter_writer w;
@@ -472,12 +417,11 @@ static void test_inspect_counts_dora(void) {
 
 int main(void) {
     temporary_make();
-    zimage = open_model("test/golden/zimage_a/model");
-    sd1 = open_model("test/golden/sd1/model");
+    zimage = adapter_test_model("test/golden/zimage_a/model");
+    sd1 = adapter_test_model("test/golden/sd1/model");
     for (int i = 0; i < COUNT_OF(forms) && zimage && sd1; i++) test_product_equals_formula(&forms[i]);
     test_bias_and_norm_differences();
     test_alpha_scales();
-    test_adapter_goes_to_the_right_transformer();
     test_inspect_counts_dora();
     model_close(zimage);
     model_close(sd1);
