@@ -6,41 +6,30 @@
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
-#define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
-#define CHECKPOINT_UP_RESNET "decoder.upsamples.%d."
+#define UP_RESNET             "decoder.up_blocks.%d.resnets.%d."
+#define UPSAMPLER             "decoder.up_blocks.%d.upsamplers.0."
+#define CHECKPOINT_UP         "decoder.upsamples.%d."
+#define MID_RESNET            "decoder.mid_block.resnets.%d."
+#define CHECKPOINT_MID_RESNET "decoder.middle.%d."
 
-static const struct weight_spec vae_wan_in_table[] = {
-    VAE_WAN_LAST_SLICE(latent_in_weights, post, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
-    VAE_WAN_IN(latent_in_weights, LATENT, "decoder."),
-};
-static const struct weight_spec vae_wan_mid_resnet_table[] = {
-    VAE_WAN_RESNET("decoder.mid_block.resnets.%d.", "decoder.middle.%d.")};
-static const struct weight_spec vae_wan_attention_table[] = {
-    VAE_WAN_ATTENTION("decoder.mid_block.attentions.0.", "decoder.middle.1.")};
-static const struct weight_spec vae_wan_up_resnet_table[] = {VAE_WAN_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec vae_wan_wider_resnet_table[] = {
-    VAE_WAN_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET), VAE_WAN_SHORTCUT(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec vae_wan_upsample_table[] = {
-    VAE_WAN_RESAMPLE("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
-static const struct weight_spec vae_wan_time_conv_table[] = {
-    VAE_WAN_TIME_CONV("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
-static const struct weight_spec vae_wan_out_table[] = {VAE_WAN_OUT(COLOURS, "decoder.")};
+/* clang-format off */
+/* Weight lists of the ends of the decoder, for one image (CONV3D) and for video (CAUSAL). */
+#define LATENT_IN(X, S, CONV)                                                                                \
+    X##CONV3D(S, post, LATENT, LATENT, K1, K1, "post_quant_conv", "conv2")                                   \
+    X##CONV(S, conv, OUT, LATENT, K3, K3, "decoder.conv_in", "decoder.conv1")
+#define IMAGE_LATENT_IN(X, S) LATENT_IN(X, S, CONV3D)
+#define VIDEO_LATENT_IN(X, S) LATENT_IN(X, S, CAUSAL)
+#define IMAGE_OUT(X, S) VAE_WAN_OUT(X, S, CONV3D, "decoder.", COLOURS)
+#define VIDEO_OUT(X, S) VAE_WAN_OUT(X, S, CAUSAL, "decoder.", COLOURS)
+/* clang-format on */
 
-/* Weight tables of VAEs for video, which use all time slices of the kernels. */
-#define UPSAMPLER "decoder.up_blocks.%d.upsamplers.0."
-static const struct weight_spec causal_in_table[] = {
-    VAE_WAN_LAST_SLICE(causal_latent_in_weights, post, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
-    CAUSAL_CONV(causal_latent_in_weights, conv, OUT, LATENT, K3, "decoder.conv_in", "decoder.conv1"),
-};
-static const struct weight_spec causal_mid_resnet_table[] = {
-    CAUSAL_RESNET("decoder.mid_block.resnets.%d.", "decoder.middle.%d.")};
-static const struct weight_spec causal_up_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec causal_wider_resnet_table[] = {
-    CAUSAL_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET), CAUSAL_SHORTCUT(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec causal_upsample_table[] = {CAUSAL_RESAMPLE(UPSAMPLER, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec causal_upsample_time_table[] = {
-    CAUSAL_RESAMPLE_TIME(UPSAMPLER, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec causal_out_table[] = {CAUSAL_OUT(COLOURS, "decoder.")};
+CONV_TABLE(vae_wan_upsample_table, OUT, IN, K3, UPSAMPLER "resample.1", CHECKPOINT_UP "resample.1");
+WEIGHT_TABLE(vae_wan_attention_table, VAE_WAN_ATTENTION, vae_wan_attention_weights,
+             "decoder.mid_block.attentions.0.", "decoder.middle.1.");
+WEIGHT_TABLE(causal_in_table, VIDEO_LATENT_IN, causal_in_weights, "", "");
+WEIGHT_TABLE(causal_mid_resnet_table, CAUSAL_RESNET, causal_resnet_weights, MID_RESNET,
+             CHECKPOINT_MID_RESNET);
+WEIGHT_TABLE(causal_out_table, VIDEO_OUT, causal_out_weights, "", "");
 
 static void vae_wan_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
@@ -58,27 +47,25 @@ static void vae_wan_forward_upsample(struct context *x, const void *weights,
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
 
-static const struct block_kind vae_wan_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", vae_wan_in_table, latent_in_weights, vae_wan_forward_in, .never_quantised = true);
-static const struct block_kind vae_wan_kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_wan_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_kind_in, "conv_in", "conv_in", IMAGE_LATENT_IN, in_weights, "", "", vae_wan_forward_in,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", VAE_WAN_IMAGE_RESNET,
+              resnet_weights, MID_RESNET, CHECKPOINT_MID_RESNET, vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_wan_kind_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_attention_table, vae_wan_attention_weights,
                vae_wan_forward_attention, .never_quantised = true);
-static const struct block_kind vae_wan_kind_up_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_wan_up_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_wan_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_wan_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_kind_up_resnet, "resnet", "up_blocks.%d.resnets.%d", VAE_WAN_IMAGE_RESNET,
+              resnet_weights, UP_RESNET, CHECKPOINT_UP, vae_forward_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_kind_wider_resnet, "wider_resnet", "up_blocks.%d.resnets.%d",
+              VAE_WAN_IMAGE_WIDER_RESNET, resnet_weights, UP_RESNET, CHECKPOINT_UP, vae_forward_resnet,
+              .never_quantised = true);
 static const struct block_kind vae_wan_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_wan_upsample_table, conv_weights,
+    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_wan_upsample_table, linear_weights,
                vae_wan_forward_upsample, .never_quantised = true);
-static const struct block_kind vae_wan_kind_time_conv = BLOCK_KIND(
-    "frames", "up_blocks.%d.frames", vae_wan_time_conv_table, conv_weights, NULL, .never_quantised = true);
-static const struct block_kind vae_wan_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", vae_wan_out_table, out_weights, vae_forward_picture_out, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_kind_time_conv, "frames", "up_blocks.%d.frames", VAE_WAN_TIME_CONV, linear_weights,
+              UPSAMPLER, CHECKPOINT_UP, NULL, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_kind_out, "conv_out", "conv_out", IMAGE_OUT, out_weights, "", "",
+              vae_forward_picture_out, .never_quantised = true);
 
 static const struct vae_wan_kinds vae_wan_image_kinds = {
     .in = &vae_wan_kind_in,
@@ -92,7 +79,7 @@ static const struct vae_wan_kinds vae_wan_image_kinds = {
 };
 
 const struct block_kind vae_wan_causal_in =
-    BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_latent_in_weights, vae_wan_forward_causal_in,
+    BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_in_weights, vae_wan_forward_causal_in,
                .never_quantised = true);
 const struct block_kind vae_wan_causal_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", causal_mid_resnet_table, causal_resnet_weights,
@@ -100,18 +87,17 @@ const struct block_kind vae_wan_causal_mid_resnet =
 const struct block_kind vae_wan_causal_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_attention_table, vae_wan_attention_weights,
                vae_wan_forward_causal_attention, .never_quantised = true);
-static const struct block_kind causal_kind_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", causal_up_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind causal_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", causal_wider_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind causal_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", causal_upsample_table, causal_resample_weights,
-               vae_wan_forward_causal_upsample, .never_quantised = true);
-static const struct block_kind causal_kind_upsample_time =
-    BLOCK_KIND("upsample_in_time", "up_blocks.%d.upsample", causal_upsample_time_table,
-               causal_resample_weights, vae_wan_forward_causal_upsample, .never_quantised = true);
+BLOCK_OF_LIST(causal_kind_resnet, "resnet", "up_blocks.%d.resnets.%d", CAUSAL_RESNET, causal_resnet_weights,
+              UP_RESNET, CHECKPOINT_UP, vae_wan_forward_causal_resnet, .never_quantised = true);
+BLOCK_OF_LIST(causal_kind_wider_resnet, "wider_resnet", "up_blocks.%d.resnets.%d", CAUSAL_WIDER_RESNET,
+              causal_resnet_weights, UP_RESNET, CHECKPOINT_UP, vae_wan_forward_causal_resnet,
+              .never_quantised = true);
+BLOCK_OF_LIST(causal_kind_upsample, "upsample", "up_blocks.%d.upsample", CAUSAL_RESAMPLE,
+              causal_resample_weights, UPSAMPLER, CHECKPOINT_UP, vae_wan_forward_causal_upsample,
+              .never_quantised = true);
+BLOCK_OF_LIST(causal_kind_upsample_time, "upsample_in_time", "up_blocks.%d.upsample", CAUSAL_RESAMPLE_TIME,
+              causal_resample_weights, UPSAMPLER, CHECKPOINT_UP, vae_wan_forward_causal_upsample,
+              .never_quantised = true);
 const struct block_kind vae_wan_causal_out =
     BLOCK_KIND("conv_out", "conv_out", causal_out_table, causal_out_weights, causal_forward_picture_out,
                .never_quantised = true);
@@ -234,38 +220,27 @@ const struct family family_vae_wan = {
 #define DOWN            "encoder.down_blocks.%d."
 #define CHECKPOINT_DOWN "encoder.downsamples.%d."
 
-static const struct weight_spec vae_wan_encoder_in_table[] = {VAE_WAN_IN(conv_weights, COLOURS, "encoder.")};
-static const struct weight_spec vae_wan_encoder_mid_resnet_table[] = {
-    VAE_WAN_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
-static const struct weight_spec vae_wan_encoder_attention_table[] = {
-    VAE_WAN_ATTENTION("encoder.mid_block.attentions.0.", "encoder.middle.1.")};
-static const struct weight_spec vae_wan_encoder_down_resnet_table[] = {VAE_WAN_RESNET(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan_encoder_wider_resnet_table[] = {
-    VAE_WAN_RESNET(DOWN, CHECKPOINT_DOWN), VAE_WAN_SHORTCUT(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan_encoder_downsample_table[] = {
-    VAE_WAN_RESAMPLE(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan_encoder_time_conv_table[] = {
-    VAE_WAN_TIME_CONV(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan_encoder_out_table[] = {
-    VAE_WAN_OUT(MOMENTS, "encoder."),
-    VAE_WAN_LAST_SLICE(out_weights, post, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
-};
+#define ENCODER_MID_RESNET            "encoder.mid_block.resnets.%d."
+#define CHECKPOINT_ENCODER_MID_RESNET "encoder.middle.%d."
 
-/* Weight tables of VAEs for video, which use all time slices of the kernels. */
-static const struct weight_spec causal_encoder_in_table[] = {
-    CAUSAL_CONV(causal_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
-static const struct weight_spec causal_encoder_mid_resnet_table[] = {
-    CAUSAL_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
-static const struct weight_spec causal_encoder_down_resnet_table[] = {CAUSAL_RESNET(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec causal_encoder_wider_resnet_table[] = {
-    CAUSAL_RESNET(DOWN, CHECKPOINT_DOWN), CAUSAL_SHORTCUT(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec causal_encoder_downsample_table[] = {CAUSAL_RESAMPLE(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec causal_encoder_downsample_time_table[] = {
-    CAUSAL_RESAMPLE_TIME(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec causal_encoder_out_table[] = {
-    CAUSAL_OUT(MOMENTS, "encoder."),
-    VAE_WAN_LAST_SLICE(causal_out_weights, post, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
-};
+/* clang-format off */
+/* Weight lists of the ends of the encoder, for one image (CONV3D) and for video (CAUSAL). */
+#define IMAGE_PICTURE_IN(X, S) X##CONV3D(S, conv, OUT, COLOURS, K3, K3, "encoder.conv_in", "encoder.conv1")
+#define VIDEO_PICTURE_IN(X, S) X##CAUSAL(S, conv, OUT, COLOURS, K3, K3, "encoder.conv_in", "encoder.conv1")
+#define MOMENTS_OUT(X, S, CONV)                                                                              \
+    VAE_WAN_OUT(X, S, CONV, "encoder.", MOMENTS)                                                             \
+    X##CONV3D(S, post, MOMENTS, MOMENTS, K1, K1, "quant_conv", "conv1")
+#define IMAGE_MOMENTS_OUT(X, S) MOMENTS_OUT(X, S, CONV3D)
+#define VIDEO_MOMENTS_OUT(X, S) MOMENTS_OUT(X, S, CAUSAL)
+/* clang-format on */
+
+CONV_TABLE(vae_wan_encoder_downsample_table, OUT, IN, K3, DOWN "resample.1", CHECKPOINT_DOWN "resample.1");
+WEIGHT_TABLE(vae_wan_encoder_attention_table, VAE_WAN_ATTENTION, vae_wan_attention_weights,
+             "encoder.mid_block.attentions.0.", "encoder.middle.1.");
+WEIGHT_TABLE(causal_encoder_in_table, VIDEO_PICTURE_IN, causal_in_weights, "", "");
+WEIGHT_TABLE(causal_encoder_mid_resnet_table, CAUSAL_RESNET, causal_resnet_weights, ENCODER_MID_RESNET,
+             CHECKPOINT_ENCODER_MID_RESNET);
+WEIGHT_TABLE(causal_encoder_out_table, VIDEO_MOMENTS_OUT, causal_out_weights, "", "");
 
 static void vae_wan_encoder_forward_downsample(struct context *x, const void *weights,
                                                const struct visit_scope *scope) {
@@ -273,30 +248,25 @@ static void vae_wan_encoder_forward_downsample(struct context *x, const void *we
     vae_forward_downsample(x, weights, scope, scope->number / settings->resnet_number_stride + 1);
 }
 
-static const struct block_kind vae_wan_encoder_kind_in =
-    BLOCK_KIND("conv_in", "conv_in", vae_wan_encoder_in_table, conv_weights, vae_forward_picture_in,
-               .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_down_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d", vae_wan_encoder_down_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "down_blocks.%d", vae_wan_encoder_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_encoder_kind_in, "conv_in", "conv_in", IMAGE_PICTURE_IN, in_weights, "", "",
+              vae_forward_picture_in, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_encoder_kind_down_resnet, "resnet", "down_blocks.%d", VAE_WAN_IMAGE_RESNET,
+              resnet_weights, DOWN, CHECKPOINT_DOWN, vae_forward_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_encoder_kind_wider_resnet, "wider_resnet", "down_blocks.%d", VAE_WAN_IMAGE_WIDER_RESNET,
+              resnet_weights, DOWN, CHECKPOINT_DOWN, vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_wan_encoder_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d", vae_wan_encoder_downsample_table, conv_weights,
+    BLOCK_KIND("downsample", "down_blocks.%d", vae_wan_encoder_downsample_table, linear_weights,
                vae_wan_encoder_forward_downsample, .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_time_conv =
-    BLOCK_KIND("frames", "down_blocks.%d.frames", vae_wan_encoder_time_conv_table, conv_weights, NULL,
-               .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_wan_encoder_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_encoder_kind_time_conv, "frames", "down_blocks.%d.frames", VAE_WAN_TIME_CONV,
+              linear_weights, DOWN, CHECKPOINT_DOWN, NULL, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_encoder_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", VAE_WAN_IMAGE_RESNET,
+              resnet_weights, ENCODER_MID_RESNET, CHECKPOINT_ENCODER_MID_RESNET, vae_forward_resnet,
+              .never_quantised = true);
 static const struct block_kind vae_wan_encoder_kind_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_encoder_attention_table,
                vae_wan_attention_weights, vae_wan_forward_attention, .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_out =
-    BLOCK_KIND("conv_out", "conv_out", vae_wan_encoder_out_table, out_weights, vae_forward_moments,
-               .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_encoder_kind_out, "conv_out", "conv_out", IMAGE_MOMENTS_OUT, out_weights, "", "",
+              vae_forward_moments, .never_quantised = true);
 
 static const struct vae_wan_kinds vae_wan_encoder_image_kinds = {
     .in = &vae_wan_encoder_kind_in,
@@ -310,20 +280,19 @@ static const struct vae_wan_kinds vae_wan_encoder_image_kinds = {
 };
 
 const struct block_kind vae_wan_encoder_causal_in =
-    BLOCK_KIND("conv_in", "conv_in", causal_encoder_in_table, causal_out_weights, causal_forward_picture_in,
+    BLOCK_KIND("conv_in", "conv_in", causal_encoder_in_table, causal_in_weights, causal_forward_picture_in,
                .never_quantised = true);
-static const struct block_kind causal_encoder_kind_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d", causal_encoder_down_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind causal_encoder_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "down_blocks.%d", causal_encoder_wider_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind causal_encoder_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d", causal_encoder_downsample_table, causal_resample_weights,
-               vae_wan_forward_causal_downsample, .never_quantised = true);
-static const struct block_kind causal_encoder_kind_downsample_time =
-    BLOCK_KIND("downsample_in_time", "down_blocks.%d", causal_encoder_downsample_time_table,
-               causal_resample_weights, vae_wan_forward_causal_downsample, .never_quantised = true);
+BLOCK_OF_LIST(causal_encoder_kind_resnet, "resnet", "down_blocks.%d", CAUSAL_RESNET, causal_resnet_weights,
+              DOWN, CHECKPOINT_DOWN, vae_wan_forward_causal_resnet, .never_quantised = true);
+BLOCK_OF_LIST(causal_encoder_kind_wider_resnet, "wider_resnet", "down_blocks.%d", CAUSAL_WIDER_RESNET,
+              causal_resnet_weights, DOWN, CHECKPOINT_DOWN, vae_wan_forward_causal_resnet,
+              .never_quantised = true);
+BLOCK_OF_LIST(causal_encoder_kind_downsample, "downsample", "down_blocks.%d", CAUSAL_RESAMPLE,
+              causal_resample_weights, DOWN, CHECKPOINT_DOWN, vae_wan_forward_causal_downsample,
+              .never_quantised = true);
+BLOCK_OF_LIST(causal_encoder_kind_downsample_time, "downsample_in_time", "down_blocks.%d",
+              CAUSAL_RESAMPLE_TIME, causal_resample_weights, DOWN, CHECKPOINT_DOWN,
+              vae_wan_forward_causal_downsample, .never_quantised = true);
 const struct block_kind vae_wan_encoder_causal_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", causal_encoder_mid_resnet_table, causal_resnet_weights,
                vae_wan_forward_causal_mid_resnet, .never_quantised = true);

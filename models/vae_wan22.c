@@ -10,25 +10,18 @@
 #define UPSAMPLER        "decoder.up_blocks.%d.upsampler."
 #define CHECKPOINT_BLOCK "decoder.upsamples.%d.upsamples.%d."
 
-static const struct weight_spec vae_wan22_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, CHECKPOINT_BLOCK)};
-static const struct weight_spec vae_wan22_wider_resnet_table[] = {
-    CAUSAL_RESNET(UP_RESNET, CHECKPOINT_BLOCK), CAUSAL_SHORTCUT(UP_RESNET, CHECKPOINT_BLOCK)};
-static const struct weight_spec vae_wan22_upsample_table[] = {CAUSAL_RESAMPLE(UPSAMPLER, CHECKPOINT_BLOCK)};
-static const struct weight_spec vae_wan22_upsample_time_table[] = {
-    CAUSAL_RESAMPLE_TIME(UPSAMPLER, CHECKPOINT_BLOCK)};
-
-static const struct block_kind vae_wan22_kind_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_wan22_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind vae_wan22_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_wan22_wider_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind vae_wan22_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_wan22_upsample_table, causal_resample_weights,
-               vae_wan_forward_causal_upsample, .never_quantised = true);
-static const struct block_kind vae_wan22_kind_upsample_time =
-    BLOCK_KIND("upsample_in_time", "up_blocks.%d.upsample", vae_wan22_upsample_time_table,
-               causal_resample_weights, vae_wan_forward_causal_upsample, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan22_kind_resnet, "resnet", "up_blocks.%d.resnets.%d", CAUSAL_RESNET,
+              causal_resnet_weights, UP_RESNET, CHECKPOINT_BLOCK, vae_wan_forward_causal_resnet,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_wan22_kind_wider_resnet, "wider_resnet", "up_blocks.%d.resnets.%d", CAUSAL_WIDER_RESNET,
+              causal_resnet_weights, UP_RESNET, CHECKPOINT_BLOCK, vae_wan_forward_causal_resnet,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_wan22_kind_upsample, "upsample", "up_blocks.%d.upsample", CAUSAL_RESAMPLE,
+              causal_resample_weights, UPSAMPLER, CHECKPOINT_BLOCK, vae_wan_forward_causal_upsample,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_wan22_kind_upsample_time, "upsample_in_time", "up_blocks.%d.upsample", CAUSAL_RESAMPLE_TIME,
+              causal_resample_weights, UPSAMPLER, CHECKPOINT_BLOCK, vae_wan_forward_causal_upsample,
+              .never_quantised = true);
 
 static const struct vae_wan_kinds vae_wan22_kinds = {
     .in = &vae_wan_causal_in,
@@ -124,27 +117,18 @@ const struct family family_vae_wan22 = {
 #define DOWNSAMPLER     "encoder.down_blocks.%d.downsampler."
 #define CHECKPOINT_DOWN "encoder.downsamples.%d.downsamples.%d."
 
-static const struct weight_spec vae_wan22_encoder_resnet_table[] = {
-    CAUSAL_RESNET(DOWN_RESNET, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan22_encoder_wider_resnet_table[] = {
-    CAUSAL_RESNET(DOWN_RESNET, CHECKPOINT_DOWN), CAUSAL_SHORTCUT(DOWN_RESNET, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan22_encoder_downsample_table[] = {
-    CAUSAL_RESAMPLE(DOWNSAMPLER, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan22_encoder_downsample_time_table[] = {
-    CAUSAL_RESAMPLE_TIME(DOWNSAMPLER, CHECKPOINT_DOWN)};
-
-static const struct block_kind vae_wan22_encoder_kind_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind vae_wan22_encoder_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_wider_resnet_table,
-               causal_resnet_weights, vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind vae_wan22_encoder_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_wan22_encoder_downsample_table,
-               causal_resample_weights, vae_wan_forward_causal_downsample, .never_quantised = true);
-static const struct block_kind vae_wan22_encoder_kind_downsample_time =
-    BLOCK_KIND("downsample_in_time", "down_blocks.%d.downsample", vae_wan22_encoder_downsample_time_table,
-               causal_resample_weights, vae_wan_forward_causal_downsample, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan22_encoder_kind_resnet, "resnet", "down_blocks.%d.resnets.%d", CAUSAL_RESNET,
+              causal_resnet_weights, DOWN_RESNET, CHECKPOINT_DOWN, vae_wan_forward_causal_resnet,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_wan22_encoder_kind_wider_resnet, "wider_resnet", "down_blocks.%d.resnets.%d",
+              CAUSAL_WIDER_RESNET, causal_resnet_weights, DOWN_RESNET, CHECKPOINT_DOWN,
+              vae_wan_forward_causal_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_wan22_encoder_kind_downsample, "downsample", "down_blocks.%d.downsample", CAUSAL_RESAMPLE,
+              causal_resample_weights, DOWNSAMPLER, CHECKPOINT_DOWN, vae_wan_forward_causal_downsample,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_wan22_encoder_kind_downsample_time, "downsample_in_time", "down_blocks.%d.downsample",
+              CAUSAL_RESAMPLE_TIME, causal_resample_weights, DOWNSAMPLER, CHECKPOINT_DOWN,
+              vae_wan_forward_causal_downsample, .never_quantised = true);
 
 static const struct vae_wan_kinds vae_wan22_encoder_kinds = {
     .in = &vae_wan_encoder_causal_in,

@@ -38,98 +38,59 @@ struct vae_wan_settings {
 
 struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels);
 
-struct vae_wan_attention_weights {
-    struct tensor norm;
-    struct linear_weights qkv, out;
-};
+/* Rows of weight lists. GAMMA: RMS norm over each pixel's channels, which files store with axes of size 1 at
+ * the end of its shape. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
+#define FIELD_GAMMA(S, field, ...) struct tensor field;
+#define ROW_GAMMA(S, field, channels, axes, ...)                                                             \
+    WEIGHT_ROW(S, field, (.rank = 1, .dim = {channels}, .ones = axes), ".gamma", __VA_ARGS__)
+#define ROW_CAUSAL_SLICE(S, field, i, out, in, frames, side, ...)                                            \
+    WEIGHT_ROW(S, field.weight[i],                                                                           \
+               (.rank = 4, .dim = {out, in, side, side}, .slices = frames,                                   \
+                .before_last = CAUSAL_SLICES - 1 - (i), .init_scale = 1),                                    \
+               ".weight", __VA_ARGS__)
+#define ROW_CAUSAL(S, field, ...)                                                                            \
+    ROW_CAUSAL_SLICE(S, field, 0, __VA_ARGS__)                                                               \
+    ROW_CAUSAL_SLICE(S, field, 1, __VA_ARGS__)                                                               \
+    ROW_CAUSAL_SLICE(S, field, 2, __VA_ARGS__)                                                               \
+    ROW_CAUSAL_BIAS(S, field, __VA_ARGS__)
+#define ROW_CAUSAL_BIAS(S, field, out, in, frames, side, ...) ROW_BIAS(S, field.bias, out, __VA_ARGS__)
 
-/* Common fields of a weight table row: structure member and tensor names. */
-#define VAE_WAN_NAMED(structure, field, name, checkpoint_)                                                   \
-    .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = checkpoint_
-
-#define VAE_WAN_BIAS(structure, field, rows, name, checkpoint_)                                              \
-    {                                                                                                        \
-        VAE_WAN_NAMED(structure, field, name ".bias", checkpoint_ ".bias"), .rank = 1, .dim = {rows},        \
-                                                                            .init_scale = 1                  \
-    }
-#define VAE_WAN_NORM(structure, field, channels, axes, name, checkpoint_)                                    \
-    {                                                                                                        \
-        VAE_WAN_NAMED(structure, field, name ".gamma", checkpoint_ ".gamma"), .rank = 1, .dim = {channels},  \
-                                                                              .ones = axes                   \
-    }
-/* Weight table rows of a causal 3D convolution, kernel side^3. One image uses only the last time slice. */
-#define VAE_WAN_LAST_SLICE(structure, field, outputs, inputs, side, name, checkpoint_)                       \
-    {VAE_WAN_NAMED(structure, field.weight, name ".weight", checkpoint_ ".weight"), .rank = 4,               \
-     .dim = {outputs, inputs, side, side}, .slices = side, .init_scale = 1},                                 \
-        VAE_WAN_BIAS(structure, field.bias, outputs, name, checkpoint_)
-
-#define VAE_WAN_IN(structure, inputs, prefix)                                                                \
-    VAE_WAN_LAST_SLICE(structure, conv, OUT, inputs, K3, prefix "conv_in", prefix "conv1")
-#define VAE_WAN_OUT(outputs, prefix)                                                                         \
-    VAE_WAN_NORM(out_weights, norm.weight, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),               \
-        VAE_WAN_LAST_SLICE(out_weights, conv, outputs, IN, K3, prefix "conv_out", prefix "head.2")
-
-#define VAE_WAN_RESNET(prefix, checkpoint)                                                                   \
-    VAE_WAN_NORM(resnet_weights, norm1.weight, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),      \
-        VAE_WAN_LAST_SLICE(resnet_weights, conv1, OUT, IN, K3, prefix "conv1", checkpoint "residual.2"),     \
-        VAE_WAN_NORM(resnet_weights, norm2.weight, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"), \
-        VAE_WAN_LAST_SLICE(resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", checkpoint "residual.6")
-/* Weight table rows of the shortcut of a level's first resnet, which levels that change the channel count
- * have. */
-#define VAE_WAN_SHORTCUT(prefix, checkpoint)                                                                 \
-    VAE_WAN_LAST_SLICE(resnet_weights, shortcut, OUT, IN, K1, prefix "conv_shortcut", checkpoint "shortcut")
-
-#define VAE_WAN_PRODUCT(field, rows, name, checkpoint_)                                                      \
-    {VAE_WAN_NAMED(vae_wan_attention_weights, field.weight, name ".weight", checkpoint_ ".weight"),          \
-     .rank = 2, .dim = {rows, OUT}, .ones = PICTURE_AXES, .init_scale = 1},                                  \
-        VAE_WAN_BIAS(vae_wan_attention_weights, field.bias, rows, name, checkpoint_)
-#define VAE_WAN_ATTENTION(prefix, checkpoint)                                                                \
-    VAE_WAN_NORM(vae_wan_attention_weights, norm, OUT, PICTURE_AXES, prefix "norm", checkpoint "norm"),      \
-        VAE_WAN_PRODUCT(qkv, QKV, prefix "to_qkv", checkpoint "to_qkv"),                                     \
-        VAE_WAN_PRODUCT(out, OUT, prefix "proj", checkpoint "proj")
-
-#define VAE_WAN_RESAMPLE(prefix, checkpoint)                                                                 \
-    CONV_NAMED(conv_weights, conv, prefix "resample.1", checkpoint "resample.1", OUT, IN, K3)
-
-#define VAE_WAN_SLICE(structure, field, at, outputs, inputs, side, name, checkpoint_)                        \
-    {                                                                                                        \
-        VAE_WAN_NAMED(structure, field.weight[at], name ".weight", checkpoint_ ".weight"),                   \
-            .rank = 4, .dim = {outputs, inputs, side, side}, .slices = K3, .before_last = 2 - (at),          \
-            .init_scale = 1                                                                                  \
-    }
-#define CAUSAL_CONV(structure, field, outputs, inputs, side, name, checkpoint_)                              \
-    VAE_WAN_SLICE(structure, field, 0, outputs, inputs, side, name, checkpoint_),                            \
-        VAE_WAN_SLICE(structure, field, 1, outputs, inputs, side, name, checkpoint_),                        \
-        VAE_WAN_SLICE(structure, field, 2, outputs, inputs, side, name, checkpoint_),                        \
-        VAE_WAN_BIAS(structure, field.bias, outputs, name, checkpoint_)
-
-#define CAUSAL_OUT(outputs, prefix)                                                                          \
-    VAE_WAN_NORM(causal_out_weights, norm, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),               \
-        CAUSAL_CONV(causal_out_weights, conv, outputs, IN, K3, prefix "conv_out", prefix "head.2")
-
-#define CAUSAL_RESNET(prefix, checkpoint)                                                                    \
-    VAE_WAN_NORM(causal_resnet_weights, norm1, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),      \
-        CAUSAL_CONV(causal_resnet_weights, conv1, OUT, IN, K3, prefix "conv1", checkpoint "residual.2"),     \
-        VAE_WAN_NORM(causal_resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"), \
-        CAUSAL_CONV(causal_resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", checkpoint "residual.6")
-#define CAUSAL_SHORTCUT(prefix, checkpoint)                                                                  \
-    VAE_WAN_LAST_SLICE(causal_resnet_weights, shortcut, OUT, IN, K1, prefix "conv_shortcut",                 \
-                       checkpoint "shortcut")
-
-#define CAUSAL_RESAMPLE(prefix, checkpoint_)                                                                 \
-    {VAE_WAN_NAMED(causal_resample_weights, weight, prefix "resample.1.weight",                              \
-                   checkpoint_ "resample.1.weight"),                                                         \
-     .rank = 4, .dim = {OUT, IN, K3, K3}, .init_scale = 1},                                                  \
-        VAE_WAN_BIAS(causal_resample_weights, bias, OUT, prefix "resample.1", checkpoint_ "resample.1")
-#define CAUSAL_RESAMPLE_TIME(prefix, checkpoint_)                                                            \
-    CAUSAL_RESAMPLE(prefix, checkpoint_), CAUSAL_CONV(causal_resample_weights, time, TIME_CHANNELS, IN, K1,  \
-                                                      prefix "time_conv", checkpoint_ "time_conv")
-
-/* Weight table rows of time_conv, which models of single images do not use. */
-#define VAE_WAN_TIME_CONV(prefix, checkpoint_)                                                               \
-    {VAE_WAN_NAMED(conv_weights, conv.weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),    \
-     .rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .ones = PICTURE_AXES, .init_scale = 1},                     \
-        VAE_WAN_BIAS(conv_weights, conv.bias, TIME_CHANNELS, prefix "time_conv", checkpoint_ "time_conv")
+/* clang-format off */
+/* Lists of weights. CONV is CONV3D in blocks for one image, which use only the last time slice of kernels,
+ * and CAUSAL in blocks for video. */
+#define VAE_WAN_OUT(X, S, CONV, half, outputs)                                                               \
+    X##GAMMA(S, norm.weight, IN, NORM_AXES, half "norm_out", half "head.0")                                  \
+    X##CONV(S, conv, outputs, IN, K3, K3, half "conv_out", half "head.2")
+#define VAE_WAN_RESNET(X, S, CONV)                                                                           \
+    X##GAMMA(S, norm1.weight, IN, NORM_AXES, "norm1", "residual.0")                                          \
+    X##CONV(S, conv1, OUT, IN, K3, K3, "conv1", "residual.2")                                                \
+    X##GAMMA(S, norm2.weight, OUT, NORM_AXES, "norm2", "residual.3")                                         \
+    X##CONV(S, conv2, OUT, OUT, K3, K3, "conv2", "residual.6")
+/* Levels that change the number of channels have a shortcut in their first resnet. */
+#define VAE_WAN_WIDER_RESNET(X, S, CONV)                                                                     \
+    VAE_WAN_RESNET(X, S, CONV)                                                                               \
+    X##CONV3D(S, shortcut, OUT, IN, K1, K1, "conv_shortcut", "shortcut")
+#define VAE_WAN_IMAGE_RESNET(X, S)  VAE_WAN_RESNET(X, S, CONV3D)
+#define VAE_WAN_IMAGE_WIDER_RESNET(X, S)  VAE_WAN_WIDER_RESNET(X, S, CONV3D)
+#define CAUSAL_RESNET(X, S)  VAE_WAN_RESNET(X, S, CAUSAL)
+#define CAUSAL_WIDER_RESNET(X, S)  VAE_WAN_WIDER_RESNET(X, S, CAUSAL)
+#define VAE_WAN_ATTENTION(X, S)                                                                              \
+    X##GAMMA(S, norm, OUT, PICTURE_AXES, "norm")                                                             \
+    X##PROJECTION(S, qkv, QKV, OUT, PICTURE_AXES, "to_qkv")                                                  \
+    X##PROJECTION(S, out, OUT, OUT, PICTURE_AXES, "proj")
+struct vae_wan_attention_weights { VAE_WAN_ATTENTION(FIELD_, ) };
+#define CAUSAL_RESAMPLE(X, S)                                                                                \
+    X##KERNEL(S, weight, OUT, IN, K3, "resample.1")                                                          \
+    X##BIAS(S, bias, OUT, "resample.1")
+#define CAUSAL_RESAMPLE_TIME(X, S)                                                                           \
+    CAUSAL_RESAMPLE(X, S)                                                                                    \
+    X##CAUSAL(S, time, TIME_CHANNELS, IN, K3, K1, "time_conv")
+/* time_conv, which models of single images do not use. */
+#define VAE_WAN_TIME_CONV(X, S)                                                                              \
+    X##WEIGHT(WITH(S, .ones = PICTURE_AXES), weight,                                                         \
+              (.rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .init_scale = 1), "time_conv.weight")             \
+    X##BIAS(S, bias, TIME_CHANNELS, "time_conv")
+/* clang-format on */
 
 /* Forward functions of Wan VAE blocks. weights: struct vae_wan_attention_weights (attention),
  * causal_resnet_weights (resnets), causal_resample_weights (resampling). */

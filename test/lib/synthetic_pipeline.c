@@ -15,8 +15,15 @@
 #include <math.h>
 #include <string.h>
 
-#define WEIGHT(structure, field, name, rank, ...) BLOCK_WEIGHT(structure, field, 1, name, rank, __VA_ARGS__)
-#define NORM(structure, field, name)              BLOCK_WEIGHT(structure, field, 0, name, 1, WIDTH)
+#define WEIGHT(structure, field, name, rank_, ...)                                                           \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
+        .init_scale = 1                                                                                      \
+    }
+#define NORM(structure, field, name)                                                                         \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .rank = 1, .dim = { WIDTH }            \
+    }
 
 /* The members common to all families of this file; more initialisers follow. */
 #define FAMILY(of, kind_, word_, key, structure, ...)                                                        \
