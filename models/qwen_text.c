@@ -333,13 +333,13 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
                      hidden_states_most(&c->reads.hidden) + 1);
 }
 
-/* Callback family.configure. Returns SHAPE if dims are inconsistent, META if the configured number of layers
- * differs from the tensors'. */
+/* Callback family_config.configure. Returns SHAPE if dims are inconsistent, META if the configured number of
+ * layers differs from the tensors'. */
 static enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {
     return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
 }
 
-/* Callback family.derive. settings->heads must be set before. */
+/* Callback family_config.derive. settings->heads must be set before. */
 static void qwen_derive(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
     int32_t *d = c->dims;
@@ -439,29 +439,28 @@ const struct family family_qwen3 = {
     .name = "qwen3",
     .kind = FAMILY_TEXT,
     .display_name = "text encoder",
-    .architectures = qwen3_architectures,
-    .config_key = "model_type",
-    .config_value = "qwen3",
-    .probe = qwen3_probe,
-    .dimensions = qwen3_dimensions,
-    .n_dimensions = COUNT_OF(qwen3_dimensions),
-    .settings = qwen3_settings,
-    .n_settings = COUNT_OF(qwen3_settings),
-    .expects = qwen3_expects,
-    .configure = qwen_configure,
-    .derive_dims = qwen3_derive_dims,
-    .derive = qwen_derive,
+    .files = {.architectures = qwen3_architectures,
+              .config_key = "model_type",
+              .config_value = "qwen3",
+              .probe = qwen3_probe,
+              .ignorable = qwen_ignorable},
+    .config = {.dimensions = qwen3_dimensions,
+               .n_dimensions = COUNT_OF(qwen3_dimensions),
+               .settings = qwen3_settings,
+               .n_settings = COUNT_OF(qwen3_settings),
+               .expects = qwen3_expects,
+               .configure = qwen_configure,
+               .derive_dims = qwen3_derive_dims,
+               .derive = qwen_derive,
+               .rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
+                       "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
+                       "\"max_position_embeddings\": 40960"},
     .reads = {.hidden = {.from_end = {1}}, .tokens = true}, /* hidden_states[-2] */
-    .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
-                   "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
-                   "\"max_position_embeddings\": 40960",
-    .blocks = qwen3_blocks,
-    .ignorable = qwen_ignorable,
-    .lane_state_bytes = sizeof(struct qwen_state),
-    .state = qwen_state_tensors,
-    .n_state = COUNT_OF(qwen_state_tensors),
-    .declare = qwen_declare,
-    .rows = qwen_rows,
+    .blocks = {.list = qwen3_blocks, .rows = qwen_rows},
+    .state = {.bytes = sizeof(struct qwen_state),
+              .tensors = qwen_state_tensors,
+              .n_tensors = COUNT_OF(qwen_state_tensors),
+              .declare = qwen_declare},
     .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560},
 };
 
@@ -617,30 +616,30 @@ const struct family family_qwen25vl = {
     .name = "qwen25vl",
     .kind = FAMILY_TEXT,
     .display_name = "Qwen2.5-VL text encoder",
-    .architectures = qwen25vl_architectures,
-    .config_key = "model_type",
-    .config_value = "qwen2_5_vl",
-    .probe = qwen25vl_probe,
-    .refuse = qwen25vl_refuse,
-    .dimensions = qwen25vl_dimensions,
-    .n_dimensions = COUNT_OF(qwen25vl_dimensions),
-    .settings = qwen25vl_settings,
-    .n_settings = COUNT_OF(qwen25vl_settings),
-    .expects = qwen25vl_expects,
-    .configure = qwen25vl_configure,
-    .derive_dims = qwen25vl_derive_dims,
-    .derive = qwen_derive,
-    .reads = {.tokens = true}, /* hidden_states[-1] */
-    .config_rest = "\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"hidden_act\": \"silu\", "
+    .files = {.architectures = qwen25vl_architectures,
+              .config_key = "model_type",
+              .config_value = "qwen2_5_vl",
+              .probe = qwen25vl_probe,
+              .refuse = qwen25vl_refuse,
+              .ignorable = qwen_ignorable},
+    .config = {.dimensions = qwen25vl_dimensions,
+               .n_dimensions = COUNT_OF(qwen25vl_dimensions),
+               .settings = qwen25vl_settings,
+               .n_settings = COUNT_OF(qwen25vl_settings),
+               .expects = qwen25vl_expects,
+               .configure = qwen25vl_configure,
+               .derive_dims = qwen25vl_derive_dims,
+               .derive = qwen_derive,
+               .rest =
+                   "\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"hidden_act\": \"silu\", "
                    "\"tie_word_embeddings\": false, \"max_position_embeddings\": 128000, "
                    "\"vision_start_token_id\": 151652, \"vision_end_token_id\": 151653, "
-                   "\"image_token_id\": 151655, \"video_token_id\": 151656",
-    .blocks = qwen25vl_blocks,
-    .ignorable = qwen_ignorable,
-    .lane_state_bytes = sizeof(struct qwen_state),
-    .state = qwen_state_tensors,
-    .n_state = COUNT_OF(qwen_state_tensors),
-    .declare = qwen_declare,
-    .rows = qwen_rows,
+                   "\"image_token_id\": 151655, \"video_token_id\": 151656"},
+    .reads = {.tokens = true}, /* hidden_states[-1] */
+    .blocks = {.list = qwen25vl_blocks, .rows = qwen_rows},
+    .state = {.bytes = sizeof(struct qwen_state),
+              .tensors = qwen_state_tensors,
+              .n_tensors = COUNT_OF(qwen_state_tensors),
+              .declare = qwen_declare},
     .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 3584},
 };

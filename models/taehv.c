@@ -440,23 +440,21 @@ const struct family family_taehv = {
     .name = "taehv",
     .kind = FAMILY_TINY_DECODER,
     .display_name = "tiny video decoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderTinyVideo", /* class name in diffusers' config.json; files of other origin
-                                               have no config.json */
-    .probe = taehv_probe,
-    .refuse = taehv_refuse,
-    .dimensions = taehv_dimensions,
-    .n_dimensions = COUNT_OF(taehv_dimensions),
-    .configure = taehv_configure,
-    .derive = taehv_derive,
-    .blocks = taehv_blocks,
-    .config_rest = "\"in_channels\": 3, \"encoder_block_out_channels\": [64, 64, 64], "
-                   "\"encoder_time_downscale\": [true, true, false], "
-                   "\"decoder_time_upscale\": [false, true, true]",
-    .block_dims = taehv_block_dims,
-    .ignorable = taehv_ignorable,
-    .lane_state_bytes = sizeof(struct taehv_state),
-    .declare = taehv_declare,
+    /* The class is diffusers'; files of other origin have no config.json. */
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderTinyVideo",
+              .probe = taehv_probe,
+              .refuse = taehv_refuse,
+              .ignorable = taehv_ignorable},
+    .config = {.dimensions = taehv_dimensions,
+               .n_dimensions = COUNT_OF(taehv_dimensions),
+               .configure = taehv_configure,
+               .derive = taehv_derive,
+               .rest = "\"in_channels\": 3, \"encoder_block_out_channels\": [64, 64, 64], "
+                       "\"encoder_time_downscale\": [true, true, false], "
+                       "\"decoder_time_upscale\": [false, true, true]"},
+    .blocks = {.list = taehv_blocks, .dims = taehv_block_dims},
+    .state = {.bytes = sizeof(struct taehv_state), .declare = taehv_declare},
     .predicted = {.kind = "block",
                   .number = 202,
                   /* predicted block: the last level below full resolution */ .tokens = 512 * 512,

@@ -98,7 +98,7 @@ void vae_forward_moments(struct context *x, const void *weights, const struct vi
 
 /* True if the level's first resnet changes the number of channels and so has a 1x1 shortcut convolution. */
 bool vae_level_has_shortcut(const struct component *c, int level);
-/* Callback family.declare. All lanes share one full-frame buffer because they run one after another. */
+/* Callback family_state.declare. All lanes share one full-frame buffer because they run one after another. */
 void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok);
 void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

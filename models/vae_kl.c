@@ -106,7 +106,8 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
         c->dims[CHANNELS + deepest], (double)s->scale);
 }
 
-/* Callback family.configure: sets and checks all dims that no dimension row sets. LATENT must be set. */
+/* Callback family_config.configure: sets and checks all dims that no dimension row sets. LATENT must be set.
+ */
 static enum status vae_configure(struct component *c, const struct vae_half *half,
                                  const struct config *config, struct error *e) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
@@ -139,7 +140,7 @@ static const struct setting vae_settings_rows[] = {
 static const struct expectation vae_expects[] = {
     {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
 
-/* Callback family.derive_dims: sets all dims that follow from the configured sizes, except RESNETS. */
+/* Callback family_config.derive_dims: sets all dims that follow from the configured sizes, except RESNETS. */
 static void vae_derive_dims(struct component *c) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
     s->groups = c->dims[GROUPS];
@@ -305,23 +306,21 @@ const struct family family_vae_kl = {
     .name = "vae_kl",
     .kind = FAMILY_DECODER,
     .display_name = "autoencoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKL",
-    .probe = vae_kl_probe,
-    .dimensions = vae_kl_dimensions,
-    .n_dimensions = COUNT_OF(vae_kl_dimensions),
-    .settings = vae_settings_rows,
-    .n_settings = N_VAE_SETTINGS,
-    .expects = vae_expects,
-    .configure = vae_kl_configure,
-    .derive_dims = vae_derive_dims,
-    .derive = vae_derive,
-    .config_rest = vae_kl_config_rest,
-    .blocks = vae_kl_blocks,
-    .block_dims = vae_kl_block_dims,
-    .ignorable = vae_kl_ignorable,
-    .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_declare_decoder,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKL",
+              .probe = vae_kl_probe,
+              .ignorable = vae_kl_ignorable},
+    .config = {.dimensions = vae_kl_dimensions,
+               .n_dimensions = COUNT_OF(vae_kl_dimensions),
+               .settings = vae_settings_rows,
+               .n_settings = N_VAE_SETTINGS,
+               .expects = vae_expects,
+               .configure = vae_kl_configure,
+               .derive_dims = vae_derive_dims,
+               .derive = vae_derive,
+               .rest = vae_kl_config_rest},
+    .blocks = {.list = vae_kl_blocks, .dims = vae_kl_block_dims},
+    .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_decoder},
     .predicted = {.kind = "resnet",
                   .number = 301,
                   /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
@@ -465,21 +464,19 @@ const struct family family_vae_kl_encoder = {
     .name = "vae_kl_encoder",
     .kind = FAMILY_ENCODER,
     .display_name = "autoencoder's encoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKL",
-    .probe = vae_kl_encoder_probe,
-    .dimensions = vae_kl_encoder_dimensions,
-    .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
-    .settings = vae_settings_rows,
-    .n_settings = N_VAE_SETTINGS,
-    .expects = vae_expects,
-    .configure = vae_kl_encoder_configure,
-    .derive_dims = vae_kl_encoder_derive_dims,
-    .derive = vae_derive,
-    .blocks = vae_kl_encoder_blocks,
-    .block_dims = vae_kl_encoder_block_dims,
-    .ignorable = vae_kl_encoder_ignorable,
-    .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_declare_encoder,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKL",
+              .probe = vae_kl_encoder_probe,
+              .ignorable = vae_kl_encoder_ignorable},
+    .config = {.dimensions = vae_kl_encoder_dimensions,
+               .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
+               .settings = vae_settings_rows,
+               .n_settings = N_VAE_SETTINGS,
+               .expects = vae_expects,
+               .configure = vae_kl_encoder_configure,
+               .derive_dims = vae_kl_encoder_derive_dims,
+               .derive = vae_derive},
+    .blocks = {.list = vae_kl_encoder_blocks, .dims = vae_kl_encoder_block_dims},
+    .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_encoder},
     .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };

@@ -175,9 +175,9 @@ extern const struct block_kind vae_wan_causal_in, vae_wan_causal_mid_resnet, vae
 extern const struct block_kind vae_wan_encoder_causal_in, vae_wan_encoder_causal_mid_resnet,
     vae_wan_encoder_causal_attention, vae_wan_encoder_causal_out;
 
-/* Callback family.configure: sets all dims that no dimension row sets, and checks them. */
+/* Callback family_config.configure: sets all dims that no dimension row sets, and checks them. */
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e);
-/* Callback family.derive_dims: level widths from base_dim and dim_mult. */
+/* Callback family_config.derive_dims: level widths from base_dim and dim_mult. */
 void vae_wan_derive_dims(struct component *c, const struct vae_wan_half *half);
 void vae_wan_derive(struct component *c, const struct vae_wan_half *half);
 int vae_wan_list_blocks(const struct component *c, const struct vae_wan_half *half, struct block_ref *refs);

@@ -40,8 +40,8 @@ static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
     const struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
     const struct text_places p = prompts_place_texts(job, prompt);
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        const struct condition *c = &recipe->condition[i];
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        const struct condition *c = &recipe->text.condition[i];
         struct tensor encoded = l->encoder_text[c->slot][prompt], row = l->encoder_pooled[c->slot][prompt];
         int32_t dropped = job->prompts.tokens[c->slot][prompt].drop_idx, at = p.row[i];
         if (c->what == CONDITION_POOLED) {

@@ -164,40 +164,47 @@ enum status component_configure(struct component *c, const struct config *config
     static const struct config nothing;
     const struct family *family = c->family;
     dimension_choose_reads(c);
-    if (family->refuse && family->refuse(c, e) != OK) return e->code;
-    for (int i = 0; i < family->n_dimensions; i++) dimension_read(c, &family->dimensions[i], e);
+    if (family->files.refuse && family->files.refuse(c, e) != OK) return e->code;
+    for (int i = 0; i < family->config.n_dimensions; i++) dimension_read(c, &family->config.dimensions[i], e);
     /* Only a block count in the configuration reveals that a file lacks its last blocks. */
-    for (const struct dimension *d = family->dimensions; d < family->dimensions + family->n_dimensions; d++)
+    for (const struct dimension *d = family->config.dimensions;
+         d < family->config.dimensions + family->config.n_dimensions; d++)
         if (d->blocks[0] && d->key && e->code == OK)
             component_check_count(c, config, d->key, c->dims[d->place], e);
     if (e->code != OK) return e->code;
-    for (const struct expectation *x = family->expects; x && x->key; x++)
+    for (const struct expectation *x = family->config.expects; x && x->key; x++)
         x->value ? config_expect(config, x->key, x->value, e) : config_refuse(config, x->key, e);
-    for (int i = 0; i < family->n_settings; i++) setting_read(c, &family->settings[i], config, e);
-    for (int i = 0; i < family->n_lists; i++) setting_read_list(c, &family->lists[i], config, e);
-    for (int i = 0; i < family->n_picture_settings; i++)
-        setting_read(c, &family->picture_settings[i], config->pictures ? config->pictures : &nothing, e);
-    if (e->code != OK || (family->configure && family->configure(c, config, e) != OK)) return e->code;
-    if (family->derive) family->derive(c);
-    for (int i = 0; i < family->n_dimensions; i++)
-        if (family->dimensions[i].checked) dimension_check_key(c, &family->dimensions[i], config, e);
+    for (int i = 0; i < family->config.n_settings; i++)
+        setting_read(c, &family->config.settings[i], config, e);
+    for (int i = 0; i < family->config.n_lists; i++)
+        setting_read_list(c, &family->config.lists[i], config, e);
+    for (int i = 0; i < family->config.n_picture_settings; i++)
+        setting_read(c, &family->config.picture_settings[i], config->pictures ? config->pictures : &nothing,
+                     e);
+    if (e->code != OK || (family->config.configure && family->config.configure(c, config, e) != OK))
+        return e->code;
+    if (family->config.derive) family->config.derive(c);
+    for (int i = 0; i < family->config.n_dimensions; i++)
+        if (family->config.dimensions[i].checked)
+            dimension_check_key(c, &family->config.dimensions[i], config, e);
     return e->code;
 }
 
 void component_derive(struct component *c, const int *chosen) {
     const struct family *family = c->family;
     dimension_choose_reads(c);
-    for (int i = 0; i < family->n_dimensions; i++) {
-        const struct dimension *d = &family->dimensions[i];
+    for (int i = 0; i < family->config.n_dimensions; i++) {
+        const struct dimension *d = &family->config.dimensions[i];
         if (d->name) c->dims[d->place] = chosen ? chosen[i] : d->published;
     }
-    for (int i = 0; i < family->n_settings; i++)
-        setting_put(c, &family->settings[i], setting_published(c, &family->settings[i]));
-    for (int i = 0; i < family->n_picture_settings; i++)
-        setting_put(c, &family->picture_settings[i], setting_published(c, &family->picture_settings[i]));
-    for (int i = 0; i < family->n_lists; i++) setting_publish_list(c, &family->lists[i]);
-    if (family->derive_dims) family->derive_dims(c);
-    if (family->derive) family->derive(c);
+    for (int i = 0; i < family->config.n_settings; i++)
+        setting_put(c, &family->config.settings[i], setting_published(c, &family->config.settings[i]));
+    for (int i = 0; i < family->config.n_picture_settings; i++)
+        setting_put(c, &family->config.picture_settings[i],
+                    setting_published(c, &family->config.picture_settings[i]));
+    for (int i = 0; i < family->config.n_lists; i++) setting_publish_list(c, &family->config.lists[i]);
+    if (family->config.derive_dims) family->config.derive_dims(c);
+    if (family->config.derive) family->config.derive(c);
 }
 
 struct config_text {
@@ -318,18 +325,20 @@ static void config_text_setting(struct config_text *text, const struct component
 
 static void config_text_component(struct config_text *text, const struct component *c) {
     const struct family *family = c->family;
-    for (int i = 0; i < family->n_dimensions; i++)
-        config_text_dimension(text, &family->dimensions[i], c->dims[family->dimensions[i].place]);
-    for (int i = 0; i < family->n_settings; i++) config_text_setting(text, c, &family->settings[i]);
-    for (int i = 0; i < family->n_lists; i++) config_text_list(text, c, &family->lists[i]);
+    for (int i = 0; i < family->config.n_dimensions; i++)
+        config_text_dimension(text, &family->config.dimensions[i],
+                              c->dims[family->config.dimensions[i].place]);
+    for (int i = 0; i < family->config.n_settings; i++)
+        config_text_setting(text, c, &family->config.settings[i]);
+    for (int i = 0; i < family->config.n_lists; i++) config_text_list(text, c, &family->config.lists[i]);
 }
 
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes) {
     const struct family *first = components[0]->family;
     struct config_text text = {.out = out, .bytes = out_bytes};
-    config_text_add(&text, "{\"%s\": \"%s\"", first->config_key, component_config_value(components[0]));
+    config_text_add(&text, "{\"%s\": \"%s\"", first->files.config_key, component_config_value(components[0]));
     for (int i = 0; i < n; i++) {
-        const char *own = components[i]->config_rest, *rest = own ? own : components[i]->family->config_rest;
+        const char *own = components[i]->config_rest, *rest = own ? own : components[i]->family->config.rest;
         if (rest) config_text_add(&text, ", %s", rest);
     }
     for (int i = 0; i < n; i++) config_text_component(&text, components[i]);
@@ -341,9 +350,9 @@ int component_write_config(const struct component *const *components, int n, cha
 int component_write_pictures(const struct component *c, char *out, size_t out_bytes) {
     const struct family *family = c->family;
     struct config_text text = {.out = out, .bytes = out_bytes};
-    config_text_add(&text, "{%s", family->pictures_rest);
-    for (int i = 0; i < family->n_picture_settings; i++)
-        config_text_setting(&text, c, &family->picture_settings[i]);
+    config_text_add(&text, "{%s", family->config.pictures_rest);
+    for (int i = 0; i < family->config.n_picture_settings; i++)
+        config_text_setting(&text, c, &family->config.picture_settings[i]);
     config_text_key(&text, NULL);
     config_text_add(&text, "}\n");
     return text.n;
@@ -387,7 +396,7 @@ enum status component_bind(struct component *c, const struct config *config, str
     if (component_configure(c, config, e) != OK) return e->code;
     struct block_ref *refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
-    int n = c->family->blocks(c, refs);
+    int n = c->family->blocks.list(c, refs);
     c->blocks = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *c->blocks);
     if (!c->blocks) error_set(e, MEMORY, "no memory for %d blocks", n);
     for (int i = 0; i < n && e->code == OK; i++) bind_ref(c, &refs[i], e);

@@ -72,7 +72,7 @@ struct lane {
     bool padding; /* padding lane, which completes a group of lanes; never computed */
 
     /* Structure of the family's state tensors: the executor allocates it when the stage begins, and
-     * family->declare fills it. */
+     * family->state.declare fills it. */
     void *state;
 };
 

@@ -62,7 +62,7 @@ static void open_file(struct golden *g, bool open) {
     safetensors_open(&golden_state.sys, path, &c->index, &e);
     read_config(g, open, &config, &e);
     assert_ok(&e);
-    assert_true(c->family->probe(&c->index));
+    assert_true(c->family->files.probe(&c->index));
     component_bind(c, &config, &e);
     assert_ok(&e);
     assert_int_equal(c->n_unknown, 0);
