@@ -145,6 +145,8 @@ struct condition {
     int slot;
     enum condition_kind what;
     struct hidden_states hidden; /* hidden states of the text encoder that make up prompt_embeds */
+    bool states_by_rows;         /* several hidden states are concatenated along the token axis; otherwise
+                                    along the feature axis */
     bool projected;              /* apply text_projection to the pooled row */
     /* text_projection is applied only in a pipeline folder whose config.json names the slot's class.
      * Otherwise text_projection is unused and may be absent. */
@@ -345,6 +347,9 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
+/* Number of parts into which a condition's encoder output is split by columns; the parts are concatenated
+ * along the token axis of prompt_embeds (condition.states_by_rows). */
+int condition_parts(const struct condition *condition);
 /* The recipe's condition of this kind (prompt_embeds or pooled_projections) that reads the slot's text
  * encoder; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);

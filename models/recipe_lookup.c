@@ -104,3 +104,7 @@ const struct recipe *models_find_slot(const struct family *family, const char *p
     }
     return NULL;
 }
+
+int condition_parts(const struct condition *condition) {
+    return condition->states_by_rows ? hidden_states_count(&condition->hidden) : 1;
+}

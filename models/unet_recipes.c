@@ -554,7 +554,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
              UNET(sd2_unet, inpaints, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),        \
              VAE_KL_4(sd_vae, "taesd")},                                                                     \
     .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS,                                             \
-                            .hidden = {.from_end = {1}, .final_norm = true}}},                               \
+                            .hidden = {.layers = {-2}, .final_norm = FINAL_NORM_OF_ALL}}},                               \
              .n_conditions = 1},                                                                             \
     .denoising.span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2),                                            \
     .defaults.width = 768, .defaults.height = 768, .defaults.cfg_scale = 7, .colours = &latent_colours_sd1
@@ -564,8 +564,8 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
                   {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},       \
                   {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                    \
              VAE_KL_4(sdxl_vae, "taesdxl")},                                                                 \
-    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}},               \
-                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}},                \
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}},               \
+                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                \
                             .concat_columns = true},                                                         \
                            {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                        \
              .n_conditions = 3, .force_zeros_for_empty_prompt = true},                                       \
@@ -701,7 +701,7 @@ const struct recipe recipe_sdxl_refiner = {
                   {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280},
                   {"unet_numbers", 5}),
              VAE_KL_4(sdxl_vae, "taesdxl")},
-    .text.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}},
+    .text.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}},
                        {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
     .text.n_conditions = 2,
     .denoising.span = {{1, INFINITY}},

@@ -595,7 +595,7 @@ const struct recipe recipe_zimage = {
              DENOISER(family_zimage),
              VAE_KL},
     .selection.pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
-    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}}},
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}}},
              .n_conditions = 1},
     .images.samples_posterior = true,
     .denoising = {.span = {{1, INFINITY}},

@@ -286,11 +286,11 @@ struct text_places prompts_place_texts(const struct job *job, int prompt) {
             p.pooled_columns += own;
             continue;
         }
-        /* Rows of prompt_embeds from this encoder: one per token of a text encoder, or per vision token of
-         * all pictures. */
+        /* Rows of prompt_embeds from this encoder: one per token and part of a text encoder's output, or per
+         * vision token of all pictures. */
         const struct prompt_tokens *tokens = &job->prompts.tokens[c->slot][prompt];
         bool is_text = recipe->slot[c->slot].family->kind == FAMILY_TEXT;
-        int32_t n = is_text ? tokens->n_ids - tokens->drop_idx : 0;
+        int32_t n = is_text ? (tokens->n_ids - tokens->drop_idx) * condition_parts(c) : 0;
         for (int k = 0; k < job->pictures.n_encoded && !is_text; k++)
             if (job->pictures.encoded[k].slot == c->slot)
                 n += job->pictures.encoded[k].columns * job->pictures.encoded[k].rows;

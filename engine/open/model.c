@@ -11,7 +11,9 @@ int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     int slot = recipe->text.condition[condition].slot;
     const struct component *text = &m->component[slot];
     bool pools = recipe->text.condition[condition].what == CONDITION_POOLED;
-    if (text->family) return pools ? text->pooled_columns : text->text_columns;
+    if (text->family)
+        return pools ? text->pooled_columns
+                     : text->text_columns / condition_parts(&recipe->text.condition[condition]);
     int32_t left = model_component(m, FAMILY_DENOISER)->pooled_columns;
     if (!recipe_condition(recipe, slot, CONDITION_POOLED)) return 0;
     for (int i = 0; i < recipe->text.n_conditions; i++) {

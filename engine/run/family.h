@@ -7,7 +7,7 @@
 #include "engine/base/config.h"
 #include "engine/run/block.h"
 #include "engine/run/dimension.h"
-#include "engine/run/lane.h"
+#include "engine/run/hidden_states.h"
 #include "kernels/ops.h"
 
 struct component;
@@ -53,33 +53,6 @@ struct vision_grid {
         int32_t width, height, left, top;
     } whole;
 };
-
-/* The hidden states of a text encoder that a pipeline reads: hidden_states[-1 - from_end[i]]. from_end 0 is
- * the output of the last layer after the final norm; earlier states have no norm, unless final_norm is set.
- * Several states are concatenated by columns, in this order. */
-enum { HIDDEN_STATES_MAX = 4 };
-struct hidden_states {
-    int n; /* number of hidden states that the pipeline reads; 0 means 1 */
-    int from_end[HIDDEN_STATES_MAX];
-    bool final_norm; /* the final norm is applied to all hidden states that are read */
-};
-
-static inline int hidden_states_count(const struct hidden_states *h) {
-    return h->n ? h->n : 1;
-}
-/* Number of layers after the last hidden state that is read, and after the first one. */
-static inline int hidden_states_least(const struct hidden_states *h) {
-    int least = h->from_end[0];
-    for (int i = 1; i < h->n; i++)
-        if (h->from_end[i] < least) least = h->from_end[i];
-    return least;
-}
-static inline int hidden_states_most(const struct hidden_states *h) {
-    int most = h->from_end[0];
-    for (int i = 1; i < h->n; i++)
-        if (h->from_end[i] > most) most = h->from_end[i];
-    return most;
-}
 
 /* The text encoder outputs that a pipeline reads. */
 struct text_reads {

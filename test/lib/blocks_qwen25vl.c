@@ -129,7 +129,8 @@ static void test_two_hidden_states(const struct golden *g) {
     struct block_runner *of_last = run_encoder(g, NULL), *normed = run_encoder(g, last);
     int32_t columns = c->text_columns, rows = of_last->lane.text.dim[0];
     for (int final_norm = 0; final_norm < 2; final_norm++) {
-        c->reads.hidden = (struct hidden_states){.n = 2, .from_end = {1, 0}, .final_norm = final_norm};
+        c->reads.hidden = (struct hidden_states){
+            .layers = {-2, -1}, .final_norm = final_norm ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_LAST};
         c->family->config.derive(c);
         assert_int_equal(c->text_columns, 2 * columns);
         struct block_runner *both = run_encoder(g, NULL);
