@@ -37,8 +37,7 @@ enum vae_dim {
 };
 
 struct vae_settings {
-    float scale, shift; /* latent scaling, equal for all channels; unused if channels differ */
-    int groups;         /* group count of the group norms; 0: RMS norms over each pixel's channels */
+    int groups; /* group count of the group norms; 0: RMS norms over each pixel's channels */
     bool attention;
 };
 
@@ -84,8 +83,7 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
 
 /* Forward functions of a decoder's blocks. weights: struct latent_in_weights, conv_weights, out_weights. */
-void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
-                           const struct latent_format *format);
+void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_upsample(struct context *x, const struct conv_weights *weights,
                           const struct visit_scope *scope, int level);
 void vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);

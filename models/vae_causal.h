@@ -81,8 +81,7 @@ struct causal_resample_weights {
     struct causal_conv_weights time;
 };
 
-void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
-                              const struct latent_format *format);
+void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope);
 /* Runs resnet i of a resolution level. Level CAUSAL_MIDDLE is the mid block. */
 void causal_forward_resnet(struct context *x, const struct causal_resnet_weights *w,
                            const struct visit_scope *scope, int level, int i);

@@ -45,7 +45,7 @@ struct vae_half {
     bool reversed_levels; /* true: the authors' checkpoints count levels in the opposite order */
 };
 
-enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
+enum { VAE_LEVELS = 4 };
 
 /* Dimension table rows of the encoder and the decoder, with the published values of Flux.1 and Z-Image.
  * deepest: index of the deepest level in execution order; step: index difference from the deepest to the next
@@ -95,7 +95,8 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
     int bad = 0, deepest = half->reversed_levels ? 0 : c->dims[LEVELS] - 1;
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] % s->groups) bad = c->dims[CHANNELS + i];
-    if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
+    if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && c->latent_format.scale[0] != 0)
+        return OK;
     return error_set(
         e, SHAPE,
         "unsupported VAE %s: channels, groups or attention width" WHERE "%s" FOUND
@@ -103,7 +104,7 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
         "channels divisible by norm_num_groups, attention over at most 512 channels, a "
         "scaling_factor other than 0",
         half->word, c->index.sources[0].path, bad ? bad : c->dims[CHANNELS + deepest], s->groups,
-        c->dims[CHANNELS + deepest], (double)s->scale);
+        c->dims[CHANNELS + deepest], (double)c->latent_format.scale[0]);
 }
 
 /* Callback family_config.configure: sets and checks all dims that no dimension row sets. LATENT must be set.
@@ -125,17 +126,20 @@ static enum status vae_configure(struct component *c, const struct vae_half *hal
     /* A shift_factor of null means no shift, as in diffusers 0.42 pipelines. If the key is absent, the
      * published default applies, as for single files without a configuration. */
     const struct config_value *shift = config_find(config, "shift_factor");
-    if (shift && shift->kind == CONFIG_NULL) s->shift = 0;
+    if (shift && shift->kind == CONFIG_NULL) c->latent_format.shift[0] = 0;
     return e->code == OK ? vae_check_dims(c, half, e) : e->code;
 }
 
-#define SETTING(key, field, type_, published, least, most)                                                   \
-    { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
 static const struct setting vae_settings_rows[] = {
-    SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
-    SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux.1 and Z-Image */
-    SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
+    {{"norm_num_groups"}, offsetof(struct vae_settings, groups), SETTING_INT, 32, 1, 4096},
 };
+/* Published values: Flux.1 and Z-Image. */
+static const struct setting vae_latent_settings[] = {
+    {{"scaling_factor"}, offsetof(struct latent_format, scale), SETTING_FLOAT, 0.3611, -1e6, 1e6},
+    {{"shift_factor"}, offsetof(struct latent_format, shift), SETTING_FLOAT, 0.1159, -1e6, 1e6},
+};
+#define VAE_LATENT_NORM                                                                                      \
+    { .settings = vae_latent_settings, .n_settings = COUNT_OF(vae_latent_settings) }
 /* Refuses latents_mean and latents_std (Playground 2.5), which are not supported. */
 static const struct expectation vae_expects[] = {
     {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
@@ -149,7 +153,6 @@ static void vae_derive_dims(struct component *c) {
 }
 
 static void vae_derive(struct component *c) {
-    const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int32_t *d = c->dims;
     d[MOMENTS] = 2 * d[LATENT];
     d[COLOURS] = 3;
@@ -159,7 +162,6 @@ static void vae_derive(struct component *c) {
     for (int i = 0; i < d[LEVELS]; i++) d[IN_CHANNELS + i] = d[CHANNELS + (i ? i - 1 : 0)];
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
-    c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
 }
 
 /* AutoencoderKL decoder (Stable Diffusion, Flux, Z-Image): latent to image.
@@ -193,20 +195,14 @@ static const struct weight_spec vae_kl_out_table[] = {
     NORM_NAMED(out_weights, norm, "decoder.conv_norm_out", "decoder.norm_out", IN),
     CONV(out_weights, conv, "decoder.conv_out", COLOURS, IN, K3)};
 
-static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct vae_settings *settings = scope->settings;
-    struct latent_format format = {.n = 1, .scale = {settings->scale}, .shift = {settings->shift}};
-    vae_forward_latent_in(x, weights, scope, &format);
-}
-
 static void vae_kl_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
 
 static const struct block_kind vae_kl_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", vae_kl_in_table, latent_in_weights, vae_kl_forward_in, .never_quantised = true);
+    "conv_in", "conv_in", vae_kl_in_table, latent_in_weights, vae_forward_latent_in, .never_quantised = true);
 static const struct block_kind vae_kl_kind_quant_in =
-    BLOCK_KIND("quant_conv_in", "conv_in", vae_kl_quant_in_table, latent_in_weights, vae_kl_forward_in,
+    BLOCK_KIND("quant_conv_in", "conv_in", vae_kl_quant_in_table, latent_in_weights, vae_forward_latent_in,
                .never_quantised = true);
 static const struct block_kind vae_kl_kind_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_mid_resnet_table, resnet_weights,
@@ -313,7 +309,8 @@ const struct family family_vae_kl = {
     .config = {.dimensions = vae_kl_dimensions,
                .n_dimensions = COUNT_OF(vae_kl_dimensions),
                .settings = vae_settings_rows,
-               .n_settings = N_VAE_SETTINGS,
+               .n_settings = COUNT_OF(vae_settings_rows),
+               .latent_norm = VAE_LATENT_NORM,
                .expects = vae_expects,
                .configure = vae_kl_configure,
                .derive_dims = vae_derive_dims,
@@ -471,7 +468,8 @@ const struct family family_vae_kl_encoder = {
     .config = {.dimensions = vae_kl_encoder_dimensions,
                .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
                .settings = vae_settings_rows,
-               .n_settings = N_VAE_SETTINGS,
+               .n_settings = COUNT_OF(vae_settings_rows),
+               .latent_norm = VAE_LATENT_NORM,
                .expects = vae_expects,
                .configure = vae_kl_encoder_configure,
                .derive_dims = vae_kl_encoder_derive_dims,

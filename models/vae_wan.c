@@ -42,24 +42,14 @@ static const struct weight_spec causal_upsample_time_table[] = {
     CAUSAL_RESAMPLE_TIME(UPSAMPLER, CHECKPOINT_UP_RESNET)};
 static const struct weight_spec causal_out_table[] = {CAUSAL_OUT(COLOURS, "decoder.")};
 
-static void vae_wan_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
-    vae_forward_latent_in(x, weights, scope, &format);
-}
-
-static void vae_wan_forward_causal_in(struct context *x, const void *weights,
-                                      const struct visit_scope *scope) {
-    struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
-    causal_forward_latent_in(x, weights, scope, &format);
-}
-
 static void vae_wan_forward_upsample(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
 
-static const struct block_kind vae_wan_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", vae_wan_in_table, latent_in_weights, vae_wan_forward_in, .never_quantised = true);
+static const struct block_kind vae_wan_kind_in =
+    BLOCK_KIND("conv_in", "conv_in", vae_wan_in_table, latent_in_weights, vae_forward_latent_in,
+               .never_quantised = true);
 static const struct block_kind vae_wan_kind_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_wan_mid_resnet_table, resnet_weights,
                vae_forward_resnet, .never_quantised = true);
@@ -92,7 +82,7 @@ static const struct vae_wan_kinds vae_wan_image_kinds = {
 };
 
 const struct block_kind vae_wan_causal_in =
-    BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_latent_in_weights, vae_wan_forward_causal_in,
+    BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_latent_in_weights, causal_forward_latent_in,
                .never_quantised = true);
 const struct block_kind vae_wan_causal_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", causal_mid_resnet_table, causal_resnet_weights,
@@ -207,8 +197,7 @@ const struct family family_vae_wan = {
               .ignorable = vae_wan_ignorable},
     .config = {.dimensions = vae_wan_dimensions,
                .n_dimensions = COUNT_OF(vae_wan_dimensions),
-               .lists = vae_wan_lists,
-               .n_lists = N_VAE_WAN_LISTS,
+               .latent_norm = {.lists = vae_wan_lists},
                .expects = vae_wan_expects,
                .configure = vae_wan_decoder_configure,
                .derive_dims = vae_wan_decoder_derive_dims,
@@ -406,8 +395,7 @@ const struct family family_vae_wan_encoder = {
               .ignorable = vae_wan_encoder_ignorable},
     .config = {.dimensions = vae_wan_encoder_dimensions,
                .n_dimensions = COUNT_OF(vae_wan_encoder_dimensions),
-               .lists = vae_wan_lists,
-               .n_lists = N_VAE_WAN_LISTS,
+               .latent_norm = {.lists = vae_wan_lists},
                .expects = vae_wan_expects,
                .configure = vae_wan_encoder_configure,
                .derive_dims = vae_wan_encoder_derive_dims,

@@ -33,10 +33,7 @@ struct vae_wan_settings {
     struct vae_settings half;
     int resnet_number_stride,
         resample_number_stride; /* block number increments per level: for resnets, for resampling blocks */
-    float mean[VAE_WAN_LATENT_MAX], std[VAE_WAN_LATENT_MAX];
 };
-
-struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels);
 
 struct vae_wan_attention_weights {
     struct tensor norm;
@@ -220,8 +217,7 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
-enum { N_VAE_WAN_LISTS = 2 };
-extern const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS], vae_wan22_lists[N_VAE_WAN_LISTS];
+extern const struct setting_list vae_wan_lists[LATENT_LISTS], vae_wan22_lists[LATENT_LISTS];
 extern const struct expectation vae_wan_expects[], vae_wan22_expects[];
 /* Values of "_class_name" in configurations of video VAEs, NULL-terminated. */
 extern const char *const vae_wan_video_classes[];

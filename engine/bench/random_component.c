@@ -198,6 +198,7 @@ enum status random_component_run(struct random_component *c, struct device *devi
         const struct block_ref *ref = &c->refs[b];
         c->running = b;
         struct visit_scope scope = {.settings = c->component.settings,
+                                    .latent_format = &c->component.latent_format,
                                     .lane = &c->lane,
                                     .number = ref->number,
                                     .chunk = c->chunk,

@@ -310,18 +310,11 @@ static bool has_marker(void *user, const char *name) {
     return false;
 }
 
-static float value_of(const void *values, enum dtype dtype, int i) {
-    uint16_t half = 0;
-    if (dtype == DTYPE_F32) return ((const float *)values)[i];
-    memcpy(&half, (const char *)values + (size_t)i * sizeof half, sizeof half);
-    return dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
-}
-
 /* Standard deviation of n values. */
-static double deviation(const void *values, enum dtype dtype, int n) {
+static double deviation(const float *values, int n) {
     double sum = 0, squares = 0;
-    for (int i = 0; i < n; i++) sum += (double)value_of(values, dtype, i);
-    for (int i = 0; i < n; i++) squares += pow((double)value_of(values, dtype, i) - sum / n, 2);
+    for (int i = 0; i < n; i++) sum += (double)values[i];
+    for (int i = 0; i < n; i++) squares += pow((double)values[i] - sum / n, 2);
     return sqrt(squares / n);
 }
 
@@ -335,12 +328,11 @@ static enum status detect_by_probe(struct sluice_model *m, const struct tensor_i
         entry = index_find(index, probe->name[i]);
     if (!entry || entry->rank != 1 || entry->dim[0] > PROBE_VALUES_MAX) return OK;
     if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_F16 && entry->dtype != DTYPE_BF16) return OK;
-    void *values = m->sys->alloc(m->sys, LINE_HOST, entry->bytes);
-    if (!values) return error_set(e, MEMORY, "no memory to detect the prediction type");
-    if (source_read(&index->sources[entry->source], values, entry->bytes, entry->offset, e) == OK &&
-        deviation(values, entry->dtype, entry->dim[0]) > probe->deviation)
+    float values[PROBE_VALUES_MAX];
+    if (source_read_values(&index->sources[entry->source], entry->offset, entry->dtype, 0, entry->dim[0],
+                           values, e) == OK &&
+        deviation(values, entry->dim[0]) > probe->deviation)
         m->sampling.prediction = &prediction_v;
-    m->sys->release(m->sys, values);
     return e->code;
 }
 

@@ -123,6 +123,7 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
         struct visit_scope scope = {
             .settings = stage->component->settings,
+            .latent_format = &stage->component->latent_format,
             .lane = &lanes[i],
             .number = block->number,
             .chunk = stage->n_chunks ? evaluation % stage->n_chunks : 0,

@@ -95,6 +95,24 @@ struct family_files {
     const char *const *ignorable;
 };
 
+enum { LATENT_LISTS = 2 }; /* mean, standard deviation */
+
+/* Where the scaling of a VAE's latents (component.latent_format) is in files: configuration values for all
+ * channels together, a list per channel, or tensors. Without any: scale 1, shift 0. */
+struct latent_norm {
+    const struct setting *settings; /* scale and shift of all channels; offsets in struct latent_format */
+    int n_settings;
+    /* Mean and standard deviation of each channel, two lists: latent = (z - mean) / deviation. Offsets in
+     * struct latent_format. NULL: none. */
+    const struct setting_list *lists;
+    /* Block with two weights [C]: mean and variance of each latent channel, latent = (z - mean) /
+     * sqrt(variance + eps). The values are read when the model is opened; family_blocks.list lists the block
+     * as unused. NULL: none. */
+    const struct block_kind *tensors;
+    const char *eps_key; /* configuration key of eps */
+    double eps;          /* published eps */
+};
+
 /* How a component's dims and settings are read from files, chosen for a synthetic component, and written as
  * config.json (component.h). */
 struct family_config {
@@ -106,6 +124,7 @@ struct family_config {
     int n_settings;
     const struct setting_list *lists;
     int n_lists;
+    struct latent_norm latent_norm;
     /* Table of the settings that a vision encoder reads from preprocessor_config.json (config.pictures). */
     const struct setting *picture_settings;
     int n_picture_settings;
@@ -213,7 +232,8 @@ struct component {
     int latent_side;     /* a denoiser's native image size, in latent pixels per side */
     int pixel_factor;    /* image pixels per latent pixel of a VAE, per side */
     int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
-    struct latent_format latent_format;   /* scale and shift of a VAE's latents */
+    /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
+    struct latent_format latent_format;
     struct picture_format picture_format; /* image normalisation of a vision encoder */
     const char *architecture;             /* replaces family.files.architectures[0]; NULL: unchanged */
     const char *config_value;             /* replaces family.files.config_value; NULL: unchanged */

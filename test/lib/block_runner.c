@@ -96,6 +96,7 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
     reader_read(&reader, block, 0, block->bytes, packed, &b->error);
     block_point(block, packed_contiguous(block, packed), weights);
     struct visit_scope scope = {.settings = b->settings,
+                                .latent_format = &b->component->latent_format,
                                 .lane = &b->lane,
                                 .number = block->number,
                                 .chunk = b->chunk,
