@@ -471,24 +471,24 @@ const struct family family_flux = {
     .name = "flux",
     .kind = FAMILY_DENOISER,
     .display_name = "transformer",
-    .architectures = flux_architectures,
-    .config_key = "_class_name",
-    .config_value = "FluxTransformer2DModel",
-    .probe = flux_probe,
-    .dimensions = flux_dimensions,
-    .n_dimensions = COUNT_OF(flux_dimensions),
-    .settings = flux_settings,
-    .n_settings = COUNT_OF(flux_settings),
-    .configure = flux_configure,
-    .derive_dims = flux_derive_dims,
-    .derive = flux_derive,
-    .config_rest = "\"patch_size\": 1",
-    .blocks = flux_blocks,
-    .ignorable = flux_ignorable,
-    .lane_state_bytes = sizeof(struct flux_state),
-    .state = flux_state_tensors,
-    .n_state = COUNT_OF(flux_state_tensors),
-    .declare = flux_declare,
+    .files = {.architectures = flux_architectures,
+              .config_key = "_class_name",
+              .config_value = "FluxTransformer2DModel",
+              .probe = flux_probe,
+              .ignorable = flux_ignorable},
+    .config = {.dimensions = flux_dimensions,
+               .n_dimensions = COUNT_OF(flux_dimensions),
+               .settings = flux_settings,
+               .n_settings = COUNT_OF(flux_settings),
+               .configure = flux_configure,
+               .derive_dims = flux_derive_dims,
+               .derive = flux_derive,
+               .rest = "\"patch_size\": 1"},
+    .blocks = {.list = flux_blocks},
+    .state = {.bytes = sizeof(struct flux_state),
+              .tensors = flux_state_tensors,
+              .n_tensors = COUNT_OF(flux_state_tensors),
+              .declare = flux_declare},
     .predicted = {.kind = "single",
                   /* predicted block: single blocks take most of a step's time */ .alone = true,
                   .tokens = 4608,
@@ -556,27 +556,29 @@ static const struct hf_source flux_fill_files[] = {
               .prefixes = NAMES(T5XXL_PREFIXES),                                                             \
               TEXT_T5("_2", t5_tokens)},                                                                     \
              DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                    \
-    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},             \
-    .n_conditions = 2, .span = {{2, INFINITY}},                                                              \
-    .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096}, \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,      \
-                 .grid = {.grid_f64 = true}},                                                                \
-    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_flux,                       \
-    .width = 1024, .height = 1024, .cfg_scale = 1
+    .text = {.condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},    \
+             .n_conditions = 2},                                                                             \
+    .images.samples_posterior = true,                                                                        \
+    .denoising = {.span = {{2, INFINITY}}, .guide = guidance_cfg,                                            \
+                  .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
+                               .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
+                  .shift_line = {.base_shift = 0.5, .max_shift = 1.15,                                       \
+                                 .base_tokens = 256, .max_tokens = 4096}},                                   \
+    .defaults = {.width = 1024, .height = 1024, .cfg_scale = 1}, .patch = 2, .colours = &latent_colours_flux
 /* clang-format on */
 
 const struct recipe recipe_flux = {
     FLUX(512),
     .name = "flux",
-    .variant = FLUX_GUIDED,
-    .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
-    .shift_rule = FLOW_SHIFT_BY_TOKENS,
-    .references_max = LANE_REFERENCES_MAX,
-    .references_if_unnamed = true,
-    .steps = 28,
-    .guidance = 3.5,
-    .takes_guidance = true,
-    .strength = 0.6,
+    .selection.variant = FLUX_GUIDED,
+    .selection.pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
+    .denoising.shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .images.references_if_unnamed = true,
+    .defaults.steps = 28,
+    .defaults.guidance = 3.5,
+    .denoising.takes_guidance = true,
+    .defaults.strength = 0.6,
     .published = {.title = "Flux.1 dev; Kontext as a single file",
                   .reference = DIFFUSERS,
                   .sources = {flux_files, flux_sources}},
@@ -585,12 +587,12 @@ const struct recipe recipe_flux = {
 const struct recipe recipe_flux_schnell = {
     FLUX(256, .dimension = {{"guidance", 0}}),
     .name = "flux_schnell",
-    .variant = FLUX_SCHNELL,
-    .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
-    .shift_rule = FLOW_SHIFT_FIXED,
-    .flow_shift = 1,
-    .steps = 4,
-    .strength = 0.6,
+    .selection.variant = FLUX_SCHNELL,
+    .selection.pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
+    .denoising.shift_rule = FLOW_SHIFT_FIXED,
+    .denoising.flow_shift = 1,
+    .defaults.steps = 4,
+    .defaults.strength = 0.6,
     .published = {.title = "Flux.1 schnell",
                   .reference = DIFFUSERS,
                   .sources = {flux_schnell_files, flux_sources}},
@@ -599,14 +601,14 @@ const struct recipe recipe_flux_schnell = {
 const struct recipe recipe_flux_kontext = {
     FLUX(512),
     .name = "flux_kontext",
-    .variant = FLUX_GUIDED,
-    .pipelines = {"FluxKontextPipeline"},
-    .shift_rule = FLOW_SHIFT_BY_TOKENS,
-    .references_max = LANE_REFERENCES_MAX,
-    .steps = 28,
-    .guidance = 2.5,
-    .takes_guidance = true,
-    .strength = 0.6,
+    .selection.variant = FLUX_GUIDED,
+    .selection.pipelines = {"FluxKontextPipeline"},
+    .denoising.shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .defaults.steps = 28,
+    .defaults.guidance = 2.5,
+    .denoising.takes_guidance = true,
+    .defaults.strength = 0.6,
     .published = {.title = "Flux.1 Kontext",
                   .reference = DIFFUSERS,
                   .sources = {flux_kontext_files, flux_sources}},
@@ -615,13 +617,13 @@ const struct recipe recipe_flux_kontext = {
 const struct recipe recipe_flux_fill = {
     FLUX(512, .dimension = {{"fill", 1}}),
     .name = "flux_fill",
-    .variant = FLUX_FILL,
-    .pipelines = {"FluxFillPipeline"},
-    .shift_rule = FLOW_SHIFT_BY_TOKENS,
-    .concat = CONCAT_FILL,
-    .steps = 50,
-    .guidance = 30,
-    .takes_guidance = true,
-    .strength = 1,
+    .selection.variant = FLUX_FILL,
+    .selection.pipelines = {"FluxFillPipeline"},
+    .denoising.shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .images.concat = CONCAT_FILL,
+    .defaults.steps = 50,
+    .defaults.guidance = 30,
+    .denoising.takes_guidance = true,
+    .defaults.strength = 1,
     .published = {.title = "Flux.1 Fill", .reference = DIFFUSERS, .sources = {flux_fill_files, flux_sources}},
 };

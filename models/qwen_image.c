@@ -435,26 +435,26 @@ const struct family family_qwen_image = {
     .name = "qwen_image",
     .kind = FAMILY_DENOISER,
     .display_name = "transformer",
-    .architectures = qwen_image_architectures,
-    .config_key = "_class_name",
-    .config_value = "QwenImageTransformer2DModel",
-    .probe = qwen_image_probe,
-    .refuse = qwen_image_refuse,
-    .dimensions = qwen_image_dimensions,
-    .n_dimensions = COUNT_OF(qwen_image_dimensions),
-    .settings = qwen_image_settings,
-    .n_settings = COUNT_OF(qwen_image_settings),
-    .expects = qwen_image_expects,
-    .configure = qwen_image_configure,
-    .derive_dims = qwen_image_derive_dims,
-    .derive = qwen_image_derive,
-    .config_rest = "\"patch_size\": 2, \"guidance_embeds\": false",
-    .blocks = qwen_image_blocks,
-    .ignorable = qwen_image_ignorable,
-    .lane_state_bytes = sizeof(struct qwen_image_state),
-    .state = qwen_image_state_tensors,
-    .n_state = COUNT_OF(qwen_image_state_tensors),
-    .declare = qwen_image_declare,
+    .files = {.architectures = qwen_image_architectures,
+              .config_key = "_class_name",
+              .config_value = "QwenImageTransformer2DModel",
+              .probe = qwen_image_probe,
+              .refuse = qwen_image_refuse,
+              .ignorable = qwen_image_ignorable},
+    .config = {.dimensions = qwen_image_dimensions,
+               .n_dimensions = COUNT_OF(qwen_image_dimensions),
+               .settings = qwen_image_settings,
+               .n_settings = COUNT_OF(qwen_image_settings),
+               .expects = qwen_image_expects,
+               .configure = qwen_image_configure,
+               .derive_dims = qwen_image_derive_dims,
+               .derive = qwen_image_derive,
+               .rest = "\"patch_size\": 2, \"guidance_embeds\": false"},
+    .blocks = {.list = qwen_image_blocks},
+    .state = {.bytes = sizeof(struct qwen_image_state),
+              .tensors = qwen_image_state_tensors,
+              .n_tensors = COUNT_OF(qwen_image_state_tensors),
+              .declare = qwen_image_declare},
     .predicted = {.kind = "layer",
                   .alone = true,
                   .tokens = 4160,
@@ -530,17 +530,18 @@ static const struct hf_source qwen_image_edit_plus_files[] = {
 
 /* Qwen-Image. Defaults are those of QwenImagePipeline.__call__; the schedule is that of the published
  * scheduler_config.json. Lightning's schedule has base_shift and max_shift ln 3 and no shift_terminal. */
-#define QWEN_IMAGE(text, ...)                                                                                \
-    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                      \
-    .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},        \
-    .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                          \
-    .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},             \
-    .shift_terminal = 0.02,                                                                                  \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,      \
-                 .grid = {.grid_f64 = true}},                                                                \
-    .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true, .samples_posterior = true,                  \
-    .colours = &latent_colours_wan,                                                                          \
-    .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
+#define QWEN_IMAGE(text_slot, ...)                                                                           \
+    .slot = {VISION_QWEN25VL, text_slot, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                 \
+    .text = {.condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1},                       \
+    .images.samples_posterior = true,                                                                        \
+    .denoising = {.span = {{2, INFINITY}}, .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true,      \
+                  .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
+                               .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
+                  .shift_rule = FLOW_SHIFT_BY_TOKENS, .shift_terminal = 0.02,                                \
+                  .shift_line = {.base_shift = 0.5, .max_shift = 0.9,                                        \
+                                 .base_tokens = 256, .max_tokens = 8192}},                                   \
+    .defaults = {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6},               \
+    .patch = 2, .colours = &latent_colours_wan
 /* clang-format on */
 
 /* Picture areas: the first editing pipeline feeds one image, resized to the output area, to vision encoder
@@ -553,10 +554,10 @@ enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_VISION = 384 * 384 };
 const struct recipe recipe_qwen_image = {
     QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image",
-    .pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
-    .references_max = LANE_REFERENCES_MAX,
-    .references_if_unnamed = true,
-    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .selection.pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
+    .images.references_max = LANE_REFERENCES_MAX,
+    .images.references_if_unnamed = true,
+    .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image, 2512; Edit as a single file",
                   .reference = DIFFUSERS,
                   .sources = {qwen_image_files, qwen_image_sources}},
@@ -565,12 +566,12 @@ const struct recipe recipe_qwen_image = {
 const struct recipe recipe_qwen_image_edit = {
     QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT(""))),
     .name = "qwen_image_edit",
-    .processor = QWEN_PROCESSOR,
-    .edit = "plain",
-    .pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
-    .references_min = 1,
-    .references_max = 1,
-    .areas = {.vision = QWEN_AREA, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .text.processor = QWEN_PROCESSOR,
+    .selection.edit = "plain",
+    .selection.pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
+    .images.references_min = 1,
+    .images.references_max = 1,
+    .images.areas = {.vision = QWEN_AREA, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image-Edit",
                   .reference = DIFFUSERS,
                   .sources = {qwen_image_edit_files, qwen_image_sources}},
@@ -579,12 +580,12 @@ const struct recipe recipe_qwen_image_edit = {
 const struct recipe recipe_qwen_image_edit_plus = {
     QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image_edit_plus",
-    .processor = QWEN_PROCESSOR,
-    .edit = "plus",
-    .pipelines = {"QwenImageEditPlusPipeline"},
-    .references_min = 1,
-    .references_max = LANE_REFERENCES_MAX,
-    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .text.processor = QWEN_PROCESSOR,
+    .selection.edit = "plus",
+    .selection.pipelines = {"QwenImageEditPlusPipeline"},
+    .images.references_min = 1,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image-Edit 2509, 2511",
                   .reference = DIFFUSERS,
                   .sources = {qwen_image_edit_plus_files, qwen_image_sources}},
@@ -597,12 +598,12 @@ static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
 const struct recipe recipe_qwen_image_edit_2511 = {
     QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: ")), .published = qwen_2511),
     .name = "qwen_image_edit_2511",
-    .processor = QWEN_PROCESSOR,
-    .edit = "2511",
-    .pipelines = {"QwenImageEditPlusPipeline"},
-    .references_min = 1,
-    .references_max = LANE_REFERENCES_MAX,
-    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .text.processor = QWEN_PROCESSOR,
+    .selection.edit = "2511",
+    .selection.pipelines = {"QwenImageEditPlusPipeline"},
+    .images.references_min = 1,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image-Edit 2511, single files",
                   .parts_compared_in = &recipe_qwen_image_edit_plus,
                   .sources = {qwen_image_sources}},

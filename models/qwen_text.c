@@ -36,8 +36,7 @@ struct qwen_settings {
     int heads;                         /* number of query heads; 0: absent in the configuration */
     int mrope_section[MROPE_SECTIONS]; /* M-RoPE: rope pairs of a head for time, row, column; 0: rope has one
                                           axis */
-    int layers;
-    struct hidden_states hidden; /* hidden states that the encoder writes to lane.text */
+    struct encoder_output output;      /* hidden states that the encoder writes to lane.text */
 };
 
 struct qwen_state {
@@ -91,11 +90,6 @@ WEIGHT_TABLE_NAMED(qwen_norm_table, FINAL_NORM, norm_weights, QWEN_NAMED, "", ""
 static struct tensor qwen_tokens(const struct lane *lane) {
     const struct qwen_state *state = lane->state;
     return state->tokens.rank ? state->tokens : lane->text;
-}
-
-/* Columns of lane.text to which the encoder writes hidden state number i of settings->hidden. */
-static struct tensor qwen_output(const struct lane *lane, int i, int32_t columns) {
-    return tensor_slice_columns(lane->text, i * columns, columns);
 }
 
 /* Segment of a prompt: consecutive text tokens and the image after them. */
@@ -236,36 +230,16 @@ static void qwen_forward_layer(struct context *x, const void *weights, const str
     op_linear(x, up, n, w->up, none);
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
-    const struct hidden_states *hidden = &settings->hidden;
-    bool separate = ((const struct qwen_state *)scope->lane->state)->tokens.rank;
-    for (int i = 0; i < hidden_states_count(hidden) && separate; i++)
-        if (hidden->from_end[i] && scope->number == settings->layers - 1 - hidden->from_end[i])
-            op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
+    hidden_states_write(x, &settings->output, scope->lane,
+                        ((const struct qwen_state *)scope->lane->state)->tokens, scope->number);
 }
 
-/* Norms hidden state number i, the current content of the token tensor, and writes it to lane.text. */
-static void qwen_norm_output(struct context *x, struct tensor norm, const struct visit_scope *scope, int i) {
-    const struct qwen_settings *settings = scope->settings;
-    const struct qwen_state *state = scope->lane->state;
-    struct tensor tokens = qwen_tokens(scope->lane);
-    op_rms_norm(x, tokens, tokens, norm, settings->norm_eps, (struct modulation){0});
-    if (state->tokens.rank) op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
-}
-
-/* Final norm. The last layer's output is normed first, because its memory then holds the earlier hidden
- * states. */
 static void qwen_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
+    const struct qwen_settings *settings = scope->settings;
     const struct qwen_state *state = scope->lane->state;
-    const struct hidden_states *hidden = &((const struct qwen_settings *)scope->settings)->hidden;
-    struct tensor tokens = qwen_tokens(scope->lane);
-    for (int i = 0; i < hidden_states_count(hidden); i++)
-        if (!hidden->from_end[i]) qwen_norm_output(x, w->norm, scope, i);
-    for (int i = 0; i < hidden_states_count(hidden) && hidden->final_norm; i++) {
-        if (!hidden->from_end[i]) continue;
-        if (state->tokens.rank) op_copy(x, tokens, qwen_output(scope->lane, i, tokens.dim[1]));
-        qwen_norm_output(x, w->norm, scope, i);
-    }
+    hidden_states_norm(x, &settings->output, scope->lane, state->tokens, (struct affine){.weight = w->norm},
+                       settings->norm_eps);
 }
 
 static const struct block_kind qwen_kind_embedding =
@@ -277,11 +251,12 @@ static const struct block_kind qwen_kind_norm =
 /* Lists the encoder's blocks; layer: the family's block kind of a decoder layer. */
 static int qwen_list_blocks(const struct component *c, const struct block_kind *layer,
                             struct block_ref *refs) {
-    int n = 0, layers = c->dims[QWEN_LAYERS], least = hidden_states_least(&c->reads.hidden);
+    int n = 0, layers = c->dims[QWEN_LAYERS], used = hidden_states_used_layers(&c->reads.hidden, layers);
     refs[n++] = (struct block_ref){.kind = &qwen_kind_embedding};
     for (int i = 0; i < layers; i++)
-        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - least};
-    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = least && !c->reads.hidden.final_norm};
+        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= used};
+    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm,
+                                   .unused = !hidden_states_use_norm(&c->reads.hidden, layers)};
     return n;
 }
 
@@ -302,7 +277,7 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int32_t head = d[QWEN_HEAD];
     if (head > 0 && d[QWEN_Q] % head == 0 && d[QWEN_KV] % head == 0 && d[QWEN_Q] % d[QWEN_KV] == 0 &&
-        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > hidden_states_most(&c->reads.hidden) &&
+        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] >= hidden_states_min_layers(&c->reads.hidden) &&
         d[QWEN_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
         return OK;
     return error_set(e, SHAPE,
@@ -310,24 +285,23 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
                      "queries %d, keys %d, head %d, layers %d" EXPECTED
                      "queries a multiple of keys, keys a multiple of an even head size, at least %d layers",
                      c->index.sources[0].path, d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS],
-                     hidden_states_most(&c->reads.hidden) + 1);
+                     hidden_states_min_layers(&c->reads.hidden));
 }
 
-/* Callback family.configure. Returns SHAPE if dims are inconsistent, META if the configured number of layers
- * differs from the tensors'. */
+/* Callback family_config.configure. Returns SHAPE if dims are inconsistent, META if the configured number of
+ * layers differs from the tensors'. */
 static enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {
     return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
 }
 
-/* Callback family.derive. settings->heads must be set before. */
+/* Callback family_config.derive. settings->heads must be set before. */
 static void qwen_derive(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
     int32_t *d = c->dims;
     d[QWEN_HEADS] = d[QWEN_Q] / d[QWEN_HEAD];
     d[QWEN_KEY_HEADS] = d[QWEN_KV] / d[QWEN_HEAD];
-    s->layers = d[QWEN_LAYERS];
-    s->hidden = c->reads.hidden;
-    c->text_columns = hidden_states_count(&s->hidden) * d[QWEN_HIDDEN];
+    s->output = (struct encoder_output){c->reads.hidden, d[QWEN_LAYERS]};
+    c->text_columns = hidden_states_count(&c->reads.hidden) * d[QWEN_HIDDEN];
 }
 
 static void qwen_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
@@ -336,7 +310,7 @@ static void qwen_declare(const struct component *c, struct lane *lanes, int n_la
     for (int i = 0; i < n_lanes; i++) {
         struct qwen_state *state = lanes[i].state;
         int32_t tokens[] = {lanes[i].text.dim[0], c->dims[QWEN_HIDDEN]};
-        if (!tensor_packed(&lanes[i].text) || hidden_states_count(&c->reads.hidden) > 1)
+        if (hidden_states_need_rows(&c->reads.hidden, &lanes[i]))
             state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         state->rope = arena_tensor(arena, DTYPE_F32, 3,
                                    (int32_t[]){lanes[i].text.dim[0], c->dims[QWEN_HEAD] / 2, 2}, ok);
@@ -417,29 +391,28 @@ const struct family family_qwen3 = {
     .name = "qwen3",
     .kind = FAMILY_TEXT,
     .display_name = "text encoder",
-    .architectures = qwen3_architectures,
-    .config_key = "model_type",
-    .config_value = "qwen3",
-    .probe = qwen3_probe,
-    .dimensions = qwen3_dimensions,
-    .n_dimensions = COUNT_OF(qwen3_dimensions),
-    .settings = qwen3_settings,
-    .n_settings = COUNT_OF(qwen3_settings),
-    .expects = qwen3_expects,
-    .configure = qwen_configure,
-    .derive_dims = qwen3_derive_dims,
-    .derive = qwen_derive,
-    .reads = {.hidden = {.from_end = {1}}, .tokens = true}, /* hidden_states[-2] */
-    .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
-                   "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
-                   "\"max_position_embeddings\": 40960",
-    .blocks = qwen3_blocks,
-    .ignorable = qwen_ignorable,
-    .lane_state_bytes = sizeof(struct qwen_state),
-    .state = qwen_state_tensors,
-    .n_state = COUNT_OF(qwen_state_tensors),
-    .declare = qwen_declare,
-    .rows = qwen_rows,
+    .files = {.architectures = qwen3_architectures,
+              .config_key = "model_type",
+              .config_value = "qwen3",
+              .probe = qwen3_probe,
+              .ignorable = qwen_ignorable},
+    .config = {.dimensions = qwen3_dimensions,
+               .n_dimensions = COUNT_OF(qwen3_dimensions),
+               .settings = qwen3_settings,
+               .n_settings = COUNT_OF(qwen3_settings),
+               .expects = qwen3_expects,
+               .configure = qwen_configure,
+               .derive_dims = qwen3_derive_dims,
+               .derive = qwen_derive,
+               .rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
+                       "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
+                       "\"max_position_embeddings\": 40960"},
+    .reads = {.hidden = {.layers = {-2}}, .tokens = true},
+    .blocks = {.list = qwen3_blocks, .rows = qwen_rows},
+    .state = {.bytes = sizeof(struct qwen_state),
+              .tensors = qwen_state_tensors,
+              .n_tensors = COUNT_OF(qwen_state_tensors),
+              .declare = qwen_declare},
     .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560},
 };
 
@@ -593,30 +566,30 @@ const struct family family_qwen25vl = {
     .name = "qwen25vl",
     .kind = FAMILY_TEXT,
     .display_name = "Qwen2.5-VL text encoder",
-    .architectures = qwen25vl_architectures,
-    .config_key = "model_type",
-    .config_value = "qwen2_5_vl",
-    .probe = qwen25vl_probe,
-    .refuse = qwen25vl_refuse,
-    .dimensions = qwen25vl_dimensions,
-    .n_dimensions = COUNT_OF(qwen25vl_dimensions),
-    .settings = qwen25vl_settings,
-    .n_settings = COUNT_OF(qwen25vl_settings),
-    .expects = qwen25vl_expects,
-    .configure = qwen25vl_configure,
-    .derive_dims = qwen25vl_derive_dims,
-    .derive = qwen_derive,
-    .reads = {.tokens = true}, /* hidden_states[-1] */
-    .config_rest = "\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"hidden_act\": \"silu\", "
+    .files = {.architectures = qwen25vl_architectures,
+              .config_key = "model_type",
+              .config_value = "qwen2_5_vl",
+              .probe = qwen25vl_probe,
+              .refuse = qwen25vl_refuse,
+              .ignorable = qwen_ignorable},
+    .config = {.dimensions = qwen25vl_dimensions,
+               .n_dimensions = COUNT_OF(qwen25vl_dimensions),
+               .settings = qwen25vl_settings,
+               .n_settings = COUNT_OF(qwen25vl_settings),
+               .expects = qwen25vl_expects,
+               .configure = qwen25vl_configure,
+               .derive_dims = qwen25vl_derive_dims,
+               .derive = qwen_derive,
+               .rest =
+                   "\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"hidden_act\": \"silu\", "
                    "\"tie_word_embeddings\": false, \"max_position_embeddings\": 128000, "
                    "\"vision_start_token_id\": 151652, \"vision_end_token_id\": 151653, "
-                   "\"image_token_id\": 151655, \"video_token_id\": 151656",
-    .blocks = qwen25vl_blocks,
-    .ignorable = qwen_ignorable,
-    .lane_state_bytes = sizeof(struct qwen_state),
-    .state = qwen_state_tensors,
-    .n_state = COUNT_OF(qwen_state_tensors),
-    .declare = qwen_declare,
-    .rows = qwen_rows,
+                   "\"image_token_id\": 151655, \"video_token_id\": 151656"},
+    .reads = {.tokens = true},
+    .blocks = {.list = qwen25vl_blocks, .rows = qwen_rows},
+    .state = {.bytes = sizeof(struct qwen_state),
+              .tensors = qwen_state_tensors,
+              .n_tensors = COUNT_OF(qwen_state_tensors),
+              .declare = qwen_declare},
     .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 3584},
 };

@@ -598,30 +598,28 @@ const struct family family_sd3 = {
     .name = "sd3",
     .kind = FAMILY_DENOISER,
     .display_name = "transformer",
-    .architectures = sd3_architectures,
-    .config_key = "_class_name",
-    .config_value = "SD3Transformer2DModel",
-    .probe = sd3_probe,
-    .refuse = sd3_refuse,
-    .dimensions = sd3_dimensions,
-    .n_dimensions = COUNT_OF(sd3_dimensions),
-    .settings = sd3_settings_rows,
-    .n_settings = COUNT_OF(sd3_settings_rows),
-    .lists = sd3_lists,
-    .n_lists = COUNT_OF(sd3_lists),
-    .configure = sd3_configure,
-    .derive_dims = sd3_derive_dims,
-    .derive = sd3_derive,
-    .config_rest = "\"patch_size\": 2",
-    .blocks = sd3_blocks,
-    .block_dims = sd3_block_dims,
-    .ignorable = sd3_ignorable,
-    .lane_state_bytes = sizeof(struct sd3_state),
-    .state = sd3_state_tensors,
-    .n_state = COUNT_OF(sd3_state_tensors),
-    .declare = sd3_declare,
-    .rows = sd3_rows,
-    .check_lanes = sd3_check_lanes,
+    .files = {.architectures = sd3_architectures,
+              .config_key = "_class_name",
+              .config_value = "SD3Transformer2DModel",
+              .probe = sd3_probe,
+              .refuse = sd3_refuse,
+              .ignorable = sd3_ignorable},
+    .config = {.dimensions = sd3_dimensions,
+               .n_dimensions = COUNT_OF(sd3_dimensions),
+               .settings = sd3_settings_rows,
+               .n_settings = COUNT_OF(sd3_settings_rows),
+               .lists = sd3_lists,
+               .n_lists = COUNT_OF(sd3_lists),
+               .configure = sd3_configure,
+               .derive_dims = sd3_derive_dims,
+               .derive = sd3_derive,
+               .rest = "\"patch_size\": 2"},
+    .blocks = {.list = sd3_blocks, .dims = sd3_block_dims, .rows = sd3_rows},
+    .state = {.bytes = sizeof(struct sd3_state),
+              .tensors = sd3_state_tensors,
+              .n_tensors = COUNT_OF(sd3_state_tensors),
+              .declare = sd3_declare},
+    .lanes = {.check = sd3_check_lanes},
     .predicted = {.kind = "layer",
                   .alone = true,
                   .tokens = 4429,
@@ -708,28 +706,32 @@ enum { SD3_T5_TOKENS = 256 };
               .published = sd3_vae},                                                                         \
              {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                      \
              TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                          \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .zero_padded = true},   \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true, \
-                   .zero_padded = true},                                                                     \
-                  {.slot = 2, .what = CONDITION_TOKENS},                                                     \
-                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},      \
-                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                 \
-    .n_conditions = 5, .span = {{3, INFINITY}},                                                              \
-    .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                             \
-                  "StableDiffusion3InpaintPipeline"},                                                        \
-    .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                             \
-    .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,                        \
-                 .sampler = &sampler_euler, .grid = {.shift_twice = true}, .grid_from_class = true},         \
-    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_sd3,                        \
-    .width = 1024, .height = 1024, .strength = 0.6
+    .selection.pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                   \
+                            "StableDiffusion3InpaintPipeline"},                                              \
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                \
+                            .zero_padded = true},                                                            \
+                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                \
+                            .concat_columns = true, .zero_padded = true},                                    \
+                           {.slot = 2, .what = CONDITION_TOKENS},                                            \
+                           {.slot = 0, .what = CONDITION_POOLED, .projected = true,                          \
+                            .projected_if_class = true},                                                     \
+                           {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                        \
+             .n_conditions = 5},                                                                             \
+    .images.samples_posterior = true,                                                                        \
+    .denoising = {.span = {{3, INFINITY}}, .guide = guidance_cfg,                                            \
+                  .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,          \
+                               .sampler = &sampler_euler, .grid = {.shift_twice = true},                     \
+                               .grid_from_class = true},                                                     \
+                  .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3},                                          \
+    .defaults = {.width = 1024, .height = 1024, .strength = 0.6}, .patch = 2, .colours = &latent_colours_sd3
 /* clang-format on */
 
 const struct recipe recipe_sd3 = {
     SD3(),
     .name = "sd3",
-    .variant = SD3_MEDIUM,
-    .steps = 28,
-    .cfg_scale = 7,
+    .selection.variant = SD3_MEDIUM,
+    .defaults.steps = 28,
+    .defaults.cfg_scale = 7,
     .published = {.title = "Stable Diffusion 3 medium",
                   .reference = DIFFUSERS,
                   .sources = {sd3_files, sd3_sources}},
@@ -738,9 +740,9 @@ const struct recipe recipe_sd3 = {
 const struct recipe recipe_sd35_medium = {
     SD3(SD35_SIZES_MEDIUM),
     .name = "sd35_medium",
-    .variant = SD35_MEDIUM,
-    .steps = 50,
-    .cfg_scale = 5,
+    .selection.variant = SD35_MEDIUM,
+    .defaults.steps = 50,
+    .defaults.cfg_scale = 5,
     .published = {.title = "Stable Diffusion 3.5 medium",
                   .reference = DIFFUSERS,
                   .sources = {sd35_medium_files, sd3_sources}},
@@ -749,9 +751,9 @@ const struct recipe recipe_sd35_medium = {
 const struct recipe recipe_sd35_large = {
     SD3(SD35_SIZES_LARGE),
     .name = "sd35_large",
-    .variant = SD35_LARGE,
-    .steps = 40,
-    .cfg_scale = 4.5,
+    .selection.variant = SD35_LARGE,
+    .defaults.steps = 40,
+    .defaults.cfg_scale = 4.5,
     .published = {.title = "Stable Diffusion 3.5 large",
                   .reference = DIFFUSERS,
                   .sources = {sd35_large_files, sd3_sources}},
@@ -760,10 +762,10 @@ const struct recipe recipe_sd35_large = {
 const struct recipe recipe_sd35_large_turbo = {
     SD3(SD35_SIZES_LARGE),
     .name = "sd35_large_turbo",
-    .name_word = "turbo",
-    .variant = SD35_LARGE,
-    .steps = 4,
-    .cfg_scale = 1,
+    .selection.name_word = "turbo",
+    .selection.variant = SD35_LARGE,
+    .defaults.steps = 4,
+    .defaults.cfg_scale = 1,
     .published = {.title = "Stable Diffusion 3.5 large turbo",
                   .parts_compared_in = &recipe_sd35_large,
                   .sources = {sd35_large_turbo_files, sd3_sources}},

@@ -42,13 +42,6 @@ enum taehv_dim {
     TAEHV_WIDTHS,
 };
 
-/* Conversion of latents, per channel, to the scale of the full VAE, which LightTAE reads. n 0: no conversion.
- */
-struct taehv_settings {
-    int n;
-    float scale[VAE_WAN_LATENT_MAX], shift[VAE_WAN_LATENT_MAX];
-};
-
 struct taehv_state {
     /* Circular frame buffers, [entries, Y, X, C]. With a single-frame latent the levels overlap in memory. */
     struct tensor level[TAEHV_LEVELS];
@@ -184,15 +177,6 @@ static void taehv_forward_up(struct context *x, const void *weights, const struc
     }
 }
 
-static struct latent_format taehv_format(const struct taehv_settings *settings) {
-    struct latent_format format = {.n = 1, .scale = {1}, .shift = {0}};
-    if (!settings->n) return format;
-    format.n = settings->n;
-    memcpy(format.scale, settings->scale, (size_t)settings->n * sizeof *format.scale);
-    memcpy(format.shift, settings->shift, (size_t)settings->n * sizeof *format.shift);
-    return format;
-}
-
 static void taehv_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     struct tensor latent = scope->lane->latent;
@@ -200,9 +184,7 @@ static void taehv_forward_in(struct context *x, const void *weights, const struc
     struct tensor frame = context_tensor(x, DTYPE_F32, 3, (int32_t[]){C, Y, X});
     struct tensor image = context_tensor(x, DTYPE_F32, 3, (int32_t[]){Y, X, C});
     op_copy(x, tensor_reshape(frame, 2, (int32_t[]){C, Y * X}), latent_frame(latent, scope->chunk));
-    struct latent_format format = taehv_format(scope->settings);
-    format.limit = TINY_LIMIT;
-    op_latent_to_image(x, image, frame, format);
+    op_latent_to_image(x, image, frame, *scope->latent_format);
     op_conv2d(x, taehv_frame(scope, 0, 0, 0), image, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
@@ -288,16 +270,17 @@ static bool taehv_is_lighttae(const struct component *c) {
     return !word[n];
 }
 
-static void taehv_read_settings(struct component *c) {
-    struct taehv_settings *s = (struct taehv_settings *)c->settings;
+/* LightTAE reads latents in the scale of the full VAE, which is its published one. */
+static void taehv_set_latent_format(struct component *c) {
     const struct setting_list *lists = NULL;
     int32_t n = c->dims[TAEHV_LATENT];
     if (n == VAE_WAN_LATENT) lists = vae_wan_lists;
     if (n == VAE_WAN22_LATENT) lists = vae_wan22_lists;
-    s->n = lists && taehv_is_lighttae(c) ? n : 0;
-    for (int i = 0; i < s->n; i++) {
-        s->shift[i] = lists[0].published[i];
-        s->scale[i] = 1 / lists[1].published[i];
+    if (!lists || !taehv_is_lighttae(c)) return;
+    c->latent_format.n = n;
+    for (int i = 0; i < n; i++) {
+        c->latent_format.shift[i] = lists[0].published[i];
+        c->latent_format.scale[i] = 1 / lists[1].published[i];
     }
 }
 
@@ -308,7 +291,7 @@ static int32_t taehv_pixels(int32_t side) {
 static enum status taehv_configure(struct component *c, const struct config *config, struct error *e) {
     int32_t *d = c->dims;
     (void)config;
-    taehv_read_settings(c);
+    taehv_set_latent_format(c);
     d[TAEHV_PATCH] = 1;
     for (int i = 0; i <= TAEHV_LEVELS; i++) {
         if (d[TAEHV_WIDTHS + i] <= TAEHV_WIDTH_MAX) continue;
@@ -333,7 +316,7 @@ static void taehv_derive(struct component *c) {
     d[TAEHV_PIXELS] = taehv_pixels(d[TAEHV_PATCH]);
     c->latent_channels = d[TAEHV_LATENT];
     c->pixel_factor = d[TAEHV_PATCH] << TAEHV_LEVELS;
-    c->latent_format = taehv_format((const struct taehv_settings *)c->settings);
+    c->latent_format.limit = TINY_LIMIT;
     if (c->video) c->frame_factor = TAEHV_FACTOR;
 }
 
@@ -427,23 +410,21 @@ const struct family family_taehv = {
     .name = "taehv",
     .kind = FAMILY_TINY_DECODER,
     .display_name = "tiny video decoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderTinyVideo", /* class name in diffusers' config.json; files of other origin
-                                               have no config.json */
-    .probe = taehv_probe,
-    .refuse = taehv_refuse,
-    .dimensions = taehv_dimensions,
-    .n_dimensions = COUNT_OF(taehv_dimensions),
-    .configure = taehv_configure,
-    .derive = taehv_derive,
-    .blocks = taehv_blocks,
-    .config_rest = "\"in_channels\": 3, \"encoder_block_out_channels\": [64, 64, 64], "
-                   "\"encoder_time_downscale\": [true, true, false], "
-                   "\"decoder_time_upscale\": [false, true, true]",
-    .block_dims = taehv_block_dims,
-    .ignorable = taehv_ignorable,
-    .lane_state_bytes = sizeof(struct taehv_state),
-    .declare = taehv_declare,
+    /* The class is diffusers'; files of other origin have no config.json. */
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderTinyVideo",
+              .probe = taehv_probe,
+              .refuse = taehv_refuse,
+              .ignorable = taehv_ignorable},
+    .config = {.dimensions = taehv_dimensions,
+               .n_dimensions = COUNT_OF(taehv_dimensions),
+               .configure = taehv_configure,
+               .derive = taehv_derive,
+               .rest = "\"in_channels\": 3, \"encoder_block_out_channels\": [64, 64, 64], "
+                       "\"encoder_time_downscale\": [true, true, false], "
+                       "\"decoder_time_upscale\": [false, true, true]"},
+    .blocks = {.list = taehv_blocks, .dims = taehv_block_dims},
+    .state = {.bytes = sizeof(struct taehv_state), .declare = taehv_declare},
     .predicted = {.kind = "block",
                   .number = 202,
                   /* predicted block: the last level below full resolution */ .tokens = 512 * 512,

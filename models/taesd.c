@@ -20,10 +20,6 @@ enum {
 
 enum taesd_dim { TAESD_LATENT, TAESD_WIDTH, TAESD_COLOURS, TAESD_K3 };
 
-struct taesd_settings {
-    float scale, shift;
-};
-
 struct taesd_state {
     struct full_frame full_frame;
     int64_t front[VAE_LEVELS_MAX]; /* buffer row where each level's feature map starts; the last level has no
@@ -67,15 +63,11 @@ static void taesd_forward_block(struct context *x, const void *weights, const st
 
 static void taesd_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
-    const struct taesd_settings *settings = scope->settings;
     struct taesd_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
     struct tensor image = context_tensor(x, DTYPE_F32, 3, dim);
-    op_latent_to_image(
-        x, image, latent,
-        (struct latent_format){
-            .n = 1, .scale = {settings->scale}, .shift = {settings->shift}, .limit = TINY_LIMIT});
+    op_latent_to_image(x, image, latent, *scope->latent_format);
     struct tensor out = full_frame_put(&state->full_frame, state->front[0], Y, X, w->weight.dim[0]);
     op_conv2d(x, out, image, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
@@ -151,16 +143,11 @@ static enum status taesd_refuse(const struct component *c, struct error *e) {
 }
 
 static void taesd_derive(struct component *c) {
-    const struct taesd_settings *s = (const struct taesd_settings *)c->settings;
     c->dims[TAESD_COLOURS] = 3;
     c->dims[TAESD_K3] = 3;
     c->latent_channels = c->dims[TAESD_LATENT];
     c->pixel_factor = 1 << (TAESD_LEVELS - 1);
-    c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
-}
-
-static void taesd_derive_dims(struct component *c) {
-    *(struct taesd_settings *)c->settings = (struct taesd_settings){.scale = 1, .shift = 0};
+    c->latent_format.limit = TINY_LIMIT;
 }
 
 static int taesd_blocks(const struct component *c, struct block_ref *refs) {
@@ -200,8 +187,8 @@ static void taesd_declare(const struct component *c, struct lane *lanes, int n_l
 static const char *const taesd_ignorable[] = {"encoder.", "taesd_encoder.", "vae_scale", "vae_shift", NULL};
 
 #define SETTING(key, field, published, least)                                                                \
-    { {key}, offsetof(struct taesd_settings, field), SETTING_FLOAT, published, least, 1e6 }
-static const struct setting taesd_settings_rows[] = {
+    { {key}, offsetof(struct latent_format, field), SETTING_FLOAT, published, least, 1e6 }
+static const struct setting taesd_latent_settings[] = {
     SETTING("scaling_factor", scale, 1, 1e-6),
     SETTING("shift_factor", shift, 0, -1e6),
 };
@@ -221,21 +208,19 @@ const struct family family_taesd = {
     .name = "taesd",
     .kind = FAMILY_TINY_DECODER,
     .display_name = "tiny decoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderTiny",
-    .probe = taesd_probe,
-    .refuse = taesd_refuse,
-    .dimensions = taesd_dimensions,
-    .n_dimensions = COUNT_OF(taesd_dimensions),
-    .settings = taesd_settings_rows,
-    .n_settings = COUNT_OF(taesd_settings_rows),
-    .expects = taesd_expects,
-    .derive_dims = taesd_derive_dims,
-    .derive = taesd_derive,
-    .blocks = taesd_blocks,
-    .ignorable = taesd_ignorable,
-    .lane_state_bytes = sizeof(struct taesd_state),
-    .declare = taesd_declare,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderTiny",
+              .probe = taesd_probe,
+              .refuse = taesd_refuse,
+              .ignorable = taesd_ignorable},
+    .config = {.dimensions = taesd_dimensions,
+               .n_dimensions = COUNT_OF(taesd_dimensions),
+               .latent_norm = {.settings = taesd_latent_settings,
+                               .n_settings = COUNT_OF(taesd_latent_settings)},
+               .expects = taesd_expects,
+               .derive = taesd_derive},
+    .blocks = {.list = taesd_blocks},
+    .state = {.bytes = sizeof(struct taesd_state), .declare = taesd_declare},
     .predicted = {.kind = "block",
                   .number = 14,
                   /* predicted block: the last level below full resolution */ .tokens = 512 * 512,

@@ -133,15 +133,14 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
                full_frame_back(&state->full_frame, 1, Y, X, C));
 }
 
-void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
-                           const struct latent_format *format) {
+void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct in_weights *w = weights;
     struct vae_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
     struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
     struct conv_options plain = {.upsample = 1};
-    op_latent_to_image(x, image, latent, *format);
+    op_latent_to_image(x, image, latent, *scope->latent_format);
     if (w->post.weight.rank) {
         mixed = context_tensor(x, DTYPE_F32, 3, dim);
         op_conv2d(x, mixed, image, w->post.weight, (struct epilogue){.bias = w->post.bias}, plain);

@@ -171,8 +171,7 @@ static struct tensor causal_latent_frame(struct context *x, struct tensor latent
 }
 
 /* Causal conv_in reads up to two earlier frames from the whole latent, so conv_in needs no feature cache. */
-void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
-                              const struct latent_format *format) {
+void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_in_weights *w = weights;
     struct causal_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
@@ -184,7 +183,7 @@ void causal_forward_latent_in(struct context *x, const void *weights, const stru
     struct epilogue parts = {.bias = w->conv.bias};
     uint64_t used = x->scratch->used;
     for (int32_t f = first; f <= last; f++, x->scratch->used = used) {
-        op_conv2d(x, mixed, causal_latent_frame(x, latent, f, format), w->post.weight,
+        op_conv2d(x, mixed, causal_latent_frame(x, latent, f, scope->latent_format), w->post.weight,
                   (struct epilogue){.bias = w->post.bias}, causal_plain);
         causal_add_slice(x, out, mixed, w->conv.weight[f + CAUSAL_SLICES - 1 - last], &parts);
     }

@@ -47,7 +47,7 @@ struct vae_half {
     bool reversed_levels; /* true: the authors' checkpoints count levels in the opposite order */
 };
 
-enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
+enum { VAE_LEVELS = 4 };
 
 /* Dimension table rows of the encoder and the decoder, with the published values of Flux.1 and Z-Image.
  * deepest: index of the deepest level in execution order; step: index difference from the deepest to the next
@@ -97,7 +97,8 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
     int bad = 0, deepest = half->reversed_levels ? 0 : c->dims[LEVELS] - 1;
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] % s->groups) bad = c->dims[CHANNELS + i];
-    if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
+    if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && c->latent_format.scale[0] != 0)
+        return OK;
     return error_set(
         e, SHAPE,
         "unsupported VAE %s: channels, groups or attention width" WHERE "%s" FOUND
@@ -105,10 +106,11 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
         "channels divisible by norm_num_groups, attention over at most 512 channels, a "
         "scaling_factor other than 0",
         half->word, c->index.sources[0].path, bad ? bad : c->dims[CHANNELS + deepest], s->groups,
-        c->dims[CHANNELS + deepest], (double)s->scale);
+        c->dims[CHANNELS + deepest], (double)c->latent_format.scale[0]);
 }
 
-/* Callback family.configure: sets and checks all dims that no dimension row sets. LATENT must be set. */
+/* Callback family_config.configure: sets and checks all dims that no dimension row sets. LATENT must be set.
+ */
 static enum status vae_configure(struct component *c, const struct vae_half *half,
                                  const struct config *config, struct error *e) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
@@ -126,22 +128,25 @@ static enum status vae_configure(struct component *c, const struct vae_half *hal
     /* A shift_factor of null means no shift, as in diffusers 0.42 pipelines. If the key is absent, the
      * published default applies, as for single files without a configuration. */
     const struct config_value *shift = config_find(config, "shift_factor");
-    if (shift && shift->kind == CONFIG_NULL) s->shift = 0;
+    if (shift && shift->kind == CONFIG_NULL) c->latent_format.shift[0] = 0;
     return e->code == OK ? vae_check_dims(c, half, e) : e->code;
 }
 
-#define SETTING(key, field, type_, published, least, most)                                                   \
-    { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
 static const struct setting vae_settings_rows[] = {
-    SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
-    SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux.1 and Z-Image */
-    SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
+    {{"norm_num_groups"}, offsetof(struct vae_settings, groups), SETTING_INT, 32, 1, 4096},
 };
+/* Published values: Flux.1 and Z-Image. */
+static const struct setting vae_latent_settings[] = {
+    {{"scaling_factor"}, offsetof(struct latent_format, scale), SETTING_FLOAT, 0.3611, -1e6, 1e6},
+    {{"shift_factor"}, offsetof(struct latent_format, shift), SETTING_FLOAT, 0.1159, -1e6, 1e6},
+};
+#define VAE_LATENT_NORM                                                                                      \
+    { .settings = vae_latent_settings, .n_settings = COUNT_OF(vae_latent_settings) }
 /* Refuses latents_mean and latents_std (Playground 2.5), which are not supported. */
 static const struct expectation vae_expects[] = {
     {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
 
-/* Callback family.derive_dims: sets all dims that follow from the configured sizes, except RESNETS. */
+/* Callback family_config.derive_dims: sets all dims that follow from the configured sizes, except RESNETS. */
 static void vae_derive_dims(struct component *c) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
     s->groups = c->dims[GROUPS];
@@ -150,7 +155,6 @@ static void vae_derive_dims(struct component *c) {
 }
 
 static void vae_derive(struct component *c) {
-    const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int32_t *d = c->dims;
     d[MOMENTS] = 2 * d[LATENT];
     d[COLOURS] = 3;
@@ -160,7 +164,6 @@ static void vae_derive(struct component *c) {
     for (int i = 0; i < d[LEVELS]; i++) d[IN_CHANNELS + i] = d[CHANNELS + (i ? i - 1 : 0)];
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
-    c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
 }
 
 /* AutoencoderKL decoder (Stable Diffusion, Flux, Z-Image): latent to image.
@@ -174,20 +177,15 @@ static void vae_derive(struct component *c) {
 #define UP_ATTENTION            "decoder.mid_block.attentions.0."
 #define CHECKPOINT_UP_ATTENTION "decoder.mid.attn_1."
 
-static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct vae_settings *settings = scope->settings;
-    struct latent_format format = {.n = 1, .scale = {settings->scale}, .shift = {settings->shift}};
-    vae_forward_latent_in(x, weights, scope, &format);
-}
-
 static void vae_kl_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
 
-BLOCK_OF_LIST(vae_kl_kind_in, "conv_in", "conv_in", LATENT_IN, in_weights, "", "", vae_kl_forward_in,
+BLOCK_OF_LIST(vae_kl_kind_in, "conv_in", "conv_in", LATENT_IN, in_weights, "", "", vae_forward_latent_in,
               .never_quantised = true);
-static const struct block_kind vae_kl_kind_quant_in = BLOCK_KIND(
-    "quant_conv_in", "conv_in", vae_kl_kind_in_table, in_weights, vae_kl_forward_in, .never_quantised = true);
+static const struct block_kind vae_kl_kind_quant_in =
+    BLOCK_KIND("quant_conv_in", "conv_in", vae_kl_kind_in_table, in_weights, vae_forward_latent_in,
+               .never_quantised = true);
 BLOCK_OF_LIST(vae_kl_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", RESNET, resnet_weights,
               "decoder.mid_block.resnets.%d.", "decoder.mid.block_%d.", vae_forward_resnet,
               .never_quantised = true);
@@ -285,23 +283,22 @@ const struct family family_vae_kl = {
     .name = "vae_kl",
     .kind = FAMILY_DECODER,
     .display_name = "autoencoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKL",
-    .probe = vae_kl_probe,
-    .dimensions = vae_kl_dimensions,
-    .n_dimensions = COUNT_OF(vae_kl_dimensions),
-    .settings = vae_settings_rows,
-    .n_settings = N_VAE_SETTINGS,
-    .expects = vae_expects,
-    .configure = vae_kl_configure,
-    .derive_dims = vae_derive_dims,
-    .derive = vae_derive,
-    .config_rest = vae_kl_config_rest,
-    .blocks = vae_kl_blocks,
-    .block_dims = vae_kl_block_dims,
-    .ignorable = vae_kl_ignorable,
-    .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_declare_decoder,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKL",
+              .probe = vae_kl_probe,
+              .ignorable = vae_kl_ignorable},
+    .config = {.dimensions = vae_kl_dimensions,
+               .n_dimensions = COUNT_OF(vae_kl_dimensions),
+               .settings = vae_settings_rows,
+               .n_settings = COUNT_OF(vae_settings_rows),
+               .latent_norm = VAE_LATENT_NORM,
+               .expects = vae_expects,
+               .configure = vae_kl_configure,
+               .derive_dims = vae_derive_dims,
+               .derive = vae_derive,
+               .rest = vae_kl_config_rest},
+    .blocks = {.list = vae_kl_blocks, .dims = vae_kl_block_dims},
+    .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_decoder},
     .predicted = {.kind = "resnet",
                   .number = 301,
                   /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
@@ -420,21 +417,20 @@ const struct family family_vae_kl_encoder = {
     .name = "vae_kl_encoder",
     .kind = FAMILY_ENCODER,
     .display_name = "autoencoder's encoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKL",
-    .probe = vae_kl_encoder_probe,
-    .dimensions = vae_kl_encoder_dimensions,
-    .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
-    .settings = vae_settings_rows,
-    .n_settings = N_VAE_SETTINGS,
-    .expects = vae_expects,
-    .configure = vae_kl_encoder_configure,
-    .derive_dims = vae_kl_encoder_derive_dims,
-    .derive = vae_derive,
-    .blocks = vae_kl_encoder_blocks,
-    .block_dims = vae_kl_encoder_block_dims,
-    .ignorable = vae_kl_encoder_ignorable,
-    .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_declare_encoder,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKL",
+              .probe = vae_kl_encoder_probe,
+              .ignorable = vae_kl_encoder_ignorable},
+    .config = {.dimensions = vae_kl_encoder_dimensions,
+               .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
+               .settings = vae_settings_rows,
+               .n_settings = COUNT_OF(vae_settings_rows),
+               .latent_norm = VAE_LATENT_NORM,
+               .expects = vae_expects,
+               .configure = vae_kl_encoder_configure,
+               .derive_dims = vae_kl_encoder_derive_dims,
+               .derive = vae_derive},
+    .blocks = {.list = vae_kl_encoder_blocks, .dims = vae_kl_encoder_block_dims},
+    .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_encoder},
     .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };

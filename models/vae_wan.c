@@ -31,24 +31,13 @@ WEIGHT_TABLE(causal_mid_resnet_table, CAUSAL_RESNET, causal_resnet_weights, MID_
              CHECKPOINT_MID_RESNET);
 WEIGHT_TABLE(causal_out_table, VIDEO_OUT, causal_out_weights, "", "");
 
-static void vae_wan_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
-    vae_forward_latent_in(x, weights, scope, &format);
-}
-
-static void vae_wan_forward_causal_in(struct context *x, const void *weights,
-                                      const struct visit_scope *scope) {
-    struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
-    causal_forward_latent_in(x, weights, scope, &format);
-}
-
 static void vae_wan_forward_upsample(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
 
-BLOCK_OF_LIST(vae_wan_kind_in, "conv_in", "conv_in", IMAGE_LATENT_IN, in_weights, "", "", vae_wan_forward_in,
-              .never_quantised = true);
+BLOCK_OF_LIST(vae_wan_kind_in, "conv_in", "conv_in", IMAGE_LATENT_IN, in_weights, "", "",
+              vae_forward_latent_in, .never_quantised = true);
 BLOCK_OF_LIST(vae_wan_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", VAE_WAN_IMAGE_RESNET,
               resnet_weights, MID_RESNET, CHECKPOINT_MID_RESNET, vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_wan_kind_attention =
@@ -79,7 +68,7 @@ static const struct vae_wan_kinds vae_wan_image_kinds = {
 };
 
 const struct block_kind vae_wan_causal_in =
-    BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_in_weights, vae_wan_forward_causal_in,
+    BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_in_weights, causal_forward_latent_in,
                .never_quantised = true);
 const struct block_kind vae_wan_causal_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", causal_mid_resnet_table, causal_resnet_weights,
@@ -115,7 +104,7 @@ static const struct vae_wan_kinds vae_wan_causal_kinds = {
 
 /* True for a VAE of Wan 2.1; false for Wan 2.2's, whose mid-block names are the same. */
 static bool vae_wan_probe(const struct tensor_index *index) {
-    if (family_vae_wan22.probe(index)) return false;
+    if (family_vae_wan22.files.probe(index)) return false;
     return index_find(index, "decoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "decoder.middle.0.residual.0.gamma");
 }
@@ -185,25 +174,22 @@ const struct family family_vae_wan = {
     .name = "vae_wan",
     .kind = FAMILY_DECODER,
     .display_name = "autoencoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKLQwenImage",
-    .config_others = vae_wan_video_classes,
-    .probe = vae_wan_probe,
-    .refuse = vae_wan_refuse,
-    .dimensions = vae_wan_dimensions,
-    .n_dimensions = COUNT_OF(vae_wan_dimensions),
-    .lists = vae_wan_lists,
-    .n_lists = N_VAE_WAN_LISTS,
-    .expects = vae_wan_expects,
-    .configure = vae_wan_decoder_configure,
-    .derive_dims = vae_wan_decoder_derive_dims,
-    .derive = vae_wan_decoder_derive,
-    .config_rest = "\"attn_scales\": [], \"dropout\": 0.0, \"temperal_downsample\": [false, true, true]",
-    .blocks = vae_wan_blocks,
-    .block_dims = vae_wan_block_dims,
-    .ignorable = vae_wan_ignorable,
-    .lane_state_bytes = VAE_WAN_STATE_BYTES,
-    .declare = vae_wan_declare,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKLQwenImage",
+              .config_others = vae_wan_video_classes,
+              .probe = vae_wan_probe,
+              .refuse = vae_wan_refuse,
+              .ignorable = vae_wan_ignorable},
+    .config = {.dimensions = vae_wan_dimensions,
+               .n_dimensions = COUNT_OF(vae_wan_dimensions),
+               .latent_norm = {.lists = vae_wan_lists},
+               .expects = vae_wan_expects,
+               .configure = vae_wan_decoder_configure,
+               .derive_dims = vae_wan_decoder_derive_dims,
+               .derive = vae_wan_decoder_derive,
+               .rest = "\"attn_scales\": [], \"dropout\": 0.0, \"temperal_downsample\": [false, true, true]"},
+    .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
+    .state = {.bytes = VAE_WAN_STATE_BYTES, .declare = vae_wan_declare},
     .predicted = {.kind = "resnet",
                   .number = 301,
                   /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
@@ -315,7 +301,7 @@ static const struct vae_wan_kinds vae_wan_encoder_causal_kinds = {
 };
 
 static bool vae_wan_encoder_probe(const struct tensor_index *index) {
-    if (family_vae_wan22_encoder.probe(index)) return false;
+    if (family_vae_wan22_encoder.files.probe(index)) return false;
     return index_find(index, "encoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "encoder.middle.0.residual.0.gamma");
 }
@@ -370,22 +356,19 @@ const struct family family_vae_wan_encoder = {
     .name = "vae_wan_encoder",
     .kind = FAMILY_ENCODER,
     .display_name = "autoencoder's encoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKLQwenImage",
-    .config_others = vae_wan_video_classes,
-    .probe = vae_wan_encoder_probe,
-    .dimensions = vae_wan_encoder_dimensions,
-    .n_dimensions = COUNT_OF(vae_wan_encoder_dimensions),
-    .lists = vae_wan_lists,
-    .n_lists = N_VAE_WAN_LISTS,
-    .expects = vae_wan_expects,
-    .configure = vae_wan_encoder_configure,
-    .derive_dims = vae_wan_encoder_derive_dims,
-    .derive = vae_wan_encoder_derive,
-    .blocks = vae_wan_encoder_blocks,
-    .block_dims = vae_wan_encoder_block_dims,
-    .ignorable = vae_wan_encoder_ignorable,
-    .lane_state_bytes = VAE_WAN_STATE_BYTES,
-    .declare = vae_wan_encoder_declare,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKLQwenImage",
+              .config_others = vae_wan_video_classes,
+              .probe = vae_wan_encoder_probe,
+              .ignorable = vae_wan_encoder_ignorable},
+    .config = {.dimensions = vae_wan_encoder_dimensions,
+               .n_dimensions = COUNT_OF(vae_wan_encoder_dimensions),
+               .latent_norm = {.lists = vae_wan_lists},
+               .expects = vae_wan_expects,
+               .configure = vae_wan_encoder_configure,
+               .derive_dims = vae_wan_encoder_derive_dims,
+               .derive = vae_wan_encoder_derive},
+    .blocks = {.list = vae_wan_encoder_blocks, .dims = vae_wan_encoder_block_dims},
+    .state = {.bytes = VAE_WAN_STATE_BYTES, .declare = vae_wan_encoder_declare},
     .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };

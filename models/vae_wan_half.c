@@ -49,16 +49,6 @@ void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
     causal_forward_downsample(x, weights, scope, vae_wan_resample_level(scope));
 }
 
-/* Latent scaling per channel: the denoiser's value is (the VAE's value - mean) / std. */
-struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels) {
-    struct latent_format format = {.n = channels};
-    for (int32_t i = 0; i < channels; i++) {
-        format.scale[i] = 1 / settings->std[i];
-        format.shift[i] = settings->mean[i];
-    }
-    return format;
-}
-
 /* Returns the naming scheme of a file whose blocks are numbered consecutively: 0 diffusers', 1 the authors'.
  */
 static int vae_wan_naming(const struct component *c, const struct vae_wan_half *half) {
@@ -213,7 +203,6 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
         d[IN_CHANNELS + i] = d[CHANNELS + i - 1] / (half->from_deepest && !half->is_residual ? 2 : 1);
     c->latent_channels = d[LATENT];
     c->pixel_factor = (half->is_residual ? CAUSAL_PATCH : 1) << (d[LEVELS] - 1);
-    c->latent_format = vae_wan_format(s, d[LATENT]);
     if (!c->video && !half->is_residual) return; /* VAEs of image models have no frame factor */
     c->frame_factor = causal_frame_rate(c, d[LEVELS]);
     c->config_value = *vae_wan_video_classes;
@@ -310,16 +299,16 @@ static const float published_std22[VAE_WAN22_LATENT] = {
     0.3971f, 1.0600f, 0.3943f, 0.5537f, 0.5444f, 0.4089f, 0.7468f, 0.7744f};
 #define LIST(key, field, least, list)                                                                        \
     {                                                                                                        \
-        key, offsetof(struct vae_wan_settings, field), VAE_WAN_LATENT_MAX, LATENT, least, 1e6, list,         \
+        key, offsetof(struct latent_format, field), VAE_WAN_LATENT_MAX, LATENT, least, 1e6, list,            \
             COUNT_OF(list), false                                                                            \
     }
-const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS] = {
-    LIST("latents_mean", mean, -1e6, published_mean),
-    LIST("latents_std", std, 1e-6, published_std),
+const struct setting_list vae_wan_lists[LATENT_LISTS] = {
+    LIST("latents_mean", shift, -1e6, published_mean),
+    LIST("latents_std", scale, 1e-6, published_std),
 };
-const struct setting_list vae_wan22_lists[N_VAE_WAN_LISTS] = {
-    LIST("latents_mean", mean, -1e6, published_mean22),
-    LIST("latents_std", std, 1e-6, published_std22),
+const struct setting_list vae_wan22_lists[LATENT_LISTS] = {
+    LIST("latents_mean", shift, -1e6, published_mean22),
+    LIST("latents_std", scale, 1e-6, published_std22),
 };
 /* Refuses attention outside the mid block and, in a VAE of Wan 2.1, the features of Wan 2.2. */
 const struct expectation vae_wan_expects[] = {

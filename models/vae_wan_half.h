@@ -33,10 +33,7 @@ struct vae_wan_settings {
     struct vae_settings half;
     int resnet_number_stride,
         resample_number_stride; /* block number increments per level: for resnets, for resampling blocks */
-    float mean[VAE_WAN_LATENT_MAX], std[VAE_WAN_LATENT_MAX];
 };
-
-struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels);
 
 /* Rows of weight lists. GAMMA: RMS norm over each pixel's channels, which files store with axes of size 1 at
  * the end of its shape. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
@@ -136,9 +133,9 @@ extern const struct block_kind vae_wan_causal_in, vae_wan_causal_mid_resnet, vae
 extern const struct block_kind vae_wan_encoder_causal_in, vae_wan_encoder_causal_mid_resnet,
     vae_wan_encoder_causal_attention, vae_wan_encoder_causal_out;
 
-/* Callback family.configure: sets all dims that no dimension row sets, and checks them. */
+/* Callback family_config.configure: sets all dims that no dimension row sets, and checks them. */
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e);
-/* Callback family.derive_dims: level widths from base_dim and dim_mult. */
+/* Callback family_config.derive_dims: level widths from base_dim and dim_mult. */
 void vae_wan_derive_dims(struct component *c, const struct vae_wan_half *half);
 void vae_wan_derive(struct component *c, const struct vae_wan_half *half);
 int vae_wan_list_blocks(const struct component *c, const struct vae_wan_half *half, struct block_ref *refs);
@@ -181,8 +178,7 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
-enum { N_VAE_WAN_LISTS = 2 };
-extern const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS], vae_wan22_lists[N_VAE_WAN_LISTS];
+extern const struct setting_list vae_wan_lists[LATENT_LISTS], vae_wan22_lists[LATENT_LISTS];
 extern const struct expectation vae_wan_expects[], vae_wan22_expects[];
 /* Values of "_class_name" in configurations of video VAEs, NULL-terminated. */
 extern const char *const vae_wan_video_classes[];

@@ -141,7 +141,7 @@ static enum status list_component(struct adapter_writer *w, int slot, struct err
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
     configuration_begin(w->recipe, slot, w->sys, &c);
     component_derive(&c, w->sizes.of[slot]);
-    list_blocks(w, prefix, &c, refs, c.family->blocks(&c, refs), e);
+    list_blocks(w, prefix, &c, refs, c.family->blocks.list(&c, refs), e);
     w->sys->release(w->sys, refs);
     return e->code;
 }

@@ -44,7 +44,8 @@ struct block_kind {
     const struct weight_spec *weights;
     int n_weights;
     size_t weights_bytes;
-    bool embedding_table; /* the block is an embedding table: only requested rows are read, see family.rows */
+    bool embedding_table; /* the block is an embedding table: only requested rows are read, see
+                             family_blocks.rows */
     /* Quantisation does not change the weights of this kind: used for VAEs and for small weights that affect
      * the whole result (embedders, final layers). Embedding tables are never quantised either. */
     bool never_quantised;

@@ -163,13 +163,11 @@ static enum status synthetic_visits(const struct component *c, int stage, const 
 const struct family synthetic_family = {
     .name = "synthetic",
     .kind = FAMILY_DENOISER,
-    .configure = synthetic_configure,
-    .blocks = synthetic_blocks,
-    .block_dims = synthetic_block_dims,
-    .ignorable = (const char *const[]){NULL},
-    .lane_state_bytes = sizeof(struct synthetic_state),
-    .declare = synthetic_declare,
-    .visits = synthetic_visits,
+    .files = {.ignorable = (const char *const[]){NULL}},
+    .config = {.configure = synthetic_configure},
+    .blocks = {.list = synthetic_blocks, .dims = synthetic_block_dims},
+    .state = {.bytes = sizeof(struct synthetic_state), .declare = synthetic_declare},
+    .lanes = {.visits = synthetic_visits},
 };
 
 /* Adds the tensors of a layer; every other layer is bf16. */
