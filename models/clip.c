@@ -59,10 +59,10 @@ WEIGHT_TABLE_NAMED(clip_norm_table, FINAL_NORM, norm_weights, CLIP_NAMED, "", ""
 
 /* OpenCLIP's files, and stable-diffusion.cpp's under transformers' name, store text_projection transposed. */
 #define TEXT_PROJECTION(X, S)                                                                                \
-    X##WEIGHT(S, projection, (.rank = 2, .dim = {PROJECTION, CLIP_WIDTH}, .init_scale = 1),          \
+    X##WEIGHT(S, projection, (.rank = 2, .dim = {PROJECTION, CLIP_WIDTH}, .init_scale = 1),                  \
               NULL, "text_projection.weight", "t.text_projection.weight")
 #define TRANSPOSED(X, S)                                                                                     \
-    X##TABLE(S, projection, CLIP_WIDTH, PROJECTION,                                                  \
+    X##TABLE(S, projection, CLIP_WIDTH, PROJECTION,                                                          \
              NULL, "text_projection", "text_model.text_projection")
 struct projection_weights { TEXT_PROJECTION(FIELD_, ) };
 WEIGHT_TABLE_NAMED(clip_projection_table, TEXT_PROJECTION, projection_weights, NAMED_FULLY, "", "");

@@ -708,9 +708,9 @@ enum { SD3_T5_TOKENS = 256 };
              TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                          \
     .selection.pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                   \
                             "StableDiffusion3InpaintPipeline"},                                              \
-    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                \
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                 \
                             .zero_padded = true},                                                            \
-                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                \
+                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                 \
                             .concat_columns = true, .zero_padded = true},                                    \
                            {.slot = 2, .what = CONDITION_TOKENS},                                            \
                            {.slot = 0, .what = CONDITION_POOLED, .projected = true,                          \

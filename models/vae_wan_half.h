@@ -35,80 +35,14 @@ struct vae_wan_settings {
         resample_number_stride; /* block number increments per level: for resnets, for resampling blocks */
 };
 
-/* Rows of weight lists. GAMMA: RMS norm over each pixel's channels, which files store with axes of size 1 at
- * the end of its shape. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
-#define FIELD_GAMMA(S, field, ...) struct tensor field;
-#define ROW_GAMMA(S, field, channels, axes, ...)                                                             \
-    WEIGHT_ROW(S, field, (.rank = 1, .dim = {channels}, .ones = axes), ".gamma", __VA_ARGS__)
-#define ROW_CAUSAL_SLICE(S, field, i, out, in, frames, side, ...)                                            \
-    WEIGHT_ROW(S, field.weight[i],                                                                           \
-               (.rank = 4, .dim = {out, in, side, side}, .slices = frames,                                   \
-                .before_last = CAUSAL_SLICES - 1 - (i), .init_scale = 1),                                    \
-               ".weight", __VA_ARGS__)
-#define ROW_CAUSAL(S, field, ...)                                                                            \
-    ROW_CAUSAL_SLICE(S, field, 0, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_SLICE(S, field, 1, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_SLICE(S, field, 2, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_BIAS(S, field, __VA_ARGS__)
-#define ROW_CAUSAL_BIAS(S, field, out, in, frames, side, ...) ROW_BIAS(S, field.bias, out, __VA_ARGS__)
-
-/* clang-format off */
-/* Lists of weights. CONV is CONV3D in blocks for one image, which use only the last time slice of kernels,
- * and CAUSAL in blocks for video. */
-#define VAE_WAN_OUT(X, S, CONV, half, outputs)                                                               \
-    X##GAMMA(S, norm.weight, IN, NORM_AXES, half "norm_out", half "head.0")                                  \
-    X##CONV(S, conv, outputs, IN, K3, K3, half "conv_out", half "head.2")
-#define VAE_WAN_RESNET(X, S, CONV)                                                                           \
-    X##GAMMA(S, norm1.weight, IN, NORM_AXES, "norm1", "residual.0")                                          \
-    X##CONV(S, conv1, OUT, IN, K3, K3, "conv1", "residual.2")                                                \
-    X##GAMMA(S, norm2.weight, OUT, NORM_AXES, "norm2", "residual.3")                                         \
-    X##CONV(S, conv2, OUT, OUT, K3, K3, "conv2", "residual.6")
-/* Levels that change the number of channels have a shortcut in their first resnet. */
-#define VAE_WAN_WIDER_RESNET(X, S, CONV)                                                                     \
-    VAE_WAN_RESNET(X, S, CONV)                                                                               \
-    X##CONV3D(S, shortcut, OUT, IN, K1, K1, "conv_shortcut", "shortcut")
-#define VAE_WAN_IMAGE_RESNET(X, S)  VAE_WAN_RESNET(X, S, CONV3D)
-#define VAE_WAN_IMAGE_WIDER_RESNET(X, S)  VAE_WAN_WIDER_RESNET(X, S, CONV3D)
-#define CAUSAL_RESNET(X, S)  VAE_WAN_RESNET(X, S, CAUSAL)
-#define CAUSAL_WIDER_RESNET(X, S)  VAE_WAN_WIDER_RESNET(X, S, CAUSAL)
-#define VAE_WAN_ATTENTION(X, S)                                                                              \
-    X##GAMMA(S, norm, OUT, PICTURE_AXES, "norm")                                                             \
-    X##PROJECTION(S, qkv, QKV, OUT, PICTURE_AXES, "to_qkv")                                                  \
-    X##PROJECTION(S, out, OUT, OUT, PICTURE_AXES, "proj")
-struct vae_wan_attention_weights { VAE_WAN_ATTENTION(FIELD_, ) };
-#define CAUSAL_RESAMPLE(X, S)                                                                                \
-    X##KERNEL(S, weight, OUT, IN, K3, "resample.1")                                                          \
-    X##BIAS(S, bias, OUT, "resample.1")
-#define CAUSAL_RESAMPLE_TIME(X, S)                                                                           \
-    CAUSAL_RESAMPLE(X, S)                                                                                    \
-    X##CAUSAL(S, time, TIME_CHANNELS, IN, K3, K1, "time_conv")
-/* time_conv, which models of single images do not use. */
-#define VAE_WAN_TIME_CONV(X, S)                                                                              \
-    X##WEIGHT(WITH(S, .ones = PICTURE_AXES), weight,                                                         \
-              (.rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .init_scale = 1), "time_conv.weight")             \
-    X##BIAS(S, bias, TIME_CHANNELS, "time_conv")
-/* clang-format on */
-
-/* Forward functions of Wan VAE blocks. weights: struct vae_wan_attention_weights (attention),
- * causal_resnet_weights (resnets), causal_resample_weights (resampling). */
-void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_wan_forward_causal_attention(struct context *x, const void *weights,
-                                      const struct visit_scope *scope);
-void vae_wan_forward_causal_mid_resnet(struct context *x, const void *weights,
-                                       const struct visit_scope *scope);
-void vae_wan_forward_causal_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_wan_forward_causal_upsample(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
-                                       const struct visit_scope *scope);
-
 /* Block kinds of an encoder or decoder, for one image or for video. */
 struct vae_wan_kinds {
-    const struct block_kind *in, *mid_resnet, *attention, *resnet, *wider_resnet, *resample;
-    const struct block_kind
-        *resample_time; /* resampling that also doubles or halves frames; NULL: use `resample` */
-    const struct block_kind
-        *time_conv; /* time_conv weights of a resample_time block, unused with one image; NULL: none */
-    const struct block_kind *out;
+    struct block_kind in, mid_resnet, attention, resnet, wider_resnet, resample;
+    struct block_kind
+        resample_time;           /* resampling that also doubles or halves frames; name NULL: `resample` */
+    struct block_kind time_conv; /* time_conv weights of a resample_time block, unused with one image; name
+                                    NULL: none */
+    struct block_kind out;
 };
 
 /* Tensor names of an encoder or decoder. The authors' files, and diffusers' encoders, number blocks
@@ -128,19 +62,15 @@ struct vae_wan_half {
                               before the block number */
 };
 
-extern const struct block_kind vae_wan_causal_in, vae_wan_causal_mid_resnet, vae_wan_causal_attention,
-    vae_wan_causal_out;
-extern const struct block_kind vae_wan_encoder_causal_in, vae_wan_encoder_causal_mid_resnet,
-    vae_wan_encoder_causal_attention, vae_wan_encoder_causal_out;
-
-/* Callback family_config.configure: sets all dims that no dimension row sets, and checks them. */
-enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e);
-/* Callback family_config.derive_dims: level widths from base_dim and dim_mult. */
-void vae_wan_derive_dims(struct component *c, const struct vae_wan_half *half);
-void vae_wan_derive(struct component *c, const struct vae_wan_half *half);
-int vae_wan_list_blocks(const struct component *c, const struct vae_wan_half *half, struct block_ref *refs);
-void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half *half,
-                           const struct block_ref *ref, int32_t *dims);
+/* Callbacks of the families, whose member `details` is a struct vae_wan_half; struct family documents each.
+ */
+enum status vae_wan_configure(struct component *c, const struct config *config, struct error *e);
+void vae_wan_derive_dims(struct component *c);
+void vae_wan_derive(struct component *c);
+int vae_wan_blocks(const struct component *c, struct block_ref *refs);
+void vae_wan_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
+void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                     struct arena *pictures, bool *ok);
 enum { VAE_WAN_STATE_BYTES = sizeof(struct causal_state) };
 _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane's state holds either");
 
