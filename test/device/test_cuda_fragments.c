@@ -268,7 +268,5 @@ int main(void) {
         cmocka_unit_test(test_product), cmocka_unit_test(test_copy),    cmocka_unit_test(test_exp2),
         cmocka_unit_test(test_pack),    cmocka_unit_test(test_f16),
     };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, open_device, close_device);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, open_device, close_device);
 }

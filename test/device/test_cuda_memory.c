@@ -471,7 +471,5 @@ int main(void) {
         cmocka_unit_test(test_failed_open_leaks_nothing),
         cmocka_unit_test(test_lost_gpu), /* runs last, because the process has no GPU afterwards */
     };
-    const char *only = getenv("ONLY");
-    if (only) cmocka_set_test_filter(only);
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

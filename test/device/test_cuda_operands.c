@@ -28,7 +28,7 @@ static bool near_enough(double found, double plain, bool library) {
 }
 
 static void expect_rounded(const struct tensor *found, const struct tensor *plain, bool library) {
-    assert_no_problem();
+    assert_ok(&problem);
     for (int64_t row = 0; row < tensor_rows(plain); row++)
         for (int32_t i = 0; i < tensor_columns(plain); i++) {
             double value = load(plain, row, i);
@@ -40,7 +40,7 @@ static void expect_rounded(const struct tensor *found, const struct tensor *plai
 }
 
 static void expect_same(const struct tensor *found, const struct tensor *expected) {
-    assert_no_problem();
+    assert_ok(&problem);
     size_t bytes = (size_t)dtype_bytes(found->dtype, tensor_columns(found));
     for (int64_t row = 0; row < tensor_rows(found); row++)
         assert_memory_equal((char *)found->data + row * found->row_bytes,
@@ -301,7 +301,7 @@ static void test_scratch_has_operand_type(void **state) {
     x.precision = PRECISION_BF16;
     assert_int_equal(operand.dtype, DTYPE_F32);
     assert_ptr_equal(f32.data, operand.data);
-    assert_no_problem();
+    assert_ok(&problem);
     x.scratch = NULL;
 }
 
@@ -316,10 +316,5 @@ int main(void) {
         cmocka_unit_test(test_invalid_operands_are_rejected),
         cmocka_unit_test(test_scratch_has_operand_type),
     };
-    const char *only = getenv("ONLY"), *skip = getenv("SKIP");
-    if (only) cmocka_set_test_filter(only);
-    if (skip) cmocka_set_skip_filter(skip);
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, set_up, tear_down);
 }

@@ -2,12 +2,7 @@
  * emulator, for a small block of every family. Kernel names and launch counts match exactly. Written bytes,
  * counted in memory, are nearly as many as predicted and never more; reads are not counted. Sums per block
  * equal `bench block --predict`. Skipped on a GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test/lib/seeded.h"
 
 #include "engine/bench/predict.h"
 #include "kernels/cuda/conv.h"
@@ -344,7 +339,5 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_predicted_launches_match)};
-    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, set_up, tear_down);
 }

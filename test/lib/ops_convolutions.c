@@ -51,7 +51,7 @@ static double finished(enum finishing finish, double v) {
     return finish == FINISH_RELU ? fmax(v, 0) : finish == FINISH_TO_SIGNED ? 2 * v - 1 : v;
 }
 
-void case_conv_sized(struct conv_case c, struct conv_options o) {
+void case_conv(struct conv_case c, struct conv_options o) {
     case_begin();
     int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.pad_before : c.k / 2;
     struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
@@ -86,8 +86,4 @@ void case_conv_sized(struct conv_case c, struct conv_options o) {
     }
     op_conv2d(&x, out, in, weight, e, o);
     op_expect(OP_CONV2D, &out, truth);
-}
-
-void case_conv(struct conv_case c) {
-    case_conv_sized(c, (struct conv_options){0});
 }

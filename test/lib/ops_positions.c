@@ -71,7 +71,7 @@ static double *rope_grid_rows(const struct rope_options *o, const struct rope_gr
     return at;
 }
 
-void case_rope_table(const struct rope_options *o) {
+static void case_rope_table(const struct rope_options *o) {
     case_begin();
     int32_t tokens = 0, pairs = 0;
     for (int a = 0; a < o->n_axes; a++) pairs += o->axis_dim[a] / 2;
@@ -84,25 +84,15 @@ void case_rope_table(const struct rope_options *o) {
     op_expect(OP_ROPE_TABLE, &out, truth);
 }
 
-void case_rope_grids(void) {
-    case_rope_table(&(struct rope_options){
-        .theta = 256,
-        .n_axes = 3,
-        .axis_dim = {4, 8, 8},
-        .n_grids = 2,
-        .grid = {{.start = {1, 0, 0}, .extent = {32, 1, 1}}, {.start = {33, 0, 0}, .extent = {1, 6, 9}}}});
-}
-
-void case_rope_published(void) {
-    case_rope_table(&(struct rope_options){
-        .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
-}
-
-/* Tests small versions of the RoPE tables of supported families: text after images with f32 frequencies, text
- * around an image with frequencies over the whole head, a vision tower's windows cropped at both edges, and a
- * video. */
-void case_rope_kinds(void) {
-    static const struct rope_options kinds[] = {
+void case_rope_tables(int n) {
+    static const struct rope_options tables[ROPE_TABLES] = {
+        {.theta = 256, /* two grids over three axes */
+         .n_axes = 3,
+         .axis_dim = {4, 8, 8},
+         .n_grids = 2,
+         .grid = {{.start = {1, 0, 0}, .extent = {32, 1, 1}}, {.start = {33, 0, 0}, .extent = {1, 6, 9}}}},
+        {.theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}},
+        /* text after images with f32 frequencies */
         {.theta = 10000,
          .n_axes = 3,
          .axis_dim = {16, 56, 56},
@@ -111,6 +101,7 @@ void case_rope_kinds(void) {
          .grid = {{.start = {4}, .extent = {9}, .diagonal = true},
                   {.start = {0, -3, -4}, .extent = {1, 5, 8}},
                   {.start = {1, -2, -1}, .extent = {1, 3, 2}}}},
+        /* text around an image with frequencies over the whole head */
         {.theta = 1e6,
          .n_axes = 3,
          .axis_dim = {32, 48, 48},
@@ -120,6 +111,7 @@ void case_rope_kinds(void) {
          .grid = {{.extent = {7}, .diagonal = true},
                   {.start = {7, 7, 7}, .extent = {1, 4, 6}},
                   {.start = {13}, .extent = {300}, .diagonal = true}}},
+        /* a vision tower's windows cropped at both edges */
         {.theta = 10000,
          .n_axes = 2,
          .axis_dim = {40, 40},
@@ -139,7 +131,7 @@ void case_rope_kinds(void) {
          .n_grids = 1,
          .grid = {{.start = {20, 0, 70}, .extent = {2, 4, 10}}}},
     };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) case_rope_table(&kinds[i]);
+    for (int i = 0; i < n; i++) case_rope_table(&tables[i]);
 }
 
 static void planes(int32_t c, int32_t rows, int32_t columns, int p, int gap, enum patch_order order) {

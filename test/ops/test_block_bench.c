@@ -1,11 +1,6 @@
 /* `bench block` at tiny sizes: measured rows, FLOPs against formulas, cancellation. Speed differs between
  * machines and is not tested. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test/lib/seeded.h"
 
 #include "engine/bench/block.h"
 #include "kernels/cpu/cpu.h"
@@ -213,7 +208,5 @@ int main(void) {
         cmocka_unit_test(test_adapter_changes_result),    cmocka_unit_test(test_decoder_rows_match_formulas),
         cmocka_unit_test(test_cancel_ends_measurement),
     };
-    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * the base weight. test/gates/test_lora_streaming.c covers whole runs. */
 #include "test/ops/ops_checker.h"
 
-#include "test/lib/ops_adapted.h"
+#include "test/lib/ops_cases.h"
 
 #include "kernels/cpu/weights.h"
 
@@ -89,15 +89,6 @@ static void test_random(void **state) {
         else
             case_adapted_few(&c);
     }
-}
-
-/* Rounds to bf16 by the distances to both neighbouring values, unlike the engine. */
-static double nearest_bf16(double value) {
-    if (value == 0) return value;
-    int exponent;
-    frexp(value, &exponent);
-    double unit = ldexp(1, exponent - 8);
-    return nearbyint(value / unit) * unit;
 }
 
 /* In precision bf16, the base product and the `down` product round their input to bf16; the input of the `up`
@@ -388,7 +379,5 @@ int main(void) {
         cmocka_unit_test(test_skinny_product_uses_two_threads),
         cmocka_unit_test(test_print_errors),
     };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, ops_set_up, ops_tear_down);
 }

@@ -42,7 +42,5 @@ int main(void) {
         cmocka_unit_test(test_stored_types_equal_in_bf16),
     };
     quantised_alloc = pool_alloc;
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, ops_set_up, ops_tear_down);
 }

@@ -1,10 +1,5 @@
 /* oneDNN may pack converted weights but reads f32 weights in place: equal values must give equal bits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test/lib/seeded.h"
 
 #include "engine/base/random.h"
 #include "kernels/cpu/cpu.h"
@@ -108,7 +103,5 @@ int main(void) {
         cmocka_unit_test(test_packed_weights_keep_bits),
     };
     sys_init_machine(&sys);
-    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }
