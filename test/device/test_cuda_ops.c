@@ -136,7 +136,7 @@ static void cases_at(int gap) {
     case_add(3, 136, DTYPE_BF16, gap, false, 0);
     case_add(3, 136, DTYPE_F16, gap, true, 1);
     case_copy(3, 72, DTYPE_BF16, gap);
-    case_patchify(4, 4, 8, 2, gap);
+    case_patch_orders(4, 4, 8, 2, gap);
     case_group_norm(3, 5, 16, 4, false);
     case_picture(4, 5, 8);
 }

@@ -131,10 +131,12 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
  * like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
-void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
-/* Checks the reordering of pixel patches into a token order. rows, columns: numbers of patches. */
-void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);
-void case_walks(void);
+/* Checks the split of an image into patches, and back. rows, columns: numbers of patches. */
+void case_patchify(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);
+/* Checks the patches of a latent in planes, in every order of their values. rows, columns: of the latent. */
+void case_patch_orders(int32_t c, int32_t rows, int32_t columns, int p, int gap);
+/* Checks token orders: cropped and whole windows, only blocks, only windows, neither blocks nor windows. */
+void case_token_orders(void);
 void case_timestep(int32_t d, float t, enum timestep_form form);
 
 enum { PIXEL_NORM = -1 };

@@ -179,9 +179,11 @@ void test_elementwise(void **state) {
     case_copy(5, 33, F16, 3);
     case_copy(5, 33, BF16, 0);
     case_copy(1, 7, F32, 0);
-    case_patchify(16, 8, 12, 2, 3);
-    case_patchify(3, 5, 1, 1, 0);
-    case_walk(3, 6, 10, (struct patches){.side = 3, .order = PATCH_CHANNELS_FIRST, .token_order = {4, 2}}, 0);
+    case_patch_orders(16, 8, 12, 2, 3);
+    case_patch_orders(3, 5, 1, 1, 0);
+    case_patchify(
+        3, 6, 10,
+        (struct patches){.side = 3, .order = PATCH_CHANNELS_FIRST, .pixels = true, .token_order = {4, 2}}, 0);
     case_shortcuts();
     case_picture(3, 7, 9);
     case_picture(16, 1, 1);
@@ -192,8 +194,8 @@ void test_elementwise(void **state) {
     case_relative_bias(600, 3, 16, 1000, F16, 0);
     case_relative_bias(600, 3, 128, 1000, F16, 0); /* 600 x 1000 values of bias take two launches */
     case_copy(40, 2560, BF16, 0);
-    case_patchify(16, 64, 48, 2, 0);
-    case_walks();
+    case_patch_orders(16, 64, 48, 2, 0);
+    case_token_orders();
     case_picture(3, 100, 130);
 }
 
