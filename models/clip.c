@@ -30,74 +30,44 @@ struct clip_state {
     struct tensor pooled; /* pooled row before the projection: [1, width]; rank 0 without projection */
 };
 
-struct embedding_weights {
-    struct tensor rows; /* embeddings of the prompt's tokens: [T, width] */
-};
+/* Naming: transformers 4, transformers 5 (no prefix), clip.cpp (models/convert_hf_to_gguf.py) and OpenCLIP.
+ * P: prefix of transformers' names. */
+#define CLIP_NAMED(P, C, end, name, gguf, wan, open)                                                         \
+    .names = {"text_model." P name end, P name end, "t." gguf end}, .checkpoint_name = open end
 
-struct position_weights {
-    struct tensor table;
-};
+/* clang-format off */
+/* rows: embeddings of the prompt's tokens, [T, width]. */
+#define EMBEDDING(X, S)                                                                                      \
+    X##TABLE(S, rows, VOCABULARY, CLIP_WIDTH,                                                                \
+             "embeddings.token_embedding", "token_embd", "", "token_embedding")
+struct embedding_weights { EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_embedding_table, EMBEDDING, embedding_weights, CLIP_NAMED, "", "");
 
-struct norm_weights {
-    struct linear_weights norm;
-};
+#define POSITION(X, S)                                                                                       \
+    X##WEIGHT(WITH(S, .embedding_lookup = true), table,                                                      \
+              (.rank = 2, .dim = {POSITIONS, CLIP_WIDTH}, .init_scale = 1),                                  \
+              "embeddings.position_embedding.weight", "position_embd.weight", "", "positional_embedding")
+struct position_weights { POSITION(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_position_table, POSITION, position_weights, CLIP_NAMED, "", "");
 
-struct projection_weights {
-    struct tensor projection;
-};
+WEIGHT_TABLE_NAMED(clip_layer_table, CLIP_OPEN_LAYER, clip_layer_weights, CLIP_NAMED,
+                   "encoder.layers.%d.", "");
 
-/* Tensor names of CLIP text encoders in transformers 4, transformers 5 (no prefix) and clip.cpp
- * (models/convert_hf_to_gguf.py). */
-#define TEXT_NAMES(name, gguf, wan)                                                                          \
-    { "text_model." name, name, "t." gguf }
-#define WEIGHT_ROW(structure, field, init_scale_, name, gguf, rank_, ...)                                    \
-    .offset = offsetof(struct structure, field), .names = TEXT_NAMES(name, gguf, ), .rank = rank_,           \
-    .init_scale = init_scale_, .dim = {__VA_ARGS__}
-#define NORM(structure, field, name, gguf, open)                                                             \
-    {WEIGHT_ROW(structure, field.weight, 0, name ".weight", gguf ".weight", 1, CLIP_WIDTH),                  \
-     .checkpoint_name = open ".weight"},                                                                     \
-    {                                                                                                        \
-        WEIGHT_ROW(structure, field.bias, 1, name ".bias", gguf ".bias", 1, CLIP_WIDTH),                     \
-            .checkpoint_name = open ".bias"                                                                  \
-    }
+#define FINAL_NORM(X, S) X##NORM(S, norm, CLIP_WIDTH, "final_layer_norm", "post_ln", "", "ln_final")
+struct norm_weights { FINAL_NORM(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_norm_table, FINAL_NORM, norm_weights, CLIP_NAMED, "", "");
 
-static const struct weight_spec clip_embedding_table[] = {
-    {WEIGHT_ROW(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2,
-                VOCABULARY, CLIP_WIDTH),
-     .checkpoint_name = "token_embedding.weight"},
-};
-
-static const struct weight_spec clip_position_table[] = {
-    {WEIGHT_ROW(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
-                POSITIONS, CLIP_WIDTH),
-     .checkpoint_name = "positional_embedding", .embedding_lookup = true},
-};
-
-static const struct weight_spec clip_layer_table[] = {
-    CLIP_LAYER_WEIGHTS(TEXT_NAMES, CLIP_RESBLOCK "attn.in_proj_")};
-
-static const struct weight_spec clip_norm_table[] = {
-    NORM(norm_weights, norm, "final_layer_norm", "post_ln", "ln_final"),
-};
-
-static const struct weight_spec clip_projection_table[] = {
-    {.offset = offsetof(struct projection_weights, projection),
-     .names = {"text_projection.weight", "t.text_projection.weight"},
-     .rank = 2,
-     .dim = {PROJECTION, CLIP_WIDTH},
-     .init_scale = 1},
-};
-
-/* Names of text_projection in files that store the tensor transposed: OpenCLIP's, and stable-diffusion.cpp's,
- * which uses transformers' name. */
-static const struct weight_spec clip_transposed_table[] = {
-    {.offset = offsetof(struct projection_weights, projection),
-     .names = {"text_projection", "text_model.text_projection"},
-     .rank = 2,
-     .dim = {CLIP_WIDTH, PROJECTION},
-     .embedding_lookup = true,
-     .init_scale = 1},
-};
+/* OpenCLIP's files, and stable-diffusion.cpp's under transformers' name, store text_projection transposed. */
+#define TEXT_PROJECTION(X, S)                                                                                \
+    X##WEIGHT(S, projection, (.rank = 2, .dim = {PROJECTION, CLIP_WIDTH}, .init_scale = 1),                  \
+              NULL, "text_projection.weight", "t.text_projection.weight")
+#define TRANSPOSED(X, S)                                                                                     \
+    X##TABLE(S, projection, CLIP_WIDTH, PROJECTION,                                                          \
+             NULL, "text_projection", "text_model.text_projection")
+struct projection_weights { TEXT_PROJECTION(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_projection_table, TEXT_PROJECTION, projection_weights, NAMED_FULLY, "", "");
+WEIGHT_TABLE_NAMED(clip_transposed_table, TRANSPOSED, projection_weights, NAMED_FULLY, "", "");
+/* clang-format on */
 
 static void clip_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;

@@ -44,62 +44,48 @@ struct qwen_state {
     struct tensor tokens; /* hidden states: [T, HIDDEN]; rank 0: lane.text holds them */
 };
 
-struct qwen_layer_weights {
-    struct tensor norm1, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, out, norm2, gate, up, down;
-};
+/* Naming: released files have the prefix "model.", transformers 5 saves without this prefix; GGUF names are
+ * those of llama.cpp (gguf-py/gguf/constants.py). */
+#define QWEN_NAMED(P, C, end, name, gguf) .names = {"model." P name end, P name end, C gguf end}
 
-/* Tensor names: released files have the prefix "model.", transformers 5 saves without this prefix; GGUF names
- * are those of llama.cpp (gguf-py/gguf/constants.py). */
-#define QWEN_LAYER_WEIGHT(field, tail, gguf, r, ...)                                                         \
-    {                                                                                                        \
-        .offset = offsetof(struct qwen_layer_weights, field),                                                \
-        .names = {"model.layers.%d." tail, "layers.%d." tail, "blk.%d." gguf}, .rank = r,                    \
-        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
-    }
+/* clang-format off */
+/* rows: embeddings of the prompt's text tokens, [T, HIDDEN]. */
+#define EMBEDDING(X, S) X##TABLE(S, rows, QWEN_VOCABULARY, QWEN_HIDDEN, "embed_tokens", "token_embd")
+struct embedding_weights { EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE_NAMED(qwen_embedding_table, EMBEDDING, embedding_weights, QWEN_NAMED, "", "");
 
-/* Weight table of a decoder layer. The arguments are rows for weights that only one family has (biases or
- * norms). */
-#define QWEN_LAYER_WEIGHTS(...)                                                                              \
-    QWEN_LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm.weight", 1, QWEN_HIDDEN),                  \
-        QWEN_LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q.weight", 2, QWEN_Q, QWEN_HIDDEN),            \
-        QWEN_LAYER_WEIGHT(k, "self_attn.k_proj.weight", "attn_k.weight", 2, QWEN_KV, QWEN_HIDDEN),           \
-        QWEN_LAYER_WEIGHT(v, "self_attn.v_proj.weight", "attn_v.weight", 2, QWEN_KV, QWEN_HIDDEN),           \
-        __VA_ARGS__,                                                                                         \
-        QWEN_LAYER_WEIGHT(out, "self_attn.o_proj.weight", "attn_output.weight", 2, QWEN_HIDDEN, QWEN_Q),     \
-        QWEN_LAYER_WEIGHT(norm2, "post_attention_layernorm.weight", "ffn_norm.weight", 1, QWEN_HIDDEN),      \
-        QWEN_LAYER_WEIGHT(gate, "mlp.gate_proj.weight", "ffn_gate.weight", 2, QWEN_FEED_FORWARD,             \
-                          QWEN_HIDDEN),                                                                      \
-        QWEN_LAYER_WEIGHT(up, "mlp.up_proj.weight", "ffn_up.weight", 2, QWEN_FEED_FORWARD, QWEN_HIDDEN),     \
-        QWEN_LAYER_WEIGHT(down, "mlp.down_proj.weight", "ffn_down.weight", 2, QWEN_HIDDEN,                   \
-                          QWEN_FEED_FORWARD)
+/* Weights of a decoder layer. MORE: list of the weights that only one family has. */
+#define LAYER(X, S, MORE)                                                                                    \
+    X##VECTOR(S, norm1, QWEN_HIDDEN, "input_layernorm", "attn_norm")                                         \
+    X##MATRIX(S, q, QWEN_Q, QWEN_HIDDEN, "self_attn.q_proj", "attn_q")                                       \
+    X##MATRIX(S, k, QWEN_KV, QWEN_HIDDEN, "self_attn.k_proj", "attn_k")                                      \
+    X##MATRIX(S, v, QWEN_KV, QWEN_HIDDEN, "self_attn.v_proj", "attn_v")                                      \
+    MORE(X, S)                                                                                               \
+    X##MATRIX(S, out, QWEN_HIDDEN, QWEN_Q, "self_attn.o_proj", "attn_output")                                \
+    X##VECTOR(S, norm2, QWEN_HIDDEN, "post_attention_layernorm", "ffn_norm")                                 \
+    X##MATRIX(S, gate, QWEN_FEED_FORWARD, QWEN_HIDDEN, "mlp.gate_proj", "ffn_gate")                          \
+    X##MATRIX(S, up, QWEN_FEED_FORWARD, QWEN_HIDDEN, "mlp.up_proj", "ffn_up")                                \
+    X##MATRIX(S, down, QWEN_HIDDEN, QWEN_FEED_FORWARD, "mlp.down_proj", "ffn_down")
+#define NORMS(X, S)                                                                                          \
+    X##VECTOR(S, q_norm, QWEN_HEAD, "self_attn.q_norm", "attn_q_norm")                                       \
+    X##VECTOR(S, k_norm, QWEN_HEAD, "self_attn.k_norm", "attn_k_norm")
+#define BIASES(X, S)                                                                                         \
+    X##BIAS(S, q_bias, QWEN_Q, "self_attn.q_proj", "attn_q")                                                 \
+    X##BIAS(S, k_bias, QWEN_KV, "self_attn.k_proj", "attn_k")                                                \
+    X##BIAS(S, v_bias, QWEN_KV, "self_attn.v_proj", "attn_v")
+#define NORMS_AND_BIASES(X, S) NORMS(X, S) BIASES(X, S)
+struct qwen_layer_weights { LAYER(FIELD_, , NORMS_AND_BIASES) };
+
+#define FINAL_NORM(X, S) X##VECTOR(S, norm, QWEN_HIDDEN, "norm", "output_norm")
+struct norm_weights { FINAL_NORM(FIELD_, ) };
+WEIGHT_TABLE_NAMED(qwen_norm_table, FINAL_NORM, norm_weights, QWEN_NAMED, "", "");
+/* clang-format on */
 
 /* Dimension table rows of dims that are axes of the embedding table or of a first-layer tensor. */
 #define QWEN_OF_TABLE(axis)                                                                                  \
     OF_TENSOR(2, axis, "model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight")
 #define QWEN_OF_LAYER(rank, tail, gguf)                                                                      \
     OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
-
-struct embedding_weights {
-    struct tensor rows; /* embeddings of the prompt's text tokens: [T, HIDDEN] */
-};
-
-static const struct weight_spec qwen_embedding_table[] = {
-    {.offset = offsetof(struct embedding_weights, rows),
-     .names = {"model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight"},
-     .rank = 2,
-     .dim = {QWEN_VOCABULARY, QWEN_HIDDEN},
-     .init_scale = 1},
-};
-
-struct norm_weights {
-    struct tensor norm;
-};
-static const struct weight_spec qwen_norm_table[] = {
-    {.offset = offsetof(struct norm_weights, norm),
-     .names = {"model.norm.weight", "norm.weight", "output_norm.weight"},
-     .rank = 1,
-     .dim = {QWEN_HIDDEN}},
-};
 
 static struct tensor qwen_tokens(const struct lane *lane) {
     const struct qwen_state *state = lane->state;
@@ -256,15 +242,9 @@ static void qwen_forward_norm(struct context *x, const void *weights, const stru
                        settings->norm_eps);
 }
 
-static const struct block_kind qwen_kind_embedding = {
-    .name = "embedding",
-    .format = "embed_tokens",
-    .weights = qwen_embedding_table,
-    .n_weights = COUNT_OF(qwen_embedding_table),
-    .weights_bytes = sizeof(struct embedding_weights),
-    .embedding_table = true,
-    .forward = qwen_forward_embedding,
-};
+static const struct block_kind qwen_kind_embedding =
+    BLOCK_KIND("embedding", "embed_tokens", qwen_embedding_table, embedding_weights, qwen_forward_embedding,
+               .embedding_table = true);
 static const struct block_kind qwen_kind_norm =
     BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .never_quantised = true);
 
@@ -344,10 +324,8 @@ static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state
  * the rest is shared. Pipelines usually read hidden_states[-2], the input of the last layer; the
  * last layer and the final norm are then not loaded. */
 
-static const struct weight_spec qwen3_layer_table[] = {QWEN_LAYER_WEIGHTS(
-    QWEN_LAYER_WEIGHT(q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", 1, QWEN_HEAD),
-    QWEN_LAYER_WEIGHT(k_norm, "self_attn.k_norm.weight", "attn_k_norm.weight", 1, QWEN_HEAD))};
-
+#define QWEN3_LAYER(X, S) LAYER(X, S, NORMS)
+WEIGHT_TABLE_NAMED(qwen3_layer_table, QWEN3_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.", "blk.%d.");
 static const struct block_kind qwen3_kind_layer =
     BLOCK_KIND("layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
 
@@ -442,11 +420,9 @@ const struct family family_qwen3 = {
  * keys and values have a bias, no norms; the rest is shared. The vision encoder is the family of
  * qwen25vl_vision.c, in the same file or another one. */
 
-static const struct weight_spec qwen25vl_layer_table[] = {
-    QWEN_LAYER_WEIGHTS(QWEN_LAYER_WEIGHT(q_bias, "self_attn.q_proj.bias", "attn_q.bias", 1, QWEN_Q),
-                       QWEN_LAYER_WEIGHT(k_bias, "self_attn.k_proj.bias", "attn_k.bias", 1, QWEN_KV),
-                       QWEN_LAYER_WEIGHT(v_bias, "self_attn.v_proj.bias", "attn_v.bias", 1, QWEN_KV))};
-
+#define QWEN25VL_LAYER(X, S) LAYER(X, S, BIASES)
+WEIGHT_TABLE_NAMED(qwen25vl_layer_table, QWEN25VL_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.",
+                   "blk.%d.");
 static const struct block_kind qwen25vl_kind_layer =
     BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
 

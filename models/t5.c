@@ -89,71 +89,43 @@ struct t5_state {
                                    "1, "                                                                     \
                                    "\"decoder_start_token_id\": 0"
 
-struct embedding_weights {
-    struct tensor rows; /* embeddings of the prompt's tokens: [T, T5_HIDDEN] */
-};
+/* Naming by transformers' name, after "encoder." P; llama.cpp's, after "enc." C; and the WAN authors'. */
+#define T5_NAMED(P, C, end, name, gguf, wan)                                                                 \
+    .names = {"encoder." P name end, "enc." C gguf end}, .checkpoint_name = wan end
 
-struct bias_weights {
-    struct tensor table;
-};
+/* clang-format off */
+/* rows: embeddings of the prompt's tokens, [T, T5_HIDDEN]. */
+#define EMBEDDING(X, S)                                                                                      \
+    X##TABLE(S, rows, T5_VOCABULARY, T5_HIDDEN, "token_embedding.weight",                                    \
+             "shared.weight", "encoder.embed_tokens.weight", "token_embd.weight")
+struct embedding_weights { EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE_NAMED(t5_embedding_table, EMBEDDING, embedding_weights, NAMED_FULLY, "", "");
 
-struct layer_weights {
-    struct tensor norm1, q, k, v, out, norm2, gate, up, down;
-};
+#define BIAS(X, S)                                                                                           \
+    X##TABLE(S, table, T5_BUCKETS, T5_HEADS, T5_WAN_BIAS("%d"), T5_BIAS_OF("%d"), T5_GGUF_BIAS("%d"))
+struct bias_weights { BIAS(FIELD_, ) };
+WEIGHT_TABLE_NAMED(t5_bias_table, BIAS, bias_weights, NAMED_FULLY, "", "");
 
-struct norm_weights {
-    struct tensor norm;
-};
+#define LAYER(X, S)                                                                                          \
+    X##VECTOR(S, norm1, T5_HIDDEN, "layer.0.layer_norm", "attn_norm", "blocks.%d.norm1")                     \
+    X##MATRIX(S, q, T5_Q, T5_HIDDEN, "layer.0.SelfAttention.q", "attn_q", "blocks.%d.attn.q")                \
+    X##MATRIX(S, k, T5_Q, T5_HIDDEN, "layer.0.SelfAttention.k", "attn_k", "blocks.%d.attn.k")                \
+    X##MATRIX(S, v, T5_Q, T5_HIDDEN, "layer.0.SelfAttention.v", "attn_v", "blocks.%d.attn.v")                \
+    X##MATRIX(S, out, T5_HIDDEN, T5_Q, "layer.0.SelfAttention.o", "attn_o", "blocks.%d.attn.o")              \
+    X##VECTOR(S, norm2, T5_HIDDEN, "layer.1.layer_norm", "ffn_norm", "blocks.%d.norm2")                      \
+    X##MATRIX(S, gate, T5_FEED_FORWARD, T5_HIDDEN,                                                           \
+              "layer.1.DenseReluDense.wi_0", "ffn_gate", "blocks.%d.ffn.gate.0")                             \
+    X##MATRIX(S, up, T5_FEED_FORWARD, T5_HIDDEN,                                                             \
+              "layer.1.DenseReluDense.wi_1", "ffn_up", "blocks.%d.ffn.fc1")                                  \
+    X##MATRIX(S, down, T5_HIDDEN, T5_FEED_FORWARD,                                                           \
+              "layer.1.DenseReluDense.wo", "ffn_down", "blocks.%d.ffn.fc2")
+struct layer_weights { LAYER(FIELD_, ) };
+WEIGHT_TABLE_NAMED(t5_layer_table, LAYER, layer_weights, T5_NAMED, "block.%d.", "blk.%d.");
 
-static const struct weight_spec t5_embedding_table[] = {
-    {.offset = offsetof(struct embedding_weights, rows),
-     .names = {"shared.weight", "encoder.embed_tokens.weight", "token_embd.weight"},
-     .checkpoint_name = "token_embedding.weight",
-     .rank = 2,
-     .dim = {T5_VOCABULARY, T5_HIDDEN},
-     .init_scale = 1},
-};
-
-#define WEIGHT_ROW(structure, field, init_scale_, name, gguf, wan, rank_, ...)                               \
-    {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name ".weight", "enc." gguf ".weight"},       \
-        .checkpoint_name = wan ".weight", .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_     \
-    }
-
-static const struct weight_spec t5_bias_table[] = {
-    {.offset = offsetof(struct bias_weights, table),
-     .names = {T5_BIAS_OF("%d"), T5_GGUF_BIAS("%d")},
-     .checkpoint_name = T5_WAN_BIAS("%d"),
-     .rank = 2,
-     .dim = {T5_BUCKETS, T5_HEADS},
-     .embedding_lookup = true,
-     .init_scale = 1},
-};
-
-#define ATTENTION_WEIGHT(field, tail, ...)                                                                   \
-    WEIGHT_ROW(layer_weights, field, 1, "encoder.block.%d.layer.0.SelfAttention." tail, "blk.%d.attn_" tail, \
-               "blocks.%d.attn." tail, 2, __VA_ARGS__)
-#define DENSE_WEIGHT(field, tail, gguf, wan, ...)                                                            \
-    WEIGHT_ROW(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail, "blk.%d.ffn_" gguf, \
-               "blocks.%d.ffn." wan, 2, __VA_ARGS__)
-
-static const struct weight_spec t5_layer_table[] = {
-    WEIGHT_ROW(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm", "blk.%d.attn_norm",
-               "blocks.%d.norm1", 1, T5_HIDDEN),
-    ATTENTION_WEIGHT(q, "q", T5_Q, T5_HIDDEN),
-    ATTENTION_WEIGHT(k, "k", T5_Q, T5_HIDDEN),
-    ATTENTION_WEIGHT(v, "v", T5_Q, T5_HIDDEN),
-    ATTENTION_WEIGHT(out, "o", T5_HIDDEN, T5_Q),
-    WEIGHT_ROW(layer_weights, norm2, 0, "encoder.block.%d.layer.1.layer_norm", "blk.%d.ffn_norm",
-               "blocks.%d.norm2", 1, T5_HIDDEN),
-    DENSE_WEIGHT(gate, "wi_0", "gate", "gate.0", T5_FEED_FORWARD, T5_HIDDEN),
-    DENSE_WEIGHT(up, "wi_1", "up", "fc1", T5_FEED_FORWARD, T5_HIDDEN),
-    DENSE_WEIGHT(down, "wo", "down", "fc2", T5_HIDDEN, T5_FEED_FORWARD),
-};
-
-static const struct weight_spec t5_norm_table[] = {
-    WEIGHT_ROW(norm_weights, norm, 0, "encoder.final_layer_norm", "output_norm", "norm", 1, T5_HIDDEN),
-};
+#define FINAL_NORM(X, S) X##VECTOR(S, norm, T5_HIDDEN, "final_layer_norm", "output_norm", "norm")
+struct norm_weights { FINAL_NORM(FIELD_, ) };
+WEIGHT_TABLE_NAMED(t5_norm_table, FINAL_NORM, norm_weights, T5_NAMED, "", "");
+/* clang-format on */
 
 static struct tensor t5_tokens(const struct lane *lane) {
     const struct t5_state *state = lane->state;

@@ -48,55 +48,42 @@ struct taehv_state {
     bool single_frame;
 };
 
-struct taehv_in_weights {
-    struct tensor weight, bias;
-};
+CONV_TABLE(taehv_in_table, TAEHV_WIDTHS, TAEHV_LATENT, TAEHV_K3, "decoder.conv_in", "decoder.1");
 
-struct taehv_up_weights {
-    struct tensor grow, weight;
-};
+/* clang-format off */
+/* A block's first convolution reads the current and the previous frame, concatenated by channel. */
+#define PART(i)                                                                                              \
+    (.rank = 4, .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = i,          \
+     .init_scale = 1)
+#define TINY_BLOCK(X, S)                                                                                     \
+    X##WEIGHT(S, conv[0].weight, PART(0), "conv1.weight", "%d.conv.0.weight")                                \
+    X##WEIGHT(S, past, PART(1), "conv1.weight", "%d.conv.0.weight")                                          \
+    X##BIAS(S, conv[0].bias, TAEHV_IN, "conv1", "%d.conv.0")                                                 \
+    X##CONV(S, conv[1], TAEHV_IN, TAEHV_IN, TAEHV_K3, "conv2", "%d.conv.2")                                  \
+    X##CONV(S, conv[2], TAEHV_IN, TAEHV_IN, TAEHV_K3, "conv3", "%d.conv.4")
+WEIGHT_TABLE(taehv_block_table, TINY_BLOCK, tiny_block_weights,
+             "decoder.blocks.%d.mem_blocks.%d.", "decoder.");
 
+/* F: empty, or a member of type struct taehv_up_weights and a dot. */
+#define UPSAMPLER(X, S, F, level, checkpoint_grow, checkpoint)                                               \
+    X##KERNEL(S, F grow, TAEHV_GROW, TAEHV_IN, TAEHV_K1,                                                     \
+              "blocks." level ".time_grow", checkpoint_grow ".conv")                                         \
+    X##KERNEL(S, F weight, TAEHV_OUT, TAEHV_IN, TAEHV_K3, "blocks." level ".conv_out", checkpoint)
+#define UPSAMPLER0(X, S) UPSAMPLER(X, S, , "0", "7", "8")
+#define UPSAMPLER1(X, S) UPSAMPLER(X, S, , "1", "13", "14")
+struct taehv_up_weights { UPSAMPLER0(FIELD_, ) };
+WEIGHT_TABLE(taehv_up0_table, UPSAMPLER0, taehv_up_weights, "decoder.", "decoder.");
+WEIGHT_TABLE(taehv_up1_table, UPSAMPLER1, taehv_up_weights, "decoder.", "decoder.");
+
+#define LAST_LEVEL(X, S)                                                                                     \
+    UPSAMPLER(X, S, up., "2", "19", "20")                                                                    \
+    X##CONV(S, conv, TAEHV_PIXELS, TAEHV_OUT, TAEHV_K3, "conv_out", "22")
 struct taehv_out_weights {
     struct taehv_up_weights up;
-    struct tensor weight, bias;
+    struct linear_weights conv;
 };
-
-#define TAEHV_BIAS(structure, field, name, checkpoint, rows)                                                 \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".bias", "decoder." checkpoint ".bias", 1, rows)
-#define TAEHV_CONV(structure, field, name, checkpoint, rows, inputs, side)                                   \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".weight", "decoder." checkpoint ".weight", 4,   \
-                       rows, inputs, side, side)
-#define TAEHV_BLOCK "blocks.%d.mem_blocks.%d."
-/* A block's first convolution reads the current and the previous frame, concatenated by channel. */
-#define TAEHV_TWO_FRAME_CONV(field, part)                                                                    \
-    {                                                                                                        \
-        .offset = offsetof(struct tiny_block_weights, field),                                                \
-        .names = {"decoder." TAEHV_BLOCK "conv1.weight"}, .checkpoint_name = "decoder.%d.conv.0.weight",     \
-        .rank = 4, .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = part,    \
-        .init_scale = 1                                                                                      \
-    }
-#define TAEHV_ONE_FRAME_CONV(i, name, checkpoint)                                                            \
-    TAEHV_CONV(tiny_block_weights, conv[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN, TAEHV_IN, TAEHV_K3),     \
-        TAEHV_BIAS(tiny_block_weights, bias[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN)
-#define TAEHV_UP(structure, field, level, checkpoint_grow, checkpoint)                                       \
-    TAEHV_CONV(structure, field grow, "blocks." level ".time_grow", checkpoint_grow ".conv", TAEHV_GROW,     \
-               TAEHV_IN, TAEHV_K1),                                                                          \
-        TAEHV_CONV(structure, field weight, "blocks." level ".conv_out", checkpoint, TAEHV_OUT, TAEHV_IN,    \
-                   TAEHV_K3)
-
-static const struct weight_spec taehv_in_table[] = {
-    TAEHV_CONV(taehv_in_weights, weight, "conv_in", "1", TAEHV_WIDTHS, TAEHV_LATENT, TAEHV_K3),
-    TAEHV_BIAS(taehv_in_weights, bias, "conv_in", "1", TAEHV_WIDTHS)};
-static const struct weight_spec taehv_block_table[] = {
-    TAEHV_TWO_FRAME_CONV(conv[0], 0), TAEHV_TWO_FRAME_CONV(past, 1),
-    TAEHV_BIAS(tiny_block_weights, bias[0], TAEHV_BLOCK "conv1", "%d.conv.0", TAEHV_IN),
-    TAEHV_ONE_FRAME_CONV(1, "conv2", "%d.conv.2"), TAEHV_ONE_FRAME_CONV(2, "conv3", "%d.conv.4")};
-static const struct weight_spec taehv_up0_table[] = {TAEHV_UP(taehv_up_weights, , "0", "7", "8")};
-static const struct weight_spec taehv_up1_table[] = {TAEHV_UP(taehv_up_weights, , "1", "13", "14")};
-static const struct weight_spec taehv_out_table[] = {
-    TAEHV_UP(taehv_out_weights, up., "2", "19", "20"),
-    TAEHV_CONV(taehv_out_weights, weight, "conv_out", "22", TAEHV_PIXELS, TAEHV_OUT, TAEHV_K3),
-    TAEHV_BIAS(taehv_out_weights, bias, "conv_out", "22", TAEHV_PIXELS)};
+WEIGHT_TABLE(taehv_out_table, LAST_LEVEL, taehv_out_weights, "decoder.", "decoder.");
+/* clang-format on */
 
 /* Number of a layer in the TAEHV authors' checkpoints, which count all layers, including those without
  * weights. */
@@ -191,7 +178,7 @@ static void taehv_forward_up(struct context *x, const void *weights, const struc
 }
 
 static void taehv_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct taehv_in_weights *w = weights;
+    const struct linear_weights *w = weights;
     struct tensor latent = scope->lane->latent;
     int32_t C = latent.dim[0], Y = latent.dim[2], X = latent.dim[3];
     struct tensor frame = context_tensor(x, DTYPE_F32, 3, (int32_t[]){C, Y, X});
@@ -208,11 +195,11 @@ static void taehv_conv_out(struct context *x, const struct taehv_out_weights *w,
     static const struct patches pixels = {
         .side = TAEHV_PATCH_MAX, .order = PATCH_CHANNELS_FIRST, .pixels = true};
     const struct conv_options colours = {.upsample = 1, .finish = FINISH_TO_SIGNED};
-    int32_t X = fine->rows.dim[1], P = w->weight.dim[0], side = P == TAEHV_COLOURS ? 1 : TAEHV_PATCH_MAX;
+    int32_t X = fine->rows.dim[1], P = w->conv.weight.dim[0], side = P == TAEHV_COLOURS ? 1 : TAEHV_PATCH_MAX;
     struct tensor rows = tensor_slice(picture, side * first, side * (end - first)), to = rows;
     uint64_t used = x->scratch->used;
     if (side > 1) to = context_tensor(x, DTYPE_F32, 3, (int32_t[]){end - first, X, P});
-    strip_convolve(x, to, first, fine, w->weight, (struct epilogue){.bias = w->bias}, colours);
+    strip_convolve(x, to, first, fine, w->conv.weight, (struct epilogue){.bias = w->conv.bias}, colours);
     if (side > 1) op_unpatchify(x, rows, tensor_reshape(to, 2, (int32_t[]){(end - first) * X, P}), pixels, 1);
     x->scratch->used = used;
 }
@@ -246,7 +233,7 @@ static void taehv_forward_out(struct context *x, const void *weights, const stru
 }
 
 static const struct block_kind taehv_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", taehv_in_table, taehv_in_weights, taehv_forward_in, .never_quantised = true);
+    "conv_in", "conv_in", taehv_in_table, linear_weights, taehv_forward_in, .never_quantised = true);
 static const struct block_kind taehv_kind_block =
     BLOCK_KIND("block", "blocks.%d.%d", taehv_block_table, tiny_block_weights, taehv_forward_block,
                .never_quantised = true);

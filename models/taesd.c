@@ -26,45 +26,34 @@ struct taesd_state {
                                       feature map */
 };
 
-struct taesd_in_weights {
-    struct tensor weight, bias;
-};
+/* Layer numbers in the TAESD authors' checkpoints are one higher than in diffusers' files, because the
+ * authors count the clamp as a layer. */
+CONV_TABLE(taesd_in_table, TAESD_WIDTH, TAESD_LATENT, TAESD_K3, "decoder.layers.0", "1");
 
-struct taesd_up_weights {
-    struct tensor weight;
-};
+/* clang-format off */
+#define UPSAMPLER(X, S) X##KERNEL(S, weight, TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, "%d")
+struct taesd_up_weights { UPSAMPLER(FIELD_, ) };
+WEIGHT_TABLE(taesd_up_table, UPSAMPLER, taesd_up_weights, "decoder.layers.", "");
 
+/* F: empty, or a member of type struct tiny_block_weights and a dot. */
+#define TINY_BLOCK(X, S, F, name, checkpoint)                                                                \
+    X##CONV(S, F conv[0], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.0", checkpoint ".conv.0")          \
+    X##CONV(S, F conv[1], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.2", checkpoint ".conv.2")          \
+    X##CONV(S, F conv[2], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.4", checkpoint ".conv.4")
+#define MIDDLE_BLOCK(X, S) TINY_BLOCK(X, S, , "%d", "%d")
+WEIGHT_TABLE(taesd_block_table, MIDDLE_BLOCK, tiny_block_weights, "decoder.layers.", "");
+
+#define LAST_LEVEL(X, S)                                                                                     \
+    X##KERNEL(S, up, TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, "16", "17")                                         \
+    TINY_BLOCK(X, S, block., "17", "18")                                                                     \
+    X##CONV(S, conv, TAESD_COLOURS, TAESD_WIDTH, TAESD_K3, "18", "19")
 struct taesd_out_weights {
-    struct taesd_up_weights up;
+    struct tensor up;
     struct tiny_block_weights block;
-    struct tensor weight, bias;
+    struct linear_weights conv;
 };
-
-/* Weight and bias of a convolution. Layer numbers in the TAESD authors' checkpoints are one higher, because
- * the authors count the clamp as a layer. */
-#define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                          \
-    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,     \
-                       __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
-        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", checkpoint ".bias", 1,       \
-                           __VA_ARGS__)
-#define BLOCK_ROWS(structure, field, name, checkpoint)                                                       \
-    CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", checkpoint ".conv.0", TAESD_WIDTH,    \
-              TAESD_WIDTH),                                                                                  \
-        CONV_ROWS(structure, field conv[1], field bias[1], name ".conv.2", checkpoint ".conv.2",             \
-                  TAESD_WIDTH, TAESD_WIDTH),                                                                 \
-        CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", checkpoint ".conv.4",             \
-                  TAESD_WIDTH, TAESD_WIDTH)
-#define UP_ROW(structure, field, name, checkpoint)                                                           \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,       \
-                       TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, TAESD_K3)
-
-static const struct weight_spec taesd_in_table[] = {
-    CONV_ROWS(taesd_in_weights, weight, bias, "0", "1", TAESD_WIDTH, TAESD_LATENT)};
-static const struct weight_spec taesd_block_table[] = {BLOCK_ROWS(tiny_block_weights, , "%d", "%d")};
-static const struct weight_spec taesd_up_table[] = {UP_ROW(taesd_up_weights, weight, "%d", "%d")};
-static const struct weight_spec taesd_out_table[] = {
-    UP_ROW(taesd_out_weights, up.weight, "16", "17"), BLOCK_ROWS(taesd_out_weights, block., "17", "18"),
-    CONV_ROWS(taesd_out_weights, weight, bias, "18", "19", TAESD_COLOURS, TAESD_WIDTH)};
+WEIGHT_TABLE(taesd_out_table, LAST_LEVEL, taesd_out_weights, "decoder.layers.", "");
+/* clang-format on */
 
 static void taesd_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_state *state = scope->lane->state;
@@ -73,7 +62,7 @@ static void taesd_forward_block(struct context *x, const void *weights, const st
 }
 
 static void taesd_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct taesd_in_weights *w = weights;
+    const struct linear_weights *w = weights;
     struct taesd_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
@@ -116,18 +105,18 @@ static void taesd_forward_out(struct context *x, const void *weights, const stru
     while (done < Y) {
         int32_t from = before.end, to = tiny_next_row(from, band, Y), last = strip_reach(to, 4, Y);
         struct tensor rows = strip_advance(x, &before, b.end, to);
-        strip_convolve(x, rows, from, &coarse, w->up.weight, (struct epilogue){0}, twice);
+        strip_convolve(x, rows, from, &coarse, w->up, (struct epilogue){0}, twice);
         tiny_block_hidden(x, &b, &before, to);
         rows = strip_advance(x, &after, strip_row_above(done), strip_reach(to, 3, Y));
         tiny_block_output(x, &b, &before, rows);
-        strip_convolve(x, tensor_slice(picture, done, last - done), done, &after, w->weight,
-                       (struct epilogue){.bias = w->bias}, colours);
+        strip_convolve(x, tensor_slice(picture, done, last - done), done, &after, w->conv.weight,
+                       (struct epilogue){.bias = w->conv.bias}, colours);
         done = last;
     }
 }
 
 static const struct block_kind taesd_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", taesd_in_table, taesd_in_weights, taesd_forward_in, .never_quantised = true);
+    "conv_in", "conv_in", taesd_in_table, linear_weights, taesd_forward_in, .never_quantised = true);
 static const struct block_kind taesd_kind_block =
     BLOCK_KIND("block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block,
                .never_quantised = true);

@@ -554,7 +554,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
              UNET(sd2_unet, inpaints, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),        \
              VAE_KL_4(sd_vae, "taesd")},                                                                     \
     .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS,                                             \
-                            .hidden = {.layers = {-2}, .final_norm = FINAL_NORM_OF_ALL}}},                               \
+                            .hidden = {.layers = {-2}, .final_norm = FINAL_NORM_OF_ALL}}},                   \
              .n_conditions = 1},                                                                             \
     .denoising.span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2),                                            \
     .defaults.width = 768, .defaults.height = 768, .defaults.cfg_scale = 7, .colours = &latent_colours_sd1
@@ -564,8 +564,8 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
                   {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},       \
                   {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                    \
              VAE_KL_4(sdxl_vae, "taesdxl")},                                                                 \
-    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}},               \
-                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                \
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}},                \
+                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                 \
                             .concat_columns = true},                                                         \
                            {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                        \
              .n_conditions = 3, .force_zeros_for_empty_prompt = true},                                       \
@@ -574,7 +574,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 /* Latent consistency models (LCM): default guidance of pipelines/latent_consistency_models and, for SDXL, of
  * the model card; these models need few steps and read the guidance scale through an embedding. */
 #define LCM_DEFAULTS                                                                                         \
-    .patch = 1, .denoising.sampling = SAMPLING_LCM, .denoising.flow_shift = 1, .denoising.guide = guidance_cfg,\
+    .patch = 1, .denoising.sampling = SAMPLING_LCM, .denoising.flow_shift = 1, .denoising.guide = guidance_cfg, \
     .denoising.takes_guidance = true, .images.samples_posterior = true,                                      \
     .defaults.steps = 4, .defaults.cfg_scale = 1
 /* clang-format on */

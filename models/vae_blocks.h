@@ -48,12 +48,9 @@ struct vae_state {
 
 enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };
 
-struct conv_weights {
-    struct linear_weights conv;
-};
-
-struct latent_in_weights {
-    struct linear_weights post, conv; /* post: post_quant_conv, absent in some models */
+struct in_weights {
+    struct linear_weights post, conv; /* post: post_quant_conv of a decoder; absent in some models and in
+                                         encoders */
 };
 
 struct out_weights {
@@ -82,15 +79,15 @@ void vae_attend(struct context *x, const struct attention_weights *w, const stru
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Forward functions of a decoder's blocks. weights: struct latent_in_weights, conv_weights, out_weights. */
+/* Forward functions of a decoder's blocks. weights: struct in_weights, linear_weights, out_weights. */
 void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_forward_upsample(struct context *x, const struct conv_weights *weights,
+void vae_forward_upsample(struct context *x, const struct linear_weights *weights,
                           const struct visit_scope *scope, int level);
 void vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Forward functions of an encoder's blocks. weights: struct conv_weights, conv_weights, out_weights. */
+/* Forward functions of an encoder's blocks. weights: struct in_weights, linear_weights, out_weights. */
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_forward_downsample(struct context *x, const struct conv_weights *weights,
+void vae_forward_downsample(struct context *x, const struct linear_weights *weights,
                             const struct visit_scope *scope, int level);
 void vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
 

@@ -57,20 +57,19 @@ struct causal_conv_weights {
     struct tensor weight[CAUSAL_SLICES], bias; /* weight: kernel slices for frames t - 2, t - 1 and t */
 };
 
-struct causal_latent_in_weights {
+/* Counterparts of in_weights, resnet_weights and out_weights for video. */
+struct causal_in_weights {
     struct linear_weights post;
     struct causal_conv_weights conv;
 };
 
 struct causal_resnet_weights {
-    struct tensor norm1, norm2;
-    struct linear_weights shortcut;
+    struct linear_weights norm1, norm2, shortcut;
     struct causal_conv_weights conv1, conv2;
 };
 
 struct causal_out_weights {
-    struct tensor norm;
-    struct linear_weights post; /* quant_conv of an encoder; absent in decoders */
+    struct linear_weights norm, post;
     struct causal_conv_weights conv;
 };
 

@@ -296,9 +296,9 @@ enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 /* clang-format off */
 /* Default negative prompt in the programs of WAN's authors. */
 #define WAN_NEGATIVE                                                                                         \
-    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"                                                          \
-    "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                                                             \
-    "畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"                                                                 \
+    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"                                                         \
+    "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                                                            \
+    "畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"                                                                \
     "背景人很多，倒着走"
 #define WAN(text_slot, ...)                                                                                  \
     .text = {.condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},       \

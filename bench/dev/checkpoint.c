@@ -115,7 +115,7 @@ static enum status list_tensors(struct writer *w, const char *prefix, const stru
         component_block_dims(c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights && e->code == OK; i++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
-            if (!spec->optional && block_has_weight(spec, dims))
+            if (!weight_is_optional(spec) && block_has_weight(spec, dims))
                 add_weight(w, prefix, &refs[b], spec, dims, e);
         }
     }

@@ -83,7 +83,7 @@ static void make_weights(const struct random_component *c, const struct block_re
     for (int i = 0; i < ref->kind->n_weights; i++) {
         const struct weight_spec *spec = &ref->kind->weights[i];
         int32_t dim[WEIGHT_RANK_MAX];
-        if (spec->optional || !block_has_weight(spec, dims)) continue;
+        if (weight_is_optional(spec) || !block_has_weight(spec, dims)) continue;
         for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
         bool fits = spec->rank == 2 && dim[1] % dtype_block_values(c->type) == 0;
         struct tensor shape = {.dtype = fits ? c->type : DTYPE_BF16, .rank = spec->rank};

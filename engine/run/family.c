@@ -96,7 +96,7 @@ static void report_missing(const struct component *c, const struct block_ref *re
         struct index_entry *entry = block_find_weight(ref, spec, &c->index);
         if (entry)
             entry->used = true;
-        else if (!spec->optional && !ref->unused)
+        else if (!weight_is_optional(spec) && !ref->unused)
             report(user, block_missing_name(ref, spec, &c->index, name));
     }
 }

@@ -190,6 +190,7 @@ struct family {
     const char *name;
     enum family_kind kind;
     const char *display_name; /* readable name, such as "T5 text encoder" */
+    const void *details;      /* constants that the family's own callbacks read; NULL: none */
     struct family_files files;
     struct family_config config;
     struct text_reads reads; /* outputs of a text encoder that are used by default */

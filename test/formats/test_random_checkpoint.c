@@ -86,7 +86,7 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
         component_block_dims(&c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights; i++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
-            int64_t elements = !spec->optional && block_has_weight(spec, dims);
+            int64_t elements = !weight_is_optional(spec) && block_has_weight(spec, dims);
             for (int k = 0; k < spec->rank; k++) elements *= dims[spec->dim[k]];
             sum += elements;
         }

@@ -5,7 +5,7 @@
  * weight bytes. */
 #include "engine/run/executor.h"
 #include "engine/run/timing.h"
-#include "kernels/dry/timed.h"
+#include "bench/dev/timed.h"
 #include "kernels/ops.h"
 #include "bench/dev/paced.h"
 #include "test/lib/word_file.h"

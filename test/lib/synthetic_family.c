@@ -7,17 +7,22 @@
 #include <stdio.h>
 #include <string.h>
 
-struct synthetic_once {
-    struct tensor row;
-};
-
-struct synthetic_mix {
-    struct tensor norm, up, bias, down;
-};
-
-struct synthetic_scale {
-    struct tensor norm;
-};
+/* clang-format off */
+#define ONCE(X, S)                                                                                           \
+    X##WEIGHT(S, row, (.rank = 2, .dim = {SYNTHETIC_ONE, SYNTHETIC_D}, .init_scale = 1), "row")
+#define MIX(X, S)                                                                                            \
+    X##WEIGHT(S, norm, (.rank = 1, .dim = {SYNTHETIC_D}), "norm")                                            \
+    X##WEIGHT(S, up, (.rank = 2, .dim = {SYNTHETIC_F, SYNTHETIC_D}, .init_scale = 1), "up")                  \
+    X##WEIGHT(S, bias, (.rank = 1, .dim = {SYNTHETIC_F}, .init_scale = 1), "bias?")                          \
+    X##WEIGHT(S, down, (.rank = 2, .dim = {SYNTHETIC_D, SYNTHETIC_F}, .init_scale = 1), "down")
+#define SCALE(X, S) X##WEIGHT(S, norm, (.rank = 1, .dim = {SYNTHETIC_D}), "norm")
+struct synthetic_once { ONCE(FIELD_, ) };
+struct synthetic_mix { MIX(FIELD_, ) };
+struct synthetic_scale { SCALE(FIELD_, ) };
+WEIGHT_TABLE(synthetic_once_table, ONCE, synthetic_once, "", "");
+WEIGHT_TABLE(synthetic_mix_table, MIX, synthetic_mix, "mix.%d.", "mix.%d.");
+WEIGHT_TABLE(synthetic_scale_table, SCALE, synthetic_scale, "scale.%d.", "scale.%d.");
+/* clang-format on */
 
 static void synthetic_once_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct synthetic_state *s = scope->lane->state;
@@ -55,21 +60,6 @@ static void synthetic_end_forward(struct context *x, const void *weights, const 
     const struct synthetic_state *s = scope->lane->state;
     op_glu(x, scope->lane->prediction, s->x, s->base, ACTIVATION_SILU);
 }
-
-static const struct weight_spec synthetic_once_table[] = {
-    BLOCK_WEIGHT(synthetic_once, row, 1, "row", 2, SYNTHETIC_ONE, SYNTHETIC_D)};
-static const struct weight_spec synthetic_mix_table[] = {
-    BLOCK_WEIGHT(synthetic_mix, norm, 0, "mix.%d.norm", 1, SYNTHETIC_D),
-    BLOCK_WEIGHT(synthetic_mix, up, 1, "mix.%d.up", 2, SYNTHETIC_F, SYNTHETIC_D),
-    {.offset = offsetof(struct synthetic_mix, bias),
-     .names = {"mix.%d.bias"},
-     .rank = 1,
-     .dim = {SYNTHETIC_F},
-     .optional = true,
-     .init_scale = 1},
-    BLOCK_WEIGHT(synthetic_mix, down, 1, "mix.%d.down", 2, SYNTHETIC_D, SYNTHETIC_F)};
-static const struct weight_spec synthetic_scale_table[] = {
-    BLOCK_WEIGHT(synthetic_scale, norm, 0, "scale.%d.norm", 1, SYNTHETIC_D)};
 
 const struct block_kind synthetic_kind_once =
     BLOCK_KIND("once", "once", synthetic_once_table, synthetic_once, synthetic_once_forward);

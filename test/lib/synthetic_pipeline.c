@@ -57,27 +57,18 @@ PROBE(synthetic_video_vae, "video_vae.split.weight")
         .config.derive = of##_derive, .blocks.list = of##_blocks, .state.bytes = sizeof(struct structure),   \
         __VA_ARGS__                                                                                          \
     }
-#define VECTOR(X, S, field, name, n)              X##VECTOR(S, field, name, name, n)
-#define MATRIX(X, S, field, name, rows, columns)  X##MATRIX(S, field, name, name, rows, columns)
-#define LINEAR_(X, S, field, name, rows, columns) X##LINEAR(S, field, name, name, rows, columns)
-
-/* Rows of a block that is one linear layer, for struct linear_weights. */
-#define LINEAR_ROWS(name, rows, columns)                                                                     \
-    BLOCK_WEIGHT(linear_weights, weight, 1, name ".weight", 2, rows, columns),                               \
-        BLOCK_WEIGHT(linear_weights, bias, 1, name ".bias", 1, rows)
-
 struct one_weight {
     struct tensor weight;
 };
 
 /* MLP of text and vision encoders: x + down(gelu(up(norm(x)))). */
-#define MLP(X, S, P)                                                                                         \
-    VECTOR(X, S, norm, P "norm", WIDTH)                                                                      \
-    LINEAR_(X, S, up, P "up", FEED_FORWARD, WIDTH)                                                           \
-    LINEAR_(X, S, down, P "down", WIDTH, FEED_FORWARD)
-struct mlp_weights {
-    MLP(FIELD_, , "")
-};
+/* clang-format off */
+#define MLP(X, S)                                                                                            \
+    X##VECTOR(S, norm, WIDTH, "norm")                                                                        \
+    X##LINEAR(S, up, FEED_FORWARD, WIDTH, "up")                                                              \
+    X##LINEAR(S, down, WIDTH, FEED_FORWARD, "down")
+struct mlp_weights { MLP(FIELD_, ) };
+/* clang-format on */
 
 struct encoder_state {
     struct tensor tokens; /* [T, WIDTH] */
@@ -108,10 +99,11 @@ static void encoder_declare(const struct component *c, struct lane *lanes, int n
  * not normed. */
 
 static const struct weight_spec text_table[] = {
-    BLOCK_WEIGHT(one_weight, weight, 1, "text.embedding.weight", 2, VOCABULARY, WIDTH)};
-static const struct weight_spec text_layer_table[] = {MLP(ROW_, mlp_weights, "text.layers.%d.")};
-static const struct weight_spec text_norm_table[] = {VECTOR(ROW_, one_weight, weight, "text.norm", WIDTH)};
-static const struct weight_spec text_pool_table[] = {LINEAR_ROWS("text.pool", WIDTH, WIDTH)};
+    ROW_MATRIX(WEIGHTS_OF(one_weight), weight, VOCABULARY, WIDTH, "text.embedding")};
+WEIGHT_TABLE(text_layer_table, MLP, mlp_weights, "text.layers.%d.", "text.layers.%d.");
+static const struct weight_spec text_norm_table[] = {
+    ROW_VECTOR(WEIGHTS_OF(one_weight), weight, WIDTH, "text.norm")};
+LINEAR_TABLE(text_pool_table, WIDTH, WIDTH, "text.pool");
 
 static void text_forward_table(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct encoder_state *state = scope->lane->state;
@@ -179,12 +171,10 @@ const struct family family_synthetic_text =
 
 /* synthetic_vision: a vision encoder with one token per four pixels. */
 
-static const struct weight_spec vision_in_table[] = {
-    BLOCK_WEIGHT(linear_weights, weight, 1, "vision.in.weight", 4, WIDTH, COLOURS, K3, K3),
-    BLOCK_WEIGHT(linear_weights, bias, 1, "vision.in.bias", 1, WIDTH)};
-static const struct weight_spec vision_layer_table[] = {MLP(ROW_, mlp_weights, "vision.layers.%d.")};
+CONV_TABLE(vision_in_table, WIDTH, COLOURS, K3, "vision.in");
+WEIGHT_TABLE(vision_layer_table, MLP, mlp_weights, "vision.layers.%d.", "vision.layers.%d.");
 static const struct weight_spec vision_norm_table[] = {
-    VECTOR(ROW_, one_weight, weight, "vision.norm", WIDTH)};
+    ROW_VECTOR(WEIGHTS_OF(one_weight), weight, WIDTH, "vision.norm")};
 
 static void vision_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
@@ -248,24 +238,25 @@ const struct family family_synthetic_vision =
 
 enum { STREAM_TEXT, STREAM_IMAGE, STREAMS };
 
-#define CONDITIONING(X, S, P)                                                                                \
-    MATRIX(X, S, time, P "time", WIDTH, FREQUENCIES)                                                         \
-    LINEAR_(X, S, pooled, P "pooled", WIDTH, POOLED)
-struct conditioning_weights {
-    CONDITIONING(FIELD_, , "")
-};
+/* clang-format off */
+#define CONDITIONING(X, S)                                                                                   \
+    X##MATRIX(S, time, WIDTH, FREQUENCIES, "time")                                                           \
+    X##LINEAR(S, pooled, WIDTH, POOLED, "pooled")
+struct conditioning_weights { CONDITIONING(FIELD_, ) };
+WEIGHT_TABLE(denoiser_conditioning_table, CONDITIONING, conditioning_weights, "denoiser.", "denoiser.");
+
 #define STREAM(X, S, F, P)                                                                                   \
-    MATRIX(X, S, F q, P "q", WIDTH, WIDTH)                                                                   \
-    MATRIX(X, S, F k, P "k", WIDTH, WIDTH)                                                                   \
-    MATRIX(X, S, F v, P "v", WIDTH, WIDTH)                                                                   \
-    MATRIX(X, S, F out, P "out", WIDTH, WIDTH)                                                               \
-    MATRIX(X, S, F up, P "up", FEED_FORWARD, WIDTH)                                                          \
-    MATRIX(X, S, F down, P "down", WIDTH, FEED_FORWARD)
-struct layer_weights {
-    struct stream_weights {
-        STREAM(FIELD_, , , "")
-    } stream[STREAMS];
-};
+    X##MATRIX(S, F q, WIDTH, WIDTH, P "q")                                                                   \
+    X##MATRIX(S, F k, WIDTH, WIDTH, P "k")                                                                   \
+    X##MATRIX(S, F v, WIDTH, WIDTH, P "v")                                                                   \
+    X##MATRIX(S, F out, WIDTH, WIDTH, P "out")                                                               \
+    X##MATRIX(S, F up, FEED_FORWARD, WIDTH, P "up")                                                          \
+    X##MATRIX(S, F down, WIDTH, FEED_FORWARD, P "down")
+#define LAYER(X, S)                                                                                          \
+    STREAM(X, S, stream[STREAM_TEXT]., "text.") STREAM(X, S, stream[STREAM_IMAGE]., "image.")
+struct layer_weights { struct stream_weights { STREAM(FIELD_, , , ) } stream[STREAMS]; };
+WEIGHT_TABLE(denoiser_layer_table, LAYER, layer_weights, "denoiser.layers.%d.", "denoiser.layers.%d.");
+/* clang-format on */
 
 struct denoiser_state {
     struct tensor text;      /* text embeddings [T, WIDTH], of all evaluations */
@@ -276,17 +267,11 @@ struct denoiser_state {
 };
 
 static const struct weight_spec denoiser_position_table[] = {
-    BLOCK_WEIGHT(one_weight, weight, 1, "denoiser.positions.weight", 2, POSITIONS, WIDTH)};
-static const struct weight_spec denoiser_in_table[] = {LINEAR_ROWS("denoiser.in", WIDTH, LATENT)};
-static const struct weight_spec denoiser_context_table[] = {LINEAR_ROWS("denoiser.context", WIDTH, TEXT)};
-static const struct weight_spec denoiser_conditioning_table[] = {
-    CONDITIONING(ROW_, conditioning_weights, "denoiser.")};
-static const struct weight_spec denoiser_modulation_table[] = {
-    LINEAR_ROWS("denoiser.layers.%d.modulation", MODULATION, WIDTH)};
-static const struct weight_spec denoiser_layer_table[] = {
-    STREAM(ROW_, layer_weights, stream[STREAM_TEXT]., "denoiser.layers.%d.text.")
-        STREAM(ROW_, layer_weights, stream[STREAM_IMAGE]., "denoiser.layers.%d.image.")};
-static const struct weight_spec denoiser_out_table[] = {LINEAR_ROWS("denoiser.out", LATENT, WIDTH)};
+    ROW_MATRIX(WEIGHTS_OF(one_weight), weight, POSITIONS, WIDTH, "denoiser.positions")};
+LINEAR_TABLE(denoiser_in_table, WIDTH, LATENT, "denoiser.in");
+LINEAR_TABLE(denoiser_context_table, WIDTH, TEXT, "denoiser.context");
+LINEAR_TABLE(denoiser_modulation_table, MODULATION, WIDTH, "denoiser.layers.%d.modulation");
+LINEAR_TABLE(denoiser_out_table, LATENT, WIDTH, "denoiser.out");
 
 /* The rows of one stream in a tensor of both streams' rows. */
 static struct tensor stream_rows(struct tensor rows, const struct denoiser_state *state, int stream) {
@@ -502,13 +487,19 @@ const struct family family_synthetic_denoiser = FAMILY(
 
 /* synthetic_video_vae: a decoder in which each latent frame depends on the previous one. */
 
-struct latent_norm_weights {
-    struct tensor mean, variance;
-};
+/* clang-format off */
+#define LATENT_NORM(X, S)                                                                                    \
+    X##WEIGHT(S, mean, (.rank = 1, .dim = {LATENT}, .init_scale = 1), "running_mean")                        \
+    X##WEIGHT(S, variance, (.rank = 1, .dim = {LATENT}), "running_var")
+struct latent_norm_weights { LATENT_NORM(FIELD_, ) };
+WEIGHT_TABLE(video_vae_norm_table, LATENT_NORM, latent_norm_weights, "video_vae.bn.", "video_vae.bn.");
 
-struct causal_out_weights {
-    struct tensor split, weight, bias;
-};
+#define CAUSAL_OUT(X, S)                                                                                     \
+    X##MATRIX(S, split, TWO_WIDTH, WIDTH, "split")                                                           \
+    X##CONV(S, conv, COLOURS, WIDTH, K3, "out")
+struct causal_out_weights { CAUSAL_OUT(FIELD_, ) };
+WEIGHT_TABLE(video_vae_out_table, CAUSAL_OUT, causal_out_weights, "video_vae.", "video_vae.");
+/* clang-format on */
 
 enum { TIMES_MAX = 4 };
 
@@ -538,16 +529,9 @@ static int video_vae_chunks(const struct component *c, int32_t latent_frames, st
     return n;
 }
 
-static const struct weight_spec video_vae_norm_table[] = {
-    BLOCK_WEIGHT(latent_norm_weights, mean, 1, "video_vae.bn.running_mean", 1, LATENT),
-    BLOCK_WEIGHT(latent_norm_weights, variance, 0, "video_vae.bn.running_var", 1, LATENT)};
-static const struct weight_spec video_vae_in_table[] = {LINEAR_ROWS("video_vae.in", WIDTH, LATENT)};
+LINEAR_TABLE(video_vae_in_table, WIDTH, LATENT, "video_vae.in");
 static const struct weight_spec video_vae_time_table[] = {
-    BLOCK_WEIGHT(one_weight, weight, 1, "video_vae.time.%d.weight", 2, WIDTH, WIDTH)};
-static const struct weight_spec video_vae_out_table[] = {
-    BLOCK_WEIGHT(causal_out_weights, split, 1, "video_vae.split.weight", 2, TWO_WIDTH, WIDTH),
-    BLOCK_WEIGHT(causal_out_weights, weight, 1, "video_vae.out.weight", 4, COLOURS, WIDTH, K3, K3),
-    BLOCK_WEIGHT(causal_out_weights, bias, 1, "video_vae.out.bias", 1, COLOURS)};
+    ROW_MATRIX(WEIGHTS_OF(one_weight), weight, WIDTH, WIDTH, "video_vae.time.%d")};
 
 /* Returns latent frame i of the chunk. */
 static struct tensor video_vae_frame(const struct causal_state *state, int32_t i) {
@@ -604,8 +588,8 @@ static void video_vae_forward_out(struct context *x, const void *weights, const 
         for (int32_t i = first; i < c.n_frames && i < first + kept; i++) {
             struct tensor picture = tensor_slice(lane->picture, i, 1);
             op_conv2d(x, tensor_reshape(picture, 3, picture.dim + 1),
-                      tensor_reshape(tensor_slice(state->halves, i - first, 1), 3, image), w->weight,
-                      (struct epilogue){.bias = w->bias}, (struct conv_options){.upsample = 2});
+                      tensor_reshape(tensor_slice(state->halves, i - first, 1), 3, image), w->conv.weight,
+                      (struct epilogue){.bias = w->conv.bias}, (struct conv_options){.upsample = 2});
         }
     }
 }
