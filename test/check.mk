@@ -17,8 +17,8 @@ TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check
 TEST_LIBS := $(CUDA_LIBS) -lm -lpthread
 endif
 
-# Default visibility: a test may put its own malloc before the libraries'.
-$(TEST_FOLDERS:%=$B/obj/%%.o) $B/obj/test/lib/%.o: CFLAGS += -fvisibility=default $(if $(filter release,$(CONFIG)),-O1)
+# Default visibility: a test may put its own malloc before the libraries'. Test functions and fakes ignore parameters.
+$(TEST_FOLDERS:%=$B/obj/%%.o) $B/obj/test/lib/%.o: CFLAGS += -fvisibility=default -Wno-unused-parameter $(if $(filter release,$(CONFIG)),-O1)
 $B/libtest.a: $(TEST_ENGINE_O) $(DEV_O) $(TEST_LIB_O) $B/cuda.objects
 	@echo "  ar $@"
 	@rm -f $@

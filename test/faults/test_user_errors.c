@@ -125,7 +125,6 @@ static void test_empty_file_and_folder(void) {
 static char warnings[2048];
 
 static void on_log(void *user, int level, const char *line) {
-    (void)user;
     if (level == SLUICE_WARNING) strncat(warnings, line, sizeof warnings - strlen(warnings) - 1);
 }
 
@@ -140,19 +139,17 @@ static void test_warnings(void) {
     check(edit(path, "1253216", "1253217", 0), "X05: cannot make the defect");
     if (!rig_open(&rig, folder, 1, 3)) return;
     sluice_session_close(rig.session);
-    if (!rig_open_session(&rig, &options)) return;
+    if (!rig_open_session(&rig, options)) return;
     struct sluice_request request = request_fox(16, 16, 1, 1, 1);
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_OK && strstr(warnings, "total_size 1253217") && strstr(warnings, "1253216 bytes"),
           "X05 wrong total_size: %s: %s", r.error.what, warnings);
     check(!strstr(warnings, "it is cut off there"), "a short prompt is reported as truncated");
-    result_free(&r);
     for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
     request.prompt = words;
     r = run(&rig, &request);
     check(r.code == SLUICE_OK && strstr(warnings, "it is cut off there"),
           "T14: no warning for a prompt over the limit: %s", warnings);
-    result_free(&r);
     rig_close(&rig);
 }
 
@@ -238,7 +235,7 @@ static void test_bad_request(struct rig *rig, const struct bad_request *bad_requ
     struct sluice_request request = request_of(bad_request);
     int n = count_open_files();
     sluice_session_close(rig->session);
-    if (!rig_open_session(rig, &(struct sluice_session_options){.threads = 1})) return;
+    if (!rig_open_session(rig, (struct sluice_session_options){.threads = 1})) return;
     struct result r = run(rig, &request);
     int exit_code =
         bad_request->code == SLUICE_UTF8
@@ -250,11 +247,9 @@ static void test_bad_request(struct rig *rig, const struct bad_request *bad_requ
     check(rig->fault_sys.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes in use instead of %lld",
           bad_request->name, (long long)rig->fault_sys.sys.use.live_bytes[LINE_HOST], (long long)host);
     check(count_open_files() == n, "%s: files stay open", bad_request->name);
-    result_free(&r);
     request = request_fox(32, 16, 1, 1, 1);
     r = run(rig, &request);
     same(want, &r, bad_request->name);
-    result_free(&r);
 }
 
 static void test_bad_requests_refused(void) {
@@ -268,8 +263,6 @@ static void test_bad_requests_refused(void) {
     request.steps = 0;
     struct result r = run(&rig, &request);
     check_error(&r.error, SLUICE_USAGE, 2, "1 to 10000", "0 steps");
-    result_free(&r);
-    result_free(&want);
     rig_close(&rig);
 }
 

@@ -268,7 +268,6 @@ static void end(void) {
 /* Checks adapters on all or some rows of a weight, two LoRA pairs on one weight, a shared `down` factor and
  * replaced vectors against merged weights. */
 static void test_adapter_matches_merged_weights(void **state) {
-    (void)state;
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],
         merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     begin();
@@ -302,7 +301,6 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
 /* Checks three properties of packed LoRA pairs: their order, the byte range that an operator awaits for each
  * factor, and that a shared factor is stored once. */
 static void test_packed_pairs_keep_order_and_share_factors(void **state) {
-    (void)state;
     begin();
     use(&adapters[0]);
     struct adapter *a = &adapters[0];
@@ -331,7 +329,6 @@ static void test_packed_pairs_keep_order_and_share_factors(void **state) {
 }
 
 static void test_every_budget_keeps_bits_and_memory(void **state) {
-    (void)state;
     begin();
     use(&adapters[0]);
     run_plain();
@@ -348,7 +345,6 @@ static void test_every_budget_keeps_bits_and_memory(void **state) {
 }
 
 static void test_streamed_step_reads_factor_bytes(void **state) {
-    (void)state;
     int64_t read[2], factors = 0;
     begin();
     for (int i = 0; i < 2; i++) {
@@ -372,7 +368,6 @@ static void test_streamed_step_reads_factor_bytes(void **state) {
 /* With all blocks resident, a new strength reads nothing, a new adapter only the adapter's bytes, and
  * removing the adapter nothing. */
 static void test_adapter_change_reads_only_new_bytes(void **state) {
-    (void)state;
     begin();
     static float base[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     use(NULL);
@@ -407,7 +402,6 @@ static uint64_t adapter_hash_with(const struct adapter *a, int block) {
 
 /* Flips the highest bits of two 64-bit words: the hash of the adapter bytes must change. */
 static void test_hash_detects_two_flipped_signs(void **state) {
-    (void)state;
     begin();
     struct adapter *a = &adapters[0];
     int derived = 0;
@@ -443,7 +437,6 @@ static void expect(enum status status, const char *what, struct adapted_weight p
 }
 
 static void test_mismatched_factors_are_rejected(void **state) {
-    (void)state;
     begin();
     const struct adapted_weight fits = adapters[0].pairs[0][1];
     struct adapted_weight p = fits;
@@ -470,7 +463,6 @@ static void test_mismatched_factors_are_rejected(void **state) {
 }
 
 static void test_failed_allocation_leaks_nothing(void **state) {
-    (void)state;
     begin();
     int64_t before = fault_sys_live_bytes(&fault_sys);
     for (long k = 1;; k++) {

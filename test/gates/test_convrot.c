@@ -78,7 +78,7 @@ static struct result run_with_parts(const char *folder, const struct parts *part
     fault_sys_init(&rig.fault_sys, 1);
     if (!check(model_open(&rig.fault_sys.sys, &from, &rig.model, &e) == OK, "%s: %s (%s)", folder, e.what,
                e.where) ||
-        !rig_open_session(&rig, &options))
+        !rig_open_session(&rig, options))
         return r;
     const struct recipe *recipe = rig.model->recipe;
     for (int i = 0; recipe->slot[i].family; i++) count_rotated_of_family(&rig.model->component[i]);
@@ -106,9 +106,6 @@ static void test_rotated_equals_dequantised(const char *folder) {
     same(&of_f32, &of_int8, folder);
     check(strcmp(as_files.latent[0], of_int8.latent[0]) != 0, "%s: rotated int8 does not change the latent",
           folder);
-    result_free(&as_files);
-    result_free(&of_int8);
-    result_free(&of_f32);
 }
 
 /* A Flux model whose CLIP and T5 rows are multiples of the rotation group of 16; no fixture has such rows. */

@@ -67,29 +67,24 @@ static void note_freed(const char *from, size_t bytes) {
 }
 
 static void *waits_reserve(struct device *device, size_t bytes) {
-    (void)device;
     return fault_sys.sys.reserve(&fault_sys.sys, bytes);
 }
 
 static int waits_commit(struct device *device, void *memory, size_t bytes) {
-    (void)device;
     return fault_sys.sys.commit(&fault_sys.sys, LINE_DEVICE, memory, bytes);
 }
 
 static void waits_decommit(struct device *device, void *memory, size_t bytes) {
-    (void)device;
     note_freed(memory, bytes);
     fault_sys.sys.decommit(&fault_sys.sys, LINE_DEVICE, memory, bytes);
 }
 
 static void waits_unreserve(struct device *device, void *memory, size_t bytes) {
-    (void)device;
     note_freed(memory, bytes);
     fault_sys.sys.unreserve(&fault_sys.sys, memory, bytes);
 }
 
 static uint64_t waits_record_event(struct device *device) {
-    (void)device;
     pthread_mutex_lock(&waits.lock);
     uint64_t event = ++waits.newest;
     assert_true(waits.n_uses + PACKED_PARTS <= USES_MAX);
@@ -103,7 +98,6 @@ static uint64_t waits_record_event(struct device *device) {
 }
 
 static uint64_t waits_copy(struct device *device, void *to, const void *from, size_t bytes, uint64_t event) {
-    (void)device;
     pthread_mutex_lock(&waits.lock);
     note_copy(to, bytes, event);
     memcpy(to, from, bytes);
@@ -113,16 +107,13 @@ static uint64_t waits_copy(struct device *device, void *to, const void *from, si
 }
 
 static double waits_await_copy(struct device *device, uint64_t fence) {
-    (void)device, (void)fence;
     return 0;
 }
 
 static void waits_wait_copy(struct device *device, uint64_t fence) {
-    (void)device, (void)fence;
 }
 
 static void waits_finish(struct device *device) {
-    (void)device;
     pthread_mutex_lock(&waits.lock);
     waits.passed = waits.newest;
     pthread_mutex_unlock(&waits.lock);
@@ -141,11 +132,9 @@ static const struct device_memory waits_memory = {
 };
 
 static void waits_destroy(struct device *device) {
-    (void)device;
 }
 
 static struct device *waits_device(struct error *e) {
-    (void)e;
     return &waits.device;
 }
 
@@ -184,7 +173,6 @@ static void begin_counting(void) {
 
 /* Runs one session twice; the second run may reuse residents and host memory pools. */
 static void test_copies_wait_for_destination_only(void **state) {
-    (void)state;
     begin_counting();
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
         waits_model(seed_base + 9000 + i);
@@ -199,7 +187,6 @@ static void test_copies_wait_for_destination_only(void **state) {
 
 /* Evicting residents during a run enlarges and moves rings, so other blocks reuse freed device memory. */
 static void test_eviction_keeps_copy_waits_minimal(void **state) {
-    (void)state;
     static struct plan reduced[2];
     begin_counting();
     int replanned = 0;

@@ -95,7 +95,6 @@ static uint64_t check_stage(int s, bool held) {
 }
 
 static void test_evicted_plan_fits_and_frees_enough(void **state) {
-    (void)state;
     int enough = 0, nothing = 0, others_first = 0;
     for (uint64_t i = 0; i < (uint64_t)plans; i++) {
         struct error e = {0};
@@ -123,7 +122,6 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
 /* Of 60 equal residents, evicted blocks are spread evenly: at most 60 / evicted + 1 remaining residents are
  * adjacent. */
 static void test_eviction_spreads_streamed_blocks(void **state) {
-    (void)state;
     for (int k = 1; k < 30; k++) {
         memset(&need, 0, sizeof need);
         need.n_stages = 1;
@@ -165,14 +163,12 @@ static struct {
 } pressure;
 
 static uint64_t bytes_needed(void *user) {
-    (void)user;
     pressure.asked++;
     pressure.live = memory_checker.pages_live;
     return below(3) ? 0 : pressure.bytes;
 }
 
 static void evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
-    (void)user;
     assert_true(first == synthetic.visits.visits || first[-1].stage != first->stage ||
                 first[-1].evaluation != first->evaluation);
     assert_true(bytes > 0);
@@ -185,7 +181,6 @@ static void evicted(void *user, const struct visit *first, uint64_t bytes, enum 
 }
 
 static bool no_tick(void *user, const struct visit *visit, double done, struct error *e) {
-    (void)user, (void)visit, (void)done, (void)e;
     return true;
 }
 
@@ -243,7 +238,6 @@ static void run_same(void) {
 
 /* Another program takes memory now and then. The session's next run loads the evicted blocks again. */
 static void test_eviction_on_request_keeps_bits(void **state) {
-    (void)state;
     make();
     memset(&pressure, 0, sizeof pressure);
     for (uint64_t i = 0; i < (uint64_t)plans / 10; i++) {
@@ -262,7 +256,6 @@ static void test_eviction_on_request_keeps_bits(void **state) {
 
 /* One operator fails with MEMORY: the run evicts a resident and continues, or returns the error. */
 static void test_failed_operator_evicts_and_retries(void **state) {
-    (void)state;
     make();
     memset(&pressure, 0, sizeof pressure);
     int rescued = 0, failed = 0;
@@ -293,7 +286,6 @@ static void test_failed_operator_evicts_and_retries(void **state) {
 
 /* An operator always fails with MEMORY: the run returns the error after at most two evictions. */
 static void test_failing_operator_ends_run(void **state) {
-    (void)state;
     make();
     random_state = seed_base;
     choose_plan();
@@ -372,7 +364,6 @@ static void one_plan(void) {
 }
 
 static void test_failed_stage_start_evicts_and_retries(void **state) {
-    (void)state;
     make();
     memset(&pressure, 0, sizeof pressure);
     memset(&stage_starts, 0, sizeof stage_starts);

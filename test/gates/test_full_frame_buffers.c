@@ -125,7 +125,6 @@ static void check_peaks(void) {
 /* With full-frame buffers in host memory, each operator waits while its part of the buffers crosses the bus.
  */
 static void test_host_buffers_cost_bus_time(void **state) {
-    (void)state;
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);
     need.separate = true;
@@ -144,7 +143,6 @@ static void test_host_buffers_cost_bus_time(void **state) {
 /* A plan that may place the buffers is as fast as the faster of two fixed placements: buffers counted as VRAM
  * state, or as host memory and bus time. */
 static void test_faster_placement_is_chosen(void **state) {
-    (void)state;
     static struct run_need device, host;
     int chosen[2] = {0};
     for (int i = 0; i < NEEDS; i++) {
@@ -183,7 +181,6 @@ static void test_faster_placement_is_chosen(void **state) {
 }
 
 static void test_plenty_places_buffers_in_vram(void **state) {
-    (void)state;
     for (int i = 0; i < NEEDS; i++) {
         random_state = seed_base + 2000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
@@ -197,7 +194,6 @@ static void test_plenty_places_buffers_in_vram(void **state) {
 /* Without rates the solver compares the bytes that cross the bus: two more streamed blocks of 1 MiB against
  * full-frame buffers in host memory. */
 static void test_unknown_rates_compare_bytes(void **state) {
-    (void)state;
     for (int dear = 0; dear < 2; dear++) {
         memset(&need, 0, sizeof need);
         need.separate = true;
@@ -217,7 +213,6 @@ static void test_unknown_rates_compare_bytes(void **state) {
 }
 
 static void test_more_memory_is_never_slower(void **state) {
-    (void)state;
     enum { STEPS = 7 };
     int moved = 0;
     for (int i = 0; i < NEEDS / 3; i++) {
@@ -258,7 +253,6 @@ static void check_refused(uint64_t ram, uint64_t vram) {
 
 /* Plans fit at the minimum RAM and VRAM budgets; a budget that is one byte smaller is rejected. */
 static void test_minimum_budgets_are_exact(void **state) {
-    (void)state;
     int evicted[2] = {0}, found = 0;
     for (int i = 0; i < 4 * NEEDS; i++) {
         random_state = seed_base + 4000 + (uint64_t)i;
@@ -288,7 +282,6 @@ static void test_minimum_budgets_are_exact(void **state) {
 
 /* A buffer placement set by the request is used, and the minimum budgets are computed for this placement. */
 static void test_requested_placement_is_used(void **state) {
-    (void)state;
     for (int i = 0; i < 2 * NEEDS; i++) {
         bool host = i % 2;
         random_state = seed_base + 9000 + (uint64_t)i;
@@ -318,7 +311,6 @@ static void test_requested_placement_is_used(void **state) {
 /* The minimum budgets that plan_solve reports are feasible. Of several alternative needs, the smallest
  * minimum is reported. */
 static void test_minimum_over_needs(void **state) {
-    (void)state;
     static struct run_need needs[2];
     for (int i = 0; i < 2 * NEEDS; i++) {
         random_state = seed_base + 5000 + (uint64_t)i;
@@ -346,7 +338,6 @@ static void test_minimum_over_needs(void **state) {
 
 /* On devices that share memory with the host, full-frame buffers count as state bytes. */
 static void test_unified_memory_counts_buffers_as_state(void **state) {
-    (void)state;
     for (int i = 0; i < NEEDS; i++) {
         random_state = seed_base + 6000 + (uint64_t)i;
         make_need(false, 1 + (int)below(3));
@@ -414,7 +405,6 @@ static uint64_t traffic(const struct block *block) {
 }
 
 static void test_measured_traffic_matches_forwards(void **state) {
-    (void)state;
     synthetic_make_full_frames();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
@@ -473,7 +463,6 @@ static void make_plan(void) {
 }
 
 static void test_random_plans_keep_bits_and_memory(void **state) {
-    (void)state;
     random_state = seed_base + 7000;
     synthetic_make_full_frames();
     for (int i = 0; i < PLANS; i++) {
@@ -487,7 +476,6 @@ static void test_random_plans_keep_bits_and_memory(void **state) {
 /* Runs at the minimum RAM budget with plenty of VRAM, and at the minimum VRAM budget with plenty of RAM: the
  * scarce memory decides where the full-frame buffers are placed. */
 static void test_runs_at_minimum_budgets(void **state) {
-    (void)state;
     synthetic_make_full_frames();
     for (int host = 0; host < 2; host++) {
         plan_solve(&synthetic.need, host ? PLENTY : 0, host ? 0 : PLENTY, &synthetic.plan);
@@ -504,7 +492,6 @@ static void test_runs_at_minimum_budgets(void **state) {
 /* Every memory map and commit call is made to fail, each in a run of its own: the run returns MEMORY and
  * leaks nothing. */
 static void test_failed_allocation_leaks_nothing(void **state) {
-    (void)state;
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
     random_state = seed_base + 8000;
     synthetic_make_full_frames();
@@ -550,7 +537,6 @@ static char *plan_text(struct job *job, json_t *override) {
 
 /* On a device with its own memory, a plan that was printed as JSON and read back has the same hash. */
 static void test_plan_json_roundtrip(void **state) {
-    (void)state;
     static struct job job;
     static struct sys sys;
     struct error e = {0};

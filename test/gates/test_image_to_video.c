@@ -90,17 +90,14 @@ static void test_default_size_follows_image(struct rig *rig, bool ends) {
     check(number(request, "frames") == FRAMES && !json_object_get(request, "frames_assumed") &&
               !json_object_get(request, "strength"),
           "frames, frames_assumed or strength of the plan's request");
-    json_decref(plan);
     r.width = 6 * m->size_step;
     plan = query(rig, &r, NULL), request = json_object_get(plan, "request");
     check((int)number(request, "width") == r.width && (int)number(request, "height") == 4 * m->size_step,
           "output size with --width: %dx%d", (int)number(request, "width"), (int)number(request, "height"));
-    json_decref(plan);
     r.width = 0, r.height = 4 * m->size_step;
     plan = query(rig, &r, NULL), request = json_object_get(plan, "request");
     check((int)number(request, "width") == 6 * m->size_step && (int)number(request, "height") == r.height,
           "output size with --height: %dx%d", (int)number(request, "width"), (int)number(request, "height"));
-    json_decref(plan);
 }
 
 /* Checks plans made without the input images. images: number of images in the vision stage; chunks: number of
@@ -114,7 +111,6 @@ static void test_plan_assumes_images(struct rig *rig, int images, int chunks) {
           "unexpected number of encoded chunks: %d", (int)number(stage_of(plan, "encode"), "evaluations"));
     check(images ? number(stage_of(plan, "vision"), "evaluations") == images : !stage_of(plan, "vision"),
           "the vision stage does not have %d images", images);
-    json_decref(plan);
 }
 
 static char *file_of(const char *folder, const char *name, size_t *bytes) {
@@ -141,7 +137,6 @@ static void test_vision_input_ignores_output_size(struct rig *rig, bool ends) {
         r.dump = folders[i];
         struct result got = run(rig, &r);
         check(!got.code, "run %d: %s", i, got.error.what);
-        result_free(&got);
     }
     const char *a = file_of(folders[0], "seen.safetensors", &n[0]),
                *b = file_of(folders[1], "seen.safetensors", &n[1]);
@@ -163,8 +158,6 @@ static void test_saved_latent_decodes_alike(struct rig *rig) {
     struct result got = run_or_decode(rig, &r, path);
     check(!generated.code && !got.code && !strcmp(generated.image[0], got.image[0]), "decoded: %s",
           got.error.what);
-    result_free(&generated);
-    result_free(&got);
 }
 
 /* A retry of the VAE encoder restarts at the first frame; the host writes the input image again. */

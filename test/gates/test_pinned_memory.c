@@ -54,7 +54,6 @@ static void make_need(void) {
 /* One of two blocks in host memory is not pinned: each step copies it to staging, in parallel with transfers
  * over the bus. */
 static void test_unpinned_pool_costs_host_copies(void **state) {
-    (void)state;
     static const uint64_t mb = 1000000;
     const double piece = PLAN_STAGED_PIECE / 1e9;
     static const struct {
@@ -103,7 +102,6 @@ static uint64_t check_pinned(int *n_limited) {
  * size.
  */
 static void test_lower_pin_limit_is_never_faster(void **state) {
-    (void)state;
     int limited = 0, slower = 0;
     for (int i = 0; i < NEEDS; i++) {
         random_state = seed_base + (uint64_t)i;
@@ -134,7 +132,6 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
 
 /* Full-frame buffers in host memory must be pinned, so a low pin limit keeps them in VRAM. */
 static void test_pin_limit_moves_full_frames_to_vram(void **state) {
-    (void)state;
     struct error e = {0};
     make_need();
     struct stage_need *n = &need.stage[need.n_stages - 1];

@@ -103,7 +103,6 @@ static void make_need(bool separate, int n_stages, int most_blocks) {
 }
 
 static void test_prediction_matches_simulator(void **state) {
-    (void)state;
     double worst = 0;
     for (size_t i = 0; i < sizeof timing_table / sizeof *timing_table; i++) {
         const struct timing_row *row = &timing_table[i];
@@ -129,7 +128,6 @@ static void test_prediction_matches_simulator(void **state) {
 
 /* Extrapolating the time of many evaluations equals simulating each evaluation. */
 static void test_extrapolation_matches_simulation(void **state) {
-    (void)state;
     for (int i = 0; i < needs / 4; i++) {
         random_state = seed_base + 100 + (uint64_t)i;
         make_need(i % 2, 1, 30);
@@ -150,7 +148,6 @@ static void test_extrapolation_matches_simulation(void **state) {
 /* The predicted time is monotone: restricting copies never makes it shorter; a larger ring, more residents or
  * a larger pool never make it longer. */
 static void test_prediction_is_monotone(void **state) {
-    (void)state;
     for (int i = 0; i < needs; i++) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
@@ -181,7 +178,6 @@ static void test_prediction_is_monotone(void **state) {
 
 /* The lower bound that the solver uses to skip plans never exceeds the plan's predicted time. */
 static void test_bound_never_exceeds_prediction(void **state) {
-    (void)state;
     static struct block_stream block_stream;
     int stopped = 0;
     for (int i = 0; i < 20 * needs; i++) {
@@ -206,7 +202,6 @@ static void test_bound_never_exceeds_prediction(void **state) {
 
 /* Two blocks, each with one second of copying and one second of compute. */
 static void test_two_blocks_by_hand(void **state) {
-    (void)state;
     static const struct {
         int ring, depth, no_wrap, waits;
         double seconds;
@@ -230,7 +225,6 @@ static void test_two_blocks_by_hand(void **state) {
 /* Blocks in the host pool are read from disk once, other streamed blocks in each evaluation. Disk and bus
  * work in parallel. */
 static void test_pool_and_disk_by_hand(void **state) {
-    (void)state;
     static const uint64_t mb = 1000000;
     add_blocks(one_stage(4, 1e8), 2, 1e8, 0);
     need.separate = true;
@@ -311,7 +305,6 @@ static void solve_twice(uint64_t ram, uint64_t vram) {
 
 /* From the minimum budget to all blocks resident, plans fit and more memory is never slower. */
 static void test_more_memory_is_never_slower(void **state) {
-    (void)state;
     int kept = 0, plans = 0;
     double faster = 1;
     for (int i = 0; i < needs / 4; i++) {
@@ -352,7 +345,6 @@ static void test_more_memory_is_never_slower(void **state) {
 /* Budgets grow in small steps, so that several plans with different residents, rings and pools are equally
  * fast. More memory must still never be slower. */
 static void test_ties_are_never_slower(void **state) {
-    (void)state;
     double worst = 0;
     for (int i = 0; i < needs / 5; i++) {
         random_state = seed_base + 15000 + (uint64_t)i;
@@ -389,7 +381,6 @@ static double bytes_to_move(void) {
 /* With any combination of unknown rates there is a plan, and more memory streams at most an eighth more
  * bytes. */
 static void test_unknown_rates_give_plans(void **state) {
-    (void)state;
     for (int i = 0; i < needs / 2; i++) {
         random_state = seed_base + 20000 + (uint64_t)i;
         make_need(i % 2, 2, 40);
@@ -440,7 +431,6 @@ static void set_blocks(bool repeats, bool lasts, bool empty) {
 }
 
 static void test_extreme_needs_do_not_crash(void **state) {
-    (void)state;
     static const char *const names[] = {"a block",      "nothing repeats", "nothing keepable",
                                         "empty blocks", "no blocks",       "no compute time",
                                         "a huge block", "no evaluations",  "1088 blocks"};
@@ -461,7 +451,6 @@ static void test_extreme_needs_do_not_crash(void **state) {
 
 /* Sets each transfer rate to 0, then all rates together. */
 static void test_rates_of_zero_do_not_crash(void **state) {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         random_state = seed_base + 70000 + (uint64_t)i;
         make_need(i % 2, 2, 12);
@@ -552,7 +541,6 @@ static void compare_with_brute_force(bool separate, int least_blocks, int most_b
 }
 
 static void test_solver_is_near_brute_force(void **state) {
-    (void)state;
     compare_with_brute_force(false, 1, 12, brute);
     compare_with_brute_force(true, 1, 8, 2 * brute);
     compare_with_brute_force(true, 9, 12, 4 * brute);
@@ -587,7 +575,6 @@ static void check_shape(enum shape shape, double resident, double rings, bool se
 }
 
 static void test_model_shapes_reach_lower_bound(void **state) {
-    (void)state;
     for (int separate = 0; separate < 2; separate++) {
         check_shape(FLUX, 0.3, 2, separate);
         check_shape(FLUX, 0.3, 4, separate);
@@ -600,7 +587,6 @@ static void test_model_shapes_reach_lower_bound(void **state) {
 
 /* Where compute is the bottleneck, the plan still uses the whole budget, because the rates may be wrong. */
 static void test_budget_is_used(void **state) {
-    (void)state;
     solve_shape(QWEN, 0.9, 3, false);
     double useful = 1 - 1.15 * 24e9 / (60 * 680e6);
     assert_true(useful < 0.5);
@@ -610,7 +596,6 @@ static void test_budget_is_used(void **state) {
 
 /* Memory too small for one more resident enlarges the ring, even where compute is the bottleneck. */
 static void test_remaining_memory_widens_ring(void **state) {
-    (void)state;
     struct stage_need *n = one_stage(5, 1e9);
     need.separate = true;
     need.rates.h2d = 0.5e9;
@@ -673,7 +658,6 @@ static void time_kind(int kind, bool separate) {
 }
 
 static void test_solver_is_fast(void **state) {
-    (void)state;
     for (int i = 0; i < 6; i++) time_kind(i % 3, i >= 3);
     for (int i = 0; i < 4; i++) {
         make_need(i % 2, 1, 12);
@@ -693,7 +677,6 @@ static void test_solver_is_fast(void **state) {
 }
 
 static void test_advice_is_faster(void **state) {
-    (void)state;
     struct plan_advice advice;
     int n_memory = 0;
     /* The cases are random: the test continues until at least one run waits for memory. */

@@ -35,7 +35,6 @@ static int fill_tables(void **state) {
     struct error e = {0}, cut = {0};
     double until = compared;
     struct stream_watch watch = {.go_on = refuse_after, .user = &until};
-    (void)state;
     if (stream_timed(&table, NULL, &e) == OK) stream_timed(&again, &watch, &cut);
     printf("%s%s", e.what, e.code ? "\n" : "");
     return e.code || (cut.code && cut.code != CANCELLED);
@@ -78,7 +77,6 @@ static void test_table_is_complete(void **state) {
     static const char *const layouts[LAYOUTS] = {"ours",   "prefix",  "suffix", "even",
                                                  "depth1", "no_wrap", "sync",   "branches_apart"};
     static const double buses[] = {12e9, 24e9, 56e9};
-    (void)state;
     assert_int_equal(table.n_rows, ROWS);
     for (int b = 0; b < COUNT_OF(blocks); b++)
         for (int l = 0; l < LAYOUTS; l++)
@@ -88,7 +86,6 @@ static void test_table_is_complete(void **state) {
 }
 
 static void test_table_is_deterministic(void **state) {
-    (void)state;
     assert_true(again.n_rows >= (compared < 1 ? compared : 1) * table.n_rows);
     for (int i = 0; i < again.n_rows; i++) {
         const struct stream_row *a = &table.rows[i], *b = &again.rows[i];
@@ -102,7 +99,6 @@ static void test_table_is_deterministic(void **state) {
 }
 
 static void test_no_row_beats_lower_bound(void **state) {
-    (void)state;
     for (int i = 0; i < table.n_rows; i++) {
         const struct stream_row *r = &table.rows[i];
         expect(r->seconds >= r->floor_seconds * (1 - 1e-6), r, "faster than the lower bound by",
@@ -141,7 +137,6 @@ static void test_streaming_matches_simulator(void **state) {
     const struct stream_row *row;
     double worst = 0, worst_reachable = 0;
     int n = 0, n_reachable = 0;
-    (void)state;
     while (next_figure(file, &f, &row)) {
         if (strcmp(f.layout, "ours") != 0) continue;
         bool reachable = f.seconds <= 1.05 * f.floor;
@@ -169,7 +164,6 @@ static void test_peers_match_simulator(void **state) {
     double least = 1, most = 1;
     char slow[128] = "none", fast[128] = "none";
     int n = 0;
-    (void)state;
     for (; next_figure(file, &f, &row); n++) {
         double ratio = row->seconds / f.seconds;
         if (strcmp(f.layout, "ours") == 0) continue;
@@ -194,7 +188,6 @@ static void test_peers_match_simulator(void **state) {
 static void test_separate_branches_double_time(void **state) {
     double least = 9;
     int n = 0;
-    (void)state;
     for (int i = 0; i < table.n_rows; i++) {
         const struct stream_row *apart = &table.rows[i];
         if (!is(apart, "branches_apart") || apart->floor_seconds > apart->copy_seconds) continue;
@@ -228,7 +221,6 @@ static void test_async_host_reaches_lower_bound(void **state) {
     static struct stream_async_table ahead, repeated;
     struct error e = {0};
     int n_out_of_reach = 0;
-    (void)state;
     assert_int_equal(stream_async(&ahead, NULL, &e), OK);
     assert_int_equal(stream_async(&repeated, NULL, &e), OK);
     assert_true(ahead.n_rows > 60 && repeated.n_rows == ahead.n_rows);
@@ -347,7 +339,6 @@ static void run_paced(int more_blocks, struct error *e) {
 
 static void test_paced_run_reaches_bus_time(void **state) {
     struct error e = {0};
-    (void)state;
     paced_fixture_open(&e);
     run_paced(1, &e);
     assert_true(plan.stage[0].streamed_bytes_per_evaluation > (PACED_BLOCKS - 3) * PACED_BLOCK_BYTES);
@@ -367,7 +358,6 @@ static void test_cancel_ends_run(void **state) {
     struct error e = {0};
     int left = 30;
     struct stream_times times;
-    (void)state;
     paced_fixture_open(&e);
     fixture.run.go_on = stop_now;
     fixture.run.user = &left;
@@ -383,7 +373,6 @@ static void test_cancel_ends_table(void **state) {
     double half = 0.5;
     struct stream_watch watch = {.go_on = refuse_after, .user = &half};
     struct error e = {0};
-    (void)state;
     assert_int_equal(stream_timed(&part, &watch, &e), CANCELLED);
     assert_int_equal(part.n_rows, ROWS / 2);
 }

@@ -23,11 +23,10 @@ struct decoded_images decode_images(options from, const char *latent) {
     from.latent = latent;
     fault_sys_init(&rig.fault_sys, 1);
     model_open(&rig.fault_sys.sys, model_options(&from), &rig.model, &e);
-    if (check(e.code == OK, "%s: %s (%s)", latent, e.what, e.where) && rig_open_session(&rig, &session)) {
+    if (check(e.code == OK, "%s: %s (%s)", latent, e.what, e.where) && rig_open_session(&rig, session)) {
         struct sluice_request request = request_fox(8, 8, 1, 1, 1);
         struct result r = run_or_decode(&rig, &request, latent);
         check(r.code == SLUICE_OK && decoded.frames > 0, "%s: %s", latent, r.error.what);
-        result_free(&r);
     }
     rig_close(&rig);
     return decoded;

@@ -140,7 +140,6 @@ static void test_positions(void) {
               !strcmp(got.error.found, "75 positions") && strstr(got.error.expected, "77"),
           "75 positions: %s %s, %s, %s", sluice_code_name(got.code), got.error.what, got.error.found,
           got.error.expected);
-    result_free(&got);
     rig_close(&rig);
 }
 

@@ -154,7 +154,6 @@ static void test_zero_cond(void) {
     same(&got[UNSET], &got[DENIED], "a configuration that disables it");
     check(strcmp(got[CONFIGURED].latent[0], got[UNSET].latent[0]) != 0,
           "timestep 0 for references has no effect");
-    for (int way = 0; way < WAYS; way++) result_free(&got[way]);
 }
 
 static void test_edit(void) {

@@ -8,7 +8,6 @@ const int synthetic_lanes[SYNTHETIC_STAGES] = {1, SYNTHETIC_LANES},
 struct synthetic synthetic;
 
 enum status synthetic_evaluation_ended(void *user, const struct visit *visit, struct error *e) {
-    (void)user;
     for (int i = 0; i < synthetic.stages[visit->stage].n_lanes; i++)
         for (int k = 0; k < SYNTHETIC_ROWS * SYNTHETIC_COLUMNS; k++)
             synthetic.latent[visit->stage][i][k] += 0.1f * synthetic.prediction[visit->stage][i][k];
@@ -17,7 +16,6 @@ enum status synthetic_evaluation_ended(void *user, const struct visit *visit, st
 }
 
 enum status synthetic_stage_ended(void *user, int stage, struct error *e) {
-    (void)user;
     if (stage == 0)
         for (int i = 0; i < SYNTHETIC_LANES; i++)
             for (int k = 0; k < SYNTHETIC_ROWS * SYNTHETIC_COLUMNS; k++)
@@ -27,7 +25,6 @@ enum status synthetic_stage_ended(void *user, int stage, struct error *e) {
 }
 
 static bool synthetic_tick(void *user, const struct visit *visit, double done, struct error *e) {
-    (void)user;
     assert_true(visit >= synthetic.visits.visits &&
                 visit < synthetic.visits.visits + synthetic.visits.n_visits);
     assert_true(done >= synthetic.done);

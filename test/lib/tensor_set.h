@@ -65,8 +65,6 @@ void rename_zimage_to_checkpoint(struct tensor_set *p, int split);
 /* Gives a VAE the Flux checkpoint's names: decoder levels reversed, projections as 1x1 convolutions. */
 void rename_vae_to_checkpoint(struct tensor_set *p);
 
-const char *temporary_path(const char *name);
-
 /* Writes tensors [first, first + n). metadata: JSON text stored under `key`, or NULL. */
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
                    const char *metadata);
@@ -75,7 +73,5 @@ void write_tensor_set(const struct tensor_set *p, const char *path, const char *
 
 /* Writes two shards and their index into a new folder. */
 void write_sharded(const struct tensor_set *p, const char *folder, const char *config);
-
-void write_file(const char *path, const char *bytes, size_t n);
 
 #endif

@@ -154,7 +154,6 @@ int main(int argc, char **argv) {
         if (!fixture_is_selected(f, argv + (argc > 0))) continue;
         if (f->layouts) {
             if (read_model(f)) test_layouts(f->layouts);
-            result_free(&expected_result);
             layouts_free();
         }
         if (f->expected) test_inspect_finds_components(f);

@@ -126,15 +126,6 @@ static const struct machine {
 };
 enum { MACHINES = sizeof machines / sizeof *machines };
 
-static void write_below(const char *root, const char *path, const char *text) {
-    char command[1024], name[512];
-    snprintf(name, sizeof name, "%s/%s", root, path);
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", name);
-    check(system(command) == 0, "%s", command);
-    FILE *f = fopen(name, "w");
-    check(f && fputs(text, f) >= 0 && fclose(f) == 0, "write %s", name);
-}
-
 static bool is_near(uint64_t bytes, int mebibytes) {
     if (mebibytes == NONE_LEFT) return bytes == 0;
     return mebibytes ? bytes >> 20 == (uint64_t)mebibytes : bytes == UINT64_MAX;
@@ -144,9 +135,10 @@ static bool is_near(uint64_t bytes, int mebibytes) {
 static void test_machine(const struct machine *m, int i) {
     char root[256];
     snprintf(root, sizeof root, "%s/%d", temporary, i);
-    write_below(root, "proc/meminfo", "MemTotal:  2097152 kB\nMemFree: 1 kB\nMemAvailable:  1572864 kB\n");
+    write_text_below(root, "proc/meminfo",
+                     "MemTotal:  2097152 kB\nMemFree: 1 kB\nMemAvailable:  1572864 kB\n");
     for (int k = 0; k < FILES_MAX && m->files[k].path; k++)
-        write_below(root, m->files[k].path, m->files[k].text);
+        write_text_below(root, m->files[k].path, m->files[k].text);
     uint64_t memory = control_groups_memory(root), left = control_groups_memory_left(root);
     double processors = control_groups_processors(root), wanted = m->processors ? m->processors : HUGE_VAL;
     check(is_near(memory, m->memory), "%s: a limit of %llu bytes", m->label, (unsigned long long)memory);

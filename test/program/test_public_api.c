@@ -42,12 +42,11 @@ static void progress_rises_to_one(void) {
         request.no_decode = no_decode;
         sluice_session_close(rig.session);
         f = (struct progress_record){0};
-        if (!rig_open_session(&rig, &options)) return;
+        if (!rig_open_session(&rig, options)) return;
         struct result r = run(&rig, &request);
         check(r.code == SLUICE_OK && f.n > 3 && f.n_falls == 0, "%d, %d reports, %d fall back", r.code, f.n,
               f.n_falls);
         check(f.fraction == 1 && f.eta == 0, "progress ends at %g, %g s left", f.fraction, f.eta);
-        result_free(&r);
     }
     rig_close(&rig);
 }
@@ -61,7 +60,6 @@ static void run_again(void *user, const struct sluice_progress *now) {
     struct nested_run *nested = user;
     struct sluice_request request = request_fox(64, 48, 1, 1, 2);
     struct sluice_error e;
-    (void)now;
     nested->n++;
     nested->n_refused += sluice_run(nested->rig.session, &request, &e) == SLUICE_USAGE && e.exit_code == 2;
 }
@@ -73,11 +71,10 @@ static void nested_run_is_refused(void) {
     struct sluice_request request = request_fox(64, 48, 1, 1, 2);
     if (!rig_open(&nested.rig, model_path, 1, 1)) return;
     sluice_session_close(nested.rig.session);
-    if (!rig_open_session(&nested.rig, &options)) return;
+    if (!rig_open_session(&nested.rig, options)) return;
     struct result r = run(&nested.rig, &request);
     check(r.code == SLUICE_OK && nested.n > 0 && nested.n_refused == nested.n,
           "%d: %d of %d nested runs refused", r.code, nested.n_refused, nested.n);
-    result_free(&r);
     rig_close(&nested.rig);
 }
 

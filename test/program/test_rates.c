@@ -26,7 +26,6 @@ static const char full[] =
     "\"attention\":3e11,\"conv\":4e11,\"bytes\":4e10}}";
 
 static void reads_a_full_file(void **state) {
-    (void)state;
     struct rates r = {0};
     struct error e = {0};
     assert_int_equal(rates_read("cpu", NULL, full, 0, &r, &e), OK);
@@ -38,7 +37,6 @@ static void reads_a_full_file(void **state) {
 /* With fewer threads than measured, arithmetic rates are lower, and the memory rate only with few threads.
  * With more threads, rates are not higher. */
 static void fewer_threads_are_slower(void **state) {
-    (void)state;
     static const struct {
         int threads;
         double linear, bytes;
@@ -57,7 +55,6 @@ static void fewer_threads_are_slower(void **state) {
 
 /* The assumed bf16 rate is half of the f32 rate, unless the rates file has a bf16 rate. */
 static void bf16_is_assumed_from_f32(void **state) {
-    (void)state;
     struct rates r;
     struct error e = {0};
     rates_default("cpu", 2, &r);
@@ -70,7 +67,6 @@ static void bf16_is_assumed_from_f32(void **state) {
 }
 
 static void linear_rate_depends_on_precision(void **state) {
-    (void)state;
     struct op_rates rates = {.per_second = {[CLASS_LINEAR] = 1e9, [CLASS_LINEAR_BF16] = 4e9}};
     struct op op = {.kind = OP_LINEAR};
     op.in[0] = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){5, 100});
@@ -82,7 +78,6 @@ static void linear_rate_depends_on_precision(void **state) {
 
 /* The key `cuda` sets rates of the GPU only; rates that a file lacks keep their defaults. */
 static void rates_of_each_device(void **state) {
-    (void)state;
     static const char both[] =
         "{\"version\":1,\"ops\":{\"linear\":6e11},\"cuda\":{\"linear\":3e13,\"bytes\":5e11}}";
     struct rates cpu, gpu, assumed;
@@ -100,7 +95,6 @@ static void rates_of_each_device(void **state) {
 }
 
 static void missing_rates_stay_unchanged(void **state) {
-    (void)state;
     struct rates r, before;
     struct error e = {0};
     rates_default("cpu", 2, &before);
@@ -156,7 +150,6 @@ static const struct {
 };
 
 static void refuses_invalid_files(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof invalid_files / sizeof *invalid_files; i++) {
         struct rates r = {0};
         struct error e = {0};
@@ -172,7 +165,6 @@ static void refuses_invalid_files(void **state) {
 }
 
 static void defaults_follow_from_device_and_threads(void **state) {
-    (void)state;
     struct rates one, same, four, many, none;
     rates_default("cpu", 1, &one);
     rates_default("cpu", 1, &same);
@@ -192,7 +184,6 @@ static void defaults_follow_from_device_and_threads(void **state) {
 }
 
 static void merges_rates_of_two_benches(void **state) {
-    (void)state;
     struct rates bus = {.disk = 2e9, .host_copy = 1e10}, ops = {0}, r = {0};
     struct error e = {0};
     char *first, *second, *third;
@@ -217,7 +208,6 @@ static void merges_rates_of_two_benches(void **state) {
 }
 
 static void names_kinds_of_links(void **state) {
-    (void)state;
     static const struct {
         double gbytes;
         const char *disk, *pinned;
@@ -279,7 +269,6 @@ static double compute_seconds(struct planning *p) {
 }
 
 static void rates_change_predicted_times(void **state) {
-    (void)state;
     struct planning one = open_planning(1), two = open_planning(2);
     double by_default = compute_seconds(&one);
     assert_true(by_default > 0);
@@ -311,7 +300,6 @@ static void assert_key(const json_t *json, const char *key, const char *text) {
 }
 
 static void plans_name_their_rates(void **state) {
-    (void)state;
     struct planning p = open_planning(1);
     json_t *first = query(&p), *second = query(&p);
     assert_key(first, "rates", "default");
@@ -339,7 +327,6 @@ static void assert_seconds(const json_t *json, const char *key) {
 
 /* With the lowest and highest rates that a rates file may contain, all times are finite and above 0. */
 static void extreme_rates_give_finite_plans(void **state) {
-    (void)state;
     static const char *const extremes[] = {
         "{\"version\":1,\"disk\":1,\"ops\":{\"linear\":1,\"attention\":1,\"conv\":1,\"bytes\":1}}",
         "{\"version\":1,\"disk\":1e18,\"ops\":{\"linear\":1e18,\"attention\":1e18,\"conv\":1e18,\"bytes\":"
@@ -370,7 +357,6 @@ static void extreme_rates_give_finite_plans(void **state) {
 }
 
 static void refused_rates_are_an_error_of_the_request(void **state) {
-    (void)state;
     struct planning p = open_planning(1);
     struct sluice_error error;
     char *text;
@@ -412,7 +398,6 @@ static int read_back_stage_value(struct planning *p, const char *key, json_t *va
 }
 
 static void copier_settings_are_read_back(void **state) {
-    (void)state;
     struct planning p = open_planning(1);
     assert_int_equal(read_back_stage_value(&p, "depth", json_integer(1)), 0);
     assert_int_equal(read_back_stage_value(&p, "depth", json_integer(0)), 0);
@@ -440,7 +425,6 @@ static int n_files(const char *folder) {
 static double stop_at;
 
 static bool on_progress(void *user, double fraction, const char *what) {
-    (void)user;
     assert_true(fraction >= 0 && fraction <= 1 && what[0]);
     return fraction < stop_at;
 }
@@ -459,7 +443,6 @@ static void bench_fails(benching *bench, struct sluice_bench_options options, in
 }
 
 static void bus_measures_and_leaves_nothing(void **state) {
-    (void)state;
     char folder[] = "/tmp/sluice-rates-XXXXXX", *json, *rates;
     struct sluice_error error;
     struct rates r = {0};
@@ -493,7 +476,6 @@ static void bus_measures_and_leaves_nothing(void **state) {
 }
 
 static void bus_reports_errors(void **state) {
-    (void)state;
     struct sluice_bench_options nowhere = {.folder = "/nowhere/at/all"}, proc = {.folder = "/proc"};
     struct sluice_bench_options missing = {.file = "/nowhere/at/all"}, small = {.file = "test/packages.txt"};
     struct sluice_bench_options folder = {.file = "test"}, threads = {.threads = -1}, bad = {.saved = "x"};
@@ -507,7 +489,6 @@ static void bus_reports_errors(void **state) {
 }
 
 static void ops_can_be_stopped(void **state) {
-    (void)state;
     struct sluice_bench_options options = {.threads = 1, .on_progress = on_progress};
     stop_at = 0.1; /* cancels the bench after its first matrix product */
     bench_fails(sluice_bench_ops, options, SLUICE_CANCELLED, 130);
@@ -516,7 +497,6 @@ static void ops_can_be_stopped(void **state) {
 }
 
 static void slower_thread_counts_are_reported(void **state) {
-    (void)state;
     /* Prints rates of two threads relative to one thread: faster, equal, slower, only the rate of two
      * measured, only the rate of one measured. */
     struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
