@@ -136,28 +136,9 @@ static void use(const struct adapter *a) {
     synthetic_measure();
 }
 
-static float plain_latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
-
-static void run_plain(void) {
-    synthetic_reset(false);
-    run_plain_loop();
-    memcpy(plain_latent, synthetic.latent, sizeof synthetic.latent);
-}
-
 static void run_planned(uint64_t budget) {
-    struct error e = {0};
     plan_solve(&synthetic.need, budget, 0, &synthetic.plan);
-    synthetic_reset(false);
-    synthetic_execute(&e);
-    assert_ok(&e);
-    assert_memory_equal(plain_latent, synthetic.latent, sizeof synthetic.latent);
-    assert_no_memory_violation();
-}
-
-static uint64_t minimum_budget(void) {
-    struct plan plan;
-    plan_solve(&synthetic.need, 1, 0, &plan);
-    return plan.ram_least_bytes;
+    synthetic_run_same(false);
 }
 
 static uint64_t all_adapter_bytes(void) {
@@ -271,16 +252,16 @@ static void test_adapter_matches_merged_weights(void **state) {
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],
         merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     begin();
-    run_plain();
+    synthetic_expect(false);
     memcpy(base, synthetic.latent[1], sizeof base);
     merged_adapter = &adapters[0];
     synthetic.change_weights = merge_into;
-    run_plain();
+    synthetic_expect(false);
     synthetic.change_weights = NULL;
     while (n_merged_values) free(merged_values[--n_merged_values]);
     memcpy(merged, synthetic.latent[1], sizeof merged);
     use(&adapters[0]);
-    run_plain();
+    synthetic_expect(false);
     double adapter_error = difference(synthetic.latent[1][0], merged), base_error = difference(base, merged);
     printf("relative error against merged weights: %.1e; without the adapter: %.1e\n", adapter_error,
            base_error);
@@ -331,8 +312,8 @@ static void test_packed_pairs_keep_order_and_share_factors(void **state) {
 static void test_every_budget_keeps_bits_and_memory(void **state) {
     begin();
     use(&adapters[0]);
-    run_plain();
-    uint64_t least = minimum_budget();
+    synthetic_expect(false);
+    uint64_t least = synthetic_least_budget();
     for (uint64_t budget = least; budget < least + (900 << 10); budget += 24 << 10) {
         fault_sys.delay_us = (budget - least) % (72 << 10) ? 0 : 300;
         run_planned(budget);
@@ -349,8 +330,8 @@ static void test_streamed_step_reads_factor_bytes(void **state) {
     begin();
     for (int i = 0; i < 2; i++) {
         use(i ? &adapters[0] : NULL);
-        run_plain();
-        run_planned(minimum_budget());
+        synthetic_expect(false);
+        run_planned(synthetic_least_budget());
         read[i] = synthetic.counters.bytes_read;
         residents_destroy(&synthetic.residents);
     }
@@ -371,7 +352,7 @@ static void test_adapter_change_reads_only_new_bytes(void **state) {
     begin();
     static float base[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     use(NULL);
-    run_plain();
+    synthetic_expect(false);
     run_planned(1 << 30);
     memcpy(base, synthetic.latent, sizeof base);
     for (int i = 0; i < 6; i++) {
@@ -379,7 +360,7 @@ static void test_adapter_change_reads_only_new_bytes(void **state) {
         struct adapter *a = &adapters[i == 2];
         attach_all(a, strengths[i]);
         use(i == 4 ? NULL : a);
-        run_plain();
+        synthetic_expect(false);
         run_planned(1 << 30);
         bool reads = i == 0 || i == 2 || i == 5;
         assert_true(reads ? synthetic.counters.bytes_read > 0 &&

@@ -13,16 +13,6 @@ enum { NEEDS = 60, PLANS = 40, PLENTY = 1 << 30 };
 
 static struct run_need need;
 static struct plan plan, other;
-static uint64_t random_state;
-
-static uint64_t below(uint64_t n) {
-    return random_below(&random_state, n);
-}
-
-static uint64_t page_align(uint64_t bytes) {
-    return align_up(bytes, PLAN_PAGE);
-}
-
 /* Adds full-frame buffers to a stage's needs. Their bus traffic costs from almost 0 to several times the
  * compute time. */
 static void make_full_frames(struct stage_need *n) {
@@ -67,7 +57,7 @@ static void make_need(bool separate, int n_stages) {
 static uint64_t all_bytes(void) {
     uint64_t bytes = 0;
     for (int s = 0; s < need.n_stages; s++) {
-        bytes += page_align(need.stage[s].picture_bytes) + PLAN_PAGE;
+        bytes += plan_pages(need.stage[s].picture_bytes) + PLAN_PAGE;
         for (int i = 0; i < need.stage[s].n_blocks; i++) bytes += need.stage[s].block_bytes[i];
     }
     return bytes;
@@ -77,10 +67,10 @@ static uint64_t all_bytes(void) {
 static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
     const struct stage_need *n = &need.stage[s];
     *ram =
-        need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? page_align(n->picture_bytes) : 0);
+        need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? plan_pages(n->picture_bytes) : 0);
     *vram = need.device_bytes + n->library_bytes +
-            page_align(n->state_bytes + (host ? 0 : n->picture_bytes)) + page_align(n->activation_bytes) +
-            page_align(n->workspace_bytes);
+            plan_pages(n->state_bytes + (host ? 0 : n->picture_bytes)) + plan_pages(n->activation_bytes) +
+            plan_pages(n->workspace_bytes);
 }
 
 /* Returns the minimum VRAM or RAM budget with a budget of `other_bytes` for the other memory; 0 if no plan
@@ -146,11 +136,11 @@ static void test_faster_placement_is_chosen(void **state) {
     static struct run_need device, host;
     int chosen[2] = {0};
     for (int i = 0; i < NEEDS; i++) {
-        random_state = seed_base + 1000 + (uint64_t)i;
+        seeded_state = seed_base + 1000 + (uint64_t)i;
         make_need(true, 1);
         device = host = need;
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
-        uint64_t pictures = page_align(need.stage[0].picture_bytes);
+        uint64_t pictures = plan_pages(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
         /* opening files needs temporary memory, which is freed before the full-frame buffers are allocated */
         host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0;
@@ -182,7 +172,7 @@ static void test_faster_placement_is_chosen(void **state) {
 
 static void test_plenty_places_buffers_in_vram(void **state) {
     for (int i = 0; i < NEEDS; i++) {
-        random_state = seed_base + 2000 + (uint64_t)i;
+        seeded_state = seed_base + 2000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
         if (i % 2) need.rates = (struct rates){0};
         plan_solve(&need, PLENTY, PLENTY, &plan);
@@ -218,7 +208,7 @@ static void test_more_memory_is_never_slower(void **state) {
     for (int i = 0; i < NEEDS / 3; i++) {
         double seconds[STEPS][STEPS];
         int on_host[STEPS][STEPS];
-        random_state = seed_base + 3000 + (uint64_t)i;
+        seeded_state = seed_base + 3000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
         uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX),
                  step = all_bytes() / (STEPS - 2);
@@ -255,7 +245,7 @@ static void check_refused(uint64_t ram, uint64_t vram) {
 static void test_minimum_budgets_are_exact(void **state) {
     int evicted[2] = {0}, found = 0;
     for (int i = 0; i < 4 * NEEDS; i++) {
-        random_state = seed_base + 4000 + (uint64_t)i;
+        seeded_state = seed_base + 4000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
         uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX),
                  more = all_bytes() / 2;
@@ -284,7 +274,7 @@ static void test_minimum_budgets_are_exact(void **state) {
 static void test_requested_placement_is_used(void **state) {
     for (int i = 0; i < 2 * NEEDS; i++) {
         bool host = i % 2;
-        random_state = seed_base + 9000 + (uint64_t)i;
+        seeded_state = seed_base + 9000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
         for (int s = 0; s < need.n_stages; s++)
             need.stage[s].pictures_place = host ? PICTURES_ON_HOST : PICTURES_ON_DEVICE;
@@ -313,7 +303,7 @@ static void test_requested_placement_is_used(void **state) {
 static void test_minimum_over_needs(void **state) {
     static struct run_need needs[2];
     for (int i = 0; i < 2 * NEEDS; i++) {
-        random_state = seed_base + 5000 + (uint64_t)i;
+        seeded_state = seed_base + 5000 + (uint64_t)i;
         make_need(true, 2);
         plan_solve(&need, 0, 0, &plan);
         plan_solve(&need, plan.ram_least_bytes, plan.vram_least_bytes, &plan);
@@ -339,7 +329,7 @@ static void test_minimum_over_needs(void **state) {
 /* On devices that share memory with the host, full-frame buffers count as state bytes. */
 static void test_unified_memory_counts_buffers_as_state(void **state) {
     for (int i = 0; i < NEEDS; i++) {
-        random_state = seed_base + 6000 + (uint64_t)i;
+        seeded_state = seed_base + 6000 + (uint64_t)i;
         make_need(false, 1 + (int)below(3));
         uint64_t budget = PLENTY >> below(14);
         plan_solve(&need, budget, below(2) * PLENTY, &plan);
@@ -369,31 +359,16 @@ static void declare_full_frames(const struct component *c, struct lane *lanes, i
 }
 
 static struct family family_full_frames;
-static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
-/* Builds the synthetic pipeline for a device with its own memory; `latent` receives a plain loop's result. */
+/* Builds the synthetic pipeline for a device with its own memory. */
 static void synthetic_make_full_frames(void) {
-    struct error e = {0};
     synthetic_make();
-    synthetic_reset(false);
-    run_plain_loop();
-    memcpy(latent, synthetic.latent, sizeof latent);
+    synthetic_expect(false);
     family_full_frames = synthetic_family;
     family_full_frames.declare = declare_full_frames;
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.components[s].family = &family_full_frames;
-    synthetic.need.separate = true;
-    synthetic.run.device = synthetic.residents.device =
-        paced_open(&fault_sys.sys, &synthetic.device.device, 0, &e);
-    assert_ok(&e);
-    executor_measure(&synthetic.run, true, &synthetic.need, &e);
-    assert_ok(&e);
-}
-
-static void synthetic_remove_full_frames(void) {
-    residents_destroy(&synthetic.residents);
-    assert_int_equal(sys_memory_use(&fault_sys.sys).live_bytes[LINE_DEVICE], 0);
-    synthetic.run.device->destroy(synthetic.run.device);
-    synthetic_remove();
+    synthetic_use_bus(0);
+    synthetic_measure();
 }
 
 /* Returns a block's full-frame bytes read and written per lane, derived by hand from its forward. */
@@ -415,7 +390,7 @@ static void test_measured_traffic_matches_forwards(void **state) {
         for (int b = 0; b < n->n_blocks; b++)
             assert_int_equal(n->block_picture_bytes[b], lanes * traffic(synthetic.list[s][b]));
     }
-    synthetic_remove_full_frames();
+    synthetic_remove();
 }
 
 /* Checks that device memory equals the plan without library bytes, and that host memory stays within the
@@ -425,7 +400,7 @@ static void check_used(void) {
     uint64_t library = 0, store = 0, pictures = 0;
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct plan_stage *p = &synthetic.plan.stage[s];
-        uint64_t on_host = p->pictures_on_host ? page_align(synthetic.need.stage[s].picture_bytes) : 0;
+        uint64_t on_host = p->pictures_on_host ? plan_pages(synthetic.need.stage[s].picture_bytes) : 0;
         if (p->library_bytes > library) library = p->library_bytes;
         if (on_host > pictures) pictures = on_host;
         if (p->peak_ram_bytes - on_host > store) store = p->peak_ram_bytes - on_host;
@@ -438,39 +413,33 @@ static void check_used(void) {
 }
 
 static void run_plan(void) {
-    struct error e = {0};
     residents_destroy(&synthetic.residents);
-    synthetic_reset(false);
-    synthetic_execute(&e);
-    assert_ok(&e);
-    assert_memory_equal(latent, synthetic.latent, sizeof latent);
+    synthetic_run_same(false);
     check_used();
 }
 
 static void make_plan(void) {
-    plan_begin(&synthetic.need, &synthetic.plan);
+    synthetic_random_plan(50, 20);
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         struct plan_stage *p = &synthetic.plan.stage[s];
-        for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++) {
-            plan_set_resident(p, b, below(2));
+        for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
             plan_set_pooled(p, b, !plan_is_resident(p, b) && below(2));
-        }
-        p->ring_bytes = plan_least_ring(&synthetic.need.stage[s], p) + PLAN_PAGE * below(20);
         p->staging_bytes = plan_least_staging(&synthetic.need, p, s) + PLAN_PAGE * below(20);
         p->pictures_on_host = (int16_t)below(2);
     }
+    synthetic.plan.keep = false;
     plan_evaluate(&synthetic.need, &synthetic.plan);
 }
 
 static void test_random_plans_keep_bits_and_memory(void **state) {
-    random_state = seed_base + 7000;
+    seeded_state = seed_base + 7000;
     synthetic_make_full_frames();
     for (int i = 0; i < PLANS; i++) {
         make_plan();
         synthetic.run.readers = (int)below(4);
         run_plan();
     }
-    synthetic_remove_full_frames();
+    synthetic_remove();
 }
 
 /* Runs at the minimum RAM budget with plenty of VRAM, and at the minimum VRAM budget with plenty of RAM: the
@@ -486,14 +455,14 @@ static void test_runs_at_minimum_budgets(void **state) {
         assert_int_equal(synthetic.plan.stage[1].pictures_on_host, host);
         run_plan();
     }
-    synthetic_remove_full_frames();
+    synthetic_remove();
 }
 
 /* Every memory map and commit call is made to fail, each in a run of its own: the run returns MEMORY and
  * leaks nothing. */
 static void test_failed_allocation_leaks_nothing(void **state) {
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
-    random_state = seed_base + 8000;
+    seeded_state = seed_base + 8000;
     synthetic_make_full_frames();
     make_plan();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.plan.stage[s].pictures_on_host = 1;
@@ -515,7 +484,7 @@ static void test_failed_allocation_leaks_nothing(void **state) {
         }
         assert_true(done);
     }
-    synthetic_remove_full_frames();
+    synthetic_remove();
 }
 
 static const char *const model_path = "test/golden/zimage_a/model";

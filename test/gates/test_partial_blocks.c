@@ -82,40 +82,21 @@ static void test_reads_finish_in_any_order(void **state) {
 
 /* Behind a bus every block arrives in pieces of one page; operators wait for the pieces that they read. */
 static void test_pieces_keep_bits(void **state) {
-    static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
-    struct error e = {0};
     synthetic_make();
-    store_fixture.random = seed_base + 10000;
-    synthetic_reset(false);
-    run_plain_loop();
-    memcpy(latent, synthetic.latent, sizeof latent);
-    synthetic.need.separate = true;
-    synthetic.run.device = synthetic.residents.device =
-        paced_open(&fault_sys.sys, &synthetic.device.device, 20e6, &e);
+    seeded_state = seed_base + 10000;
+    synthetic_expect(false);
+    synthetic_use_bus(20e6);
     for (int i = 0; i < PLANS; i++) {
-        plan_begin(&synthetic.need, &synthetic.plan);
-        for (int s = 0; s < SYNTHETIC_STAGES; s++) {
-            struct plan_stage *p = &synthetic.plan.stage[s];
-            uint64_t largest = 0;
-            for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++) {
-                uint64_t bytes = synthetic.need.stage[s].block_bytes[b];
-                plan_set_resident(p, b, !below(4));
-                if (bytes > largest) largest = bytes;
-            }
-            p->ring_bytes = align_up(largest, PLAN_PAGE) + PLAN_PAGE * below(20) * below(2);
-            p->staging_bytes = PLAN_PAGE * (2 + below(STAGING_PAGES - 1));
-        }
+        synthetic_random_plan(25, 20);
+        for (int s = 0; s < SYNTHETIC_STAGES; s++)
+            synthetic.plan.stage[s].staging_bytes = PLAN_PAGE * (2 + below(STAGING_PAGES - 1));
+        synthetic.plan.keep = false;
         plan_evaluate(&synthetic.need, &synthetic.plan);
         synthetic.run.readers = (int)below(4);
         fault_sys.delay_us = below(2) ? 0 : 300;
-        synthetic_reset(false);
-        synthetic_execute(&e);
-        assert_ok(&e);
-        assert_memory_equal(latent, synthetic.latent, sizeof latent);
+        synthetic_run_same(false);
         assert_true(memory_checker.pages_peak <= planned_pages() + STAGING_PAGES * PLAN_PAGE);
     }
-    residents_destroy(&synthetic.residents);
-    synthetic.run.device->destroy(synthetic.run.device);
     synthetic_remove();
 }
 

@@ -11,16 +11,6 @@ enum { NEEDS = 24, LIMITS = 6 };
 
 static struct run_need need;
 static struct plan plan;
-static uint64_t random_state;
-
-static uint64_t below(uint64_t n) {
-    return random_below(&random_state, n);
-}
-
-static double from_to(double least, double most) {
-    return least + (most - least) * (double)below(1 << 20) / (1 << 20);
-}
-
 static uint64_t block_bytes(const struct stage_need *n, uint64_t *largest) {
     uint64_t all = 0;
     for (int i = 0; i < n->n_blocks; i++) {
@@ -104,7 +94,7 @@ static uint64_t check_pinned(int *n_limited) {
 static void test_lower_pin_limit_is_never_faster(void **state) {
     int limited = 0, slower = 0;
     for (int i = 0; i < NEEDS; i++) {
-        random_state = seed_base + (uint64_t)i;
+        seeded_state = seed_base + (uint64_t)i;
         make_need();
         uint64_t all = 0, largest = 0;
         for (int s = 0; s < need.n_stages; s++) all += block_bytes(&need.stage[s], &largest);

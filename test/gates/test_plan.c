@@ -15,26 +15,13 @@
 enum { NEEDS_MOST = 80 };
 static int needs, brute; /* number of random cases; number of cases of each brute-force comparison */
 
-static uint64_t random_state;
 static struct run_need need;
 static struct plan plan, other;
-
-static uint64_t below(uint64_t n) {
-    return random_below(&random_state, n);
-}
-
-static double from_to(double from, double to) {
-    return from + (to - from) * (double)below(1 << 20) / (1 << 20);
-}
 
 static double processor_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static uint64_t page_align(uint64_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
 static void add_blocks(struct stage_need *n, int count, double bytes, double seconds) {
@@ -129,7 +116,7 @@ static void test_prediction_matches_simulator(void **state) {
 /* Extrapolating the time of many evaluations equals simulating each evaluation. */
 static void test_extrapolation_matches_simulation(void **state) {
     for (int i = 0; i < needs / 4; i++) {
-        random_state = seed_base + 100 + (uint64_t)i;
+        seeded_state = seed_base + 100 + (uint64_t)i;
         make_need(i % 2, 1, 30);
         struct stage_need *n = &need.stage[0];
         n->evaluations = 2 + (int)below(4);
@@ -149,7 +136,7 @@ static void test_extrapolation_matches_simulation(void **state) {
  * a larger pool never make it longer. */
 static void test_prediction_is_monotone(void **state) {
     for (int i = 0; i < needs; i++) {
-        random_state = seed_base + 300 + (uint64_t)i;
+        seeded_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
         /* few evaluations only: the time of many is extrapolated from a mean and need not be monotone */
@@ -181,7 +168,7 @@ static void test_bound_never_exceeds_prediction(void **state) {
     static struct block_stream block_stream;
     int stopped = 0;
     for (int i = 0; i < 20 * needs; i++) {
-        random_state = seed_base + 400 + (uint64_t)i;
+        seeded_state = seed_base + 400 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         const struct stage_need *n = &need.stage[0];
         struct plan_stage p = {.resident = {below(1 << 20) & below(1 << 20)}, .pooled = {below(1 << 20)}};
@@ -252,22 +239,27 @@ static void check_sums(uint64_t ram, uint64_t vram) {
     for (int s = 0; s < need.n_stages; s++) {
         const struct stage_need *n = &need.stage[s];
         const struct plan_stage *p = &plan.stage[s];
-        uint64_t resident = 0, pool = 0, resident_sides = 0, pool_sides = 0;
+        uint64_t resident = 0, pool = 0, resident_sides = 0, pool_sides = 0, streamed = 0, largest = 0;
         for (int i = 0; i < n->n_blocks; i++) {
             bool stays = plan_is_resident(p, i) || plan_is_pooled(p, i);
             uint64_t side = n->block_adapter_bytes[i], own = n->block_bytes[i] - side;
             if (plan_is_resident(p, i)) resident += own, resident_sides += side;
+            if (!plan_is_resident(p, i) && n->block_repeats[i]) streamed += own + side;
+            if (!plan_is_resident(p, i) && own + side > largest) largest = own + side;
             if (plan_is_pooled(p, i) && !plan_is_resident(p, i)) pool += own, pool_sides += side;
             if (stays && n->block_bytes[i])
                 assert_true(n->block_keepable[i] &&
                             (plan.keep || (n->block_repeats[i] && n->evaluations > 1)));
         }
-        assert_int_equal(p->resident_bytes, page_align(resident) + page_align(resident_sides));
-        assert_int_equal(p->pool_bytes, page_align(pool) + page_align(pool_sides));
-        uint64_t room = n->library_bytes + page_align(n->state_bytes) + page_align(n->activation_bytes) +
-                        page_align(n->workspace_bytes);
+        assert_int_equal(p->resident_bytes, plan_pages(resident) + plan_pages(resident_sides));
+        assert_int_equal(p->pool_bytes, plan_pages(pool) + plan_pages(pool_sides));
+        assert_int_equal(p->streamed_bytes_per_evaluation, streamed);
+        assert_true(p->ring_bytes % PLAN_PAGE == 0 && p->ring_bytes >= plan_pages(largest));
+        uint64_t room = n->library_bytes + plan_pages(n->state_bytes) + plan_pages(n->activation_bytes) +
+                        plan_pages(n->workspace_bytes);
         uint64_t weights = p->ring_bytes + (plan.keep ? residents : p->resident_bytes);
-        uint64_t host = need.base_bytes + need.host_bytes + need.interstage_bytes + n->image_bytes;
+        uint64_t host =
+            need.base_bytes + need.host_bytes + need.interstage_bytes + n->image_bytes + need.bounce_bytes;
         host += need.separate ? p->staging_bytes + (plan.keep ? pools : p->pool_bytes) : room + weights;
         assert_int_equal(p->peak_ram_bytes, host);
         assert_int_equal(p->peak_vram_bytes, need.separate ? need.device_bytes + room + weights : 0);
@@ -308,7 +300,7 @@ static void test_more_memory_is_never_slower(void **state) {
     int kept = 0, plans = 0;
     double faster = 1;
     for (int i = 0; i < needs / 4; i++) {
-        random_state = seed_base + 10000 + (uint64_t)i;
+        seeded_state = seed_base + 10000 + (uint64_t)i;
         make_need(i % 3 == 2, 1 + (int)below(5), below(4) ? 10 : 60);
         uint64_t all = 0;
         for (int s = 0; s < need.n_stages; s++) all += all_bytes(&need.stage[s]) + 8 * PLAN_PAGE;
@@ -347,7 +339,7 @@ static void test_more_memory_is_never_slower(void **state) {
 static void test_ties_are_never_slower(void **state) {
     double worst = 0;
     for (int i = 0; i < needs / 5; i++) {
-        random_state = seed_base + 15000 + (uint64_t)i;
+        seeded_state = seed_base + 15000 + (uint64_t)i;
         make_need(i % 2, 1, i % 4 < 2 ? 8 : 40);
         uint64_t step = all_bytes(&need.stage[0]) / 50 + 1;
         plan_solve(&need, 0, 0, &plan);
@@ -382,7 +374,7 @@ static double bytes_to_move(void) {
  * bytes. */
 static void test_unknown_rates_give_plans(void **state) {
     for (int i = 0; i < needs / 2; i++) {
-        random_state = seed_base + 20000 + (uint64_t)i;
+        seeded_state = seed_base + 20000 + (uint64_t)i;
         make_need(i % 2, 2, 40);
         need.rates = (struct rates){.disk = 1e9 * (double)(i % 3 == 1), .h2d = 1e9 * (double)(i % 3 == 2)};
         plan_solve(&need, 0, 0, &plan);
@@ -397,6 +389,101 @@ static void test_unknown_rates_give_plans(void **state) {
             vram += below(1 << 23);
             ram += below(1 << 23);
         }
+    }
+}
+
+/* Returns the minimum budget of a device that shares the host's memory: in each stage no residents, and a
+ * ring of the largest block. */
+static uint64_t minimum_budget(void) {
+    uint64_t least = need.base_bytes + need.host_bytes + need.open_bytes;
+    for (int s = 0; s < need.n_stages; s++) {
+        const struct stage_need *n = &need.stage[s];
+        uint64_t largest = 0;
+        for (int b = 0; b < n->n_blocks; b++)
+            if (n->block_bytes[b] > largest) largest = n->block_bytes[b];
+        uint64_t takes = need.base_bytes + need.host_bytes + need.interstage_bytes + need.bounce_bytes +
+                         n->library_bytes + n->image_bytes + plan_pages(n->state_bytes) +
+                         plan_pages(n->activation_bytes) + plan_pages(n->workspace_bytes) +
+                         plan_pages(largest);
+        if (takes > least) least = takes;
+    }
+    return least;
+}
+
+/* Without rates: plans for budgets from the minimum to more than all bytes. Other budgets give other plans;
+ * a larger budget streams at most an eighth more bytes, with a ring of two blocks (plan_search.c). */
+static void test_every_budget_has_plan(void **state) {
+    for (int i = 0; i < needs; i++) {
+        seeded_state = seed_base + 25000 + (uint64_t)i;
+        make_need(false, 1 + (int)below(4), 80);
+        need.rates = (struct rates){0};
+        need.bounce_bytes = below(3) ? 0 : PLAN_PAGE * below(64);
+        if (!below(6)) need.open_bytes = below(1 << 26);
+        uint64_t least = minimum_budget(), all = least;
+        char hash[17], last[17] = "";
+        for (int s = 0; s < need.n_stages; s++) all += all_bytes(&need.stage[s]) + 2 * PLAN_PAGE;
+        check_refused(least - 1, 0);
+        uint64_t before[PLAN_STAGES_MAX];
+        memset(before, 0xFF, sizeof before);
+        for (uint64_t k = 0; k <= 40; k++) {
+            solve_twice(least + ((all - least) / 40 + 1) * k, 0);
+            check_sums(plan.ram_budget_bytes, 0);
+            assert_int_equal(plan.ram_least_bytes, least);
+            if (!k) assert_int_equal(plan.ram_peak_bytes, least);
+            assert_string_not_equal(plan_hash(&plan, hash), last);
+            memcpy(last, hash, sizeof last);
+            for (int s = 0; s < need.n_stages; s++) {
+                uint64_t now = plan.stage[s].streamed_bytes_per_evaluation;
+                if (need.stage[s].evaluations < 2) continue;
+                assert_true((double)now <= 1.127 * (double)before[s]);
+                if (now < before[s]) before[s] = now;
+            }
+        }
+    }
+}
+
+/* A ring that is one page smaller than a streamed block is refused. */
+static void test_small_ring_is_refused(void **state) {
+    for (int i = 0; i < needs; i++) {
+        seeded_state = seed_base + 26000 + (uint64_t)i;
+        make_need(i % 2, 1 + (int)below(4), 20);
+        plan_solve(&need, 0, 0, &plan);
+        plan_solve(&need, plan.ram_least_bytes, plan.vram_least_bytes, &plan);
+        for (int s = 0; s < need.n_stages; s++) {
+            uint64_t least = plan_pages(plan_least_ring(&need.stage[s], &plan.stage[s]));
+            if (!least) continue;
+            plan.stage[s].ring_bytes = least - PLAN_PAGE;
+            plan_evaluate(&need, &plan);
+            assert_int_equal(plan_check(&need, &plan, &(struct error){0}), BUDGET);
+        }
+    }
+}
+
+/* Returns the length of the longest run of consecutive streamed blocks in `visits` visits of n blocks in
+ * turn. */
+static int longest_gap(const struct plan_stage *p, int n, int visits) {
+    int longest = 0, gap = 0;
+    for (int b = 0; b < visits; b++) {
+        gap = plan_is_resident(p, b % n) ? 0 : gap + 1;
+        if (gap > longest) longest = gap;
+    }
+    return longest;
+}
+
+/* Residents among blocks of one size are spread evenly, within a step and across the end of a step. There the
+ * longest gap may have one more block, because the remaining memory holds only part of a block. */
+static void test_residents_are_spread(void **state) {
+    for (int i = 0; i < 4 * needs; i++) {
+        seeded_state = seed_base + 27000 + (uint64_t)i;
+        struct stage_need *stage = one_stage(2 + (int)below(4), 0);
+        add_blocks(stage, 1 + (int)below(80), 256 * (1 + (double)below(4000)), 0);
+        int n = stage->n_blocks, residents = 0;
+        plan_solve(&need, minimum_budget() + below(all_bytes(stage)), 0, &plan);
+        for (int b = 0; b < n; b++) residents += plan_is_resident(&plan.stage[0], b);
+        if (!residents) continue;
+        int ideal = (n - residents + residents - 1) / residents;
+        assert_in_range(longest_gap(&plan.stage[0], n, n), 0, (unsigned)(2 * ideal));
+        assert_in_range(longest_gap(&plan.stage[0], n, 2 * n), 0, (unsigned)(2 * ideal + 1));
     }
 }
 
@@ -437,7 +524,7 @@ static void test_extreme_needs_do_not_crash(void **state) {
     enum { ONE, ONCE, PASSING, EMPTY, NONE, IDLE, GIANT, NEVER_RUN, MANY, N_CASES };
     for (int i = 0; i < 2 * N_CASES; i++) {
         int kind = i / 2;
-        random_state = seed_base + 60000 + (uint64_t)i;
+        seeded_state = seed_base + 60000 + (uint64_t)i;
         make_need(i % 2, 1, 1);
         struct stage_need *n = &need.stage[0];
         make_stage(n, kind == ONE ? 1 : kind == NONE ? 0 : kind == MANY ? PLAN_BLOCKS_MAX : 10);
@@ -452,7 +539,7 @@ static void test_extreme_needs_do_not_crash(void **state) {
 /* Sets each transfer rate to 0, then all rates together. */
 static void test_rates_of_zero_do_not_crash(void **state) {
     for (int i = 0; i < 8; i++) {
-        random_state = seed_base + 70000 + (uint64_t)i;
+        seeded_state = seed_base + 70000 + (uint64_t)i;
         make_need(i % 2, 2, 12);
         if (i & 2) need.rates.disk = 0;
         if (i & 4) need.rates.h2d = 0;
@@ -505,7 +592,7 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
 }
 
 static void make_brute_need(bool separate, int n_blocks, int i) {
-    random_state = seed_base + 30000 + (uint64_t)i;
+    seeded_state = seed_base + 30000 + (uint64_t)i;
     make_need(separate, 1, n_blocks);
     struct stage_need *n = &need.stage[0];
     make_stage(n, n_blocks);
@@ -609,13 +696,6 @@ static void test_remaining_memory_widens_ring(void **state) {
     assert_true(p->ring_bytes > least);
 }
 
-static void print_time(const char *what, uint64_t ram, uint64_t vram) {
-    double seconds = 0;
-    int n = 0;
-    for (; seconds < 0.1; n++) seconds += solve_seconds(ram, vram);
-    print_message("%-32s %6.2f ms\n", what, 1e3 * seconds / n);
-}
-
 static const char *const kinds[] = {"uniform", "two kinds", "uneven"};
 
 static void make_kind(int kind, bool separate) {
@@ -641,7 +721,7 @@ static void time_kind(int kind, bool separate) {
     double times[NEEDS_MOST / 20 * 49];
     int n = 0;
     for (int i = 0; i < needs / 20; i++) {
-        random_state = seed_base + 50000 + (uint64_t)i;
+        seeded_state = seed_base + 50000 + (uint64_t)i;
         make_kind(kind, separate);
         uint64_t part = all_bytes(&need.stage[0]) / 25 * 4;
         plan_solve(&need, 0, 0, &plan);
@@ -659,21 +739,6 @@ static void time_kind(int kind, bool separate) {
 
 static void test_solver_is_fast(void **state) {
     for (int i = 0; i < 6; i++) time_kind(i % 3, i >= 3);
-    for (int i = 0; i < 4; i++) {
-        make_need(i % 2, 1, 12);
-        make_stage(&need.stage[0], i < 2 ? 12 : 16);
-        need.stage[0].evaluations = 9;
-        for (int b = 0; b < 16; b++) need.stage[0].block_keepable[b] = need.stage[0].block_repeats[b] = true;
-        uint64_t half = all_bytes(&need.stage[0]) / 2;
-        plan_solve(&need, 0, 0, &plan);
-        print_time(i % 2 ? "12 to 16 blocks, separate" : "12 to 16 blocks, unified",
-                   plan.ram_least_bytes + half, plan.vram_least_bytes + half);
-    }
-    make_shape(FLUX, 28);
-    print_time("flux", 8000000000, 0);
-    need.separate = true;
-    need.rates = (struct rates){.disk = 3e9, .h2d = 24e9};
-    print_time("flux, separate, pool of half", 12000000000, 8000000000);
 }
 
 static void test_advice_is_faster(void **state) {
@@ -681,7 +746,7 @@ static void test_advice_is_faster(void **state) {
     int n_memory = 0;
     /* The cases are random: the test continues until at least one run waits for memory. */
     for (int i = 0; i < needs / 20 + 2 || (!n_memory && i < 100); i++) {
-        random_state = seed_base + 40000 + (uint64_t)i;
+        seeded_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);
         plan_solve(&need, 0, 0, &plan);
         uint64_t more = below(1 << 24);
@@ -724,6 +789,9 @@ int main(void) {
         cmocka_unit_test(test_rates_of_zero_do_not_crash),
         cmocka_unit_test(test_advice_is_faster),
         cmocka_unit_test(test_more_memory_is_never_slower),
+        cmocka_unit_test(test_every_budget_has_plan),
+        cmocka_unit_test(test_small_ring_is_refused),
+        cmocka_unit_test(test_residents_are_spread),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

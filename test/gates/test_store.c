@@ -367,11 +367,6 @@ static void test_visit_list_grows(void **state) {
     assert_int_equal(fault_sys_live_bytes(&fault_sys), 0);
 }
 
-static uint64_t least_budget(void) {
-    plan_solve(&synthetic.need, UINT64_MAX, 0, &synthetic.plan);
-    return synthetic.plan.ram_least_bytes;
-}
-
 /* The expected needs (struct run_need) are computed by hand from the forward functions in synthetic_family.c.
  * Every third layer (number % 3 == 1) has the width 2 F, the others F. */
 static void test_measured_need_matches_forwards(void **state) {
@@ -421,27 +416,19 @@ static void check_events(void) {
 
 /* Every budget gives the bits of a plain loop, NaN included, and uses at most the planned pages. */
 static void test_every_budget_keeps_bits(void **state) {
-    static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     synthetic_make();
-    uint64_t least = least_budget();
+    uint64_t least = synthetic_least_budget();
     for (int nan = 0; nan < 2; nan++) {
-        synthetic_reset(nan);
-        run_plain_loop();
-        memcpy(latent, synthetic.latent, sizeof latent);
-        assert_int_equal(nan, isnan(latent[1][1][SYNTHETIC_COLUMNS + 3]) != 0);
+        synthetic_expect(nan);
+        assert_int_equal(nan, isnan(synthetic_want[1][1][SYNTHETIC_COLUMNS + 3]) != 0);
         for (uint64_t budget = least; budget < least + (700 << 10); budget += (uint64_t)budget_step) {
-            struct error e = {0};
             plan_solve(&synthetic.need, budget, 0, &synthetic.plan);
             fault_sys.delay_us = budget % 5 ? 0 : 300;
-            synthetic_reset(nan);
-            synthetic_execute(&e);
-            assert_ok(&e);
-            assert_memory_equal(latent, synthetic.latent, sizeof latent);
+            synthetic_run_same(nan);
             check_events();
             assert_true(memory_checker.pages_peak <= planned_pages());
             assert_true(synthetic.counters.bytes_moved >= 0 &&
                         synthetic.done <= synthetic.need.stage[0].flops + synthetic.need.stage[1].flops);
-            assert_no_memory_violation();
         }
         assert_true(synthetic.plan.keep);
         assert_int_equal(synthetic.counters.bytes_moved, 0);
@@ -453,29 +440,19 @@ static void test_every_budget_keeps_bits(void **state) {
 /* Runs plans in which ring, residents and activations grow or shrink from stage to stage. */
 static void test_uneven_stages_keep_memory(void **state) {
     synthetic_make();
-    store_fixture.random = seed_base + 9000;
+    synthetic_expect(false);
+    seeded_state = seed_base + 9000;
     for (int i = 0; i < layouts / 4; i++) {
-        struct error e = {0};
-        plan_solve(&synthetic.need, least_budget(), 0, &synthetic.plan);
-        synthetic.plan.keep = !below(3);
-        for (int s = 0; s < SYNTHETIC_STAGES; s++) {
-            for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
-                plan_set_resident(&synthetic.plan.stage[s], b, below(2));
-            uint64_t most = plan_least_ring(&synthetic.need.stage[s], &synthetic.plan.stage[s]);
-            synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
-        }
+        synthetic_random_plan(50, 60);
         /* a large ring in one stage, which must be freed before the next stage */
         if (i < SYNTHETIC_STAGES) {
-            plan_solve(&synthetic.need, least_budget(), 0, &synthetic.plan);
+            plan_solve(&synthetic.need, synthetic_least_budget(), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
+            plan_evaluate(&synthetic.need, &synthetic.plan);
         }
-        plan_evaluate(&synthetic.need, &synthetic.plan);
-        synthetic_reset(false);
         residents_destroy(&synthetic.residents);
-        synthetic_execute(&e);
-        assert_ok(&e);
+        synthetic_run_same(false);
         assert_in_range(memory_checker.pages_peak, 1, (uint64_t)planned_pages());
-        assert_no_memory_violation();
     }
     synthetic_remove();
 }
@@ -483,7 +460,7 @@ static void test_uneven_stages_keep_memory(void **state) {
 static void test_cancel_at_any_tick(void **state) {
     synthetic_make();
     struct error ok = {0};
-    plan_solve(&synthetic.need, least_budget() + (64 << 10), 0, &synthetic.plan);
+    plan_solve(&synthetic.need, synthetic_least_budget() + (64 << 10), 0, &synthetic.plan);
     synthetic_reset(false);
     synthetic_execute(&ok);
     assert_ok(&ok);
@@ -515,7 +492,7 @@ static bool has_residents(const struct plan *plan) {
  * or the run continues with fewer residents (test_evict.c checks the bits). */
 static void test_failed_call_ends_run_cleanly(void **state) {
     synthetic_make();
-    plan_solve(&synthetic.need, least_budget() + (64 << 10), 0, &synthetic.plan);
+    plan_solve(&synthetic.need, synthetic_least_budget() + (64 << 10), 0, &synthetic.plan);
     int64_t before = fault_sys_live_bytes(&fault_sys);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD, CALL_READ};
     for (int i = 0; i < 5; i++)

@@ -42,10 +42,6 @@ static const struct block_kind empty_kind = {.name = "empty", .format = "empty",
 struct store_fixture store_fixture;
 bool store_fixture_sliced;
 
-uint64_t below(uint64_t n) {
-    return random_below(&store_fixture.random, n);
-}
-
 static void make_weights(int s, int b, int parts) {
     for (int i = 0; i < parts; i++) {
         char name[SYNTHETIC_NAME];
@@ -159,7 +155,7 @@ void store_fixture_open_direct(uint64_t odds) {
 void store_fixture_make(uint64_t seed) {
     memory_checker_init(seed);
     memset(&store_fixture, 0, sizeof store_fixture);
-    store_fixture.random = seed;
+    seeded_state = seed;
     store_fixture.readers = (int)below(5);
     store_fixture.separate = below(2);
     store_fixture.ticks_left = -1;
@@ -467,16 +463,12 @@ void run_whole(bool second_run) {
         if (takes > most) most = takes;
     }
     if (second_run)
-        most += (int64_t)page_align((uint64_t)most / 64) +
+        most += (int64_t)plan_pages((uint64_t)most / 64) +
                 2 * PLAN_PAGE; /* moving kept blocks takes extra pages */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
     for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until adapters change */
     store_fixture.last_plan = store_fixture.plan;
-}
-
-uint64_t page_align(uint64_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
 int next_evaluation_start(int from) {
@@ -496,8 +488,8 @@ void reduced_plan(struct plan *reduced) {
             if (!plan_is_resident(&reduced->stage[s], b) && store_fixture.blocks[s][b].bytes > largest)
                 largest = store_fixture.blocks[s][b].bytes;
         }
-        if (reduced->stage[s].ring_bytes < page_align(largest))
-            reduced->stage[s].ring_bytes = page_align(largest);
+        if (reduced->stage[s].ring_bytes < plan_pages(largest))
+            reduced->stage[s].ring_bytes = plan_pages(largest);
         if (below(3)) reduced->stage[s].ring_bytes += PLAN_PAGE * below(8);
         if (store_fixture.separate)
             reduced->stage[s].staging_bytes = store_fixture.plan.stage[s].staging_bytes;

@@ -32,7 +32,6 @@ extern struct store_fixture {
     struct run_need need;
     struct plan plan, last_plan; /* plan of the current run; plan of the previous complete run */
     struct residents residents;
-    uint64_t random;
     int readers;
     bool direct;   /* files are read with O_DIRECT, if the file system allows direct reads */
     bool separate; /* true: the device has its own memory */
@@ -44,8 +43,6 @@ extern struct store_fixture {
                        hang limit */
     double began;
 } store_fixture;
-
-uint64_t below(uint64_t n);
 
 void store_fixture_make(uint64_t seed);
 void store_fixture_remove(void);
@@ -82,8 +79,6 @@ void run_whole(bool second_run);
 
 /* Returns the bytes of a stage's weights that may outlive a run. */
 int64_t keepable_bytes(int s);
-
-uint64_t page_align(uint64_t bytes);
 
 /* Returns the index of the first visit, at or after `from`, of an evaluation that is not the first of its
  * stage; -1 if there is none. */
