@@ -324,67 +324,65 @@ static void expect_awaited(int n) {
     awaited.n = 0;
 }
 
+static struct tensor rows(int i) {
+    return tensor_at_place(i, 2, 2, 8, 0);
+}
+
+static struct tensor vector(int i) {
+    return tensor_at_place(i, 1, 8, 0, 0);
+}
+
+static struct tensor matrix(int i) {
+    return tensor_at_place(i, 2, 8, 8, 0);
+}
+
 static void test_operators_await_every_input(void **state) {
     struct error e = {0};
     struct device device = {.name = "nothing", .cost = cost_nothing, .run = run_nothing};
     struct context context = {.device = &device, .error = &e, .await = record_await}, *x = &context;
     awaited.n = 0;
-    struct epilogue epilogue = {.bias = tensor_at_place(3, 1, 8, 0, 0),
-                                .residual = tensor_at_place(4, 2, 2, 8, 0)};
-    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-              tensor_at_place(2, 2, 8, 8, 0), epilogue);
+    struct epilogue epilogue = {.bias = vector(3), .residual = rows(4)};
+    op_linear(x, rows(0), rows(1), matrix(2), epilogue);
     expect_awaited(4);
-    epilogue.gate = tensor_at_place(5, 1, 8, 0, 0);
-    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-              tensor_at_place(2, 2, 8, 8, 0), epilogue);
+    epilogue.gate = vector(5);
+    op_linear(x, rows(0), rows(1), matrix(2), epilogue);
     expect_awaited(5);
-    op_linear_few(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                  tensor_at_place(2, 2, 8, 8, 0), tensor_at_place(3, 1, 8, 0, 0), 0);
+    op_linear_few(x, rows(0), rows(1), matrix(2), vector(3), 0);
     expect_awaited(3);
-    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                 tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
+    op_attention(x, rows(0), rows(1), rows(2), rows(3),
                  (struct attention_options){.queries = 2, .keys = 2, .scale = 1});
     expect_awaited(3);
-    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                 tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
+    op_attention(x, rows(0), rows(1), rows(2), rows(3),
                  (struct attention_options){
                      .queries = 2, .keys = 2, .scale = 1, .relative_bias = tensor_at_place(4, 2, 2, 3, 0)});
     expect_awaited(4);
     op_relative_bias(x, tensor_at_place(0, 2, 2, 3, 0), tensor_at_place(1, 2, 8, 2, 0),
                      (struct distance_buckets){20});
     expect_awaited(1);
-    struct modulation m = {.scale = tensor_at_place(3, 1, 8, 0, 0),
-                           .gate = tensor_at_place(4, 1, 8, 0, 0),
-                           .base = tensor_at_place(5, 2, 2, 8, 0)};
-    op_rms_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                tensor_at_place(2, 1, 8, 0, 0), 0, m);
+    struct modulation m = {.scale = vector(3), .gate = vector(4), .base = rows(5)};
+    op_rms_norm(x, rows(0), rows(1), vector(2), 0, m);
     expect_awaited(5);
-    op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                  (struct affine){.scale = tensor_at_place(2, 1, 8, 0, 0)}, 0);
+    op_layer_norm(x, rows(0), rows(1), (struct affine){.scale = vector(2)}, 0);
     expect_awaited(2);
-    struct affine affine = {tensor_at_place(2, 1, 8, 0, 0), tensor_at_place(3, 1, 8, 0, 0),
-                            tensor_at_place(4, 1, 8, 0, 0), tensor_at_place(5, 1, 8, 0, 0)};
-    op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), affine, 0);
+    struct affine affine = {vector(2), vector(3), vector(4), vector(5)};
+    op_layer_norm(x, rows(0), rows(1), affine, 0);
     expect_awaited(5);
-    op_add(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 1, 8, 0));
+    op_add(x, rows(0), rows(1), tensor_at_place(2, 2, 1, 8, 0));
     expect_awaited(2);
-    struct group_norm norm = {tensor_at_place(2, 2, 4, 2, 0), tensor_at_place(3, 1, 8, 0, 0),
-                              tensor_at_place(4, 1, 8, 0, 0)};
-    op_group_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), norm);
+    struct group_norm norm = {tensor_at_place(2, 2, 4, 2, 0), vector(3), vector(4)};
+    op_group_norm(x, rows(0), rows(1), norm);
     expect_awaited(4);
     op_group_statistics(x, tensor_at_place(0, 2, 4, 2, 0), tensor_at_place(1, 3, 2, 2, 8),
                         (struct rows_before){0}, 4, 0);
     expect_awaited(1);
     struct rotation rotation = {.heads = 2, .pairs = ROPE_HALVES, .norm = tensor_at_place(3, 1, 4, 0, 0)};
-    op_rope(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 3, 2, 2, 2),
-            rotation);
+    op_rope(x, rows(0), rows(1), tensor_at_place(2, 3, 2, 2, 2), rotation);
     expect_awaited(3);
-    op_glu(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0),
-           ACTIVATION_SILU);
+    op_glu(x, rows(0), rows(1), rows(2), ACTIVATION_SILU);
     expect_awaited(2);
-    op_copy(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0));
+    op_copy(x, rows(0), rows(1));
     expect_awaited(1);
-    op_broadcast_row(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 1, 8, 0));
+    op_broadcast_row(x, rows(0), tensor_at_place(1, 2, 1, 8, 0));
     expect_awaited(1);
     struct conv_options conv = {.norm = {tensor_at_place(5, 2, 4, 2, 0), tensor_at_place(6, 1, 3, 0, 0),
                                          tensor_at_place(7, 1, 3, 0, 0)},

@@ -2,6 +2,7 @@
 
 #include "test/lib/check.h"
 
+#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,14 @@ const char *copy_model_folder(const char *folder, const char *name) {
     snprintf(to, sizeof to, "%s/%s", temporary, name);
     shell("rm -rf '%s' && cp -r '%s' '%s'", to, folder, to);
     return to;
+}
+
+int count_files(const char *folder) {
+    int n = -2; /* . and .. */
+    DIR *entries = opendir(folder);
+    while (entries && readdir(entries)) n++;
+    if (entries) closedir(entries);
+    return n;
 }
 
 void shell(const char *format, ...) {

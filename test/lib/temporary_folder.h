@@ -16,6 +16,9 @@ const char *temporary_path(const char *name);
 /* Copies a model folder to temporary/NAME, to be damaged. Returns the path, valid until the next call. */
 const char *copy_model_folder(const char *folder, const char *name);
 
+/* Returns the number of entries of a folder. */
+int count_files(const char *folder);
+
 /* Runs a command, which must succeed. */
 __attribute__((format(printf, 1, 2))) void shell(const char *format, ...);
 
