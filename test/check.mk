@@ -12,8 +12,8 @@ TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run
 DEV_O := $B/obj/bench/dev/paced.o
 # Of the test library only what these tests use.
 TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check fault_sys memory_checker ops_adapted ops_cases \
-    ops_convolutions ops_operands ops_positions ops_shortcuts seeded store_adapters store_fixture synthetic_family synthetic_files \
-    synthetic_run)
+    ops_convolutions ops_operands ops_positions ops_shortcuts random_needs seeded store_adapters store_fixture \
+    synthetic_family synthetic_files synthetic_run temporary_folder)
 TEST_LIBS := $(CUDA_LIBS) -lm -lpthread
 endif
 

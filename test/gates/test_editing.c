@@ -47,8 +47,7 @@ static void test_extreme_aspects_are_rejected(struct rig *rig) {
     const struct sluice_picture *one = &dot, *nothing = &none;
     struct sluice_request r = request_of(&one, 1);
     r.width = r.height = 64;
-    struct result got = run(rig, &r);
-    check(!got.code && got.n_latents == 1, "image of one pixel: %s", got.error.what);
+    check(run_ok(rig, &r, "image of one pixel").n_latents == 1, "image of one pixel: no latent");
     r = request_of(&nothing, 1);
     run_refused(rig, &r, "LIMIT", 3, "0x1");
 }
@@ -132,20 +131,14 @@ static void test_image_is_one_token(struct rig *rig, const char *folder) {
 
 static bool opened(struct rig *rig, const char *folder, const char *edit, const char *recipe, int least,
                    int most) {
-    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder, .edit = edit};
-    struct sluice_session_options one = {.threads = 1};
-    struct error e = {0};
-    *rig = (struct rig){0};
-    fault_sys_init(&rig->fault_sys, 5);
-    if (!check(model_open(&rig->fault_sys.sys, &from, &rig->model, &e) == OK, "%s: %s (%s)", folder, e.what,
-               e.where))
+    if (!rig_open_with(rig, (struct sluice_model_options){.model = folder, .edit = edit},
+                       (struct sluice_session_options){.threads = 1}, 5))
         return false;
     const struct recipe *found = rig->model->recipe;
-    check(!strcmp(found->name, recipe) && found->references_min == least &&
-              rig->model->references_max == most,
-          "%s with --edit %s: recipe %s, %d to %d images", folder, edit ? edit : "unset", found->name,
-          found->references_min, rig->model->references_max);
-    return rig_open_session(rig, one);
+    return check(!strcmp(found->name, recipe) && found->references_min == least &&
+                     rig->model->references_max == most,
+                 "%s with --edit %s: recipe %s, %d to %d images", folder, edit ? edit : "unset", found->name,
+                 found->references_min, rig->model->references_max);
 }
 
 static void test_edit_flag_selects_pipeline(const char *fixture) {
@@ -153,11 +146,9 @@ static void test_edit_flag_selects_pipeline(const char *fixture) {
     struct sluice_picture fox = picture_of(64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
     struct sluice_request r = request_of(references, 2), none = request_of(NULL, 0);
-    char index[TENSOR_SET_PATH];
     struct rig rig;
     struct error e = {0};
-    snprintf(index, sizeof index, "%s/model_index.json", folder);
-    check(!remove(index), "cannot remove %s", index);
+    shell("rm '%s/model_index.json'", folder);
     if (opened(&rig, folder, NULL, "qwen_image", 0, 3)) {
         json_t *plan, *request = planned_request(&rig, &r, &plan);
         check(json_array_size(json_object_get(request, "references")) == 2,
@@ -184,11 +175,10 @@ static void test_edit_flag_selects_pipeline(const char *fixture) {
 static const char *copy_without_tensors(const char *fixture, const char *component, const char *prefix,
                                         const char *name) {
     const char *folder = copy_model_folder(fixture, name);
-    char path[TENSOR_SET_PATH], command[TENSOR_SET_PATH + 64];
+    char path[TENSOR_SET_PATH];
     struct tensor_set *p = tensor_set_from_component(fixture, component);
     tensor_set_drop(p, prefix);
-    snprintf(command, sizeof command, "rm %s/%s/*.safetensors*", folder, component);
-    check(!system(command), "%s", command);
+    shell("rm '%s/%s'/*.safetensors*", folder, component);
     snprintf(path, sizeof path, "%s/%s/%s.safetensors", folder, component,
              strcmp(component, "vae") ? "model" : "diffusion_pytorch_model");
     write_tensor_set(p, path, NULL);
@@ -236,15 +226,13 @@ static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     json_int_t peak[2];
     for (int i = 0; i < 2; i++) {
         struct sluice_request r = request_of(references + i, 1);
-        json_t *plan = query(rig, &r, NULL);
-        peak[i] = ram(plan, "peak");
+        peak[i] = ram(query(rig, &r, NULL), "peak");
     }
     check(peak[0] - peak[1] < ROWS_BYTES, "a large image takes %lld bytes more",
           (long long)(peak[0] - peak[1]));
     struct sluice_request r = request_of(references, 1);
     r.width = r.height = 64;
-    struct result got = run(rig, &r);
-    check(!got.code && got.n_latents == 1, "large image: %s", got.error.what);
+    check(run_ok(rig, &r, "large image").n_latents == 1, "large image: no latent");
 }
 
 /* The latent depends on the order of reference images. An unreadable image ends the run without leaks. */

@@ -3,6 +3,7 @@
  * stage start. Builds without oneDNN, so that ThreadSanitizer can check it. The environment variable SEED
  * changes all random cases. */
 #include "test/lib/check.h"
+#include "test/lib/random_needs.h"
 #include "test/lib/synthetic_run.h"
 
 /* plans: number of random plans; stride: every stride-th operator is made to fail, in a run of its own */
@@ -10,27 +11,6 @@ static int plans, stride;
 
 static struct run_need need;
 static struct plan plan, reduced;
-
-static void make_need(void) {
-    memset(&need, 0, sizeof need);
-    need.n_stages = 1 + (int)below(4);
-    need.separate = !below(4);
-    need.rates = (struct rates){.disk = 1e9, .h2d = 4e9};
-    for (int s = 0; s < need.n_stages; s++) {
-        struct stage_need *n = &need.stage[s];
-        n->n_blocks = 1 + (int)below(40);
-        n->evaluations = 1 + (int)below(5);
-        n->activation_bytes = below(1 << 20);
-        uint64_t size = 256 * (1 + below(4000));
-        bool equal = below(2), sided = below(2);
-        for (int b = 0; b < n->n_blocks; b++) {
-            n->block_bytes[b] = equal ? size : below(9) ? 256 * below(4000) : 0;
-            n->block_adapter_bytes[b] = sided ? below(n->block_bytes[b] / 512 + 1) * 256 : 0;
-            n->block_repeats[b] = n->block_keepable[b] = below(9) != 0;
-            n->block_seconds[b] = 1e-3;
-        }
-    }
-}
 
 static void make_plan(void) {
     plan_begin(&need, &plan);
@@ -89,7 +69,7 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
     for (uint64_t i = 0; i < (uint64_t)plans; i++) {
         struct error e = {0};
         seeded_state = seed_base + i;
-        make_need();
+        random_need(&need, !below(4), 1 + (int)below(4), 40);
         make_plan();
         int stage = (int)below((uint64_t)need.n_stages);
         uint32_t held = (uint32_t)below(1 << need.n_stages) | (uint32_t)1 << stage;
@@ -113,15 +93,7 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
  * adjacent. */
 static void test_eviction_spreads_streamed_blocks(void **state) {
     for (int k = 1; k < 30; k++) {
-        memset(&need, 0, sizeof need);
-        need.n_stages = 1;
-        struct stage_need *n = &need.stage[0];
-        n->evaluations = 4;
-        n->n_blocks = 60;
-        for (int b = 0; b < 60; b++) {
-            n->block_bytes[b] = 1 << 20;
-            n->block_repeats[b] = n->block_keepable[b] = true;
-        }
+        add_blocks(one_stage(&need, 4, 0), 60, 1 << 20, 0);
         plan_begin(&need, &plan);
         for (int b = 0; b < 60; b++) plan_set_resident(&plan.stage[0], b, true);
         plan_evaluate(&need, &plan);

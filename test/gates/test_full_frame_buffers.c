@@ -7,6 +7,7 @@
 #include "engine/run/timing.h"
 #include "bench/dev/paced.h"
 
+#include "test/lib/random_needs.h"
 #include "test/lib/synthetic_run.h"
 
 enum { NEEDS = 60, PLANS = 40, PLENTY = 1 << 30 };
@@ -22,34 +23,12 @@ static void make_full_frames(struct stage_need *n) {
         n->block_picture_bytes[i] = below(5) ? below(n->picture_bytes) * traffic / 8 : 0;
 }
 
-static void make_stage(struct stage_need *n, int n_blocks) {
-    n->n_blocks = n_blocks;
-    n->evaluations = below(4) ? 2 + (int)below(12) : 1;
-    n->state_bytes = 256 * below(100);
-    n->activation_bytes = below(1 << 18);
-    n->workspace_bytes = below(2) * below(1 << 16);
-    n->library_bytes = below(1 << 14);
-    for (int i = 0; i < n_blocks; i++) {
-        n->block_bytes[i] = 256 * (1 + below(2000));
-        n->block_repeats[i] = below(8);
-        n->block_keepable[i] = below(10);
-        n->block_seconds[i] = 1e-9 * (double)below(1 << 19);
-    }
-}
-
-/* Makes random memory and time needs of a run (struct run_need) with full-frame buffers in the last stage and
- * in some other stages. */
+/* Makes a random need with full-frame buffers in the last stage and in some other stages. */
 static void make_need(bool separate, int n_stages) {
-    memset(&need, 0, sizeof need);
-    need.n_stages = n_stages;
-    need.separate = separate;
-    need.rates = (struct rates){.disk = 1e8 * (double)(1 + below(9)), .h2d = 1e9};
-    need.base_bytes = below(1 << 18);
-    need.interstage_bytes = below(1 << 16);
-    need.open_bytes = below(1 << 18);
-    need.device_bytes = separate ? below(1 << 18) : 0;
+    random_need(&need, separate, n_stages, 7);
+    need.host_bytes = 0;
     for (int s = 0; s < n_stages; s++) {
-        make_stage(&need.stage[s], 1 + (int)below(7));
+        need.stage[s].image_bytes = 0;
         if (s == n_stages - 1 || below(2)) make_full_frames(&need.stage[s]);
     }
 }
@@ -57,8 +36,7 @@ static void make_need(bool separate, int n_stages) {
 static uint64_t all_bytes(void) {
     uint64_t bytes = 0;
     for (int s = 0; s < need.n_stages; s++) {
-        bytes += plan_pages(need.stage[s].picture_bytes) + PLAN_PAGE;
-        for (int i = 0; i < need.stage[s].n_blocks; i++) bytes += need.stage[s].block_bytes[i];
+        bytes += plan_pages(need.stage[s].picture_bytes) + PLAN_PAGE + stage_bytes(&need.stage[s]);
     }
     return bytes;
 }

@@ -306,39 +306,13 @@ static void test_failed_call_leaks_nothing(void **state) {
     store_fixture_remove();
 }
 
-static int64_t resident_pages(void) {
-    int64_t bytes = 0;
-    for (int i = 0; i < store_fixture.plan.n_stages * PACKED_PARTS; i++) {
-        const struct resident_part *part =
-            &store_fixture.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS];
-        if (part->base) bytes += (int64_t)part->bytes;
-    }
-    return bytes;
-}
-
 static void test_eviction_frees_pages(void **state) {
-    static struct plan reduced[2];
     int replanned = 0, smaller = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 6000 + i);
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
-        int at = 0, seam = 0, n = 0;
-        for (; n < 2 && (seam = next_evaluation_start(seam + 1)) >= 0; n++) {
-            drive_from(store, at, seam, &e);
-            assert_ok(&e);
-            at = seam;
-            reduced_plan(&reduced[n]);
-            int64_t before = memory_checker.pages_live, held = resident_pages();
-            store_replan(store, &reduced[n], seam, &e);
-            assert_ok(&e);
-            smaller += memory_checker.pages_live < before && held > 0;
-            store_fixture.plan = reduced[n]; /* the checker compares later stages with the reduced plan */
-            store_fixture.evicted = true;
-            replanned++;
-        }
-        drive_from(store, at, -1, &e);
-        assert_ok(&e);
+        replanned += drive_replanned(store, &smaller, &e);
         if (below(2)) store_end_stage(store, store_fixture.stage);
         store_close(store);
         memory_checker_restart();
