@@ -58,7 +58,7 @@ static json_t *planned_request(struct rig *rig, const struct sluice_request *r, 
 }
 
 static void test_sizes_follow_last_image(struct rig *rig) {
-    const struct picture_areas *areas = &rig->model->recipe->areas;
+    const struct picture_areas *areas = &rig->model->recipe->images.areas;
     int n = rig->model->references_max;
     struct sluice_picture wide = picture_of(300, 200), tall = picture_of(100, 310);
     const struct sluice_picture *const references[] = {&wide, &wide, &tall}, *const *first =
@@ -135,10 +135,10 @@ static bool opened(struct rig *rig, const char *folder, const char *edit, const 
                        (struct sluice_session_options){.threads = 1}, 5))
         return false;
     const struct recipe *found = rig->model->recipe;
-    return check(!strcmp(found->name, recipe) && found->references_min == least &&
+    return check(!strcmp(found->name, recipe) && found->images.references_min == least &&
                      rig->model->references_max == most,
                  "%s with --edit %s: recipe %s, %d to %d images", folder, edit ? edit : "unset", found->name,
-                 found->references_min, rig->model->references_max);
+                 found->images.references_min, rig->model->references_max);
 }
 
 static void test_edit_flag_selects_pipeline(const char *fixture) {

@@ -343,7 +343,7 @@ static void synthetic_make_full_frames(void) {
     synthetic_make();
     synthetic_expect(false);
     family_full_frames = synthetic_family;
-    family_full_frames.declare = declare_full_frames;
+    family_full_frames.state.declare = declare_full_frames;
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.components[s].family = &family_full_frames;
     synthetic_use_bus(0);
     synthetic_measure();

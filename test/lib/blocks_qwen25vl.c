@@ -31,7 +31,7 @@ static struct vision_span picture_of(const struct golden *g, size_t one, int i) 
     if (!has_golden(g, rows)) return span;
     const struct component *c = tower_of(g);
     struct tensor picture = golden(g, pixels);
-    struct vision_grid grid = c->family->vision_grid(c, picture.dim[1], picture.dim[0]);
+    struct vision_grid grid = c->family->lanes.vision_grid(c, picture.dim[1], picture.dim[0]);
     span.rows = golden(g, rows);
     span.height = grid.rows;
     span.width = grid.columns;
@@ -129,12 +129,13 @@ static void test_two_hidden_states(const struct golden *g) {
     struct block_runner *of_last = run_encoder(g, NULL), *normed = run_encoder(g, last);
     int32_t columns = c->text_columns, rows = of_last->lane.text.dim[0];
     for (int final_norm = 0; final_norm < 2; final_norm++) {
-        c->reads.hidden = (struct hidden_states){.n = 2, .from_end = {1, 0}, .final_norm = final_norm};
-        c->family->derive(c);
+        c->reads.hidden = (struct hidden_states){
+            .layers = {-2, -1}, .final_norm = final_norm ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_LAST};
+        c->family->config.derive(c);
         assert_int_equal(c->text_columns, 2 * columns);
         struct block_runner *both = run_encoder(g, NULL);
         c->reads.hidden = (struct hidden_states){0};
-        c->family->derive(c);
+        c->family->config.derive(c);
         bool equal = true;
         for (int32_t i = 0; i < rows; i++) {
             const float *row = (const float *)both->lane.text.data + (int64_t)i * 2 * columns;
