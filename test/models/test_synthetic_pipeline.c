@@ -2,6 +2,7 @@
  * hoisted, under memory pressure, reported and inspected; results against plain loops
  * (test/lib/synthetic_reference.c). gates/test_residency.c checks that no plan and no batch changes the bits.
  */
+#include "engine/run/component.h"
 #include "kernels/ops.h"
 #include "loaders/loaders.h"
 #include "test/lib/gates.h"
@@ -70,7 +71,7 @@ static void test_results_equal_plain_loops(struct rig *rig, struct sluice_reques
                 read_dumped(folder, tokens[i / 2][i % 2], &input.tokens[i / 2][i % 2].n);
     synthetic_reference_open(&truth, &input);
     compare(folder, "cond", truth.text, truth.rows * truth.columns, 8e-7);
-    compare(folder, "pooled", truth.pooled, truth.columns, 8e-7);
+    compare(folder, "pooled", truth.pooled, truth.pooled_columns, 8e-7);
     int pixels = request.width * request.height;
     compare(folder, name, truth.latent, SYNTHETIC_CHANNELS * ((request.frames - 1) / 2 + 1) * pixels / 4,
             6e-6);
@@ -329,6 +330,53 @@ static void test_inspect_lists_components(const char *folder) {
     sluice_free(text);
 }
 
+/* The VAE's latents are normalised by two tensors and batch_norm_eps: reads them from a changed tensor index.
+ */
+static void test_latent_norm_of_tensors(const struct rig *rig) {
+    static const struct {
+        const char *config, *renamed; /* `renamed`: a tensor that is missing */
+        int32_t channels;             /* number of values of the mean */
+        enum dtype dtype;             /* type of the mean */
+        bool swapped;                 /* the variance is where the mean is, with negative values */
+        enum status code;
+    } cases[] = {
+        {"{}", "", SYNTHETIC_CHANNELS, DTYPE_F32, false, OK},
+        {"{\"batch_norm_eps\": 0.5}", "", SYNTHETIC_CHANNELS, DTYPE_F32, false, OK},
+        {"{\"batch_norm_eps\": -1}", "", SYNTHETIC_CHANNELS, DTYPE_F32, false, META},
+        {"{}", "video_vae.bn.running_mean", SYNTHETIC_CHANNELS, DTYPE_F32, false, MISSING},
+        {"{}", "video_vae.bn.running_var", SYNTHETIC_CHANNELS, DTYPE_F32, false, MISSING},
+        {"{}", "", SYNTHETIC_CHANNELS - 1, DTYPE_F32, false, SHAPE},
+        {"{}", "", SYNTHETIC_CHANNELS, DTYPE_Q8_0, false, UNSUPPORTED},
+        {"{}", "", SYNTHETIC_CHANNELS, DTYPE_F32, true, NONFINITE},
+    };
+    const struct component *vae = &rig->model->component[SYNTHETIC_VIDEO_VAE];
+    struct index_entry entries[64];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct component c = *vae;
+        struct config config = {0};
+        struct error e = {0};
+        c.index.entries = memcpy(entries, vae->index.entries, (size_t)vae->index.n_entries * sizeof *entries);
+        struct index_entry *mean = index_find(&c.index, "video_vae.bn.running_mean");
+        struct index_entry *variance = index_find(&c.index, "video_vae.bn.running_var");
+        mean->dim[0] = cases[i].channels;
+        mean->dtype = cases[i].dtype;
+        if (cases[i].swapped) variance->offset = mean->offset;
+        for (int k = 0; k < c.index.n_entries; k++)
+            if (!strcmp(entries[k].name, cases[i].renamed)) entries[k].name = "zzz";
+        config_parse(c.sys, "config.json", cases[i].config, NULL, &config, &e);
+        component_configure(&c, &config, &e);
+        config_destroy(&config);
+        check(e.code == cases[i].code, "latent norm, case %zu: %s", i, e.what);
+        double eps = i ? 0.5 : SYNTHETIC_BATCH_NORM_EPS;
+        for (int k = 0; k < SYNTHETIC_CHANNELS && e.code == OK; k++) {
+            double before = 1 / (double)vae->latent_format.scale[k],
+                   now = 1 / (double)c.latent_format.scale[k];
+            double more = now * now - before * before - (eps - SYNTHETIC_BATCH_NORM_EPS);
+            check(fabs(more) < 1e-6, "latent norm, case %zu: scale %g", i, (double)c.latent_format.scale[k]);
+        }
+    }
+}
+
 /* Returns the height of the vision encoder's input image; on failure 0 and the error. */
 static int vision_side_read(const char *folder, const char *file, const char *text, struct error *e) {
     char path[192];
@@ -394,6 +442,7 @@ int main(void) {
     test_components_by_flag(folder, *request, &want);
     test_components_by_prefix(&rig, folder, *request, &want);
     test_preprocessor_config(folder);
+    test_latent_norm_of_tensors(&rig);
     rig_close(&rig);
     return finish();
 }
