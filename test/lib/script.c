@@ -1,12 +1,11 @@
 #include "test/lib/script.h"
 
 #include "test/lib/check.h"
+#include "test/lib/temporary_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { SCRIPT_BYTES = 1 << 16 };
 
 const char *script_only;
 
@@ -51,11 +50,10 @@ static void run_command(char *text, const char *path, int line, const struct scr
 }
 
 void script_run(const char *path, const struct script_command *commands, const char *list) {
-    char *text = calloc(1, SCRIPT_BYTES), *command = NULL;
+    size_t bytes;
+    char *text = read_file(path, &bytes), *command = NULL;
     int line = 0, first = 0;
-    FILE *f = fopen(path, "r");
-    if (!check(f && text && fread(text, 1, SCRIPT_BYTES - 1, f) && feof(f), "%s", path)) exit(finish());
-    fclose(f);
+    if (!check(text != NULL, "cannot read %s", path)) exit(finish());
     for (char *at = text, *next; *at; at = next) {
         next = at + strcspn(at, "\n");
         next += *next == '\n';

@@ -26,14 +26,6 @@ struct item *tensor_set_find(struct tensor_set *p, const char *name) {
     return NULL;
 }
 
-char *read_whole_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    char *text = calloc(1, 1 << 16);
-    if (!f || !text || !fread(text, 1, (1 << 16) - 1, f)) abort();
-    fclose(f);
-    return text;
-}
-
 struct tensor_set *tensor_set_from_file(const char *path) {
     struct sys sys;
     struct tensor_index index;
@@ -53,10 +45,12 @@ struct tensor_set *tensor_set_from_file(const char *path) {
 
 struct tensor_set *tensor_set_from_component(const char *model, const char *component) {
     char path[TENSOR_SET_PATH];
+    size_t bytes;
     snprintf(path, sizeof path, "%s/%s", model, component);
     struct tensor_set *p = tensor_set_from_file(path);
     snprintf(path, sizeof path, "%s/%s/config.json", model, component);
-    p->config = read_whole_file(path);
+    p->config = read_file(path, &bytes);
+    if (!p->config) abort();
     return p;
 }
 
@@ -104,14 +98,6 @@ void tensor_set_drop(struct tensor_set *p, const char *prefix) {
         else
             free(p->item[i].data);
     p->n = kept;
-}
-
-const char *temporary_path(const char *name) {
-    static char paths[16][TENSOR_SET_PATH];
-    static int next;
-    char *path = paths[next++ % 16];
-    snprintf(path, TENSOR_SET_PATH, "%s/%s", temporary, name);
-    return path;
 }
 
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
@@ -199,10 +185,4 @@ void write_sharded(const struct tensor_set *p, const char *folder, const char *c
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
     json_dump_file(root, path, 0);
     json_decref(root);
-}
-
-void write_file(const char *path, const char *bytes, size_t n) {
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(bytes, 1, n, f) != n) abort();
-    fclose(f);
 }

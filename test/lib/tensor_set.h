@@ -35,8 +35,6 @@ void tensor_set_free(struct tensor_set *p);
 
 struct item *tensor_set_find(struct tensor_set *p, const char *name);
 
-char *read_whole_file(const char *path);
-
 /* Reads the tensors of a file, or of a component's folder, whose config.json is not read. */
 struct tensor_set *tensor_set_from_file(const char *path);
 /* Reads a component of a model folder with its configuration. */
@@ -55,8 +53,6 @@ void join_rows(struct tensor_set *p, struct item *to, const char *name);
 /* Removes the tensors whose names start with the prefix. */
 void tensor_set_drop(struct tensor_set *p, const char *prefix);
 
-const char *temporary_path(const char *name);
-
 /* Writes tensors [first, first + n). metadata: JSON text stored under `key`, or NULL. */
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
                    const char *metadata);
@@ -68,7 +64,5 @@ void write_gguf(struct tensor_set *p, const char *path);
 
 /* Writes two shards and their index into a new folder. */
 void write_sharded(const struct tensor_set *p, const char *folder, const char *config);
-
-void write_file(const char *path, const char *bytes, size_t n);
 
 #endif

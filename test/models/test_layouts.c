@@ -170,10 +170,8 @@ static struct tensor_set *set_of(const char *const *words, int n) {
 
 /* Writes a set to PATH.safetensors or PATH.gguf, or as shards to PATH/. */
 static void write_set(struct tensor_set *p, const char *path) {
-    char command[3 * TENSOR_SET_PATH];
     size_t n = strlen(path);
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", path);
-    check(!system(command), "%s", command);
+    shell("mkdir -p \"$(dirname '%s')\"", path);
     if (path[n - 1] == '/')
         write_sharded(p, path, p->config);
     else if (n > 5 && is(path + n - 5, ".gguf"))
@@ -338,7 +336,6 @@ static void expect_other_latent(options from, const char *what) {
     struct result got = run(&rig, &expected_request);
     check(got.n_latents == 1 && !is(got.latent[0], expected_result.latent[0]), "%s: the same latent: %s",
           what, got.error.what);
-    result_free(&got);
     rig_close(&rig);
 }
 
@@ -353,7 +350,6 @@ static void expect_run_refused(const struct command *c, int i, options from) {
           line);
     while (++i < c->n)
         check(strstr(line, c->word[i]) != NULL, "%s: no '%s' in: %s", c->where, c->word[i], line);
-    result_free(&got);
     rig_close(&rig);
 }
 
@@ -392,7 +388,6 @@ static char **selected; /* arguments of the program: scripts or fixtures; none: 
 /* fixture NAME [TOKENIZER]: the model that the following commands use; forgets the parts and files of the
  * last one */
 static void command_fixture(struct command *c) {
-    char clear[96];
     int i = 0;
     while (i < n_fixtures && !is(fixtures[i].name, c->word[0])) i++;
     forget_components();
@@ -403,8 +398,7 @@ static void command_fixture(struct command *c) {
     while (*s && !is(*s, c->word[0]) && (strlen(*s) != script || strncmp(*s, c->where, script) != 0)) s++;
     script_only = *selected && !*s ? "fixture" : NULL;
     if (script_only) return;
-    snprintf(clear, sizeof clear, "rm -rf '%s'/*", temporary);
-    check(!system(clear), "%s", clear);
+    shell("rm -rf '%s'/*", temporary);
     snprintf(model.folder, sizeof model.folder, "%s", fixture_model(&fixtures[i]));
     snprintf(model.tokenizer, sizeof model.tokenizer, "%s", path_of(c->n > 1 ? c->word[1] : "$model"));
 }
@@ -448,7 +442,6 @@ static void command_request(struct command *c) {
 /* expect FLAGS [=> quiet | log TEXT...]: runs the request, whose result later commands call `same` */
 static void command_expect(struct command *c) {
     struct rig rig;
-    result_free(&expected_result);
     if (!rig_open_paths(&rig, options_of(c->word, c->arrow), c->where)) return;
     if (c->arrow + 1 < c->n && is(c->word[c->arrow + 1], "quiet"))
         check(!captured_log[0], "%s: %s", c->where, captured_log);
@@ -488,7 +481,7 @@ static void command_sh(struct command *c) {
           c->where);
     setenv("M", real, 1);
     setenv("G", golden, 1);
-    check(!system(text), "%s: %s", c->where, text);
+    shell("%s", text);
 }
 
 /* text PATH TEXT: a file of this text */
@@ -712,7 +705,6 @@ int main(int argc, char **argv) {
         free(scripts[i]);
     }
     free(scripts);
-    result_free(&expected_result);
     forget_components();
     return finish();
 }
