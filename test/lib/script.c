@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SCRIPTS = 32 };
+
 const char *script_only;
+static char *texts[SCRIPTS]; /* texts of all scripts, into which words point */
+static int n_texts;
 
 bool is(const char *a, const char *b) {
     return !strcmp(a, b);
@@ -53,7 +57,8 @@ void script_run(const char *path, const struct script_command *commands, const c
     size_t bytes;
     char *text = read_file(path, &bytes), *command = NULL;
     int line = 0, first = 0;
-    if (!check(text != NULL, "cannot read %s", path)) exit(finish());
+    if (!check(text && n_texts < SCRIPTS, "cannot read %s", path)) exit(finish());
+    texts[n_texts++] = text;
     for (char *at = text, *next; *at; at = next) {
         next = at + strcspn(at, "\n");
         next += *next == '\n';
