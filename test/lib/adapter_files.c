@@ -96,3 +96,10 @@ struct sluice_model *adapter_test_model(const char *name) {
     if (!check(e.code == OK, "%s: %s", name, e.what)) exit(finish());
     return model;
 }
+
+int adapter_dimensions(const char *text, int32_t *dim) {
+    int rank = 0;
+    for (char *end; *text && *text != '-'; text = *end ? end + 1 : end)
+        dim[rank++] = (int32_t)strtol(text, &end, 10);
+    return rank;
+}

@@ -29,4 +29,7 @@ const char *adapter_writer_end(struct adapter_writer *w, const char *path, const
 /* Opens a model: from a folder, or without files by a recipe's name, at its published sizes. */
 struct sluice_model *adapter_test_model(const char *name);
 
+/* Reads the sizes of "2,3" or "2x3", none of "-"; returns the rank. */
+int adapter_dimensions(const char *text, int32_t *dim);
+
 #endif

@@ -19,23 +19,14 @@ static struct sluice_model *zimage, *sd1, *published;
 
 /* ---- Adapter files ---- */
 
-static int dimensions(const char *text, int32_t *dim) {
-    int rank = 0;
-    for (char *end; *text && *text != '-'; text = *end ? end + 1 : end)
-        dim[rank++] = (int32_t)strtol(text, &end, 10);
-    return rank;
-}
-
 /* Writes the tensors of "MODULE END TYPE SHAPE ... [metadata JSON]" to adapter.safetensors. */
 static const char *write_tensors(const char *const *words, int n) {
     static const struct {
         const char *name;
         int size;
     } types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"I64", 8}, {"U8", 1}, {"F8_E4M3", 1}};
-    static char path[128];
     const char *module = "", *metadata = NULL;
     struct adapter_writer w;
-    snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
     adapter_writer_begin(&w);
     for (int i = 0; i < n; i++) {
         char name[256];
@@ -48,12 +39,12 @@ static const char *write_tensors(const char *const *words, int n) {
         } else {
             snprintf(name, sizeof name, "%s%s", module, is(words[i], "-") ? "" : words[i]);
             while (type < COUNT_OF(types) - 1 && !is(types[type].name, words[i + 1])) type++;
-            adapter_writer_add(&w, name, words[i + 1], types[type].size, dimensions(words[i + 2], dim), dim,
-                               NULL);
+            adapter_writer_add(&w, name, words[i + 1], types[type].size,
+                               adapter_dimensions(words[i + 2], dim), dim, NULL);
             i += 2;
         }
     }
-    return adapter_writer_end(&w, path, metadata);
+    return adapter_writer_end(&w, temporary_path("adapter.safetensors"), metadata);
 }
 
 /* Opens an adapter and matches it with the model on a memory-counting sys. All memory must be freed. */
@@ -134,21 +125,19 @@ static const char *write_factors(const char *module, const char *form, const cha
         {"older", ".lora.down.weight", ".lora.up.weight"},
         {"linear", ".lora_linear_layer.down.weight", ".lora_linear_layer.up.weight"},
     };
-    static char path[128];
     struct adapter_writer w;
     char name[256];
     int32_t down[8], up[8] = {0, 4, 1, 1, 1, 1, 1, 1};
-    int rank = dimensions(shape, down), i = 0;
+    int rank = adapter_dimensions(shape, down), i = 0;
     while (i < COUNT_OF(forms) - 1 && !is(forms[i].form, form)) i++;
     up[0] = down[0];
     down[0] = 4;
-    snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
     adapter_writer_begin(&w);
     snprintf(name, sizeof name, "%s%s", module, forms[i].down);
     adapter_writer_add(&w, name, "BF16", 2, rank, down, NULL);
     snprintf(name, sizeof name, "%s%s", module, forms[i].up);
     adapter_writer_add(&w, name, "BF16", 2, rank, up, NULL);
-    return adapter_writer_end(&w, path, NULL);
+    return adapter_writer_end(&w, temporary_path("adapter.safetensors"), NULL);
 }
 
 /* Writes what a match changes: "unet: WEIGHT[FIRST+ROWS]... WEIGHT...", or "nothing". */
@@ -279,16 +268,14 @@ static void command_faults(struct command *c) {
 /* ---- Values ---- */
 
 static const char *write_pair(double alpha, float value) {
-    static char path[128];
     float down[72] = {0};
     struct adapter_writer w;
     down[71] = value;
-    snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
     adapter_writer_begin(&w);
     adapter_writer_add_f32(&w, W1 ".lora_A.weight", down, 2, 36, 0);
     adapter_writer_add_f32(&w, W1 ".lora_B.weight", NULL, 96, 2, 0);
     adapter_writer_add(&w, W1 ".alpha", "F64", 8, 0, NULL, &alpha);
-    return adapter_writer_end(&w, path, NULL);
+    return adapter_writer_end(&w, temporary_path("adapter.safetensors"), NULL);
 }
 
 /* The adapter's values are finite, but overflow at a scale of 1,000. */
@@ -339,8 +326,7 @@ static void test_many_unmatched_tensors_are_fast(void) {
     struct adapter_match match;
     struct adapter_writer w;
     struct error e;
-    char path[128], name[160];
-    snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
+    char name[160];
     adapter_writer_begin(&w);
     for (int i = 0; i < MODULES; i++) {
         snprintf(name, sizeof name, "lora_unet_layers_%d_feed_forward_w1.lora_down.weight", i);
@@ -348,7 +334,7 @@ static void test_many_unmatched_tensors_are_fast(void) {
         snprintf(name, sizeof name, "lora_unet_layers_%d_feed_forward_w1.lora_up.weight", i);
         adapter_writer_add_f32(&w, name, NULL, 96, 2, 0);
     }
-    adapter_writer_end(&w, path, NULL);
+    const char *path = adapter_writer_end(&w, temporary_path("adapter.safetensors"), NULL);
     check(match_refusing_leaks(zimage, path, false, &match, &e) == MISSING, "%d modules: %s", MODULES,
           e.what);
     check(match_refusing_leaks(zimage, path, true, &match, &e) == OK && match.n_unmatched > MODULES - 100,
