@@ -24,7 +24,8 @@ static void shape_weights(const struct component *c, const struct block_ref *ref
         const struct weight_spec *spec = &ref->kind->weights[i];
         for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
         struct tensor t = tensor_make(NULL, DTYPE_BF16, spec->rank, dim);
-        if (!weight_is_optional(spec)) memcpy(structure + spec->offset, &t, sizeof t);
+        if (!weight_is_optional(spec) && block_has_weight(spec, dims))
+            memcpy(structure + spec->offset, &t, sizeof t);
     }
 }
 
