@@ -162,6 +162,17 @@ static void test_pooled(const struct golden *g) {
     }
 }
 
+static struct block_runner *open_rows(const struct golden *g, struct tensor ids) {
+    (void)ids;
+    return encode_open(g, 0, 0, false);
+}
+
+/* Only CLIP-L's last blocks are the last layer and the final norm. */
+static void test_two_hidden_states(const struct golden *g) {
+    if (file_of(g, 0)->reads.projected || hidden_states_min_layers(&file_of(g, 0)->reads.hidden) > 1) return;
+    expect_two_hidden_states(g, &g->model->component[0], golden(g, "ids"), open_rows);
+}
+
 static void assert_same(struct tensor a, struct tensor b) {
     assert_int_equal(tensor_bytes(&a), tensor_bytes(&b));
     assert_memory_equal(a.data, b.data, (size_t)tensor_bytes(&b));
@@ -229,13 +240,15 @@ static void test_influence(const struct golden *g) {
     runner_close(whole);
 }
 
-static const struct golden_test tests[] = {{"rows", test_rows, PRECISION_F32, false, NULL},
-                                           {"pooled", test_pooled, PRECISION_F32, false, "pooled"},
-                                           {"names", test_names, PRECISION_F32, false, NULL},
-                                           {"visits", test_visits, PRECISION_F32, false, NULL},
-                                           {"influence", test_influence, PRECISION_F32, false, NULL},
-                                           {"rows, bf16", test_rows, PRECISION_BF16, true, NULL},
-                                           {"pooled, bf16", test_pooled, PRECISION_BF16, true, "pooled"},
-                                           {"names, bf16", test_names, PRECISION_BF16, true, NULL}};
+static const struct golden_test tests[] = {
+    {"rows", test_rows, PRECISION_F32, false, NULL},
+    {"two hidden states", test_two_hidden_states, PRECISION_F32, false, NULL},
+    {"pooled", test_pooled, PRECISION_F32, false, "pooled"},
+    {"names", test_names, PRECISION_F32, false, NULL},
+    {"visits", test_visits, PRECISION_F32, false, NULL},
+    {"influence", test_influence, PRECISION_F32, false, NULL},
+    {"rows, bf16", test_rows, PRECISION_BF16, true, NULL},
+    {"pooled, bf16", test_pooled, PRECISION_BF16, true, "pooled"},
+    {"names, bf16", test_names, PRECISION_BF16, true, NULL}};
 
 const struct suite blocks_clip_kinds = {"clip_kinds", tests, COUNT_OF(tests), tolerances, tolerances};

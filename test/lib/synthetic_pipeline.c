@@ -57,14 +57,12 @@ PROBE(synthetic_video_vae, "video_vae.split.weight")
         .config.derive = of##_derive, .blocks.list = of##_blocks, .state.bytes = sizeof(struct structure),   \
         __VA_ARGS__                                                                                          \
     }
-
-/* A block that is one matrix or one vector. */
 struct one_weight {
     struct tensor weight;
 };
 
-/* clang-format off */
 /* MLP of text and vision encoders: x + down(gelu(up(norm(x)))). */
+/* clang-format off */
 #define MLP(X, S)                                                                                            \
     X##VECTOR(S, norm, WIDTH, "norm")                                                                        \
     X##LINEAR(S, up, FEED_FORWARD, WIDTH, "up")                                                              \
@@ -101,7 +99,7 @@ static void encoder_declare(const struct component *c, struct lane *lanes, int n
  * not normed. */
 
 static const struct weight_spec text_table[] = {
-    ROW_TABLE(WEIGHTS_OF(one_weight), weight, VOCABULARY, WIDTH, "text.embedding")};
+    ROW_MATRIX(WEIGHTS_OF(one_weight), weight, VOCABULARY, WIDTH, "text.embedding")};
 WEIGHT_TABLE(text_layer_table, MLP, mlp_weights, "text.layers.%d.", "text.layers.%d.");
 static const struct weight_spec text_norm_table[] = {
     ROW_VECTOR(WEIGHTS_OF(one_weight), weight, WIDTH, "text.norm")};
@@ -247,7 +245,6 @@ enum { STREAM_TEXT, STREAM_IMAGE, STREAMS };
 struct conditioning_weights { CONDITIONING(FIELD_, ) };
 WEIGHT_TABLE(denoiser_conditioning_table, CONDITIONING, conditioning_weights, "denoiser.", "denoiser.");
 
-/* F: the stream's member of struct layer_weights and a dot; P: its name prefix. */
 #define STREAM(X, S, F, P)                                                                                   \
     X##MATRIX(S, F q, WIDTH, WIDTH, P "q")                                                                   \
     X##MATRIX(S, F k, WIDTH, WIDTH, P "k")                                                                   \
@@ -255,12 +252,10 @@ WEIGHT_TABLE(denoiser_conditioning_table, CONDITIONING, conditioning_weights, "d
     X##MATRIX(S, F out, WIDTH, WIDTH, P "out")                                                               \
     X##MATRIX(S, F up, FEED_FORWARD, WIDTH, P "up")                                                          \
     X##MATRIX(S, F down, WIDTH, FEED_FORWARD, P "down")
-#define DOUBLE_LAYER(X, S)                                                                                   \
-    STREAM(X, S, stream[STREAM_TEXT]., "text.")                                                              \
-    STREAM(X, S, stream[STREAM_IMAGE]., "image.")
-struct stream_weights { STREAM(FIELD_, , , "") };
-struct layer_weights { struct stream_weights stream[STREAMS]; };
-WEIGHT_TABLE(denoiser_layer_table, DOUBLE_LAYER, layer_weights, "denoiser.layers.%d.", "denoiser.layers.%d.");
+#define LAYER(X, S)                                                                                          \
+    STREAM(X, S, stream[STREAM_TEXT]., "text.") STREAM(X, S, stream[STREAM_IMAGE]., "image.")
+struct layer_weights { struct stream_weights { STREAM(FIELD_, , , ) } stream[STREAMS]; };
+WEIGHT_TABLE(denoiser_layer_table, LAYER, layer_weights, "denoiser.layers.%d.", "denoiser.layers.%d.");
 /* clang-format on */
 
 struct denoiser_state {
@@ -272,7 +267,7 @@ struct denoiser_state {
 };
 
 static const struct weight_spec denoiser_position_table[] = {
-    ROW_TABLE(WEIGHTS_OF(one_weight), weight, POSITIONS, WIDTH, "denoiser.positions")};
+    ROW_MATRIX(WEIGHTS_OF(one_weight), weight, POSITIONS, WIDTH, "denoiser.positions")};
 LINEAR_TABLE(denoiser_in_table, WIDTH, LATENT, "denoiser.in");
 LINEAR_TABLE(denoiser_context_table, WIDTH, TEXT, "denoiser.context");
 LINEAR_TABLE(denoiser_modulation_table, MODULATION, WIDTH, "denoiser.layers.%d.modulation");
@@ -492,9 +487,19 @@ const struct family family_synthetic_denoiser = FAMILY(
 
 /* synthetic_video_vae: a decoder in which each latent frame depends on the previous one. */
 
-struct latent_norm_weights {
-    struct tensor mean, variance;
-};
+/* clang-format off */
+#define LATENT_NORM(X, S)                                                                                    \
+    X##WEIGHT(S, mean, (.rank = 1, .dim = {LATENT}, .init_scale = 1), "running_mean")                        \
+    X##WEIGHT(S, variance, (.rank = 1, .dim = {LATENT}), "running_var")
+struct latent_norm_weights { LATENT_NORM(FIELD_, ) };
+WEIGHT_TABLE(video_vae_norm_table, LATENT_NORM, latent_norm_weights, "video_vae.bn.", "video_vae.bn.");
+
+#define CAUSAL_OUT(X, S)                                                                                     \
+    X##MATRIX(S, split, TWO_WIDTH, WIDTH, "split")                                                           \
+    X##CONV(S, conv, COLOURS, WIDTH, K3, "out")
+struct causal_out_weights { CAUSAL_OUT(FIELD_, ) };
+WEIGHT_TABLE(video_vae_out_table, CAUSAL_OUT, causal_out_weights, "video_vae.", "video_vae.");
+/* clang-format on */
 
 enum { TIMES_MAX = 4 };
 
@@ -524,20 +529,9 @@ static int video_vae_chunks(const struct component *c, int32_t latent_frames, st
     return n;
 }
 
-static const struct weight_spec video_vae_norm_table[] = {ROW_WEIGHT(
-    WEIGHTS_OF(latent_norm_weights), mean, (.rank = 1, .dim = {LATENT}, .init_scale = 1),
-    "video_vae.bn.running_mean") ROW_WEIGHT(WEIGHTS_OF(latent_norm_weights), variance,
-                                            (.rank = 1, .dim = {LATENT}), "video_vae.bn.running_var")};
 LINEAR_TABLE(video_vae_in_table, WIDTH, LATENT, "video_vae.in");
 static const struct weight_spec video_vae_time_table[] = {
     ROW_MATRIX(WEIGHTS_OF(one_weight), weight, WIDTH, WIDTH, "video_vae.time.%d")};
-/* clang-format off */
-#define PICTURE_OUT(X, S)                                                                                    \
-    X##MATRIX(S, split, TWO_WIDTH, WIDTH, "video_vae.split")                                                 \
-    X##CONV(S, conv, COLOURS, WIDTH, K3, "video_vae.out")
-struct causal_out_weights { PICTURE_OUT(FIELD_, ) };
-WEIGHT_TABLE(video_vae_out_table, PICTURE_OUT, causal_out_weights, "", "");
-/* clang-format on */
 
 /* Returns latent frame i of the chunk. */
 static struct tensor video_vae_frame(const struct causal_state *state, int32_t i) {
