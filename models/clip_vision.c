@@ -34,11 +34,11 @@ struct clip_vision_state {
 
 /* clang-format off */
 #define PATCH_EMBEDDING(X, S)                                                                                \
-    X##WEIGHT(S, class, (.rank = 1, .dim = {CLIP_WIDTH}, .init_scale = 1),                                   \
+    X##WEIGHT(S, class, SHAPED(1, CLIP_WIDTH),                                                               \
               "embeddings.class_embedding", "", "cls_embedding", "class_embedding")                          \
     X##KERNEL(S, patch, CLIP_WIDTH, COLOURS, PATCH,                                                          \
               "embeddings.patch_embedding", "", "patch_embedding", "conv1")                                  \
-    X##WEIGHT(S, positions, (.rank = 2, .dim = {POSITIONS, CLIP_WIDTH}, .init_scale = 1),                    \
+    X##WEIGHT(S, positions, SHAPED(2, POSITIONS, CLIP_WIDTH),                                                \
               "embeddings.position_embedding.weight", "", "pos_embedding", "positional_embedding")           \
     X##NORM(S, norm, CLIP_WIDTH, "pre_layrnorm", "", "pre_norm", "ln_pre")
 struct patch_weights { PATCH_EMBEDDING(FIELD_, ) };
@@ -73,9 +73,8 @@ static void clip_vision_forward_patch(struct context *x, const void *weights,
     clip_norm(x, tokens, tokens, &w->norm, settings->layer.norm_eps);
 }
 
-static const struct block_kind clip_vision_kind_patch =
-    BLOCK_KIND("patch", "embeddings", clip_vision_patch_table, patch_weights, clip_vision_forward_patch,
-               .never_quantised = true);
+BLOCK(clip_vision_kind_patch, "patch", "embeddings", clip_vision_patch_table, patch_weights,
+      clip_vision_forward_patch, .never_quantised = true);
 
 static void clip_vision_forward_layer(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
@@ -86,14 +85,14 @@ static void clip_vision_forward_layer(struct context *x, const void *weights,
     if (scope->number == settings->last_layer) op_copy(x, scope->lane->text, state->tokens);
 }
 
-static const struct block_kind clip_vision_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", clip_vision_layer_table, clip_layer_weights, clip_vision_forward_layer);
-static const struct block_kind clip_vision_kind_wan =
-    BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
+BLOCK(clip_vision_kind_layer, "layer", "layers.%d", clip_vision_layer_table, clip_layer_weights,
+      clip_vision_forward_layer);
+BLOCK(clip_vision_kind_wan, "layer", "layers.%d", clip_vision_wan_table, clip_layer_weights,
+      clip_vision_forward_layer);
 
 /* The final norm is in files but unused, because the output is an earlier hidden state. */
-static const struct block_kind clip_vision_kind_norm =
-    BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .never_quantised = true);
+BLOCK(clip_vision_kind_norm, "norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL,
+      .never_quantised = true);
 
 static const char wan_qkv[] = "transformer.0.attn.to_qkv.weight";
 

@@ -242,11 +242,10 @@ static void qwen_forward_norm(struct context *x, const void *weights, const stru
                        settings->norm_eps);
 }
 
-static const struct block_kind qwen_kind_embedding =
-    BLOCK_KIND("embedding", "embed_tokens", qwen_embedding_table, embedding_weights, qwen_forward_embedding,
-               .embedding_table = true);
-static const struct block_kind qwen_kind_norm =
-    BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .never_quantised = true);
+BLOCK(qwen_kind_embedding, "embedding", "embed_tokens", qwen_embedding_table, embedding_weights,
+      qwen_forward_embedding, .embedding_table = true);
+BLOCK(qwen_kind_norm, "norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm,
+      .never_quantised = true);
 
 /* Lists the encoder's blocks; layer: the family's block kind of a decoder layer. */
 static int qwen_list_blocks(const struct component *c, const struct block_kind *layer,
@@ -326,8 +325,7 @@ static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state
 
 #define QWEN3_LAYER(X, S) LAYER(X, S, NORMS)
 WEIGHT_TABLE_NAMED(qwen3_layer_table, QWEN3_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.", "blk.%d.");
-static const struct block_kind qwen3_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
+BLOCK(qwen3_kind_layer, "layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
 
 static bool qwen3_probe(const struct tensor_index *index) {
     return qwen_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight");
@@ -423,8 +421,8 @@ const struct family family_qwen3 = {
 #define QWEN25VL_LAYER(X, S) LAYER(X, S, BIASES)
 WEIGHT_TABLE_NAMED(qwen25vl_layer_table, QWEN25VL_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.",
                    "blk.%d.");
-static const struct block_kind qwen25vl_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
+BLOCK(qwen25vl_kind_layer, "layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights,
+      qwen_forward_layer);
 
 /* Tensor that Qwen3 has and Qwen2.5 lacks. With the prefix "language_model.", which text models lack, the
  * file is Qwen3-VL. */

@@ -268,32 +268,26 @@ static void sd3_forward_final(struct context *x, const void *weights, const stru
                    PATCH_CHANNELS_LAST);
 }
 
-static const struct block_kind sd3_kind_position =
-    BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_pos_embed_weights, sd3_forward_position,
-               .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind sd3_kind_context =
-    BLOCK_KIND("context", "context_embedder", sd3_context_table, linear_weights, sd3_forward_context,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_conditioning = BLOCK_KIND(
-    "conditioning", "time_text_embed", sd3_conditioning_table, mmdit_time_text_embed_weights,
-    sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_embedder =
-    BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, linear_weights, sd3_forward_embedder,
-               .never_quantised = true);
+BLOCK(sd3_kind_position, "position", "pos_embed", sd3_position_table, sd3_pos_embed_weights,
+      sd3_forward_position, .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(sd3_kind_context, "context", "context_embedder", sd3_context_table, linear_weights, sd3_forward_context,
+      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(sd3_kind_conditioning, "conditioning", "time_text_embed", sd3_conditioning_table,
+      mmdit_time_text_embed_weights, sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
+      .never_quantised = true);
+BLOCK(sd3_kind_embedder, "embedder", "pos_embed.proj", sd3_embedder_table, linear_weights,
+      sd3_forward_embedder, .never_quantised = true);
 
-static const struct block_kind sd3_kind_modulation =
-    BLOCK_KIND("modulation", DIFFUSERS_BLOCK "modulation", sd3_modulation_table, sd3_modulation_weights,
-               sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind sd3_kind_layer =
-    BLOCK_KIND("layer", "transformer_blocks.%d", sd3_layer_table, mmdit_block_weights, sd3_forward_layer,
-               .skippable = true);
-static const struct block_kind sd3_kind_unused =
-    BLOCK_KIND("rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, mmdit_block_weights, sd3_forward_layer);
-static const struct block_kind sd3_kind_final_modulation = BLOCK_KIND(
-    "final_modulation", "norm_out", sd3_final_modulation_table, linear_weights, sd3_forward_final_modulation,
-    .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_final = BLOCK_KIND(
-    "final", "proj_out", sd3_final_table, linear_weights, sd3_forward_final, .never_quantised = true);
+BLOCK(sd3_kind_modulation, "modulation", DIFFUSERS_BLOCK "modulation", sd3_modulation_table,
+      sd3_modulation_weights, sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+BLOCK(sd3_kind_layer, "layer", "transformer_blocks.%d", sd3_layer_table, mmdit_block_weights,
+      sd3_forward_layer, .skippable = true);
+BLOCK(sd3_kind_unused, "rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, mmdit_block_weights,
+      sd3_forward_layer);
+BLOCK(sd3_kind_final_modulation, "final_modulation", "norm_out", sd3_final_modulation_table, linear_weights,
+      sd3_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+BLOCK(sd3_kind_final, "final", "proj_out", sd3_final_table, linear_weights, sd3_forward_final,
+      .never_quantised = true);
 
 /* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
  * hoisted. */

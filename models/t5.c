@@ -203,16 +203,13 @@ static void t5_forward_norm(struct context *x, const void *weights, const struct
                        settings->norm_eps);
 }
 
-static const struct block_kind t5_kind_embedding =
-    BLOCK_KIND("embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding,
-               .embedding_table = true);
-static const struct block_kind t5_kind_bias =
-    BLOCK_KIND("position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights, t5_forward_bias,
-               .never_quantised = true);
-static const struct block_kind t5_kind_layer =
-    BLOCK_KIND("layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
-static const struct block_kind t5_kind_norm = BLOCK_KIND(
-    "norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .never_quantised = true);
+BLOCK(t5_kind_embedding, "embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding,
+      .embedding_table = true);
+BLOCK(t5_kind_bias, "position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights,
+      t5_forward_bias, .never_quantised = true);
+BLOCK(t5_kind_layer, "layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
+BLOCK(t5_kind_norm, "norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm,
+      .never_quantised = true);
 
 /* Lists the encoder's blocks. A relative position bias precedes every layer (of_every_layer) or only the
  * first layer. */
