@@ -10,16 +10,6 @@
 static const char types_file[] = "test/golden/gguf/types.gguf",
                   aligned_file[] = "test/golden/gguf/aligned.gguf";
 
-static struct bytes read_whole(const char *path) {
-    struct bytes b = {0};
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    put_zeros(&b, (size_t)malformed_size(path));
-    assert_int_equal(fread(b.at, 1, b.n, file), b.n);
-    fclose(file);
-    return b;
-}
-
 /* Element types, and the size in bytes of a row of 512 values. */
 static const struct {
     const char *name;
@@ -84,18 +74,16 @@ static void expect_types(const char *path) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-static void test_tensor_data_of_every_type(void **state) {
-    (void)state;
+TEST(tensor_data_of_every_type) {
     expect_types(types_file);
-    struct bytes file = read_whole(types_file);
+    struct bytes file = bytes_of_file(types_file);
     file.at[4] = 2;
     malformed_write("two.gguf", file.at, file.n);
     expect_types(malformed_path("two.gguf"));
     free(file.at);
 }
 
-static void test_custom_alignment(void **state) {
-    (void)state;
+TEST(custom_alignment) {
     struct sys sys;
     struct tensor_index index;
     struct error e = {0};
@@ -114,7 +102,7 @@ static void test_custom_alignment(void **state) {
 }
 
 static void expect_cuts_of(const char *path, size_t most) {
-    struct bytes file = read_whole(path);
+    struct bytes file = bytes_of_file(path);
     malformed_write("cut.gguf", file.at, file.n < most ? file.n : most);
     for (size_t n = file.n < most ? file.n : most; n--;) {
         struct error e;
@@ -126,8 +114,7 @@ static void expect_cuts_of(const char *path, size_t most) {
 }
 
 /* The fixture aligned.gguf ends with ten bytes of data padded to 64. */
-static void test_truncation_refused(void **state) {
-    (void)state;
+TEST(truncation_refused) {
     expect_cuts_of(types_file, 4500);
     expect_cuts_of(aligned_file, (size_t)malformed_size(aligned_file) - 54);
 }
@@ -152,8 +139,7 @@ static double number_at(const struct gguf *header, const char *key, enum gguf_ki
     return gguf_number(&value, i);
 }
 
-static void test_metadata(void **state) {
-    (void)state;
+TEST(metadata) {
     struct sys sys;
     struct gguf_value value;
     struct gguf *header = read_header(&sys, types_file);
@@ -193,8 +179,7 @@ static void expect_texts(const struct gguf *header, const char *key, int n, cons
     assert_true(gguf_number(&value, 0) == 0);
 }
 
-static void test_string_arrays(void **state) {
-    (void)state;
+TEST(string_arrays) {
     struct sys sys;
     struct gguf_value value;
     struct gguf_text text;
@@ -216,8 +201,7 @@ static void test_string_arrays(void **state) {
     free(file.at);
 }
 
-static void test_configuration_from_metadata(void **state) {
-    (void)state;
+TEST(configuration_from_metadata) {
     struct sys sys;
     struct tensor_index index;
     struct config config;
@@ -243,8 +227,7 @@ static void test_configuration_from_metadata(void **state) {
 }
 
 /* A model configuration omits metadata that it cannot hold; with too many keys there is no configuration. */
-static void test_values_beyond_configuration_ignored(void **state) {
-    (void)state;
+TEST(values_beyond_configuration_ignored) {
     struct sys sys;
     struct tensor_index index;
     struct error e = {0};
@@ -300,8 +283,7 @@ static const struct {
     {"G41 second is broken", PART(0, 2, 2, "a"), "'GGUF", TRUNC, "00002-of"},
 };
 
-static void test_split(void **state) {
-    (void)state;
+TEST(split) {
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
         char name[32], path[64];
         snprintf(name, sizeof name, "split%zu", i);
@@ -322,8 +304,7 @@ static void test_split(void **state) {
     expect_gguf("no number in its name", "split0/named-otherwise.gguf", MISSING, "-00001-of-00002.gguf");
 }
 
-static void test_component_found_in_folder(void **state) {
-    (void)state;
+TEST(component_found_in_folder) {
     static const char one[] = ONE_FILE(FOUR("a", 0));
     malformed_make_folder("folder");
     put_line("folder/x-00002-of-00002.gguf", one);
@@ -340,8 +321,7 @@ static void test_component_found_in_folder(void **state) {
     malformed_expect(component_open, "not by its name", "folder/named.gguf", BADMAGIC, "a safetensors file");
 }
 
-static void test_candidate_file_names(void **state) {
-    (void)state;
+TEST(candidate_file_names) {
     struct sys sys;
     sys_init_machine(&sys);
     assert_true(component_is_candidate("x.gguf") && component_is_candidate("x-00001-of-00003.gguf"));
@@ -412,8 +392,7 @@ static void expect_written_data(void) {
     assert_int_equal(malformed_size(malformed_path("out/w.gguf")) % 32, 0);
 }
 
-static void test_written_file_reads_back(void **state) {
-    (void)state;
+TEST(written_file_reads_back) {
     struct sys sys;
     struct error e = {0};
     sys_init_machine(&sys);
@@ -425,8 +404,7 @@ static void test_written_file_reads_back(void **state) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-static void test_unwritable_metadata_refused(void **state) {
-    (void)state;
+TEST(unwritable_metadata_refused) {
     struct sys sys;
     sys_init_machine(&sys);
     const struct tensor t = tensor_make(written, DTYPE_F32, 1, (int32_t[]){6});
@@ -475,50 +453,10 @@ static enum status act_write(struct sys *sys, struct error *e) {
     return write_three(sys, true, e);
 }
 
-static const struct {
-    enum call call;
-    enum fault fault;
-    enum status once, other; /* statuses that an operation may return when the call fails */
-} faults[] = {
-    {CALL_ALLOC, FAULT_ERROR, MEMORY, MEMORY},  {CALL_MAP, FAULT_ERROR, MEMORY, MEMORY},
-    {CALL_COMMIT, FAULT_ERROR, MEMORY, MEMORY}, {CALL_READ, FAULT_ERROR, IO, IO},
-    {CALL_READ, FAULT_SHORT, OK, OK},           {CALL_READ, FAULT_INTERRUPTED, OK, OK},
-    {CALL_READ, FAULT_END, TRUNC, TRUNC},       {CALL_OPEN, FAULT_ERROR, IO, IO},
-    {CALL_IDENTIFY, FAULT_ERROR, IO, CHANGED},  {CALL_CREATE, FAULT_ERROR, OUTPUT, OUTPUT},
-    {CALL_WRITE, FAULT_ERROR, OUTPUT, OUTPUT},  {CALL_WRITE, FAULT_SHORT, OK, OK},
-    {CALL_WRITE, FAULT_INTERRUPTED, OK, OK},    {CALL_WRITE, FAULT_END, OUTPUT, OUTPUT},
-    {CALL_FLUSH, FAULT_ERROR, OUTPUT, OUTPUT},  {CALL_RENAME, FAULT_ERROR, OUTPUT, OUTPUT},
-};
-
-/* Fails the n-th system call of a kind, for n up to the number of calls. */
-static int fail_each(enum status (*act)(struct sys *, struct error *), size_t k) {
-    for (int at = 1;; at++) {
-        static struct fault_sys w;
-        struct error e = {0};
-        fault_sys_init(&w, 1);
-        fault_sys_fail(&w, faults[k].call, at, 0);
-        w.fault = faults[k].fault;
-        int n_open = count_open_files();
-        enum status code = act(&w.sys, &e);
-        bool reached = atomic_load(&w.count[faults[k].call]) >= at;
-        if (!(reached ? code == faults[k].once || code == faults[k].other : code == OK))
-            fail_msg("call kind %d, fault %d, call %d: %s, %s", (int)faults[k].call, (int)faults[k].fault, at,
-                     status_name(code), e.what);
-        assert_int_equal(w.sys.use.live_bytes[LINE_HOST], 0);
-        assert_int_equal(count_open_files(), n_open);
-        if (!reached) return at - 1;
-    }
-}
-
-static void test_no_leak_after_fault(void **state) {
-    (void)state;
-    int tried = 0;
-    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
-        tried += fail_each(act_open, k) + fail_each(act_open_parts, k);
-        tried += fail_each(act_write, k);
-        expect_written_data();
-    }
-    assert_true(tried > 100);
+TEST(no_leak_after_fault) {
+    assert_true(malformed_fail_calls(act_open, NULL) + malformed_fail_calls(act_open_parts, NULL) +
+                    malformed_fail_calls(act_write, expect_written_data) >
+                100);
     assert_int_equal(remove(malformed_path("out/w.gguf")), 0);
     assert_int_equal(rmdir(malformed_path("out")), 0);
 }
@@ -530,8 +468,7 @@ static void *reserve_little(struct sys *sys, size_t bytes) {
 }
 
 /* With little address space a file with a short header opens, and one with a long header is refused. */
-static void test_address_space_limit(void **state) {
-    (void)state;
+TEST(address_space_limit) {
     struct sys sys;
     struct tensor_index index;
     struct error e = {0};
@@ -547,32 +484,6 @@ static void test_address_space_limit(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gguf_rows),
-        cmocka_unit_test(test_G01_short_files),
-        cmocka_unit_test(test_G02_foreign_files),
-        cmocka_unit_test(test_G13_depth),
-        cmocka_unit_test(test_G29_types),
-        cmocka_unit_test(test_long_arrays),
-        cmocka_unit_test(test_G43_caps),
-        cmocka_unit_test(test_tensor_data_of_every_type),
-        cmocka_unit_test(test_custom_alignment),
-        cmocka_unit_test(test_truncation_refused),
-        cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_string_arrays),
-        cmocka_unit_test(test_configuration_from_metadata),
-        cmocka_unit_test(test_values_beyond_configuration_ignored),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_component_found_in_folder),
-        cmocka_unit_test(test_candidate_file_names),
-        cmocka_unit_test(test_written_file_reads_back),
-        cmocka_unit_test(test_unwritable_metadata_refused),
-        cmocka_unit_test(test_no_leak_after_fault),
-        cmocka_unit_test(test_address_space_limit),
-    };
     describe_written();
-    int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, malformed_set_up, malformed_tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(malformed_set_up, malformed_tear_down);
 }

@@ -1,12 +1,6 @@
 /* The JSON reader against Jansson's parser, and documents with failing allocations. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test/lib/cmocka_tests.h"
 #include <locale.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "engine/base/random.h"
 #include "loaders/json.h"
@@ -65,8 +59,7 @@ static const char document[] =
     "[true,false , null, \"\", \"x\", [[[\"deep\"]]]], \"long\": "
     "\"0123456789abcdefghijklmnopqrstuvwxyz\"}\t\r\n";
 
-static void test_same_as_jansson_on_syntax_cases(void **state) {
-    (void)state;
+TEST(same_as_jansson_on_syntax_cases) {
     static const struct {
         const char *text;
         enum status code;
@@ -135,8 +128,7 @@ static void test_same_as_jansson_on_syntax_cases(void **state) {
 }
 
 /* Compares the parsers on texts with changed, removed and inserted bytes, and on truncated texts. */
-static void test_same_as_jansson_on_damaged_text(void **state) {
-    (void)state;
+TEST(same_as_jansson_on_damaged_text) {
     static const char bytes[] = "\"\\{}[],:0-.eEu \n\x01\x80\xc3truefalsn";
     uint64_t seed = 17, n = sizeof document - 1;
     for (uint64_t cut = 0; cut <= n; cut++) compare(document, cut, 0);
@@ -162,8 +154,7 @@ static void test_same_as_jansson_on_damaged_text(void **state) {
     }
 }
 
-static void test_decimal_comma_locale(void **state) {
-    (void)state;
+TEST(decimal_comma_locale) {
     json_t *root;
     char *before = strdup(setlocale(LC_ALL, NULL));
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
@@ -176,8 +167,7 @@ static void test_decimal_comma_locale(void **state) {
     free(before);
 }
 
-static void test_parse_without_memory(void **state) {
-    (void)state;
+TEST(parse_without_memory) {
     json_t *root;
     calls = 0;
     assert_int_equal(decode(document, sizeof document - 1, 0, &root), OK);
@@ -204,8 +194,7 @@ static char *build(void) {
 }
 
 /* JSON output is the complete text or NULL, and free() releases it, whatever allocator Jansson uses. */
-static void test_print_without_memory(void **state) {
-    (void)state;
+TEST(print_without_memory) {
     calls = 0;
     char *whole = build();
     assert_non_null(whole);
@@ -223,8 +212,7 @@ static void test_print_without_memory(void **state) {
     free(whole);
 }
 
-static void test_embedder_keeps_its_allocator(void **state) {
-    (void)state;
+TEST(embedder_keeps_its_allocator) {
     json_malloc_t alloc;
     json_free_t release;
     json_get_alloc_funcs(&alloc, &release);
@@ -233,15 +221,5 @@ static void test_embedder_keeps_its_allocator(void **state) {
 
 int main(void) {
     json_set_alloc_funcs(embedder_alloc, embedder_free);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_jansson_on_syntax_cases),
-        cmocka_unit_test(test_same_as_jansson_on_damaged_text),
-        cmocka_unit_test(test_decimal_comma_locale),
-        cmocka_unit_test(test_parse_without_memory),
-        cmocka_unit_test(test_print_without_memory),
-        cmocka_unit_test(test_embedder_keeps_its_allocator),
-    };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(NULL, NULL);
 }

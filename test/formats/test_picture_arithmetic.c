@@ -1,18 +1,11 @@
 /* engine/pictures/pictures.c against diffusers, Pillow and PyTorch (test/golden/pictures/arithmetic.py):
  * sizes, resampling, image tensors, masks, posteriors; and refusals. */
+#include "test/lib/cmocka_tests.h"
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct sys machine;
 static struct tensor_index truth;
@@ -26,12 +19,6 @@ static void *pool_alloc(size_t bytes) {
     pool_used += (bytes + 63) / 64 * 64;
     assert_true(pool_used <= sizeof pool);
     return memset(memory, 0, bytes);
-}
-
-static int empty_pool(void **state) {
-    (void)state;
-    pool_used = 0;
-    return 0;
 }
 
 static void assert_ok(void) {
@@ -74,8 +61,7 @@ static void assert_code(enum status code, const char *text) {
     problem = (struct error){0};
 }
 
-static void test_invalid_pictures_refused(void **state) {
-    (void)state;
+TEST(invalid_pictures_refused) {
     static const int sides[][2] = {{0, 1}, {1, 0}, {-3, 5}, {16385, 1}, {1, 16385}};
     struct sluice_picture p = drawn(1, 5, 7);
     picture_check(&p, "the mask", &problem);
@@ -102,8 +88,7 @@ static void assert_read_at(int width, int height, int multiple, int to_width, in
                  to_height);
 }
 
-static void test_reference_sizes(void **state) {
-    (void)state;
+TEST(reference_sizes) {
     assert_read_at(1024, 1024, 16, 1024, 1024);
     assert_read_at(16, 16, 16, 16, 16);
     assert_read_at(31, 47, 16, 16, 32);
@@ -118,8 +103,7 @@ static void test_reference_sizes(void **state) {
     for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
 }
 
-static void test_area_sizes(void **state) {
-    (void)state;
+TEST(area_sizes) {
     struct tensor areas = known("areas");
     const int32_t *row = areas.data;
     for (int i = 0; i < areas.dim[0]; i++, row += 5) {
@@ -131,8 +115,7 @@ static void test_area_sizes(void **state) {
     assert_int_equal(areas.dim[0], 300);
 }
 
-static void test_extreme_aspect_ratios(void **state) {
-    (void)state;
+TEST(extreme_aspect_ratios) {
     static const int sides[][2] = {{15, 64}, {64, 15}, {1, 1}, {4097, 1024}, {1024, 4097}, {16384, 65}};
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
         struct sluice_picture p = {.width = sides[i][0], .height = sides[i][1], .name = "fox.png"};
@@ -181,8 +164,7 @@ static int check_all_resized(const char *kind, enum resampler by, int *differing
 
 /* Measured on noise, where many values clip: all values equal those of Pillow (x86-64, with the sine of
  * glibc 2.36) and of PyTorch (which needs no library function). */
-static void test_resizing_equals_pillow_and_pytorch(void **state) {
-    (void)state;
+TEST(resizing_equals_pillow_and_pytorch) {
     int differing = 0, largest = 0;
     assert_int_equal(check_all_resized("resize/", PILLOW_LANCZOS, &differing, &largest), 7);
     assert_true(largest <= 1 && differing <= 20);
@@ -208,8 +190,7 @@ static void check_uniform_images(enum resampler by) {
     assert_ok();
 }
 
-static void test_resizing_keeps_uniform_images(void **state) {
-    (void)state;
+TEST(resizing_keeps_uniform_images) {
     check_uniform_images(PILLOW_LANCZOS);
     check_uniform_images(TORCH_BICUBIC);
 }
@@ -224,8 +205,7 @@ static uint64_t bytes_of(struct picture_size from, struct picture_size to) {
 }
 
 /* Resampling allocates exactly resample_bytes, little more than 2 MiB for any legal reference image. */
-static void test_resizing_memory_bounded(void **state) {
-    (void)state;
+TEST(resizing_memory_bounded) {
     static const int sides[] = {16, 17, 33, 64, 700, 1031, 4096, 9999, 16383, 16384};
     enum { N = sizeof sides / sizeof *sides };
     uint64_t most = 0;
@@ -252,8 +232,7 @@ static void test_resizing_memory_bounded(void **state) {
     assert_code(MEMORY, "fox.png");
 }
 
-static void test_tensor_of_picture(void **state) {
-    (void)state;
+TEST(tensor_of_picture) {
     uint8_t rgb[768];
     for (int i = 0; i < 256; i++)
         for (int c = 0; c < 3; c++) rgb[3 * i + c] = (uint8_t)((i + 256 * c) % 256);
@@ -269,8 +248,7 @@ static void test_tensor_of_picture(void **state) {
     for (int i = 0; i < 768; i++) assert_true(made[i] == seen[i % 3 * 256 + i / 3]);
 }
 
-static void test_mask_channels(void **state) {
-    (void)state;
+TEST(mask_channels) {
     struct tensor rgb = known("mask_rgb"), t = known("masked"), channels = known("channels");
     struct sluice_picture mask = {.width = 48, .height = 32, .rgb = rgb.data}, init = drawn(7, 48, 32);
     struct tensor ours = floats(32, 48, 3);
@@ -292,8 +270,7 @@ static void test_mask_channels(void **state) {
     assert_memory_equal(small.data, control.data, (size_t)tensor_bytes(&small));
 }
 
-static void test_posterior_sample(void **state) {
-    (void)state;
+TEST(posterior_sample) {
     struct tensor moments = known("moments"), noise = known("noise"), sampled = known("sampled");
     struct tensor ours = floats(4, 5, 7), mean = known("mean");
     const struct latent_format format = {.n = 1, .scale = {0.3611f}, .shift = {0.1159f}};
@@ -314,8 +291,7 @@ static void test_posterior_sample(void **state) {
 }
 
 /* Test images are larger and smaller than the target size and have other aspect ratios. */
-static void test_padding_to_size(void **state) {
-    (void)state;
+TEST(padding_to_size) {
     double most = 0;
     int n = 0;
     for (int i = 0; i < truth.n_entries; i++) {
@@ -354,21 +330,6 @@ static int close_truth(void **state) {
     return 0;
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_pool)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(test_invalid_pictures_refused),
-        TEST(test_reference_sizes),
-        TEST(test_area_sizes),
-        TEST(test_extreme_aspect_ratios),
-        TEST(test_resizing_equals_pillow_and_pytorch),
-        TEST(test_resizing_keeps_uniform_images),
-        TEST(test_resizing_memory_bounded),
-        TEST(test_tensor_of_picture),
-        TEST(test_mask_channels),
-        TEST(test_posterior_sample),
-        TEST(test_padding_to_size),
-    };
-    return cmocka_run_group_tests(tests, open_truth, close_truth);
+    return run_all_tests(open_truth, close_truth);
 }

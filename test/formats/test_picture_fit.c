@@ -1,17 +1,9 @@
 /* Fitting images to a size (engine/pictures/fit.c): every mode gives diffusers' pixels bit for bit
  * (test/golden/pictures/fit.py), from memory or row by row, in the declared memory. */
+#include "test/lib/cmocka_tests.h"
 #include "engine/pictures/fit.h"
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SIDE_MAX = 512, ROWS_LOST = 3 };
 
@@ -75,8 +67,7 @@ static struct fitting fitting_of_entry(const struct index_entry *entry) {
     return fit_make(fit, from, to);
 }
 
-static void test_pixels_equal_diffusers(void **state) {
-    (void)state;
+TEST(pixels_equal_diffusers) {
     for (int i = 0; i < truth.n_entries; i++)
         for (int how = 0; how < N_DELIVERIES; how++) {
             struct fitting f = fitting_of_entry(&truth.entries[i]);
@@ -92,8 +83,7 @@ static void test_pixels_equal_diffusers(void **state) {
 }
 
 /* Fitting an image takes exactly the declared memory: a few rows if the image is read row by row. */
-static void test_memory_as_declared(void **state) {
-    (void)state;
+TEST(memory_as_declared) {
     struct picture_size from = {500, 500}, to = {20, 30};
     for (int how = 0; how < N_DELIVERIES; how++) {
         struct sys counting;
@@ -113,8 +103,7 @@ static void test_memory_as_declared(void **state) {
 }
 
 /* Images with the largest sides need little memory, also when very high and narrow. */
-static void test_large_images_need_little_memory(void **state) {
-    (void)state;
+TEST(large_images_need_little_memory) {
     static const struct picture_size sizes[] = {
         {16384, 16384}, {8000, 16384}, {16384, 1}, {1, 16384}, {16384, 8000}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -145,8 +134,7 @@ static void expect_failure(struct sys *sys, enum delivery how, enum status code)
     problem = (struct error){0};
 }
 
-static void test_read_failures_reported(void **state) {
-    (void)state;
+TEST(read_failures_reported) {
     struct sys poor;
     enum fit fit;
     sys_init_machine(&poor);
@@ -179,11 +167,5 @@ static int close_truth(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels_equal_diffusers),
-        cmocka_unit_test(test_memory_as_declared),
-        cmocka_unit_test(test_large_images_need_little_memory),
-        cmocka_unit_test(test_read_failures_reported),
-    };
-    return cmocka_run_group_tests(tests, open_truth, close_truth);
+    return run_all_tests(open_truth, close_truth);
 }
