@@ -30,11 +30,6 @@ static const struct {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-static void read_entry(const struct tensor_index *index, const struct index_entry *entry, void *to) {
-    struct error e = {0};
-    assert_int_equal(source_read(&index->sources[entry->source], to, entry->bytes, entry->offset, &e), OK);
-}
-
 static void expect_type(const struct tensor_index *index, int i) {
     char name[32];
     unsigned char bytes[8192];
@@ -48,18 +43,14 @@ static void expect_type(const struct tensor_index *index, int i) {
         assert_string_equal(entry->type_name, types[i].name);
     else
         assert_null(entry->type_name);
-    read_entry(index, entry, bytes);
+    malformed_read(index, entry, bytes);
     for (uint64_t k = 0; k < entry->bytes; k++) assert_int_equal(bytes[k], k % 251);
 }
 
 static void expect_types(const char *path) {
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
     float floats[24];
     char longest[128];
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, path, &index, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, path);
     assert_int_equal(index.n_entries, N_TYPES + 2);
     for (int i = 0; i < N_TYPES; i++) expect_type(&index, i);
     memset(longest, 'n', 127), longest[127] = 0;
@@ -68,10 +59,9 @@ static void expect_types(const char *path) {
     static const int32_t dim[5] = {2, 3, 1, 2, 2};
     assert_int_equal(five->rank, 5);
     assert_memory_equal(five->dim, dim, sizeof dim);
-    read_entry(&index, five, floats);
+    malformed_read(&index, five, floats);
     for (int i = 0; i < 24; i++) assert_true(floats[i] == (float)i);
-    index_destroy(&index);
-    assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
+    malformed_close(&index);
 }
 
 TEST(tensor_data_of_every_type) {
@@ -84,21 +74,17 @@ TEST(tensor_data_of_every_type) {
 }
 
 TEST(custom_alignment) {
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
     uint16_t bias[5];
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, aligned_file, &index, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, aligned_file);
     const struct index_entry *conv = index_find(&index, "conv.weight"), *b = index_find(&index, "bias");
     static const int32_t dim[4] = {320, 4, 3, 3};
     assert_int_equal(conv->rank, 4);
     assert_memory_equal(conv->dim, dim, sizeof dim);
     assert_true(conv->dtype == DTYPE_Q4_0 && conv->bytes == 320 * 36 / 32 * 18 && conv->offset % 64 == 0);
-    read_entry(&index, b, bias);
+    malformed_read(&index, b, bias);
     static const uint16_t halves[5] = {0, 0x3c00, 0x4000, 0x4200, 0x4400};
     assert_memory_equal(bias, halves, sizeof bias);
-    index_destroy(&index);
+    malformed_close(&index);
 }
 
 static void expect_cuts_of(const char *path, size_t most) {
@@ -202,15 +188,12 @@ TEST(string_arrays) {
 }
 
 TEST(configuration_from_metadata) {
-    struct sys sys;
-    struct tensor_index index;
     struct config config;
     struct error e = {0};
     double real = 0;
     int blocks = 0;
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, types_file, &index, &e), OK);
-    assert_int_equal(config_parse(&sys, types_file, index.config, NULL, &config, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, types_file);
+    assert_int_equal(config_parse(index.sys, types_file, index.config, NULL, &config, &e), OK);
     assert_string_equal(config_string(&config, "general.architecture", ""), "test");
     assert_string_equal(config_string(&config, "test.string", ""), "Gr\xc3\xbc\xc3\x9f"
                                                                    "e");
@@ -223,27 +206,23 @@ TEST(configuration_from_metadata) {
     assert_true(config_find(&config, "test.u64")->number == 0x1p63 + 2048);
     assert_null(config_find(&config, "test.strings.0"));
     config_destroy(&config);
-    index_destroy(&index);
+    malformed_close(&index);
 }
 
 /* A model configuration omits metadata that it cannot hold; with too many keys there is no configuration. */
 TEST(values_beyond_configuration_ignored) {
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
     struct bytes file =
         bytes_of(HEAD(0, 7) "$nan 6 0x7fc00000 $inf 12 0x7ff0000000000000:8 $bytes 8 $\xff\xfe "
                             "$nul 8 3:8 'a .1 'b $k*241 4 1 $long 8 $x*8192 $array 9 5 65:8 .260");
     malformed_write("odd.gguf", file.at, file.n);
     free(file.at);
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, malformed_path("odd.gguf"), &index, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, malformed_path("odd.gguf"));
     assert_string_equal(index.config, "{}");
-    index_destroy(&index);
+    malformed_close(&index);
     put_many("many.gguf", 65536, 0);
-    assert_int_equal(gguf_open(&sys, malformed_path("many.gguf"), &index, &e), OK);
+    index = malformed_index(gguf_open, malformed_path("many.gguf"));
     assert_null(index.config);
-    index_destroy(&index);
+    malformed_close(&index);
 }
 
 #define PART(no, count, tensors, name)                                                                       \
@@ -292,14 +271,10 @@ TEST(split) {
         expect_gguf(splits[i].id, path, splits[i].code, splits[i].word);
         malformed_expect(component_open, splits[i].id, name, splits[i].code, splits[i].word);
     }
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
-    sys_init_machine(&sys);
-    assert_int_equal(component_open(&sys, malformed_path("split0"), &index, &e), OK);
+    struct tensor_index index = malformed_index(component_open, malformed_path("split0"));
     assert_true(index.n_sources == 2 && index.n_entries == 2);
     assert_non_null(strstr(index.sources[index_find(&index, "b")->source].path, "00002-of"));
-    index_destroy(&index);
+    malformed_close(&index);
     put_line("split0/named-otherwise.gguf", PART(0, 2, 2, "a"));
     expect_gguf("no number in its name", "split0/named-otherwise.gguf", MISSING, "-00001-of-00002.gguf");
 }
@@ -370,25 +345,21 @@ static enum status write_three(struct sys *sys, bool made, struct error *e) {
 }
 
 static void expect_written_data(void) {
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
     unsigned char bytes[sizeof blocks];
     float floats[6];
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, malformed_path("out/w.gguf"), &index, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, malformed_path("out/w.gguf"));
     const struct index_entry *w = index_find(&index, "w"), *q = index_find(&index, "q");
     assert_true(w->rank == 2 && w->dim[0] == 2 && w->dim[1] == 3 && w->offset % 32 == 0);
     assert_true(q->dtype == DTYPE_Q8_0 && q->dim[0] == 3 && q->dim[1] == 64 && q->offset % 32 == 0);
     assert_true(index_find(&index, "s")->rank == 0);
-    read_entry(&index, w, floats);
-    read_entry(&index, q, bytes);
+    malformed_read(&index, w, floats);
+    malformed_read(&index, q, bytes);
     assert_memory_equal(floats, written, sizeof written);
     assert_memory_equal(bytes, blocks, sizeof blocks);
     assert_string_equal(index.config,
                         "{\"general.architecture\":\"lumina2\",\"x.below\":-5,\"x.count\":4000000000,"
                         "\"x.eps\":9.9999999999999995e-7,\"x.on\":true,\"x.shape\":[5,-1,0,7]}");
-    index_destroy(&index);
+    malformed_close(&index);
     assert_int_equal(malformed_size(malformed_path("out/w.gguf")) % 32, 0);
 }
 

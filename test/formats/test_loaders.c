@@ -121,19 +121,15 @@ TEST(tensor_limit_across_shards) {
 
 TEST(index_over_shards) {
     make_sharded("merged", WEIGHT_MAP(GOOD_MAP));
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
-    sys_init_machine(&sys);
-    assert_int_equal(component_open(&sys, malformed_path("merged"), &index, &e), OK);
+    struct tensor_index index = malformed_index(component_open, malformed_path("merged"));
     assert_int_equal(index.n_sources, 2);
     assert_int_equal(index.n_entries, 2);
     const struct index_entry *a = index_find(&index, "a"), *b = index_find(&index, "b");
     assert_non_null(strstr(index.sources[a->source].path, "one.safetensors"));
     assert_non_null(strstr(index.sources[b->source].path, "two.safetensors"));
     float read[4];
-    assert_int_equal(source_read(&index.sources[a->source], read, a->bytes, a->offset, &e), OK);
-    index_destroy(&index);
+    malformed_read(&index, a, read);
+    malformed_close(&index);
 }
 
 /* A snapshot of the Hugging Face cache holds only links to ../../blobs. */
@@ -227,22 +223,21 @@ static void expect_config(const char *text, enum status code) {
 }
 
 TEST(invalid_configs_refused) {
-    expect_config("", JSON);
-    expect_config("[1]", JSON);
-    expect_config("\"a\"", JSON);
-    expect_config("\xef\xbb\xbf{}", JSON);
-    expect_config("{} x", JSON);
-    expect_config("{\"a\": NaN}", JSON);
-    expect_config("{\"a\": Infinity}", JSON);
-    expect_config("{\"a\": 1,}", JSON);
-    expect_config("{\"a\": 1, \"a\": 2}", DUP);
-    expect_config("{\"a.b\": 1, \"a\": {\"b\": 2}}", DUP);
-    expect_config("{\"a\": \"\xff\"}", UTF8);
-    expect_config("{\"a\": \"\\ud800\"}", UTF8);
-    expect_config("{\"a\": \"\\u0000\"}", META);
-    expect_config("{\"a\": 18446744073709551616}", LIMIT);
-    expect_config("{\"a\": 1e999}", LIMIT);
-    expect_config("{}", OK);
+    static const struct {
+        enum status code;
+        const char *texts[8];
+    } configs[] = {
+        {JSON,
+         {"", "[1]", "\"a\"", "\xef\xbb\xbf{}", "{} x", "{\"a\": NaN}", "{\"a\": Infinity}", "{\"a\": 1,}"}},
+        {DUP, {"{\"a\": 1, \"a\": 2}", "{\"a.b\": 1, \"a\": {\"b\": 2}}"}},
+        {UTF8, {"{\"a\": \"\xff\"}", "{\"a\": \"\\ud800\"}"}},
+        {META, {"{\"a\": \"\\u0000\"}"}},
+        {LIMIT, {"{\"a\": 18446744073709551616}", "{\"a\": 1e999}"}},
+        {OK, {"{}"}},
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
+        for (int k = 0; k < 8 && configs[i].texts[k]; k++)
+            expect_config(configs[i].texts[k], configs[i].code);
 }
 
 static void expect_long_config(struct bytes *t, enum status code) {
@@ -315,21 +310,17 @@ static enum status write_two(struct sys *sys, struct error *e) {
 }
 
 static void expect_written(void) {
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
     float floats[6];
     uint8_t bytes[3];
-    sys_init_machine(&sys);
-    assert_int_equal(safetensors_open(&sys, malformed_path(out_path), &index, &e), OK);
+    struct tensor_index index = malformed_index(safetensors_open, malformed_path(out_path));
     const struct index_entry *w = index_find(&index, "w \"quoted\"\n"), *b = index_find(&index, "bytes");
     assert_true(w->rank == 2 && w->dim[0] == 2 && w->dim[1] == 3 && w->bytes == sizeof floats);
     assert_int_equal(w->offset % 8, 0);
-    assert_int_equal(source_read(&index.sources[0], floats, w->bytes, w->offset, &e), OK);
-    assert_int_equal(source_read(&index.sources[0], bytes, b->bytes, b->offset, &e), OK);
+    malformed_read(&index, w, floats);
+    malformed_read(&index, b, bytes);
     assert_memory_equal(floats, written, sizeof floats);
     assert_memory_equal(bytes, written_bytes, sizeof bytes);
-    index_destroy(&index);
+    malformed_close(&index);
 }
 
 TEST(written_file_reads_back) {

@@ -1,5 +1,6 @@
 #include "test/lib/malformed_files.h"
 
+#include "test/lib/assert_ok.h"
 #include "test/lib/check.h"
 #include "test/lib/fault_sys.h"
 #include "test/lib/hang_guard.h"
@@ -64,6 +65,28 @@ void malformed_expect(opener *open, const char *id, const char *name, enum statu
     if (e.code != code || (word && !strstr(line, word)) || (code != OK && !strstr(line, folder)))
         fail_msg("%s: %s (expected %s, '%s'): %s", id, status_name(e.code), status_name(code),
                  word ? word : "", line);
+}
+
+static struct sys index_sys;
+
+struct tensor_index malformed_index(opener *open, const char *path) {
+    struct tensor_index index;
+    struct error e = {0};
+    sys_init_machine(&index_sys);
+    open(&index_sys, path, &index, &e);
+    assert_ok(&e);
+    return index;
+}
+
+void malformed_close(struct tensor_index *index) {
+    index_destroy(index);
+    assert_int_equal(sys_memory_use(&index_sys).live_bytes[LINE_HOST], 0);
+}
+
+void malformed_read(const struct tensor_index *index, const struct index_entry *entry, void *to) {
+    struct error e = {0};
+    source_read(&index->sources[entry->source], to, entry->bytes, entry->offset, &e);
+    assert_ok(&e);
 }
 
 static const struct {

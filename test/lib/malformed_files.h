@@ -32,6 +32,14 @@ enum status malformed_open(opener *open, const char *path, struct error *e);
 /* Expects an error with the given code whose text names the file and contains `word`. */
 void malformed_expect(opener *open, const char *id, const char *name, enum status code, const char *word);
 
+/* Opens a good file with a machine whose memory malformed_close then checks. The next call reuses the
+ * machine. */
+struct tensor_index malformed_index(opener *open, const char *path);
+void malformed_close(struct tensor_index *index);
+
+/* Reads a tensor's bytes. */
+void malformed_read(const struct tensor_index *index, const struct index_entry *entry, void *to);
+
 /* An operation that uses the system calls and the memory of `sys`, and frees its result. */
 typedef enum status operation(struct sys *sys, struct error *e);
 
