@@ -137,9 +137,10 @@ enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e) 
     r->t->unk = reading_vocab_id(r, string_span(unk));
     for (int byte = 0; byte < 256 && r->t->unk < 0; byte++) {
         if (r->t->byte_id[byte] >= 0 && r->t->last_id[byte] >= 0) continue;
-        reading_fail(r, META, "model.unk_token", "is not in the vocabulary", e);
-        error_found(e, "\"%s\"", json_string_value(unk));
-        return error_expected(e, "a token, because byte 0x%02x has none", (unsigned)byte);
+        return reading_fail(e, META, r,
+                            "model.unk_token is not in the vocabulary" FOUND "\"%s\"" EXPECTED
+                            "a token, because byte 0x%02x has none",
+                            json_string_value(unk), (unsigned)byte);
     }
     return OK;
 }

@@ -203,11 +203,11 @@ static enum status read_model(struct reading *r, const json_t *model, struct err
         suffix = string_span(end);
     else if (!reading_absent(end))
         return reading_wrong_kind(r, "model.end_of_word_suffix", end, "a string or null", e);
-    if (suffix.bytes > TOKENIZER_SUFFIX_BYTES) {
-        reading_fail(r, LIMIT, "model.end_of_word_suffix", "is too long", e);
-        error_found(e, "%" PRIu64 " bytes", suffix.bytes);
-        return error_expected(e, "at most %d", TOKENIZER_SUFFIX_BYTES);
-    }
+    if (suffix.bytes > TOKENIZER_SUFFIX_BYTES)
+        return reading_fail(e, LIMIT, r,
+                            "model.end_of_word_suffix is too long" FOUND "%" PRIu64 " bytes" EXPECTED
+                            "at most %d",
+                            suffix.bytes, TOKENIZER_SUFFIX_BYTES);
     if (suffix.bytes) r->t->kind = "CLIP BPE";
     r->vocab = json_object_get(model, "vocab");
     if (bpe_read_vocab(r, suffix, e)) return e->code;
@@ -235,7 +235,7 @@ static enum status read_table(struct reading *r, const json_t *normalizer, struc
     base64_decode_init(&ctx);
     if (!base64_decode_update(&ctx, &bytes, blob, json_string_length(text), json_string_value(text)) ||
         !base64_decode_final(&ctx))
-        reading_fail(r, META, "normalizer.precompiled_charsmap", "is not base64", e);
+        reading_fail(e, META, r, "normalizer.precompiled_charsmap is not base64");
     else if (bytes)
         charsmap_make(r->t->sys, (struct span){(char *)blob, bytes}, r->path, &r->t->charsmap, e);
     r->t->sys->release(r->t->sys, blob);
@@ -330,8 +330,9 @@ static enum status check_template(struct reading *r, const json_t *processor, co
                     (tokenizer_special(r->t, token) >= 0 || reading_vocab_id(r, span_of(token)) >= 0);
         }
         if (found) continue;
-        reading_fail(r, META, "the post_processor's template", "names a special token that is missing", e);
-        return error_found(e, "\"%s\"", name ? name : "");
+        return reading_fail(
+            e, META, r, "the post_processor's template names a special token that is missing" FOUND "\"%s\"",
+            name ? name : "");
     }
     return OK;
 }
@@ -360,15 +361,15 @@ static enum status check_lengths(struct reading *r, const json_t *root, struct e
     if (!reading_absent(truncation) &&
         (!json_is_integer(most) || json_integer_value(most) < 1 || json_integer_value(stride) < 0 ||
          json_integer_value(stride) >= json_integer_value(most))) {
-        reading_fail(r, META, "truncation", "has invalid lengths", e);
-        error_found(e, "max_length %" JSON_INTEGER_FORMAT ", stride %" JSON_INTEGER_FORMAT,
-                    json_integer_value(most), json_integer_value(stride));
-        return error_expected(e, "0 <= stride < max_length");
+        return reading_fail(e, META, r,
+                            "truncation has invalid lengths" FOUND "max_length %" JSON_INTEGER_FORMAT
+                            ", stride %" JSON_INTEGER_FORMAT EXPECTED "0 <= stride < max_length",
+                            json_integer_value(most), json_integer_value(stride));
     }
     if (!fixed || (json_is_integer(fixed) && json_integer_value(fixed) > 0)) return OK;
-    reading_fail(r, META, "padding", "has an invalid length", e);
-    error_found(e, "Fixed %" JSON_INTEGER_FORMAT, json_integer_value(fixed));
-    return error_expected(e, "at least 1");
+    return reading_fail(
+        e, META, r, "padding has an invalid length" FOUND "Fixed %" JSON_INTEGER_FORMAT EXPECTED "at least 1",
+        json_integer_value(fixed));
 }
 
 enum status tokenizer_read_json(struct reading *r, struct error *e) {
@@ -378,9 +379,8 @@ enum status tokenizer_read_json(struct reading *r, struct error *e) {
     if (!json_is_object(root)) {
         reading_wrong_kind(r, "the document", root, "an object", e);
     } else if (!reading_absent(version) && !reading_is_text(version, "1.0")) {
-        reading_fail(r, VERSION, "the file's version", "is not supported", e);
-        error_found(e, "%s", text_or_kind(version));
-        error_expected(e, "\"1.0\"");
+        reading_fail(e, VERSION, r, "the file's version is not supported" FOUND "%s" EXPECTED "\"1.0\"",
+                     text_or_kind(version));
     } else if (reading_is_text(json_object_get(model, "type"), "Unigram")) {
         read_unigram(r, root, e);
     } else if (!read_normalizer(r, json_object_get(root, "normalizer"), e) &&

@@ -19,16 +19,15 @@ enum { PIECES_BYTES_MAX = (1 << 24) - 2, UNKNOWN_PENALTY = 10 };
 
 enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e) {
     struct tokenizer *t = r->t;
-    if (n > TOKENIZER_ID_MAX) {
-        reading_fail(r, LIMIT, "the vocabulary", "is too large", e);
-        error_found(e, "%" PRIu64 " pieces", n);
-        return error_expected(e, "at most %d", TOKENIZER_ID_MAX);
-    }
-    if (text_bytes > PIECES_BYTES_MAX) {
-        reading_fail(r, LIMIT, "the vocabulary", "is too long", e);
-        error_found(e, "%" PRIu64 " bytes of pieces", text_bytes);
-        return error_expected(e, "at most %d", PIECES_BYTES_MAX);
-    }
+    if (n > TOKENIZER_ID_MAX)
+        return reading_fail(e, LIMIT, r,
+                            "the vocabulary is too large" FOUND "%" PRIu64 " pieces" EXPECTED "at most %d", n,
+                            TOKENIZER_ID_MAX);
+    if (text_bytes > PIECES_BYTES_MAX)
+        return reading_fail(e, LIMIT, r,
+                            "the vocabulary is too long" FOUND "%" PRIu64 " bytes of pieces" EXPECTED
+                            "at most %d",
+                            text_bytes, PIECES_BYTES_MAX);
     if (word_table_make(t->sys, &t->words, n, text_bytes, e) || reading_start_ids(r, e)) return e->code;
     r->scores = sys_new(t->sys, n, sizeof *r->scores, "the scores of the pieces", e);
     return e->code;
@@ -92,11 +91,11 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e) {
     struct tokenizer *t = r->t;
     const struct word_table *words = &t->words;
     struct unigram *u = &t->unigram;
-    if (unk < 0 || unk >= words->n_words) {
-        reading_fail(r, META, "the unknown piece's id", "is invalid", e);
-        error_found(e, "%" PRId64, unk);
-        return error_expected(e, "one of %" PRIu32 " pieces", words->n_words);
-    }
+    if (unk < 0 || unk >= words->n_words)
+        return reading_fail(e, META, r,
+                            "the unknown piece's id is invalid" FOUND "%" PRId64 EXPECTED "one of %" PRIu32
+                            " pieces",
+                            unk, words->n_words);
     t->unk = (int32_t)unk;
     t->kind = "unigram";
     u->scores = r->scores;
