@@ -339,37 +339,28 @@ static int compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Fails because a byte of the file's data belongs to no tensor or to two tensors. */
-static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
-                               const char *what, struct error *e) {
-    return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, header->path,
-                     header->offset + header->bytes + at);
-}
-
 /* Checks that every data byte belongs to exactly one tensor. */
 static enum status check_layout(const struct json_text *header, uint64_t data_bytes,
                                 struct tensor_index *index, struct error *e) {
-    uint64_t at = 0;
+    uint64_t at = 0, data_start = header->offset + header->bytes;
     qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_places);
     for (int i = 0; i < index->n_entries; i++) {
         const struct index_entry *entry = &index->entries[i];
-        if (entry->offset != at) {
-            bool hole = entry->offset > at;
-            fail_layout(header, at, hole ? BOUNDS : OVERLAP,
-                        hole ? "bytes that belong to no tensor" : "tensors overlap", e);
-            error_found(e, "tensor '%s' at data byte %" PRIu64, entry->name, entry->offset);
-            return error_expected(e, "data byte %" PRIu64, at);
-        }
+        if (entry->offset != at)
+            return error_set(e, entry->offset > at ? BOUNDS : OVERLAP,
+                             "%s" WHERE "%s, byte %" PRIu64 FOUND "tensor '%s' at data byte %" PRIu64 EXPECTED
+                             "data byte %" PRIu64,
+                             entry->offset > at ? "bytes that belong to no tensor" : "tensors overlap",
+                             header->path, data_start + at, entry->name, entry->offset, at);
         at += entry->bytes;
     }
     if (at == data_bytes) return OK;
     bool short_file = at > data_bytes;
-    fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
-                short_file ? "file ends too early, maybe an incomplete download"
-                           : "bytes after the last tensor belong to no tensor",
-                e);
-    error_found(e, "%" PRIu64 " bytes of data", data_bytes);
-    return error_expected(e, "%" PRIu64, at);
+    return error_set(e, short_file ? TRUNC : BOUNDS,
+                     "%s" WHERE "%s, byte %" PRIu64 FOUND "%" PRIu64 " bytes of data" EXPECTED "%" PRIu64,
+                     short_file ? "file ends too early, maybe an incomplete download"
+                                : "bytes after the last tensor belong to no tensor",
+                     header->path, data_start + (short_file ? data_bytes : at), data_bytes, at);
 }
 
 static enum status read_index(const struct json_text *header, uint64_t data_bytes, struct tensor_index *index,

@@ -171,7 +171,7 @@ enum status gguf_read(const struct byte_source *source, struct gguf **header, st
     uint64_t n_tensors = 0, n_pairs = 0, alignment = 0;
     struct gguf *h = *header = sys_new(sys, 1, sizeof *h, "a header", e);
     if (!h) return e->code;
-    *h = (struct gguf){.sys = sys, .host_bytes = sizeof *h};
+    *h = (struct gguf){.sys = sys};
     struct gguf_place place = {.source = source, .header = h};
     if (read_fixed(&place, &n_tensors, &n_pairs, e) != OK ||
         gguf_read_pairs(&place, n_pairs, &alignment, e) != OK ||
@@ -187,7 +187,6 @@ enum status gguf_read(const struct byte_source *source, struct gguf **header, st
         h->committed = keep;
     }
     h->bytes = place.at;
-    h->host_bytes += h->committed;
     return OK;
 }
 
@@ -200,10 +199,6 @@ void gguf_close(struct gguf *header) {
     sys->release(sys, header->tensors);
     sys->release(sys, header->architecture);
     sys->release(sys, header);
-}
-
-uint64_t gguf_host_bytes(const struct gguf *header) {
-    return header->host_bytes;
 }
 
 bool gguf_is(struct sys *sys, const char *path) {

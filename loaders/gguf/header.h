@@ -45,7 +45,6 @@ struct gguf {
     int n_tensors;
     uint64_t name_bytes; /* total bytes of the tensor names, each with a NUL */
     char *architecture;
-    uint64_t host_bytes;
 };
 
 /* A position in a header, and the key or tensor being read, for messages. */

@@ -134,7 +134,6 @@ static enum status read_architecture(struct gguf_place *place, struct error *e) 
     if (text.bytes && memchr(text.text, 0, text.bytes))
         return gguf_fail(e, META, place, value.at, "general.architecture contains a NUL byte");
     header->architecture = copy_text(header->sys, text.text, text.bytes, e);
-    header->host_bytes += text.bytes + 1;
     return e->code;
 }
 
@@ -162,7 +161,6 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = sys_new(header->sys, n, sizeof *header->pairs, "the metadata of a GGUF file", e);
     if (!header->pairs) return e->code;
-    header->host_bytes += n * sizeof *header->pairs;
     for (uint64_t i = 0; i < n; i++) {
         struct gguf_pair *pair = &header->pairs[header->n_pairs];
         place->kind = NULL;

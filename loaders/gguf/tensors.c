@@ -88,11 +88,10 @@ static enum status set_bytes(struct gguf_place *place, struct gguf_tensor *tenso
         return gguf_fail(e, OVERFLOW, place, gguf_at(place, tensor->name),
                          "the product of the dimensions exceeds 63 bits");
     if (columns % type->values == 0) return OK;
-    char what[80];
-    snprintf(what, sizeof what, "the row length is not a multiple of the block size %d", type->values);
-    gguf_fail(e, SHAPE, place, gguf_at(place, tensor->name), "%s" FOUND "rows of %" PRId32 " of type %s",
-              what, columns, type->name);
-    return e->code;
+    return gguf_fail(e, SHAPE, place, gguf_at(place, tensor->name),
+                     "the row length is not a multiple of the block size %d" FOUND "rows of %" PRId32
+                     " of type %s",
+                     type->values, columns, type->name);
 }
 
 /* Reads one tensor info from the GGUF header. */
@@ -131,12 +130,10 @@ static int compare_names(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
-static enum status fail_layout(struct gguf_place *place, const struct gguf_tensor *tensor, enum status code,
-                               const char *what, struct error *e) {
-    place->kind = "tensor";
-    place->name = tensor->name;
-    return gguf_fail(e, code, place, gguf_at(place, tensor->name), "%s", what);
-}
+/* As gguf_fail, at the name of a tensor. */
+#define fail_layout(e, code, place, tensor, what, ...)                                                       \
+    ((place)->kind = "tensor", (place)->name = (tensor)->name,                                               \
+     gguf_fail(e, code, place, gguf_at(place, (tensor)->name), what, ##__VA_ARGS__))
 
 /* Checks that the data of the tensors, sorted by offset, lies in the file and does not overlap. Only padding
  * may lie between the data of two tensors. Offsets become offsets in the file. */
@@ -147,26 +144,23 @@ static enum status check_layout(struct gguf_place *place, uint64_t alignment, ui
     for (int i = 0; i < place->header->n_tensors; i++) {
         struct gguf_tensor *tensor = &place->header->tensors[i];
         if (tensor->bytes || tensor->offset > data_bytes) {
-            if (tensor->offset < end)
-                fail_layout(place, tensor, OVERLAP, "the data overlaps another tensor", e);
-            else if (tensor->offset - end >= alignment)
-                fail_layout(place, tensor, BOUNDS,
-                            tensor->offset > data_bytes ? "the data starts past the end of the file"
-                                                        : "the bytes before its data belong to no tensor",
-                            e);
-            if (e->code != OK) {
-                error_found(e, "data byte %" PRIu64, tensor->offset);
-                return error_expected(e, "%" PRIu64, align_up(end, alignment));
-            }
+            bool overlaps = tensor->offset < end;
+            if (overlaps || tensor->offset - end >= alignment)
+                return fail_layout(e, overlaps ? OVERLAP : BOUNDS, place, tensor,
+                                   "%s" FOUND "data byte %" PRIu64 EXPECTED "%" PRIu64,
+                                   overlaps ? "the data overlaps another tensor"
+                                   : tensor->offset > data_bytes
+                                       ? "the data starts past the end of the file"
+                                       : "the bytes before its data belong to no tensor",
+                                   tensor->offset, align_up(end, alignment));
             /* No overflow: `end` lies in the file, and no tensor has more than 2^63 bytes. */
             end = tensor->offset + tensor->bytes;
         }
-        if (end > data_bytes) {
-            fail_layout(place, tensor, TRUNC,
-                        "the file ends before the tensor does, maybe an incomplete download", e);
-            error_found(e, "a file of %" PRIu64 " bytes", file);
-            return error_expected(e, "at least %" PRIu64, data_start + end);
-        }
+        if (end > data_bytes)
+            return fail_layout(e, TRUNC, place, tensor,
+                               "the file ends before the tensor does, maybe an incomplete download" FOUND
+                               "a file of %" PRIu64 " bytes" EXPECTED "at least %" PRIu64,
+                               file, data_start + end);
         tensor->offset += data_start;
     }
     return OK;
@@ -222,7 +216,6 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     struct gguf_tensor *tensors = header->tensors =
         sys_new(header->sys, n, sizeof *tensors, "the tensors of a GGUF file", e);
     if (!tensors) return e->code;
-    header->host_bytes += n * sizeof *tensors;
     for (uint64_t i = 0; i < n; i++) {
         if (take_tensor(place, alignment, &tensors[i], e) != OK) return e->code;
         header->n_tensors++;
@@ -245,8 +238,8 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     if (twice) {
         const struct gguf_tensor *one = &tensors[twice - 1], *other = &tensors[twice];
         bool later = one->name.text < other->name.text;
-        fail_layout(place, later ? other : one, DUP, "occurs twice", e);
-        return error_found(e, "also at byte %" PRIu64, gguf_at(place, (later ? one : other)->name));
+        return fail_layout(e, DUP, place, later ? other : one, "occurs twice" FOUND "also at byte %" PRIu64,
+                           gguf_at(place, (later ? one : other)->name));
     }
     if (layout.code != OK) {
         *e = layout;

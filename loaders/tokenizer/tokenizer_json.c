@@ -96,31 +96,33 @@ static enum status read_byte_level(struct reading *r, const json_t *level, pcre2
     return regex ? split_compile(r->t, code, span_of(gpt2_pattern), "pre_tokenizer", e) : OK;
 }
 
+/* Fails unless element i of a Sequence of pre-tokenizers has the given type. */
+static enum status expect_step(struct reading *r, const json_t *list, int i, const char *type,
+                               const char *expected, struct error *e) {
+    static const char *const names[] = {"pre_tokenizer.pretokenizers[0]", "pre_tokenizer.pretokenizers[1]"};
+    const char *found = reading_type(r, json_array_get(list, (size_t)i), names[i], e);
+    if (!found || !strcmp(found, type)) return e->code;
+    return reading_unsupported(r, "pre_tokenizer type", found, expected, e);
+}
+
 static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, struct error *e) {
-    static const char first[] = "pre_tokenizer.pretokenizers[0]", second[] = "pre_tokenizer.pretokenizers[1]";
+    static const char both[] = "Split, then ByteLevel",
+                      alone[] = "ByteLevel, or a Sequence of Split and ByteLevel";
     const char *type = reading_type(r, pre, "pre_tokenizer", e);
     if (!type) return e->code;
     const json_t *list = json_object_get(pre, "pretokenizers");
     if (!strcmp(type, "Sequence") && json_array_size(list) == 2) {
-        type = reading_type(r, json_array_get(list, 0), first, e);
-        if (!type) return e->code;
-        if (strcmp(type, "Split"))
-            return reading_unsupported(r, "pre_tokenizer type", type, "Split, then ByteLevel", e);
-        type = reading_type(r, json_array_get(list, 1), second, e);
-        if (!type) return e->code;
-        if (strcmp(type, "ByteLevel"))
-            return reading_unsupported(r, "pre_tokenizer type", type, "Split, then ByteLevel", e);
-        if (read_split(r, json_array_get(list, 0), e)) return e->code;
+        if (expect_step(r, list, 0, "Split", both, e) || expect_step(r, list, 1, "ByteLevel", both, e) ||
+            read_split(r, json_array_get(list, 0), e))
+            return e->code;
         return read_byte_level(r, json_array_get(list, 1), &r->t->resplit, e);
     }
     if (!strcmp(type, "Sequence") && json_array_size(list) == 1) {
+        if (expect_step(r, list, 0, "ByteLevel", alone, e)) return e->code;
         pre = json_array_get(list, 0);
-        type = reading_type(r, pre, first, e);
-        if (!type) return e->code;
+    } else if (strcmp(type, "ByteLevel")) {
+        return reading_unsupported(r, "pre_tokenizer type", type, alone, e);
     }
-    if (strcmp(type, "ByteLevel"))
-        return reading_unsupported(r, "pre_tokenizer type", type,
-                                   "ByteLevel, or a Sequence of Split and ByteLevel", e);
     return read_byte_level(r, pre, &r->t->split, e);
 }
 
@@ -266,15 +268,13 @@ static enum status check_unigram_pre_tokenizer(struct reading *r, const json_t *
     if (!type) return e->code;
     const json_t *list = json_object_get(pre, "pretokenizers");
     if (!strcmp(type, "Sequence") && json_array_size(list) == 2) {
-        type = reading_type(r, json_array_get(list, 0), "pre_tokenizer.pretokenizers[0]", e);
-        if (!type) return e->code;
-        if (strcmp(type, "WhitespaceSplit"))
-            return reading_unsupported(r, "pre_tokenizer type", type, "WhitespaceSplit, then Metaspace", e);
+        if (expect_step(r, list, 0, "WhitespaceSplit", "WhitespaceSplit, then Metaspace", e) ||
+            expect_step(r, list, 1, "Metaspace", "Metaspace", e))
+            return e->code;
         pre = json_array_get(list, 1);
-        type = reading_type(r, pre, "pre_tokenizer.pretokenizers[1]", e);
-        if (!type) return e->code;
+    } else if (strcmp(type, "Metaspace")) {
+        return reading_unsupported(r, "pre_tokenizer type", type, "Metaspace", e);
     }
-    if (strcmp(type, "Metaspace")) return reading_unsupported(r, "pre_tokenizer type", type, "Metaspace", e);
     const json_t *mark = json_object_get(pre, "replacement"),
                  *scheme = json_object_get(pre, "prepend_scheme");
     if (!reading_absent(mark) && !reading_is_text(mark, "\xe2\x96\x81"))

@@ -33,30 +33,24 @@ enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, stru
     return e->code;
 }
 
-static enum status bad_piece(const struct reading *r, enum status code, const char *problem,
-                             struct error *e) {
-    return error_set(e, code, "tokenizer: piece %" PRIu32 " %s" WHERE "%s", r->t->words.n_words, problem,
-                     r->path);
-}
+/* Sets an error "tokenizer: piece N WHAT" of the next piece. what: a format as in error_set, without WHERE.
+ */
+#define bad_piece(e, code, r, what, ...)                                                                     \
+    error_set(e, code, "tokenizer: piece %" PRIu32 " " what WHERE "%s", (r)->t->words.n_words,               \
+              ##__VA_ARGS__, (r)->path)
 
 enum status pieces_add(struct reading *r, struct span text, double score, struct error *e) {
     struct word_table *words = &r->t->words;
-    if (!text.bytes) return bad_piece(r, META, "is empty", e);
-    if (text.bytes > TOKENIZER_PIECE_BYTES) {
-        bad_piece(r, LIMIT, "is too long", e);
-        error_found(e, "%" PRIu64 " bytes", text.bytes);
-        return error_expected(e, "at most %d", TOKENIZER_PIECE_BYTES);
-    }
-    if (utf8_valid_bytes(text.at, text.bytes) < text.bytes) return bad_piece(r, UTF8, "is not UTF-8", e);
-    if (!isfinite(score)) {
-        bad_piece(r, META, "has an invalid score", e);
-        error_found(e, "%g", score);
-        return error_expected(e, "a finite number");
-    }
-    if (word_table_find(words, text) >= 0) {
-        bad_piece(r, DUP, "occurs twice", e);
-        return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.at);
-    }
+    if (!text.bytes) return bad_piece(e, META, r, "is empty");
+    if (text.bytes > TOKENIZER_PIECE_BYTES)
+        return bad_piece(e, LIMIT, r, "is too long" FOUND "%" PRIu64 " bytes" EXPECTED "at most %d",
+                         text.bytes, TOKENIZER_PIECE_BYTES);
+    if (utf8_valid_bytes(text.at, text.bytes) < text.bytes) return bad_piece(e, UTF8, r, "is not UTF-8");
+    if (!isfinite(score))
+        return bad_piece(e, META, r, "has an invalid score" FOUND "%g" EXPECTED "a finite number", score);
+    if (word_table_find(words, text) >= 0)
+        return bad_piece(e, DUP, r, "occurs twice" FOUND "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes,
+                         text.at);
     struct word word = {r->text_bytes, (uint32_t)text.bytes, (int32_t)words->n_words};
     memcpy(words->blob + word.offset, text.at, text.bytes);
     r->text_bytes += word.bytes;
