@@ -292,13 +292,12 @@ struct choice {
 };
 
 static enum status check_choice(const struct choice *choice, const char *folder, struct error *e) {
-    if (choice->place == NO_WEIGHTS) {
+    if (choice->place == NO_WEIGHTS)
         return error_set(e, MISSING,
                          "the folder contains no weights" WHERE "%s" EXPECTED
                          "diffusion_pytorch_model or model with .safetensors or .safetensors.index.json, or "
                          "one *.safetensors or *.gguf",
                          folder);
-    }
     if (choice->place == LONE_SHARD) {
         return error_set(e, MISSING,
                          "the folder contains shards without their index file or first part" WHERE "%s" FOUND
@@ -349,10 +348,9 @@ enum status component_open(struct sys *sys, const char *path, struct tensor_inde
     DIR *folder = opendir(path);
     int failed = folder ? 0 : errno;
     if (failed == ENOTDIR) return open_file(sys, path, index, e);
-    if (failed) {
+    if (failed)
         return error_set(e, failed == ENOENT ? MISSING : IO,
                          "cannot open model file or folder" WHERE "%s" FOUND "%s", path, strerror(failed));
-    }
     open_folder(sys, path, folder, index, e);
     closedir(folder);
     return e->code;

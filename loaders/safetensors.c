@@ -43,18 +43,16 @@ static const struct {
 
 static enum status check_header_bytes(const char *path, const unsigned char *first, uint64_t header_bytes,
                                       uint64_t file_bytes, struct error *e) {
-    if (!header_bytes) {
+    if (!header_bytes)
         return error_set(e, JSON,
                          "file begins with zeros, maybe an incomplete download" WHERE "%s, byte 0" EXPECTED
                          "the length of the safetensors header",
                          path);
-    }
     if (header_bytes <= header_bytes_max && header_bytes <= file_bytes - LENGTH_BYTES) return OK;
     const char *kind = file_kind_of(first);
-    if (kind) {
+    if (kind)
         return error_set(e, BADMAGIC, "not a safetensors file" WHERE "%s, byte 0" FOUND "%s" EXPECTED "%s",
                          path, kind, READABLE_WEIGHTS);
-    }
     bool too_long = header_bytes > header_bytes_max;
     return error_set(e, too_long ? LIMIT : BOUNDS,
                      "%s" WHERE "%s, byte 0" FOUND "%" PRIu64 " bytes of header" EXPECTED "at most %" PRIu64,
@@ -68,12 +66,11 @@ static enum status read_header(const struct byte_source *source, struct json_tex
     struct sys *sys = source->sys;
     uint64_t file_bytes = (uint64_t)source->identity.bytes, header_bytes = 0;
     unsigned char first[LENGTH_BYTES];
-    if (file_bytes < LENGTH_BYTES) {
+    if (file_bytes < LENGTH_BYTES)
         return error_set(e, TRUNC,
                          "file is too short for a safetensors header, maybe an incomplete download" WHERE
                          "%s, byte 0" FOUND "%" PRIu64 " bytes" EXPECTED "at least %d",
                          source->path, file_bytes, LENGTH_BYTES);
-    }
     if (source_read(source, first, LENGTH_BYTES, 0, e) != OK) return e->code;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) header_bytes = header_bytes << 8 | first[i];
     if (check_header_bytes(source->path, first, header_bytes, file_bytes, e) != OK) return e->code;
@@ -380,11 +377,10 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
      * have overlaps too. */
     int twice =
         sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
-    if (twice) {
+    if (twice)
         return error_set(
             e, DUP, "two tensors have the same name" WHERE "%s, header of %" PRIu64 " bytes" FOUND "'%s'",
             header->path, header->bytes, index->entries[twice].name);
-    }
     if (check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     for (int i = 0; i < index->n_entries; i++) index->entries[i].offset += header->offset + header->bytes;

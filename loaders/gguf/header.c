@@ -33,10 +33,9 @@ static enum status read_on(struct gguf_place *place, uint64_t end, struct error 
     uint64_t pages = align_up(to, PAGE) - header->committed;
     if (header_limit_check(header->sys, place->source->path, pages, e) != OK) return e->code;
     if (to < end ||
-        (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages))) {
+        (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages)))
         return error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a header" WHERE "%s", to,
                          place->source->path);
-    }
     header->committed += pages;
     uint64_t from = header->bytes;
     if (source_read(place->source, header->text + from, to - from, from, e) == OK) header->bytes = to;
@@ -135,10 +134,9 @@ static enum status read_fixed(struct gguf_place *place, uint64_t *n_tensors, uin
         header->reserved /= 2;
         header->text = header->sys->reserve(header->sys, header->reserved);
     }
-    if (!header->text) {
+    if (!header->text)
         return error_set(e, MEMORY, "no memory for a header of up to %" PRIu64 " bytes" WHERE "%s",
                          header->reserved, place->source->path);
-    }
     if (gguf_need(place, FIXED_BYTES, e) != OK) return e->code;
     const unsigned char *first = header->text;
     if (memcmp(first, magic, MAGIC_BYTES)) {

@@ -22,12 +22,11 @@ static enum status add_added(struct reading *r, const json_t *entry, int64_t id,
     if (!json_is_string(content))
         return reading_wrong_kind(r, "an added token's content", content, "a string", e);
     struct span text = string_span(content);
-    if (!text.bytes || text.bytes > TOKENIZER_ADDED_BYTES) {
+    if (!text.bytes || text.bytes > TOKENIZER_ADDED_BYTES)
         return error_set(e, text.bytes ? LIMIT : META,
                          "tokenizer: the length of added token \"%.40s\" is invalid" WHERE "%s" FOUND
                          "%" PRIu64 " bytes" EXPECTED "1 to %d bytes",
                          text.at, r->path, text.bytes, TOKENIZER_ADDED_BYTES);
-    }
     r->t->n_added++;
     reading_bool(r, entry, "special", "an added token's special", &token->special, e);
     token->normalized = !token->special;

@@ -244,12 +244,11 @@ static enum status check_units(const struct charsmap *map, uint8_t *reached, uin
 
 enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
                           struct error *e) {
-    if (blob.bytes > CHARSMAP_BYTES) {
+    if (blob.bytes > CHARSMAP_BYTES)
         return error_set(e, LIMIT,
                          "tokenizer: the normalisation table (precompiled_charsmap) is too long" WHERE
                          "%s" FOUND "%" PRIu64 " bytes" EXPECTED "at most %d",
                          path, blob.bytes, CHARSMAP_BYTES);
-    }
     if (blob.bytes < 4) return charsmap_fail(e, BOUNDS, path, "is shorter than its own length");
     uint32_t trie_bytes = little_32(blob.at);
     if (trie_bytes > blob.bytes - 4 || trie_bytes % 4 || !trie_bytes)
@@ -343,12 +342,11 @@ enum status text_normalize(const struct tokenizer *t, struct span *text, char **
     if (t->charsmap.units) {
         uint64_t limit = GROWTH * text->bytes + 1024;
         struct normal to = {0};
-        if (!apply(&t->charsmap, *text, limit, &to)) {
+        if (!apply(&t->charsmap, *text, limit, &to))
             return error_set(e, LIMIT,
                              "the tokenizer's normalisation table makes the text too long" EXPECTED
                              "at most %" PRIu64 " bytes",
                              limit);
-        }
         *out = sys_new(t->sys, to.bytes, 1, "a normalised text", e);
         if (!*out) return e->code;
         to = (struct normal){.at = *out};

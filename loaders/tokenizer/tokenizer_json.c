@@ -300,12 +300,11 @@ static enum status read_unigram(struct reading *r, const json_t *root, struct er
     for (uint64_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(vocab, i), *text = json_array_get(entry, 0);
         const json_t *score = json_array_get(entry, 1);
-        if (!json_is_string(text) || !json_is_number(score) || json_array_size(entry) != 2) {
+        if (!json_is_string(text) || !json_is_number(score) || json_array_size(entry) != 2)
             return error_set(e, META,
                              "tokenizer: piece %" PRIu64 " is not a text with a score" WHERE
                              "%s, model.vocab" FOUND "%s" EXPECTED "[text, score]",
                              i, r->path, reading_kind(entry));
-        }
         if (pieces_add(r, string_span(text), json_number_value(score), e)) return e->code;
     }
     if (!json_is_integer(unk)) return reading_wrong_kind(r, "model.unk_id", unk, "the id of a piece", e);
@@ -360,12 +359,11 @@ static enum status check_lengths(struct reading *r, const json_t *root, struct e
     const json_t *fixed = json_object_get(strategy, "Fixed");
     if (!reading_absent(truncation) &&
         (!json_is_integer(most) || json_integer_value(most) < 1 || json_integer_value(stride) < 0 ||
-         json_integer_value(stride) >= json_integer_value(most))) {
+         json_integer_value(stride) >= json_integer_value(most)))
         return reading_fail(e, META, r,
                             "truncation has invalid lengths" FOUND "max_length %" JSON_INTEGER_FORMAT
                             ", stride %" JSON_INTEGER_FORMAT EXPECTED "0 <= stride < max_length",
                             json_integer_value(most), json_integer_value(stride));
-    }
     if (!fixed || (json_is_integer(fixed) && json_integer_value(fixed) > 0)) return OK;
     return reading_fail(
         e, META, r, "padding has an invalid length" FOUND "Fixed %" JSON_INTEGER_FORMAT EXPECTED "at least 1",
