@@ -1,8 +1,6 @@
 /* GGUF files of the reference writer (test/golden/gguf, made by gguf_files.py): tensors, metadata and
  * configuration, split files, folders, writing, and faults of memory and disk. Malformed files:
  * malformed_gguf.h. Random damage: test_damaged_files.c. */
-#include "test/lib/rig.h"
-
 #include "test/formats/malformed_gguf.h"
 
 #include <unistd.h>
