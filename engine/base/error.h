@@ -56,8 +56,8 @@ const char *status_name(enum status code);
 #define EXPECTED "\3"
 
 /* Fills an error: return error_set(e, DUP, "two tensors have the same name" WHERE "%s" FOUND "'%s'", path,
- * name). The parts follow in this order, each at most once, and all but the first may be absent. The exit
- * class follows from the code. If *e already holds an error, nothing changes: the first error stays. e may
+ * name). The first part is what failed; the others follow in any order, each at most once. The exit class
+ * follows from the code. If *e already holds an error, nothing changes: the first error stays. e may
  * not be NULL. Returns e->code. */
 enum status error_set(struct error *e, enum status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
