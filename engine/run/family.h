@@ -265,12 +265,6 @@ bool family_ignores(const struct family *family, const char *name);
 const char *component_first_existing(const struct component *c, const char *name, const char *other);
 /* True if a tensor has one of these names (NULL-terminated), with `number` for %d. */
 bool component_has_block(const struct component *c, const char *const *names, int number);
-/* META if config.json has another number of blocks at `key` than the files (found). */
-enum status component_check_count(const struct component *c, const struct config *config, const char *key,
-                                  int found, struct error *e);
-/* META if a GGUF file's metadata (ARCHITECTURE.block_count) has another number of blocks than the files. */
-enum status component_check_blocks(const struct component *c, const struct config *config, int found,
-                                   struct error *e);
 /* Returns the size of axis `place` of a tensor of this rank; on failure 1, with *e MISSING or SHAPE. */
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 
