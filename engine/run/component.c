@@ -193,7 +193,8 @@ static enum status dimension_check_key(const struct component *c, const struct d
         return OK;
     error_set(e, META, "'%s' contradicts the %s's tensors" WHERE "%s", d->key, c->family->display_name, path);
     error_found(e, declared ? "\"%s\"" : "null", declared);
-    return error_expected(e, word ? "\"%s\"" : "null", word);
+    if (word) return error_expected(e, "\"%s\"", word);
+    return error_expected(e, d->having ? "null, or the tensors '%s'" : "null", d->having ? *d->having : "");
 }
 
 /* ---- scaling of latents ---- */
