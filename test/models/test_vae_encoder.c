@@ -43,7 +43,10 @@ static struct vae_memory measure_memory(const struct component *c, struct lane l
     for (int i = 0, n = c->family->blocks.list(c, refs); i < n; i++) {
         if (refs[i].unused) continue;
         void *weights = calloc(1, refs[i].kind->weights_bytes);
-        struct visit_scope scope = {.settings = c->settings, .lane = &lane, .number = refs[i].number};
+        struct visit_scope scope = {.settings = c->settings,
+                                    .latent_format = &c->latent_format,
+                                    .lane = &lane,
+                                    .number = refs[i].number};
         shape_weights(c, &refs[i], weights);
         scratch.used = 0;
         refs[i].kind->forward(&x, weights, &scope);
