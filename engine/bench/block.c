@@ -14,6 +14,7 @@
 #include "loaders/quantise/quantise.h"
 #include "models/models.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -290,7 +291,8 @@ struct bench_block_case bench_block_case_named(const char *name) {
                                                            .picture_side = m->picture_side,
                                                            .type = DTYPE_BF16},
                                                  .rounds = m->rounds};
-    abort();
+    assert(!"a family defines every case");
+    return (struct bench_block_case){0};
 }
 
 static enum status find_type(const char *name, enum dtype *type, struct error *e) {
