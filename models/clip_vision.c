@@ -175,18 +175,9 @@ static void clip_vision_default_sizes(struct component *c) {
 }
 
 static enum status clip_vision_configure(struct component *c, const struct config *config, struct error *e) {
-    static const struct {
-        const char *key;
-        int place;
-    } required[] = {{"image_size", SIDE}, {"patch_size", PATCH}, {"num_channels", COLOURS}};
     struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
     if (!s->layer.heads) s->layer.heads = c->dims[CLIP_WIDTH] / HEAD_PUBLISHED;
     if (clip_vision_read_dims(c, e) != OK || clip_vision_check_dims(c, e) != OK) return e->code;
-    for (int i = 0; i < COUNT_OF(required); i++) {
-        int value = c->dims[required[i].place];
-        config_int(config, required[i].key, value, value, &value, e);
-    }
-    component_check_count(c, config, "num_hidden_layers", c->dims[CLIP_LAYERS], e);
     clip_vision_default_sizes(c);
     if (e->code == OK && config->pictures && config->pictures->path)
         clip_vision_check_pictures(c, config->pictures, e);
@@ -254,9 +245,9 @@ static const struct dimension clip_vision_dimensions[] = {
      OF_TENSOR(2, 0, "encoder.layers.0.mlp.fc1.weight", "transformer.0.mlp.0.weight",
                "transformer.resblocks.0.mlp.c_fc.weight"),
      .key = "intermediate_size"},
-    {"clip_vision_size", 224, PATCH_PUBLISHED, 4096, .place = SIDE, .key = "image_size"},
-    {.place = PATCH, .key = "patch_size"},
-    {.place = COLOURS, .key = "num_channels"},
+    {"clip_vision_size", 224, PATCH_PUBLISHED, 4096, .place = SIDE, .key = "image_size", .checked = true},
+    {.place = PATCH, .key = "patch_size", .checked = true},
+    {.place = COLOURS, .key = "num_channels", .checked = true},
 };
 
 #define SETTING(field, type_, published_, least_, most_, ...)                                                \

@@ -474,20 +474,6 @@ static enum status sd3_check_dims(const struct component *c, struct error *e) {
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* Returns META if qk_norm in config.json disagrees with the tensors. Accepts "rms_norm", null or no value. */
-static enum status sd3_check_norms(const struct component *c, const struct config *config, struct error *e) {
-    const struct config_value *value = config_find(config, "qk_norm");
-    bool normed = value && value->kind != CONFIG_NULL;
-    if (config_expect(config, "qk_norm", "rms_norm", e) != OK) return e->code;
-    if (!value || normed == (c->dims[NORMED] > 0)) return OK;
-    return error_set(e, META,
-                     "'qk_norm' contradicts the transformer's tensors" WHERE "%s" FOUND "%s" EXPECTED "%s",
-                     config->path,
-                     normed ? "\"rms_norm\", but no norm tensors for queries and keys"
-                            : "null, but norm tensors for queries and keys",
-                     normed ? "null, or attn.norm_q and attn.norm_k tensors in each block" : "\"rms_norm\"");
-}
-
 static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
     enum { HEAD_PUBLISHED = 64 }; /* head size if neither a norm's shape nor config.json gives it */
     int32_t *d = c->dims;
@@ -501,8 +487,7 @@ static enum status sd3_configure(struct component *c, const struct config *confi
     if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
     int patch = MMDIT_PATCH;
     if (sd3_read_positions(c, e) != OK ||
-        config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK ||
-        sd3_check_norms(c, config, e) != OK)
+        config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK)
         return e->code;
     return sd3_read_dual_layers(c, config, e);
 }
@@ -541,6 +526,8 @@ static void sd3_derive(struct component *c) {
 
 static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
+static const struct expectation sd3_expects[] = {{"qk_norm", "rms_norm"}, {0}};
+
 /* Sizes of the published Stable Diffusion 3 medium, 2.0 B parameters. */
 static const struct dimension sd3_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads", .checked = true},
@@ -555,7 +542,7 @@ static const struct dimension sd3_dimensions[] = {
     {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels", .checked = true},
     {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size", .checked = true},
     {"sd3_norms", 0, 0, 1, .place = NORMED, .having = sd3_norm_names, .key = "qk_norm",
-     .words = sd3_norm_words},
+     .words = sd3_norm_words, .checked = true},
     {"sd3_seconds", 0, 0, SD3_DUAL_LAYERS_MAX, .place = DUAL_LAYERS, .having = sd3_dual_names},
     {.place = DIM,
      OF_TENSOR(2, 0, "context_embedder.weight"),
@@ -604,6 +591,7 @@ const struct family family_sd3 = {
                .n_settings = COUNT_OF(sd3_settings_rows),
                .lists = sd3_lists,
                .n_lists = COUNT_OF(sd3_lists),
+               .expects = sd3_expects,
                .configure = sd3_configure,
                .derive_dims = sd3_derive_dims,
                .derive = sd3_derive,

@@ -270,12 +270,9 @@ static enum status t5_check_dims(const struct component *c, struct error *e) {
         T5_BUCKETS_MAX);
 }
 
-/* Callback family_config.configure. Returns SHAPE if dims are inconsistent, META if the configured number of
- * layers differs from the tensors'. */
 static enum status t5_configure(struct component *c, const struct config *config, struct error *e) {
     struct t5_settings *s = (struct t5_settings *)c->settings;
-    if (t5_check_dims(c, e) != OK || component_check_blocks(c, config, c->dims[T5_LAYERS], e) != OK)
-        return e->code;
+    if (t5_check_dims(c, e) != OK) return e->code;
     s->max_distance = 128;
     return config_int(config, "relative_attention_max_distance", c->dims[T5_BUCKETS] / 4 + 1, 1 << 20,
                       &s->max_distance, e);

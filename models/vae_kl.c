@@ -277,6 +277,17 @@ static const struct dimension vae_kl_dimensions[] = {
     {.place = ENCODER_RESNETS, .key = "layers_per_block"},
 };
 
+static const struct measured_block vae_kl_measured[] = {
+    {.name = "decoder",
+     .shape = "Flux's autoencoder, latent to 512 x 512 pixels",
+     .text_rows = 1,
+     .text_columns = 1,
+     .latent_channels = 16,
+     .latent_side = 64,
+     .picture_side = 512,
+     .rounds = 3},
+    {0}};
+
 const struct family family_vae_kl = {
     .name = "vae_kl",
     .kind = FAMILY_DECODER,
@@ -301,6 +312,7 @@ const struct family family_vae_kl = {
                   .number = 301,
                   /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
+    .measured = vae_kl_measured,
 };
 
 /* AutoencoderKL encoder: image to the mean and log variance of its latent.
