@@ -371,6 +371,10 @@ static int generation_run(const struct args *args, const char *latent, struct sl
     interrupt_gracefully();
     progress_start(&generation.progress, args->quiet || args->no_progress, generation.n_images);
     int status = request_check(args, e);
+    if (!status && args->no_decode && !args->save_latent && !args->dump && !args->report && !args->preview)
+        status = fail(e, SLUICE_USAGE,
+                      "--no-decode alone has no result" WHERE "--no-decode" EXPECTED
+                      "--save-latent FILE too (or --dump, --report or --preview)");
     if (!status) status = request_seed(args, &generation.seed, e);
     if (!status) status = check_names(&generation, e);
     if (!status && !args->device && !args->quiet) devices_note_cpu();

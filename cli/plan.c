@@ -190,6 +190,8 @@ int plan_command(const struct args *args, struct sluice_error *e) {
     const char *unread = args->model.family ? "no tokenizer" : args->prompt.text ? NULL : "no prompt";
     if (!status && unread && !generation.latent && !args->quiet)
         message_note("%s: planned for the longest prompt", unread);
+    if (!status && args->model.family && args->type && !args->quiet)
+        message_note("--type %s: planned for files written by `sluice convert --type`", args->type);
     if (!status) status = print_plan(&generation, &json, e);
     struct report report = {.name = args->report, .plan_json = json, .seed = generation.seed};
     status = report_write(&report, e);

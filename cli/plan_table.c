@@ -172,7 +172,7 @@ static void print_stage(FILE *to, const json_t *stage, int n_columns) {
         n_resident += field_flag(block, "resident");
     }
     snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
-    fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", field_stage_name(stage, text), field_string(stage, "family"),
+    fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", field_string(stage, "name"), field_string(stage, "family"),
             field_number(stage, "evaluations"), field_number(stage, "lanes"), blocks);
     for (int c = 0; c < n_columns; c++)
         fprintf(to, " %*s", column_width(c), progress_bytes(field_number(stage, columns[c].key), text));

@@ -116,9 +116,14 @@ struct findings {
     const struct recipe *recipe; /* recipe that the components fit; NULL: none */
 };
 
-static void add_line(json_t *list, const struct error *e) {
+/* Appends an error's line to a JSON list, unless the list has it: a damaged file may be opened twice. */
+static void add_line(void *list, const struct error *e) {
     char line[1024];
-    json_push(list, json_string_of(error_line(e, line, sizeof line)));
+    size_t i;
+    json_t *other, *text = json_string_of(error_line(e, line, sizeof line));
+    bool listed = false;
+    json_array_foreach((json_t *)list, i, other) listed |= json_equal(other, text);
+    listed ? json_decref(text) : json_push(list, text);
 }
 
 /* Adds error messages on missing tensors to a JSON list. reported: a message that the list already has and
@@ -155,7 +160,7 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
     json_t *json = NULL;
     index_check_quantised(&c->index, &failure);
     if (shown->recipe) place.slot = &shown->recipe->slot[shown->slot];
-    if (shown->recipe && configuration_read(c->sys, &place, &config, &origin, e) == OK &&
+    if (shown->recipe && configuration_read(c->sys, &place, &config, &origin, &failure) == OK &&
         component_bind(c, &config, &failure) == OK) {
         /* Binds the VAE encoder's tensors in the decoder's files, so that they are not listed as unknown. */
         struct component encoder = {.sys = c->sys, .family = recipe_family(shown->recipe, FAMILY_ENCODER)};
@@ -165,6 +170,7 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
             component_destroy(&encoder);
         }
     }
+    if (failure.code == MEMORY) *e = failure;
     if (e->code == OK) {
         struct missing_names names = {to->missing, failure.what, index_prefix(&c->index)};
         if (failure.code != OK) add_line(to->missing, &failure);
@@ -374,8 +380,11 @@ static enum status inspect_text_of(const struct sluice_model_options *options, b
         if (inspect_adapter(&sys, o.model, tensors, &adapter, to->unknown, e) == OK)
             json_put(all, "adapter", adapter);
     } else if (component_files_locate(&sys, &o, &files, e) == OK) {
+        files.on_failure = add_line;
+        files.user = to->missing;
         inspect_all(&sys, &o, &files, to, all, e);
     }
+    if (!adapter) json_put(all, "complete", json_boolean(!json_array_size(to->missing)));
     json_put(all, "schedule", json_string(files.scheduler ? "scheduler_config.json" : "default"));
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);

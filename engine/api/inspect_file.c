@@ -40,12 +40,7 @@ bool inspect_is_adapter(struct sys *sys, const char *path) {
     bool found = false;
     if (stat(path, &s) || !S_ISREG(s.st_mode) || safetensors_open(sys, path, &index, &ignored) != OK)
         return false;
-    for (int i = 0; i < index.n_entries && !found; i++) {
-        /* Tensors named scale or alpha do not make a file an adapter: models have such tensors too. */
-        struct adapter_key key;
-        found = adapter_key_read(index.entries[i].name, &key) &&
-                (key.refused || (key.role != ADAPTER_SCALE && key.role != ADAPTER_ALPHA));
-    }
+    for (int i = 0; i < index.n_entries && !found; i++) found = adapter_is_key(index.entries[i].name);
     index_destroy(&index);
     return found;
 }

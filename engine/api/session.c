@@ -332,6 +332,15 @@ static enum status decode_dims(struct sluice_session *s, const char *path, int32
         }
     }
     index_destroy(&index);
+    if (e->code != OK) return e->code;
+    /* Recipes with the same latent space share one table of preview colours. */
+    struct latent_origin origin = latent_read_origin(s->sys, path);
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if (!strcmp((*r)->name, origin.recipe) && (*r)->colours != s->model->recipe->colours)
+            error_set(e, META,
+                      "the latent was made by another model, whose VAE scales latents differently" WHERE
+                      "%s" FOUND "a latent of %s" EXPECTED "a latent of %s, or -m with a model of %s",
+                      path, origin.recipe, s->model->recipe->name, origin.recipe);
     return e->code;
 }
 

@@ -1,5 +1,6 @@
 /* Opens the inputs of a conversion: see convert.h. */
 #include "engine/convert/convert.h"
+#include "engine/open/adapter_file.h"
 #include "engine/run/component.h"
 
 #include "engine/open/model.h"
@@ -219,6 +220,12 @@ enum status convert_open(struct conversion *c, struct error *e) {
                          "a transformer, UNet or text encoder",
                          c->whole.sources[0].path);
     }
+    for (int i = 0; i < c->whole.n_entries && !c->family; i++)
+        if (adapter_is_key(c->whole.entries[i].name))
+            return error_set(e, USAGE,
+                             "the file is a LoRA or other adapter, not a model" WHERE "%s" EXPECTED
+                             "the model's file, with --lora %s to merge the adapter into it",
+                             c->whole.sources[0].path, c->whole.sources[0].path);
     if (!c->family) return index_check_quantised(&c->whole, e);
     return bind_family(c, contents.component[c->view].prefix, e);
 }

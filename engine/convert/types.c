@@ -20,6 +20,7 @@ struct rules {
     pcre2_code *code[RULES_MAX];
     enum dtype dtype[RULES_MAX];
     const char *text[RULES_MAX];
+    bool matched[RULES_MAX]; /* true: the pattern matches the name of at least one tensor */
     int n;
     pcre2_match_data *data;
     pcre2_match_context *context;
@@ -91,19 +92,24 @@ static enum status read_rules(struct rules *rules, const struct conversion *c, s
     return e->code;
 }
 
-static int find_rule(const struct rules *rules, const char *name, struct error *e) {
+/* Returns the index of the first rule that matches a tensor's name; -1: none, or an error. Updates the flags
+ * rules->matched. */
+static int find_rule(struct rules *rules, const char *name, struct error *e) {
+    int first = -1;
     for (int i = 0; i < rules->n; i++) {
+        if (first >= 0 && rules->matched[i]) continue;
         int found =
             pcre2_match(rules->code[i], (PCRE2_SPTR)name, strlen(name), 0, 0, rules->data, rules->context);
-        if (found >= 0) return i;
-        if (found == PCRE2_ERROR_NOMATCH) continue;
+        if (found >= 0) rules->matched[i] = true;
+        if (found >= 0 && first < 0) first = i;
+        if (found >= 0 || found == PCRE2_ERROR_NOMATCH) continue;
         error_set(e, USAGE,
                   "the regular expression of a rule takes too long to match a tensor name: simplify it" WHERE
                   "--rule \"%s\"" FOUND "%s",
                   rules->text[i], name);
         return -1;
     }
-    return -1;
+    return first;
 }
 
 static bool is_small(const struct index_entry *entry) {
@@ -174,8 +180,8 @@ static enum status add_item(struct conversion *c, struct converted item, const c
 }
 
 /* Chooses a weight's type and adds its output tensors: the quantisation format, the scales, the weight. */
-static enum status choose_one(struct conversion *c, const struct index_entry *entry,
-                              const struct rules *rules, enum dtype wanted, struct error *e) {
+static enum status choose_one(struct conversion *c, const struct index_entry *entry, struct rules *rules,
+                              enum dtype wanted, struct error *e) {
     size_t cut = strlen(c->prefix);
     const char *name = strncmp(entry->name, c->prefix, cut) ? entry->name : entry->name + cut;
     const char *path = c->whole.sources[entry->source].path;
@@ -228,7 +234,7 @@ static int compare_places(const void *a, const void *b) {
     return one->offset < other->offset ? -1 : one->offset > other->offset;
 }
 
-static enum status choose_all(struct conversion *c, const struct rules *rules, struct error *e) {
+static enum status choose_all(struct conversion *c, struct rules *rules, struct error *e) {
     struct sys *sys = c->sys;
     size_t n = (size_t)c->whole.n_entries + 1;
     enum dtype wanted = N_DTYPES;
@@ -249,6 +255,12 @@ static enum status choose_all(struct conversion *c, const struct rules *rules, s
     /* output tensors are sorted by their position in the input file, for sequential reading */
     if (found) qsort(sorted, (size_t)found, sizeof *sorted, compare_places);
     for (int i = 0; i < found && e->code == OK; i++) choose_one(c, sorted[i], rules, wanted, e);
+    for (int i = 0; i < rules->n && e->code == OK; i++)
+        if (!rules->matched[i])
+            error_set(e, USAGE,
+                      "no tensor name matches this --rule" WHERE "--rule \"%s\"" EXPECTED
+                      "a pattern that matches a name listed by `sluice inspect --tensors`",
+                      rules->text[i]);
     sys->release(sys, sorted);
     return e->code;
 }

@@ -383,7 +383,7 @@ static void *calls_report(void *user) {
 
 static void *calls_convert(void *user) {
     struct stack_call *c = user;
-    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+b=f16"};
+    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+t=f16"};
     struct sluice_convert_options options = {.struct_size = sizeof options,
                                              .inputs = from,
                                              .n_inputs = 1,
