@@ -1,6 +1,6 @@
 #include "bench/dev/stream_async.h"
 
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "kernels/dry/timed.h"
 
 #include <string.h>

@@ -1,11 +1,11 @@
 #include "engine/api/plan_json.h"
 
-#include "engine/job/candidates.h"
+#include "engine/job/job.h"
+#include "engine/job/layout.h"
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/schedule.h"
-#include "engine/job/stages.h"
 #include "engine/run/advice.h"
 #include "kernels/cuda/cards.h"
 #include "loaders/json.h"

@@ -1,8 +1,8 @@
 /* Public functions on models, errors, request defaults and versions. */
-#include "engine/api/arguments.h"
 #include "engine/machine/machine.h"
-#include "engine/open/model.h"
 #include "engine/open/component_files.h"
+#include "engine/open/model.h"
+#include "engine/open/public_structs.h"
 
 #include <jansson.h>
 #include <stdio.h>

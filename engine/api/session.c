@@ -1,17 +1,16 @@
 /* Sessions: the public functions that open, plan, run and report. The struct is in session.h. */
 #include "engine/api/session.h"
 
-#include "engine/api/arguments.h"
 #include "engine/api/plan_json.h"
 #include "engine/api/warnings.h"
 #include "engine/generate/generate.h"
 #include "engine/job/open.h"
 #include "engine/job/pictures.h"
 #include "engine/job/planner.h"
-#include "engine/machine/device_open.h"
 #include "engine/machine/machine.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/paths.h"
+#include "engine/open/public_structs.h"
 #include "loaders/json.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* Writes the converted file with its metadata, and the JSON summary. */
 #include "engine/convert/convert.h"
-#include "engine/api/arguments.h"
 
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
+#include "engine/open/public_structs.h"
 #include "loaders/json.h"
 #include "loaders/quantise/quantise.h"
 

@@ -4,7 +4,7 @@
 #include "engine/generate/dump.h"
 #include "engine/generate/frame_conditioning.h"
 #include "engine/generate/preview.h"
-#include "engine/generate/progress.h"
+#include "engine/generate/running.h"
 #include "engine/job/schedule.h"
 
 #include <string.h>

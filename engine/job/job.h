@@ -202,7 +202,7 @@ struct layout {
     int images_per_group; /* number of images in the largest group of the batch */
 
     struct stage stages[PLAN_STAGES_MAX];
-    const struct stage_kind *kind[PLAN_STAGES_MAX]; /* stages.h */
+    const struct stage_kind *kind[PLAN_STAGES_MAX]; /* layout.h */
     int slot[PLAN_STAGES_MAX];
     int span[PLAN_STAGES_MAX]; /* denoise stages: index in job_schedule.spans */
     int n_stages;

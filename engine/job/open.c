@@ -1,8 +1,8 @@
 #include "engine/job/open.h"
 
-#include "engine/job/candidates.h"
 #include "engine/job/layout.h"
 #include "engine/job/pictures.h"
+#include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
 #include "engine/job/schedule.h"
