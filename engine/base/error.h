@@ -39,6 +39,7 @@ enum status {
     CANCELLED = SLUICE_CANCELLED, /* exit 130 */
 };
 
+/* Begins like struct sluice_error. */
 struct error {
     enum status code;
     int exit;        /* exit class, as in engine/sluice.h and the program's exit code */

@@ -204,6 +204,28 @@ static uint64_t add_candidate(struct job *job, struct layout_choice choice, cons
     return peak;
 }
 
+/* Switches the job to the candidate layout with this number of image groups and this VAE tiling. Fails with
+ * BUDGET if there is no such candidate. */
+static enum status lay_out_candidate(struct job *job, int groups, bool tiled, struct error *e) {
+    int i = 0;
+    while (i < job->candidates.n &&
+           (job->candidates.choices[i].groups != groups || job->candidates.choices[i].tiled != tiled))
+        i++;
+    if (i < job->candidates.n) {
+        struct run_need *need = job->candidates.needs[i];
+        if (job->need == need) return OK;
+        job->need = need;
+        job->candidates.chosen = i;
+        layout_close(job->sys, &job->layout);
+        return layout_open(job, job->candidates.choices[i], NULL, &job->layout, e);
+    }
+    return error_set(e, BUDGET,
+                     "this request cannot run with the image groups and VAE tiling of the plan file" FOUND
+                     "%d groups of %d images, vae_tiling %s" EXPECTED
+                     "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request",
+                     groups, job->latents.batch, tiled ? "on" : "off");
+}
+
 enum status candidates_measure(struct job *job, struct error *e) {
     const char *how = job->request.vae_tiling;
     int most = job->settings.decode_only ? 1 : job->latents.batch, n = 0;
@@ -244,27 +266,7 @@ enum status candidates_measure(struct job *job, struct error *e) {
         add_candidate(job, choice, &rates, &n, e);
     for (; both && tiled.groups && e->code == OK; tiled.groups = next_groups(most, tiled.groups))
         add_candidate(job, tiled, &rates, &n, e);
-    return e->code == OK ? candidates_lay_out(job, 1, job->candidates.choices[0].tiled, e) : e->code;
-}
-
-enum status candidates_lay_out(struct job *job, int groups, bool tiled, struct error *e) {
-    int i = 0;
-    while (i < job->candidates.n &&
-           (job->candidates.choices[i].groups != groups || job->candidates.choices[i].tiled != tiled))
-        i++;
-    if (i < job->candidates.n) {
-        struct run_need *need = job->candidates.needs[i];
-        if (job->need == need) return OK;
-        job->need = need;
-        job->candidates.chosen = i;
-        layout_close(job->sys, &job->layout);
-        return layout_open(job, job->candidates.choices[i], NULL, &job->layout, e);
-    }
-    return error_set(e, BUDGET,
-                     "this request cannot run with the image groups and VAE tiling of the plan file" FOUND
-                     "%d groups of %d images, vae_tiling %s" EXPECTED
-                     "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request",
-                     groups, job->latents.batch, tiled ? "on" : "off");
+    return e->code == OK ? lay_out_candidate(job, 1, job->candidates.choices[0].tiled, e) : e->code;
 }
 
 const struct plan_copier_limit plan_copier_limits[PLAN_COPIER_LIMITS] = {
@@ -290,22 +292,14 @@ static const char *plan_name(const struct job *job) {
     return job->request.plan_name ? job->request.plan_name : "plan";
 }
 
-/* Sets the place of an error: the plan file and, unless `where` is NULL, a stage of the plan. */
-static enum status set_plan_place(const struct job *job, const char *where, struct error *e) {
-    return where ? error_where(e, "%s, %s", plan_name(job), where) : error_where(e, "%s", plan_name(job));
-}
-
+/* Fails with META. where: the stage, or NULL. */
 static enum status plan_invalid(const struct job *job, struct error *e, const char *what, const char *where) {
-    error_set(e, META, "invalid plan file: %s", what);
-    set_plan_place(job, where, e);
-    return error_expected(e, "the output of `sluice plan --json`");
+    return error_set(e, META,
+                     "invalid plan file: %s" WHERE "%s%s%s" EXPECTED "the output of `sluice plan --json`",
+                     what, plan_name(job), where ? ", " : "", where ? where : "");
 }
 
-static enum status plan_mismatch(const struct job *job, struct error *e, const char *what,
-                                 const char *where) {
-    error_set(e, BUDGET, "this plan was made for another request or model: %s", what);
-    return set_plan_place(job, where, e);
-}
+#define OTHER "this plan was made for another request or model: "
 
 /* A number, boolean or string as text for messages; out has 48 bytes. Returns out. */
 static const char *value_text(const json_t *value, char out[48]) {
@@ -339,49 +333,48 @@ static enum status check_same_request(const struct job *job, const json_t *their
     for (size_t i = 0; i < sizeof keys / sizeof *keys && e->code == OK; i++) {
         const json_t *a = json_object_get(theirs, keys[i]), *b = json_object_get(ours, keys[i]);
         if (!a || !b || json_equal(a, b)) continue;
-        plan_mismatch(job, e, "its request differs", NULL);
-        error_found(e, "%s %s in the plan", keys[i], value_text(a, found));
-        error_expected(e, "%s %s as requested, or a new plan (`sluice plan ... --json`)", keys[i],
-                       value_text(b, expected));
+        error_set(e, BUDGET,
+                  OTHER "its request differs" WHERE "%s" FOUND "%s %s in the plan" EXPECTED
+                        "%s %s as requested, or a new plan (`sluice plan ... --json`)",
+                  plan_name(job), keys[i], value_text(a, found), keys[i], value_text(b, expected));
     }
     json_decref(ours);
     if (e->code != OK || !json_is_object(theirs)) return e->code;
     json_int_t frames = json_integer_value(json_object_get(theirs, "frames"));
-    if ((frames ? frames : 1) != job->request.frames) {
-        plan_mismatch(job, e, "its request differs", NULL);
-        error_found(e, "frames %lld in the plan", (long long)(frames ? frames : 1));
-        error_expected(e, "frames %d as requested, or a new plan (`sluice plan ... --json`)",
-                       job->request.frames);
-    }
+    if ((frames ? frames : 1) != job->request.frames)
+        error_set(e, BUDGET,
+                  OTHER "its request differs" WHERE "%s" FOUND "frames %lld in the plan" EXPECTED
+                        "frames %d as requested, or a new plan (`sluice plan ... --json`)",
+                  plan_name(job), (long long)(frames ? frames : 1), job->request.frames);
+    static const char *const guidance[] = {"no guidance (--cfg-scale 1)", "guidance"};
     size_t prompts = json_array_size(json_object_get(theirs, "tokens"));
-    if (prompts && (int)prompts != job->settings.n_prompts) {
-        plan_mismatch(job, e, "guidance (--cfg-scale) differs", NULL);
-        error_found(e, "a plan with %s", prompts > 1 ? "guidance" : "no guidance (--cfg-scale 1)");
-        error_expected(e, "a plan with %s",
-                       job->settings.n_prompts > 1 ? "guidance" : "no guidance (--cfg-scale 1)");
-    }
+    if (prompts && (int)prompts != job->settings.n_prompts)
+        error_set(e, BUDGET,
+                  OTHER "guidance (--cfg-scale) differs" WHERE "%s" FOUND "a plan with %s" EXPECTED
+                        "a plan with %s",
+                  plan_name(job), guidance[prompts > 1], guidance[job->settings.n_prompts > 1]);
     return e->code;
 }
 
 static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p,
                                struct error *e) {
     const struct stage *stage = &job->layout.stages[s];
-    if ((int)json_array_size(blocks) != stage->n_blocks) {
-        plan_mismatch(job, e, "the number of blocks differs", stage->name);
-        error_found(e, "%d blocks", (int)json_array_size(blocks));
-        return error_expected(e, "%d blocks", stage->n_blocks);
-    }
+    if ((int)json_array_size(blocks) != stage->n_blocks)
+        return error_set(e, BUDGET,
+                         OTHER "the number of blocks differs" WHERE "%s, %s" FOUND "%d blocks" EXPECTED
+                               "%d blocks",
+                         plan_name(job), stage->name, (int)json_array_size(blocks), stage->n_blocks);
     for (int i = 0; i < stage->n_blocks; i++) {
         json_t *block = json_array_get(blocks, (size_t)i);
         const char *name = json_string_value(json_object_get(block, "name"));
         json_t *resident = json_object_get(block, "resident");
         if (!name || !json_is_boolean(resident))
             return plan_invalid(job, e, "a block lacks \"name\" or \"resident\"", stage->name);
-        if (strcmp(name, stage->blocks[i]->name)) {
-            plan_mismatch(job, e, "the names of blocks differ", stage->name);
-            error_found(e, "block \"%.100s\"", name);
-            return error_expected(e, "block \"%s\"", stage->blocks[i]->name);
-        }
+        if (strcmp(name, stage->blocks[i]->name))
+            return error_set(e, BUDGET,
+                             OTHER "the names of blocks differ" WHERE "%s, %s" FOUND
+                                   "block \"%.100s\"" EXPECTED "block \"%s\"",
+                             plan_name(job), stage->name, name, stage->blocks[i]->name);
         plan_set_resident(p, i, json_is_true(resident));
         const char *rests = json_string_value(json_object_get(block, "tier"));
         plan_set_pooled(p, i,
@@ -398,11 +391,11 @@ static enum status read_copier_limits(const struct job *job, json_t *from, struc
         *(int32_t *)((char *)p + plan_copier_limits[i].offset) = 0;
         if (!value) continue;
         json_int_t number = json_integer_value(value);
-        if (!json_is_integer(value) || number < 0 || number > plan_copier_limits[i].most) {
-            error_set(e, META, "invalid plan file: \"%s\" is out of range", plan_copier_limits[i].key);
-            set_plan_place(job, p->name, e);
-            return error_expected(e, "a whole number from 0 to %d", plan_copier_limits[i].most);
-        }
+        if (!json_is_integer(value) || number < 0 || number > plan_copier_limits[i].most)
+            return error_set(e, META,
+                             "invalid plan file: \"%s\" is out of range" WHERE "%s, %s" EXPECTED
+                             "a whole number from 0 to %d",
+                             plan_copier_limits[i].key, plan_name(job), p->name, plan_copier_limits[i].most);
         *(int32_t *)((char *)p + plan_copier_limits[i].offset) = (int32_t)number;
     }
     return OK;
@@ -414,13 +407,15 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     json_t *ring = json_object_get(from, "ring_bytes"), *blocks = json_object_get(from, "blocks");
     if (!name || !json_is_integer(ring) || json_integer_value(ring) < 0 || !json_is_array(blocks))
         return plan_invalid(job, e, "a stage lacks \"name\", \"ring_bytes\" or \"blocks\"", name);
-    if (strcmp(name, p->name)) {
-        plan_mismatch(job, e, "the names of stages differ", NULL);
-        error_found(e, "stage \"%.100s\"", name);
-        return error_expected(e, "stage \"%s\"", p->name);
-    }
+    if (strcmp(name, p->name))
+        return error_set(e, BUDGET,
+                         OTHER "the names of stages differ" WHERE "%s" FOUND "stage \"%.100s\"" EXPECTED
+                               "stage \"%s\"",
+                         plan_name(job), name, p->name);
     uint64_t bytes = (uint64_t)json_integer_value(ring);
-    if (bytes > (uint64_t)1 << 50) return plan_mismatch(job, e, "\"ring_bytes\" is above 1 PiB", name);
+    if (bytes > (uint64_t)1 << 50)
+        return error_set(e, BUDGET, OTHER "\"ring_bytes\" is above 1 PiB" WHERE "%s, %s", plan_name(job),
+                         name);
     p->ring_bytes = align_up(bytes, PLAN_PAGE);
     /* Without "staging_bytes" in the plan file, the planner's staging size stays. */
     json_t *staging = json_object_get(from, "staging_bytes");
@@ -456,41 +451,34 @@ static enum status read_layout(struct job *job, json_t *stages, struct error *e)
         return plan_invalid(job, e, "\"groups\" is not a whole number from 1 to the batch limit", "denoise");
     if (tiling && (!how || (!tiled && strcmp(how, "off"))))
         return plan_invalid(job, e, "\"vae_tiling\" is neither \"on\" nor \"off\"", "decode");
-    return candidates_lay_out(job, (int)n, tiled, e);
+    return lay_out_candidate(job, (int)n, tiled, e);
 }
 
 /* Fails with BUDGET if the plan was made for another device, precision, weight type or other adapters. */
 static enum status check_same_device(const struct job *job, const json_t *root, struct error *e) {
-    const char *device = json_string_value(json_object_get(root, "device"));
-    if (device && strcmp(device, job->device->name)) {
-        plan_mismatch(job, e, "another device", NULL);
-        error_found(e, "%.100s", device);
-        return error_expected(e, "a plan for --device %s", job->device->name);
-    }
-    const char *precision = json_string_value(json_object_get(root, "precision"));
-    if (precision && strcmp(precision, precision_name(job->settings.precision))) {
-        plan_mismatch(job, e, "another precision", NULL);
-        error_found(e, "%.100s", precision);
-        return error_expected(e, "a plan for --precision %s", precision_name(job->settings.precision));
-    }
     const char *type = json_string_value(json_object_get(json_object_get(root, "request"), "type"));
-    if (strcmp(type ? type : "",
-               job->settings.weights == N_DTYPES ? "" : dtype_name(job->settings.weights))) {
-        plan_mismatch(job, e, "another weight type (--type)", NULL);
-        error_found(e, "%.100s", type ? type : "the files' own types");
-        return error_expected(e, "%s",
-                              job->settings.weights == N_DTYPES ? "the files' own types"
-                                                                : dtype_name(job->settings.weights));
-    }
+    enum dtype weights = job->settings.weights;
+    const struct {
+        const char *what, *theirs, *ours, *flag;
+    } same[] = {{"another device", json_string_value(json_object_get(root, "device")), job->device->name,
+                 "a plan for --device "},
+                {"another precision", json_string_value(json_object_get(root, "precision")),
+                 precision_name(job->settings.precision), "a plan for --precision "},
+                {"another weight type (--type)", type ? type : "the files' own types",
+                 weights == N_DTYPES ? "the files' own types" : dtype_name(weights), ""}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (same[i].theirs && strcmp(same[i].theirs, same[i].ours))
+            return error_set(e, BUDGET, OTHER "%s" WHERE "%s" FOUND "%.100s" EXPECTED "%s%s", same[i].what,
+                             plan_name(job), same[i].theirs, same[i].flag, same[i].ours);
     json_t *loras = planner_list_loras(job),
            *theirs = json_object_get(json_object_get(root, "request"), "loras");
     bool alike = json_equal(loras, theirs) || (!theirs && !json_array_size(loras));
     json_decref(loras);
-    if (!alike) {
-        plan_mismatch(job, e, "other LoRAs (--lora) or strengths", NULL);
-        return error_expected(e, "a new plan with these LoRAs (`sluice plan ... --json`)");
-    }
-    return OK;
+    if (alike) return OK;
+    return error_set(e, BUDGET,
+                     OTHER "other LoRAs (--lora) or strengths" WHERE "%s" EXPECTED
+                           "a new plan with these LoRAs (`sluice plan ... --json`)",
+                     plan_name(job));
 }
 
 static enum status read_plan(struct job *job, json_t *root, struct error *e) {
@@ -525,11 +513,10 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
         device_bytes = (uint64_t)json_integer_value(vram);
     plan_solve(job->need, bytes ? bytes : machine_default_budget(),
                device_bytes ? device_bytes : device_default_budget(job->device), &job->plan);
-    if ((int)json_array_size(stages) != job->layout.n_stages) {
-        plan_mismatch(job, e, "the number of stages differs", NULL);
-        error_found(e, "%d stages", (int)json_array_size(stages));
-        return error_expected(e, "%d stages", job->layout.n_stages);
-    }
+    if ((int)json_array_size(stages) != job->layout.n_stages)
+        return error_set(
+            e, BUDGET, OTHER "the number of stages differs" WHERE "%s" FOUND "%d stages" EXPECTED "%d stages",
+            plan_name(job), (int)json_array_size(stages), job->layout.n_stages);
     if (check_same_device(job, root, e) != OK) return e->code;
     json_t *keep = json_object_get(root, "keep");
     if (keep && !json_is_boolean(keep))
@@ -565,8 +552,8 @@ enum status planner_choose(struct job *job, struct error *e) {
     int chosen = plan_choose((const struct run_need *const *)job->candidates.needs, job->candidates.n,
                              ram ? ram : machine_default_budget(),
                              vram ? vram : device_default_budget(job->device), &job->plan);
-    return candidates_lay_out(job, job->candidates.choices[chosen].groups,
-                              job->candidates.choices[chosen].tiled, e);
+    return lay_out_candidate(job, job->candidates.choices[chosen].groups,
+                             job->candidates.choices[chosen].tiled, e);
 }
 
 enum status planner_decide(struct job *job, struct error *e) {

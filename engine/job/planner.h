@@ -36,9 +36,6 @@ extern const struct plan_copier_limit plan_copier_limits[PLAN_COPIER_LIMITS];
 /* Measures the memory need and time of every candidate layout, and lays the job out for the first one. Fails
  * with USAGE, META or JSON for invalid rates, DEVICE or MEMORY. */
 enum status candidates_measure(struct job *job, struct error *e);
-/* Switches the job to the candidate layout with this number of image groups and this VAE tiling. Fails with
- * BUDGET if there is no such candidate. */
-enum status candidates_lay_out(struct job *job, int groups, bool tiled, struct error *e);
 /* Adds the preview job's memory and time to the measured need of a stage. A stage without previews
  * (runs_previews false) only gets the memory that libraries hold for the whole run. Does nothing without a
  * preview job. */

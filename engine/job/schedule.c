@@ -36,7 +36,7 @@ static void list_step(struct job *job, int step) {
         call.at = to->grid.step[step].at;
         if (call.evaluation && !s->sampler->evaluation_point(&to->grid, step, call.evaluation, &call.at))
             break;
-        call.input_scale = prediction_input_scale(s->prediction, &call.at);
+        call.input_scale = call.at.input_scale;
         if (call.input_scale != 1) to->scales_input = true;
         if (call.slg_scale != 0 && !span->n_slg_calls++) span->first_slg_call = span->n_calls;
         to->calls[to->n_calls] = call;

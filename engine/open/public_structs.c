@@ -5,16 +5,15 @@
 #include <string.h>
 
 _Static_assert(sizeof(struct sluice_error) == 1024, "the public error keeps its size");
+_Static_assert(sizeof(struct error) == offsetof(struct sluice_error, reserved) &&
+                   offsetof(struct error, expected) == offsetof(struct sluice_error, expected),
+               "the engine's error begins like the public error");
 
 int publish_error(const struct error *e, struct sluice_error *public) {
     if (!public) return (int)e->code;
     memset(public, 0, sizeof *public);
-    public->code = (int32_t)e->code;
-    public->exit_code = e->code == OK ? 0 : e->exit;
-    memcpy(public->what, e->what, sizeof public->what);
-    memcpy(public->where, e->where, sizeof public->where);
-    memcpy(public->found, e->found, sizeof public->found);
-    memcpy(public->expected, e->expected, sizeof public->expected);
+    memcpy(public, e, sizeof *e);
+    if (e->code == OK) public->exit_code = 0;
     return (int)e->code;
 }
 
