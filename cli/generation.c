@@ -299,20 +299,20 @@ void generation_close(struct generation *generation) {
 /* Reads from the plan the number of images of a latent and the size of a video; prints the plan with -v. */
 static int query_plan(struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
-    struct plan_table_size size = {0};
+    struct sluice_plan plan = {.struct_size = sizeof plan};
     char *json = NULL;
     bool fits, is_video = !args->no_decode && video_has_extension(output_pattern(args, generation->n_frames));
     generation->progress.are_videos = generation->n_frames > 1;
     if (!generation->latent && !args->verbose && !is_video) return SLUICE_OK;
     int status =
         sluice_plan_query(generation->session, &generation->request, generation->latent, &json, &fits, e);
+    if (!status) status = sluice_plan_summary(generation->session, &plan, e);
     if (status) return status;
-    plan_table_size(json, &size);
-    generation->n_frames = size.frames;
-    generation->width = size.width;
-    generation->height = size.height;
+    generation->n_frames = plan.frames;
+    generation->width = plan.width;
+    generation->height = plan.height;
     generation->progress.are_videos = generation->n_frames > 1;
-    if (generation->latent) generation->n_images = generation->progress.n_pictures = size.batch;
+    if (generation->latent) generation->n_images = generation->progress.n_pictures = plan.batch;
     count_memory(generation);
     if (args->verbose) status = plan_table_print(stderr, json, true, e);
     sluice_free(json);

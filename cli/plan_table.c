@@ -282,18 +282,3 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     json_decref(plan);
     return SLUICE_OK;
 }
-
-static int size_member(const json_t *request, const char *key) {
-    json_int_t n = json_integer_value(json_object_get(request, key));
-    return n > 0 && n < 1 << 20 ? (int)n : 1;
-}
-
-void plan_table_size(const char *json, struct plan_table_size *size) {
-    json_t *plan = json_loads(json, 0, NULL);
-    const json_t *request = json_object_get(plan, "request");
-    *size = (struct plan_table_size){.batch = size_member(request, "batch"),
-                                     .frames = size_member(request, "frames"),
-                                     .width = size_member(request, "width"),
-                                     .height = size_member(request, "height")};
-    json_decref(plan);
-}

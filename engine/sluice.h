@@ -395,6 +395,24 @@ SLUICE_API int sluice_plan_query(sluice_session *session, const struct sluice_re
                                  const char *decode_latent, char **json, bool *fits,
                                  struct sluice_error *error);
 
+/* The numbers of a plan. Budgets and peaks of device memory are 0 on the CPU. */
+struct sluice_plan {
+    size_t struct_size;
+    char hash[17];                    /* identifies the plan, in hexadecimal */
+    bool fits;                        /* the plan works within both budgets */
+    int batch, width, height, frames; /* number and size of the images or videos; an image has 1 frame */
+    int64_t ram_budget_bytes, vram_budget_bytes;
+    int64_t ram_peak_bytes, vram_peak_bytes;
+    int64_t ram_least_bytes, vram_least_bytes; /* smallest budget that works; the other budget as given */
+    double seconds, floor_seconds;             /* predicted time and its lower bound; 0: unknown */
+    const char *bound; /* what limits the time: "compute", "bus", "disk"; NULL: unknown */
+};
+
+/* Fills *plan with the numbers of the session's latest plan: of sluice_plan_query, sluice_run or
+ * sluice_decode. USAGE: there is none yet. */
+SLUICE_API int sluice_plan_summary(const sluice_session *session, struct sluice_plan *plan,
+                                   struct sluice_error *error);
+
 /* Runs a request. Calls on_image for each finished image, or for the frames of each video in order. Fails
  * with BUDGET, before any weight is read, if the request does not fit; the error names the least budget.
  * Results do not depend on earlier runs of the session. */

@@ -212,6 +212,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     atomic_store(&s->cancelled, 0);
     if (plan_run(s, request, latent_dim, &job, e) != OK) goto out;
     s->plan = plan_json(&job);
+    s->summary = plan_summary(&job);
     if (plan_check(job.need, &job.plan, e) == BUDGET) suggest_smaller_decode(&job, e);
     if (e->code != OK) goto out;
     warn_run(&s->options, &job, request->cfg_scale);
@@ -372,9 +373,9 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     const int32_t *dim_or_null = decode_latent ? dim : NULL;
     session->busy = true;
     if (plan_job(session, &r, dim_or_null, false, &job, &e) == OK) {
-        struct error does_not_fit = {0};
         warn_plan(&session->options, &job);
-        *fits = plan_check(job.need, &job.plan, &does_not_fit) == OK;
+        session->summary = plan_summary(&job);
+        *fits = session->summary.fits;
         unsigned json_failures = failed_json_allocations();
         json_t *plan = plan_json(&job);
         if (plan) json_put(plan, "advice", advice_json(&job));
@@ -383,6 +384,21 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     }
     e.code == OK ? keep_planned(session, &r, dim_or_null, &job) : job_close(&job);
     session->busy = false;
+    return publish_error(&e, error);
+}
+
+int sluice_plan_summary(const sluice_session *session, struct sluice_plan *plan, struct sluice_error *error) {
+    struct error e = {0};
+    if (!check_not_null(session, "session", &e) || !check_struct_size(plan, "plan", &e))
+        return publish_error(&e, error);
+    size_t bytes = plan->struct_size;
+    if (!session->summary.struct_size) {
+        error_set(&e, USAGE, "the session has no plan yet" EXPECTED "sluice_plan_query or a run first");
+    } else {
+        memset(plan, 0, bytes);
+        memcpy(plan, &session->summary, bytes < sizeof *plan ? bytes : sizeof *plan);
+        plan->struct_size = bytes;
+    }
     return publish_error(&e, error);
 }
 

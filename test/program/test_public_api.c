@@ -99,6 +99,7 @@ static void null_arguments(void) {
     bool fits;
     if (!rig_open(&rig, model_path, 1, 1)) return;
     struct sluice_request request = request_fox(32, 32, 1, 1, 1);
+    struct sluice_plan plan = {.struct_size = sizeof plan};
     check_usage(sluice_model_open(NULL, &model, &e), &e, "options");
     check_usage(sluice_model_open(&from, NULL, &e), &e, "model");
     check_usage(sluice_inspect(NULL, true, &json, &e), &e, "options");
@@ -118,6 +119,9 @@ static void null_arguments(void) {
     check_usage(sluice_decode(NULL, &request, "x", &e), &e, "session");
     check_usage(sluice_decode(rig.session, NULL, "x", &e), &e, "request");
     check_usage(sluice_decode(rig.session, &request, NULL, &e), &e, "latent_file");
+    check_usage(sluice_plan_summary(NULL, &plan, &e), &e, "session");
+    check_usage(sluice_plan_summary(rig.session, NULL, &e), &e, "plan");
+    check(sluice_plan_summary(rig.session, &plan, &e) == SLUICE_USAGE, "a summary before the first plan");
     check_usage(sluice_report(NULL, &json, &e), &e, "session");
     check_usage(sluice_report(rig.session, NULL, &e), &e, "json");
     check_usage(sluice_convert(NULL, &json, &e), &e, "options");
@@ -154,6 +158,15 @@ static void family_without_files(void) {
           e.what);
     request.max_ram_bytes = (int64_t)1 << 30;
     check(!sluice_plan_query(session, &request, NULL, &json, &fits, &e) && fits, "planned: %s", e.what);
+    struct sluice_plan plan = {.struct_size = sizeof plan};
+    char peak[64], hash[32];
+    int code = sluice_plan_summary(session, &plan, &e);
+    snprintf(peak, sizeof peak, "\"ram_bytes\": %lld", (long long)plan.ram_peak_bytes);
+    snprintf(hash, sizeof hash, "\"hash\": \"%s\"", plan.hash);
+    check(!code && plan.fits && plan.width == 64 && plan.frames == 1 && plan.batch == 1 &&
+              plan.ram_budget_bytes == request.max_ram_bytes && plan.ram_least_bytes <= plan.ram_peak_bytes &&
+              strstr(json, peak) && strstr(json, hash),
+          "the summary of the plan: %s", e.what);
     check(sluice_run(session, &request, &e) == SLUICE_USAGE && strstr(e.what, "opens no files"), "drawn: %s",
           e.what);
     sluice_free(json);
