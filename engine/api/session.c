@@ -20,25 +20,22 @@
  * prompt, previews without a callback. */
 static enum status check_runnable(const struct sluice_session_options *options, const struct job *job,
                                   struct error *e) {
-    if (job->model->published) {
+    if (job->model->published)
         return error_set(e, USAGE,
                          "--family opens no files: it can be planned, not run" WHERE "%s" EXPECTED
                          "a model opened from its files (-m)",
                          job->model->name);
-    }
-    if (job->request.converted) {
+    if (job->request.converted)
         return error_set(
             e, USAGE,
             "a request with `converted` set can be planned, not run: its files do not exist yet" EXPECTED
             "converted files, or a request without `converted`");
-    }
-    if (job->settings.preview != PREVIEW_NONE && !options->on_preview) {
+    if (job->settings.preview != PREVIEW_NONE && !options->on_preview)
         return error_set(e, USAGE,
                          "a request with previews needs the session's on_preview callback" FOUND
                          "preview \"%s\"" EXPECTED
                          "a session opened with on_preview, or a request without preview",
                          job->request.preview);
-    }
     if (job->settings.decode_only || job->request.prompt) return OK;
     return error_set(e, USAGE, "no prompt was given" EXPECTED "a prompt (-p TEXT; \"\" is an empty one)");
 }

@@ -204,12 +204,11 @@ enum status convert_files(struct sys *sys, const struct sluice_convert_options *
     const char *output = options->output ? options->output : "", *extension = strrchr(output, '.');
     if (json) *json = NULL;
     c.to_gguf = extension && extension > output && !strcasecmp(extension, ".gguf");
-    if (!c.to_gguf && !(extension && extension > output && !strcasecmp(extension, ".safetensors"))) {
+    if (!c.to_gguf && !(extension && extension > output && !strcasecmp(extension, ".safetensors")))
         return error_set(e, USAGE,
                          "unknown output extension" FOUND "\"%s\"" EXPECTED
                          "a name that ends in .gguf or .safetensors",
                          output);
-    }
     if (convert_open(&c, e) == OK && check_inputs_spared(&c, e) == OK && convert_choose(&c, e) == OK &&
         check_disk(&c, e) == OK && convert_prepare(&c, e) == OK && write_file(&c, e) == OK && json)
         summarise(&c, json, e);

@@ -81,9 +81,8 @@ static enum status read_rule(struct rules *rules, const char *rule, bool to_gguf
 
 static enum status read_rules(struct rules *rules, const struct conversion *c, struct error *e) {
     int n = c->options->n_rules;
-    if (n > RULES_MAX) {
+    if (n > RULES_MAX)
         return error_set(e, USAGE, "too many --rule options" FOUND "%d" EXPECTED "at most %d", n, RULES_MAX);
-    }
     rules->data = pcre2_match_data_create(1, NULL);
     rules->context = pcre2_match_context_create(NULL);
     if (!rules->data || !rules->context) return error_set(e, MEMORY, "no memory for rules");
@@ -187,18 +186,16 @@ static enum status choose_one(struct conversion *c, const struct index_entry *en
     const char *path = c->whole.sources[entry->source].path;
     int rule = find_rule(rules, name, e);
     if (e->code != OK) return e->code;
-    if (entry->rank > TENSOR_RANK_MAX) {
+    if (entry->rank > TENSOR_RANK_MAX)
         return error_set(e, UNSUPPORTED,
                          "tensor '%s' has too many dimensions" WHERE "%s" FOUND "%d" EXPECTED "at most %d",
                          entry->name, path, entry->rank, TENSOR_RANK_MAX);
-    }
     enum dtype dtype = type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
-    if (merge_changes(c->merge, entry) && !quantise_can(dtype, dtype_block_values(dtype))) {
+    if (merge_changes(c->merge, entry) && !quantise_can(dtype, dtype_block_values(dtype)))
         return error_set(e, UNSUPPORTED,
                          "tensor '%s' cannot keep its type when an adapter is merged into it" WHERE "%s" FOUND
                          "%s" EXPECTED "another type by --type",
                          entry->name, path, dtype_name(dtype));
-    }
     bool made = dtype != entry->dtype, int8 = is_int8(dtype);
     bool of_rows = int8 && (made || entry->scales.bytes);
     bool scaled = int8 || (is_f8(dtype) && (made || entry->scale != 1));

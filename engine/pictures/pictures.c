@@ -12,10 +12,9 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
     bool sized = picture->width >= 1 && picture->width <= PICTURE_SIDE_MAX && picture->height >= 1 &&
                  picture->height <= PICTURE_SIDE_MAX;
     if (sized && (picture->rgb || picture->read)) return OK;
-    if (!picture->struct_size) {
+    if (!picture->struct_size)
         return error_set(
             e, USAGE, "%s: struct_size is not set" FOUND "0" EXPECTED "sizeof(struct sluice_picture)", what);
-    }
     if (sized) {
         error_set(e, USAGE, "%s has no pixels and no read function", what);
         where_picture(picture, e);
