@@ -325,10 +325,10 @@ static enum status find_reference_size(const struct job *job, const struct sluic
                     (!vision->family ||
                      vision->family->vision_grid(vision, vision_size.width, vision_size.height).columns);
     if (size->width && size->height && readable) return OK;
-    error_set(e, SHAPE, "the reference image is too narrow");
-    if (picture->name) error_where(e, "%s", picture->name);
-    error_found(e, "%dx%d", picture->width, picture->height);
-    return error_expected(e, "an image closer to a square");
+    return error_set(e, SHAPE,
+                     "the reference image is too narrow" WHERE "%s" FOUND "%dx%d" EXPECTED
+                     "an image closer to a square",
+                     picture->name ? picture->name : "", picture->width, picture->height);
 }
 
 static enum status check_references(struct job *job, struct error *e) {
@@ -345,11 +345,10 @@ static enum status check_references(struct job *job, struct error *e) {
                 : "a model that takes references, such as FLUX.1-Kontext, Qwen-Image-Edit or WAN VACE",
             e);
     if (r->n_references < least || r->n_references > most) {
-        error_set(e, USAGE,
+        error_set(e, USAGE, "%s" WHERE "%s" FOUND "%d",
                   r->n_references < least ? "this editing model needs a reference image (--ref-image)"
-                                          : "too many reference images (--ref-image) for this model");
-        error_where(e, "%s", m->name);
-        error_found(e, "%d", r->n_references);
+                                          : "too many reference images (--ref-image) for this model",
+                  m->name, r->n_references);
         if (!least) return error_expected(e, "at most %d", most);
         return least == most ? error_expected(e, "%d", most) : error_expected(e, "%d to %d", least, most);
     }
@@ -365,14 +364,12 @@ static enum status check_vision(const struct job *job, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_VISION);
     bool refers = job->request.n_references, begins = model_component(m, FAMILY_DENOISER)->image_columns;
     if (!(refers || begins) || slot == SLOTS_MAX || m->component[slot].family) return OK;
-    error_set(e, MISSING, "the model lacks its %s, which is needed to read %s",
-              m->recipe->slot[slot].family->display_name, begins ? "the input image" : "references");
-    if (!m->recipe->slot[slot].shares_file_with) {
-        error_where(e, "%s", m->name);
-        return error_expected(e, "%s FILE", m->recipe->slot[slot].flag);
-    }
-    error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
-    return error_expected(e, "its tensors in that file, or %s FILE", m->recipe->slot[slot].flag);
+    bool shares = m->recipe->slot[slot].shares_file_with; /* the file of the text encoder has its tensors */
+    return error_set(e, MISSING,
+                     "the model lacks its %s, which is needed to read %s" WHERE "%s" EXPECTED "%s%s FILE",
+                     m->recipe->slot[slot].family->display_name, begins ? "the input image" : "references",
+                     shares ? model_component(m, FAMILY_TEXT)->index.sources[0].path : m->name,
+                     shares ? "its tensors in that file, or " : "", m->recipe->slot[slot].flag);
 }
 
 struct picture_size request_control_size(const struct sluice_request *r) {
@@ -397,10 +394,10 @@ static enum status check_control(const struct job *job, struct error *e) {
         if (r->control[i]) copy_sized(&frame, sizeof frame, r->control[i]);
         if (picture_check(&frame, "--control", e) != OK) return e->code;
         if (frame.width == size.width && frame.height == size.height) continue;
-        error_set(e, USAGE, "all frames of a control video (--control) must have one size");
-        if (frame.name) error_where(e, "%s", frame.name);
-        error_found(e, "%dx%d", frame.width, frame.height);
-        return error_expected(e, "%dx%d, like the first frame", size.width, size.height);
+        return error_set(e, USAGE,
+                         "all frames of a control video (--control) must have one size" WHERE "%s" FOUND
+                         "%dx%d" EXPECTED "%dx%d, like the first frame",
+                         frame.name ? frame.name : "", frame.width, frame.height, size.width, size.height);
     }
     return OK;
 }
@@ -420,12 +417,12 @@ static enum status check_pictures(struct job *job, struct error *e) {
         return OK;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
     bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is in use, and no VAE encoder is loaded */
-    error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s",
-              tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
-              control ? "a control video (grey without --control)" : "input images",
-              tiny ? job->model->name : decoder->index.sources[0].path);
-    if (tiny) return error_expected(e, "--vae FILE of an autoencoder with 'encoder.' tensors");
-    return error_expected(e, "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
+    return error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s" EXPECTED "%s",
+                     tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
+                     control ? "a control video (grey without --control)" : "input images",
+                     tiny ? job->model->name : decoder->index.sources[0].path,
+                     tiny ? "--vae FILE of an autoencoder with 'encoder.' tensors"
+                          : "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
 }
 
 /* ---- previews ---- */

@@ -131,13 +131,11 @@ static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak,
 static enum status check_size(const char *what, const struct plan_stage *stage, uint64_t found,
                               uint64_t least, struct error *e) {
     if (found >= least) return OK;
-    error_set(e, BUDGET,
-              "the plan cannot work: the %s of stage '%s' is smaller than the largest block that streams "
-              "through it",
-              what, stage->name);
     char size[SIZE_TEXT_BYTES];
-    error_found(e, "a %s of %s", what, size_text(found, size));
-    return error_expected(e, "at least %" PRIu64 " bytes", least);
+    return error_set(e, BUDGET,
+                     "the plan cannot work: the %s of stage '%s' is smaller than the largest block that "
+                     "streams through it" FOUND "a %s of %s" EXPECTED "at least %" PRIu64 " bytes",
+                     what, stage->name, what, size_text(found, size), least);
 }
 
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e) {
@@ -497,17 +495,6 @@ static uint64_t evict_evenly(const struct evictable *g, int k, int n_ring, struc
     return g->active ? freed - growth : freed;
 }
 
-/* Evicts as few residents as return `bytes`. First tries a ring for two blocks, so that reading overlaps
- * computation; then a ring for one block. */
-static uint64_t evict_enough(const struct evictable *g, uint64_t bytes, struct plan_stage *to) {
-    for (int n_ring = 2; n_ring >= 1; n_ring--)
-        for (int k = 1; k <= g->n; k++) {
-            uint64_t returned = evict_evenly(g, k, n_ring, to);
-            if (returned >= bytes) return returned;
-        }
-    return evict_evenly(g, g->n, 1, to);
-}
-
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
                     uint64_t bytes, struct plan *reduced) {
     uint64_t returned = 0;
@@ -519,7 +506,11 @@ uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int st
         struct evictable g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};
         for (int k = 0; k < g.need->n_blocks; k++)
             if (plan_is_resident(g.stage, k) && block_pages_alone(g.need, k)) g.block[g.n++] = k;
-        uint64_t more = g.n ? evict_enough(&g, bytes - returned, &to) : 0;
+        /* Evicts as few residents as return the bytes. First tries a ring for two blocks, so that reading
+         * overlaps computation; then a ring for one block. */
+        uint64_t more = 0;
+        for (int n_ring = 2; n_ring >= 1; n_ring--)
+            for (int n = 1; n <= g.n && more < bytes - returned; n++) more = evict_evenly(&g, n, n_ring, &to);
         if (more) reduced->stage[s] = to;
         returned += more;
     }
