@@ -5,7 +5,6 @@
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
-#include "engine/job/schedule.h"
 #include "engine/run/advice.h"
 #include "kernels/cuda/cards.h"
 #include "loaders/json.h"

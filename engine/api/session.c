@@ -82,18 +82,6 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     sha256_digest(&sha, SHA256_DIGEST_SIZE, key);
 }
 
-/* True if the kept plan still fits the request's budgets. A default budget is computed again from the memory
- * free now. */
-static bool plan_still_fits(const struct job *job) {
-    const struct sluice_request *r = &job->request;
-    const struct plan *p = &job->plan;
-    struct error does_not_fit = {0};
-    if (r->plan) return true;
-    return plan_check(job->need, p, &does_not_fit) == OK &&
-           (r->max_ram_bytes || p->ram_peak_bytes <= machine_default_budget()) &&
-           (r->max_vram_bytes || p->vram_peak_bytes <= device_default_budget(job->device));
-}
-
 static void drop_planned(struct sluice_session *s) {
     if (s->planned) job_close(s->planned);
     s->sys->release(s->sys, s->planned);
@@ -122,15 +110,6 @@ static enum status plan_job(struct sluice_session *s, const struct sluice_reques
     return planner_decide(job, e);
 }
 
-/* Keeps a planned job for a later run of the same request. Closes the job instead if it has adapters, whose
- * files may change, or if memory is short. */
-static void keep_planned(struct sluice_session *s, const struct sluice_request *request, const int32_t *dim,
-                         struct job *job) {
-    request_key(request, dim, s->planned_key);
-    if (!s->adapters.n_files) s->planned = s->sys->alloc(s->sys, LINE_HOST, sizeof *s->planned);
-    s->planned ? job_move(s->planned, job) : job_close(job);
-}
-
 /* Like plan_job, but reuses the job that sluice_plan_query kept for the same request. */
 static enum status plan_run(struct sluice_session *s, const struct sluice_request *request,
                             const int32_t *dim, struct job *job, struct error *e) {
@@ -140,8 +119,14 @@ static enum status plan_run(struct sluice_session *s, const struct sluice_reques
         return plan_job(s, request, dim, true, job, e);
     job_move(job, s->planned);
     drop_planned(s);
-    if (check_runnable(&s->options, job, e) != OK) return e->code;
-    return plan_still_fits(job) ? OK : planner_decide(job, e);
+    if (check_runnable(&s->options, job, e) != OK || request->plan) return e->code;
+    /* A default budget is computed again from the memory free now. */
+    struct error does_not_fit = {0};
+    bool fits =
+        plan_check(job->need, &job->plan, &does_not_fit) == OK &&
+        (job->request.max_ram_bytes || job->plan.ram_peak_bytes <= machine_default_budget()) &&
+        (job->request.max_vram_bytes || job->plan.vram_peak_bytes <= device_default_budget(job->device));
+    return fits ? OK : planner_decide(job, e);
 }
 
 /* True if the request with one changed option would fit its memory budgets. */
@@ -379,7 +364,14 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
         *json = json_to_text(plan, JSON_INDENT(1), json_failures);
         if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
     }
-    e.code == OK ? keep_planned(session, &r, dim_or_null, &job) : job_close(&job);
+    /* Keeps the planned job for a later run of the same request, unless it has adapters, whose files may
+     * change. */
+    struct sys *sys = session->sys;
+    if (e.code == OK && !session->adapters.n_files) {
+        request_key(&r, dim_or_null, session->planned_key);
+        session->planned = sys->alloc(sys, LINE_HOST, sizeof *session->planned);
+    }
+    session->planned ? job_move(session->planned, &job) : job_close(&job);
     session->busy = false;
     return publish_error(&e, error);
 }

@@ -111,28 +111,9 @@ static int find_rule(struct rules *rules, const char *name, struct error *e) {
     return first;
 }
 
-static bool is_small(const struct index_entry *entry) {
-    int64_t values = 1;
-    for (int i = 0; i < entry->rank && values <= SMALL_VALUES; i++) values *= entry->dim[i];
-    return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES;
-}
-
 /* The smallest unquantised type that holds all values of a tensor exactly. */
 static enum dtype plain_type(const struct index_entry *entry) {
     return is_f8(entry->dtype) && entry->scale == 1 && !entry->scales.bytes ? DTYPE_BF16 : DTYPE_F32;
-}
-
-/* Type of an unconverted tensor in GGUF. Vectors are f32, as GGUF readers expect. Tensors whose quantisation
- * blocks cross row boundaries are dequantised, because GGUF cannot express such blocks. */
-static enum dtype unconverted_gguf_type(const struct index_entry *entry) {
-    if (!dtype_is_weight(entry->dtype)) return entry->dtype;
-    bool plain = dtype_bits(entry->dtype) >= 16;
-    if (plain) return is_small(entry) ? DTYPE_F32 : entry->dtype;
-    int values = dtype_block_values(entry->dtype);
-    bool blocks =
-        values > 1 && !dtype_tiled_values(entry->dtype) && entry->dim[entry->rank - 1] % values == 0;
-    if (dtype_is_rotated(entry->dtype)) return plain_type(entry);
-    return blocks ? entry->dtype : plain_type(entry);
 }
 
 static bool has_layer_name(const char *name) {
@@ -140,14 +121,29 @@ static bool has_layer_name(const char *name) {
     return n > tail && !strcmp(name + n - tail, ".weight");
 }
 
-/* Type of an unconverted tensor in safetensors. Types with scales need a tensor name that ends in ".weight".
- */
-static enum dtype unconverted_safetensors_type(const struct index_entry *entry, const char *name) {
+/* Type of an unconverted tensor. GGUF: vectors are f32, as GGUF readers expect. Tensors whose quantisation
+ * blocks cross row boundaries are dequantised, because GGUF cannot express such blocks. Safetensors: types
+ * with scales need a tensor name that ends in ".weight". */
+static enum dtype unconverted_type(bool to_gguf, const struct index_entry *entry, const char *name) {
     enum dtype dtype = entry->dtype;
-    if (!dtype_is_weight(dtype) || dtype_bits(dtype) >= 16) return dtype;
-    if (is_int8(dtype)) return has_layer_name(name) ? dtype : plain_type(entry);
-    if (!is_f8(dtype) || entry->scales.bytes) return plain_type(entry);
-    return entry->scale == 1 || has_layer_name(name) ? dtype : plain_type(entry);
+    bool plain = dtype_bits(dtype) >= 16;
+    if (!dtype_is_weight(dtype) || (plain && !to_gguf)) return dtype;
+    if (plain) {
+        int64_t values = 1;
+        for (int i = 0; i < entry->rank && values <= SMALL_VALUES; i++) values *= entry->dim[i];
+        return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES ? DTYPE_F32 : dtype;
+    }
+    bool keeps;
+    if (to_gguf) {
+        int values = dtype_block_values(dtype);
+        keeps = values > 1 && !dtype_tiled_values(dtype) && !dtype_is_rotated(dtype) &&
+                entry->dim[entry->rank - 1] % values == 0;
+    } else {
+        keeps = is_int8(dtype)
+                    ? has_layer_name(name)
+                    : is_f8(dtype) && !entry->scales.bytes && (entry->scale == 1 || has_layer_name(name));
+    }
+    return keeps ? dtype : plain_type(entry);
 }
 
 static enum dtype type_of(const struct conversion *c, const struct index_entry *entry, const char *name,
@@ -164,7 +160,7 @@ static enum dtype type_of(const struct conversion *c, const struct index_entry *
     if (has_scales(dtype) && !has_layer_name(name)) dtype = entry->dtype;
     bool asked = dtype == ruled && dtype_bits(dtype) >= 16;
     if (dtype != entry->dtype || asked) return dtype;
-    return c->to_gguf ? unconverted_gguf_type(entry) : unconverted_safetensors_type(entry, name);
+    return unconverted_type(c->to_gguf, entry, name);
 }
 
 /* Appends an output tensor and sets the tensor's name and scale. */

@@ -5,7 +5,7 @@
 #include "engine/generate/frame_conditioning.h"
 #include "engine/generate/preview.h"
 #include "engine/generate/running.h"
-#include "engine/job/schedule.h"
+#include "engine/job/job.h"
 
 #include <string.h>
 
