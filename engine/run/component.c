@@ -248,6 +248,9 @@ static enum status latent_read_tensors(struct component *c, const struct config 
     const struct latent_norm *norm = &c->family->config.latent_norm;
     struct latent_format *format = &c->latent_format;
     double eps = norm->eps;
+    const struct byte_source *source = c->index.sources;
+    if (norm->tensors && source->file < 0 && !source->memory)
+        return OK; /* a model planned without files has no values of tensors */
     if (!norm->tensors || config_float(config, norm->eps_key, 0, 1, &eps, e) != OK ||
         latent_read_vector(c, 0, format->shift, e) != OK || latent_read_vector(c, 1, format->scale, e) != OK)
         return e->code;

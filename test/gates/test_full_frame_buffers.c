@@ -4,7 +4,7 @@
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/api/plan_json.h"
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "bench/dev/paced.h"
 
 #include "test/lib/random_needs.h"

@@ -1,7 +1,7 @@
 /* Memory pressure during a run: another program takes memory, an operator fails with MEMORY, or a stage
  * cannot start. The run evicts residents and continues bit-identical within its plan; the session's next run
  * is right too. test/lib/rig.h describes the test rig. */
-#include "engine/generate/progress.h"
+#include "engine/generate/running.h"
 #include "test/lib/failing_operators.h"
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"

@@ -1,7 +1,7 @@
 /* Plans with a limit on pinned host memory: the unpinned part of a host pool is copied through staging.
  * test_cuda_store.c and test_cuda_gate.c check the copies. The environment variable SEED changes all random
  * cases. */
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "test/lib/assert_ok.h"
 #include "test/lib/random_needs.h"
 #include "test/lib/seeded.h"

@@ -2,7 +2,6 @@
  * time, distance to brute force, speed. Pure functions: no files, no threads. The environment variable SEED
  * changes all random cases. */
 #include "engine/run/advice.h"
-#include "engine/run/timing.h"
 #include "engine/run/plan.h"
 
 #include "test/lib/check.h"
@@ -594,7 +593,7 @@ static void check_shape(enum shape shape, double resident, double rings, bool se
     const struct timing timing = timing_predict(&need, &plan, 0);
     struct block_stream block_stream;
     block_stream_make(&need.stage[0], &need.rates, separate, false, &block_stream);
-    struct load load = block_stream_later_load(&block_stream, p);
+    struct stage_load load = block_stream_later_load(&block_stream, p);
     double floor = load.busy[BOUND_COMPUTE],
            bus = (1 - resident) * (double)stage_bytes(&need.stage[0]) / 24e9;
     if (bus > floor) floor = bus;

@@ -4,7 +4,7 @@
  * time is compared with a plain loop over operators and pieces. The paced device measures the gain and checks
  * weight bytes. */
 #include "engine/run/executor.h"
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "bench/dev/timed.h"
 #include "kernels/ops.h"
 #include "bench/dev/paced.h"

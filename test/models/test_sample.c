@@ -53,7 +53,7 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
         }
     }
     double read = grid == GRID_VARIANCE_EXPLODING ? a : 1;
-    assert_true(fabs((double)prediction_input_scale(p, &point) - read) < 1e-7);
+    assert_true(fabs((double)point.input_scale - read) < 1e-7);
     if (worst > most) most = worst;
     assert_true(worst < 6e-7); /* measured: 2e-7 */
 }

@@ -94,6 +94,7 @@ static void null_arguments(void) {
     bool fits;
     if (!rig_open(&rig, model_path, 1, 1)) return;
     struct sluice_request request = request_fox(32, 32, 1, 1, 1);
+    struct sluice_plan plan = {.struct_size = sizeof plan};
     check_usage(sluice_model_open(NULL, &model, &e), &e, "options");
     check_usage(sluice_model_open(&from, NULL, &e), &e, "model");
     check_usage(sluice_inspect(NULL, true, &json, &e), &e, "options");
@@ -113,6 +114,9 @@ static void null_arguments(void) {
     check_usage(sluice_decode(NULL, &request, "x", &e), &e, "session");
     check_usage(sluice_decode(rig.session, NULL, "x", &e), &e, "request");
     check_usage(sluice_decode(rig.session, &request, NULL, &e), &e, "latent_file");
+    check_usage(sluice_plan_summary(NULL, &plan, &e), &e, "session");
+    check_usage(sluice_plan_summary(rig.session, NULL, &e), &e, "plan");
+    check(sluice_plan_summary(rig.session, &plan, &e) == SLUICE_USAGE, "a summary before the first plan");
     check_usage(sluice_report(NULL, &json, &e), &e, "session");
     check_usage(sluice_report(rig.session, NULL, &e), &e, "json");
     check_usage(sluice_convert(NULL, &json, &e), &e, "options");
@@ -144,8 +148,15 @@ static void family_without_files(void) {
                        (struct sluice_session_options){.device = "cpu", .threads = 1}, 1))
         return;
     request.max_ram_bytes = (int64_t)1 << 30;
-    query(&rig, &request, &fits);
+    json_t *json = query(&rig, &request, &fits);
+    struct sluice_plan plan = {.struct_size = sizeof plan};
+    struct sluice_error e;
     check(fits, "the plan without files does not fit");
+    check(!sluice_plan_summary(rig.session, &plan, &e), "no summary of a plan: %s", e.what);
+    check(plan.fits && plan.width == 64 && plan.frames == 1 && plan.batch == 1 &&
+              plan.ram_budget_bytes == request.max_ram_bytes && plan.ram_least_bytes <= plan.ram_peak_bytes &&
+              plan.ram_peak_bytes == ram(json, "peak") && !strcmp(plan.hash, word(json, "hash")),
+          "the summary differs from the plan's JSON");
     run_refused(&rig, &request, "USAGE", 2, "opens no files");
     rig_close(&rig);
 }
@@ -342,7 +353,7 @@ struct stack_call {
 static const struct sluice_model_options demo = {.struct_size = sizeof demo, .model = "models/demo"};
 
 static void convert_small(struct sluice_error *e) {
-    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+b=f16"};
+    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+t=f16"};
     struct sluice_convert_options options = {.struct_size = sizeof options,
                                              .inputs = from,
                                              .n_inputs = 1,
