@@ -64,7 +64,9 @@ extern struct golden_state {
     struct sys sys;
     struct device *device;
     struct golden data[FIXTURES_MAX]; /* reference data of each fixture, in the order of fixtures[] */
-    /* State of the running test: tolerances, error count, precision and memory. */
+    /* The running test: its suite, tolerances, error count, precision and memory. */
+    const struct suite *suite;
+    const struct golden_test *test;
     const struct tolerance *tolerances;
     int misses;
     enum precision precision;
@@ -109,6 +111,9 @@ void expect_error(const struct golden *g, const char *name, const char *detail, 
 void expect_values(const struct golden *g, const char *name, const char *detail, const float *a,
                    const float *truth, int64_t n);
 void expect_close(const struct golden *g, const char *name, struct tensor t, const float *truth);
+
+/* Writes the path of the fixture's reference data. */
+void golden_folder(const struct fixture *f, char path[GOLDEN_PATH]);
 
 /* Opens the test device, or prints why it cannot be opened. */
 bool golden_begin(void);

@@ -5,6 +5,7 @@
 #include "engine/run/component.h"
 #include "models/models.h"
 #include "models/vae_causal.h"
+#include "test/lib/tensor_notation.h"
 #include "test/lib/vae_run.h"
 
 #include <stdio.h>
@@ -56,9 +57,9 @@ static void half_read_reference(struct half *h) {
     assert_ok(&e);
     snprintf(name, sizeof name, "video.%s.in", word);
     h->in = read_tensor(&tensors, name);
-    h->in = h->encodes ? vae_frames_last(h->in) : tensor_reshape(h->in, 4, h->in.dim + 1);
+    h->in = notation_read(h->in, h->encodes ? "[0] cnyx->nyxc" : "[0]");
     snprintf(name, sizeof name, "video.%s.out", word);
-    h->out = vae_frames_last(read_tensor(&tensors, name));
+    h->out = notation_read(read_tensor(&tensors, name), "[0] cnyx->nyxc");
     index_destroy(&tensors);
 }
 
@@ -142,7 +143,7 @@ static enum status chunk_ended(void *user, const struct visit *visit, struct err
 }
 
 static void half_measure(struct half *h, struct device *device) {
-    vae_run_measure_chunks(&h->run, &h->component, &h->lane, h->n_chunks, device);
+    vae_run_measure(&h->run, &h->component, &h->lane, 1, device, h->n_chunks);
 }
 
 static void half_execute(struct half *h, const struct run_hooks *hooks) {

@@ -155,10 +155,6 @@ static struct tensor noise(int rank, const int32_t *dim) {
     return t;
 }
 
-static void run_all(struct block_runner *b) {
-    for (int i = 0; i < b->component->n_blocks; i++) runner_run(b, &b->component->blocks[i], 0);
-}
-
 static void compute_outputs(const struct sluice_model_options *from, struct encoder_outputs *out) {
     struct golden g = {.name = "names"};
     struct error e = {0};
@@ -170,18 +166,18 @@ static void compute_outputs(const struct sluice_model_options *from, struct enco
     struct lane lane = {.picture = noise(3, (int32_t[]){ROWS * PIXELS, COLUMNS * PIXELS, 3}),
                         .text = test_tensor(DTYPE_F32, 2, seen)};
     struct block_runner *b = runner_open(&g, eye, lane);
-    run_all(b);
+    runner_run_all(b);
     out->vision = b->lane.text.data;
     out->n_vision = tensor_elements(&b->lane.text);
     runner_close(b);
     for (int i = 0; i < TOKENS; i++) ids[i] = 3 * i;
     struct lane prompt = {
+        .tokens = ids,
         .n_tokens = TOKENS,
         .text = test_tensor(DTYPE_F32, 2, (int32_t[]){TOKENS, seen[1]}),
         .vision_spans = {{.rows = lane.text, .first = FIRST, .height = ROWS, .width = COLUMNS}}};
     b = runner_open(&g, text, prompt);
-    runner_gather(b, tensor_make(ids, DTYPE_I32, 1, (int32_t[]){TOKENS}));
-    run_all(b);
+    runner_run_all(b);
     out->text = b->lane.text.data;
     out->n_text = tensor_elements(&b->lane.text);
     runner_close(b);

@@ -1,0 +1,201 @@
+/* Checks of text and vision encoders for block tests: CLIP's token rows in a slice of a wider tensor, the
+ * visits of each clip_skip, two hidden states of Qwen2.5-VL side by side, and CLIP's resized images. */
+#include "engine/pictures/resample.h"
+#include "engine/run/component.h"
+#include "engine/run/visit.h"
+#include "models/models.h"
+#include "test/lib/block_tests.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* CLIP writes its token rows to a slice of a wider tensor, whose other columns stay 0. The last row is the
+ * pooled row. */
+void check_clip_rows_in_wider_tensor(struct block_test *t, const json_t *step) {
+    enum { LEFT = 8, MORE = 24 };
+    struct block_runner *b = t->runner;
+    int32_t rows = b->lane.n_tokens, columns = b->lane.pooled.dim[1];
+    struct tensor wide = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, columns + MORE});
+    (void)step;
+    b->lane.text = tensor_slice_columns(wide, LEFT, columns);
+    b->lane.pooled_row = rows - 1;
+    runner_run_all(b);
+    const float *values = wide.data;
+    assert_memory_equal(values + (int64_t)(rows - 1) * wide.dim[1] + LEFT, b->lane.pooled.data,
+                        (size_t)tensor_bytes(&b->lane.pooled));
+    for (int32_t i = 0; i < rows; i++)
+        for (int32_t k = 0; k < wide.dim[1]; k++)
+            if (k < LEFT || k >= columns + LEFT) assert_true(values[(int64_t)i * wide.dim[1] + k] == 0);
+}
+
+/* Reads the encoder's configuration. For the file with OpenCLIP's tensor names the test passes only the
+ * number of heads. Single files have no configuration, and the fixture's heads do not have the usual width
+ * of 64. */
+static void read_clip_config(const struct golden *g, bool open, struct config *config, struct error *e) {
+    char path[GOLDEN_PATH + 64], json[64];
+    int heads = 0;
+    snprintf(path, sizeof path, "%s/config.json", g->path);
+    config_read(&golden_state.sys, path, config, e);
+    if (!open) return;
+    config_int(config, "num_attention_heads", 1, 99, &heads, e);
+    config_destroy(config);
+    snprintf(json, sizeof json, "{\"num_attention_heads\": %d}", heads);
+    config_parse(&golden_state.sys, path, json, NULL, config, e);
+}
+
+static void open_clip_file(struct golden *g, bool open) {
+    static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
+    /* Hidden states and pooled row that SD1, SD2 and SDXL read of this CLIP. */
+    static const struct {
+        const char *fixture;
+        struct text_reads reads;
+    } rows[] = {
+        {"clip/l", {.hidden = {.final_norm = true}, .tokens = true, .pooled = true}},
+        {"clip/h", {.hidden = {.from_end = {1}, .final_norm = true}, .tokens = true}},
+        {"clip/g", {.hidden = {.from_end = {1}}, .tokens = true, .pooled = true, .projected = true}},
+    };
+    struct component *c = &g->model->component[open];
+    struct config config = {0};
+    struct error e = {0};
+    char path[GOLDEN_PATH + 64];
+    *c = (struct component){.family = &family_clip, .sys = &golden_state.sys};
+    for (int i = 0; i < COUNT_OF(rows); i++)
+        if (!strcmp(g->name, rows[i].fixture)) c->reads = rows[i].reads;
+    if (open) c->published = erf_gelu;
+    snprintf(path, sizeof path, "%s/%s.safetensors", g->path, open ? "open" : "model");
+    safetensors_open(&golden_state.sys, path, &c->index, &e);
+    read_clip_config(g, open, &config, &e);
+    assert_ok(&e);
+    assert_true(c->family->probe(&c->index));
+    component_bind(c, &config, &e);
+    assert_ok(&e);
+    assert_int_equal(c->n_unknown, 0);
+    config_destroy(&config);
+}
+
+void clip_kinds_open(struct golden *g) {
+    g->model = calloc(1, sizeof *g->model);
+    assert_non_null(g->model);
+    open_clip_file(g, false);
+    if (strcmp(g->name, "clip/l") != 0) open_clip_file(g, true);
+}
+
+void clip_kinds_close(struct golden *g) {
+    for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&g->model->component[i]);
+    free(g->model);
+}
+
+/* Counts the visits of the suite's lane "file 0 skip SKIP", with a pooled row or without. */
+static int count_visits(const struct block_test *t, int skip, bool pools) {
+    struct visit_list list = {.sys = &golden_state.sys};
+    char name[64];
+    snprintf(name, sizeof name, "file 0 skip %d%s", skip, pools ? " pooled" : "");
+    struct block_runner *b = block_test_open(t, name);
+    component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
+    assert_ok(&b->error);
+    int n = list.n_visits;
+    visit_list_destroy(&list);
+    runner_close(b);
+    return n;
+}
+
+/* Each file allows a range of clip_skip. Layers whose output is unused are not run; a pooled row needs all
+ * layers. */
+void check_clip_skip_visits(struct block_test *t, const json_t *step) {
+    const json_t *least = json_object_get(step, "least"), *number;
+    const struct component *files = t->golden->model->component;
+    size_t i;
+    json_array_foreach(least, i, number) {
+        assert_int_equal(files[i].skip_least, (int)json_integer_value(number));
+        assert_int_equal(files[i].skip_most, (int)json_integer_value(json_object_get(step, "most")));
+    }
+    for (int skip = files->skip_least; skip < files->skip_most; skip++) {
+        assert_int_equal(count_visits(t, skip, false) - count_visits(t, skip + 1, false), 1);
+        if (files->reads.pooled)
+            assert_int_equal(count_visits(t, skip, true), files->n_tables + files->n_blocks);
+    }
+}
+
+/* Runs a text encoder. `skipped`: name of a block that does not run, or NULL. */
+static struct tensor encode(const struct block_test *t, const char *lane, int32_t columns,
+                            const char *skipped) {
+    struct block_runner *b = block_test_open(t, lane);
+    b->lane.text = test_tensor(DTYPE_F32, 2, (int32_t[]){b->lane.n_tokens, columns});
+    runner_read_table(b, 0);
+    for (int k = 0; k < b->component->n_blocks; k++)
+        if (!skipped || strcmp(b->component->blocks[k].name, skipped) != 0)
+            runner_run(b, &b->component->blocks[k], 0);
+    runner_close(b);
+    return b->lane.text;
+}
+
+/* Two hidden states are concatenated by columns: the one before the last layer, with or without the final
+ * norm, and the last one. */
+void check_two_hidden_states(struct block_test *t, const json_t *step) {
+    const char *lane = json_string_value(json_object_get(step, "two_hidden_states"));
+    struct component *c = &t->golden->model->component[block_test_slot(t->golden, "qwen25vl", NULL, 0)];
+    int32_t columns = c->text_columns;
+    char last[BLOCK_NAME_MAX];
+    /* The last block is the final norm, the one before is the last layer. */
+    snprintf(last, sizeof last, "layers.%d", c->n_blocks - 2);
+    struct tensor of_last = encode(t, lane, columns, NULL), normed = encode(t, lane, columns, last);
+    for (int final_norm = 0; final_norm < 2; final_norm++) {
+        c->reads.hidden = (struct hidden_states){.n = 2, .from_end = {1, 0}, .final_norm = final_norm};
+        c->family->derive(c);
+        assert_int_equal(c->text_columns, 2 * columns);
+        struct tensor both = encode(t, lane, 2 * columns, NULL);
+        c->reads.hidden = (struct hidden_states){0};
+        c->family->derive(c);
+        bool equal = true;
+        for (int32_t i = 0; i < both.dim[0]; i++) {
+            const float *row = (const float *)both.data + (int64_t)i * 2 * columns;
+            size_t bytes = (size_t)columns * sizeof *row;
+            assert_memory_equal(row + columns, (const float *)of_last.data + (int64_t)i * columns, bytes);
+            equal = equal && !memcmp(row, (const float *)normed.data + (int64_t)i * columns, bytes);
+        }
+        assert_true(equal == (final_norm == 1));
+    }
+}
+
+/* Resizes and crops an image as the vision encoder's image processor does; the caller frees the pixels. */
+static uint8_t *resize(struct tensor picture, struct vision_grid grid) {
+    struct picture_size from = {picture.dim[1], picture.dim[0]};
+    struct picture_part part = {.by = TORCH_BICUBIC,
+                                .whole = {grid.whole.width, grid.whole.height},
+                                .x = grid.whole.left,
+                                .y = grid.whole.top,
+                                .size = {grid.width, grid.height}};
+    size_t pitch = 3 * (size_t)part.size.width;
+    void *memory = malloc(resample_bytes(from, &part));
+    uint8_t *made = malloc(pitch * (size_t)part.size.height);
+    struct resampling r;
+    assert_true(memory && made);
+    resample_begin(&r, from, &part, memory, made, pitch);
+    for (int32_t y = 0; y < from.height; y++)
+        resample_push_row(&r, (const uint8_t *)picture.data + 3 * y * from.width);
+    assert_true(resample_done(&r));
+    free(memory);
+    return made;
+}
+
+/* Compares the pixels with the reference's image processor before normalisation; bits must be equal. */
+void check_resized_pixels(struct block_test *t, const json_t *step) {
+    const char *family = json_string_value(json_object_get(step, "resized_pixels"));
+    const struct component *c = &t->golden->model->component[block_test_slot(t->golden, family, NULL, 0)];
+    struct tensor picture = golden(t->golden, "case0.picture.init"),
+                  planes = golden(t->golden, "case0.pixels.init");
+    struct vision_grid grid = c->family->vision_grid(c, picture.dim[1], picture.dim[0]);
+    int differing = 0, n = planes.dim[1] * planes.dim[2];
+    uint8_t *made = resize(picture, grid);
+    assert_int_equal(grid.width * grid.height, n);
+    for (int i = 0; i < 3 * n; i++) {
+        int colour = i % 3;
+        float value = ((const float *)planes.data)[colour * n + i / 3];
+        value = value * c->picture_format.deviation[colour] + c->picture_format.mean[colour];
+        differing += made[i] != (int)lrintf(value * 255);
+    }
+    free(made);
+    assert_int_equal(differing, 0);
+}
