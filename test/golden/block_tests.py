@@ -772,7 +772,7 @@ def taesd(f):
     return suite("taesd", lanes, [
         test("picture", *steps),
         test("influence", open_("latent0"), influence(["lane.picture"], len(names)), only=True),
-        test("whole", dict(whole_picture="taesd", authors=f.name == "authors"), only=True),
+        test("whole", dict(whole_picture=True), only=True),
         test("places", open_("random"), dict(places="lane.picture"), only=True),
     ], gpu=True)
 
@@ -786,7 +786,7 @@ def taehv(f):
     return suite("taehv", lanes, [
         test("frames", open_("video"), RUN_ALL, expect("lane.frames", "video.decoder.out[0] cnyx->nyxc", "frames")),
         test("influence", open_("video"), influence(["lane.frames"], len(decoder) + joined), only=True),
-        test("whole", dict(whole_video="taehv", diffusers=f.name == "bf16"), only=True),
+        test("whole", dict(whole_video=True), only=True),
     ], gpu=True)
 
 
@@ -857,15 +857,26 @@ def suites(f):
     return out
 
 
-def component(f):
-    """Describes the component of a fixture without a pipeline."""
+def components(f):
+    """Describes the components of a fixture without a pipeline. config: true: the configuration is in config.json."""
+    usual = dict(file="diffusion_pytorch_model.safetensors")
     if f.kind == "taesd":
-        return dict(family="taesd", configured=f.name != "authors", latent_format=[0.7, 0.1] if f.name == "bf16" else [1, 0])
+        return [dict(family="taesd", config=f.name != "authors", latent_format=[0.7, 0.1] if f.name == "bf16" else [1, 0]) | usual]
     if f.kind == "taehv":
-        return dict(family="taehv", video=True, configured=f.name == "bf16")
+        return [dict(family="taehv", video=True, config=f.name == "bf16") | usual]
     if f.kind == "vae_encoder":
         shift = dict(f32=0.05, bf16=0.1, authors=0.15)[f.name]
-        return dict(family="vae_kl_encoder", configured=True, latent_format=[0.7, shift])
+        return [dict(family="vae_kl_encoder", config=True, latent_format=[0.7, shift]) | usual]
+    if f.kind == "clip":
+        # Hidden states and pooled row that SD1, SD2 and SDXL read of this CLIP.
+        reads = dict(l=dict(from_end=0, final_norm=True, pooled=True), h=dict(from_end=1, final_norm=True),
+                     g=dict(from_end=1, pooled=True, projected=True))[f.name]
+        files = [dict(family="clip", file="model.safetensors", config=True, reads=reads)]
+        if f.name != "l":
+            # Single files have no configuration; the fixture's heads do not have the usual width of 64.
+            heads = f.json("config.json")["num_attention_heads"]
+            files.append(dict(family="clip", file="open.safetensors", config=dict(num_attention_heads=heads), reads=reads, published=dict(hidden_act=1)))
+        return files
     return None
 
 
@@ -883,8 +894,8 @@ def text_of(value, indent=0, wide=150):
 def write(folder):
     """Writes blocks.json into a fixture's folder."""
     f = Fixture(folder)
-    about = component(f)
-    out = (dict(component=about) if about else {}) | dict(suites=suites(f))
+    about = components(f)
+    out = (dict(components=about) if about else {}) | dict(suites=suites(f))
     with open(os.path.join(folder, "blocks.json"), "w", encoding="utf-8") as file:
         file.write(text_of(out) + "\n")
 

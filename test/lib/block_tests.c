@@ -1,6 +1,8 @@
 #include "test/lib/block_tests.h"
 
 #include "engine/base/random.h"
+#include "engine/run/component.h"
+#include "loaders/loaders.h"
 #include "models/models.h"
 #include "models/vae_blocks.h"
 #include "test/lib/tensor_notation.h"
@@ -405,23 +407,73 @@ const struct suite *const *block_suites(const struct fixture *f) {
     return file->suites;
 }
 
-void block_component_open(struct golden *g) {
-    const json_t *about = json_object_get(files[g->fixture - fixtures].json, "component");
-    const json_t *format = json_object_get(about, "latent_format");
-    const struct family *const *family = families;
-    while (strcmp((*family)->name, text_of(about, "family"))) family++;
-    golden_open_component(
-        g, (struct component){.family = *family, .video = json_is_true(json_object_get(about, "video"))},
-        json_is_true(json_object_get(about, "configured")));
-    const struct component *c = &g->model->component[ONLY_SLOT];
-    for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->probe(&c->index), *f == *family);
-    if (!format) return;
+static struct text_reads reads_of(const json_t *about) {
+    return (struct text_reads){.hidden = {.from_end = {number_of(about, "from_end")},
+                                          .final_norm = json_is_true(json_object_get(about, "final_norm"))},
+                               .tokens = json_object_get(about, "from_end"),
+                               .pooled = json_is_true(json_object_get(about, "pooled")),
+                               .projected = json_is_true(json_object_get(about, "projected"))};
+}
+
+/* Reads a configuration from a file of the fixture or, if the data have an object, from the object. */
+static void read_config(const struct golden *g, const json_t *what, struct config *config, struct error *e) {
+    char path[GOLDEN_PATH + 32];
+    snprintf(path, sizeof path, "%s/config.json", g->path);
+    if (json_is_true(what)) config_read(&golden_state.sys, path, config, e);
+    if (!json_is_object(what)) return;
+    char *text = json_dumps(what, 0);
+    config_parse(&golden_state.sys, path, text, NULL, config, e);
+    free(text);
+}
+
+static void expect_latent_format(const struct component *c, const json_t *format) {
     assert_int_equal(c->latent_format.n, 1);
     assert_true(*c->latent_format.scale == (float)json_number_value(json_array_get(format, 0)));
     assert_true(*c->latent_format.shift == (float)json_number_value(json_array_get(format, 1)));
 }
 
-void block_component_close(struct golden *g) {
-    golden_close_component(g);
+/* Opens a component; all tensors in its file must be known, and no other family's. */
+static void open_component(const struct golden *g, const json_t *about, struct component *c) {
+    static struct published_setting published[SLOTS_MAX][2];
+    const json_t *format = json_object_get(about, "latent_format"), *value;
+    const char *key;
+    char path[GOLDEN_PATH + 64];
+    struct config config = {0};
+    struct error e = {0};
+    const struct family *const *family = families;
+    while (strcmp((*family)->name, text_of(about, "family"))) family++;
+    *c = (struct component){.family = *family,
+                            .sys = &golden_state.sys,
+                            .video = json_is_true(json_object_get(about, "video")),
+                            .reads = reads_of(json_object_get(about, "reads"))};
+    json_object_foreach(json_object_get(about, "published"), key, value) {
+        struct published_setting *setting = published[c - g->model->component];
+        *setting = (struct published_setting){key, number_of(json_object_get(about, "published"), key)};
+        c->published = setting;
+    }
+    snprintf(path, sizeof path, "%s/%s", g->path, text_of(about, "file"));
+    safetensors_open(c->sys, path, &c->index, &e);
+    read_config(g, json_object_get(about, "config"), &config, &e);
+    assert_ok(&e);
+    for (const struct family *const *f = families; *f; f++)
+        assert_int_equal((*f)->probe(&c->index), *f == *family);
+    component_bind(c, &config, &e);
+    assert_ok(&e);
+    assert_int_equal(c->n_unknown, 0);
+    config_destroy(&config);
+    if (format) expect_latent_format(c, format);
+}
+
+void block_components_open(struct golden *g) {
+    const json_t *about;
+    size_t i;
+    g->model = calloc(1, sizeof *g->model);
+    assert_non_null(g->model);
+    json_array_foreach(json_object_get(files[g->fixture - fixtures].json, "components"), i, about)
+        open_component(g, about, &g->model->component[i]);
+}
+
+void block_components_close(struct golden *g) {
+    for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&g->model->component[i]);
+    free(g->model);
 }

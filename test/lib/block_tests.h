@@ -9,6 +9,9 @@
 
 enum { KEPT_MAX = 2 };
 
+/* Slot of the component of a fixture with one component and no pipeline. */
+enum { ONLY_SLOT = 0 };
+
 /* A running test. */
 struct block_test {
     const struct golden *golden;
@@ -52,11 +55,8 @@ struct tensor random_tensor(int rank, const int32_t *dim, double most, uint64_t 
 /* Returns the suites in the fixture's blocks.json, ended by NULL; NULL: the fixture has none. */
 const struct suite *const *block_suites(const struct fixture *f);
 
-/* fixture.open and fixture.close of a fixture that is one component, described in its blocks.json. */
-void block_component_open(struct golden *g);
-void block_component_close(struct golden *g);
-/* The same for a CLIP text encoder in two files of different tensor names. */
-void clip_kinds_open(struct golden *g);
-void clip_kinds_close(struct golden *g);
+/* fixture.open and fixture.close of a fixture without a pipeline: "components" of its blocks.json. */
+void block_components_open(struct golden *g);
+void block_components_close(struct golden *g);
 
 #endif

@@ -30,63 +30,6 @@ void check_clip_rows_in_wider_tensor(struct block_test *t, const json_t *step) {
             if (k < LEFT || k >= columns + LEFT) assert_true(values[(int64_t)i * wide.dim[1] + k] == 0);
 }
 
-/* Reads the encoder's configuration. For the file with OpenCLIP's tensor names the test passes only the
- * number of heads. Single files have no configuration, and the fixture's heads do not have the usual width
- * of 64. */
-static void read_clip_config(const struct golden *g, bool open, struct config *config, struct error *e) {
-    char path[GOLDEN_PATH + 64], json[64];
-    int heads = 0;
-    snprintf(path, sizeof path, "%s/config.json", g->path);
-    config_read(&golden_state.sys, path, config, e);
-    if (!open) return;
-    config_int(config, "num_attention_heads", 1, 99, &heads, e);
-    config_destroy(config);
-    snprintf(json, sizeof json, "{\"num_attention_heads\": %d}", heads);
-    config_parse(&golden_state.sys, path, json, NULL, config, e);
-}
-
-static void open_clip_file(struct golden *g, bool open) {
-    static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
-    /* Hidden states and pooled row that SD1, SD2 and SDXL read of this CLIP. */
-    static const struct {
-        const char *fixture;
-        struct text_reads reads;
-    } rows[] = {
-        {"clip/l", {.hidden = {.final_norm = true}, .tokens = true, .pooled = true}},
-        {"clip/h", {.hidden = {.from_end = {1}, .final_norm = true}, .tokens = true}},
-        {"clip/g", {.hidden = {.from_end = {1}}, .tokens = true, .pooled = true, .projected = true}},
-    };
-    struct component *c = &g->model->component[open];
-    struct config config = {0};
-    struct error e = {0};
-    char path[GOLDEN_PATH + 64];
-    *c = (struct component){.family = &family_clip, .sys = &golden_state.sys};
-    for (int i = 0; i < COUNT_OF(rows); i++)
-        if (!strcmp(g->name, rows[i].fixture)) c->reads = rows[i].reads;
-    if (open) c->published = erf_gelu;
-    snprintf(path, sizeof path, "%s/%s.safetensors", g->path, open ? "open" : "model");
-    safetensors_open(&golden_state.sys, path, &c->index, &e);
-    read_clip_config(g, open, &config, &e);
-    assert_ok(&e);
-    assert_true(c->family->probe(&c->index));
-    component_bind(c, &config, &e);
-    assert_ok(&e);
-    assert_int_equal(c->n_unknown, 0);
-    config_destroy(&config);
-}
-
-void clip_kinds_open(struct golden *g) {
-    g->model = calloc(1, sizeof *g->model);
-    assert_non_null(g->model);
-    open_clip_file(g, false);
-    if (strcmp(g->name, "clip/l") != 0) open_clip_file(g, true);
-}
-
-void clip_kinds_close(struct golden *g) {
-    for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&g->model->component[i]);
-    free(g->model);
-}
-
 /* Counts the visits of the suite's lane "file 0 skip SKIP", with a pooled row or without. */
 static int count_visits(const struct block_test *t, int skip, bool pools) {
     struct visit_list list = {.sys = &golden_state.sys};

@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COMPONENT .open = block_component_open, .close = block_component_close
-#define CLIP_KIND .open = clip_kinds_open, .close = clip_kinds_close
+#define COMPONENTS .open = block_components_open, .close = block_components_close
 
 /* Larger tolerances for Qwen-Image's VAE: a norm divides each pixel by its length, which is nearly 0 for some
  * pixels. Measured under emulation. PyTorch with the same roundings (TF32, bf16 in attention) is off by 11 of
@@ -108,18 +107,18 @@ const struct fixture fixtures[] = {
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
     {.name = "flux_published", .model = published_flux_checkpoint, .layouts = &layouts_flux_published},
     {.name = "synthetic", .model = synthetic_checkpoint, .gate = &gate_synthetic},
-    {.name = "vae_encoder/f32", COMPONENT},
-    {.name = "vae_encoder/bf16", COMPONENT},
-    {.name = "vae_encoder/authors", COMPONENT},
-    {.name = "taesd/f32", COMPONENT},
-    {.name = "taesd/bf16", COMPONENT},
-    {.name = "taesd/authors", COMPONENT},
-    {.name = "taehv/f32", COMPONENT},
-    {.name = "taehv/bf16", COMPONENT},
-    {.name = "taehv/encoded", COMPONENT},
-    {.name = "clip/l", CLIP_KIND},
-    {.name = "clip/h", CLIP_KIND},
-    {.name = "clip/g", CLIP_KIND},
+    {.name = "vae_encoder/f32", COMPONENTS},
+    {.name = "vae_encoder/bf16", COMPONENTS},
+    {.name = "vae_encoder/authors", COMPONENTS},
+    {.name = "taesd/f32", COMPONENTS},
+    {.name = "taesd/bf16", COMPONENTS},
+    {.name = "taesd/authors", COMPONENTS},
+    {.name = "taehv/f32", COMPONENTS},
+    {.name = "taehv/bf16", COMPONENTS},
+    {.name = "taehv/encoded", COMPONENTS},
+    {.name = "clip/l", COMPONENTS},
+    {.name = "clip/h", COMPONENTS},
+    {.name = "clip/g", COMPONENTS},
     {.name = "stored/zimage_gguf", .stored = &zimage_gguf},
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
     {.name = "stored/zimage_convrot", .stored = &zimage_convrot},

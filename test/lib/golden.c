@@ -1,7 +1,6 @@
 #include "test/lib/golden.h"
 
 #include "engine/run/pinned_memory.h"
-#include "engine/run/component.h"
 #include "test/lib/device.h"
 
 #include <math.h>
@@ -11,34 +10,6 @@
 #include <unistd.h>
 
 struct golden_state golden_state;
-
-void golden_open_component(struct golden *g, struct component component, bool configured) {
-    struct sys *sys = &golden_state.sys;
-    struct config config = {0};
-    struct error e = {0};
-    char path[GOLDEN_PATH + 64];
-    g->model = calloc(1, sizeof *g->model);
-    assert_non_null(g->model);
-    g->bf16 = json_object();
-    struct component *c = &g->model->component[ONLY_SLOT];
-    *c = component;
-    c->sys = sys;
-    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
-    safetensors_open(sys, path, &c->index, &e);
-    snprintf(path, sizeof path, "%s/config.json", g->path);
-    if (configured) config_read(sys, path, &config, &e);
-    assert_ok(&e);
-    assert_true(c->family->probe(&c->index));
-    component_bind(c, &config, &e);
-    assert_ok(&e);
-    assert_int_equal(c->n_unknown, 0);
-    config_destroy(&config);
-}
-
-void golden_close_component(struct golden *g) {
-    component_destroy(&g->model->component[ONLY_SLOT]);
-    free(g->model);
-}
 
 bool on_gpu(void) {
     return golden_state.device->memory;

@@ -73,15 +73,6 @@ extern struct golden_state {
     void *memory; /* allocations of test_memory; each starts with a pointer to the previous one */
 } golden_state;
 
-/* Slot of the component that golden_open_component opens. */
-enum { ONLY_SLOT = 0 };
-
-/* Opens the fixture's only component and binds it; all of its tensors must be known. `c`: the component's
- * family and settings that are in no file. configured: the component's folder has a config.json. bf16 tests
- * have no PyTorch errors to compare with. */
-void golden_open_component(struct golden *g, struct component c, bool configured);
-void golden_close_component(struct golden *g);
-
 bool on_gpu(void);
 
 /* Returns zeroed memory that the device can access, aligned to ARENA_ALIGN. */
