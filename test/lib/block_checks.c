@@ -1,6 +1,7 @@
 /* Checks of block tests that are not comparisons with reference tensors: the influence of each weight, and
  * equal bits wherever a VAE's full-frame buffer lies and however small it is. */
 #include "test/lib/block_tests.h"
+#include "test/lib/golden_run.h"
 #include "test/lib/vae_run.h"
 
 #include <math.h>
@@ -9,12 +10,12 @@
 
 /* Compares op_timestep with the reference's frequencies, for all timesteps of a reference tensor. */
 static void check_timestep_embedding(struct block_test *t, const json_t *step) {
-    struct tensor times = golden(t->golden, json_string_value(json_object_get(step, "timestep_embedding")));
-    struct tensor truth = golden(t->golden, json_string_value(json_object_get(step, "equals")));
+    struct tensor times = golden(t->golden, text_of(step, "timestep_embedding"));
+    struct tensor truth = golden(t->golden, text_of(step, "equals"));
     struct tensor ours = test_tensor(DTYPE_F32, 2, truth.dim);
     for (int32_t i = 0; i < times.dim[0]; i++)
         op_timestep(&t->runner->context, tensor_slice(ours, i, 1), ((float *)times.data)[i], TIMESTEP_USUAL);
-    expect_close(t->golden, json_string_value(json_object_get(step, "as")), ours, truth.data);
+    expect_close(t->golden, text_of(step, "as"), ours, truth.data);
 }
 
 /* Changes the lane's latent, which is an input of the VAE, to the denoiser's scale. */
@@ -83,35 +84,48 @@ static void check_influence(struct block_test *t, const json_t *step) {
     b->zeroed = NULL;
     printf("  %-13s %d weights zeroed in turn; the smallest change of the output is %.2e\n", t->golden->name,
            n, least);
-    assert_int_equal(n, (int)json_integer_value(json_object_get(step, "weights")));
+    assert_int_equal(n, number_of(step, "weights"));
 }
 
-enum { PLACES = 3 }; /* full-frame buffer on another device, on the host, on the only device */
+static struct tensor output_of(const struct lane *lane) {
+    return lane->moments.rank ? lane->moments : lane->picture;
+}
 
-/* Runs a decoder through the executor, with the full-frame buffer in each place; expects the bits of the
- * blocks run one by one. */
-static void check_places(struct block_test *t, const json_t *step) {
+static void assert_same(struct tensor a, struct tensor b) {
+    assert_int_equal(tensor_bytes(&a), tensor_bytes(&b));
+    assert_memory_equal(a.data, b.data, (size_t)tensor_bytes(&b));
+}
+
+/* Runs a VAE through the executor over lanes that have been computed alone; each gets the same bits again,
+ * with the full-frame buffer on another device, on the host, and on the only device. */
+static void expect_same_in_places(const struct component *c, struct lane *lanes, int n) {
+    enum { ELSEWHERE, ON_HOST, ON_ONLY_DEVICE, PLACES, LANES_MAX = 4 };
     static struct vae_run r;
     const uint64_t plenty = (uint64_t)1 << 40;
-    struct block_runner *b = t->runner;
-    struct tensor picture = b->lane.picture;
-    (void)step;
-    runner_run_all(b);
-    struct tensor want = test_copy(picture);
-    struct device *paced = paced_open(&golden_state.sys, b->eager.target, 0, &b->error);
-    assert_ok(&b->error);
+    struct tensor want[LANES_MAX];
+    struct error e = {0};
+    struct device *paced = paced_open(&golden_state.sys, golden_state.device, 0, &e);
+    assert_ok(&e);
+    assert_true(n <= LANES_MAX);
+    for (int i = 0; i < n; i++) want[i] = test_copy(output_of(&lanes[i]));
     for (int place = 0; place < PLACES; place++) {
-        bool separate = place < 2, on_host = place == 1;
-        if (place != 1) vae_run_measure(&r, b->component, &b->lane, 1, separate ? paced : b->eager.target, 0);
-        if (!separate) r.residents.device = NULL;
-        plan_solve(&r.need, plenty, !separate ? 0 : on_host ? r.plan.vram_least_bytes : plenty, &r.plan);
-        if (separate) assert_int_equal(r.plan.stage[0].pictures_on_host, on_host);
-        memset(picture.data, 0, (size_t)tensor_bytes(&picture));
+        vae_run_measure(&r, c, lanes, n, place == ON_ONLY_DEVICE ? golden_state.device : paced, 0);
+        if (place == ON_ONLY_DEVICE) r.residents.device = NULL;
+        plan_solve(&r.need, plenty, plenty, &r.plan);
+        if (place == ON_HOST) plan_solve(&r.need, plenty, r.plan.vram_least_bytes, &r.plan);
+        if (place != ON_ONLY_DEVICE) assert_int_equal(r.plan.stage[0].pictures_on_host, place == ON_HOST);
+        for (int i = 0; i < n; i++) memset(output_of(&lanes[i]).data, 0, (size_t)tensor_bytes(&want[i]));
         vae_run_execute(&r);
-        assert_memory_equal(picture.data, want.data, (size_t)tensor_bytes(&picture));
-        if (place) visit_list_destroy(&r.visits);
+        for (int i = 0; i < n; i++) assert_same(output_of(&lanes[i]), want[i]);
+        visit_list_destroy(&r.visits);
     }
     paced->destroy(paced);
+}
+
+static void check_places(struct block_test *t, const json_t *step) {
+    (void)step;
+    runner_run_all(t->runner);
+    expect_same_in_places(t->runner->component, &t->runner->lane, 1);
 }
 
 /* Returns a lane with a random image of a decoder or an encoder. Y, X: size in latent pixels. */
@@ -140,21 +154,12 @@ static struct lane run_random(const struct golden *g, int slot, int32_t Y, int32
     return b->lane;
 }
 
-static struct tensor output_of(const struct lane *lane) {
-    return lane->moments.rank ? lane->moments : lane->picture;
-}
-
-static void assert_same(struct tensor a, struct tensor b) {
-    assert_int_equal(tensor_bytes(&a), tensor_bytes(&b));
-    assert_memory_equal(a.data, b.data, (size_t)tensor_bytes(&b));
-}
-
 /* VAE tiling gives the same bits, and takes less memory if images are many times as high as a band (and
  * `saves`). least: side of the smallest image, in latent pixels. */
 static void check_tiled(struct block_test *t, const json_t *step) {
     static const int32_t sizes[][2] = {{0, 0}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
-    int slot = block_test_slot(t->golden, json_string_value(json_object_get(step, "tiled")), NULL, 0);
-    int32_t least = (int32_t)json_integer_value(json_object_get(step, "least"));
+    int slot = block_test_slot(t->golden, text_of(step, "tiled"), NULL, 0);
+    int32_t least = number_of(step, "least");
     for (int i = 0; i < COUNT_OF(sizes); i++) {
         uint64_t untiled_bytes, tiled_bytes;
         void *mark = golden_state.memory;
@@ -171,40 +176,17 @@ static void check_tiled(struct block_test *t, const json_t *step) {
     }
 }
 
-/* A stage with images of several sizes gives each the bits of a stage with this image alone. */
+/* A stage with images of several sizes gives each the bits of a run of this image alone. */
 static void check_lanes(struct block_test *t, const json_t *step) {
-    enum { LANES = 3 };
-    static const int32_t sizes[LANES][2] = {{3, 40}, {33, 47}, {8, 5}};
-    static struct vae_run r;
-    const uint64_t plenty = (uint64_t)1 << 40;
-    int slot =
-        block_test_slot(t->golden, json_string_value(json_object_get(step, "lanes_in_one_stage")), NULL, 0);
-    struct lane alone[LANES], lanes[LANES];
-    struct error e = {0};
-    uint64_t bytes;
-    struct device *paced = paced_open(&golden_state.sys, golden_state.device, 0, &e);
-    assert_ok(&e);
+    static const int32_t sizes[][2] = {{3, 40}, {33, 47}, {8, 5}};
+    int slot = block_test_slot(t->golden, text_of(step, "lanes_in_one_stage"), NULL, 0);
     for (int tiled = 0; tiled < 2; tiled++) {
-        for (int i = 0; i < LANES; i++) {
-            alone[i] = lanes[i] = run_random(t->golden, slot, sizes[i][0], sizes[i][1], tiled, &bytes);
-            lanes[i].moments = test_copy(alone[i].moments);
-        }
-        for (int place = 0; place < PLACES; place++) {
-            bool separate = place < 2, on_host = place == 1;
-            vae_run_measure(&r, &t->golden->model->component[slot], lanes, LANES,
-                            separate ? paced : golden_state.device, 0);
-            if (!separate) r.residents.device = NULL;
-            plan_solve(&r.need, plenty, plenty, &r.plan);
-            if (on_host) plan_solve(&r.need, plenty, r.plan.vram_least_bytes, &r.plan);
-            if (separate) assert_int_equal(r.plan.stage[0].pictures_on_host, on_host);
-            for (int i = 0; i < LANES; i++)
-                memset(lanes[i].moments.data, 0, (size_t)tensor_bytes(&lanes[i].moments));
-            vae_run_execute(&r);
-            for (int i = 0; i < LANES; i++) assert_same(lanes[i].moments, alone[i].moments);
-            visit_list_destroy(&r.visits);
-        }
+        struct lane lanes[COUNT_OF(sizes)];
+        uint64_t bytes;
+        for (int i = 0; i < COUNT_OF(sizes); i++)
+            lanes[i] = run_random(t->golden, slot, sizes[i][0], sizes[i][1], tiled, &bytes);
+        expect_same_in_places(&t->golden->model->component[slot], lanes, COUNT_OF(sizes));
     }
-    paced->destroy(paced);
 }
 
 const struct block_check block_checks[] = {{"timestep_embedding", check_timestep_embedding},

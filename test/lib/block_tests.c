@@ -5,6 +5,7 @@
 #include "loaders/loaders.h"
 #include "models/models.h"
 #include "models/vae_blocks.h"
+#include "test/lib/golden_run.h"
 #include "test/lib/tensor_notation.h"
 
 #include <stdio.h>
@@ -30,14 +31,6 @@ static struct block_file {
     json_t *json;
     const struct suite *suites[SUITES_MAX + 1];
 } files[FIXTURES_MAX];
-
-static const char *text_of(const json_t *object, const char *key) {
-    return json_string_value(json_object_get(object, key));
-}
-
-static int number_of(const json_t *object, const char *key) {
-    return (int)json_integer_value(json_object_get(object, key));
-}
 
 int block_test_slot(const struct golden *g, const char *family, const char *folder, int number) {
     for (int i = 0; i < SLOTS_MAX; i++) {

@@ -5,6 +5,7 @@
 #include "engine/run/visit.h"
 #include "models/models.h"
 #include "test/lib/block_tests.h"
+#include "test/lib/golden_run.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -52,7 +53,7 @@ void check_clip_skip_visits(struct block_test *t, const json_t *step) {
     size_t i;
     json_array_foreach(least, i, number) {
         assert_int_equal(files[i].skip_least, (int)json_integer_value(number));
-        assert_int_equal(files[i].skip_most, (int)json_integer_value(json_object_get(step, "most")));
+        assert_int_equal(files[i].skip_most, number_of(step, "most"));
     }
     for (int skip = files->skip_least; skip < files->skip_most; skip++) {
         assert_int_equal(count_visits(t, skip, false) - count_visits(t, skip + 1, false), 1);
@@ -77,7 +78,7 @@ static struct tensor encode(const struct block_test *t, const char *lane, int32_
 /* Two hidden states are concatenated by columns: the one before the last layer, with or without the final
  * norm, and the last one. */
 void check_two_hidden_states(struct block_test *t, const json_t *step) {
-    const char *lane = json_string_value(json_object_get(step, "two_hidden_states"));
+    const char *lane = text_of(step, "two_hidden_states");
     struct component *c = &t->golden->model->component[block_test_slot(t->golden, "qwen25vl", NULL, 0)];
     int32_t columns = c->text_columns;
     char last[BLOCK_NAME_MAX];
@@ -125,7 +126,7 @@ static uint8_t *resize(struct tensor picture, struct vision_grid grid) {
 
 /* Compares the pixels with the reference's image processor before normalisation; bits must be equal. */
 void check_resized_pixels(struct block_test *t, const json_t *step) {
-    const char *family = json_string_value(json_object_get(step, "resized_pixels"));
+    const char *family = text_of(step, "resized_pixels");
     const struct component *c = &t->golden->model->component[block_test_slot(t->golden, family, NULL, 0)];
     struct tensor picture = golden(t->golden, "case0.picture.init"),
                   planes = golden(t->golden, "case0.pixels.init");
