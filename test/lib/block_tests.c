@@ -378,21 +378,26 @@ static const struct suite *read_suite(const json_t *json) {
     return &s->suite;
 }
 
-const struct suite *const *block_suites(const struct fixture *f) {
+/* Returns the parsed blocks.json of a fixture; NULL: the folder in GOLDEN lacks the fixture. */
+static struct block_file *file_of(const struct fixture *f) {
     struct block_file *file = &files[f - fixtures];
     char path[GOLDEN_PATH + 32], folder[GOLDEN_PATH];
-    const json_t *suite;
-    size_t i;
     json_error_t e;
+    if (file->json) return file;
     golden_folder(f, folder);
     snprintf(path, sizeof path, "%s/blocks.json", folder);
-    if (!f->pipeline && !f->open) return NULL;
     file->json = json_load_file(path, 0, &e);
-    if (!file->json) {
-        printf("%s:%d: %s\n", path, e.line, e.text);
-        if (getenv("GOLDEN")) return NULL; /* the folder may lack fixtures */
-        abort();
-    }
+    if (file->json) return file;
+    printf("%s:%d: %s\n", path, e.line, e.text);
+    if (!getenv("GOLDEN")) abort();
+    return NULL;
+}
+
+const struct suite *const *block_suites(const struct fixture *f) {
+    struct block_file *file = f->pipeline || f->open ? file_of(f) : NULL;
+    const json_t *suite;
+    size_t i;
+    if (!file) return NULL;
     json_array_foreach(json_object_get(file->json, "suites"), i, suite) {
         assert_true(i < SUITES_MAX);
         file->suites[i] = read_suite(suite);
@@ -462,7 +467,7 @@ void block_components_open(struct golden *g) {
     size_t i;
     g->model = calloc(1, sizeof *g->model);
     assert_non_null(g->model);
-    json_array_foreach(json_object_get(files[g->fixture - fixtures].json, "components"), i, about)
+    json_array_foreach(json_object_get(file_of(g->fixture)->json, "components"), i, about)
         open_component(g, about, &g->model->component[i]);
 }
 
