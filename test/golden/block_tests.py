@@ -16,20 +16,22 @@ A step has one of these keys
   run             runs the block of this name; a name that ends with * runs all blocks with the prefix
   run_all         runs all blocks of one evaluation
   table           reads the lane's rows of this embedding table
-  put, to         copies a reference tensor into a tensor of the runner
+  put, to         copies a reference tensor into a tensor of the runner; level: into "full_frame", a VAE's feature map, at
+                  the start of this level's place
   expect, equals, as      compares a tensor of the runner with a reference tensor; as: its tolerance; detail: for print
   keep, name      copies a tensor of the runner; "kept.NAME" is a reference tensor from then on
   influence       zeroes each weight in turn; each must change one of these tensors, except "without_effect"
-and the checks that test/lib/block_checks.c defines.
+or the key of a check in test/lib/block_checks.c.
 
 Tensors. A reference tensor is named as in reference.safetensors. A tensor of the runner is a state tensor of the family,
 or "lane.NAME", a field of struct lane. Behind the name stand slices as in numpy ("[0,:,2:8]") and a permutation of the
 axes as in einsum ("cyx->yxc"). ".flat" is the tensor as a vector. A list concatenates tensors by rows. {"zeros": shape},
-{"random": shape} and {"patches": latent, "order": order, "scale": factor} are tensors, too.
+{"random": shape}, {"patches": latent, "order": order} (one patch a row) and {"scaled": tensor}, the latter two times
+"scale", are tensors, too.
 
 Lane keys: tensors and numbers of struct lane, and
   component       family of the component; "folder", "number" distinguish components of one family
-  timestep        timestep of all blocks, a number or a reference tensor
+  timestep        reference tensor of one value: timestep of all blocks
   settings        values that replace those of the component's configuration
   frames          shape of a video that run_all decodes in chunks; later "lane.frames"
 """
@@ -39,169 +41,7 @@ import os
 import struct
 import sys
 
-# Tolerances, by suite: [error measured on the committed fixtures and on seeds 3 and 4 with AVX-512 and AVX2, tolerated
-# error]. Suites marked "committed" were measured on the committed fixtures only. Tolerated is about three times the
-# measured error, at most 1e-5 for a block and 2e-5 for a final latent; 0 demands equal bits.
-TOLERANCES = {
-    "flux": {
-        "block.temb": [5.23e-6, 1.6e-5],
-        # Guidance above 10: the embedding takes angles of guidance * 1000 * frequency. 3 of PyTorch's 128 frequencies are
-        # an ulp off (its exp is). With the engine's frequencies, PyTorch's conditioning vector changes by as much as
-        # engine and reference differ, within 5 %.
-        "block.temb.far": [3.84e-5, 1.2e-4],
-        "rope": [1.13e-8, 4e-8],
-        "embed.text": [2.92e-8, 1e-7],
-        "embed.image": [3.9e-8, 1.2e-7],
-        "block.double": [1.59e-7, 5e-7],
-        "block.single": [1.23e-7, 4e-7],
-        "block.final": [1.52e-7, 5e-7],
-        "block.final_small": [1.72e-7, 5e-7],
-        "block.velocity": [2.43e-6, 7.5e-6],
-        "block.velocity.far": [2.02e-5, 6e-5],
-    },
-    "qwen_image": {
-        "block.temb": [1.51e-6, 4.5e-6],
-        "rope": [1.1e-9, 1e-8],
-        "embed.text": [9.89e-8, 3e-7],
-        "embed.image": [6e-8, 2e-7],
-        "block.dual": [2.25e-7, 7e-7],
-        "block.last": [1.76e-7, 5.5e-7],
-        "block.final": [1.23e-7, 4e-7],
-        "block.final_small": [1.28e-7, 4e-7],
-        "block.velocity": [7e-7, 2.1e-6],
-    },
-    "sd3": {  # committed
-        "block.temb": [2.07e-6, 6.2e-6],
-        "positions": [0, 0],
-        "embed.text": [6.84e-8, 2.1e-7],
-        "embed.image": [6.92e-8, 2.1e-7],
-        "block.joint": [2.12e-7, 6.4e-7],
-        "block.second": [1.19e-7, 6e-7],
-        "block.last": [1.35e-7, 5e-7],
-        "block.final": [1.21e-7, 4e-7],
-        "block.final_small": [1.61e-7, 5e-7],
-        "block.velocity": [9.98e-7, 3e-6],
-        "transformer": [3.86e-6, 1e-5],
-    },
-    "zimage": {
-        "t_embedder.freq": [1.94e-6, 6e-6],
-        "t_embedder.out": [2.38e-6, 6e-6],
-        "block.adaln_input": [4.69e-7, 1.5e-6],
-        "rope.image": [2.5e-9, 2e-8],
-        "rope.caption": [3.73e-9, 2e-8],
-        "embed.image.in": [0, 0],
-        "embed.image.out": [8.2e-8, 2.5e-7],
-        "embed.caption.out": [1.21e-7, 4e-7],
-        "context_refiner.in": [8.4e-8, 3e-7],
-        "block.context_refiner": [7.4e-7, 2.2e-6],
-        "block.noise_refiner": [4.84e-7, 1.5e-6],
-        "block.layers": [1.68e-7, 5e-7],
-        "block.final": [2.96e-7, 9e-7],
-        "block.final_small": [2.9e-7, 9e-7],
-        "transformer": [2.52e-6, 7.5e-6],
-    },
-    "unet": {  # committed
-        "block.temb": [1.23e-7, 4e-7],
-        "block.conv_in": [1.98e-7, 6e-7],
-        "block.resnet": [1.48e-7, 4.5e-7],
-        "block.resnet_plain": [5.65e-8, 1.7e-7],
-        "block.resnet_joined": [1.28e-7, 4e-7],
-        "block.transformer": [2.46e-7, 7.5e-7],
-        "block.transformer_mid": [2.25e-7, 7e-7],
-        "block.down": [2e-7, 6e-7],
-        "block.up": [2.61e-7, 8e-7],
-        "block.out": [2.84e-7, 8.5e-7],
-        "unet.0": [1.66e-6, 5e-6],
-        "unet.1": [1.66e-6, 5e-6],
-        "unet.2": [1.66e-6, 5e-6],
-        "unet.3": [1.66e-6, 5e-6],
-    },
-    "wan": {
-        # Errors of blocks are larger than in other families: about 480 of the 512 key and value rows of the padded text
-        # are equal, and sums of equal numbers are all rounded in one direction.
-        "block.e": [4.75e-6, 1.5e-5],
-        "block.e6": [5.18e-8, 1.6e-7],
-        "rope": [0, 5e-8],
-        "embed.text": [1.19e-7, 3.6e-7],
-        "embed.seen": [1.68e-7, 5e-7],
-        "embed.image": [4.68e-8, 1.4e-7],
-        "block.layer": [3.13e-6, 9e-6],
-        "block.final": [1.39e-7, 4.2e-7],
-        "block.final_small": [1.58e-7, 4.8e-7],
-        "block.velocity": [3.7e-6, 1.1e-5],
-        "transformer": [4.01e-6, 1.2e-5],
-    },
-    "clip": {"clip.embedding": [0, 0], "block.clip": [1.91e-7, 6e-7], "pooled": [3.42e-7, 1.1e-6]},
-    "clip_kinds": {
-        "rows.1": [4.27e-7, 1.3e-6],
-        "rows.2": [3.86e-7, 1.2e-6],
-        "rows.3": [3.11e-7, 1e-6],
-        "pooled": [5.56e-7, 1.7e-6],
-        "the other file": [0, 0],
-    },
-    "t5": {
-        "t5.embedding": [0, 0],
-        "t5.distance_bias": [0, 0],
-        "block.t5": [2.49e-7, 7.5e-7],
-        "hidden": [4.94e-6, 1.5e-5],
-    },
-    "qwen3": {"text.embedding": [0, 0], "block.text": [2.04e-7, 6e-7]},
-    "qwen25vl": {
-        "text.embedding": [3.44e-8, 1e-7],
-        "text.rope": [1.8e-8, 5.4e-8],
-        "block.language": [2.03e-7, 6e-7],
-        "hidden": [5.76e-7, 1.7e-6],
-    },
-    "qwen25vl_vision": {
-        "tower.patches": [7.03e-7, 2.1e-6],
-        "tower.rope": [1.69e-8, 5e-8],
-        "block.tower": [1.56e-7, 4.7e-7],
-        "block.tower_full": [1.41e-7, 4.2e-7],
-        "tower.merger": [1.88e-7, 5.6e-7],
-        "seen": [8.48e-7, 2.5e-6],
-    },
-    "clip_vision": {"vision.norm": [4.7e-7, 1.4e-6], "block.vision": [7.81e-8, 2.4e-7], "seen": [5.05e-7, 1.5e-6]},
-    "vae": {
-        "vae.resnet": [2.52e-7, 8e-7],
-        "vae.resnet_shortcut": [2.89e-7, 9e-7],
-        "vae.attention": [2.18e-7, 7e-7],
-        "vae.upsampler": [3.18e-7, 1e-6],
-        "vae.mid": [4.9e-7, 1.5e-6],
-        "decoder": [1.99e-6, 6e-6],
-    },
-    "vae_encoder": {
-        "moments": [9.05e-7, 2.7e-6],
-        "encoder": [3.49e-7, 1.1e-6],
-        "encoder.resnet": [2.7e-7, 9e-7],
-        "encoder.mid": [1.73e-7, 6e-7],
-        "encoder.downsampler": [1.36e-7, 5e-7],
-    },
-    "taesd": {"picture": [2.28e-7, 7e-7]},
-    "taehv": {"frames": [6.7e-7, 1e-6]},
-}
-TOLERANCES["umt5"] = TOLERANCES["t5"]
-
-# Measured under emulation: a GPU rounds operands of convolutions to TF32, and operands of attention and of its matrix
-# products to bf16.
-GPU_TOLERANCES = {
-    "vae": {
-        "vae.resnet": [1.73e-4, 5e-4],
-        "vae.resnet_shortcut": [3.01e-4, 9e-4],
-        "vae.attention": [3.93e-3, 8e-3],
-        "vae.upsampler": [3.71e-4, 1.1e-3],
-        "vae.mid": [2.63e-3, 8e-3],
-        "decoder": [4.71e-3, 1e-2],
-    },
-    "vae_encoder": {
-        "moments": [2.89e-3, 8e-3],
-        "encoder": [1.19e-3, 4e-3],
-        "encoder.resnet": [5.88e-4, 1.8e-3],
-        "encoder.mid": [1.65e-3, 5e-3],
-        "encoder.downsampler": [2.55e-4, 8e-4],
-    },
-    "taesd": {"picture": [2.19e-4, 7e-4]},
-    "taehv": {"frames": [7.74e-4, 2.3e-3]},
-}
+from block_tolerances import GPU_TOLERANCES, TOLERANCES
 
 
 class Fixture:
@@ -265,19 +105,19 @@ def zeros(*shape):
     return dict(zeros=list(shape))
 
 
-def test(name, *steps, **more):
-    return dict(name=name) | more | dict(steps=list(steps))
+def test(name, *steps):
+    return dict(name=name, steps=list(steps))
 
 
-def suite(name, lanes, tests, **more):
-    """Joins a suite; more applies to each test that is not a check of its own."""
+def suite(name, lanes, tests, checks=(), **where):
+    """Joins a suite. where: bf16 or gpu, of the tests; checks run in f32 on the CPU only."""
     out = dict(name=name, tolerances=TOLERANCES[name])
     if name in GPU_TOLERANCES:
         out["gpu_tolerances"] = GPU_TOLERANCES[name]
-    return out | dict(lanes=lanes, tests=[t | more if "only" not in t else {k: v for k, v in t.items() if k != "only"} for t in tests])
+    return out | dict(lanes=lanes, tests=[dict(name=t["name"]) | where | t for t in tests] + list(checks))
 
 
-def case_latent(f, latent="latent_001"):
+def case_latent(latent="latent_001"):
     """The lane's tensors that all denoisers read: text, latent and timestep of case 0 after its first step."""
     return dict(timestep="block.t", text="case0.hidden.cond", latent=f"case0.{latent}[0]")
 
@@ -297,7 +137,7 @@ def final_layers(f, lanes, run_steps, conditioning, tokens, order, **more):
 def two_streams(f, component, lane):
     """Lane of a transformer with text and image tokens (Flux, Qwen-Image, SD3), text first."""
     T = f.blocks["block"]["text_tokens"]
-    lane = dict(component=component) | case_latent(f) | dict(text=f"case0.hidden.cond[0:{T}]") | lane
+    lane = dict(component=component) | case_latent() | dict(text=f"case0.hidden.cond[0:{T}]") | lane
     references = [f"case0.encoded.reference_{i:03}[0]" for i in range(8) if f.has(f"case0.encoded.reference_{i:03}")]
     return T, lane | (dict(reference=references) if references else {})
 
@@ -383,7 +223,7 @@ def sd3(f):
                        expect(rows, f"block.{kind}.out", f"block.{kind}")]
     for call in f.blocks["transformer"]:
         name = call["name"]
-        lanes[name] = dict(component="sd3") | case_latent(f, call["latent"]) | dict(
+        lanes[name] = dict(component="sd3") | case_latent(call["latent"]) | dict(
             timestep=f"{name}.t", pooled="case0.pooled.cond", skip_layers=call["left_out"])
         calls += [open_(name), RUN_ALL, expect("lane.prediction", f"{name}.out", "transformer", detail=name.split(".")[1])]
     return suite("sd3", lanes, [
@@ -397,7 +237,7 @@ def sd3(f):
 
 
 def zimage(f):
-    case0 = dict(component="zimage") | case_latent(f)
+    case0 = dict(component="zimage") | case_latent()
     lanes = dict(case0=case0)
     begin = [open_("case0"), run("cap_embedder")]
     T, image = f.shape("case0.hidden.cond")[0], f.shape("rope.image")[0]  # image: rows with padding; the caption follows
@@ -407,7 +247,7 @@ def zimage(f):
     times, calls = [], []
     for i in range(f.shape("t_embedder.in")[0]):
         # The reference's timesteps are already scaled.
-        lanes[f"time {i}"] = case0 | dict(timestep=f"t_embedder.in[{i}:]", settings=dict(t_scale=1))
+        lanes[f"time {i}"] = case0 | dict(timestep=f"t_embedder.in[{i}]", settings=dict(t_scale=1))
         times += [open_(f"time {i}"), run("time"), expect("time", f"t_embedder.out[{i}:{i + 1}]", "t_embedder.out")]
     for call in f.expect["transformer"]:
         name = call["name"]
@@ -486,7 +326,7 @@ def unet(f):
 def wan(f):
     about = f.blocks["block"]
     T, columns = f.shape("case0.hidden.cond")
-    case0 = dict(component="wan") | case_latent(f) | dict(text=["case0.hidden.cond", zeros(512 - T, columns)])
+    case0 = dict(component="wan") | case_latent() | dict(text=["case0.hidden.cond", zeros(512 - T, columns)])
     seen = [f"case0.seen.{frame}" for frame in ("init", "last") if f.has(f"case0.seen.{frame}")]
     case0 |= (dict(image=seen) if seen else {}) | (dict(concat="case0.concat") if f.has("case0.concat") else {})
     lanes = dict(case0=case0 | (dict(n_clean_frames=about["given"]) if about["given"] else {}))
@@ -552,8 +392,7 @@ def clip(f):
         test("layer", open_("layer"), put("block.clip.in", "tokens"), run(f"layers.{f.blocks['block.clip']['layer']}"),
              expect("tokens", "block.clip.out", "block.clip")),
         test("pooled", *pooled),
-        test("tokens", open_("case0"), dict(token_rows_in_wider_tensor=True), only=True),
-    ], bf16=True)
+    ], [test("tokens", open_("case0"), dict(token_rows_in_wider_tensor=True))], bf16=True)
 
 
 def t5(f, family, ids):
@@ -633,8 +472,7 @@ def qwen25vl(f):
         test("layer", open_("case0 cond"), dict(table=0), put("block.language.in", "lane.text"),
              run(f"layers.{f.blocks['block.language']['layer']}"), expect("lane.text", "block.language.out", "block.language")),
         test("hidden", *hidden),
-        test("two hidden states", dict(two_hidden_states="case0 cond"), only=True),
-    ], bf16=True)
+    ], [test("two hidden states", dict(two_hidden_states="case0 cond"))], bf16=True)
 
 
 def vision_tokens(f, lanes, pictures, lane):
@@ -665,7 +503,8 @@ def qwen25vl_vision(f):
     windows = [f"lane.text[{y * width + x}:{y * width + min(x + window, width)}]"
                for top in range(0, height, window) for x in range(0, width, window) for y in range(top, min(top + window, height))]
     return suite("qwen25vl_vision", lanes, [
-        test("patches", first, run("patch_embed"), expect("tokens", "tower.patches.out", "tower.patches"), expect("rope", "tower.rope", "tower.rope")),
+        test("patches", first, run("patch_embed"), expect("tokens", "tower.patches.out", "tower.patches"),
+             expect("rope", "tower.rope", "tower.rope")),
         test("layers", *layers),
         test("merger", first, put("tower.merger.in", "tokens"), run("merger"), expect(windows, "tower.merger.out[0]", "tower.merger")),
         test("vision tokens", *steps),
@@ -680,12 +519,11 @@ def clip_vision(f):
     steps = vision_tokens(f, lanes, ["init", "last"], lane)
     first = open_("case0 init")
     return suite("clip_vision", lanes, [
-        test("pixels", dict(resized_pixels="clip_vision"), only=True),
         test("patches", first, run("embeddings"), expect("tokens", "vision.norm.out", "vision.norm")),
         test("layer", first, put("block.vision.in", "tokens"), run(f"layers.{f.blocks['block.vision']['layer']}"),
              expect("tokens", "block.vision.out", "block.vision")),
         test("vision tokens", *steps),
-    ], bf16=True)
+    ], [test("pixels", dict(resized_pixels="clip_vision"))], bf16=True)
 
 
 def module_block(f, name):
@@ -717,21 +555,19 @@ def vae(f, component):
         test("mid", first, *vae_module(f, "vae.mid", MID, 0)),
         # The reference's latent is already scaled and shifted.
         test("decoder", first, dict(unscale_latent=True), RUN_ALL, expect("lane.picture", "decoder.out[0] cyx->yxc", "decoder")),
-        test("places", first, dict(places="lane.picture"), only=True),
-        test("tiled", dict(tiled=component, least=2, saves=True), only=True),
-    ], gpu=True)
+    ], [test("places", first, dict(places=True)), test("tiled", dict(tiled=component, least=2, saves=True))], gpu=True)
 
 
 def encoder_checks(component, pixel_factor):
-    return [test("tiled", dict(tiled=component, least=1, saves=pixel_factor == 8), only=True),
-            test("lanes", dict(lanes_in_one_stage=component), only=True)]
+    return [test("tiled", dict(tiled=component, least=1, saves=pixel_factor == 8)), test("lanes", dict(lanes_in_one_stage=component))]
 
 
 def vae_encoder(f, component, parts):
     config = f.json("model", "vae", "config.json")
-    lanes = dict(case0=dict(component=component, picture="encoder.in[0] cyx->yxc", moments=zeros(*f.shape("encoder.out")[2:], f.shape("encoder.out")[1]))) if parts else {}
-    steps = [open_("case0")]
+    lanes, steps = {}, [open_("case0")]
     if parts:
+        C, Y, X = f.shape("encoder.out")[1:]
+        lanes["case0"] = dict(component=component, picture="encoder.in[0] cyx->yxc", moments=zeros(Y, X, C))
         for name in ("encoder.resnet", "encoder.downsampler"):
             block = module_block(f, name)
             # Block numbers run through all levels: a level's resnets, then its downsampler.
@@ -740,7 +576,7 @@ def vae_encoder(f, component, parts):
         steps += [*vae_module(f, "encoder.mid", MID, len(config["dim_mult"]) - 1), RUN_ALL,
                   expect("lane.moments", "encoder.out[0] cyx->yxc", "encoder")]
     tests = [test("parts", *steps)] if parts else []
-    return suite("vae_encoder", lanes, tests + encoder_checks(component, 2 ** (len(config["dim_mult"]) - 1)), gpu=True)
+    return suite("vae_encoder", lanes, tests, encoder_checks(component, 2 ** (len(config["dim_mult"]) - 1)), gpu=True)
 
 
 def influence(tensors, weights, without_effect=()):
@@ -756,11 +592,8 @@ def only_vae_encoder(f):
     steps = [s for i in range(2) for s in (open_(f"picture{i}"), RUN_ALL, expect("lane.moments", f"moments{i}", "moments"))]
     factor = f.shape("picture0")[0] // f.shape("moments0")[0]
     # A key bias adds the same to all scores of a query; softmax cancels it.
-    return suite("vae_encoder", lanes, [
-        test("moments", *steps),
-        test("influence", open_("picture0"), influence(["lane.moments"], len(names), ["to_k.bias", "attn_1.k.bias"]), only=True),
-        *encoder_checks("vae_kl_encoder", factor),
-    ], gpu=True)
+    moves = test("influence", open_("picture0"), influence(["lane.moments"], len(names), ["to_k.bias", "attn_1.k.bias"]))
+    return suite("vae_encoder", lanes, [test("moments", *steps)], [moves, *encoder_checks("vae_kl_encoder", factor)], gpu=True)
 
 
 def taesd(f):
@@ -769,11 +602,10 @@ def taesd(f):
     C = f.shape("latent0")[0]
     lanes["random"] = dict(component="taesd", latent=dict(random=[C, 9, 40]), picture=zeros(72, 320, 3))
     steps = [s for i in range(2) for s in (open_(f"latent{i}"), RUN_ALL, expect("lane.picture", f"picture{i}", "picture"))]
-    return suite("taesd", lanes, [
-        test("picture", *steps),
-        test("influence", open_("latent0"), influence(["lane.picture"], len(names)), only=True),
-        test("whole", dict(whole_picture=True), only=True),
-        test("places", open_("random"), dict(places="lane.picture"), only=True),
+    return suite("taesd", lanes, [test("picture", *steps)], [
+        test("influence", open_("latent0"), influence(["lane.picture"], len(names))),
+        test("whole", dict(whole_picture=True)),
+        test("places", open_("random"), dict(places=True)),
     ], gpu=True)
 
 
@@ -785,8 +617,9 @@ def taehv(f):
     lanes = dict(video=dict(component="taehv", latent="video.decoder.in[0]", picture=zeros(4 if F > 1 else 1, h, w, 3), frames=[F, h, w, 3]))
     return suite("taehv", lanes, [
         test("frames", open_("video"), RUN_ALL, expect("lane.frames", "video.decoder.out[0] cnyx->nyxc", "frames")),
-        test("influence", open_("video"), influence(["lane.frames"], len(decoder) + joined), only=True),
-        test("whole", dict(whole_video=True), only=True),
+    ], [
+        test("influence", open_("video"), influence(["lane.frames"], len(decoder) + joined)),
+        test("whole", dict(whole_video=True)),
     ], gpu=True)
 
 
@@ -811,7 +644,8 @@ def clip_kinds(f):
             rows += [*lane(file, skip, False), expect(f"lane.text[::{every}]", f"rows.{skip}", f"rows.{skip}")]
             if files == 2:
                 keep = [dict(keep="lane.text", name="text")] + ([dict(keep="lane.pooled", name="pooled")] if pools else [])
-                same = [expect("lane.text", "kept.text", "the other file")] + ([expect("lane.pooled", "kept.pooled", "the other file")] if pools else [])
+                same = [expect("lane.text", "kept.text", "the other file")]
+                same += [expect("lane.pooled", "kept.pooled", "the other file")] if pools else []
                 if file == 0:
                     names += [*lane(0, skip, pools), *keep, *lane(1, skip, pools), *same]
         rows += [*lane(file, 0, pools), expect(f"lane.text[::{every}]", f"rows.{usual}", f"rows.{usual}")]
@@ -825,8 +659,9 @@ def clip_kinds(f):
         test("rows", *rows),
         *([test("pooled", *pooled)] if pools else []),
         *([test("names", *names)] if names else []),
-        test("visits", dict(visits_of_clip_skip="clip", least=[2 if f.name == "h" else 1, 1][:files], most=3), only=True),
-        test("influence", *lane(0, usual, pools)[:1], influence(outputs, weights, ["k_proj.bias"]), only=True),
+    ], [
+        test("visits", dict(visits_of_clip_skip=True, least=[2 if f.name == "h" else 1, 1][:files], most=3)),
+        test("influence", *lane(0, usual, pools)[:1], influence(outputs, weights, ["k_proj.bias"])),
     ], bf16=True)
 
 
@@ -875,7 +710,8 @@ def components(f):
         if f.name != "l":
             # Single files have no configuration; the fixture's heads do not have the usual width of 64.
             heads = f.json("config.json")["num_attention_heads"]
-            files.append(dict(family="clip", file="open.safetensors", config=dict(num_attention_heads=heads), reads=reads, published=dict(hidden_act=1)))
+            config, erf_gelu = dict(num_attention_heads=heads), dict(hidden_act=1)
+            files.append(dict(family="clip", file="open.safetensors", config=config, reads=reads, published=erf_gelu))
         return files
     return None
 
