@@ -27,31 +27,33 @@ struct clip_vision_state {
     struct tensor tokens; /* [T, width] */
 };
 
-/* Tensor names of the CLIP vision encoder: transformers' (after "vision_model.") and the WAN authors' (after
- * "visual."). */
-#define VISION_NAMES(name, gguf, wan)                                                                        \
-    { name, wan }
+/* Naming: transformers (after "vision_model."), the WAN authors (after "visual.") and OpenCLIP. P: prefix of
+ * transformers' names, C: of the WAN authors' names. */
+#define VISION_NAMED(P, C, end, name, gguf, wan, open)                                                       \
+    .names = {P name end, C wan end}, .checkpoint_name = open end
 
-struct patch_weights {
-    struct tensor class, patch, positions;
-    struct linear_weights norm;
-};
+/* clang-format off */
+#define PATCH_EMBEDDING(X, S)                                                                                \
+    X##WEIGHT(S, class, (.rank = 1, .dim = {CLIP_WIDTH}, .init_scale = 1),                                   \
+              "embeddings.class_embedding", "", "cls_embedding", "class_embedding")                          \
+    X##KERNEL(S, patch, CLIP_WIDTH, COLOURS, PATCH,                                                          \
+              "embeddings.patch_embedding", "", "patch_embedding", "conv1")                                  \
+    X##WEIGHT(S, positions, (.rank = 2, .dim = {POSITIONS, CLIP_WIDTH}, .init_scale = 1),                    \
+              "embeddings.position_embedding.weight", "", "pos_embedding", "positional_embedding")           \
+    X##NORM(S, norm, CLIP_WIDTH, "pre_layrnorm", "", "pre_norm", "ln_pre")
+struct patch_weights { PATCH_EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_vision_patch_table, PATCH_EMBEDDING, patch_weights, VISION_NAMED, "", "");
 
-#define PATCH_WEIGHT(field, init_scale_, name, wan, open, rank_, ...)                                        \
-    {                                                                                                        \
-        .offset = offsetof(struct patch_weights, field), .names = {name, wan}, .checkpoint_name = open,      \
-        .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_                                       \
-    }
+#define WAN_LAYER(X, S) CLIP_LAYER(X, S, "transformer.%d.attn.to_qkv.")
+WEIGHT_TABLE_NAMED(clip_vision_layer_table, CLIP_OPEN_LAYER, clip_layer_weights, VISION_NAMED,
+                   "encoder.layers.%d.", "transformer.%d.");
+WEIGHT_TABLE_NAMED(clip_vision_wan_table, WAN_LAYER, clip_layer_weights, VISION_NAMED,
+                   "encoder.layers.%d.", "transformer.%d.");
 
-static const struct weight_spec clip_vision_patch_table[] = {
-    PATCH_WEIGHT(class, 1, "embeddings.class_embedding", "cls_embedding", "class_embedding", 1, CLIP_WIDTH),
-    PATCH_WEIGHT(patch, 1, "embeddings.patch_embedding.weight", "patch_embedding.weight", "conv1.weight", 4,
-                 CLIP_WIDTH, COLOURS, PATCH, PATCH),
-    PATCH_WEIGHT(positions, 1, "embeddings.position_embedding.weight", "pos_embedding",
-                 "positional_embedding", 2, POSITIONS, CLIP_WIDTH),
-    PATCH_WEIGHT(norm.weight, 0, "pre_layrnorm.weight", "pre_norm.weight", "ln_pre.weight", 1, CLIP_WIDTH),
-    PATCH_WEIGHT(norm.bias, 1, "pre_layrnorm.bias", "pre_norm.bias", "ln_pre.bias", 1, CLIP_WIDTH),
-};
+#define FINAL_NORM(X, S) X##NORM(S, norm, CLIP_WIDTH, "post_layernorm", "", "post_norm", "ln_post")
+struct norm_weights { FINAL_NORM(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_vision_norm_table, FINAL_NORM, norm_weights, VISION_NAMED, "", "");
+/* clang-format on */
 
 static void clip_vision_forward_patch(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
@@ -75,11 +77,6 @@ static const struct block_kind clip_vision_kind_patch =
     BLOCK_KIND("patch", "embeddings", clip_vision_patch_table, patch_weights, clip_vision_forward_patch,
                .never_quantised = true);
 
-static const struct weight_spec clip_vision_layer_table[] = {
-    CLIP_LAYER_WEIGHTS(VISION_NAMES, CLIP_RESBLOCK "attn.in_proj_")};
-static const struct weight_spec clip_vision_wan_table[] = {
-    CLIP_LAYER_WEIGHTS(VISION_NAMES, "transformer.%d.attn.to_qkv.")};
-
 static void clip_vision_forward_layer(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
     const struct clip_vision_settings *settings = scope->settings;
@@ -93,20 +90,6 @@ static const struct block_kind clip_vision_kind_layer =
     BLOCK_KIND("layer", "layers.%d", clip_vision_layer_table, clip_layer_weights, clip_vision_forward_layer);
 static const struct block_kind clip_vision_kind_wan =
     BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
-
-struct norm_weights {
-    struct linear_weights norm;
-};
-
-#define NORM_WEIGHT(field, init_scale_, end)                                                                 \
-    {                                                                                                        \
-        .offset = offsetof(struct norm_weights, norm.field),                                                 \
-        .names = {"post_layernorm" end, "post_norm" end}, .checkpoint_name = "ln_post" end, .rank = 1,       \
-        .dim = {CLIP_WIDTH}, .init_scale = init_scale_                                                       \
-    }
-
-static const struct weight_spec clip_vision_norm_table[] = {NORM_WEIGHT(weight, 0, ".weight"),
-                                                            NORM_WEIGHT(bias, 1, ".bias")};
 
 /* The final norm is in files but unused, because the output is an earlier hidden state. */
 static const struct block_kind clip_vision_kind_norm =
@@ -326,30 +309,30 @@ const struct family family_clip_vision = {
     .name = "clip_vision",
     .kind = FAMILY_VISION,
     .display_name = "CLIP vision encoder",
-    .config_key = "model_type",
-    .config_value = "clip_vision_model",
-    .probe = clip_vision_probe,
-    .dimensions = clip_vision_dimensions,
-    .n_dimensions = COUNT_OF(clip_vision_dimensions),
-    .settings = clip_vision_settings,
-    .n_settings = COUNT_OF(clip_vision_settings),
-    .picture_settings = clip_vision_pictures,
-    .n_picture_settings = COUNT_OF(clip_vision_pictures),
-    .configure = clip_vision_configure,
-    .derive_dims = clip_vision_derive_dims,
-    .derive = clip_vision_derive,
-    .config_rest = "\"architectures\": [\"CLIPVisionModel\"], \"projection_dim\": 1024",
-    .pictures_rest = "\"image_processor_type\": \"CLIPImageProcessor\", \"do_resize\": true, "
-                     "\"resample\": 3, \"do_center_crop\": true, \"do_rescale\": true, "
-                     "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
-                     "\"do_convert_rgb\": true",
-    .blocks = clip_vision_blocks,
-    .ignorable = clip_vision_ignorable,
-    .lane_state_bytes = sizeof(struct clip_vision_state),
-    .state = clip_vision_state_tensors,
-    .n_state = COUNT_OF(clip_vision_state_tensors),
-    .declare = clip_vision_declare,
-    .vision_grid = clip_vision_grid_of,
+    .files = {.config_key = "model_type",
+              .config_value = "clip_vision_model",
+              .probe = clip_vision_probe,
+              .ignorable = clip_vision_ignorable},
+    .config = {.dimensions = clip_vision_dimensions,
+               .n_dimensions = COUNT_OF(clip_vision_dimensions),
+               .settings = clip_vision_settings,
+               .n_settings = COUNT_OF(clip_vision_settings),
+               .picture_settings = clip_vision_pictures,
+               .n_picture_settings = COUNT_OF(clip_vision_pictures),
+               .configure = clip_vision_configure,
+               .derive_dims = clip_vision_derive_dims,
+               .derive = clip_vision_derive,
+               .rest = "\"architectures\": [\"CLIPVisionModel\"], \"projection_dim\": 1024",
+               .pictures_rest = "\"image_processor_type\": \"CLIPImageProcessor\", \"do_resize\": true, "
+                                "\"resample\": 3, \"do_center_crop\": true, \"do_rescale\": true, "
+                                "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
+                                "\"do_convert_rgb\": true"},
+    .blocks = {.list = clip_vision_blocks},
+    .state = {.bytes = sizeof(struct clip_vision_state),
+              .tensors = clip_vision_state_tensors,
+              .n_tensors = COUNT_OF(clip_vision_state_tensors),
+              .declare = clip_vision_declare},
+    .lanes = {.vision_grid = clip_vision_grid_of},
     .predicted = {.kind = "layer",
                   .alone = true,
                   .tokens = 257,

@@ -9,11 +9,11 @@ TEST_LIBS := $(CLI_LIBS) $(LIBS)
 ifeq ($(CONFIG),tsan)
 # No oneDNN: its OpenMP is not instrumented and gives false races.
 TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c)) $(CUDA_O)
-DEV_O := $B/obj/bench/dev/paced.o
+DEV_O := $(patsubst %,$B/obj/bench/dev/%.o,paced timed virtual_threads)
 # Of the test library only what these tests use.
-TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check fault_sys memory_checker ops_adapted ops_cases \
-    ops_convolutions ops_operands ops_positions ops_shortcuts seeded store_adapters store_fixture synthetic_family synthetic_files \
-    synthetic_run)
+TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check fault_sys memory_checker ops_cases \
+    ops_convolutions ops_operands ops_pieces ops_positions ops_products ops_shortcuts ops_tests seeded store_adapters store_fixture \
+    synthetic_family synthetic_files synthetic_run)
 TEST_LIBS := $(CUDA_LIBS) -lm -lpthread
 endif
 

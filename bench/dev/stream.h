@@ -4,7 +4,7 @@
 #define SLUICE_DEV_STREAM_H
 
 #include "bench/dev/stream_model.h"
-#include "kernels/dry/timed.h"
+#include "bench/dev/timed.h"
 
 enum stream_layout {
     LAYOUT_OURS,           /* the planner's layout */

@@ -1,7 +1,7 @@
 #include "bench/dev/stream_async.h"
 
 #include "engine/run/timing.h"
-#include "kernels/dry/timed.h"
+#include "bench/dev/timed.h"
 
 #include <string.h>
 

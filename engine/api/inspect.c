@@ -159,7 +159,7 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
         component_bind(c, &config, &failure) == OK) {
         /* Binds the VAE encoder's tensors in the decoder's files, so that they are not listed as unknown. */
         struct component encoder = {.sys = c->sys, .family = recipe_family(shown->recipe, FAMILY_ENCODER)};
-        if (c->family->kind == FAMILY_DECODER && encoder.family && encoder.family->probe(&c->index)) {
+        if (c->family->kind == FAMILY_DECODER && encoder.family && encoder.family->files.probe(&c->index)) {
             encoder.index = index_view(&c->index, c->index.prefix, c->index.view);
             component_bind(&encoder, &config, &failure);
             component_destroy(&encoder);
@@ -440,7 +440,7 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     struct prompt_tokens tokens = {0};
     const struct text_recipe *recipe = &search->recipe->slot[slot].text;
     const int32_t ones[LANE_REFERENCES_MAX] = {1, 1, 1};
-    int pictures = recipe->image_prompt.pad ? search->recipe->references_min : 0;
+    int pictures = recipe->image_prompt.pad ? search->recipe->images.references_min : 0;
     if (tokenizer_find(search, slot, &tokenizer, e) == OK && pictures)
         prompt_encode_pictured(search->sys, recipe, tokenizer, text, bytes, ones, pictures, &tokens, e);
     else if (e->code == OK)

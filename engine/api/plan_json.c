@@ -77,10 +77,10 @@ static json_t *request_json(const struct job *job) {
     json_put(json, "prediction", json_string(job->settings.sampling.prediction->name));
     if (r->cfg_scale_low != 0) json_put(json, "cfg_scale_low", json_real(r->cfg_scale_low));
     if (job->model->boundary > 0) json_put(json, "boundary", json_real(job->model->boundary));
-    if (job->settings.n_prompts > 1 && recipe->default_negative &&
-        r->negative_prompt == recipe->default_negative)
-        json_put(json, "negative_prompt", json_string(recipe->default_negative));
-    if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
+    if (job->settings.n_prompts > 1 && recipe->text.default_negative &&
+        r->negative_prompt == recipe->text.default_negative)
+        json_put(json, "negative_prompt", json_string(recipe->text.default_negative));
+    if (recipe->denoising.takes_guidance) json_put(json, "guidance", json_real(r->guidance));
     if (job->settings.n_encoded_prompts < job->settings.n_prompts)
         json_put(json, "zero_negative", json_true());
     if (prompts_count_hits(job)) json_put(json, "prompt_cache_hits", json_integer(prompts_count_hits(job)));

@@ -109,7 +109,7 @@ struct sys {
     void (*thread_join)(struct sys *sys, struct sys_thread *thread);
     /* Waits for a call of wake, for at most `seconds` (0: no limit), releasing the lock meanwhile; spurious
      * returns are possible. Store threads wait only through wait and wake, so that they can run on a virtual
-     * clock (kernels/dry/virtual_threads.h). */
+     * clock (bench/dev/virtual_threads.h). */
     void (*wait)(struct sys *sys, pthread_cond_t *there, pthread_mutex_t *lock, double seconds);
     void (*wake)(struct sys *sys, pthread_cond_t *there);
 

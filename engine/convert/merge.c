@@ -303,7 +303,7 @@ static float *read_factor(const struct adapter *a, const struct index_entry *ent
     int64_t n = index_elements(entry);
     float *values =
         e->code == OK ? sys_new(a->sys, (size_t)n, sizeof *values, "an adapter's values", e) : NULL;
-    if (values) adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, n, values, e);
+    if (values) source_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, n, values, e);
     return values;
 }
 

@@ -127,7 +127,7 @@ static enum status choose_part(struct conversion *c, const struct contents *cont
 static enum status find_kinds(struct conversion *c, const struct component *component, struct error *e) {
     struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
-    int n = component->family->blocks(component, refs);
+    int n = component->family->blocks.list(component, refs);
     for (int b = 0; b < n; b++)
         for (int i = 0; i < refs[b].kind->n_weights; i++) {
             const struct block_kind *kind = refs[b].kind;
@@ -196,7 +196,7 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     c->config_is_file = origin == CONFIG_JSON_FILE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);
     const struct family *encoder = recipe_family(recipe, FAMILY_ENCODER);
-    if (c->family->kind != FAMILY_DECODER || !encoder || !encoder->probe(&view)) return OK;
+    if (c->family->kind != FAMILY_DECODER || !encoder || !encoder->files.probe(&view)) return OK;
     bind_slot(c, recipe, recipe_slot(recipe, FAMILY_ENCODER), view, &config, &origin, e);
     config_destroy(&config);
     return e->code;

@@ -13,7 +13,8 @@ const struct component *job_tiny_decoder(const struct job *job) {
 }
 
 bool job_blends_mask(const struct job *job) {
-    return job->request.mask && !job->settings.decode_only && job->model->recipe->concat == CONCAT_NONE;
+    return job->request.mask && !job->settings.decode_only &&
+           job->model->recipe->images.concat == CONCAT_NONE;
 }
 
 int job_branches(const struct job *job) {

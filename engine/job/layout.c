@@ -17,12 +17,12 @@ static void make_texts(const struct job *job, struct layout *l, struct arena *ar
         int32_t pooled = p.pooled_columns;
         if (p.rows) l->text[prompt] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){p.rows, p.columns}, ok);
         if (pooled) l->pooled[prompt] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, pooled}, ok);
-        for (int i = 0; i < recipe->n_conditions; i++) {
-            int slot = recipe->condition[i].slot;
+        for (int i = 0; i < recipe->text.n_conditions; i++) {
+            int slot = recipe->text.condition[i].slot;
             const struct component *c = &job->model->component[slot];
             if (prompt >= job->settings.n_encoded_prompts || !c->family) continue;
             bool is_text = c->family->kind == FAMILY_TEXT;
-            if (recipe->condition[i].what == CONDITION_POOLED) {
+            if (recipe->text.condition[i].what == CONDITION_POOLED) {
                 bool whole = c->pooled_columns == pooled;
                 l->encoder_pooled[slot][prompt] =
                     whole ? l->pooled[prompt]
@@ -134,7 +134,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
     if (sampler && sampler->draws_noise != NOISE_NEVER)
         l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     /* All images of the batch share concat channels that contain no sampled latents. */
-    enum concat_rule rule = job->model->recipe->concat;
+    enum concat_rule rule = job->model->recipe->images.concat;
     bool shared = rule == CONCAT_I2V || rule == CONCAT_CONTROL;
     for (int i = 0; i < size->batch && concat[0]; i++)
         l->concat[i] = i && shared ? *l->concat : arena_tensor(arena, DTYPE_F32, 4, concat, ok);

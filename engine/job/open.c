@@ -33,7 +33,7 @@ static enum status set_sizes(struct job *job, struct error *e) {
     settings->decoder_slot = model_decoder_slot(m, parent ? tiny_previews : !tiny_previews);
     const struct component *decoder = &m->component[settings->decoder_slot];
     int factor = component_frame_factor(decoder), pixel_factor = decoder->pixel_factor;
-    bool is_vace = m->recipe->concat == CONCAT_CONTROL && !settings->decode_only;
+    bool is_vace = m->recipe->images.concat == CONCAT_CONTROL && !settings->decode_only;
     bool animates = r->init_image && m->init == INIT_FIRST_FRAME && !settings->decode_only;
     int32_t frames = (r->frames - 1) / factor + 1;
     settings->n_prompts = r->cfg_scale == 1 && (!m->boundary || r->cfg_scale_low == 1) ? 1 : 2;
@@ -49,7 +49,7 @@ static enum status set_sizes(struct job *job, struct error *e) {
     if (animates || is_vace)
         job->pictures.n_encoded_chunks =
             component_frame_chunks(model_component(m, FAMILY_ENCODER), frames, job->pictures.encoded_chunks);
-    if (animates && m->recipe->concat == CONCAT_NONE) size->n_clean_frames = 1;
+    if (animates && m->recipe->images.concat == CONCAT_NONE) size->n_clean_frames = 1;
     /* The latent and the frames of one chunk must have at most INT32_MAX values, and the video at most
      * FRAME_CHUNKS_MAX chunks. */
     int64_t latent = (int64_t)size->F * size->Y * size->X, chunk = (int64_t)r->width * r->height * factor;

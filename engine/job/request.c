@@ -72,7 +72,7 @@ static enum status check_numbers(const struct sluice_request *r, const struct sl
         const char *at = (const char *)r + n->offset;
         double found = n->is_real ? *(const double *)(const void *)at : *(const int *)(const void *)at;
         bool lacks = (n->needs == NEEDS_LOW_NOISE_DENOISER && !(m->boundary > 0)) ||
-                     (n->needs == NEEDS_GUIDANCE_INPUT && !m->recipe->takes_guidance);
+                     (n->needs == NEEDS_GUIDANCE_INPUT && !m->recipe->denoising.takes_guidance);
         if (found != 0 && lacks) return bad_value(e, n->flag, found, n->without);
         if (!n->needs && check_range(n->flag, found, n->least, n->most, e) != OK) return e->code;
     }
@@ -108,7 +108,7 @@ static enum status check_size(const struct job *job, struct error *e) {
         tokenizer_check_text("negative prompt", r->negative_prompt, strlen(r->negative_prompt),
                              SLUICE_TEXT_BYTES_MAX, e) != OK)
         return e->code;
-    if (r->n_control && m->recipe->concat != CONCAT_CONTROL)
+    if (r->n_control && m->recipe->images.concat != CONCAT_CONTROL)
         return not_for_model(m, "--control", "a model with a control video, such as WAN VACE", e);
     if (r->frames >= 1 && r->frames <= (most ? most : 1) && (r->frames - 1) % factor == 0) return OK;
     error_set(e, USAGE, "invalid number of frames (--frames)" WHERE "%s" FOUND "%d", m->name, r->frames);
@@ -122,10 +122,10 @@ static enum status check_text_options(const struct job *job, struct error *e) {
     const struct recipe *recipe = job->model->recipe;
     bool weighs = false, skips = false;
     int least = 1, most = INT32_MAX;
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        const struct component *c = &job->model->component[recipe->condition[i].slot];
-        weighs |= recipe->slot[recipe->condition[i].slot].text.windows_max > 0;
-        if (recipe->condition[i].what != CONDITION_TOKENS || !c->skip_most) continue;
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        const struct component *c = &job->model->component[recipe->text.condition[i].slot];
+        weighs |= recipe->slot[recipe->text.condition[i].slot].text.windows_max > 0;
+        if (recipe->text.condition[i].what != CONDITION_TOKENS || !c->skip_most) continue;
         skips = true;
         if (c->skip_least > least) least = c->skip_least;
         if (c->skip_most < most) most = c->skip_most;
@@ -151,7 +151,7 @@ static enum status check_lists(const struct job *job, struct error *e) {
     if (skips && !r->slg_layers)
         return bad_value(e, "n_slg_layers", r->n_slg_layers, "slg_layers to be set, not NULL");
     for (int i = 0; skips && i < (m->boundary > 0 ? DENOISER_SPANS_MAX : 1); i++) {
-        const struct component *c = &m->component[m->recipe->span[i].slot];
+        const struct component *c = &m->component[m->recipe->denoising.span[i].slot];
         int last = -1;
         for (int k = 0; k < c->n_blocks; k++)
             if (c->blocks[k].kind->skippable && c->blocks[k].number > last) last = c->blocks[k].number;
@@ -213,8 +213,8 @@ int request_vision_frames(const struct sluice_model *m) {
     const struct component *denoiser = model_component(m, FAMILY_DENOISER),
                            *vision = model_component(m, FAMILY_VISION);
     if (!denoiser->image_columns) return 0;
-    struct vision_grid grid =
-        vision->family ? vision->family->vision_grid(vision, m->width, m->height) : (struct vision_grid){0};
+    struct vision_grid grid = vision->family ? vision->family->lanes.vision_grid(vision, m->width, m->height)
+                                             : (struct vision_grid){0};
     return denoiser->image_rows > grid.columns * grid.rows ? 2 : 1;
 }
 
@@ -222,7 +222,7 @@ int request_vision_frames(const struct sluice_model *m) {
 static enum status check_init(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    if (m->recipe->concat == CONCAT_I2V && !r->init_image) {
+    if (m->recipe->images.concat == CONCAT_I2V && !r->init_image) {
         return error_set(
             e, USAGE, "this image-to-video model needs a first frame" WHERE "%s" EXPECTED "--init-img FILE",
             m->name);
@@ -230,7 +230,7 @@ static enum status check_init(const struct job *job, struct error *e) {
     if (!r->init_image) return OK;
     if (m->init == INIT_NONE)
         return not_for_model(m, "--init-img", "an image-to-video model, such as WAN I2V or TI2V", e);
-    if (m->init == INIT_FIRST_FRAME && m->recipe->concat == CONCAT_NONE && r->frames == 1) {
+    if (m->init == INIT_FIRST_FRAME && m->recipe->images.concat == CONCAT_NONE && r->frames == 1) {
         return error_set(
             e, USAGE,
             "an image-to-video request of one frame would only repeat the input image (--init-img)" EXPECTED
@@ -253,7 +253,7 @@ static enum status check_init(const struct job *job, struct error *e) {
 static enum status check_end(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     int vision_frames = request_vision_frames(job->model);
-    bool takes_last = job->model->recipe->concat == CONCAT_I2V && vision_frames != 1;
+    bool takes_last = job->model->recipe->images.concat == CONCAT_I2V && vision_frames != 1;
     if (!r->end_image && vision_frames < 2) return OK;
     if (!r->end_image) {
         return error_set(e, USAGE,
@@ -273,7 +273,7 @@ static enum status check_end(const struct job *job, struct error *e) {
 
 static enum status check_mask(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
-    enum concat_rule concat = job->model->recipe->concat;
+    enum concat_rule concat = job->model->recipe->images.concat;
     bool inpaints = concat == CONCAT_FILL || concat == CONCAT_INPAINT;
     if (r->mask && concat == CONCAT_CONTROL && !r->n_control) {
         return error_set(e, USAGE,
@@ -302,7 +302,7 @@ static enum status check_mask(const struct job *job, struct error *e) {
 
 struct picture_size request_vision_size(const struct recipe *recipe, const struct sluice_picture *picture) {
     struct picture_size size = {picture->width, picture->height};
-    const struct picture_areas *areas = &recipe->areas;
+    const struct picture_areas *areas = &recipe->images.areas;
     return areas->vision ? picture_area_size(size, areas->vision, areas->multiple) : size;
 }
 
@@ -311,10 +311,10 @@ struct picture_size request_vision_size(const struct recipe *recipe, const struc
 static enum status find_reference_size(const struct job *job, const struct sluice_picture *picture,
                                        struct picture_size *size, struct error *e) {
     const struct sluice_model *m = job->model;
-    const struct picture_areas *areas = &m->recipe->areas;
+    const struct picture_areas *areas = &m->recipe->images.areas;
     const struct component *vision = model_component(m, FAMILY_VISION);
     struct picture_size vision_size = request_vision_size(m->recipe, picture);
-    if (m->recipe->concat == CONCAT_CONTROL) {
+    if (m->recipe->images.concat == CONCAT_CONTROL) {
         /* A VACE reference image is cropped to whole latent pixels; its size is 0x0 if no pixel would remain
          * after scaling to the output size. */
         int factor = model_decoder(m)->pixel_factor;
@@ -330,9 +330,10 @@ static enum status find_reference_size(const struct job *job, const struct sluic
     } else if (picture_reference_size(picture, m->size_step, size, e) != OK) {
         return e->code;
     }
-    bool readable = vision_size.width && vision_size.height &&
-                    (!vision->family ||
-                     vision->family->vision_grid(vision, vision_size.width, vision_size.height).columns);
+    bool readable =
+        vision_size.width && vision_size.height &&
+        (!vision->family ||
+         vision->family->lanes.vision_grid(vision, vision_size.width, vision_size.height).columns);
     if (size->width && size->height && readable) return OK;
     error_set(e, SHAPE, "the reference image is too narrow");
     if (picture->name) error_where(e, "%s", picture->name);
@@ -343,7 +344,7 @@ static enum status find_reference_size(const struct job *job, const struct sluic
 static enum status check_references(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    int least = m->recipe->references_min, most = m->references_max;
+    int least = m->recipe->images.references_min, most = m->references_max;
     if (r->n_references < 0 || (r->n_references && !r->references))
         return bad_value(e, "n_references", r->n_references, "the number of pictures in references");
     if (r->n_references && !most)
@@ -425,7 +426,7 @@ static enum status check_pictures(struct job *job, struct error *e) {
     /* Reference images need VAE encoder weights only if the recipe has a VAE encoder; other recipes read
      * references with the vision encoder. */
     bool refers = r->n_references && recipe_slot(job->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
-    bool control = job->model->recipe->concat == CONCAT_CONTROL;
+    bool control = job->model->recipe->images.concat == CONCAT_CONTROL;
     if (!(r->init_image || refers || control) || model_component(job->model, FAMILY_ENCODER)->family)
         return OK;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
@@ -498,7 +499,7 @@ static struct picture_size size_of_frame(const struct job *job, struct picture_s
 static struct picture_size output_size(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    const struct picture_areas *areas = &m->recipe->areas;
+    const struct picture_areas *areas = &m->recipe->images.areas;
     const struct sluice_picture *init = r->init_image, *last = NULL;
     struct picture_size size = {m->width, m->height};
     if (job->settings.decode_only) return size;
@@ -541,7 +542,7 @@ static void fill_defaults(struct job *job) {
     if (!r->fps) r->fps = m->fps;
     if (!r->batch) r->batch = 1;
     if (!r->preview_every) r->preview_every = 1;
-    if (!r->negative_prompt) r->negative_prompt = m->recipe->default_negative;
+    if (!r->negative_prompt) r->negative_prompt = m->recipe->text.default_negative;
     if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
     job->settings.terminal = r->flow_shift == 0 ? m->shift_terminal : 0;
     if (r->flow_shift != 0) return;
@@ -594,7 +595,7 @@ enum status request_resolve(struct job *job, struct error *e) {
         check_choice("--direct-io", r->direct_io, e) != OK ||
         check_choice("--vae-tiling", r->vae_tiling, e) != OK)
         return e->code;
-    if (job->model->recipe->cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;
+    if (job->model->recipe->denoising.cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;
     if (shift != 0 && !decodes && !settings->sampling.prediction->is_flow)
         return bad_value(e, "--flow-shift", shift,
                          "no --flow-shift: this is not a flow model (or --prediction flow)");

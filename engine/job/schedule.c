@@ -67,8 +67,8 @@ enum status schedule_make(struct job *job, struct error *e) {
         float timestep = to->grid.step[step].at.timestep;
         bool low = m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
         double scale = low ? job->request.cfg_scale_low : job->request.cfg_scale;
-        if (!to->n_spans || to->spans[to->n_spans - 1].slot != recipe->span[low].slot)
-            to->spans[to->n_spans++] = (struct job_span){.slot = recipe->span[low].slot,
+        if (!to->n_spans || to->spans[to->n_spans - 1].slot != recipe->denoising.span[low].slot)
+            to->spans[to->n_spans++] = (struct job_span){.slot = recipe->denoising.span[low].slot,
                                                          .first_call = to->n_calls,
                                                          .scale = scale,
                                                          .n_prompts = scale == 1 ? 1 : 2};

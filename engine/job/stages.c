@@ -40,7 +40,7 @@ static void fill_time_ids(const struct job *job, struct lane *lane) {
     static const float score[PROMPTS_MAX] = {6, 2.5F};
     float height = (float)job->request.height, width = (float)job->request.width;
     const float sizes[SIZES] = {height, width, 0, 0, height, width};
-    enum add_time_ids_rule rule = job->model->recipe->add_time_ids;
+    enum add_time_ids_rule rule = job->model->recipe->denoising.add_time_ids;
     if (rule == ADD_TIME_IDS_NONE) return;
     memcpy(lane->add_time_ids, sizes, sizeof sizes);
     lane->n_add_time_ids = SIZES;

@@ -2,7 +2,7 @@
  *
  * A product is identified by its shape. prepare chooses its algorithm from shape, types and architecture
  * alone, with a fixed workspace limit and fixed alignments, and keeps the algorithm until products_close.
- * test/emu/cublaslt.c implements this header without cuBLASLt. */
+ * test/emu/libraries.c implements this header without cuBLASLt. */
 #ifndef SLUICE_CUDA_CUBLASLT_H
 #define SLUICE_CUDA_CUBLASLT_H
 

@@ -51,24 +51,10 @@ static void *checker_alloc(size_t bytes) {
     return checker.operands + at;
 }
 
-/* Rounds to bf16 (to nearest even, as the device does) by arithmetic, without bit operations. */
-static double nearest_bf16(double value) {
-    int exponent;
-    if (value == 0 || !isfinite(value)) return value;
-    frexp(value, &exponent);
-    if (exponent < -125) exponent = -125; /* f32 subnormals have the step of the smallest normal numbers */
-    return ldexp(nearbyint(ldexp(value, 8 - exponent)), exponent - 8);
-}
-
-static void assert_no_problem(void) {
-    char line[1200];
-    if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
-}
-
 static void checker_wait(void) {
     double stalled = 0;
     checker.cuda->memory->wait(checker.cuda, &stalled, &problem);
-    assert_no_problem();
+    assert_ok(&problem);
 }
 
 /* Returns the test operand that contains the address. */
@@ -133,7 +119,7 @@ static void run_on_device(const struct op *op, void *workspace) {
     struct op moved = op_on_device(op);
     long before = emulated_launches();
     checker.cuda->run(checker.cuda, &moved, workspace, &problem);
-    assert_no_problem();
+    assert_ok(&problem);
     assert_launches(op, emulated_launches() - before);
     checker_wait();
 }
@@ -208,7 +194,7 @@ static enum status checker_run(struct device *device, const struct op *op, void 
     checker_cost(NULL, op, &cost);
     assert_true(cost.workspace_bytes + CANARY <= WORKSPACE_MAX);
     checker.cuda->prepare(checker.cuda, op, &problem);
-    assert_no_problem();
+    assert_ok(&problem);
     memcpy(checker.snapshot, checker.operands, checker.used);
     run_apart(op, cost.workspace_bytes);
     uint64_t first = take_bits(op);
@@ -228,10 +214,10 @@ static int set_up(void **state) {
     checker.device = (struct device){.name = "checker", .cost = checker_cost, .run = checker_run};
     checker.planned = cuda_plan_device(&checker.sys, NULL, &problem);
     checker.cuda = checker.planned ? cuda_open(&checker.sys, 0, &problem) : NULL;
-    assert_no_problem();
+    assert_ok(&problem);
     checker.device.operands = checker.cuda->operands;
     checker.cuda->memory->preallocate(checker.cuda, 1, &problem); /* loads the CUDA kernels */
-    assert_no_problem();
+    assert_ok(&problem);
     checker.operands = aligned_alloc(256, OPERANDS_MAX);
     checker.together = device_memory_take(OPERANDS_MAX);
     checker.workspace = device_memory_take(WORKSPACE_MAX);

@@ -40,6 +40,15 @@ const char *cublasLtGetStatusString(cublasStatus_t status) {
     return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : "refused";
 }
 
+#define DESTROYS(type)                                                                                       \
+    cublasStatus_t cublasLt##type##Destroy(cublasLt##type##_t gone) {                                        \
+        free(gone);                                                                                          \
+        return CUBLAS_STATUS_SUCCESS;                                                                        \
+    }
+DESTROYS(MatrixLayout)
+DESTROYS(MatmulDesc)
+DESTROYS(MatmulPreference)
+
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
                                           uint64_t columns, int64_t row) {
     if (row < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
@@ -49,22 +58,12 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-    free(layout);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
     struct desc *desc = calloc(1, sizeof *desc);
     desc->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     *out = (cublasLtMatmulDesc_t)(void *)desc;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
-    free(desc);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -84,11 +83,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t at, cublasLtM
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
     *out = malloc(1);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-    free(preference);
     return CUBLAS_STATUS_SUCCESS;
 }
 

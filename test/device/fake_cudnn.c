@@ -43,32 +43,17 @@ static cudnnStatus_t create(void *out) {
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *out) {
-    return create(out);
-}
-
-cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *out) {
-    return create(out);
-}
-
-cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *out) {
-    return create(out);
-}
-
-cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t desc) {
-    free(desc);
-    return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t desc) {
-    free(desc);
-    return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t desc) {
-    free(desc);
-    return CUDNN_STATUS_SUCCESS;
-}
+#define DESCRIPTOR(kind)                                                                                     \
+    cudnnStatus_t cudnnCreate##kind##Descriptor(cudnn##kind##Descriptor_t *out) {                            \
+        return create(out);                                                                                  \
+    }                                                                                                        \
+    cudnnStatus_t cudnnDestroy##kind##Descriptor(cudnn##kind##Descriptor_t desc) {                           \
+        free(desc);                                                                                          \
+        return CUDNN_STATUS_SUCCESS;                                                                         \
+    }
+DESCRIPTOR(Tensor)
+DESCRIPTOR(Filter)
+DESCRIPTOR(Convolution)
 
 static cudnnStatus_t set(void *desc, cudnnTensorFormat_t format, cudnnDataType_t type, struct shape shape) {
     *(struct shape *)desc = shape;

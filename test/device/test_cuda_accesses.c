@@ -10,7 +10,7 @@ struct op_error op_errors[N_OP_KINDS];
 
 /* Attention with f32 rows and model head sizes. */
 static void attention_of(int32_t head) {
-    case_attention((struct attention_case){66, 100, 1, 1, head, 0, false, false, 0.1f});
+    case_attention((struct attention_case){66, 100, 1, 1, head, 0, false, false, 0.1f}, false);
 }
 static void attention_64(void) {
     attention_of(64);
@@ -25,22 +25,22 @@ static void attention_512(void) {
     attention_of(512);
 }
 static void rms_of_rows(void) {
-    case_rms_norm(5, 3840, 1, DTYPE_BF16, 0, true, false);
+    case_rms_norm((struct rms_case){5, 3840, 1, DTYPE_BF16, 0, true, false, ACTIVATION_NONE});
 }
 static void rms_of_heads(void) {
-    case_rms_norm(9, 128, 30, DTYPE_BF16, 0, false, false);
+    case_rms_norm((struct rms_case){9, 128, 30, DTYPE_BF16, 0, false, false, ACTIVATION_NONE});
 }
 static void layer_norm(void) {
-    case_layer_norm(5, 3072, 0, true, true);
+    case_affine(5, 3072, 0, WITH_SCALE, true);
 }
 static void glu(void) {
     case_glu(5, 1024, 0, 0, ACTIVATION_SILU);
 }
 static void rounding(void) {
-    case_linear(9, 64, 3840, DTYPE_BF16, 0, false, RESIDUAL_NONE);
+    case_linear((struct linear_case){9, 64, 3840, DTYPE_BF16, 0, false, .residual = RESIDUAL_NONE});
 }
 static void few(void) {
-    case_linear_few(2, 512, 256, DTYPE_BF16, 0, true, true);
+    case_linear_few((struct linear_case){2, 512, 256, DTYPE_BF16, 0, true, .activation = ACTIVATION_SILU});
 }
 
 /* Attention in bf16 as in forward functions: heads are adjacent, and products read the result. */
@@ -76,13 +76,16 @@ static void heads_in_halves(void) {
     heads_rope(ROPE_HALVES);
 }
 static void conv(void) {
-    case_conv((struct conv_case){16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT});
+    case_conv((struct conv_case){16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
+              (struct conv_options){0});
 }
 static void conv_of_pixels(void) {
     case_conv(
-        (struct conv_case){6, 8, 96, 32, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT});
+        (struct conv_case){6, 8, 96, 32, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT},
+        (struct conv_options){0});
     case_conv(
-        (struct conv_case){3, 8, 384, 32, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_OUT});
+        (struct conv_case){3, 8, 384, 32, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_OUT},
+        (struct conv_options){0});
 }
 
 /* Limits in percent: sectors relative to the fewest possible, passes relative to phases.

@@ -39,92 +39,80 @@ static int b_value(int k, int column) {
     return 256 - (column * 16 + k) % 251;
 }
 
-static void test_mma(void **state) {
-    (void)state;
-    shared_used = 0;
-    uint32_t *a = shared(LANES * 4 * sizeof *a), *b = shared(LANES * MMA_TILES * 2 * sizeof *b);
-    float *d = shared(LANES * MMA_TILES * 4 * sizeof *d);
-    for (int l = 0; l < LANES; l++) {
-        int g = l / 4, p = l % 4;
-        for (int i = 0; i < 4; i++) {
-            int row = g + i % 2 * 8, k = 2 * p + i / 2 * 8;
-            a[l * 4 + i] = pair(bf16_of(a_value(row, k)), bf16_of(a_value(row, k + 1)));
-        }
-        for (int t = 0; t < MMA_TILES; t++)
-            for (int i = 0; i < 2; i++) {
-                int k = 2 * p + i * 8, column = t * 8 + g;
-                b[(l * MMA_TILES + t) * 2 + i] =
-                    pair(bf16_of(b_value(k, column)), bf16_of(b_value(k + 1, column)));
-            }
-        for (int i = 0; i < MMA_TILES * 4; i++) d[l * MMA_TILES * 4 + i] = (float)(l * 100 + i);
-    }
-    fragments_mma(cuda, a, b, d);
-    checker_wait();
-    for (int l = 0; l < LANES; l++)
-        for (int t = 0; t < MMA_TILES; t++)
-            for (int i = 0; i < 4; i++) {
-                int row = l / 4 + i / 2 * 8, column = t * 8 + l % 4 * 2 + i % 2, sum = l * 100 + t * 4 + i;
-                for (int k = 0; k < 16; k++) sum += a_value(row, k) * b_value(k, column);
-                assert_int_equal((int)d[(l * MMA_TILES + t) * 4 + i], sum);
-            }
-}
+/* Matrices of mma: A is 16 rows of k, B 8 columns of k, C 16 rows of 8 columns. */
+enum matrix { A, B, C };
 
-/* The fragment layouts again, as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp,
- * SM80_16x8x16_F32BF16BF16F32_TN), an independent source. Lane and value are numbers of mixed base, first
- * digit fastest. The sum of digits times strides is row + rows * column of A [16][16], B [8 columns][16 k]
- * and C [16][8]. */
-enum { DIGITS = 3 };
-
-struct digits {
-    int base[DIGITS], stride[DIGITS];
+/* The place of a lane's value in a matrix: its row and column, or in B its column and k. */
+struct place {
+    int row, column;
 };
 
-static const struct strides {
-    struct digits lane, value;
-    int rows, values;
-} a_strides = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 2}, {16, 8, 128}}, 16, 8},
-  b_strides = {{{4, 8, 1}, {16, 1, 0}}, {{2, 2, 1}, {8, 64, 0}}, 8, 4},
-  c_strides = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 1}, {16, 8, 0}}, 16, 4};
-
-static int offset_of(const struct digits *d, int number) {
-    int offset = 0;
-    for (int i = 0; i < DIGITS; number /= d->base[i++]) offset += number % d->base[i] * d->stride[i];
-    return offset;
+/* The layouts of the PTX ISA. */
+static struct place ptx_place(enum matrix matrix, int lane, int value) {
+    int g = lane / 4, column = lane % 4 * 2 + value % 2, pair = value / 2;
+    if (matrix == A) return (struct place){g + pair % 2 * 8, column + pair / 2 * 8};
+    return matrix == B ? (struct place){g, column + pair * 8} : (struct place){g + pair * 8, column};
 }
 
-static void place_of(const struct strides *s, int lane, int value, int *row, int *column) {
-    int offset = offset_of(&s->lane, lane) + offset_of(&s->value, value);
-    *row = offset % s->rows, *column = offset / s->rows;
+/* The layouts again, as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp,
+ * SM80_16x8x16_F32BF16BF16F32_TN), an independent source. Lane and value are numbers of mixed base, first
+ * digit fastest. The sum of digits times strides is row + rows * column. */
+static struct place cute_place(enum matrix matrix, int lane, int value) {
+    enum { DIGITS = 3 };
+    struct digits {
+        int base[DIGITS], stride[DIGITS];
+    };
+    static const struct {
+        struct digits lane, value;
+        int rows;
+    } layouts[] = {
+        [A] = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 2}, {16, 8, 128}}, 16},
+        [B] = {{{4, 8, 1}, {16, 1, 0}}, {{2, 2, 1}, {8, 64, 0}}, 8},
+        [C] = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 1}, {16, 8, 0}}, 16},
+    };
+    const struct digits *numbers[] = {&layouts[matrix].lane, &layouts[matrix].value};
+    int number[] = {lane, value}, offset = 0;
+    for (int n = 0; n < 2; n++)
+        for (int i = 0; i < DIGITS; number[n] /= numbers[n]->base[i++])
+            offset += number[n] % numbers[n]->base[i] * numbers[n]->stride[i];
+    return (struct place){offset % layouts[matrix].rows, offset / layouts[matrix].rows};
 }
 
-static void test_strides(void **state) {
-    (void)state;
+/* Multiplies with fragments laid out by `place_of`. */
+static void check_mma(struct place (*place_of)(enum matrix matrix, int lane, int value)) {
     shared_used = 0;
     uint16_t *a = shared(LANES * 8 * sizeof *a), *b = shared(LANES * MMA_TILES * 4 * sizeof *b);
     float *d = shared(LANES * MMA_TILES * 4 * sizeof *d);
-    int row, column;
-    memset(d, 0, LANES * MMA_TILES * 4 * sizeof *d);
     for (int l = 0; l < LANES; l++) {
-        for (int v = 0; v < a_strides.values; v++) {
-            place_of(&a_strides, l, v, &row, &column);
-            a[l * 8 + v] = bf16_of(a_value(row, column));
+        for (int v = 0; v < 8; v++) {
+            struct place p = place_of(A, l, v);
+            a[l * 8 + v] = bf16_of(a_value(p.row, p.column));
         }
-        for (int t = 0; t < MMA_TILES; t++)
-            for (int v = 0; v < b_strides.values; v++) {
-                place_of(&b_strides, l, v, &row, &column);
-                b[(l * MMA_TILES + t) * 4 + v] = bf16_of(b_value(column, t * 8 + row));
-            }
+        for (int i = 0; i < MMA_TILES * 4; i++) {
+            struct place p = place_of(B, l, i % 4);
+            b[l * MMA_TILES * 4 + i] = bf16_of(b_value(p.column, i / 4 * 8 + p.row));
+            d[l * MMA_TILES * 4 + i] = (float)(l * 100 + i);
+        }
     }
     fragments_mma(cuda, (uint32_t *)a, (uint32_t *)b, d);
     checker_wait();
     for (int l = 0; l < LANES; l++)
-        for (int t = 0; t < MMA_TILES; t++)
-            for (int v = 0; v < c_strides.values; v++) {
-                int sum = 0;
-                place_of(&c_strides, l, v, &row, &column);
-                for (int k = 0; k < 16; k++) sum += a_value(row, k) * b_value(k, t * 8 + column);
-                assert_int_equal((int)d[(l * MMA_TILES + t) * 4 + v], sum);
-            }
+        for (int i = 0; i < MMA_TILES * 4; i++) {
+            struct place p = place_of(C, l, i % 4);
+            int sum = l * 100 + i;
+            for (int k = 0; k < 16; k++) sum += a_value(p.row, k) * b_value(k, i / 4 * 8 + p.column);
+            assert_int_equal((int)d[l * MMA_TILES * 4 + i], sum);
+        }
+}
+
+static void test_mma(void **state) {
+    (void)state;
+    check_mma(ptx_place);
+}
+
+static void test_strides(void **state) {
+    (void)state;
+    check_mma(cute_place);
 }
 
 static void test_ldmatrix(void **state) {
@@ -268,7 +256,5 @@ int main(void) {
         cmocka_unit_test(test_product), cmocka_unit_test(test_copy),    cmocka_unit_test(test_exp2),
         cmocka_unit_test(test_pack),    cmocka_unit_test(test_f16),
     };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, open_device, close_device);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, open_device, close_device);
 }

@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/ops.h"
-#include "test/emu/emu.h"
+#include "test/device/emulated.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,12 +21,7 @@
 #define __lsan_enable()  ((void)0)
 #endif
 
-/* The emulator's functions are weak symbols, which are NULL on a GPU. */
-#pragma weak emu_read_counts
 #pragma weak emu_reset
-#pragma weak emu_fail
-#pragma weak emu_set_delays
-#pragma weak emu_set_devices
 #pragma weak emu_set_driver
 
 enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 }; /* values of enum cudaError */
@@ -36,16 +31,20 @@ static struct sys sys;
 static struct device *device;
 static const struct device_memory *memory;
 
-static bool emulated(void) {
-    return emu_read_counts != NULL;
-}
-
-static void open_device(void) {
+/* Resets the emulator, whose copies and kernels then take up to the given times longer, and opens the device.
+ */
+static void open_delayed(uint32_t copies_us, uint32_t kernels_us) {
     struct error e = {0};
+    if (emulated()) emu_reset();
+    if (emulated() && copies_us + kernels_us) emu_set_delays(copies_us, kernels_us);
     sys_init_machine(&sys);
     device = cuda_open(&sys, 0, &e);
     assert_ok(&e);
     memory = device->memory;
+}
+
+static void open_device(void) {
+    open_delayed(0, 0);
 }
 
 static void close_device(void) {
@@ -142,10 +141,10 @@ static void compute_visit(int i, char *out) {
     pthread_mutex_unlock(&stream.lock);
 }
 
-static void run_visits(void) {
+static void run_visits(const uint32_t delays_us[2]) {
     struct error e = {0};
     pthread_t thread;
-    open_device();
+    open_delayed(delays_us[0], delays_us[1]);
     stream = (struct stream){.sources = alloc_mapped(SOURCES * ROW), .slots = reserve_pages(PAGE)};
     pthread_mutex_init(&stream.lock, NULL);
     pthread_cond_init(&stream.changed, NULL);
@@ -172,9 +171,7 @@ static void test_slots_are_filled_in_order(void **state) {
     static const uint32_t delays_us[][2] = {{0, 0}, {60, 0}, {0, 60}};
     (void)state;
     for (int i = 0; i < (emulated() ? 3 : 1); i++) {
-        if (emulated()) emu_reset();
-        if (emulated()) emu_set_delays(delays_us[i][0], delays_us[i][1]);
-        run_visits();
+        run_visits(delays_us[i]);
         if (emulated()) assert_int_equal(emu_read_counts().pageable_copies, 0);
     }
 }
@@ -184,9 +181,7 @@ static void test_overwritten_event_counts_as_passed(void **state) {
     enum { LATER = 300 };
     struct error e = {0};
     (void)state;
-    if (emulated()) emu_reset();
-    if (emulated()) emu_set_delays(0, 500);
-    open_device();
+    open_delayed(0, 500);
     float *source = alloc_mapped(ROW), *values = alloc_mapped(ROW), *others = alloc_mapped(2 * ROW);
     char *slot = reserve_pages(PAGE);
     source[0] = 1;
@@ -213,7 +208,6 @@ static void test_overwritten_event_counts_as_passed(void **state) {
 static void test_copies_from_pinned_chunks(void **state) {
     struct error e = {0};
     (void)state;
-    if (emulated()) emu_reset();
     open_device();
     float *pool = sys.map(&sys, LINE_STORE, MIB), *values = alloc_mapped(MIB);
     char *there = reserve_pages(MIB);
@@ -269,7 +263,6 @@ static void test_pages_on_demand(void **state) {
     static bool there[PAGES];
     uint64_t random = seed_base;
     (void)state;
-    if (emulated()) emu_reset();
     open_device();
     uint64_t own = memory->used(device);
     void *shared = alloc_mapped(PAGE);
@@ -292,7 +285,6 @@ static void test_preallocated_pages(void **state) {
     const uint64_t bytes = 32 * MIB;
     struct error e = {0};
     (void)state;
-    if (emulated()) emu_reset();
     open_device();
     uint64_t own = memory->used(device);
     assert_int_equal(memory->preallocate(device, bytes, &e), OK);
@@ -323,7 +315,6 @@ static void test_out_of_memory_can_be_retried(void **state) {
     struct error e = {0};
     (void)state;
     if (!emulated()) skip();
-    emu_reset();
     open_device();
     uint64_t own = memory->used(device);
     emu_fail(EMU_MEM_CREATE, 5, OUT_OF_MEMORY);
@@ -352,7 +343,6 @@ static void test_failed_copy_fails_next_operator(void **state) {
     struct error e = {0};
     (void)state;
     if (!emulated()) skip();
-    emu_reset();
     open_device();
     float *shared = alloc_mapped(2 * ROW);
     char *slot = reserve_pages(PAGE);
@@ -375,7 +365,6 @@ static void test_lost_gpu(void **state) {
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         struct error e = {0};
         double stalled = 0;
-        emu_reset();
         __lsan_disable(); /* the lost GPU's driver memory is freed only by the end of the process */
         open_device();
         char *slot = reserve_pages(2 * PAGE);
@@ -471,7 +460,5 @@ int main(void) {
         cmocka_unit_test(test_failed_open_leaks_nothing),
         cmocka_unit_test(test_lost_gpu), /* runs last, because the process has no GPU afterwards */
     };
-    const char *only = getenv("ONLY");
-    if (only) cmocka_set_test_filter(only);
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

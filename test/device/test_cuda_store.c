@@ -358,8 +358,6 @@ int main(void) {
         cmocka_unit_test(test_close_during_copies),        cmocka_unit_test(test_pin_limit_uses_staging),
         cmocka_unit_test(test_failed_pin_loses_one_chunk), cmocka_unit_test(test_pinnable_measures_limit),
     };
-    const char *only = getenv("ONLY");
-    if (only) cmocka_set_test_filter(only);
     store_fixture_device = open_cuda;
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -2,12 +2,8 @@
  * emulator, for a small block of every family. Kernel names and launch counts match exactly. Written bytes,
  * counted in memory, are nearly as many as predicted and never more; reads are not counted. Sums per block
  * equal `bench block --predict`. Skipped on a GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test/lib/assert_ok.h"
+#include "test/lib/seeded.h"
 
 #include "engine/bench/predict.h"
 #include "kernels/cuda/conv.h"
@@ -43,11 +39,6 @@ struct counted {
 
 static struct counted counted;
 static struct error problem;
-
-static void assert_no_problem(void) {
-    char line[1200];
-    if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
-}
 
 /* Returns whether a launched name such as "(round_rows<D>)" is the given kernel (round_rows). */
 static bool is_kernel(const char *launched, const char *kernel) {
@@ -134,7 +125,7 @@ static enum status counting_run(struct device *device, const struct op *op, void
     memcpy(counted.snapshot, c->memory, counted.watched);
     counted.cuda->run(counted.cuda, op, workspace, e);
     counted.cuda->memory->wait(counted.cuda, &stalled, e);
-    assert_no_problem();
+    assert_ok(&problem);
     compare_call(op);
     counted.calls++;
     return OK;
@@ -150,158 +141,74 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
     counted.cuda->memory->free_mapped(counted.cuda, memory, bytes);
 }
 
+/* A component, of which the launches up to the last block (kind and index) count; NULL: all blocks. text:
+ * rows and columns; latent: channels and side; side: of the image; then the values of the family's
+ * dimensions. */
+#define COMPONENT(name, last_kind, last_index, type_, text, columns, channels, latent, side, ...)            \
+    .family = &family_##name, .chosen = (const int[]){__VA_ARGS__}, .text_rows = (text),                     \
+    .text_columns = (columns), .latent_channels = (channels), .latent_side = (latent),                       \
+    .picture_side = (side), .last = {last_kind, last_index}, .type = DTYPE_##type_
+/* Only the first block of a kind. */
+#define BLOCK(name, kind, ...) .block = (kind), COMPONENT(name, kind, 0, __VA_ARGS__)
+#define VAE_SIZES              4, 16, 16, 8, 8, 2, 4, 0
+#define WAN_VAE_SIZES          16, 8, 1, 2, 2, 2, 2
+#define WAN22_VAE_SIZES        6, 8, 8, 1, 1, 2, 2, 2
+
 /* Small blocks of every family: heads of 16 to 24 columns, odd channel counts where possible, images that
  * need padding, images of several bands, a whole UNet resampled to odd sizes, and a whole SD3. The SD3 model
  * has a block with dual attention and a context_pre_only block, a position table as large as the image, and
  * rows of 60 with a gap where products read them. */
-static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
-static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
-static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16};
-static const int wan_sizes[] = {3, 24, 120, 2, 40, 4, 0, 0, 0, 0};
-static const int unet_sizes[] = {40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4, 16};
-static const int sd3_sizes[] = {3, 20, 2, 40, 56, 4, 5, 1, 1};
-static const int qwen3_sizes[] = {300, 72, 4, 2, 16, 104, 2};
-static const int qwen25vl_sizes[] = {300, 72, 4, 2, 104, 2};
-static const int vision_sizes[] = {2, 80, 4, 104, 72};
-static const int clip_sizes[] = {300, 64, 4, 100, 2, 77, 64};
-static const int clip_vision_sizes[] = {3, 80, 4, 104, 70};
-static const int t5_sizes[] = {300, 72, 4, 16, 120, 2, 32};
-static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4, 0};
-static const int vae_wan22_sizes[] = {6, 8, 8, 1, 1, 2, 2, 2};
-static const int vae_wan_sizes[] = {16, 8, 1, 2, 2, 2, 2};
-
-#define TEXT(rows, columns)                                                                                  \
-    .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1
-#define SMALL(side)                                                                                          \
-    .text_rows = 32, .text_columns = 64, .latent_channels = 16, .latent_side = side, .picture_side = 8 * side
-#define PICTURE                                                                                              \
-    .text_rows = 1, .text_columns = 1, .latent_channels = 4, .latent_side = 16, .picture_side = 128
-#define WAN_PICTURE                                                                                          \
-    .text_rows = 1, .text_columns = 1, .latent_channels = 16, .latent_side = 16, .picture_side = 128
-#define WAN22_VIDEO                                                                                          \
-    .text_rows = 1, .text_columns = 1, .latent_channels = 6, .latent_frames = 3, .latent_side = 3,           \
-    .latent_columns = 5, .picture_side = 48, .chunk = 2, .type = DTYPE_BF16
-#define ONLY(kind_) .block = kind_, .last = {kind_, 0}
-
-static const struct predict_case blocks[] = {
-    {{.family = &family_zimage, .chosen = zimage_sizes, SMALL(12), ONLY("layer"), .type = DTYPE_BF16}, 0},
-    {{.family = &family_zimage, .chosen = zimage_sizes, SMALL(8), ONLY("layer"), .type = DTYPE_Q8_0}, 0},
-    {{.family = &family_flux, .chosen = flux_sizes, SMALL(12), ONLY("single"), .type = DTYPE_BF16}, 0},
-    {{.family = &family_flux, .chosen = flux_sizes, SMALL(8), ONLY("double"), .type = DTYPE_F16}, 0},
-    {{.family = &family_qwen_image,
-      .chosen = qwen_image_sizes,
-      .text_rows = 32,
-      .text_columns = 72,
-      .latent_channels = 16,
-      .latent_side = 10,
-      .picture_side = 80,
-      ONLY("layer"),
-      .type = DTYPE_BF16},
-     0},
-    {{.family = &family_unet,
-      .chosen = unet_sizes,
-      .text_rows = 77,
-      .text_columns = 72,
-      .latent_channels = 4,
-      .latent_side = 9,
-      .picture_side = 72,
-      .type = DTYPE_F16},
-     0},
-    {{.family = &family_sd3,
-      .chosen = sd3_sizes,
-      .text_rows = 31,
-      .text_columns = 40,
-      .latent_channels = 4,
-      .latent_side = 10,
-      .picture_side = 80,
-      .type = DTYPE_BF16},
-     0},
-    {{.family = &family_qwen3, .chosen = qwen3_sizes, TEXT(50, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
-    {{.family = &family_qwen25vl, .chosen = qwen25vl_sizes, TEXT(50, 72), ONLY("layer"), .type = DTYPE_BF16},
-     0},
-    {{.family = &family_qwen25vl_vision,
-      .chosen = vision_sizes,
-      .text_rows = 25,
-      .text_columns = 72,
-      .latent_channels = 1,
-      .latent_side = 1,
-      .picture_side = 140,
-      ONLY("layer"),
-      .type = DTYPE_BF16},
-     0},
-    {{.family = &family_clip, .chosen = clip_sizes, TEXT(77, 64), ONLY("layer"), .type = DTYPE_BF16}, 0},
-    {{.family = &family_wan,
-      .chosen = wan_sizes,
-      .text_rows = 24,
-      .text_columns = 40,
-      .latent_channels = 4,
-      .latent_frames = 3,
-      .latent_side = 10,
-      .latent_columns = 8,
-      .picture_side = 1,
-      ONLY("layer"),
-      .type = DTYPE_BF16},
-     0},
-    {{.family = &family_clip_vision,
-      .chosen = clip_vision_sizes,
-      .text_rows = 26,
-      .text_columns = 80,
-      .latent_channels = 1,
-      .latent_side = 1,
-      .picture_side = 70,
-      ONLY("layer"),
-      .type = DTYPE_BF16},
-     0},
-    {{.family = &family_t5, .chosen = t5_sizes, TEXT(30, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
-    {{.family = &family_umt5, .chosen = t5_sizes, TEXT(30, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
-    {{.family = &family_vae_kl, .chosen = vae_sizes, PICTURE, .last = {"resnet", 301}, .type = DTYPE_BF16},
-     0},
-    {{.family = &family_vae_kl_encoder,
-      .chosen = vae_sizes,
-      PICTURE,
-      .last = {"resnet", 0},
-      .type = DTYPE_BF16},
-     0},
-    {{.family = &family_vae_wan,
-      .chosen = vae_wan_sizes,
-      WAN_PICTURE,
-      .last = {"resnet", 301},
-      .type = DTYPE_BF16},
-     0},
-    {{.family = &family_vae_wan_encoder,
-      .chosen = vae_wan_sizes,
-      WAN_PICTURE,
-      .last = {"resnet", 0},
-      .type = DTYPE_BF16},
-     0},
-    {{.family = &family_vae_wan22, .chosen = vae_wan22_sizes, WAN22_VIDEO, .last = {"resnet", 301}}, 0},
-    {{.family = &family_vae_wan22_encoder, .chosen = vae_wan22_sizes, WAN22_VIDEO, .last = {"resnet", 100}},
-     0},
+static const struct random_component_sizes blocks[] = {
+    {BLOCK(zimage, "layer", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 16)},
+    {BLOCK(zimage, "layer", Q8_0, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 16)},
+    {BLOCK(flux, "single", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0)},
+    {BLOCK(flux, "double", F16, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0)},
+    {BLOCK(qwen_image, "layer", BF16, 32, 72, 16, 10, 80, 4, 4, 6, 6, 2, 72, 16)},
+    {COMPONENT(unet, NULL, 0, F16, 77, 72, 4, 9, 72, 40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4,
+               16)},
+    {COMPONENT(sd3, NULL, 0, BF16, 31, 40, 4, 10, 80, 3, 20, 2, 40, 56, 4, 5, 1, 1)},
+    {BLOCK(qwen3, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
+    {BLOCK(qwen25vl, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 104, 2)},
+    {BLOCK(qwen25vl_vision, "layer", BF16, 25, 72, 1, 1, 140, 2, 80, 4, 104, 72)},
+    {BLOCK(clip, "layer", BF16, 77, 64, 1, 1, 1, 300, 64, 4, 100, 2, 77, 64)},
+    {BLOCK(wan, "layer", BF16, 24, 40, 4, 10, 1, 3, 24, 120, 2, 40, 4, 0, 0, 0, 0), .latent_frames = 3,
+     .latent_columns = 8},
+    {BLOCK(clip_vision, "layer", BF16, 26, 80, 1, 1, 70, 3, 80, 4, 104, 70)},
+    {BLOCK(t5, "layer", BF16, 30, 72, 1, 1, 1, 300, 72, 4, 16, 120, 2, 32)},
+    {BLOCK(umt5, "layer", BF16, 30, 72, 1, 1, 1, 300, 72, 4, 16, 120, 2, 32)},
+    {COMPONENT(vae_kl, "resnet", 301, BF16, 1, 1, 4, 16, 128, VAE_SIZES)},
+    {COMPONENT(vae_kl_encoder, "resnet", 0, BF16, 1, 1, 4, 16, 128, VAE_SIZES)},
+    {COMPONENT(vae_wan, "resnet", 301, BF16, 1, 1, 16, 16, 128, WAN_VAE_SIZES)},
+    {COMPONENT(vae_wan_encoder, "resnet", 0, BF16, 1, 1, 16, 16, 128, WAN_VAE_SIZES)},
+    {COMPONENT(vae_wan22, "resnet", 301, BF16, 1, 1, 6, 3, 48, WAN22_VAE_SIZES), .latent_frames = 3,
+     .latent_columns = 5, .chunk = 2},
+    {COMPONENT(vae_wan22_encoder, "resnet", 100, BF16, 1, 1, 6, 3, 48, WAN22_VAE_SIZES), .latent_frames = 3,
+     .latent_columns = 5, .chunk = 2},
 };
 
-static int predicted_launches(const struct predict_case *c) {
+static int predicted_launches(const struct random_component_sizes *sizes) {
+    const struct predict_case c = {*sizes, 0};
     struct predict_rows rows;
     int launches = 0;
-    predict_block(&counted.sys, counted.cuda, cuda_card_at(0), c, &rows, &problem);
-    assert_no_problem();
+    predict_block(&counted.sys, counted.cuda, cuda_card_at(0), &c, &rows, &problem);
+    assert_ok(&problem);
     for (int i = 0; i < rows.n; i++) launches += rows.rows[i].calls;
     return launches;
 }
 
-static void count_block(const struct predict_case *c) {
+static void count_block(const struct random_component_sizes *sizes) {
     struct random_component *component = &counted.component;
-    enum status launched = random_component_make(component, &counted.sys, counted.cuda, &c->sizes, &problem);
-    assert_no_problem();
-    assert_int_equal(launched, OK);
+    random_component_make(component, &counted.sys, counted.cuda, sizes, &problem);
+    assert_ok(&problem);
     counted.snapshot = counted.sys.alloc(&counted.sys, LINE_HOST, component->bytes);
     assert_non_null(counted.snapshot);
-    counted.sizes = &c->sizes;
+    counted.sizes = sizes;
     counted.launches = 0;
     emu_set_watcher(count_launch, NULL);
     random_component_run(component, &counted.device, &problem);
     emu_set_watcher(NULL, NULL);
-    assert_no_problem();
-    assert_int_equal(counted.launches, predicted_launches(c));
+    assert_ok(&problem);
+    assert_int_equal(counted.launches, predicted_launches(sizes));
     counted.sys.release(&counted.sys, counted.snapshot);
     random_component_destroy(component);
 }
@@ -321,7 +228,7 @@ static int set_up(void **state) {
     sys_init_machine(&counted.sys);
     if (!emulated()) return 0;
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
-    assert_no_problem();
+    assert_ok(&problem);
     /* so few rows per chunk of attention that small blocks have several chunks */
     counted.cuda->chunks = (struct row_chunks){32, 16};
     counted.device = (struct device){.name = "counted",
@@ -330,7 +237,7 @@ static int set_up(void **state) {
                                      .cost = counting_cost,
                                      .run = counting_run};
     counted.cuda->memory->preallocate(counted.cuda, 1, &problem); /* loads the CUDA kernels */
-    assert_no_problem();
+    assert_ok(&problem);
     counted.sys.map = alloc_mapped;
     counted.sys.unmap = free_mapped;
     return 0;
@@ -344,7 +251,5 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_predicted_launches_match)};
-    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, set_up, tear_down);
 }

@@ -90,11 +90,6 @@ void emu_set_driver(int version) {
     now.driver = version;
 }
 
-void emu_set_granule(uint64_t bytes) {
-    if (!bytes || bytes % 4096) refuse("emu_set_granule: %llu", (unsigned long long)bytes);
-    now.granule = bytes;
-}
-
 void emu_set_pinnable(uint64_t bytes) {
     now.pinnable = bytes;
 }
@@ -187,12 +182,6 @@ struct emu_counts emu_read_counts(void) {
     struct emu_counts copy = counts;
     unlock(&counting);
     return copy;
-}
-
-void emu_forget_peak(void) {
-    lock(&counting);
-    counts.peak_bytes = counts.live_bytes;
-    unlock(&counting);
 }
 
 void delay(uint32_t us, uint64_t *random) {

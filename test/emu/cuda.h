@@ -72,8 +72,6 @@ typedef enum CUmemAllocationGranularity_flags_enum {
     CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1
 } CUmemAllocationGranularity_flags;
 
-CUresult cuGetErrorString(CUresult error, const char **text);
-CUresult cuGetErrorName(CUresult error, const char **text);
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *properties,
                                        CUmemAllocationGranularity_flags option);

@@ -50,8 +50,6 @@ void emu_set_delays(uint32_t copies_us, uint32_t kernels_us);
 void emu_set_devices(int n, int major, int minor, uint64_t bytes);
 /* Sets the version that cudaDriverGetVersion returns; 0: no driver. */
 void emu_set_driver(int version);
-/* Sets the allocation granularity of cuMemCreate, a multiple of 4,096; 2 MiB by default. */
-void emu_set_granule(uint64_t bytes);
 /* Sets the bytes of device memory that other programs use. */
 void emu_set_taken(uint64_t bytes);
 /* Limits the total pinned host memory; UINT64_MAX: no limit. */
@@ -89,9 +87,6 @@ struct emu_accesses {
 void emu_count_accesses(bool on);
 /* Returns the access counts, summed over all kernels whose source name contains `kernel`. */
 struct emu_accesses emu_read_accesses(const char *kernel);
-
-/* Resets peak_bytes to live_bytes. */
-void emu_forget_peak(void);
 
 #ifdef __cplusplus
 }

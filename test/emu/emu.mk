@@ -1,7 +1,6 @@
 # The emulator's self-test $B/emu_self, for CONFIG=emu, asan and tsan; included by check.mk.
-EMU_SELF_O := $(patsubst %,$B/obj/test/emu/self/%.o,self cases) \
-              $(patsubst test/emu/%.cc,$B/obj/test/emu/%.o,$(wildcard test/emu/*.cc))
-$B/obj/test/emu/self/%.o: test/emu/self/%.cu
+EMU_SELF_O := $B/obj/test/emu/self.o $(patsubst test/emu/%.cc,$B/obj/test/emu/%.o,$(wildcard test/emu/*.cc))
+$B/obj/test/emu/self.o: test/emu/self.cu
 	@mkdir -p $(@D)
 	@echo "  c++ $@"
 	@$(CXX) -x c++ $(CXXFLAGS) -Itest/emu -MMD -MP -c -o $@ $<

@@ -203,9 +203,3 @@ cudaError_t cudaHostUnregister(void *memory) {
     count_host(0, -(int64_t)bytes);
     return cudaSuccess;
 }
-
-cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
-    if (range_cover(host, 1) != COVER_HOST) return report(cudaErrorInvalidValue);
-    *device = host;
-    return cudaSuccess;
-}

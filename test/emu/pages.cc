@@ -33,16 +33,6 @@ static CUresult device_there() {
     return now.devices ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
-CUresult cuGetErrorString(CUresult error, const char **text) {
-    *text = cudaGetErrorString((cudaError_t)error);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGetErrorName(CUresult error, const char **text) {
-    *text = cudaGetErrorName((cudaError_t)error);
-    return CUDA_SUCCESS;
-}
-
 static bool location_valid(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0 && location->id < now.devices;
 }

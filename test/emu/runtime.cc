@@ -6,7 +6,6 @@
 
 static EMU_THREAD_LOCAL cudaError_t last;
 static uint32_t sticky;
-static EMU_THREAD_LOCAL int current;
 
 /* Returns whether the error makes a CUDA context unusable, according to CUDA's documentation. */
 bool is_sticky(cudaError_t error) {
@@ -46,12 +45,8 @@ cudaError_t report(cudaError_t error) {
     return error;
 }
 
-cudaError_t cudaPeekAtLastError(void) {
-    return struck() ? struck() : last;
-}
-
 cudaError_t cudaGetLastError(void) {
-    cudaError_t error = cudaPeekAtLastError();
+    cudaError_t error = struck() ? struck() : last;
     last = cudaSuccess;
     return error;
 }
@@ -188,21 +183,8 @@ cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int device) {
 
 cudaError_t cudaSetDevice(int device) {
     cudaError_t bad = device_valid(device);
-    if (!bad) current = device, make_context();
+    if (!bad) make_context();
     return report(bad);
-}
-
-cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
-    return report(device_valid(device));
-}
-
-cudaError_t cudaSetDeviceFlags(unsigned) {
-    return report(driver_there());
-}
-
-cudaError_t cudaGetDevice(int *device) {
-    *device = current;
-    return report(driver_there());
 }
 
 enum { KERNELS = 1024 };
@@ -271,9 +253,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 static const struct {
     const char *name;
     void *function;
-} entries[] = {ENTRY(cuGetErrorString),
-               ENTRY(cuGetErrorName),
-               ENTRY(cuMemGetAllocationGranularity),
+} entries[] = {ENTRY(cuMemGetAllocationGranularity),
                ENTRY(cuMemAddressReserve),
                ENTRY(cuMemAddressFree),
                ENTRY(cuMemCreate),
@@ -283,18 +263,13 @@ static const struct {
                ENTRY(cuMemSetAccess),
                ENTRY(cuDeviceGetAttribute)};
 
-cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long,
-                                    enum cudaDriverEntryPointQueryResult *result) {
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
+                                             unsigned long long,
+                                             enum cudaDriverEntryPointQueryResult *result) {
     *function = nullptr;
     if (!now.driver) return report(cudaErrorInsufficientDriver);
     for (auto &e : entries)
         if (!strcmp(e.name, symbol)) *function = e.function;
     if (result) *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
-                                             unsigned long long flags,
-                                             enum cudaDriverEntryPointQueryResult *result) {
-    return cudaGetDriverEntryPoint(symbol, function, flags, result);
 }

@@ -200,7 +200,7 @@ static uint32_t queue_end(emu_stream *s, operation *o) {
     return n;
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     cudaError_t bad = need_device();
     if (bad || (bad = planned_failure(EMU_STREAM_CREATE))) return report(bad);
     if (flags != cudaStreamNonBlocking)
@@ -215,10 +215,6 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
     }
     *stream = s;
     return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
-    return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {

@@ -4,8 +4,8 @@
  * Each file is opened twice: with counted memory, and with a header buffer of exactly the requested size, so
  * that a sanitizer detects reads beyond the buffer. Small files are also opened truncated at every byte.
  *
- * Split files (G41): test_gguf.c. Architectures of models (G39): test_gguf_metadata.c. Dequantised values
- * (G42): test_dequantise.c. */
+ * Split files (G41): test_gguf.c. Architectures of models (G39): test/models/layouts/gguf.txt. Dequantised
+ * values (G42): test_dequantise.c. */
 #ifndef SLUICE_TEST_MALFORMED_GGUF_H
 #define SLUICE_TEST_MALFORMED_GGUF_H
 

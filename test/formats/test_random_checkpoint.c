@@ -76,17 +76,17 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     int64_t sum = 0;
     if (!refs) abort();
     configuration_begin(recipe, i_slot, sys, &c);
-    for (int i = 0; i < c.family->n_dimensions; i++) {
-        chosen[i] = slot_dimension(slot, &c.family->dimensions[i]);
+    for (int i = 0; i < c.family->config.n_dimensions; i++) {
+        chosen[i] = slot_dimension(slot, &c.family->config.dimensions[i]);
     }
     component_derive(&c, chosen);
-    n = c.family->blocks(&c, refs);
+    n = c.family->blocks.list(&c, refs);
     for (int b = 0; b < n; b++) {
         int32_t dims[FAMILY_DIMS_MAX];
         component_block_dims(&c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights; i++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
-            int64_t elements = !spec->optional && block_has_weight(spec, dims);
+            int64_t elements = !weight_is_optional(spec) && block_has_weight(spec, dims);
             for (int k = 0; k < spec->rank; k++) elements *= dims[spec->dim[k]];
             sum += elements;
         }
@@ -243,15 +243,15 @@ static void test_opens_as_its_recipe(const char *recipe, const char *dimensions,
         return;
     check(!strcmp(model->recipe->name, recipe), "%s opens as %s", recipe, model->recipe->name);
     check(model_component(model, FAMILY_ENCODER)->family != NULL, "%s: the VAE encoder is missing", recipe);
-    check(model->shift_rule == model->recipe->shift_rule && model->has_schedule, "%s: wrong schedule",
-          recipe);
+    check(model->shift_rule == model->recipe->denoising.shift_rule && model->has_schedule,
+          "%s: wrong schedule", recipe);
     for (int i = 0; i < SLOTS_MAX; i++)
         check(!model->component[i].n_unknown, "%s: %d unknown tensors", recipe,
               model->component[i].n_unknown);
     test_published_file_layout(folder, model->recipe);
     test_tokenizer_fits_embedding(model);
     if (flips) test_every_bit_matters(folder, model);
-    if (model->recipe->processor.class) test_vision_language_files(folder);
+    if (model->recipe->text.processor.class) test_vision_language_files(folder);
     sluice_model_close(model);
 }
 

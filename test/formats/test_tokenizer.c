@@ -5,8 +5,8 @@
  * tokenizer: 256 bytes with ids in byte order, a few merges. Each opening runs under a hang guard, must
  * release all memory, and allocates at most 64 MiB beyond the file's size.
  *
- * Ids beyond the embedding's rows: test_gguf_metadata.c. The token limit of prompts: test_user_errors.c.
- * Random damage: test_damaged_files.c. */
+ * Ids beyond the embedding's rows: test/models/layouts/gguf.txt. The token limit of prompts:
+ * test_user_errors.c. Random damage: test_damaged_files.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

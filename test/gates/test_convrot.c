@@ -84,7 +84,7 @@ static struct result run_with_parts(const char *folder, const struct parts *part
     for (int i = 0; recipe->slot[i].family; i++) count_rotated_of_family(&rig.model->component[i]);
     int side = rig.model->size_step;
     struct sluice_request request = request_fox(3 * side, 2 * side, 2, 1, 1);
-    if (recipe->references_min) request.references = references, request.n_references = 1;
+    if (recipe->images.references_min) request.references = references, request.n_references = 1;
     request.no_decode = true;
     r = run(&rig, &request);
     check(!r.code, "%s: %s (%s)", folder, r.error.what, r.error.where);

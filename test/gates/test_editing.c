@@ -60,7 +60,7 @@ static json_t *planned_request(struct rig *rig, const struct sluice_request *r, 
 }
 
 static void test_sizes_follow_last_image(struct rig *rig) {
-    const struct picture_areas *areas = &rig->model->recipe->areas;
+    const struct picture_areas *areas = &rig->model->recipe->images.areas;
     int n = rig->model->references_max;
     struct sluice_picture wide = picture_of(300, 200), tall = picture_of(100, 310);
     const struct sluice_picture *const references[] = {&wide, &wide, &tall}, *const *first =
@@ -146,10 +146,10 @@ static bool opened(struct rig *rig, const char *folder, const char *edit, const 
                e.where))
         return false;
     const struct recipe *found = rig->model->recipe;
-    check(!strcmp(found->name, recipe) && found->references_min == least &&
+    check(!strcmp(found->name, recipe) && found->images.references_min == least &&
               rig->model->references_max == most,
           "%s with --edit %s: recipe %s, %d to %d images", folder, edit ? edit : "unset", found->name,
-          found->references_min, rig->model->references_max);
+          found->images.references_min, rig->model->references_max);
     return rig_open_session(rig, &one);
 }
 

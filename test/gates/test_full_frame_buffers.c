@@ -388,7 +388,7 @@ static void synthetic_make_full_frames(void) {
     run_plain_loop();
     memcpy(latent, synthetic.latent, sizeof latent);
     family_full_frames = synthetic_family;
-    family_full_frames.declare = declare_full_frames;
+    family_full_frames.state.declare = declare_full_frames;
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.components[s].family = &family_full_frames;
     synthetic.need.separate = true;
     synthetic.run.device = synthetic.residents.device =

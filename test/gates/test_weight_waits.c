@@ -5,7 +5,7 @@
  * weight bytes. */
 #include "engine/run/executor.h"
 #include "engine/run/timing.h"
-#include "kernels/dry/timed.h"
+#include "bench/dev/timed.h"
 #include "kernels/ops.h"
 #include "bench/dev/paced.h"
 #include "test/lib/word_file.h"
@@ -51,7 +51,7 @@ static void declare_nothing(const struct component *c, struct lane *lanes, int n
 }
 
 static const struct family family_products = {
-    .name = "products", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
+    .name = "products", .kind = FAMILY_DENOISER, .state.bytes = 1, .state.declare = declare_nothing};
 
 static struct fixture {
     struct sys *sys;

@@ -704,8 +704,8 @@ def components(f):
         return [dict(family="vae_kl_encoder", config=True, latent_format=[0.7, shift]) | usual]
     if f.kind == "clip":
         # Hidden states and pooled row that SD1, SD2 and SDXL read of this CLIP.
-        reads = dict(l=dict(from_end=0, final_norm=True, pooled=True), h=dict(from_end=1, final_norm=True),
-                     g=dict(from_end=1, pooled=True, projected=True))[f.name]
+        reads = dict(tokens=True) | dict(l=dict(final_norm=True, pooled=True), h=dict(layer=-2, final_norm=True),
+                                         g=dict(layer=-2, pooled=True, projected=True))[f.name]
         files = [dict(family="clip", file="model.safetensors", config=True, reads=reads)]
         if f.name != "l":
             # Single files have no configuration; the fixture's heads do not have the usual width of 64.

@@ -61,13 +61,13 @@ struct block_runner *runner_open(const struct golden *g, int slot, struct lane l
         lane.picture = tensor_reshape(
             lane.picture, 4, (int32_t[]){1, lane.picture.dim[0], lane.picture.dim[1], lane.picture.dim[2]});
     b->lane = lane;
-    b->lane.state = test_memory(b->component->family->lane_state_bytes);
+    b->lane.state = test_memory(b->component->family->state.bytes);
     b->state = arena_counting();
-    b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
+    b->component->family->state.declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     b->state = (struct arena){.bytes = b->state.peak};
     b->state.base = test_memory(b->state.bytes);
-    memset(b->lane.state, 0, b->component->family->lane_state_bytes);
-    b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
+    memset(b->lane.state, 0, b->component->family->state.bytes);
+    b->component->family->state.declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     assert_true(ok);
     b->scratch = (struct arena){.bytes = RUNNER_SCRATCH, .base = device_bytes(RUNNER_SCRATCH)};
     b->eager = eager_open(golden_state.device);
@@ -104,6 +104,7 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
     reader_read(&reader, &read, 0, read.bytes, packed, &b->error);
     block_point(block, packed_contiguous(block, packed), weights);
     struct visit_scope scope = {.settings = b->settings,
+                                .latent_format = &b->component->latent_format,
                                 .lane = &b->lane,
                                 .number = block->number,
                                 .chunk = b->chunk,

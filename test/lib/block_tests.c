@@ -176,7 +176,7 @@ static struct tensor normalised(const struct component *c, struct tensor pixels)
 
 /* A vision encoder reads the reference's images without resizing. */
 static void expect_vision_grid(const struct component *c, const struct lane *lane) {
-    struct vision_grid grid = c->family->vision_grid(c, lane->picture.dim[1], lane->picture.dim[0]);
+    struct vision_grid grid = c->family->lanes.vision_grid(c, lane->picture.dim[1], lane->picture.dim[0]);
     assert_int_equal(grid.width, lane->picture.dim[1]);
     assert_int_equal(grid.height, lane->picture.dim[0]);
     assert_int_equal(grid.columns * grid.rows, lane->text.dim[0]);
@@ -215,7 +215,7 @@ static const void *settings_with(const struct component *c, const json_t *values
     const json_t *value;
     *changed = *c;
     json_object_foreach((json_t *)values, key, value) {
-        const struct setting *s = c->family->settings;
+        const struct setting *s = c->family->config.settings;
         while (strcmp(s->keys[0], key)) s++;
         float number = (float)json_number_value(value);
         memcpy(changed->settings + s->offset, &number, sizeof number);
@@ -243,7 +243,7 @@ struct block_runner *block_test_open(const struct block_test *t, const char *nam
     if (lane.pooled.rank == 1)
         lane.pooled = tensor_reshape(lane.pooled, 2, (int32_t[]){1, lane.pooled.dim[0]});
     if (lane.picture.rank) lane.picture = normalised(c, lane.picture);
-    if (c->family->vision_grid) expect_vision_grid(c, &lane);
+    if (c->family->lanes.vision_grid) expect_vision_grid(c, &lane);
     if (c->family->kind == FAMILY_DENOISER)
         lane.prediction = test_tensor(DTYPE_F32, lane.latent.rank, lane.latent.dim);
     struct block_runner *b = runner_open(t->golden, slot, lane);
@@ -406,9 +406,11 @@ const struct suite *const *block_suites(const struct fixture *f) {
 }
 
 static struct text_reads reads_of(const json_t *about) {
-    return (struct text_reads){.hidden = {.from_end = {number_of(about, "from_end")},
-                                          .final_norm = json_is_true(json_object_get(about, "final_norm"))},
-                               .tokens = json_object_get(about, "from_end"),
+    return (struct text_reads){.hidden = {.layers = {number_of(about, "layer")},
+                                          .final_norm = json_is_true(json_object_get(about, "final_norm"))
+                                                            ? FINAL_NORM_OF_ALL
+                                                            : FINAL_NORM_OF_LAST},
+                               .tokens = json_is_true(json_object_get(about, "tokens")),
                                .pooled = json_is_true(json_object_get(about, "pooled")),
                                .projected = json_is_true(json_object_get(about, "projected"))};
 }
@@ -454,7 +456,7 @@ static void open_component(const struct golden *g, const json_t *about, struct c
     read_config(g, json_object_get(about, "config"), &config, &e);
     assert_ok(&e);
     for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->probe(&c->index), *f == *family);
+        assert_int_equal((*f)->files.probe(&c->index), *f == *family);
     component_bind(c, &config, &e);
     assert_ok(&e);
     assert_int_equal(c->n_unknown, 0);

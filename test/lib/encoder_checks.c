@@ -86,12 +86,13 @@ void check_two_hidden_states(struct block_test *t, const json_t *step) {
     snprintf(last, sizeof last, "layers.%d", c->n_blocks - 2);
     struct tensor of_last = encode(t, lane, columns, NULL), normed = encode(t, lane, columns, last);
     for (int final_norm = 0; final_norm < 2; final_norm++) {
-        c->reads.hidden = (struct hidden_states){.n = 2, .from_end = {1, 0}, .final_norm = final_norm};
-        c->family->derive(c);
+        c->reads.hidden = (struct hidden_states){
+            .layers = {-2, -1}, .final_norm = final_norm ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_LAST};
+        c->family->config.derive(c);
         assert_int_equal(c->text_columns, 2 * columns);
         struct tensor both = encode(t, lane, 2 * columns, NULL);
         c->reads.hidden = (struct hidden_states){0};
-        c->family->derive(c);
+        c->family->config.derive(c);
         bool equal = true;
         for (int32_t i = 0; i < both.dim[0]; i++) {
             const float *row = (const float *)both.data + (int64_t)i * 2 * columns;
@@ -130,7 +131,7 @@ void check_resized_pixels(struct block_test *t, const json_t *step) {
     const struct component *c = &t->golden->model->component[block_test_slot(t->golden, family, NULL, 0)];
     struct tensor picture = golden(t->golden, "case0.picture.init"),
                   planes = golden(t->golden, "case0.pixels.init");
-    struct vision_grid grid = c->family->vision_grid(c, picture.dim[1], picture.dim[0]);
+    struct vision_grid grid = c->family->lanes.vision_grid(c, picture.dim[1], picture.dim[0]);
     int differing = 0, n = planes.dim[1] * planes.dim[2];
     uint8_t *made = resize(picture, grid);
     assert_int_equal(grid.width * grid.height, n);

@@ -20,6 +20,10 @@ double op_gate(enum op_kind kind, int64_t n);
 double activated(enum activation activation, double v);
 /* Allocates as many doubles as the tensor has values; they are valid until the next case. */
 double *op_truth(const struct tensor *t);
+/* Returns the tensor's values in row-major order, each passed through `as`. */
+double *op_values(const struct tensor *t, double (*as)(double));
+/* Returns the relative L2 error of an operator's output against expected values in row-major order. */
+double op_error_of(const struct tensor *out, const double *truth);
 void op_expect(enum op_kind kind, const struct tensor *out, const double *truth);
 
 enum residual { RESIDUAL_NONE, RESIDUAL_APART, RESIDUAL_OUT };
@@ -33,13 +37,45 @@ struct linear_case {
     enum residual residual;
 };
 
-void case_epilogue(struct linear_case c);
+void case_linear(struct linear_case c);
+/* Returns the relative L2 error of op_linear against f64 sums. */
+double linear_error(struct linear_case c);
+/* Checks op_linear_few, which applies the activation before the product; gate and residual are ignored. */
+void case_linear_few(struct linear_case c);
 
-void case_linear(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
-                 enum residual residual);
+/* Checks rule R4 (kernels/README.md): an output row of op_linear_few has the same bits alone and among 7 to
+ * `most` rows. Small K are tested because the sum over K is split differently for each K. */
+void case_rows_alike(int32_t k, enum dtype dtype, enum activation activation, int32_t most);
 
-void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
-                     enum activation activation);
+enum { FACTORS_MOST = 3 };
+
+/* Low-rank factors of one adapter for weight rows [row, row + n). `rank` 0 ends the list. */
+struct factors {
+    int32_t rank, row, n;
+    enum dtype dtype;
+    float scale;
+};
+
+/* A matrix product whose weight has low-rank adapters. */
+struct adapted_case {
+    struct linear_case base; /* base.n: number of rows of the whole weight; base.dtype: F32, F16 or BF16 */
+    struct factors factors[FACTORS_MOST];
+    int32_t first, rows; /* range of weight rows that are multiplied; rows 0: all rows */
+};
+
+void case_adapted(const struct adapted_case *c);
+void case_adapted_few(const struct adapted_case *c);
+
+/* True if the device rounds the low-rank intermediate (in * down^T) and `up` too, in addition to the operands
+ * of the base product. */
+extern bool low_rank_rounded;
+
+/* Gives the operator context scratch memory, valid until the next case. */
+void adapted_scratch(void);
+/* Returns random low-rank factors for the weight in `chain`, valid until the next case; NULL: the case has no
+ * adapters. */
+const struct low_rank *adapted_chain(struct low_rank *chain, const struct factors *factors,
+                                     const struct tensor *weight);
 
 struct attention_case {
     int32_t t, s, heads, key_heads, d;
@@ -48,32 +84,33 @@ struct attention_case {
     float scale;
 };
 
-void attention_case(struct attention_case c, bool biased);
-void case_attention(struct attention_case c);
-void case_attention_biased(struct attention_case c);
+/* biased: the attention has a relative position bias. */
+void case_attention(struct attention_case c, bool biased);
 
 /* Checks the relative position bias, expanded from a table of buckets. */
 void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_distance, enum dtype dtype,
                         int gap);
 
-void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
-                   bool in_place);
+struct rms_case {
+    int32_t t, c, groups;
+    enum dtype dtype;
+    int gap;
+    bool modulated, in_place; /* modulated: the output adds to a base, so in_place is ignored */
+    enum activation activation;
+};
 
-/* Checks an RMS norm followed by an activation. */
-void case_normed_activation(int32_t t, int32_t c, int gap, enum activation activation, bool in_place);
+void case_rms_norm(struct rms_case r);
 
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
 
+/* Checks a layer norm; `with`: the affine vectors that it has. */
 void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place);
-void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place);
 
 /* Checks the statistics of a group norm, then the norm. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
-void case_rope_table(const struct rope_options *o);
-/* Checks RoPE tables: two grids over three axes, and tables over one axis, as in published models. */
-void case_rope_grids(void);
-void case_rope_published(void);
-void case_rope_kinds(void);
+/* Checks the first n of the RoPE tables: grids as in the supported families, at small sizes. */
+enum { ROPE_TABLES = 7 };
+void case_rope_tables(int n);
 
 struct rope_case {
     int32_t t, heads, d;
@@ -94,10 +131,12 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
  * like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
-void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
-/* Checks the reordering of pixel patches into a token order. rows, columns: numbers of patches. */
-void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);
-void case_walks(void);
+/* Checks the split of an image into patches, and back. rows, columns: numbers of patches. */
+void case_patchify(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);
+/* Checks the patches of a latent in planes, in every order of their values. rows, columns: of the latent. */
+void case_patch_orders(int32_t c, int32_t rows, int32_t columns, int p, int gap);
+/* Checks token orders: cropped and whole windows, only blocks, only windows, neither blocks nor windows. */
+void case_token_orders(void);
 void case_timestep(int32_t d, float t, enum timestep_form form);
 
 enum { PIXEL_NORM = -1 };
@@ -113,21 +152,15 @@ struct conv_case {
     enum residual residual;
 };
 
-void case_conv(struct conv_case c);
-
 /* Checks a convolution with cropping, stride and leading padding. With a stride, norm, upsampling and
  * residual are not allowed. */
-void case_conv_sized(struct conv_case c, struct conv_options size);
+void case_conv(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
 /* Checks downsampling by means. rows, columns: size of the smaller image. `place` 0: nothing is added; 1: the
  * output is separate from the addend; 2: the output overwrites the addend. */
 void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_shortcuts(void);
-
-/* Checks rule R4 (kernels/README.md): an output row has the same bits alone and among 7 to `most` rows. Small
- * K are tested because the sum over K is split differently for each K. */
-void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most);
 
 int random_bool(void);
 enum dtype random_dtype(void);
@@ -136,9 +169,6 @@ enum dtype random_dtype(void);
 int32_t random_size(int32_t most);
 void random_case(void);
 
-/* Checks the conversion to 8-bit RGB: values halfway between two bytes, values just outside the range, and
- * NaN. */
-void test_rgb_rounding(void **state);
 void test_print_errors(void **state);
 
 #endif

@@ -16,12 +16,6 @@ static double conv_normed(const struct conv_case *c, const struct tensor *in, co
     return v / sqrt(squares / c->c + (double)o->pixel_norm.eps) * load(&o->pixel_norm.weight, 0, j);
 }
 
-static void conv_input(const struct conv_case *c, const struct tensor *in, const struct conv_options *o,
-                       double *to) {
-    for (int64_t i = 0; i < tensor_elements(in); i++)
-        to[i] = activated(c->activation, conv_normed(c, in, o, i));
-}
-
 /* The input of a convolution, with rows and columns after upsampling. */
 struct conv_source {
     const double *in, *weight;
@@ -47,11 +41,7 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
 /* Epsilon of the pixel norm: (1e-12)^2 / 100 channels, because PyTorch bounds |x| below by 1e-12. */
 static const float PIXEL_EPS = 1e-26f;
 
-static double finished(enum finishing finish, double v) {
-    return finish == FINISH_RELU ? fmax(v, 0) : finish == FINISH_TO_SIGNED ? 2 * v - 1 : v;
-}
-
-void case_conv_sized(struct conv_case c, struct conv_options o) {
+void case_conv(struct conv_case c, struct conv_options o) {
     case_begin();
     int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.pad_before : c.k / 2;
     struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
@@ -74,7 +64,8 @@ void case_conv_sized(struct conv_case c, struct conv_options o) {
                                      tensor_random(c.dtype, SHAPE(c.c), 0, 2),
                                      tensor_random(DTYPE_F32, SHAPE(c.c), 0, 1)};
     double *values = op_truth(&in), *w = op_truth(&weight), *truth = op_truth(&out);
-    conv_input(&c, &in, &o, values);
+    for (int64_t i = 0; i < tensor_elements(&in); i++)
+        values[i] = activated(c.activation, conv_normed(&c, &in, &o, i));
     s.in = values, s.weight = w;
     for (int64_t i = 0; i < tensor_elements(&weight); i++) w[i] = load(&weight, i / c.k, i % c.k);
     for (int64_t i = 0; i < tensor_elements(&out); i++) {
@@ -82,12 +73,8 @@ void case_conv_sized(struct conv_case c, struct conv_options o) {
                 y = (int32_t)(i / c.n / out.dim[1]);
         double sum = conv_value(&c, &s, y * stride - before, xx * stride - before, n);
         sum += (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
-        truth[i] = finished(o.finish, sum);
+        truth[i] = o.finish == FINISH_RELU ? fmax(sum, 0) : o.finish == FINISH_TO_SIGNED ? 2 * sum - 1 : sum;
     }
     op_conv2d(&x, out, in, weight, e, o);
     op_expect(OP_CONV2D, &out, truth);
-}
-
-void case_conv(struct conv_case c) {
-    case_conv_sized(c, (struct conv_options){0});
 }

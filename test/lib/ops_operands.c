@@ -1,5 +1,7 @@
 #include "test/lib/ops_operands.h"
 
+#include "engine/base/half.h"
+
 #include <sys/mman.h>
 
 struct context x;
@@ -16,6 +18,14 @@ void expect_error_text(const char *part) {
     error_line(&problem, line, sizeof line);
     if (!strstr(line, part)) fail_msg("%s", line);
     problem = (struct error){0};
+}
+
+double nearest_bf16(double value) {
+    int exponent;
+    if (value == 0 || !isfinite(value)) return value;
+    frexp(value, &exponent);
+    if (exponent < -125) exponent = -125; /* f32 subnormals have the step of the smallest normal numbers */
+    return ldexp(nearbyint(ldexp(value, 8 - exponent)), exponent - 8);
 }
 
 double rounded(double value) {
@@ -94,10 +104,9 @@ double load(const struct tensor *t, int64_t row, int64_t column) {
     const char *at = (const char *)t->data + row * t->row_bytes;
     if (t->dtype == DTYPE_F32) return ((const float *)at)[column];
     uint16_t h = ((const uint16_t *)at)[column];
-    int bits = t->dtype == DTYPE_F16 ? 10 : 7, bias = t->dtype == DTYPE_F16 ? 15 : 127;
-    int exponent = (h & 0x7fff) >> bits, mantissa = h & ((1 << bits) - 1);
-    double size =
-        ldexp(exponent ? mantissa + (1 << bits) : mantissa, (exponent ? exponent : 1) - bias - bits);
+    if (t->dtype == DTYPE_BF16) return (union float_bits){.bits = (uint32_t)h << 16}.value;
+    int exponent = (h & 0x7fff) >> 10, mantissa = h & 0x3ff;
+    double size = ldexp(exponent ? mantissa + 0x400 : mantissa, (exponent ? exponent : 1) - 25);
     return h & 0x8000 ? -size : size;
 }
 

@@ -3,20 +3,12 @@
 #ifndef SLUICE_TEST_OPS_OPERANDS_H
 #define SLUICE_TEST_OPS_OPERANDS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include "engine/base/random.h"
 #include "kernels/ops.h"
+#include "test/lib/assert_ok.h"
+#include "test/lib/seeded.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { POOL_BYTES = 512 << 20 };
 
@@ -28,12 +20,14 @@ void expect_error_text(const char *part);
 extern char *pool;
 extern size_t pool_used;
 
-extern void *(*operand_alloc)(
-    size_t bytes); /* function that allocates operands; NULL: operands come from the pool */
+/* Allocates operands; NULL: operands come from the pool. */
+extern void *(*operand_alloc)(size_t bytes);
 extern void (*operand_free_all)(void);
-extern double (*operand_rounding)(
-    double value); /* function that rounds the operands of products and attention; NULL: no rounding */
+/* Rounds the operands of products and attention as the device does; NULL: no rounding. */
+extern double (*operand_rounding)(double value);
 
+/* Rounds to bf16 (to nearest even) by arithmetic, without bit operations, unlike the engine. */
+double nearest_bf16(double value);
 double rounded(double value);
 void pool_open(void);
 uint64_t hash_out(const struct op *op);

@@ -71,7 +71,7 @@ static double *rope_grid_rows(const struct rope_options *o, const struct rope_gr
     return at;
 }
 
-void case_rope_table(const struct rope_options *o) {
+static void case_rope_table(const struct rope_options *o) {
     case_begin();
     int32_t tokens = 0, pairs = 0;
     for (int a = 0; a < o->n_axes; a++) pairs += o->axis_dim[a] / 2;
@@ -84,25 +84,15 @@ void case_rope_table(const struct rope_options *o) {
     op_expect(OP_ROPE_TABLE, &out, truth);
 }
 
-void case_rope_grids(void) {
-    case_rope_table(&(struct rope_options){
-        .theta = 256,
-        .n_axes = 3,
-        .axis_dim = {4, 8, 8},
-        .n_grids = 2,
-        .grid = {{.start = {1, 0, 0}, .extent = {32, 1, 1}}, {.start = {33, 0, 0}, .extent = {1, 6, 9}}}});
-}
-
-void case_rope_published(void) {
-    case_rope_table(&(struct rope_options){
-        .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
-}
-
-/* Tests small versions of the RoPE tables of supported families: text after images with f32 frequencies, text
- * around an image with frequencies over the whole head, a vision tower's windows cropped at both edges, and a
- * video. */
-void case_rope_kinds(void) {
-    static const struct rope_options kinds[] = {
+void case_rope_tables(int n) {
+    static const struct rope_options tables[ROPE_TABLES] = {
+        {.theta = 256, /* two grids over three axes */
+         .n_axes = 3,
+         .axis_dim = {4, 8, 8},
+         .n_grids = 2,
+         .grid = {{.start = {1, 0, 0}, .extent = {32, 1, 1}}, {.start = {33, 0, 0}, .extent = {1, 6, 9}}}},
+        {.theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}},
+        /* text after images with f32 frequencies */
         {.theta = 10000,
          .n_axes = 3,
          .axis_dim = {16, 56, 56},
@@ -111,6 +101,7 @@ void case_rope_kinds(void) {
          .grid = {{.start = {4}, .extent = {9}, .diagonal = true},
                   {.start = {0, -3, -4}, .extent = {1, 5, 8}},
                   {.start = {1, -2, -1}, .extent = {1, 3, 2}}}},
+        /* text around an image with frequencies over the whole head */
         {.theta = 1e6,
          .n_axes = 3,
          .axis_dim = {32, 48, 48},
@@ -120,6 +111,7 @@ void case_rope_kinds(void) {
          .grid = {{.extent = {7}, .diagonal = true},
                   {.start = {7, 7, 7}, .extent = {1, 4, 6}},
                   {.start = {13}, .extent = {300}, .diagonal = true}}},
+        /* a vision tower's windows cropped at both edges */
         {.theta = 10000,
          .n_axes = 2,
          .axis_dim = {40, 40},
@@ -139,42 +131,22 @@ void case_rope_kinds(void) {
          .n_grids = 1,
          .grid = {{.start = {20, 0, 70}, .extent = {2, 4, 10}}}},
     };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) case_rope_table(&kinds[i]);
+    for (int i = 0; i < n; i++) case_rope_table(&tables[i]);
 }
 
-static void planes(int32_t c, int32_t rows, int32_t columns, int p, int gap, enum patch_order order) {
+/* Element (row, column, channel) of an image: planes of channels, or pixels. */
+static double element(const struct tensor *image, bool pixels, int32_t y, int32_t xx, int32_t channel) {
+    if (pixels) return load(image, (int64_t)y * image->dim[1] + xx, channel);
+    return load(image, (int64_t)channel * image->dim[1] + y, xx);
+}
+
+void case_patchify(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap) {
     case_begin();
-    struct tensor latent = tensor_random(DTYPE_F32, SHAPE(c, rows, columns), 0, 1);
-    struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows / p * (columns / p), p * p * c), gap, 1);
-    double *truth = op_truth(&tokens), *back = op_truth(&latent);
-    for (int32_t ch = 0; ch < c; ch++)
-        for (int32_t i = 0; i < rows * columns; i++) {
-            int32_t y = i / columns, xx = i % columns, token = y / p * (columns / p) + xx / p;
-            int32_t place = order == PATCH_COLUMNS_FIRST ? xx % p * p + y % p : y % p * p + xx % p;
-            place = order == PATCH_CHANNELS_LAST ? place * c + ch : ch * p * p + place;
-            truth[(int64_t)token * p * p * c + place] = load(&latent, ch * rows + y, xx);
-            back[ch * rows * columns + i] = 1.7f * load(&latent, ch * rows + y, xx);
-        }
-    struct patches form = {.side = p, .order = order};
-    op_patchify(&x, tokens, latent, form);
-    op_expect(OP_PATCHIFY, &tokens, truth);
-    memset(latent.data, 0xff, (size_t)tensor_bytes(&latent));
-    op_unpatchify(&x, latent, tokens, form, 1.7f);
-    op_expect(OP_UNPATCHIFY, &latent, back);
-}
-
-void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
-    planes(c, rows, columns, p, gap, PATCH_CHANNELS_LAST);
-    planes(c, rows, columns, p, gap, PATCH_CHANNELS_FIRST);
-    planes(c, rows, columns, p, gap, PATCH_COLUMNS_FIRST);
-}
-
-void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap) {
-    case_begin();
-    int32_t p = patches.side, area = p * p;
-    struct tensor picture = tensor_random(DTYPE_F32, SHAPE(rows * p, columns * p, c), gap, 1);
+    int32_t p = patches.side, area = p * p, high = rows * p, wide = columns * p;
+    struct tensor image = patches.pixels ? tensor_random(DTYPE_F32, SHAPE(high, wide, c), gap, 1)
+                                         : tensor_random(DTYPE_F32, SHAPE(c, high, wide), 0, 1);
     struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows * columns, area * c), 2 * gap, 1);
-    double *truth = op_truth(&tokens), *back = op_truth(&picture);
+    double *truth = op_truth(&tokens), *back = op_truth(&image);
     struct token_coords *places = walk_places(patches.token_order, rows, columns);
     for (int64_t i = 0; i < tensor_elements(&tokens); i++) {
         int32_t place = (int32_t)(i % (area * c)), last = patches.order == PATCH_CHANNELS_LAST;
@@ -182,16 +154,23 @@ void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches,
         struct token_coords corner = places[i / (area * c)];
         int32_t row = pixel / p, column = pixel % p;
         if (patches.order == PATCH_COLUMNS_FIRST) row = pixel % p, column = pixel / p;
-        int64_t at = (int64_t)(corner.row * p + row) * columns * p + corner.column * p + column;
-        truth[i] = load(&picture, at, channel);
-        back[at * c + channel] = 1.7f * load(&picture, at, channel);
+        row += corner.row * p, column += corner.column * p;
+        truth[i] = element(&image, patches.pixels, row, column, channel);
+        int64_t at = patches.pixels ? ((int64_t)row * wide + column) * c + channel
+                                    : ((int64_t)channel * high + row) * wide + column;
+        back[at] = 1.7f * truth[i];
     }
-    patches.pixels = true;
-    op_patchify(&x, tokens, picture, patches);
+    op_patchify(&x, tokens, image, patches);
     op_expect(OP_PATCHIFY, &tokens, truth);
-    memset(picture.data, 0xff, (size_t)(rows * p * columns * p * picture.row_bytes));
-    op_unpatchify(&x, picture, tokens, patches, 1.7f);
-    op_expect(OP_UNPATCHIFY, &picture, back);
+    memset(image.data, 0xff, (size_t)(tensor_rows(&image) * image.row_bytes));
+    op_unpatchify(&x, image, tokens, patches, 1.7f);
+    op_expect(OP_UNPATCHIFY, &image, back);
+}
+
+void case_patch_orders(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
+    static const enum patch_order orders[] = {PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST, PATCH_COLUMNS_FIRST};
+    for (int i = 0; i < 3; i++)
+        case_patchify(c, rows / p, columns / p, (struct patches){.side = p, .order = orders[i]}, gap);
 }
 
 void case_timestep(int32_t d, float t, enum timestep_form form) {
@@ -212,18 +191,21 @@ void case_timestep(int32_t d, float t, enum timestep_form form) {
     op_expect(OP_TIMESTEP, &out, truth);
 }
 
-/* Tests token orders: cropped and whole windows, only blocks, only windows, neither blocks nor windows. */
-void case_walks(void) {
-    static const struct token_order walks[] = {{8, 2}, {4, 2}, {0, 2}, {4, 0}, {6, 3}, {0, 1}, {0, 0}};
-    for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {
-        struct patches patches = {.side = 14, .order = PATCH_CHANNELS_FIRST, .token_order = walks[i]};
-        case_walk(3, 6, 12, patches, 0);
-        patches.side = 1;
-        case_walk(7, 18, 24, patches, 2);
-        patches.side = 2;
-        patches.order = PATCH_CHANNELS_LAST;
-        case_walk(5, 6, 6, patches, 1);
-        patches.order = PATCH_COLUMNS_FIRST;
-        case_walk(3, 6, 12, patches, 0);
-    }
+void case_token_orders(void) {
+    static const struct token_order orders[] = {{8, 2}, {4, 2}, {0, 2}, {4, 0}, {6, 3}, {0, 1}, {0, 0}};
+    static const struct {
+        int32_t c, rows, columns, side;
+        enum patch_order order;
+        int gap;
+    } images[] = {{3, 6, 12, 14, PATCH_CHANNELS_FIRST, 0},
+                  {7, 18, 24, 1, PATCH_CHANNELS_FIRST, 2},
+                  {5, 6, 6, 2, PATCH_CHANNELS_LAST, 1},
+                  {3, 6, 12, 2, PATCH_COLUMNS_FIRST, 0}};
+    for (int i = 0; i < 28; i++)
+        case_patchify(images[i % 4].c, images[i % 4].rows, images[i % 4].columns,
+                      (struct patches){.side = images[i % 4].side,
+                                       .order = images[i % 4].order,
+                                       .pixels = true,
+                                       .token_order = orders[i / 4]},
+                      images[i % 4].gap);
 }

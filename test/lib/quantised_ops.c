@@ -42,9 +42,10 @@ static void fill_scales(struct tensor *t) {
     t->scales = to;
 }
 
-/* A quantised weight and its f32 values. */
+/* Two tensors that an operator must treat alike: a stored weight and its f32 values, or the results of both.
+ */
 struct twins {
-    struct tensor stored, f32;
+    struct tensor of[2];
 };
 
 /* Makes matrices as slices of larger ones, so that their scales do not directly follow their data. */
@@ -65,100 +66,90 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
         t = tensor_random(dtype, rank, larger, 0, 1);
     }
     t.scale = 0.7f;
-    struct twins twins = {tensor_slice(t, cut, dim[0]), tensor_make(NULL, DTYPE_F32, rank, dim)};
-    twins.f32.data = operand_memory((size_t)tensor_bytes(&twins.f32));
-    weights_widen(twins.f32.data, &twins.stored, 0, tensor_rows(&twins.stored));
+    struct twins twins = {{tensor_slice(t, cut, dim[0]), tensor_make(NULL, DTYPE_F32, rank, dim)}};
+    twins.of[1].data = operand_memory((size_t)tensor_bytes(&twins.of[1]));
+    weights_widen(twins.of[1].data, &twins.of[0], 0, tensor_rows(&twins.of[0]));
     return twins;
 }
 
-struct results {
-    struct tensor stored, f32;
-};
+/* Makes a vector weight (bias, norm) for a test of a quantised matrix type. Tiled types do not apply to
+ * vectors, and quantisation blocks must fill the vector. */
+static struct twins make_vector(enum dtype dtype, int32_t n) {
+    enum dtype type = dtype_tiled_values(dtype) ? DTYPE_Q6_K : dtype;
+    return make_twins(n % dtype_block_values(type) ? DTYPE_BF16 : type, SHAPE(n));
+}
 
-static struct results make_results(int rank, const int32_t *dim) {
-    struct results r = {tensor_random(DTYPE_F32, rank, dim, 1, 1), {0}};
-    r.f32 = tensor_random(DTYPE_F32, rank, dim, 1, 0);
+/* gap: number of unused values between rows */
+static struct twins make_results(int rank, const int32_t *dim, int gap) {
+    struct twins r = {{tensor_random(DTYPE_F32, rank, dim, gap, 1)}};
+    r.of[1] = tensor_random(DTYPE_F32, rank, dim, gap, 0);
     return r;
 }
 
-static void expect_same(enum dtype dtype, const struct results *r, const char *what) {
+static void expect_same(enum dtype dtype, const struct twins *r, const char *what) {
     char line[1200];
     if (problem.code)
         fail_msg("%s of %s: %s", what, dtype_name(dtype), error_line(&problem, line, sizeof line));
-    for (int64_t row = 0; row < tensor_rows(&r->f32); row++) {
-        const char *a = (char *)r->stored.data + row * r->stored.row_bytes;
-        const char *b = (char *)r->f32.data + row * r->f32.row_bytes;
-        if (memcmp(a, b, (size_t)tensor_columns(&r->f32) * sizeof(float)) != 0)
+    for (int64_t row = 0; row < tensor_rows(&r->of[1]); row++) {
+        const char *a = (char *)r->of[0].data + row * r->of[0].row_bytes;
+        const char *b = (char *)r->of[1].data + row * r->of[1].row_bytes;
+        if (memcmp(a, b, (size_t)tensor_columns(&r->of[1]) * sizeof(float)) != 0)
             fail_msg("%s with %s weights: row %lld differs from F32", what, dtype_name(dtype),
                      (long long)row);
     }
 }
 
-/* Returns the element type of a vector weight (bias, norm) in a test of a quantised matrix type. Tiled types
- * do not apply to vectors, and quantisation blocks must fill the vector. */
-static enum dtype vector_type(enum dtype dtype, int32_t n) {
-    enum dtype type = dtype_tiled_values(dtype) ? DTYPE_Q6_K : dtype;
-    return n % dtype_block_values(type) ? DTYPE_BF16 : type;
-}
-
 void same_linear(enum dtype dtype, int32_t t, int32_t n, int32_t k) {
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), 1, 1);
-    struct twins weight = make_twins(dtype, SHAPE(n, k));
-    struct twins bias = make_twins(vector_type(dtype, n), SHAPE(n)),
-                 gate = make_twins(vector_type(dtype, n), SHAPE(n));
-    struct results r = make_results(SHAPE(t, n));
-    struct epilogue e = {.bias = bias.stored, .gate = gate.stored, .activation = ACTIVATION_SILU};
-    op_linear(&x, r.stored, in, weight.stored, e);
-    e.bias = bias.f32, e.gate = gate.f32;
-    op_linear(&x, r.f32, in, weight.f32, e);
-    expect_same(dtype, &r, "linear");
+    struct twins weight = make_twins(dtype, SHAPE(n, k)), bias = make_vector(dtype, n),
+                 gate = make_vector(dtype, n), out = make_results(SHAPE(t, n), 1);
+    for (int i = 0; i < 2; i++)
+        op_linear(&x, out.of[i], in, weight.of[i],
+                  (struct epilogue){.bias = bias.of[i], .gate = gate.of[i], .activation = ACTIVATION_SILU});
+    expect_same(dtype, &out, "linear");
 }
 
 static void same_linear_few(enum dtype dtype, int32_t t, int32_t n, int32_t k) {
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), 1, 1);
-    struct twins weight = make_twins(dtype, SHAPE(n, k)), bias = make_twins(vector_type(dtype, n), SHAPE(n));
-    struct results r = make_results(SHAPE(t, n));
-    op_linear_few(&x, r.stored, in, weight.stored, bias.stored, ACTIVATION_SILU);
-    op_linear_few(&x, r.f32, in, weight.f32, bias.f32, ACTIVATION_SILU);
-    expect_same(dtype, &r, "linear_few");
+    struct twins weight = make_twins(dtype, SHAPE(n, k)), bias = make_vector(dtype, n),
+                 out = make_results(SHAPE(t, n), 1);
+    for (int i = 0; i < 2; i++) op_linear_few(&x, out.of[i], in, weight.of[i], bias.of[i], ACTIVATION_SILU);
+    expect_same(dtype, &out, "linear_few");
 }
 
-static void same_add(enum dtype dtype, int32_t rows, int32_t columns) {
+/* one_row: the weight is one row, which is added to every row of the other operand */
+static void same_add(enum dtype dtype, int32_t rows, int32_t columns, bool one_row) {
     case_begin();
     struct tensor a = tensor_random(DTYPE_F32, SHAPE(rows, columns), 0, 1);
-    struct twins all = make_twins(dtype, SHAPE(rows, columns)), one = make_twins(dtype, SHAPE(1, columns));
-    struct results r = make_results(SHAPE(rows, columns));
-    op_add(&x, r.stored, a, all.stored);
-    op_add(&x, r.f32, a, all.f32);
-    expect_same(dtype, &r, "add");
-    op_add(&x, r.stored, a, one.stored);
-    op_add(&x, r.f32, a, one.f32);
-    expect_same(dtype, &r, "add of one row");
+    struct twins b = make_twins(dtype, SHAPE(one_row ? 1 : rows, columns)),
+                 out = make_results(SHAPE(rows, columns), 1);
+    for (int i = 0; i < 2; i++) op_add(&x, out.of[i], a, b.of[i]);
+    expect_same(dtype, &out, one_row ? "add of one row" : "add");
 }
 
 static void same_norms(enum dtype dtype, int32_t rows, int32_t columns) {
+    static const char *const names[] = {"rms_norm", "rms_norm with a scale", "layer_norm", "group_norm"};
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(rows, columns), 0, 1);
-    struct twins v[4];
-    for (int i = 0; i < 4; i++) v[i] = make_twins(vector_type(dtype, columns), SHAPE(columns));
-    struct results r = make_results(SHAPE(rows, columns));
-    op_rms_norm(&x, r.stored, in, v[0].stored, 1e-6f, (struct modulation){0});
-    op_rms_norm(&x, r.f32, in, v[0].f32, 1e-6f, (struct modulation){0});
-    expect_same(dtype, &r, "rms_norm");
-    op_rms_norm(&x, r.stored, in, v[0].stored, 1e-6f, (struct modulation){.scale = v[1].stored});
-    op_rms_norm(&x, r.f32, in, v[0].f32, 1e-6f, (struct modulation){.scale = v[1].f32});
-    expect_same(dtype, &r, "rms_norm with a scale");
-    struct affine stored = {v[0].stored, v[1].stored, v[2].stored, v[3].stored};
-    struct affine f32 = {v[0].f32, v[1].f32, v[2].f32, v[3].f32};
-    op_layer_norm(&x, r.stored, in, stored, 1e-6f);
-    op_layer_norm(&x, r.f32, in, f32, 1e-6f);
-    expect_same(dtype, &r, "layer_norm");
     struct tensor statistics = tensor_random(DTYPE_F32, SHAPE(4, 2), 0, 1);
-    op_group_norm(&x, r.stored, in, (struct group_norm){statistics, v[0].stored, v[1].stored});
-    op_group_norm(&x, r.f32, in, (struct group_norm){statistics, v[0].f32, v[1].f32});
-    expect_same(dtype, &r, "group_norm");
+    struct twins v[4], out = make_results(SHAPE(rows, columns), 1);
+    for (int k = 0; k < 4; k++) v[k] = make_vector(dtype, columns);
+    for (int norm = 0; norm < 4; norm++) {
+        for (int i = 0; i < 2; i++) {
+            struct modulation m = {0};
+            if (norm == 1) m.scale = v[1].of[i];
+            if (norm < 2)
+                op_rms_norm(&x, out.of[i], in, v[0].of[i], 1e-6f, m);
+            else if (norm == 2)
+                op_layer_norm(&x, out.of[i], in,
+                              (struct affine){v[0].of[i], v[1].of[i], v[2].of[i], v[3].of[i]}, 1e-6f);
+            else
+                op_group_norm(&x, out.of[i], in, (struct group_norm){statistics, v[0].of[i], v[1].of[i]});
+        }
+        expect_same(dtype, &out, names[norm]);
+    }
 }
 
 /* Tests convolutions. Kernels have rows of 1 or 3 values, so rows end inside a quantisation block. */
@@ -167,22 +158,20 @@ static void same_conv(enum dtype dtype, int32_t side, int32_t channels, int32_t 
     if (dtype_tiled_values(dtype) || dtype_is_rotated(dtype)) return;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(side, side, channels), 0, 1);
     struct twins weight = make_twins(dtype, SHAPE(channels, channels, kernel, kernel));
-    struct twins bias = make_twins(dtype_is_quantised(dtype) ? DTYPE_BF16 : dtype, SHAPE(channels));
-    struct results r = {.stored = tensor_random(DTYPE_F32, 3, in.dim, 0, 1),
-                        .f32 = tensor_random(DTYPE_F32, 3, in.dim, 0, 0)};
-    struct conv_options o = {.upsample = 1};
-    op_conv2d(&x, r.stored, in, weight.stored, (struct epilogue){.bias = bias.stored}, o);
-    op_conv2d(&x, r.f32, in, weight.f32, (struct epilogue){.bias = bias.f32}, o);
-    expect_same(dtype, &r, "conv2d");
+    struct twins bias = make_twins(dtype_is_quantised(dtype) ? DTYPE_BF16 : dtype, SHAPE(channels)),
+                 out = make_results(3, in.dim, 0);
+    for (int i = 0; i < 2; i++)
+        op_conv2d(&x, out.of[i], in, weight.of[i], (struct epilogue){.bias = bias.of[i]},
+                  (struct conv_options){.upsample = 1});
+    expect_same(dtype, &out, "conv2d");
 }
 
 static void same_relative_bias(enum dtype dtype, int32_t tokens, int32_t heads) {
     case_begin();
-    struct twins table = make_twins(dtype, SHAPE(32, heads));
-    struct results r = make_results(SHAPE(heads, 2 * tokens - 1));
-    op_relative_bias(&x, r.stored, table.stored, (struct distance_buckets){128});
-    op_relative_bias(&x, r.f32, table.f32, (struct distance_buckets){128});
-    expect_same(dtype, &r, "relative_bias");
+    struct twins table = make_twins(dtype, SHAPE(32, heads)),
+                 out = make_results(SHAPE(heads, 2 * tokens - 1), 1);
+    for (int i = 0; i < 2; i++) op_relative_bias(&x, out.of[i], table.of[i], (struct distance_buckets){128});
+    expect_same(dtype, &out, "relative_bias");
 }
 
 void same_everywhere(enum dtype dtype) {
@@ -199,7 +188,8 @@ void same_everywhere(enum dtype dtype) {
         same_linear_few(dtype, 3, n, block / 2 * 3);
         same_relative_bias(dtype, 3, block / 2 * 3);
     }
-    same_add(dtype, 3, n + odd);
+    same_add(dtype, 3, n + odd, false);
+    same_add(dtype, 3, n + odd, true);
     same_norms(dtype, small_operands ? 1 : 6, n + (block < 8 ? 4 : 0));
     same_relative_bias(dtype, 3, n);
 }

@@ -1,4 +1,4 @@
-/* For tests with random cases. The environment variable SEED chooses the random numbers of all cases. */
+/* main of the test programs. The environment variable SEED chooses the random numbers of all cases. */
 #ifndef SLUICE_TEST_SEEDED_H
 #define SLUICE_TEST_SEEDED_H
 
@@ -17,7 +17,11 @@
 
 extern uint64_t seed_base;
 
-/* Runs the tests and prints the numbers of passed and failed tests; returns the exit status for main. */
+/* Runs the tests between two fixtures (NULL: none) and prints the numbers of passed and failed tests; returns
+ * the exit status for main. ONLY and SKIP in the environment are patterns of test names. */
+int tests_run(const struct CMUnitTest *tests, size_t n_tests, CMFixtureFunction begin, CMFixtureFunction end);
+
+/* Like tests_run, with the seed of the environment and a time limit. */
 int seeded_run(const struct CMUnitTest *tests, size_t n_tests);
 
 #endif

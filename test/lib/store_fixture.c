@@ -12,29 +12,23 @@ static const struct block_kind raw_kind = {
     .weights =
         (const struct weight_spec[]){
             {.offset = 0, .names = {"raw.%d.0"}, .rank = 1, .dim = {0}, .init_scale = 1},
-            {.offset = sizeof(struct tensor),
-             .names = {"raw.%d.1"},
-             .rank = 1,
-             .dim = {1},
-             .optional = true,
-             .init_scale = 1},
+            {.offset = sizeof(struct tensor), .names = {"raw.%d.1?"}, .rank = 1, .dim = {1}, .init_scale = 1},
             {.offset = 2 * sizeof(struct tensor),
-             .names = {"raw.%d.2"},
+             .names = {"raw.%d.2?"},
              .rank = 1,
              .dim = {2},
-             .optional = true,
              .init_scale = 1}},
     .n_weights = 3,
     .weights_bytes = sizeof(struct raw_weights),
 };
 /* Declares a weight that is the last of four temporal slices of a convolution kernel. */
-#define SLICED(i, ...)                                                                                       \
+#define SLICED(i, name)                                                                                      \
     {                                                                                                        \
-        .offset = (i) * sizeof(struct tensor), .names = {"raw.%d." #i}, .rank = 4, .dim = {i, 3, 4, 4},      \
-        .slices = 4, .init_scale = 1, __VA_ARGS__                                                            \
+        .offset = (i) * sizeof(struct tensor), .names = {name}, .rank = 4, .dim = {i, 3, 4, 4}, .slices = 4, \
+        .init_scale = 1                                                                                      \
     }
-static const struct weight_spec sliced_weights[] = {SLICED(0, .optional = false), SLICED(1, .optional = true),
-                                                    SLICED(2, .optional = true)};
+static const struct weight_spec sliced_weights[] = {SLICED(0, "raw.%d.0"), SLICED(1, "raw.%d.1?"),
+                                                    SLICED(2, "raw.%d.2?")};
 static const struct block_kind sliced_kind = BLOCK_KIND("sliced", "sliced.%d", sliced_weights, raw_weights,
                                                         NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind empty_kind = {.name = "empty", .format = "empty", .weights_bytes = 1};

@@ -84,10 +84,9 @@ static const struct block_kind synthetic_kind_mix = {
                                              .dim = {SYNTHETIC_F, SYNTHETIC_D},
                                              .init_scale = 1},
                                             {.offset = offsetof(struct synthetic_mix, bias),
-                                             .names = {"mix.%d.bias"},
+                                             .names = {"mix.%d.bias?"},
                                              .rank = 1,
                                              .dim = {SYNTHETIC_F},
-                                             .optional = true,
                                              .init_scale = 1},
                                             {.offset = offsetof(struct synthetic_mix, down),
                                              .names = {"mix.%d.down"},
@@ -164,13 +163,11 @@ static enum status synthetic_visits(const struct component *c, int stage, const 
 const struct family synthetic_family = {
     .name = "synthetic",
     .kind = FAMILY_DENOISER,
-    .configure = synthetic_configure,
-    .blocks = synthetic_blocks,
-    .block_dims = synthetic_block_dims,
-    .ignorable = (const char *const[]){NULL},
-    .lane_state_bytes = sizeof(struct synthetic_state),
-    .declare = synthetic_declare,
-    .visits = synthetic_visits,
+    .files = {.ignorable = (const char *const[]){NULL}},
+    .config = {.configure = synthetic_configure},
+    .blocks = {.list = synthetic_blocks, .dims = synthetic_block_dims},
+    .state = {.bytes = sizeof(struct synthetic_state), .declare = synthetic_declare},
+    .lanes = {.visits = synthetic_visits},
 };
 
 /* Adds the tensors of a layer; every other layer is bf16. */

@@ -15,16 +15,23 @@
 #include <math.h>
 #include <string.h>
 
-#define WEIGHT(structure, field, name, rank, ...) BLOCK_WEIGHT(structure, field, 1, name, rank, __VA_ARGS__)
-#define NORM(structure, field, name)              BLOCK_WEIGHT(structure, field, 0, name, 1, WIDTH)
+#define WEIGHT(structure, field, name, rank_, ...)                                                           \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
+        .init_scale = 1                                                                                      \
+    }
+#define NORM(structure, field, name)                                                                         \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .rank = 1, .dim = { WIDTH }            \
+    }
 
 /* The members common to all families of this file; more initialisers follow. */
 #define FAMILY(of, kind_, word_, key, structure, ...)                                                        \
     {                                                                                                        \
-        .name = #of, .kind = kind_, .display_name = word_, .config_key = key, .config_value = #of,           \
-        .probe = of##_probe, .dimensions = of##_dimensions, .n_dimensions = COUNT_OF(of##_dimensions),       \
-        .blocks = of##_blocks, .ignorable = synthetic_ignorable,                                             \
-        .lane_state_bytes = sizeof(struct structure), __VA_ARGS__                                            \
+        .name = #of, .kind = kind_, .display_name = word_, .files.config_key = key,                          \
+        .files.config_value = #of, .files.probe = of##_probe, .config.dimensions = of##_dimensions,          \
+        .config.n_dimensions = COUNT_OF(of##_dimensions), .blocks.list = of##_blocks,                        \
+        .files.ignorable = synthetic_ignorable, .state.bytes = sizeof(struct structure), __VA_ARGS__         \
     }
 
 static const char *const synthetic_ignorable[] = {NULL};
@@ -146,7 +153,7 @@ static const struct dimension synthetic_text_dimensions[] = {
 
 const struct family family_synthetic_text =
     FAMILY(synthetic_text, FAMILY_TEXT, "synthetic text encoder", "model_type", synthetic_state,
-           .derive = text_derive, .declare = synthetic_declare, .reads = {.tokens = true});
+           .config.derive = text_derive, .state.declare = synthetic_declare, .reads = {.tokens = true});
 
 /* synthetic_llm: a text encoder without layers. */
 
@@ -179,8 +186,8 @@ static const struct dimension synthetic_llm_dimensions[] = {
 };
 
 const struct family family_synthetic_llm =
-    FAMILY(synthetic_llm, FAMILY_TEXT, "synthetic LLM", "model_type", synthetic_state, .derive = llm_derive,
-           .declare = synthetic_declare);
+    FAMILY(synthetic_llm, FAMILY_TEXT, "synthetic LLM", "model_type", synthetic_state,
+           .config.derive = llm_derive, .state.declare = synthetic_declare);
 
 /* synthetic_vision: a vision encoder with one token per four pixels. */
 
@@ -248,9 +255,9 @@ static const struct setting vision_settings[] = {
 
 const struct family family_synthetic_vision =
     FAMILY(synthetic_vision, FAMILY_VISION, "synthetic vision encoder", "model_type", synthetic_state,
-           .derive = vision_derive, .picture_settings = vision_settings,
-           .n_picture_settings = COUNT_OF(vision_settings), .declare = synthetic_declare,
-           .vision_grid = vision_grid_of);
+           .config.derive = vision_derive, .config.picture_settings = vision_settings,
+           .config.n_picture_settings = COUNT_OF(vision_settings), .state.declare = synthetic_declare,
+           .lanes.vision_grid = vision_grid_of);
 
 /* synthetic_denoiser: a denoiser with cross-attention to the text. */
 
@@ -491,8 +498,8 @@ static const struct dimension synthetic_denoiser_dimensions[] = {
 
 const struct family family_synthetic_denoiser =
     FAMILY(synthetic_denoiser, FAMILY_DENOISER, "synthetic denoiser", "_class_name", denoiser_state,
-           .derive = denoiser_derive, .declare = denoiser_declare, .rows = denoiser_rows,
-           .check_lanes = denoiser_check_lanes);
+           .config.derive = denoiser_derive, .state.declare = denoiser_declare, .blocks.rows = denoiser_rows,
+           .lanes.check = denoiser_check_lanes);
 
 /* synthetic_video_vae: a decoder in which each latent frame depends on the previous one. */
 
@@ -662,9 +669,9 @@ static const struct dimension synthetic_video_vae_dimensions[] = {
      OF_TENSOR(2, 1, "video_vae.in.weight")},
 };
 
-const struct family family_synthetic_video_vae =
-    FAMILY(synthetic_video_vae, FAMILY_DECODER, "synthetic decoder", "_class_name", causal_state,
-           .derive = video_vae_derive, .declare = video_vae_declare, .chunks = video_vae_chunks);
+const struct family family_synthetic_video_vae = FAMILY(
+    synthetic_video_vae, FAMILY_DECODER, "synthetic decoder", "_class_name", causal_state,
+    .config.derive = video_vae_derive, .state.declare = video_vae_declare, .lanes.chunks = video_vae_chunks);
 
 /* Sigmas fall from 8 by a constant factor each step: to 1 before the last of four steps. */
 static void synthetic_fill_schedule(const struct schedule *self, const struct schedule_options *options,
@@ -770,27 +777,27 @@ const struct recipe recipe_synthetic = {
              SLOT(SYNTHETIC_DENOISER, synthetic_denoiser, "--synthetic-high-noise", "transformer"),
              SLOT(SYNTHETIC_DENOISER_2, synthetic_denoiser, "--synthetic-low-noise", "transformer_2"),
              SLOT(SYNTHETIC_VIDEO_VAE, synthetic_video_vae, "--synthetic-video-vae", "vae")},
-    .condition = {{.slot = SYNTHETIC_TEXT, .hidden = {.from_end = {1}}, .padded_to = SYNTHETIC_PADDED},
-                  {.slot = SYNTHETIC_TEXT_2, .hidden = {.from_end = {2}}, .concat_columns = true},
-                  {.slot = SYNTHETIC_LLM, .zero_padded = true, .padded_to = SYNTHETIC_PADDED},
-                  {.slot = SYNTHETIC_VISION, .zero_padded = true},
-                  {.slot = SYNTHETIC_TEXT, .what = CONDITION_POOLED},
-                  {.slot = SYNTHETIC_TEXT_2, .what = CONDITION_POOLED, .concat_columns = true}},
-    .n_conditions = 6,
-    .span = {{SYNTHETIC_DENOISER, INFINITY}, {SYNTHETIC_DENOISER_2, SYNTHETIC_BOUNDARY}},
-    .pipelines = {"SyntheticPipeline"},
+    .text.condition = {{.slot = SYNTHETIC_TEXT, .hidden = {.layers = {-2}}, .padded_to = SYNTHETIC_PADDED},
+                       {.slot = SYNTHETIC_TEXT_2, .hidden = {.layers = {-3}}, .concat_columns = true},
+                       {.slot = SYNTHETIC_LLM, .zero_padded = true, .padded_to = SYNTHETIC_PADDED},
+                       {.slot = SYNTHETIC_VISION, .zero_padded = true},
+                       {.slot = SYNTHETIC_TEXT, .what = CONDITION_POOLED},
+                       {.slot = SYNTHETIC_TEXT_2, .what = CONDITION_POOLED, .concat_columns = true}},
+    .text.n_conditions = 6,
+    .denoising.span = {{SYNTHETIC_DENOISER, INFINITY}, {SYNTHETIC_DENOISER_2, SYNTHETIC_BOUNDARY}},
+    .selection.pipelines = {"SyntheticPipeline"},
     .patch = 1,
     .frames_max = 17,
-    .sampling = {.prediction = &prediction_eps,
-                 .schedule = &synthetic_schedule,
-                 .sampler = &synthetic_sampler},
-    .guide = guidance_cfg,
-    .flow_shift = 1,
-    .references_max = LANE_REFERENCES_MAX,
-    .width = 12,
-    .height = 8,
-    .frames = 9,
-    .steps = 4,
-    .cfg_scale = 1,
-    .strength = 0.6,
+    .denoising.sampling = {.prediction = &prediction_eps,
+                           .schedule = &synthetic_schedule,
+                           .sampler = &synthetic_sampler},
+    .denoising.guide = guidance_cfg,
+    .denoising.flow_shift = 1,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .defaults.width = 12,
+    .defaults.height = 8,
+    .defaults.frames = 9,
+    .defaults.steps = 4,
+    .defaults.cfg_scale = 1,
+    .defaults.strength = 0.6,
 };

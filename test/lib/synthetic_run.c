@@ -75,8 +75,8 @@ static void synthetic_make_stage(int s, struct error *e) {
                                          .evaluations = synthetic_evaluations[s],
                                          .timesteps = timesteps};
     snprintf(synthetic.stages[s].name, sizeof synthetic.stages[s].name, "stage %c", (char)('a' + s));
-    synthetic_family.visits(c, s, synthetic.lanes[s], synthetic_lanes[s], synthetic_evaluations[s],
-                            &synthetic.visits, e);
+    synthetic_family.lanes.visits(c, s, synthetic.lanes[s], synthetic_lanes[s], synthetic_evaluations[s],
+                                  &synthetic.visits, e);
 }
 
 void synthetic_measure(void) {
@@ -173,7 +173,7 @@ void run_plain_loop(void) {
                             .workspace_bytes = ROOM,
                             .error = &e};
         for (int k = 0; k < stage->n_lanes; k++) stage->lanes[k].state = &states[k];
-        synthetic_family.declare(stage->component, stage->lanes, stage->n_lanes, &state, &state, &ok);
+        synthetic_family.state.declare(stage->component, stage->lanes, stage->n_lanes, &state, &state, &ok);
         plain_visit(v, &x);
         if (v->ends_evaluation) synthetic_evaluation_ended(NULL, v, &e);
         if (i + 1 == synthetic.visits.n_visits || synthetic.visits.visits[i + 1].stage != v->stage)

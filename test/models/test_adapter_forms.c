@@ -84,7 +84,7 @@ static float *read_factor(const struct factor *f, int64_t *n) {
     *n = 1;
     for (int i = 0; i < f->rank; i++) *n *= f->dim[i];
     float *at = malloc((size_t)*n * sizeof *at);
-    check(adapter_read_values(f->source, f->offset, f->dtype, 0, *n, at, &e) == OK, "%s", e.what);
+    check(source_read_values(f->source, f->offset, f->dtype, 0, *n, at, &e) == OK, "%s", e.what);
     return at;
 }
 
@@ -295,7 +295,7 @@ static void read_bias(const struct sluice_model *m, const char *name, float *to,
     struct error e = {0};
     const struct index_entry *entry = index_find(&c->index, name);
     if (check(entry && entry->dim[0] == n, "%s", name))
-        adapter_read_values(&c->index.sources[entry->source], entry->offset, entry->dtype, 0, n, to, &e);
+        source_read_values(&c->index.sources[entry->source], entry->offset, entry->dtype, 0, n, to, &e);
 }
 
 /* Adds differences to a fused bias (strength 0.5), to one part of the fused bias (-2) and to norms (".diff").

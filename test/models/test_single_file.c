@@ -69,7 +69,7 @@ static void test_inspected(const struct sluice_model *m, const json_t *inspected
     while (*found && recipe && strcmp((*found)->name, recipe) != 0) found++;
     check(recipe && *found &&
               recipe_family(*found, FAMILY_DENOISER) == recipe_family(m->recipe, FAMILY_DENOISER) &&
-              (*found)->variant == m->recipe->variant,
+              (*found)->selection.variant == m->recipe->selection.variant,
           "%s: recognised as %s", m->recipe->name, recipe ? recipe : "nothing");
     check(!json_array_size(json_object_get(inspected, "unknown")), "%s: unknown tensors", m->recipe->name);
     for (int i = 0; m->recipe->slot[i].family; i++) {

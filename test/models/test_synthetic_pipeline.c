@@ -358,7 +358,7 @@ static int vision_side_read(const char *folder, const char *file, const char *te
     *e = (struct error){0};
     int side = 0;
     if (model_open(NULL, &from, &model, e) == OK)
-        side = family_synthetic_vision.vision_grid(&model->component[SYNTHETIC_VISION], 9, 7).height;
+        side = family_synthetic_vision.lanes.vision_grid(&model->component[SYNTHETIC_VISION], 9, 7).height;
     model_close(model);
     remove(path);
     return side;

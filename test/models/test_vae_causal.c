@@ -145,7 +145,7 @@ static void each_half(const struct golden *g, void (*body)(struct half *h)) {
     }
     assert_true(n > 0);
     for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->probe(&h.component->index), *f == halves[0] || *f == halves[1]);
+        assert_int_equal((*f)->files.probe(&h.component->index), *f == halves[0] || *f == halves[1]);
 }
 
 static void check_reference(struct half *h) {
@@ -260,8 +260,8 @@ static void check_memory_bound(struct half *h) {
             .latent = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){c->latent_channels, T, 30, 52}),
             .picture = tensor_make(NULL, DTYPE_F32, 4,
                                    (int32_t[]){CHUNK_FRAMES, 30 * c->pixel_factor, 52 * c->pixel_factor, 3}),
-            .state = test_memory(c->family->lane_state_bytes)};
-        c->family->declare(c, &lane, 1, &none, &pictures, &ok);
+            .state = test_memory(c->family->state.bytes)};
+        c->family->state.declare(c, &lane, 1, &none, &pictures, &ok);
         assert_true(ok && pictures.peak > 0 && (!bytes || pictures.peak == bytes));
         bytes = pictures.peak;
     }

@@ -234,7 +234,7 @@ static struct vision_grid vision_grid_of(const char *clip, int width, int height
     if (!check(!sluice_model_open(model_options(&from), &model, &e), "%s: %s", clip ? clip : folder, e.what))
         return grid;
     const struct component *c = model_component(model, FAMILY_VISION);
-    grid = c->family->vision_grid(c, width, height);
+    grid = c->family->lanes.vision_grid(c, width, height);
     sluice_model_close(model);
     return grid;
 }

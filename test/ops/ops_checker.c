@@ -128,6 +128,20 @@ static uint64_t run_guarded(struct device *device, const struct op *op) {
     return hash_out(op);
 }
 
+/* Saves what the operator changes in `memory`, or restores it: the output, which may also be an input, and
+ * the sums of group statistics in pieces. */
+static void copy_changed(const struct op *op, char *memory, bool back) {
+    const struct tensor *const changed[] = {&op->out, &op->in[1]};
+    for (int i = 0; i < (op->kind == OP_GROUP_STATISTICS && op->in[1].rank ? 2 : 1); i++) {
+        const struct tensor *t = changed[i];
+        size_t bytes = (size_t)((tensor_rows(t) - 1) * t->row_bytes) +
+                       (size_t)tensor_columns(t) * (size_t)dtype_bits(t->dtype) / 8;
+        assert_true(memory + bytes <= pool + POOL_BYTES);
+        memcpy(back ? t->data : memory, back ? memory : t->data, bytes);
+        memory += bytes;
+    }
+}
+
 static enum status checker_run(struct device *device, const struct op *op, void *unused, struct error *e) {
     (void)device, (void)unused, (void)e;
     struct op_cost cold, warm;
@@ -140,17 +154,13 @@ static enum status checker_run(struct device *device, const struct op *op, void 
         assert_true(cold.primitive[i].id == warm.primitive[i].id);
         assert_true(cold.primitive[i].bytes == warm.primitive[i].bytes);
     }
-    size_t bytes = (size_t)((tensor_rows(&op->out) - 1) * op->out.row_bytes) +
-                   (size_t)tensor_columns(&op->out) * (size_t)dtype_bits(op->out.dtype) / 8;
-    /* saves the output, which may also be an input, and restores its values before the second run */
     char *before = pool + pool_used;
-    assert_true(pool_used + bytes <= POOL_BYTES);
-    memcpy(before, op->out.data, bytes);
+    copy_changed(op, before, false);
     uint64_t first = run_guarded(checker.two, op);
-    memcpy(op->out.data, before, bytes);
+    copy_changed(op, before, true);
     assert_int_equal(checker.one->prepare(checker.one, op, &problem), OK);
     assert_true(run_guarded(checker.one, op) == first);
-    memcpy(op->out.data, before, bytes);
+    copy_changed(op, before, true);
     assert_true(run_guarded(checker.two, op) == first);
     checker.calls++;
     return OK;

@@ -1,11 +1,6 @@
 /* `bench block` at tiny sizes: measured rows, FLOPs against formulas, cancellation. Speed differs between
  * machines and is not tested. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test/lib/seeded.h"
 
 #include "engine/bench/block.h"
 #include "kernels/cpu/cpu.h"
@@ -61,18 +56,18 @@ static bool on_progress(void *user, double fraction, const char *what) {
     return ++l->calls != l->refuse_at;
 }
 
-static enum status measure(const struct bench_block_case *c, struct listener *l, struct bench *bench,
-                           struct error *e) {
+static enum status measure(const struct bench_block_case *c, struct listener *l, struct bench *bench) {
+    struct error e = {0};
     struct sluice_bench_options options = {
         .struct_size = sizeof options, .threads = 2, .on_progress = on_progress, .user = l};
-    bench_start(bench, &options, e);
-    struct device *device = cpu_open(&bench->sys, 2, e);
+    bench_start(bench, &options, &e);
+    struct device *device = cpu_open(&bench->sys, 2, &e);
     assert_non_null(device);
-    bench_block_measure(bench, device, c, e);
+    bench_block_measure(bench, device, c, &e);
     device->destroy(device);
     struct memory_use use = sys_memory_use(&bench->sys);
     for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(use.live_bytes[i], 0);
-    return e->code;
+    return e.code;
 }
 
 static double number(const json_t *row, const char *name) {
@@ -91,8 +86,12 @@ static const json_t *row_of(const struct bench *bench, const char *what) {
     return NULL;
 }
 
-/* Checks that the report has each of the given rows, with a time above 0 and a share of the total time. */
-static void check_rows(const struct bench *bench, const char *const *whats, int n) {
+/* Runs the bench. Checks that the report has each of the given rows, with a time above 0 and a share of the
+ * total time; returns the number of rounds. */
+static int measure_rows(const struct bench_block_case *c, struct bench *bench, const char *const *whats,
+                        int n) {
+    struct listener l = {0};
+    assert_int_equal(measure(c, &l, bench), OK);
     assert_int_equal(json_array_size(bench->rows), n);
     for (int i = 0; i < n; i++) {
         const json_t *row = row_of(bench, whats[i]);
@@ -101,22 +100,26 @@ static void check_rows(const struct bench *bench, const char *const *whats, int 
     }
     assert_true(number(row_of(bench, "all"), "product_rate_share") > 0);
     assert_true(number(row_of(bench, "attention"), "time_share") < 1);
+    return l.rounds;
 }
+
+static void expect_flops(const struct bench *bench, const char *what, double flops) {
+    assert_true(fabs(number(row_of(bench, what), "flops") / flops - 1) < 1e-12);
+}
+
+static const char *const block_rows[] = {"all", "library", "linear", "attention", "bytes"};
 
 static void test_block_rows_match_formulas(void **state) {
     (void)state;
-    struct listener l = {0};
     struct bench bench;
-    struct error e = {0};
-    assert_int_equal(measure(&block_case, &l, &bench, &e), OK);
-    check_rows(&bench, (const char *const[]){"all", "library", "linear", "attention", "bytes"}, 5);
+    /* the bench runs one warm-up round and two measured rounds */
+    assert_int_equal(measure_rows(&block_case, &bench, block_rows, 5), 3);
     double T = TOKENS, F = (int)(DIM / 3.0 * 8);
     double products = 2 * T * DIM * (4 * DIM + 3 * F), attention = 4 * T * T * DIM;
-    assert_true(fabs(number(row_of(&bench, "linear"), "flops") / products - 1) < 1e-12);
-    assert_true(fabs(number(row_of(&bench, "library"), "flops") / products - 1) < 1e-12);
-    assert_true(fabs(number(row_of(&bench, "attention"), "flops") / attention - 1) < 1e-12);
-    assert_true(fabs(number(row_of(&bench, "all"), "flops") / (products + attention) - 1) < 1e-12);
-    assert_int_equal(l.rounds, 3); /* the bench runs one warm-up round and two measured rounds */
+    expect_flops(&bench, "linear", products);
+    expect_flops(&bench, "library", products);
+    expect_flops(&bench, "attention", attention);
+    expect_flops(&bench, "all", products + attention);
     json_decref(bench.rows);
 }
 
@@ -125,13 +128,10 @@ static void test_weight_types_are_measured(void **state) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_NVFP4_TILED};
     (void)state;
     for (int i = 0; i < 3; i++) {
-        struct listener l = {0};
         struct bench bench;
-        struct error e = {0};
         struct bench_block_case c = block_case;
         c.sizes.type = types[i];
-        assert_int_equal(measure(&c, &l, &bench, &e), OK);
-        check_rows(&bench, (const char *const[]){"all", "library", "linear", "attention", "bytes"}, 5);
+        measure_rows(&c, &bench, block_rows, 5);
         assert_true(number(row_of(&bench, "all"), "of_bf16") > 0);
         assert_string_equal(json_string_value(json_object_get(row_of(&bench, "all"), "type")),
                             dtype_name(types[i]));
@@ -141,13 +141,11 @@ static void test_weight_types_are_measured(void **state) {
 
 static void test_adapter_changes_result(void **state) {
     (void)state;
-    struct listener l = {0};
     struct bench bench;
     struct error e = {0};
     struct bench_block_case c = block_case;
     c.sizes.adapter_rank = 3;
-    assert_int_equal(measure(&c, &l, &bench, &e), OK);
-    check_rows(&bench, (const char *const[]){"all", "library", "linear", "attention", "bytes"}, 5);
+    measure_rows(&c, &bench, block_rows, 5);
     assert_true(number(row_of(&bench, "all"), "of_base") > 0);
     assert_int_equal((int)number(row_of(&bench, "all"), "adapter_rank"), 3);
     json_decref(bench.rows);
@@ -181,15 +179,13 @@ static double decoder_convolutions(void) {
 }
 
 static void test_decoder_rows_match_formulas(void **state) {
+    static const char *const rows[] = {"all", "library", "linear", "attention", "conv", "bytes"};
     (void)state;
-    struct listener l = {0};
     struct bench bench;
-    struct error e = {0};
-    assert_int_equal(measure(&decoder_case, &l, &bench, &e), OK);
-    check_rows(&bench, (const char *const[]){"all", "library", "linear", "attention", "conv", "bytes"}, 6);
+    measure_rows(&decoder_case, &bench, rows, 6);
     double projections = 4 * 2.0 * SIDE * SIDE * 16 * 16, convolutions = decoder_convolutions();
-    assert_true(fabs(number(row_of(&bench, "conv"), "flops") / convolutions - 1) < 1e-12);
-    assert_true(fabs(number(row_of(&bench, "library"), "flops") / (convolutions + projections) - 1) < 1e-12);
+    expect_flops(&bench, "conv", convolutions);
+    expect_flops(&bench, "library", convolutions + projections);
     json_decref(bench.rows);
 }
 
@@ -200,8 +196,7 @@ static void test_cancel_ends_measurement(void **state) {
         for (int refuse_at = 1; refuse_at <= 3; refuse_at++) {
             struct listener l = {.refuse_at = refuse_at};
             struct bench bench;
-            struct error e = {0};
-            assert_int_equal(measure(cases[i], &l, &bench, &e), CANCELLED);
+            assert_int_equal(measure(cases[i], &l, &bench), CANCELLED);
             assert_int_equal(json_array_size(bench.rows), 0);
             json_decref(bench.rows);
         }
@@ -213,7 +208,5 @@ int main(void) {
         cmocka_unit_test(test_adapter_changes_result),    cmocka_unit_test(test_decoder_rows_match_formulas),
         cmocka_unit_test(test_cancel_ends_measurement),
     };
-    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

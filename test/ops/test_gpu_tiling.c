@@ -4,11 +4,7 @@
 #include "kernels/cuda/hash_table.h"
 #include "kernels/cuda/linear.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/lib/seeded.h"
 
 struct entry {
     int32_t key[3];
@@ -130,5 +126,5 @@ int main(void) {
         cmocka_unit_test(test_panels_are_bounded),
         cmocka_unit_test(test_workspace_parts_do_not_overlap),
     };
-    return cmocka_run_group_tests_name("gpu_tiling", tests, NULL, NULL);
+    return tests_run(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

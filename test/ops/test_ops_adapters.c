@@ -2,7 +2,7 @@
  * the base weight. test/gates/test_lora_streaming.c covers whole runs. */
 #include "test/ops/ops_checker.h"
 
-#include "test/lib/ops_adapted.h"
+#include "test/lib/ops_cases.h"
 
 #include "kernels/cpu/weights.h"
 
@@ -91,15 +91,6 @@ static void test_random(void **state) {
     }
 }
 
-/* Rounds to bf16 by the distances to both neighbouring values, unlike the engine. */
-static double nearest_bf16(double value) {
-    if (value == 0) return value;
-    int exponent;
-    frexp(value, &exponent);
-    double unit = ldexp(1, exponent - 8);
-    return nearbyint(value / unit) * unit;
-}
-
 /* In precision bf16, the base product and the `down` product round their input to bf16; the input of the `up`
  * product is not rounded. */
 static void test_bf16_rounds_inputs_only(void **state) {
@@ -113,6 +104,12 @@ static void test_bf16_rounds_inputs_only(void **state) {
     for (int i = 0; i < N_CASES; i++) case_adapted(&cases[i]);
     x.precision = PRECISION_F32;
     operand_rounding = NULL;
+}
+
+/* Adapts the weight by one pair of factors. */
+static const struct low_rank *one_adapter(struct low_rank *chain, struct factors factors,
+                                          const struct tensor *weight) {
+    return adapted_chain(chain, (struct factors[FACTORS_MOST]){factors}, weight);
 }
 
 struct call {
@@ -146,12 +143,10 @@ static void test_unchanged_rows_keep_bits(void **state) {
         memcpy(base, c.out.data, bytes);
         struct low_rank chain[FACTORS_MOST];
         struct tensor adapted = c.weight;
-        adapted.adapters =
-            adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 300, 50, DTYPE_F32, 1}}, &c.weight);
+        adapted.adapters = one_adapter(chain, (struct factors){4, 300, 50, DTYPE_F32, 1}, &c.weight);
         run(&c, adapted, few);
         assert_memory_equal(c.out.data, base, bytes);
-        adapted.adapters =
-            adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 300, DTYPE_F32, 0}}, &c.weight);
+        adapted.adapters = one_adapter(chain, (struct factors){4, 0, 300, DTYPE_F32, 0}, &c.weight);
         run(&c, adapted, few);
         for (int64_t i = 0; i < tensor_elements(&c.out); i++)
             assert_true(((float *)c.out.data)[i] == ((float *)base)[i]);
@@ -176,7 +171,7 @@ static void test_quantised_base_equals_f32(void **state) {
     weights_widen(wide.data, &blocks, 0, N);
     struct low_rank chain[FACTORS_MOST];
     blocks.adapters = wide.adapters =
-        adapted_chain(chain, (struct factors[FACTORS_MOST]){{16, 40, 130, DTYPE_BF16, 0.8f}}, &wide);
+        one_adapter(chain, (struct factors){16, 40, 130, DTYPE_BF16, 0.8f}, &wide);
     for (int few = 0; few < 2; few++) {
         void *as_f32 = pool_alloc((size_t)tensor_bytes(&c.out));
         run(&c, wide, few);
@@ -201,8 +196,7 @@ static void test_factors_are_awaited_and_counted(void **state) {
     for (int few = 0; few < 2; few++) {
         struct call c = call_random(T, N, K);
         struct low_rank chain[FACTORS_MOST];
-        c.weight.adapters =
-            adapted_chain(chain, (struct factors[FACTORS_MOST]){{RANK, 0, N, DTYPE_F32, 1}}, &c.weight);
+        c.weight.adapters = one_adapter(chain, (struct factors){RANK, 0, N, DTYPE_F32, 1}, &c.weight);
         struct low_rank awaited = chain[0];
         x.await = clear_if_awaited, x.await_user = &awaited, x.flops = 0;
         run(&c, c.weight, few);
@@ -309,7 +303,7 @@ static void test_overlapping_convolution_matches(void **state) {
                   out = tensor_random(DTYPE_F32, SHAPE(Y, X, C), 0, 1);
     struct tensor weight = tensor_random(DTYPE_F32, SHAPE(C, C, 3, 3), 0, 1);
     struct low_rank chain[FACTORS_MOST];
-    weight.adapters = adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, C, DTYPE_F32, 1}}, &weight);
+    weight.adapters = one_adapter(chain, (struct factors){4, 0, C, DTYPE_F32, 1}, &weight);
     int64_t row = sizeof(float) * X * C, lead = conv_lead(Y, X, 1, 1, row, row);
     struct tensor over = out, later = in;
     over.data = pool_alloc((size_t)(lead + Y * row));
@@ -329,8 +323,7 @@ static void test_invalid_factors_are_rejected(void **state) {
     struct call c = call_random(3, 40, 32);
     struct low_rank chain[FACTORS_MOST], mistaken;
     struct tensor weight = c.weight;
-    const struct low_rank *fits =
-        adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 40, DTYPE_F32, 1}}, &c.weight);
+    const struct low_rank *fits = one_adapter(chain, (struct factors){4, 0, 40, DTYPE_F32, 1}, &c.weight);
     weight.adapters = &mistaken;
     mistaken = *fits;
     mistaken.down = tensor_slice(mistaken.down, 0, 3);
@@ -347,7 +340,7 @@ static void test_invalid_factors_are_rejected(void **state) {
     expect_error_text("scratch memory of the visit is too small");
     adapted_scratch();
     struct tensor kernel = tensor_random(DTYPE_F32, SHAPE(40, 8, 1, 1), 0, 1);
-    kernel.adapters = adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 39, DTYPE_F32, 1}}, &kernel);
+    kernel.adapters = one_adapter(chain, (struct factors){4, 0, 39, DTYPE_F32, 1}, &kernel);
     op_conv2d(&x, tensor_random(DTYPE_F32, SHAPE(2, 2, 40), 0, 1),
               tensor_random(DTYPE_F32, SHAPE(2, 2, 8), 0, 1), kernel, (struct epilogue){0},
               (struct conv_options){.upsample = 1});
@@ -361,7 +354,7 @@ static void test_other_operators_reject_adapters(void **state) {
     struct low_rank chain[FACTORS_MOST];
     struct tensor weight = tensor_random(DTYPE_F32, SHAPE(40, 32), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(20, 32), 0, 1);
-    weight.adapters = adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 20, DTYPE_F32, 1}}, &weight);
+    weight.adapters = one_adapter(chain, (struct factors){4, 0, 20, DTYPE_F32, 1}, &weight);
     op_add(&x, out, out, tensor_slice(weight, 20, 20));
     assert_int_equal(problem.code, OK);
     op_add(&x, out, out, tensor_slice(weight, 19, 20));
@@ -388,7 +381,5 @@ int main(void) {
         cmocka_unit_test(test_skinny_product_uses_two_threads),
         cmocka_unit_test(test_print_errors),
     };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, ops_set_up, ops_tear_down);
 }

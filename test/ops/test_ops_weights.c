@@ -4,9 +4,12 @@
 
 #include "test/lib/quantised_ops.h"
 
+#include "kernels/cpu/weights.h"
+
+static const enum dtype plain[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+
 static void test_stored_types_equal_f32(void **state) {
     (void)state;
-    static const enum dtype plain[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     x.precision = PRECISION_F32;
     for (int i = 0; i < 3; i++) same_everywhere(plain[i]), same_convolutions(plain[i]);
     for (int i = 0; i < N_QUANTISED; i++)
@@ -26,6 +29,32 @@ static void test_panels_of_stored_types_equal_f32(void **state) {
     }
 }
 
+/* oneDNN may pack converted f16 and bf16 weights but reads f32 weights in place. */
+static void test_packed_weights_keep_bits(void **state) {
+    static const int32_t sizes[][3] = {{1, 64, 16},       {7, 128, 48},   {33, 576, 1040},
+                                       {100, 192, 10240}, {65, 320, 770}, {5, 100, 64}};
+    (void)state;
+    for (int i = 0; i < 12; i++)
+        same_linear(plain[1 + i % 2], sizes[i / 2][0], sizes[i / 2][1], sizes[i / 2][2]);
+}
+
+/* Packed weights have the right values with any instruction set, although oneDNN packs only with some. */
+static void test_packing_places_every_value(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        int32_t N = 64 * (1 + i % 3), K = 16 * (1 + 3 * i);
+        case_begin();
+        struct tensor half = tensor_random(plain[1 + i % 2], SHAPE(N, K), 0, 1);
+        float value, *at = tensor_random(DTYPE_F32, SHAPE(N, K), 0, 1).data;
+        weights_widen_packed(at, &half);
+        for (int64_t n = 0; n < N; n++)
+            for (int64_t k = 0; k < K; k++) {
+                weights_widen_part(&value, &half, n, k, 1);
+                assert_memory_equal(&value, &at[(n / 64 * K + k) * 64 + n % 64], sizeof value);
+            }
+    }
+}
+
 static void test_stored_types_equal_in_bf16(void **state) {
     (void)state;
     if (checker.two->unsupported[PRECISION_BF16]) skip();
@@ -39,10 +68,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stored_types_equal_f32),
         cmocka_unit_test(test_panels_of_stored_types_equal_f32),
+        cmocka_unit_test(test_packed_weights_keep_bits),
+        cmocka_unit_test(test_packing_places_every_value),
         cmocka_unit_test(test_stored_types_equal_in_bf16),
     };
     quantised_alloc = pool_alloc;
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_run(tests, sizeof tests / sizeof *tests, ops_set_up, ops_tear_down);
 }

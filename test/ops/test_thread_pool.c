@@ -1,11 +1,8 @@
 /* Thread pool: each item runs once, no member runs two items at a time, a call does not wait for threads that
  * have not started, no work continues after the call. Members write unsynchronised memory, so ThreadSanitizer
  * finds races. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/lib/seeded.h"
+
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -105,5 +102,5 @@ int main(void) {
                                        cmocka_unit_test(test_missing_threads_are_not_awaited),
                                        cmocka_unit_test(test_failed_starts_are_retried)};
     sys_init_machine(&machine);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Threads on a virtual clock. Each thread but the first has its own stack; ucontext switches stacks. */
-#include "kernels/dry/virtual_threads.h"
+#include "bench/dev/virtual_threads.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>

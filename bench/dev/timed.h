@@ -8,10 +8,10 @@
  * Asynchronous, like CUDA: run() queues an operator and returns, which takes host time but no device time.
  * Reader threads are virtual threads; each piece costs a reader a fixed time besides the read. The real store
  * runs with all its reader threads and pauses. */
-#ifndef SLUICE_DRY_TIMED_H
-#define SLUICE_DRY_TIMED_H
+#ifndef SLUICE_DEV_TIMED_H
+#define SLUICE_DEV_TIMED_H
 
-#include "kernels/dry/virtual_threads.h"
+#include "bench/dev/virtual_threads.h"
 #include "kernels/ops.h"
 
 /* Simulated events, one kind per queue. TIMED_STALL: operators wait for a copy. */

@@ -4,8 +4,8 @@
  *
  * A thread yields only where it advances time, waits or joins; at these points the thread may hold no lock
  * except the lock that it waits with. */
-#ifndef SLUICE_DRY_VIRTUAL_THREADS_H
-#define SLUICE_DRY_VIRTUAL_THREADS_H
+#ifndef SLUICE_DEV_VIRTUAL_THREADS_H
+#define SLUICE_DEV_VIRTUAL_THREADS_H
 
 #include "engine/base/sys.h"
 

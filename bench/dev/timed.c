@@ -1,5 +1,5 @@
 /* The timed dry devices: a simulated clock. Event and fence numbers are times in picoseconds. */
-#include "kernels/dry/timed.h"
+#include "bench/dev/timed.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -1,13 +1,21 @@
-/* The cases of cases.h. Every case has two streams and the same four arrays. A faulty kernel is a template
- * instance; the correct instance of the template is also a case. */
-#include "test/emu/self/cases.h"
-
+/* Self-test of the emulator: small CUDA programs, correct ones and ones with one fault each. Every case has
+ * two streams and the same four arrays. A faulty kernel is a template instance; the correct instance of the
+ * template is also a case.
+ *
+ * Each case runs in its own process in three thread orders. Correct cases must pass in all orders; faults
+ * must be found in at least one order by the emulator, a wrong result or the sanitizer, as the table lists.
+ */
 #include "emu.h"
 #include "kernels/cuda/ptx.cuh"
 
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Exit status of a case; the emulator and the sanitizers end the process with others. */
+enum { CASE_RIGHT = 0, CASE_WRONG = 3, CASE_UNKNOWN = 4 };
 
 static const unsigned FULL = 0xFFFFFFFF;
 enum { THREADS = 64, BLOCKS = 6, N = BLOCKS * THREADS };
@@ -107,12 +115,9 @@ template <int KIND> __global__ static void divergent(float *to) {
     to[t] = 1;
 }
 
-static int run_reverse(bool barrier) {
+template <bool BARRIER> static int run_reverse() {
     upload(compute);
-    if (barrier)
-        LAUNCH(reverse<true>, BLOCKS, THREADS, 0, compute, out, in);
-    else
-        LAUNCH(reverse<false>, BLOCKS, THREADS, 0, compute, out, in);
+    LAUNCH(reverse<BARRIER>, BLOCKS, THREADS, 0, compute, out, in);
     return judge(reversed);
 }
 
@@ -149,12 +154,9 @@ static float warp_rotated(int i) {
     return (float)(i / 32 * 32 + (i + 4) % 32);
 }
 
-static int run_warp_rotate(bool barrier) {
+template <bool BARRIER> static int run_warp_rotate() {
     upload(compute);
-    if (barrier)
-        LAUNCH(warp_rotate<true>, BLOCKS, THREADS, 0, compute, out, in);
-    else
-        LAUNCH(warp_rotate<false>, BLOCKS, THREADS, 0, compute, out, in);
+    LAUNCH(warp_rotate<BARRIER>, BLOCKS, THREADS, 0, compute, out, in);
     return judge(warp_rotated);
 }
 
@@ -307,9 +309,9 @@ static float unchanged(int i) {
     return (float)i;
 }
 
-static int run_wide(int by) {
+template <int BY> static int run_wide() {
     upload(compute);
-    LAUNCH(misaligned, 1, N / 4, 0, compute, out, in + by);
+    LAUNCH(misaligned, 1, N / 4, 0, compute, out, in + BY);
     return judge(unchanged);
 }
 
@@ -318,8 +320,8 @@ __global__ static void collide(float *to, int stride) {
     to[(blockIdx.x * THREADS + threadIdx.x) / stride] = 1;
 }
 
-static int run_collide(int blocks, int stride) {
-    LAUNCH(collide, blocks, THREADS, 0, compute, out, stride);
+template <int BLOCKS_RUN, int STRIDE> static int run_collide() {
+    LAUNCH(collide, BLOCKS_RUN, THREADS, 0, compute, out, STRIDE);
     need(cudaStreamSynchronize(compute));
     return CASE_RIGHT;
 }
@@ -339,15 +341,15 @@ static void launch_twice() {
 
 /* Uploads an array on the copy stream, runs a kernel on the compute stream, then overwrites the array on the
  * copy stream. The parameters enable the waits between the streams. */
-static int run_streams(bool first_wait, bool second_wait, bool last_wait) {
+template <bool FIRST_WAIT, bool SECOND_WAIT, bool LAST_WAIT> static int run_streams() {
     upload(copies);
-    if (first_wait) order(copies, compute);
+    if (FIRST_WAIT) order(copies, compute);
     launch_twice();
-    if (second_wait) order(compute, copies);
+    if (SECOND_WAIT) order(compute, copies);
     for (int i = 0; i < N; i++) host_out[i] = -1;
     need(cudaMemsetAsync(in, 0, N * sizeof *in, copies));
     download(compute);
-    if (last_wait) need(cudaStreamSynchronize(compute));
+    if (LAST_WAIT) need(cudaStreamSynchronize(compute));
     int result = CASE_RIGHT;
     for (int i = 0; i < N; i++)
         if (host_out[i] != doubled(i)) result = CASE_WRONG;
@@ -405,8 +407,8 @@ static int run_host_argument() {
     return CASE_RIGHT;
 }
 
-static int run_shape(int blocks, int threads, size_t shared) {
-    LAUNCH(twice, blocks, threads, shared, compute, out, in);
+template <int GRID, int BLOCK, int SHARED> static int run_shape() {
+    LAUNCH(twice, GRID, BLOCK, SHARED, compute, out, in);
     return CASE_RIGHT;
 }
 
@@ -433,7 +435,7 @@ static int run_freed_early() {
     return CASE_RIGHT;
 }
 
-static int run_mapped(bool touch_after) {
+template <bool TOUCH_AFTER> static int run_mapped() {
     size_t granule;
     CUmemAllocationProp prop = {};
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -455,7 +457,7 @@ static int run_mapped(bool touch_after) {
     int result = judge(doubled);
     cuMemUnmap(at, granule);
     if (emu_read_counts().live_bytes != expected - granule) return CASE_WRONG;
-    if (touch_after) {
+    if (TOUCH_AFTER) {
         LAUNCH(twice, BLOCKS, THREADS, 0, compute, out,
                (const float *)(uintptr_t)(at + granule) + (granule / sizeof(float) - THREADS));
         need(cudaStreamSynchronize(compute));
@@ -499,70 +501,156 @@ static int run_failures() {
     return right ? CASE_RIGHT : CASE_WRONG;
 }
 
-static const struct {
+#ifdef __SANITIZE_ADDRESS__
+enum { BUILD = 1 };
+#elif defined __SANITIZE_THREAD__
+enum { BUILD = 2 };
+#else
+enum { BUILD = 0 };
+#endif
+
+#define RACE    "data race"
+#define ADDRESS "AddressSanitizer"
+#define WRONG   "wrong result"
+#define ALL(text)                                                                                            \
+    { text, text, text }
+
+/* Cases with the expected report without sanitizer, with ASan and UBSan, and with TSan (null: this build does
+ * not find the fault), and a variable of the environment. */
+static const struct emu_case {
     const char *name;
     int (*run)();
+    const char *found[3], *variable, *value;
 } cases[] = {
-    {"clean reverse", [] { return run_reverse(true); }},
-    {"clean rotate", run_rotate<true, true>},
-    {"clean many blocks", run_many},
-    {"clean warp rotate", [] { return run_warp_rotate(true); }},
-    {"clean exchanges", run_exchanges},
-    {"clean product", run_product<true, true>},
-    {"clean prefetch", run_early<true>},
-    {"clean arrays", run_overrun<NO_FAULT>},
-    {"clean wide loads", [] { return run_wide(0); }},
-    {"clean streams", [] { return run_streams(true, true, true); }},
-    {"clean events", run_events},
-    {"clean pageable", run_pageable},
-    {"clean large shared", run_shared_allowed},
-    {"clean mapped", [] { return run_mapped(false); }},
-    {"clean failures", run_failures},
-    {"no syncthreads", [] { return run_reverse(false); }},
-    {"no syncthreads before", run_rotate<false, true>},
-    {"no syncthreads after", run_rotate<true, false>},
-    {"no syncwarp", [] { return run_warp_rotate(false); }},
-    {"divergent if", run_divergent<0>},
-    {"divergent return", run_divergent<1>},
-    {"divergent branches", run_divergent<2>},
-    {"absent lanes", run_absent<0>},
-    {"absent threads", run_absent<1>},
-    {"absent source", run_absent<2>},
-    {"async never awaited", run_product<false, true>},
-    {"async without barrier", run_product<true, false>},
-    {"async refilled early", run_early<false>},
-    {"shared by one", run_overrun<SHARED_BY_ONE>},
-    {"dynamic by one", run_overrun<DYNAMIC_BY_ONE>},
-    {"global by one", run_overrun<GLOBAL_BY_ONE>},
-    {"global far", run_overrun<GLOBAL_FAR>},
-    {"global before", run_overrun<GLOBAL_BEFORE>},
-    {"local by one", run_overrun<LOCAL_BY_ONE>},
-    {"misaligned", [] { return run_wide(1); }},
-    {"two blocks one word", [] { return run_collide(2, 2 * THREADS); }},
-    {"two threads one word", [] { return run_collide(1, 2); }},
-    {"no wait copy compute", [] { return run_streams(false, true, true); }},
-    {"no wait compute copy", [] { return run_streams(true, false, true); }},
-    {"no last wait", [] { return run_streams(true, true, false); }},
-    {"source overwritten", run_overwritten},
-    {"default stream", run_default_stream},
-    {"wrong kind", run_wrong_kind},
-    {"long copy", run_long_copy},
-    {"host argument", run_host_argument},
-    {"no blocks", [] { return run_shape(0, 32, 0); }},
-    {"many threads", [] { return run_shape(1, 1025, 0); }},
-    {"large shared", [] { return run_shape(1, 32, 50000); }},
-    {"largest shared", run_shared_most},
-    {"freed early", run_freed_early},
-    {"unmapped", [] { return run_mapped(true); }},
+    {"clean reverse", run_reverse<true>, {}},
+    {"clean rotate", run_rotate<true, true>, {}},
+    {"clean many blocks", run_many, {}},
+    {"clean warp rotate", run_warp_rotate<true>, {}},
+    {"clean exchanges", run_exchanges, {}},
+    {"clean product", run_product<true, true>, {}},
+    {"clean prefetch", run_early<true>, {}},
+    {"clean arrays", run_overrun<NO_FAULT>, {}},
+    {"clean wide loads", run_wide<0>, {}},
+    {"clean streams", run_streams<true, true, true>, {}},
+    {"clean streams", run_streams<true, true, true>, {}, "EMU_DELAY", "20000"},
+    {"clean streams", run_streams<true, true, true>, {}, "EMU_DELAY_KERNELS", "20000"},
+    {"clean events", run_events, {}, "EMU_DELAY", "20000"},
+    {"clean pageable", run_pageable, {}, "EMU_DELAY", "20000"},
+    {"clean large shared", run_shared_allowed, {}},
+    {"clean mapped", run_mapped<false>, {}},
+    {"clean mapped", run_mapped<false>, {}, "EMU_GRANULE", "65536"},
+    {"clean failures", run_failures, {}},
+    {"no syncthreads", run_reverse<false>, {WRONG, WRONG, RACE}},
+    {"no syncthreads before", run_rotate<false, true>, {WRONG, WRONG, RACE}},
+    {"no syncthreads after", run_rotate<true, false>, {WRONG, WRONG, RACE}},
+    {"no syncwarp", run_warp_rotate<false>, {WRONG, WRONG, RACE}},
+    {"divergent if", run_divergent<0>, ALL("divergent barrier")},
+    {"divergent return", run_divergent<1>, ALL("divergent barrier")},
+    {"divergent branches", run_divergent<2>, ALL("divergent barrier")},
+    {"absent lanes", run_absent<0>, ALL("absent lanes")},
+    {"absent threads", run_absent<1>, ALL("absent lanes")},
+    {"absent source", run_absent<2>, ALL("absent lane")},
+    {"async never awaited", run_product<false, true>, ALL("never waited")},
+    {"async without barrier", run_product<true, false>, {WRONG, WRONG, RACE}},
+    {"async refilled early", run_early<false>, {WRONG, WRONG, RACE}},
+    {"shared by one", run_overrun<SHARED_BY_ONE>, {nullptr, "out of bounds", nullptr}},
+    {"dynamic by one", run_overrun<DYNAMIC_BY_ONE>, {nullptr, ADDRESS, nullptr}},
+    {"global by one", run_overrun<GLOBAL_BY_ONE>, {nullptr, ADDRESS, nullptr}},
+    {"global far", run_overrun<GLOBAL_FAR>, {"not mapped", ADDRESS, nullptr}},
+    {"global before", run_overrun<GLOBAL_BEFORE>, {"not mapped", ADDRESS, nullptr}},
+    {"local by one", run_overrun<LOCAL_BY_ONE>, {nullptr, "out of bounds", nullptr}},
+    {"misaligned", run_wide<1>, ALL("misaligned")},
+    {"two blocks one word", run_collide<2, 2 * THREADS>, {nullptr, nullptr, RACE}},
+    {"two threads one word", run_collide<1, 2>, {nullptr, nullptr, RACE}},
+    {"no wait copy compute", run_streams<false, true, true>, {nullptr, nullptr, RACE}},
+    {"no wait copy compute", run_streams<false, true, true>, {WRONG, WRONG, RACE}, "EMU_DELAY", "300000"},
+    {"no wait compute copy", run_streams<true, false, true>, {nullptr, nullptr, RACE}},
+    {"no wait compute copy",
+     run_streams<true, false, true>,
+     {WRONG, WRONG, RACE},
+     "EMU_DELAY_KERNELS",
+     "300000"},
+    {"no last wait", run_streams<true, true, false>, {WRONG, WRONG, RACE}, "EMU_DELAY", "300000"},
+    {"source overwritten", run_overwritten, {nullptr, nullptr, RACE}},
+    {"default stream", run_default_stream, ALL("default stream")},
+    {"wrong kind", run_wrong_kind, ALL("kind 2")},
+    {"long copy", run_long_copy, ALL("pass the end")},
+    {"host argument", run_host_argument, ALL("nor pinned")},
+    {"no blocks", run_shape<0, 32, 0>, ALL("a grid of (0")},
+    {"many threads", run_shape<1, 1025, 0>, ALL("(1025, 1, 1) threads")},
+    {"large shared", run_shape<1, 32, 50000>, ALL("shared memory")},
+    {"largest shared", run_shared_most, ALL("shared memory")},
+    {"freed early", run_freed_early, ALL("was freed before")},
+    {"unmapped", run_mapped<true>, {"not mapped", ADDRESS, "ThreadSanitizer: SEGV"}},
 };
 
-int case_run(const char *name) {
-    for (auto &c : cases) {
-        if (strcmp(c.name, name)) continue;
-        device_begin();
-        int result = c.run();
-        device_end();
-        return result;
+/* Runs a case in its own process; stderr goes to `text`. Returns its exit status or 128 + signal. */
+static int run_alone(const char *self, const struct emu_case *x, const char *order, char *text,
+                     size_t bytes) {
+    int pipe_ends[2];
+    if (pipe(pipe_ends)) return -1;
+    pid_t child = fork();
+    if (!child) {
+        dup2(pipe_ends[1], 2);
+        close(pipe_ends[0]);
+        setenv("EMU_ORDER", order, 1);
+        if (x->variable) setenv(x->variable, x->value, 1);
+        execl(self, self, x->name, (char *)nullptr);
+        _exit(127);
     }
-    return CASE_UNKNOWN;
+    close(pipe_ends[1]);
+    size_t n = 0;
+    char rest[4096];
+    for (ssize_t got; (got = read(pipe_ends[0], rest, sizeof rest)) > 0;) {
+        size_t fits = (size_t)got < bytes - 1 - n ? (size_t)got : bytes - 1 - n;
+        memcpy(text + n, rest, fits);
+        n += fits;
+    }
+    text[n] = 0;
+    close(pipe_ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static bool case_holds(const char *self, const struct emu_case *x) {
+    static const char *const orders[] = {"forward", "reverse", "random"};
+    static char text[65536];
+    bool clean = !strncmp(x->name, "clean", 5);
+    int found = 0;
+    for (int i = 0; i < 3 && (clean || !found); i++) {
+        int status = run_alone(self, x, orders[i], text, sizeof text);
+        const char *expected_text = x->found[BUILD];
+        bool known = status != CASE_UNKNOWN && status != 127;
+        if (clean ? status == 0 : known && status && expected_text && strstr(text, expected_text))
+            found++;
+        else if (clean || !known || (status && status != CASE_WRONG))
+            printf("%s, %s: status %d\n%s", x->name, orders[i], status, text);
+    }
+    return clean ? found == 3 : found > 0;
+}
+
+int main(int argc, char **argv) {
+    int passed = 0, failed = 0, skipped = 0;
+    for (auto &x : cases) {
+        if (argc == 2 && !strcmp(x.name, argv[1])) {
+            device_begin();
+            int result = x.run();
+            device_end();
+            if (result == CASE_WRONG) fprintf(stderr, WRONG "\n");
+            return result;
+        }
+        if (argc == 2) continue;
+        if (strncmp(x.name, "clean", 5) && !x.found[BUILD]) {
+            skipped++;
+            continue;
+        }
+        bool holds = case_holds(argv[0], &x);
+        holds ? passed++ : failed++;
+        if (!holds)
+            printf("FAILED: %s%s%s\n", x.name, x.variable ? " with " : "", x.variable ? x.variable : "");
+    }
+    if (argc == 2) return CASE_UNKNOWN;
+    printf("%d faults are found only by other builds\n%d passed, %d failed\n", skipped, passed, failed);
+    return failed != 0;
 }
