@@ -5,6 +5,7 @@
 #include "engine/run/component.h"
 #include "models/models.h"
 #include "models/vae_causal.h"
+#include "test/lib/failing_operators.h"
 #include "test/lib/tensor_notation.h"
 #include "test/lib/vae_run.h"
 
@@ -196,51 +197,28 @@ static void test_frame_placement_does_not_change_bits(const struct golden *g) {
     each_half(g, check_placements);
 }
 
-static struct failing {
-    struct device device;
-    int runs, fails_at;
-} failing;
-
-static void failing_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
-    (void)device;
-    golden_state.device->cost(golden_state.device, op, cost);
-}
-
-static enum status failing_prepare(struct device *device, const struct op *op, struct error *e) {
-    (void)device;
-    return golden_state.device->prepare(golden_state.device, op, e);
-}
-
-static enum status failing_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
-    (void)device;
-    if (failing.runs++ == failing.fails_at) return error_set(e, MEMORY, "no memory for this operator");
-    return golden_state.device->run(golden_state.device, op, workspace, e);
-}
-
 /* After a failure the lane starts again from its first chunk. The host callback runs once for each chunk. */
 static void check_recomputed(struct half *h) {
     enum { PLACES = 12 };
     if (!strcmp(h->golden->name, "taehv/f32")) return; /* evicting its small blocks frees no memory */
     struct tensor want = half_make(h, FRAMES);
-    failing.device = *golden_state.device;
-    failing.device.cost = failing_cost;
-    failing.device.prepare = failing_prepare;
-    failing.device.run = failing_run;
     half_set_length(h, FRAMES);
-    half_measure(h, &failing.device);
+    half_measure(h, golden_state.device);
     h->run.residents.device = NULL;
     struct run_hooks hooks = half_hooks(h);
-    int all = 0, again = 0;
+    long all = 0;
+    int again = 0;
+    operators_begin(golden_state.device);
     for (int i = 0; i <= PLACES; i++) {
         plan_solve(&h->run.need, plenty, plenty, &h->run.plan);
-        failing.runs = 0;
-        failing.fails_at = i ? all * (2 * i - 1) / (2 * PLACES) : -1;
+        operators_fail_at(i ? 1 + all * (2 * i - 1) / (2 * PLACES) : 0);
         half_execute(h, &hooks);
         assert_memory_equal(h->result.data, want.data, (size_t)tensor_bytes(&want));
-        if (!i) all = failing.runs;
+        if (!i) all = operators_counted();
         assert_in_range(h->begun, h->n_chunks + (i > 0), 2 * h->n_chunks);
         again += h->begun - h->n_chunks;
     }
+    operators_end(golden_state.device);
     assert_true(again > PLACES * 2);
     visit_list_destroy(&h->run.visits);
 }
