@@ -372,9 +372,10 @@ enum { LAYERS_H = 24 };
 static void clip_derive(struct component *c) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
     const struct hidden_states *hidden = &c->reads.hidden;
-    bool cut = hidden->final_norm == FINAL_NORM_OF_ALL && hidden->layers[0] < -1 &&
+    int n_states = hidden_states_count(hidden);
+    bool cut = n_states == 1 && hidden->final_norm == FINAL_NORM_OF_ALL && hidden->layers[0] < -1 &&
                !clip_is_named_by_openclip(c) && c->dims[CLIP_LAYERS] != LAYERS_H;
-    int n_states = hidden_states_count(hidden), n_absent = cut ? -1 - hidden->layers[0] : 0;
+    int n_absent = cut ? -1 - hidden->layers[0] : 0;
     c->dims[CLIP_HEADS] = s->layer.heads;
     s->output = (struct encoder_output){*hidden, c->dims[CLIP_LAYERS] + n_absent};
     s->layer.causal = true;

@@ -39,22 +39,17 @@ struct text {
     size_t bytes;
 };
 
-static struct text read_file(const char *path) {
-    struct text t = {0};
-    FILE *f = fopen(path, "rb");
-    struct stat s;
-    if (!check(f && !fstat(fileno(f), &s), "cannot read %s", path)) return t;
-    t.bytes = (size_t)s.st_size;
-    t.at = malloc(t.bytes + 1);
-    if (fread(t.at, 1, t.bytes, f) != t.bytes) abort();
-    t.at[t.bytes] = 0;
-    fclose(f);
+static struct text text_of(const char *path) {
+    struct text t;
+    t.at = read_file(path, &t.bytes);
+    if (!t.at) abort();
     return t;
 }
 
-static void write_file(const char *path, const char *text, size_t bytes) {
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(text, 1, bytes, f) != bytes || fclose(f)) abort();
+static struct text copy_of(const struct text *t) {
+    struct text copy = {malloc(t->bytes + 1), t->bytes};
+    memcpy(copy.at, t->at, t->bytes + 1);
+    return copy;
 }
 
 static void replace(struct text *t, size_t from, size_t n, const char *by, size_t by_bytes) {
@@ -234,13 +229,10 @@ static bool documented(int code, const struct sluice_error *e) {
 static void check_documented(int code, const struct sluice_error *e, double seconds, const char *name,
                              const char *how, const char *path) {
     bool good = documented(code, e) && seconds < HANG_SECONDS;
-    char command[400];
     if (check(good, "%s, %s: %s, exit %d, %.1f s: %s", name, how, sluice_code_name(code), e->exit_code,
               seconds, e->what))
         return;
-    if (!path) return;
-    snprintf(command, sizeof command, "cp '%s' build/damaged_%d", path, n_failed);
-    if (system(command)) puts("cannot copy the damaged file");
+    if (path) shell("cp '%s' build/damaged_%d", path, n_failed);
 }
 
 static void read_once(const struct damaged_file *v, const char *path, const char *how, bool must_fail) {
@@ -284,13 +276,12 @@ static void test_damaged_file(const struct damaged_file *v, int n_random, bool e
             "{\"width\": 48, \"height\": 32, \"steps\": 3, \"cfg_scale\": 1.5, \"flow_shift\": 3}";
         write_file(path, defaults, sizeof defaults - 1);
     }
-    struct text whole_model = read_file(path);
+    struct text whole_model = text_of(path);
     read_once(v, path, "whole", false);
     cut_everywhere(v, path, &whole_model, every && v->cuts);
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {malloc(whole_model.bytes + 1), whole_model.bytes};
-        memcpy(t.at, whole_model.at, whole_model.bytes + 1);
+        struct text t = copy_of(&whole_model);
         atomic_store(&state, seed * 1000003 + (uint64_t)i);
         damage(&t, v->most ? v->most : t.bytes);
         write_file(path, t.at, t.bytes);
@@ -312,9 +303,7 @@ static struct text request_text(enum request_text which) {
     if (which == RATES) {
         json = strdup(rates);
     } else {
-        json_t *plan = query(&rig, &request, NULL);
-        json = json_dumps(plan, JSON_COMPACT);
-        json_decref(plan);
+        json = json_dumps(query(&rig, &request, NULL), JSON_COMPACT);
     }
     return (struct text){json, strlen(json)};
 }
@@ -324,7 +313,7 @@ static void test_damaged_request_text(enum request_text which, int n_random) {
     struct text whole_model = request_text(which);
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {strdup(whole_model.at), whole_model.bytes};
+        struct text t = copy_of(&whole_model);
         struct sluice_request request = request_fox(32, 16, 1, 1, 1);
         atomic_store(&state, seed * 1000003 + (uint64_t)i);
         damage(&t, t.bytes);
@@ -336,7 +325,6 @@ static void test_damaged_request_text(enum request_text which, int n_random) {
         struct result r = run(&rig, &request);
         check_documented(r.code, &r.error, (double)clock() / CLOCKS_PER_SEC - began, names[which], how, NULL);
         check_memory_released(&rig, true, names[which]);
-        result_free(&r);
         free(t.at);
     }
     free(whole_model.at);
@@ -353,7 +341,6 @@ static void read_latent(const char *path, const char *how, bool must_fail) {
         check(!must_fail || r.code, "%s: no error", how);
         check_memory_released(&rig, true, how);
         check(count_open_files() == n, "%s: files stay open", how);
-        result_free(&r);
     }
 }
 
@@ -362,10 +349,8 @@ static void test_damaged_latent(int n_random, bool every) {
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
     snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
     request.save_latent = path;
-    struct result r = run(&rig, &request);
-    check(r.code == SLUICE_OK, "cannot make a latent: %s", r.error.what);
-    result_free(&r);
-    struct text whole_model = read_file(path);
+    run_ok(&rig, &request, "making a latent");
+    struct text whole_model = text_of(path);
     for (size_t n = 0; n < whole_model.bytes; n += every ? 1 : 1 + below(60)) {
         char how[32];
         snprintf(how, sizeof how, "cut at %zu", n);
@@ -374,8 +359,7 @@ static void test_damaged_latent(int n_random, bool every) {
     }
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {malloc(whole_model.bytes + 1), whole_model.bytes};
-        memcpy(t.at, whole_model.at, whole_model.bytes + 1);
+        struct text t = copy_of(&whole_model);
         atomic_store(&state, seed * 1000003 + (uint64_t)i);
         damage(&t, i % 2 ? 100 : t.bytes);
         write_file(path, t.at, t.bytes);

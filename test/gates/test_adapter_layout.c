@@ -136,28 +136,9 @@ static void use(const struct adapter *a) {
     synthetic_measure();
 }
 
-static float plain_latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
-
-static void run_plain(void) {
-    synthetic_reset(false);
-    run_plain_loop();
-    memcpy(plain_latent, synthetic.latent, sizeof synthetic.latent);
-}
-
 static void run_planned(uint64_t budget) {
-    struct error e = {0};
     plan_solve(&synthetic.need, budget, 0, &synthetic.plan);
-    synthetic_reset(false);
-    synthetic_execute(&e);
-    assert_ok(&e);
-    assert_memory_equal(plain_latent, synthetic.latent, sizeof synthetic.latent);
-    assert_no_memory_violation();
-}
-
-static uint64_t minimum_budget(void) {
-    struct plan plan;
-    plan_solve(&synthetic.need, 1, 0, &plan);
-    return plan.ram_least_bytes;
+    synthetic_run_same(false);
 }
 
 static uint64_t all_adapter_bytes(void) {
@@ -268,20 +249,19 @@ static void end(void) {
 /* Checks adapters on all or some rows of a weight, two LoRA pairs on one weight, a shared `down` factor and
  * replaced vectors against merged weights. */
 static void test_adapter_matches_merged_weights(void **state) {
-    (void)state;
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],
         merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     begin();
-    run_plain();
+    synthetic_expect(false);
     memcpy(base, synthetic.latent[1], sizeof base);
     merged_adapter = &adapters[0];
     synthetic.change_weights = merge_into;
-    run_plain();
+    synthetic_expect(false);
     synthetic.change_weights = NULL;
     while (n_merged_values) free(merged_values[--n_merged_values]);
     memcpy(merged, synthetic.latent[1], sizeof merged);
     use(&adapters[0]);
-    run_plain();
+    synthetic_expect(false);
     double adapter_error = difference(synthetic.latent[1][0], merged), base_error = difference(base, merged);
     printf("relative error against merged weights: %.1e; without the adapter: %.1e\n", adapter_error,
            base_error);
@@ -302,7 +282,6 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
 /* Checks three properties of packed LoRA pairs: their order, the byte range that an operator awaits for each
  * factor, and that a shared factor is stored once. */
 static void test_packed_pairs_keep_order_and_share_factors(void **state) {
-    (void)state;
     begin();
     use(&adapters[0]);
     struct adapter *a = &adapters[0];
@@ -331,11 +310,10 @@ static void test_packed_pairs_keep_order_and_share_factors(void **state) {
 }
 
 static void test_every_budget_keeps_bits_and_memory(void **state) {
-    (void)state;
     begin();
     use(&adapters[0]);
-    run_plain();
-    uint64_t least = minimum_budget();
+    synthetic_expect(false);
+    uint64_t least = synthetic_least_budget();
     for (uint64_t budget = least; budget < least + (900 << 10); budget += 24 << 10) {
         fault_sys.delay_us = (budget - least) % (72 << 10) ? 0 : 300;
         run_planned(budget);
@@ -348,13 +326,12 @@ static void test_every_budget_keeps_bits_and_memory(void **state) {
 }
 
 static void test_streamed_step_reads_factor_bytes(void **state) {
-    (void)state;
     int64_t read[2], factors = 0;
     begin();
     for (int i = 0; i < 2; i++) {
         use(i ? &adapters[0] : NULL);
-        run_plain();
-        run_planned(minimum_budget());
+        synthetic_expect(false);
+        run_planned(synthetic_least_budget());
         read[i] = synthetic.counters.bytes_read;
         residents_destroy(&synthetic.residents);
     }
@@ -372,11 +349,10 @@ static void test_streamed_step_reads_factor_bytes(void **state) {
 /* With all blocks resident, a new strength reads nothing, a new adapter only the adapter's bytes, and
  * removing the adapter nothing. */
 static void test_adapter_change_reads_only_new_bytes(void **state) {
-    (void)state;
     begin();
     static float base[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     use(NULL);
-    run_plain();
+    synthetic_expect(false);
     run_planned(1 << 30);
     memcpy(base, synthetic.latent, sizeof base);
     for (int i = 0; i < 6; i++) {
@@ -384,7 +360,7 @@ static void test_adapter_change_reads_only_new_bytes(void **state) {
         struct adapter *a = &adapters[i == 2];
         attach_all(a, strengths[i]);
         use(i == 4 ? NULL : a);
-        run_plain();
+        synthetic_expect(false);
         run_planned(1 << 30);
         bool reads = i == 0 || i == 2 || i == 5;
         assert_true(reads ? synthetic.counters.bytes_read > 0 &&
@@ -407,7 +383,6 @@ static uint64_t adapter_hash_with(const struct adapter *a, int block) {
 
 /* Flips the highest bits of two 64-bit words: the hash of the adapter bytes must change. */
 static void test_hash_detects_two_flipped_signs(void **state) {
-    (void)state;
     begin();
     struct adapter *a = &adapters[0];
     int derived = 0;
@@ -443,7 +418,6 @@ static void expect(enum status status, const char *what, struct adapted_weight p
 }
 
 static void test_mismatched_factors_are_rejected(void **state) {
-    (void)state;
     begin();
     const struct adapted_weight fits = adapters[0].pairs[0][1];
     struct adapted_weight p = fits;
@@ -470,7 +444,6 @@ static void test_mismatched_factors_are_rejected(void **state) {
 }
 
 static void test_failed_allocation_leaks_nothing(void **state) {
-    (void)state;
     begin();
     int64_t before = fault_sys_live_bytes(&fault_sys);
     for (long k = 1;; k++) {

@@ -6,16 +6,9 @@
 enum { BUDGETS = 9, ALONE = 5 };
 
 static struct sluice_request request_of(int batch, double cfg_scale) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = "an old harbour at dawn, fishing boats, gulls over the mole",
-                                   .negative_prompt = "blurry",
-                                   .width = 96,
-                                   .height = 64,
-                                   .steps = 3,
-                                   .batch = batch,
-                                   .cfg_scale = cfg_scale,
-                                   .seed = 11,
-                                   .max_ram_bytes = plenty};
+    struct sluice_request request = request_fox(96, 64, 3, batch, cfg_scale);
+    request.prompt = "an old harbour at dawn, fishing boats, gulls over the mole";
+    return request;
 }
 
 /* Makes the memory and time needs of a batch (struct run_need): state bytes grow with the group size
@@ -141,7 +134,6 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
               "%s: evaluations or lanes do not match %d groups", what, groups);
         check_used(rig, r.plan, what);
     }
-    result_free(&r);
     return groups;
 }
 
@@ -153,9 +145,8 @@ static void edited_groups(struct rig *rig, struct sluice_request request,
         char what[64];
         json_t *plan = query(rig, &request, NULL);
         json_object_set_new(stage_of(plan, "denoise"), "groups", json_integer(groups));
-        char *text = json_dumps(plan, 0);
         struct sluice_request r = request;
-        r.plan = text;
+        r.plan = plan_text(rig, plan);
         snprintf(what, sizeof what, "batch %d in %d groups", r.batch, groups);
         int together = (r.batch + groups - 1) / groups;
         if (groups <= r.batch && (r.batch + together - 1) / together == groups) {
@@ -163,12 +154,8 @@ static void edited_groups(struct rig *rig, struct sluice_request request,
                   what);
             n_runs[groups]++;
         } else {
-            struct result refused = run(rig, &r);
-            check(refused.code == SLUICE_BUDGET, "%s: %s", what, sluice_code_name(refused.code));
-            result_free(&refused);
+            run_refused(rig, &r, "BUDGET", 4, "");
         }
-        free(text);
-        json_decref(plan);
     }
 }
 
@@ -191,9 +178,7 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
     check(fewest == 1, "%s: several groups although all lanes fit at once", name);
     edited_groups(rig, request, single_runs, n_runs);
     request.max_ram_bytes = least - 1;
-    struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET, "%s below the minimum budget: %s", name, sluice_code_name(r.code));
-    result_free(&r);
+    run_refused(rig, &request, "BUDGET", 4, "");
 }
 
 /* With the environment variable THOROUGH, tests with and without guidance and three batch sizes; else only
@@ -214,7 +199,6 @@ static void test_batch_equals_single_seeds(const char *folder, const char *name,
             request.no_decode = i == 1;
             one_batch(&rig, request, &single_runs, name, n_runs);
         }
-        for (int i = 0; i < ALONE; i++) result_free(&single_runs.image[i]);
     }
     for (int groups = 1; groups <= (thorough() ? ALONE : batch); groups++)
         check(n_runs[groups] || groups == 4, "%s: no run had %d groups", name, groups);

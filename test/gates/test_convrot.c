@@ -69,25 +69,18 @@ static struct result run_with_parts(const char *folder, const struct parts *part
     static const struct sluice_picture fox = {
         .struct_size = sizeof fox, .width = 48, .height = 40, .rgb = noise, .name = "fox.png"};
     static const struct sluice_picture *const references[] = {&fox};
-    struct rig rig = {0};
-    struct result r = {0};
-    struct error e = {0};
-    struct sluice_model_options from = {
-        .struct_size = sizeof from, .model = folder, .parts = parts->part, .n_parts = parts->n};
-    struct sluice_session_options options = {.struct_size = sizeof options, .device = "cpu", .threads = 2};
-    fault_sys_init(&rig.fault_sys, 1);
-    if (!check(model_open(&rig.fault_sys.sys, &from, &rig.model, &e) == OK, "%s: %s (%s)", folder, e.what,
-               e.where) ||
-        !rig_open_session(&rig, &options))
-        return r;
+    struct rig rig;
+    if (!rig_open_with(
+            &rig, (struct sluice_model_options){.model = folder, .parts = parts->part, .n_parts = parts->n},
+            (struct sluice_session_options){.device = "cpu", .threads = 2}, 1))
+        return (struct result){0};
     const struct recipe *recipe = rig.model->recipe;
     for (int i = 0; recipe->slot[i].family; i++) count_rotated_of_family(&rig.model->component[i]);
     int side = rig.model->size_step;
     struct sluice_request request = request_fox(3 * side, 2 * side, 2, 1, 1);
     if (recipe->images.references_min) request.references = references, request.n_references = 1;
     request.no_decode = true;
-    r = run(&rig, &request);
-    check(!r.code, "%s: %s (%s)", folder, r.error.what, r.error.where);
+    struct result r = run_ok(&rig, &request, folder);
     rig_close(&rig);
     return r;
 }
@@ -106,9 +99,6 @@ static void test_rotated_equals_dequantised(const char *folder) {
     same(&of_f32, &of_int8, folder);
     check(strcmp(as_files.latent[0], of_int8.latent[0]) != 0, "%s: rotated int8 does not change the latent",
           folder);
-    result_free(&as_files);
-    result_free(&of_int8);
-    result_free(&of_f32);
 }
 
 /* A Flux model whose CLIP and T5 rows are multiples of the rotation group of 16; no fixture has such rows. */

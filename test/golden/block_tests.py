@@ -376,6 +376,10 @@ def prompts(f, hidden):
     return [(k, branch) for k in range(len(f.expect["cases"])) for branch in ("cond", "uncond") if f.has(f"case{k}.{hidden}.{branch}")]
 
 
+def two_hidden_states(family, lane):
+    return test("two hidden states", dict(two_hidden_states=lane, family=family))
+
+
 def clip(f):
     columns = f.shape("case0.pooled.cond")[0]
     ids = f.ints("case0.ids.cond")
@@ -422,7 +426,7 @@ def t5(f, family, ids):
         test("layer", open_("layer"), put(f"block.{family}.in", "lane.text"), bias, run(f"block.{layer}"),
              expect("lane.text", f"block.{family}.out", "block.t5")),
         test("hidden", *hidden),
-    ], bf16=True)
+    ], [two_hidden_states(family, "ids 0")], bf16=True)
 
 
 def qwen3(f):
@@ -472,7 +476,7 @@ def qwen25vl(f):
         test("layer", open_("case0 cond"), dict(table=0), put("block.language.in", "lane.text"),
              run(f"layers.{f.blocks['block.language']['layer']}"), expect("lane.text", "block.language.out", "block.language")),
         test("hidden", *hidden),
-    ], [test("two hidden states", dict(two_hidden_states="case0 cond"))], bf16=True)
+    ], [two_hidden_states("qwen25vl", "case0 cond")], bf16=True)
 
 
 def vision_tokens(f, lanes, pictures, lane):
@@ -662,6 +666,8 @@ def clip_kinds(f):
     ], [
         test("visits", dict(visits_of_clip_skip=True, least=[2 if f.name == "h" else 1, 1][:files], most=3)),
         test("influence", *lane(0, usual, pools)[:1], influence(outputs, weights, ["k_proj.bias"])),
+        # Only of L, the last blocks are the last layer and the final norm.
+        *([two_hidden_states("clip", lane(0, 0, False)[0]["open"])] if f.name == "l" else []),
     ], bf16=True)
 
 

@@ -1,6 +1,7 @@
 #include "test/lib/check.h"
 
-#include <dirent.h>
+#include "test/lib/temporary_folder.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +29,7 @@ bool thorough(void) {
 }
 
 int count_open_files(void) {
-    DIR *folder = opendir("/proc/self/fd");
-    int n = 0;
-    while (folder && readdir(folder)) n++;
-    if (folder) closedir(folder);
-    return n;
+    return count_files("/proc/self/fd");
 }
 
 int finish(void) {

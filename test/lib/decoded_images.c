@@ -16,18 +16,14 @@ static void collect_image(void *user, const struct sluice_image *image) {
 
 struct decoded_images decode_images(options from, const char *latent) {
     struct decoded_images decoded = {0};
-    struct error e = {0};
-    struct rig rig = {0};
+    struct rig rig;
     struct sluice_session_options session = {.threads = 1, .on_image = collect_image, .user = &decoded};
     from.decodes_only = true;
     from.latent = latent;
-    fault_sys_init(&rig.fault_sys, 1);
-    model_open(&rig.fault_sys.sys, model_options(&from), &rig.model, &e);
-    if (check(e.code == OK, "%s: %s (%s)", latent, e.what, e.where) && rig_open_session(&rig, &session)) {
+    if (rig_open_with(&rig, *model_options(&from), session, 1)) {
         struct sluice_request request = request_fox(8, 8, 1, 1, 1);
         struct result r = run_or_decode(&rig, &request, latent);
         check(r.code == SLUICE_OK && decoded.frames > 0, "%s: %s", latent, r.error.what);
-        result_free(&r);
     }
     rig_close(&rig);
     return decoded;
@@ -60,5 +56,20 @@ const char *write_latent_file(const char *name, int rank, const int32_t *dim, co
     const char *path = temporary_path(name);
     write_tensor_set(file, path, NULL);
     tensor_set_free(file);
+    return path;
+}
+
+void add_other_tensor(struct tensor_set *p, const char *prefix) {
+    static const float values[4];
+    tensor_set_add(p, prefix, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
+}
+
+const char *write_near_decoder(const struct tensor_set *tiny, const char *without, const char *added) {
+    struct tensor_set *p = tensor_set_copy(tiny, "");
+    const char *path = temporary_path("near.safetensors");
+    if (without) tensor_set_drop(p, without);
+    if (added) add_other_tensor(p, added);
+    write_tensor_set(p, path, tiny->config);
+    tensor_set_free(p);
     return path;
 }

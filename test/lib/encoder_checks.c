@@ -1,5 +1,5 @@
 /* Checks of text and vision encoders for block tests: CLIP's token rows in a slice of a wider tensor, the
- * visits of each clip_skip, two hidden states of Qwen2.5-VL side by side, and CLIP's resized images. */
+ * visits of each clip_skip, two hidden states side by side, and CLIP's resized images. */
 #include "engine/pictures/resample.h"
 #include "engine/run/component.h"
 #include "engine/run/visit.h"
@@ -62,46 +62,50 @@ void check_clip_skip_visits(struct block_test *t, const json_t *step) {
     }
 }
 
-/* Runs a text encoder. `skipped`: name of a block that does not run, or NULL. */
-static struct tensor encode(const struct block_test *t, const char *lane, int32_t columns,
-                            const char *skipped) {
+/* Runs a text encoder with the settings of `c`. skipped: index of a block that does not run; -1: none. */
+static struct tensor encode(const struct block_test *t, const char *lane, const struct component *c,
+                            int skipped) {
     struct block_runner *b = block_test_open(t, lane);
-    b->lane.text = test_tensor(DTYPE_F32, 2, (int32_t[]){b->lane.n_tokens, columns});
+    b->lane.text = test_tensor(DTYPE_F32, 2, (int32_t[]){b->lane.n_tokens, c->text_columns});
     runner_read_table(b, 0);
-    for (int k = 0; k < b->component->n_blocks; k++)
-        if (!skipped || strcmp(b->component->blocks[k].name, skipped) != 0)
-            runner_run(b, &b->component->blocks[k], 0);
+    for (int k = 0; k < c->n_blocks; k++)
+        if (k != skipped) runner_run(b, &c->blocks[k], 0);
     runner_close(b);
     return b->lane.text;
 }
 
-/* Two hidden states are concatenated by columns: the one before the last layer, with or without the final
- * norm, and the last one. */
+static void read_hidden_states(struct component *c, struct hidden_states hidden) {
+    c->reads.hidden = hidden;
+    c->family->config.derive(c);
+}
+
+/* A text encoder, whose last blocks are the last layer and the final norm, writes two hidden states side by
+ * side: the one before the last layer, with or without the final norm, and the last one. */
 void check_two_hidden_states(struct block_test *t, const json_t *step) {
-    const char *lane = text_of(step, "two_hidden_states");
-    struct component *c = &t->golden->model->component[block_test_slot(t->golden, "qwen25vl", NULL, 0)];
-    int32_t columns = c->text_columns;
-    char last[BLOCK_NAME_MAX];
-    /* The last block is the final norm, the one before is the last layer. */
-    snprintf(last, sizeof last, "layers.%d", c->n_blocks - 2);
-    struct tensor of_last = encode(t, lane, columns, NULL), normed = encode(t, lane, columns, last);
-    for (int final_norm = 0; final_norm < 2; final_norm++) {
-        c->reads.hidden = (struct hidden_states){
-            .layers = {-2, -1}, .final_norm = final_norm ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_LAST};
-        c->family->config.derive(c);
-        assert_int_equal(c->text_columns, 2 * columns);
-        struct tensor both = encode(t, lane, 2 * columns, NULL);
-        c->reads.hidden = (struct hidden_states){0};
-        c->family->config.derive(c);
+    const char *lane = text_of(step, "two_hidden_states"), *family = text_of(step, "family");
+    struct component *c = &t->golden->model->component[block_test_slot(t->golden, family, NULL, 0)];
+    const struct text_reads reads = c->reads;
+    const int i_last = c->n_blocks - 2;
+    const size_t bytes = (size_t)c->text_columns * sizeof(float);
+    struct tensor last = encode(t, lane, c, -1);
+    read_hidden_states(
+        c, (struct hidden_states){.layers = {c->blocks[i_last].number}, .final_norm = FINAL_NORM_OF_ALL});
+    struct tensor normed = encode(t, lane, c, i_last);
+    for (int all = 0; all < 2; all++) {
+        read_hidden_states(
+            c, (struct hidden_states){.layers = {-2, -1},
+                                      .final_norm = all ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_LAST});
+        assert_int_equal((size_t)c->text_columns * sizeof(float), 2 * bytes);
+        struct tensor both = encode(t, lane, c, -1);
         bool equal = true;
         for (int32_t i = 0; i < both.dim[0]; i++) {
-            const float *row = (const float *)both.data + (int64_t)i * 2 * columns;
-            size_t bytes = (size_t)columns * sizeof *row;
-            assert_memory_equal(row + columns, (const float *)of_last.data + (int64_t)i * columns, bytes);
-            equal = equal && !memcmp(row, (const float *)normed.data + (int64_t)i * columns, bytes);
+            const char *row = (const char *)both.data + 2 * bytes * (size_t)i;
+            assert_memory_equal(row + bytes, (const char *)last.data + bytes * (size_t)i, bytes);
+            equal = equal && !memcmp(row, (const char *)normed.data + bytes * (size_t)i, bytes);
         }
-        assert_true(equal == (final_norm == 1));
+        assert_true(equal == (all == 1));
     }
+    read_hidden_states(c, reads.hidden);
 }
 
 /* Resizes and crops an image as the vision encoder's image processor does; the caller frees the pixels. */

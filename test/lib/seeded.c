@@ -1,6 +1,14 @@
 #include "test/lib/seeded.h"
 
-uint64_t seed_base;
+uint64_t seed_base, seeded_state;
+
+uint64_t below(uint64_t n) {
+    return random_below(&seeded_state, n);
+}
+
+double from_to(double least, double most) {
+    return least + (most - least) * (double)below(1 << 20) / (1 << 20);
+}
 
 int tests_run(const struct CMUnitTest *tests, size_t n_tests, CMFixtureFunction begin,
               CMFixtureFunction end) {

@@ -17,6 +17,12 @@
 
 extern uint64_t seed_base;
 
+/* State of the random numbers that below and from_to return; a test sets it to seed_base + a number. */
+extern uint64_t seeded_state;
+
+uint64_t below(uint64_t n);                /* random integer from 0 to n - 1 */
+double from_to(double least, double most); /* random number */
+
 /* Runs the tests between two fixtures (NULL: none) and prints the numbers of passed and failed tests; returns
  * the exit status for main. ONLY and SKIP in the environment are patterns of test names. */
 int tests_run(const struct CMUnitTest *tests, size_t n_tests, CMFixtureFunction begin, CMFixtureFunction end);

@@ -36,10 +36,6 @@ static const struct block_kind empty_kind = {.name = "empty", .format = "empty",
 struct store_fixture store_fixture;
 bool store_fixture_sliced;
 
-uint64_t below(uint64_t n) {
-    return random_below(&store_fixture.random, n);
-}
-
 static void make_weights(int s, int b, int parts) {
     for (int i = 0; i < parts; i++) {
         char name[SYNTHETIC_NAME];
@@ -153,7 +149,7 @@ void store_fixture_open_direct(uint64_t odds) {
 void store_fixture_make(uint64_t seed) {
     memory_checker_init(seed);
     memset(&store_fixture, 0, sizeof store_fixture);
-    store_fixture.random = seed;
+    seeded_state = seed;
     store_fixture.readers = (int)below(5);
     store_fixture.separate = below(2);
     store_fixture.ticks_left = -1;
@@ -461,16 +457,12 @@ void run_whole(bool second_run) {
         if (takes > most) most = takes;
     }
     if (second_run)
-        most += (int64_t)page_align((uint64_t)most / 64) +
+        most += (int64_t)plan_pages((uint64_t)most / 64) +
                 2 * PLAN_PAGE; /* moving kept blocks takes extra pages */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
     for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until adapters change */
     store_fixture.last_plan = store_fixture.plan;
-}
-
-uint64_t page_align(uint64_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
 int next_evaluation_start(int from) {
@@ -490,11 +482,38 @@ void reduced_plan(struct plan *reduced) {
             if (!plan_is_resident(&reduced->stage[s], b) && store_fixture.blocks[s][b].bytes > largest)
                 largest = store_fixture.blocks[s][b].bytes;
         }
-        if (reduced->stage[s].ring_bytes < page_align(largest))
-            reduced->stage[s].ring_bytes = page_align(largest);
+        if (reduced->stage[s].ring_bytes < plan_pages(largest))
+            reduced->stage[s].ring_bytes = plan_pages(largest);
         if (below(3)) reduced->stage[s].ring_bytes += PLAN_PAGE * below(8);
         if (store_fixture.separate)
             reduced->stage[s].staging_bytes = store_fixture.plan.stage[s].staging_bytes;
     }
     plan_evaluate(&store_fixture.need, reduced);
+}
+
+static bool holds_residents(void) {
+    for (int i = 0; i < store_fixture.plan.n_stages * PACKED_PARTS; i++)
+        if (store_fixture.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS].base) return true;
+    return false;
+}
+
+int drive_replanned(struct store *store, int *n_freed, struct error *e) {
+    static struct plan reduced[2];
+    int at = 0, seam = 0, n = 0;
+    for (; n < 2 && (seam = next_evaluation_start(seam + 1)) >= 0; n++) {
+        drive_from(store, at, seam, e);
+        assert_ok(e);
+        at = seam;
+        reduced_plan(&reduced[n]);
+        int64_t before = memory_checker.pages_live;
+        bool held = holds_residents();
+        store_replan(store, &reduced[n], seam, e);
+        assert_ok(e);
+        if (n_freed) *n_freed += memory_checker.pages_live < before && held;
+        store_fixture.plan = reduced[n]; /* the checker compares later stages with the reduced plan */
+        store_fixture.evicted = true;
+    }
+    drive_from(store, at, -1, e);
+    assert_ok(e);
+    return n;
 }

@@ -106,14 +106,6 @@ void tensor_set_drop(struct tensor_set *p, const char *prefix) {
     p->n = kept;
 }
 
-const char *temporary_path(const char *name) {
-    static char paths[16][TENSOR_SET_PATH];
-    static int next;
-    char *path = paths[next++ % 16];
-    snprintf(path, TENSOR_SET_PATH, "%s/%s", temporary, name);
-    return path;
-}
-
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
                    const char *metadata) {
     json_t *header = json_object();
@@ -199,10 +191,4 @@ void write_sharded(const struct tensor_set *p, const char *folder, const char *c
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
     json_dump_file(root, path, 0);
     json_decref(root);
-}
-
-void write_file(const char *path, const char *bytes, size_t n) {
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(bytes, 1, n, f) != n) abort();
-    fclose(f);
 }

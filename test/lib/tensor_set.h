@@ -55,8 +55,6 @@ void join_rows(struct tensor_set *p, struct item *to, const char *name);
 /* Removes the tensors whose names start with the prefix. */
 void tensor_set_drop(struct tensor_set *p, const char *prefix);
 
-const char *temporary_path(const char *name);
-
 /* Writes tensors [first, first + n). metadata: JSON text stored under `key`, or NULL. */
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
                    const char *metadata);
@@ -68,7 +66,5 @@ void write_gguf(struct tensor_set *p, const char *path);
 
 /* Writes two shards and their index into a new folder. */
 void write_sharded(const struct tensor_set *p, const char *folder, const char *config);
-
-void write_file(const char *path, const char *bytes, size_t n);
 
 #endif

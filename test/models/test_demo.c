@@ -6,6 +6,7 @@
  * required. DEMO_MODEL=DIR tests another model than models/demo; DEMO_KEEP=DIR keeps the images and prints
  * the readings. Run from the repository's root. */
 #include "engine/sluice.h"
+#include "test/lib/check.h"
 #include "test/lib/demo_reader.h"
 #include "test/lib/demo_scene.h"
 #include "engine/base/random.h"
@@ -37,24 +38,6 @@ static const struct gate {
     {BACKGROUND, false, 100, 100}, {COLOUR, false, 100, 99.5}, {SIDE, false, 100, 100},
     {SHAPE, true, 85, 88.1},       {COUNT, true, 100, 96.3},
 };
-
-static int n_passed, n_failed;
-
-__attribute__((format(printf, 2, 3))) static void check(bool good, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    *(good ? &n_passed : &n_failed) += 1;
-    fputs(good ? "ok     " : "FAILED ", stdout);
-    vprintf(format, args);
-    puts("");
-    va_end(args);
-    fflush(stdout);
-}
-
-static int finish(void) {
-    printf("%d passed, %d failed\n", n_passed, n_failed);
-    return n_failed != 0;
-}
 
 #define DRAWINGS "test/golden/demo/"
 enum { SHEET_ACROSS = 12, FIELDS = 6, LINE_MAX_BYTES = 512 };

@@ -93,7 +93,6 @@ static void test_flattened_weights_give_same_latent(enum dtype dtype) {
         rig_close(&rig);
         from.diffusion_model = temporary_path("flattened.gguf");
         expect_same_result(from, dtype_name(dtype));
-        result_free(&expected_result);
     }
     for (int i = 0; i < f.tensor_set->n; i++) free(f.blocks[i]);
     tensor_set_free(f.tensor_set);

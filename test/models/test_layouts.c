@@ -353,7 +353,6 @@ static void expect_other_latent(options from, const char *what) {
     struct result got = run(&rig, &expected_request);
     check(got.n_latents == 1 && !is(got.latent[0], expected_result.latent[0]), "%s: the same latent: %s",
           what, got.error.what);
-    result_free(&got);
     rig_close(&rig);
 }
 
@@ -368,7 +367,6 @@ static void expect_run_refused(const struct command *c, int i, options from) {
           line);
     while (++i < c->n)
         check(strstr(line, c->word[i]) != NULL, "%s: no '%s' in: %s", c->where, c->word[i], line);
-    result_free(&got);
     rig_close(&rig);
 }
 
@@ -464,7 +462,6 @@ static void command_request(struct command *c) {
 static void command_expect(struct command *c) {
     int arrow = find_word(c->word, 0, c->n, "=>");
     struct rig rig;
-    result_free(&expected_result);
     if (!rig_open_paths(&rig, options_of(c->word, arrow), c->where)) return;
     if (arrow + 1 < c->n && is(c->word[arrow + 1], "quiet"))
         check(!captured_log[0], "%s: %s", c->where, captured_log);
@@ -788,7 +785,6 @@ int main(int argc, char **argv) {
         free(scripts[i]);
     }
     free(scripts);
-    result_free(&expected_result);
     forget_components();
     return finish();
 }

@@ -61,7 +61,6 @@ static struct prompt_inputs compute_prompt_inputs(options from, const char *what
     memcpy(g.latent, r.latent[0], HEX);
     g.text = read_dump(folder, "cond", &g.rows, &g.columns);
     g.pooled = read_dump(folder, "pooled", &one, &g.pooled_columns);
-    result_free(&r);
     rig_close(&rig);
     return g;
 }
@@ -172,7 +171,6 @@ static void test_plan_lists_absent_encoders(void) {
     check(json_array_size(absent) == 2 &&
               !strcmp(json_string_value(json_array_get(absent, 0)), "text_encoder_2"),
           "the plan must list the absent encoders");
-    result_free(&r);
     rig_close(&rig);
 }
 
@@ -222,10 +220,8 @@ static void test_lone_vae_scaling_factor(void) {
               got.error.what);
         check(!strstr(captured_log, "do not identify the autoencoder") == !rows[i].assumed, "row %zu: %s", i,
               captured_log);
-        result_free(&got);
         rig_close(&rig);
     }
-    result_free(&had);
 }
 
 int main(void) {

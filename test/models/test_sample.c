@@ -60,7 +60,6 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
 
 static void test_prediction_conversion(void **state) {
     static const float sigmas[] = {0.03f, 0.4f, 0.9f, 3.5f, 14.6f};
-    (void)state;
     for (size_t k = 0; k < sizeof sigmas / sizeof *sigmas; k++) {
         double flow[N], eps[N], v[N], s = sigmas[k], a = 1 / sqrt(s * s + 1);
         draw_all();
@@ -84,7 +83,6 @@ static void test_prediction_conversion(void **state) {
 /* Initial latents with an input image: image and noise mixed at the first grid point. Without an image: noise
  * times the initial standard deviation. */
 static void test_initial_latents(void **state) {
-    (void)state;
     draw_all();
     for (int form = GRID_FLOW; form <= GRID_VARIANCE_PRESERVING; form++)
         for (int of_picture = 0; of_picture < 2; of_picture++) {
@@ -109,7 +107,6 @@ static void test_cfg_and_euler_step(void **state) {
                              .to = grid_point_of_sigma(GRID_FLOW, 0, 0)};
     struct grid grid = {.form = GRID_FLOW, .n = 1, .step = &step};
     float guided[N], moved[N];
-    (void)state;
     draw_all();
     memcpy(guided, output, sizeof guided);
     int32_t row[] = {1, 1, 1, N};
@@ -137,7 +134,6 @@ static int place_in_token(int t, int k) {
 static void test_norm_keeping_guidance(void **state) {
     float cond[KEPT], uncond[KEPT], guided[KEPT];
     int32_t dim[] = {KEPT_C, KEPT_F, KEPT_Y, KEPT_X}, in_token = 4 * KEPT_C;
-    (void)state;
     for (int i = 0; i < KEPT; i++) {
         cond[i] = (float)random_below(&random_state, 4001) / 1000 - 2;
         uncond[i] = (float)random_below(&random_state, 4001) / 1000 - 2;

@@ -16,7 +16,6 @@ enum { N = SAMPLER_VALUES };
 static json_t *cases;
 
 static int open_cases(void **state) {
-    (void)state;
     cases = json_load_file("test/golden/samplers/cases.json", 0, NULL);
     assert_non_null(cases);
     sampler_reference_open("reference.safetensors");
@@ -24,7 +23,6 @@ static int open_cases(void **state) {
 }
 
 static int close_cases(void **state) {
-    (void)state;
     json_decref(cases);
     sampler_reference_close();
     return 0;
@@ -74,7 +72,6 @@ static void expect_grids(json_t *c) {
 static void test_timesteps_and_sigmas_bit_for_bit(void **state) {
     size_t i;
     json_t *c;
-    (void)state;
     json_array_foreach(cases, i, c) expect_grids(c);
     printf("%zu schedulers\n", json_array_size(cases));
     assert_true(json_array_size(cases) > 150);
@@ -106,7 +103,6 @@ static void test_sampled_latents(void **state) {
     double worst = 0;
     size_t i;
     json_t *c;
-    (void)state;
     json_array_foreach(cases, i, c) worst = fmax(worst, expect_latents(c));
     printf("largest difference: %.2g\n", worst);
     assert_true(worst < 2e-5);

@@ -17,7 +17,6 @@ enum { N = SAMPLER_VALUES };
 static json_t *named;
 
 static int open_named(void **state) {
-    (void)state;
     named = json_load_file("test/golden/samplers/named.json", 0, NULL);
     assert_non_null(named);
     sampler_reference_open("named.safetensors");
@@ -25,7 +24,6 @@ static int open_named(void **state) {
 }
 
 static int close_named(void **state) {
-    (void)state;
     json_decref(named);
     sampler_reference_close();
     return 0;
@@ -60,7 +58,6 @@ static void test_named_schedules(void **state) {
     double worst_sigma = 0, worst_timestep = 0;
     size_t k;
     json_t *row;
-    (void)state;
     json_array_foreach(json_object_get(named, "schedules"), k, row) {
         struct sampler_run c = sampler_run_of(text(row, 1), NULL, text(row, 0));
         float sigmas[SAMPLER_STEPS_MAX + 1], timesteps[SAMPLER_STEPS_MAX];
@@ -87,7 +84,6 @@ static void test_named_samplers(void **state) {
     double worst = 0;
     size_t k;
     json_t *row;
-    (void)state;
     json_array_foreach(json_object_get(named, "runs"), k, row) {
         struct sampler_run c = sampler_run_of(text(row, 1), text(row, 0), "discrete");
         float truth[N], sample[N];
@@ -118,7 +114,6 @@ static void test_refusals(void **state) {
         .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
     struct sampling added = sampler_run_of("added", NULL, NULL).sampling, bare = added, distilled = added,
                     edm = added;
-    (void)state;
     bare.noise.rescale_zero_snr = ZERO_SNR_EXACT;
     edm.grid.continuous_timesteps = true;
     distilled.schedule = &schedule_diffusers_lcm;

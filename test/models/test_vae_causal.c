@@ -14,8 +14,6 @@
 
 enum { FRAMES = 13, CHUNK_FRAMES = 4 };
 
-static const uint64_t plenty = (uint64_t)1 << 40;
-
 /* Relative L2 distance from the reference. On a GPU: with TF32 convolutions and bf16 attention, measured
  * under emulation. */
 static const struct tolerance tolerances[] = {{"video", 7.8e-7, 2e-6}, {0}},
