@@ -225,7 +225,7 @@ def sd3(f):
         name = call["name"]
         lanes[name] = dict(component="sd3") | case_latent(call["latent"]) | dict(
             timestep=f"{name}.t", pooled="case0.pooled.cond", skip_layers=call["left_out"])
-        calls += [open_(name), RUN_ALL, expect("lane.prediction", f"{name}.out", "transformer", detail=name.split(".")[1])]
+        calls += [open_(name), RUN_ALL, expect("lane.prediction", f"{name}.out[0]", "transformer", detail=name.split(".")[1])]
     return suite("sd3", lanes, [
         test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb", "block.temb")),
         test("embedders", *begin, run("context_embedder"), dict(table=0), expect("positions", "positions", "positions"),
@@ -309,7 +309,7 @@ def unet(f):
               *block("resnet_joined", "stream", "stream")[1:]]
     up = f.blocks["block.up"]["module"].split(".")[1]
     time = "add_embedding" if lanes["unet.2"]["add_time_ids"] else "time_embedding"
-    whole = [step for i in range(len(lanes)) for step in (open_(f"unet.{i}"), RUN_ALL, expect("lane.prediction", f"unet.{i}.out", f"unet.{i}"))]
+    whole = [step for i in range(len(lanes)) for step in (open_(f"unet.{i}"), RUN_ALL, expect("lane.prediction", f"unet.{i}.out[0]", f"unet.{i}"))]
     return suite("unet", lanes, [
         test("conditioning", open_("unet.2"), run(time), expect("condition", "block.temb", "block.temb")),
         test("resnets", *begin, *block("resnet", "skip3", "skip4"), *block("resnet_plain", "stream", "stream"), *joined),
@@ -318,7 +318,7 @@ def unet(f):
              *block("up", "stream", "stream", f"up_blocks.{up}.upsample")),
         test("ends", *begin, run("conv_in"), expect(flat("skip0", f.shape("block.conv_in.out")), "block.conv_in.out[0] cyx->yxc", "block.conv_in"),
              put("block.out.in[0] cyx->yxc", flat("stream", f.shape("block.out.in"))), run("conv_out"),
-             expect("lane.prediction", "block.out.out", "block.out")),
+             expect("lane.prediction", "block.out.out[0]", "block.out")),
         test("whole", *whole),
     ], bf16=True)
 

@@ -53,6 +53,27 @@ static const struct state_tensor lane_numbers[] = {TENSOR_FIELD(n_tokens), TENSO
                                                    TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
                                                    TENSOR_FIELD(n_clean_frames)};
 
+static bool is_field(const struct state_tensor *fields, int n, const char *name) {
+    while (n > 0 && strcmp(fields[n - 1].name, name)) n--;
+    return n;
+}
+
+/* Fails if a lane in the data has a key that nothing reads. */
+static void expect_known_keys(const json_t *lane) {
+    static const char *const others[] = {"component", "folder",       "number",      "timestep",
+                                         "settings",  "frames",       "tokens",      "reference",
+                                         "guidance",  "add_time_ids", "skip_layers", "vision_spans"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)lane, key, value) {
+        int i = COUNT_OF(others);
+        while (i > 0 && strcmp(others[i - 1], key)) i--;
+        if (!i && !is_field(lane_tensors, COUNT_OF(lane_tensors), key) &&
+            !is_field(lane_numbers, COUNT_OF(lane_numbers), key))
+            fail_msg("unknown key %s of a lane", key);
+    }
+}
+
 /* Returns the tensor of the runner with this name: a field of its lane or a state tensor of the family. */
 static struct tensor runner_tensor(const struct block_runner *b, const char *name) {
     if (!strcmp(name, "full_frame")) return ((const struct vae_state *)b->lane.state)->full_frame.picture;
@@ -80,8 +101,8 @@ static struct tensor kept_tensor(const struct block_test *t, const char *name) {
 
 /* Returns the tensor whose name `text` begins with; *part gets the text behind the name. b: the runner whose
  * tensor is meant; NULL: a reference tensor. */
-static struct tensor named_tensor_of(const struct block_test *t, const struct block_runner *b,
-                                     const char *text, const char **part) {
+static struct tensor tensor_named(const struct block_test *t, const struct block_runner *b, const char *text,
+                                  const char **part) {
     char name[TENSOR_NAME];
     size_t n = strcspn(text, "[ ");
     *part = text + n;
@@ -127,7 +148,7 @@ static struct tensor tensor_of(const struct block_test *t, struct block_runner *
     int32_t dim[TENSOR_RANK_MAX];
     const char *part;
     if (json_is_string(what)) {
-        struct tensor found = named_tensor_of(t, b, json_string_value(what), &part);
+        struct tensor found = tensor_named(t, b, json_string_value(what), &part);
         return notation_read(found, part);
     }
     const json_t *zeros = json_object_get(what, "zeros"), *random = json_object_get(what, "random"),
@@ -135,7 +156,7 @@ static struct tensor tensor_of(const struct block_test *t, struct block_runner *
     if (zeros) return test_tensor(DTYPE_F32, shape_of(zeros, dim), dim);
     if (random) return random_tensor(shape_of(random, dim), dim, RANDOM_MOST, RANDOM_SEED);
     if (json_is_object(what)) {
-        struct tensor out = patches ? patches_of(b, named_tensor_of(t, b, json_string_value(patches), &part),
+        struct tensor out = patches ? patches_of(b, tensor_named(t, b, json_string_value(patches), &part),
                                                  text_of(what, "order"))
                                     : tensor_of(t, b, json_object_get(what, "scaled"));
         for (int64_t i = 0; scale && i < tensor_elements(&out); i++)
@@ -226,6 +247,7 @@ static const void *settings_with(const struct component *c, const json_t *values
 struct block_runner *block_test_open(const struct block_test *t, const char *name) {
     const json_t *about = json_object_get(t->lanes, name);
     if (!about) fail_msg("no lane %s", name);
+    expect_known_keys(about);
     int slot = block_test_slot(t->golden, text_of(about, "component"), text_of(about, "folder"),
                                number_of(about, "number"));
     const struct component *c = &t->golden->model->component[slot];
@@ -287,7 +309,7 @@ static void put_reference(struct block_test *t, const json_t *step) {
         full_frame_put(&s->full_frame, s->front[json_integer_value(level)], from.dim[0], from.dim[1],
                        from.dim[2]);
     }
-    struct tensor to = named_tensor_of(t, t->runner, text_of(step, "to"), &part);
+    struct tensor to = tensor_named(t, t->runner, text_of(step, "to"), &part);
     notation_write(to, part, from);
 }
 
@@ -296,6 +318,8 @@ static void expect_reference(struct block_test *t, const json_t *step) {
     struct tensor ours = block_test_tensor(t, json_object_get(step, "expect"));
     struct tensor truth = reference_of(t, json_object_get(step, "equals"));
     assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
+    for (int i = 0; i < ours.rank && ours.rank == truth.rank; i++)
+        assert_int_equal(ours.dim[i], truth.dim[i]);
     expect_values(t->golden, text_of(step, "as"), detail ? detail : "", ours.data, truth.data,
                   tensor_elements(&truth));
 }
