@@ -89,7 +89,7 @@ static struct view view_of(struct tensor t, const char *part) {
 
 /* Copies between the view, from axis `axis` on, and packed memory; returns the end of the latter. */
 static char *copy_view(const struct view *v, int axis, char *data, char *packed, bool writes) {
-    if (axis == v->rank) {
+    if (axis == v->rank || axis == TENSOR_RANK_MAX) {
         memcpy(writes ? data : packed, writes ? packed : data, v->element);
         return packed + v->element;
     }
