@@ -6,7 +6,7 @@
 Reads a fixture's expect.json and the shapes in its reference.safetensors; needs only Python. The generators of fixtures
 call write().
 
-blocks.json has a list of suites. A suite has
+blocks.json has a list of suites and, for a fixture without a pipeline, the components that the tests open. A suite has
   tolerances      {name: [measured error, tolerated error]}, relative L2 errors; gpu_tolerances: the same on GPUs
   lanes           {name: lane}: inputs of a component, see lane keys below
   tests           lists of steps; "bf16": the test also runs in bf16, there with tolerances from bf16.json and on GPUs;

@@ -49,7 +49,7 @@ struct tensor block_test_tensor(const struct block_test *t, const json_t *what);
 /* Returns the index of the model's component of this family. number: index among components of the family. */
 int block_test_slot(const struct golden *g, const char *family, const char *folder, int number);
 
-/* Returns the values from -most to most that a seed determines. */
+/* Returns random values from -most to most; equal seeds give equal values. */
 struct tensor random_tensor(int rank, const int32_t *dim, double most, uint64_t seed);
 
 /* Returns the suites in the fixture's blocks.json, ended by NULL; NULL: the fixture has none. */
