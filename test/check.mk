@@ -34,7 +34,7 @@ endef
 $(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
 .SECONDARY: $(patsubst %.c,$B/obj/%.o,$(wildcard test/*/test_*.c))
 # What the program alone has.
-$B/test_picture_read $B/test_picture_kinds: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
+$B/test_picture_read: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
 $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail outfile messages)
 $B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode)
 $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,messages terminal)
