@@ -164,3 +164,18 @@ enum status config_read_member(struct sys *sys, const char *path, const char *me
     sys->release(sys, text);
     return e->code;
 }
+
+json_t *config_json(const struct config *config) {
+    json_t *json = json_object();
+    for (int i = 0; i < config->n_values; i++) {
+        const struct config_value *v = &config->values[i];
+        json_t *value = v->kind == CONFIG_STRING  ? json_string(v->string)
+                        : v->kind == CONFIG_BOOL  ? json_boolean(v->number != 0)
+                        : v->kind == CONFIG_NULL  ? json_null()
+                        : v->kind == CONFIG_EMPTY ? json_array()
+                        : v->integer              ? json_integer((json_int_t)v->number)
+                                                  : json_real(v->number);
+        json_put(json, v->key, value);
+    }
+    return json;
+}

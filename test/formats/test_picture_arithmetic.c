@@ -244,7 +244,7 @@ TEST(tensor_of_picture) {
         for (int c = 0; c < 3; c++) rgb[3 * i + c] = (uint8_t)((i + 256 * c) % 256);
     struct sluice_picture p = {.width = 16, .height = 16, .rgb = rgb};
     struct tensor ours = floats(16, 16, 3), t = known("tensor");
-    picture_to_tensor(&p, NULL, ours);
+    picture_to_tensor(&p, NULL, false, ours);
     const float *made = ours.data, *expected = t.data;
     for (int i = 0; i < 768; i++) assert_true(made[i] == expected[i % 3 * 256 + i / 3]);
     static const float mean[] = {0.48145466F, 0.4578275F, 0.40821073F},
@@ -258,7 +258,7 @@ TEST(mask_channels) {
     struct tensor rgb = known("mask_rgb"), t = known("masked"), channels = known("channels");
     struct sluice_picture mask = {.width = 48, .height = 32, .rgb = rgb.data}, init = drawn(7, 48, 32);
     struct tensor ours = floats(32, 48, 3);
-    picture_to_tensor(&init, &mask, ours);
+    picture_to_tensor(&init, &mask, false, ours);
     const float *made = ours.data, *expected = t.data;
     for (int i = 0; i < 48 * 32 * 3; i++) assert_true(made[i] == expected[i % 3 * 48 * 32 + i / 3]);
     struct tensor control = floats(64, 4, 6);

@@ -45,6 +45,5 @@ void operators_fail_in_turn(struct rig *rig, const struct sluice_request *reques
         again += got.code == SLUICE_OK;
     }
     operators_end(rig);
-    printf("operators: %d of %d runs with a failing operator succeeded\n", again, TRIES);
     check(again >= TRIES / 2, "only %d of %d runs with a failing operator succeeded", again, TRIES);
 }

@@ -1,6 +1,6 @@
 #include "test/lib/golden.h"
 
-#include "engine/run/pinned_memory.h"
+#include "engine/run/resident_memory.h"
 #include "engine/run/component.h"
 #include "test/lib/device.h"
 

@@ -26,3 +26,20 @@ int seeded_run(const struct CMUnitTest *tests, size_t n_tests) {
     alarm(900); /* SIGALRM ends the program after 900 s, in case of a deadlock */
     return tests_run(tests, n_tests, NULL, NULL);
 }
+
+enum { TESTS_MAX = 64 };
+static struct CMUnitTest added[TESTS_MAX];
+static size_t n_added;
+
+void test_add(const char *name, CMUnitTestFunction function) {
+    if (n_added == TESTS_MAX) abort();
+    added[n_added++] = (struct CMUnitTest){.name = name, .test_func = function};
+}
+
+int tests_main(CMFixtureFunction begin, CMFixtureFunction end) {
+    return tests_run(added, n_added, begin, end);
+}
+
+int seeded_main(void) {
+    return seeded_run(added, n_added);
+}

@@ -26,14 +26,6 @@ struct item *tensor_set_find(struct tensor_set *p, const char *name) {
     return NULL;
 }
 
-char *read_whole_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    char *text = calloc(1, 1 << 16);
-    if (!f || !text || !fread(text, 1, (1 << 16) - 1, f)) abort();
-    fclose(f);
-    return text;
-}
-
 struct tensor_set *tensor_set_from_file(const char *path) {
     struct sys sys;
     struct tensor_index index;
@@ -53,10 +45,12 @@ struct tensor_set *tensor_set_from_file(const char *path) {
 
 struct tensor_set *tensor_set_from_component(const char *model, const char *component) {
     char path[TENSOR_SET_PATH];
+    size_t bytes;
     snprintf(path, sizeof path, "%s/%s", model, component);
     struct tensor_set *p = tensor_set_from_file(path);
     snprintf(path, sizeof path, "%s/%s/config.json", model, component);
-    p->config = read_whole_file(path);
+    p->config = read_file(path, &bytes);
+    if (!p->config) abort();
     return p;
 }
 

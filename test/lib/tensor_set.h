@@ -35,8 +35,6 @@ void tensor_set_free(struct tensor_set *p);
 
 struct item *tensor_set_find(struct tensor_set *p, const char *name);
 
-char *read_whole_file(const char *path);
-
 /* Reads the tensors of a file, or of a component's folder, whose config.json is not read. */
 struct tensor_set *tensor_set_from_file(const char *path);
 /* Reads a component of a model folder with its configuration. */

@@ -8,6 +8,7 @@
 #include "test/lib/fixtures.h"
 #include "test/lib/layout_checks.h"
 #include "test/lib/random_models.h"
+#include "test/lib/script.h"
 #include "test/lib/tensor_edits.h"
 
 #include <ctype.h>
@@ -16,14 +17,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-enum { SCRIPT_BYTES = 1 << 16, WORDS_MAX = 600, PARTS_MAX = 6, SETS_MAX = 12, PATHS_MAX = 24, PLACE = 80 };
-
-/* One command of a script, split into words. */
-struct command {
-    char where[PLACE];               /* SCRIPT:LINE */
-    const char *word[WORDS_MAX + 1]; /* the words after the name; ended by NULL */
-    int n;
-};
+enum { PARTS_MAX = 6, SETS_MAX = 12, PATHS_MAX = 24 };
 
 /* A component of the current fixture, as the command `part` declares it. */
 struct part {
@@ -36,22 +30,13 @@ struct part {
 static struct {
     char folder[TENSOR_SET_PATH / 2]; /* the fixture's model */
     char tokenizer[TENSOR_SET_PATH];
-    bool skipped;
     struct part part[PARTS_MAX];
     int n_parts;
 } model;
 
-/* ---- Words of a command ---- */
+#define FOLDER "test/models/layouts/"
 
-static bool is(const char *a, const char *b) {
-    return !strcmp(a, b);
-}
-
-/* Returns the index of the word from `first` on, or n. */
-static int find_word(const char *const *words, int first, int n, const char *word) {
-    while (first < n && !is(words[first], word)) first++;
-    return first;
-}
+/* ---- Paths and flags ---- */
 
 /* Replaces $model and $tokenizer at the begin of a path; other relative paths lie in the temporary folder,
  * except those in the repository and "." and "..". */
@@ -185,10 +170,8 @@ static struct tensor_set *set_of(const char *const *words, int n) {
 
 /* Writes a set to PATH.safetensors or PATH.gguf, or as shards to PATH/. */
 static void write_set(struct tensor_set *p, const char *path) {
-    char command[3 * TENSOR_SET_PATH];
     size_t n = strlen(path);
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", path);
-    check(!system(command), "%s", command);
+    shell("mkdir -p \"$(dirname '%s')\"", path);
     if (path[n - 1] == '/')
         write_sharded(p, path, p->config);
     else if (n > 5 && is(path + n - 5, ".gguf"))
@@ -400,12 +383,11 @@ static void command_names(struct command *c) {
     tensor_edits_define(c->word[0], words, c->n - 1);
 }
 
-static char **selected; /* arguments of the program */
+static char **selected; /* arguments of the program: scripts or fixtures; none: all */
 
 /* fixture NAME [TOKENIZER]: the model that the following commands use; forgets the parts and files of the
  * last one */
 static void command_fixture(struct command *c) {
-    char clear[PLACE + 16];
     int i = 0;
     while (i < n_fixtures && !is(fixtures[i].name, c->word[0])) i++;
     forget_components();
@@ -414,10 +396,9 @@ static void command_fixture(struct command *c) {
     char **s = selected;
     size_t script = strcspn(c->where, ".");
     while (*s && !is(*s, c->word[0]) && (strlen(*s) != script || strncmp(*s, c->where, script) != 0)) s++;
-    model.skipped = *selected && !*s;
-    if (model.skipped) return;
-    snprintf(clear, sizeof clear, "rm -rf '%s'/*", temporary);
-    check(!system(clear), "%s", clear);
+    script_only = *selected && !*s ? "fixture" : NULL;
+    if (script_only) return;
+    shell("rm -rf '%s'/*", temporary);
     snprintf(model.folder, sizeof model.folder, "%s", fixture_model(&fixtures[i]));
     snprintf(model.tokenizer, sizeof model.tokenizer, "%s", path_of(c->n > 1 ? c->word[1] : "$model"));
 }
@@ -460,13 +441,12 @@ static void command_request(struct command *c) {
 
 /* expect FLAGS [=> quiet | log TEXT...]: runs the request, whose result later commands call `same` */
 static void command_expect(struct command *c) {
-    int arrow = find_word(c->word, 0, c->n, "=>");
     struct rig rig;
-    if (!rig_open_paths(&rig, options_of(c->word, arrow), c->where)) return;
-    if (arrow + 1 < c->n && is(c->word[arrow + 1], "quiet"))
+    if (!rig_open_paths(&rig, options_of(c->word, c->arrow), c->where)) return;
+    if (c->arrow + 1 < c->n && is(c->word[c->arrow + 1], "quiet"))
         check(!captured_log[0], "%s: %s", c->where, captured_log);
-    else if (arrow < c->n)
-        check_log(c, arrow + 1);
+    else if (c->arrow < c->n)
+        check_log(c, c->arrow + 1);
     expected_result = run(&rig, &expected_request);
     check(expected_result.code == SLUICE_OK, "%s: %s", c->where, expected_result.error.what);
     rig_close(&rig);
@@ -501,7 +481,7 @@ static void command_sh(struct command *c) {
           c->where);
     setenv("M", real, 1);
     setenv("G", golden, 1);
-    check(!system(text), "%s: %s", c->where, text);
+    shell("%s", text);
 }
 
 /* text PATH TEXT: a file of this text */
@@ -519,23 +499,22 @@ static void command_random(struct command *c) {
 
 /* open [in FOLDER] FLAGS => EXPECTATION; in FOLDER: as the working directory */
 static void command_open(struct command *c) {
-    int arrow = find_word(c->word, 0, c->n, "=>"), in = c->n > 1 && is(c->word[0], "in") ? 2 : 0;
+    int in = c->n > 1 && is(c->word[0], "in") ? 2 : 0;
     char here[PATH_MAX];
     if (in && !check(getcwd(here, sizeof here) && !chdir(path_of(c->word[1])), "%s: no folder", c->where))
         return;
-    expect(c, arrow + 1, options_of(c->word + in, arrow - in));
+    expect(c, c->arrow + 1, options_of(c->word + in, c->arrow - in));
     if (in) check(!chdir(here), "%s", here);
 }
 
 /* replace COMPONENT EDITS => EXPECTATION: the model's folder with one part changed */
 static void command_replace(struct command *c) {
-    int arrow = find_word(c->word, 0, c->n, "=>");
-    struct tensor_set *p = set_of(c->word, arrow);
+    struct tensor_set *p = set_of(c->word, c->arrow);
     options from = {.model = model.folder};
     write_set(p, path_of("part.safetensors"));
     tensor_set_free(p);
     set_flag(&from, part_of(c->word[0])->flag, "part.safetensors");
-    expect(c, arrow + 1, from);
+    expect(c, c->arrow + 1, from);
 }
 
 /* Checks words [i, n) KEY=VALUE: values of the JSON text. The key "components.1.tokenizer" is a path; the
@@ -563,30 +542,28 @@ static void check_values(const struct command *c, int i, const char *text) {
 
 /* inspect FLAGS => KEY=VALUE... */
 static void command_inspect(struct command *c) {
-    int arrow = find_word(c->word, 0, c->n, "=>");
-    options from = options_of(c->word, arrow);
+    options from = options_of(c->word, c->arrow);
     char *json = NULL;
     struct sluice_error e;
     check(!sluice_inspect(model_options(&from), false, &json, &e), "%s: %s", c->where, e.what);
-    check_values(c, arrow + 1, json);
+    check_values(c, c->arrow + 1, json);
     sluice_free(json);
 }
 
 /* tokenize N FLAGS => KEY=VALUE... | CODE WORDS: N times the word "fox" */
 static void command_tokenize(struct command *c) {
-    int arrow = find_word(c->word, 0, c->n, "=>");
-    options from = options_of(c->word + 1, arrow - 1);
+    options from = options_of(c->word + 1, c->arrow - 1);
     char *json = NULL, line[1024], prompt[4000] = "";
     struct sluice_error e = {0};
     for (int i = 0; i < atoi(c->word[0]); i++) strcat(prompt, "fox ");
     int code = sluice_tokenize(model_options(&from), prompt, strlen(prompt), &json, &e);
     sluice_error_line(&e, line, sizeof line);
-    if (status_of(c->word[arrow + 1]) > CANCELLED) {
+    if (status_of(c->word[c->arrow + 1]) > CANCELLED) {
         check(!code, "%s: %s", c->where, line);
-        check_values(c, arrow + 1, json);
+        check_values(c, c->arrow + 1, json);
     } else {
-        check(is(sluice_code_name(code), c->word[arrow + 1]) && strstr(line, c->word[arrow + 2]), "%s: %s",
-              c->where, line);
+        check(is(sluice_code_name(code), c->word[c->arrow + 1]) && strstr(line, c->word[c->arrow + 2]),
+              "%s: %s", c->where, line);
     }
     sluice_free(json);
 }
@@ -687,11 +664,7 @@ static void command_combine(struct command *c) {
         expect_converted_same(&model.part[i], from, from.model, model.part[i].component, "part.safetensors");
 }
 
-static const struct {
-    const char *name;
-    int least; /* number of words after the name */
-    void (*run)(struct command *c);
-} commands[] = {
+static const struct script_command commands[] = {
     {"names", 3, command_names},
     {"fixture", 1, command_fixture},
     {"part", 6, command_part},
@@ -710,63 +683,8 @@ static const struct {
     {"wrong-slots", 0, command_wrong_slots},
     {"convert", 0, command_convert},
     {"combine", 3, command_combine},
+    {0},
 };
-
-/* Splits a command's text into words, in place. Words are separated by white space; "" or `` enclose a
- * word with white space. */
-static void split(char *text, struct command *c) {
-    c->n = 0;
-    for (text += strspn(text, " \n"); *text; text += strspn(text, " \n")) {
-        const char *ends = *text == '"' ? "\"" : *text == '`' ? "`" : " \n";
-        text += *ends != ' ';
-        if (c->n == WORDS_MAX) abort();
-        c->word[c->n++] = text;
-        text += strcspn(text, ends);
-        if (*text) *text++ = 0;
-    }
-    c->word[c->n] = NULL;
-}
-
-static void run_command(char *text, const char *script, int line) {
-    static struct command c;
-    int i = 0;
-    snprintf(c.where, sizeof c.where, "%s:%d", script, line);
-    split(text, &c);
-    while (i < COUNT_OF(commands) && !is(commands[i].name, c.word[0])) i++;
-    c.n--;
-    if (!check(i < COUNT_OF(commands) && c.n >= commands[i].least, "%s: there is no command '%s' of %d words",
-               c.where, c.word[0], c.n))
-        return;
-    memmove(c.word, c.word + 1, (size_t)(c.n + 1) * sizeof *c.word);
-    if (!model.skipped || commands[i].run == command_fixture || commands[i].run == command_names)
-        commands[i].run(&c);
-}
-
-/* Runs the commands of a script. An indented line continues the line before, and is one edit in `names`; #
- * begins a line of comment. */
-static void run_script(const char *script) {
-    char path[TENSOR_SET_PATH], *text = calloc(1, SCRIPT_BYTES), *command = NULL;
-    int line = 0, first = 0;
-    snprintf(path, sizeof path, "test/models/layouts/%s", script);
-    FILE *f = fopen(path, "r");
-    if (!check(f && text && fread(text, 1, SCRIPT_BYTES - 1, f), "%s", path)) exit(finish());
-    fclose(f);
-    for (char *at = text, *next; *at; at = next) {
-        next = at + strcspn(at, "\n") + 1;
-        line++;
-        if (at[strspn(at, " ")] == '#') memset(at, ' ', (size_t)(next - at) - 1);
-        if (*at == '\n' || at[strspn(at, " ")] == '\n') continue;
-        if (*at == ' ') {
-            if (command && !strncmp(command, "names ", 6)) *at = ';';
-            continue;
-        }
-        at[-(at > text)] = 0;
-        if (command) run_command(command, script, first);
-        command = at;
-        first = line;
-    }
-    if (command) run_command(command, script, first);
-}
 
 static int is_script(const struct dirent *entry) {
     const char *end = strrchr(entry->d_name, '.');
@@ -775,13 +693,15 @@ static int is_script(const struct dirent *entry) {
 
 int main(int argc, char **argv) {
     struct dirent **scripts;
+    char path[PATH_MAX];
     selected = argv + (argc > 0);
     temporary_make();
-    run_script("names.txt");
-    int n = scandir("test/models/layouts", &scripts, is_script, alphasort);
+    script_run(FOLDER "names.txt", commands, "names ");
+    int n = scandir(FOLDER, &scripts, is_script, alphasort);
     for (int i = 0; i < n; i++) {
-        model.skipped = true;
-        run_script(scripts[i]->d_name);
+        snprintf(path, sizeof path, FOLDER "%s", scripts[i]->d_name);
+        script_only = "fixture";
+        script_run(path, commands, NULL);
         free(scripts[i]);
     }
     free(scripts);

@@ -182,7 +182,7 @@ static void test_plan_lists_absent_encoders(void) {
 static void test_lone_vae_scaling_factor(void) {
     struct rig rig;
     struct sluice_request request = small_request();
-    char latent[TENSOR_SET_PATH], command[2 * TENSOR_SET_PATH];
+    char latent[TENSOR_SET_PATH];
     snprintf(latent, sizeof latent, "%s", temporary_path("latent.safetensors"));
     request.save_latent = latent;
     if (!rig_open_paths(&rig, (options){.model = MODEL}, "save")) return;
@@ -197,9 +197,8 @@ static void test_lone_vae_scaling_factor(void) {
     tensor_set_free(unnamed);
     tensor_set_free(transformer);
     tensor_set_free(vae);
-    snprintf(command, sizeof command, "sed -i '/scaling_factor/d;/shift_factor/d' %s/vae/config.json",
-             copy_model_folder(MODEL, "folder"));
-    check(!system(command), "%s", command);
+    shell("sed -i '/scaling_factor/d;/shift_factor/d' %s/vae/config.json",
+          copy_model_folder(MODEL, "folder"));
     static const struct {
         const char *model, *vae;
         bool named, same, assumed;
