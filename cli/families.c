@@ -300,12 +300,16 @@ static void print_family(json_t *root) {
 /* ---- the command ---- */
 
 static int keep_named(json_t *families, const char *name, struct sluice_error *e) {
-    for (size_t i = json_array_size(families); i--;)
-        if (strcmp(field_string(json_array_get(families, i), "name"), name) != 0)
-            json_array_remove(families, i);
+    char nearest[64] = "";
+    int best = 100;
+    for (size_t i = json_array_size(families); i--;) {
+        const char *other = field_string(json_array_get(families, i), "name");
+        if (name_nearer(name, other, &best)) snprintf(nearest, sizeof nearest, ", did you mean %s?", other);
+        if (strcmp(other, name) != 0) json_array_remove(families, i);
+    }
     if (json_array_size(families)) return SLUICE_OK;
-    return fail(e, SLUICE_USAGE, "unknown family" FOUND "%s" EXPECTED "one that `sluice families` lists",
-                name);
+    return fail(e, SLUICE_USAGE, "unknown family%s" FOUND "%s" EXPECTED "one that `sluice families` lists",
+                nearest, name);
 }
 
 /* Selects the families that were asked for, adds plans if needed, and converts the list to text. */

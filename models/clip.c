@@ -44,8 +44,7 @@ struct embedding_weights { EMBEDDING(FIELD_, ) };
 WEIGHT_TABLE_NAMED(clip_embedding_table, EMBEDDING, embedding_weights, CLIP_NAMED, "", "");
 
 #define POSITION(X, S)                                                                                       \
-    X##WEIGHT(WITH(S, .embedding_lookup = true), table,                                                      \
-              (.rank = 2, .dim = {POSITIONS, CLIP_WIDTH}, .init_scale = 1),                                  \
+    X##WEIGHT(WITH(S, .embedding_lookup = true), table, SHAPED(2, POSITIONS, CLIP_WIDTH),                    \
               "embeddings.position_embedding.weight", "position_embd.weight", "", "positional_embedding")
 struct position_weights { POSITION(FIELD_, ) };
 WEIGHT_TABLE_NAMED(clip_position_table, POSITION, position_weights, CLIP_NAMED, "", "");
@@ -59,7 +58,7 @@ WEIGHT_TABLE_NAMED(clip_norm_table, FINAL_NORM, norm_weights, CLIP_NAMED, "", ""
 
 /* OpenCLIP's files, and stable-diffusion.cpp's under transformers' name, store text_projection transposed. */
 #define TEXT_PROJECTION(X, S)                                                                                \
-    X##WEIGHT(S, projection, (.rank = 2, .dim = {PROJECTION, CLIP_WIDTH}, .init_scale = 1),                  \
+    X##WEIGHT(S, projection, SHAPED(2, PROJECTION, CLIP_WIDTH),                                              \
               NULL, "text_projection.weight", "t.text_projection.weight")
 #define TRANSPOSED(X, S)                                                                                     \
     X##TABLE(S, projection, CLIP_WIDTH, PROJECTION,                                                          \
@@ -148,22 +147,17 @@ static void clip_forward_transposed(struct context *x, const void *weights, cons
     op_linear_few(x, scope->lane->pooled, state->pooled, projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 
-static const struct block_kind clip_kind_embedding =
-    BLOCK_KIND("embedding", "token_embedding", clip_embedding_table, embedding_weights,
-               clip_forward_embedding, .embedding_table = true);
-static const struct block_kind clip_kind_position =
-    BLOCK_KIND("position", "position_embedding", clip_position_table, position_weights, clip_forward_position,
-               .never_quantised = true);
-static const struct block_kind clip_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", clip_layer_table, clip_layer_weights, clip_forward_layer);
-static const struct block_kind clip_kind_norm = BLOCK_KIND(
-    "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm, .never_quantised = true);
-static const struct block_kind clip_kind_projection =
-    BLOCK_KIND("projection", "text_projection", clip_projection_table, projection_weights,
-               clip_forward_projection, .never_quantised = true);
-static const struct block_kind clip_kind_transposed =
-    BLOCK_KIND("transposed projection", "text_projection", clip_transposed_table, projection_weights,
-               clip_forward_transposed, .never_quantised = true);
+BLOCK(clip_kind_embedding, "embedding", "token_embedding", clip_embedding_table, embedding_weights,
+      clip_forward_embedding, .embedding_table = true);
+BLOCK(clip_kind_position, "position", "position_embedding", clip_position_table, position_weights,
+      clip_forward_position, .never_quantised = true);
+BLOCK(clip_kind_layer, "layer", "layers.%d", clip_layer_table, clip_layer_weights, clip_forward_layer);
+BLOCK(clip_kind_norm, "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm,
+      .never_quantised = true);
+BLOCK(clip_kind_projection, "projection", "text_projection", clip_projection_table, projection_weights,
+      clip_forward_projection, .never_quantised = true);
+BLOCK(clip_kind_transposed, "transposed projection", "text_projection", clip_transposed_table,
+      projection_weights, clip_forward_transposed, .never_quantised = true);
 
 static const struct index_entry *clip_find(const struct tensor_index *index, const char *name,
                                            const char *gguf, const char *open) {

@@ -21,9 +21,9 @@ enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
 #define CLIP_OPEN "transformer.resblocks.%d."
 #define FIELD_CLIP_QKV(S, field, ...) struct linear_weights field;
 #define ROW_CLIP_QKV(S, field, part, name, gguf, wan, fused)                                                 \
-    ROW_WEIGHT(S, field.weight, (.rank = 2, .dim = {CLIP_WIDTH, CLIP_WIDTH}, .init_scale = 1),               \
+    ROW_WEIGHT(S, field.weight, SHAPED(2, CLIP_WIDTH, CLIP_WIDTH),                                           \
                name ".weight", gguf ".weight", wan ".weight", fused "weight" part)                           \
-    ROW_WEIGHT(S, field.bias, (.rank = 1, .dim = {CLIP_WIDTH}, .init_scale = 1),                             \
+    ROW_WEIGHT(S, field.bias, SHAPED(1, CLIP_WIDTH),                                                         \
                name ".bias", gguf ".bias", wan ".bias", fused "bias" part)
 #define CLIP_LAYER(X, S, FUSED)                                                                              \
     X##NORM(S, norm1, CLIP_WIDTH, "layer_norm1", "blk.%d.ln1", "norm1", CLIP_OPEN "ln_1")                    \

@@ -34,11 +34,11 @@ struct clip_vision_state {
 
 /* clang-format off */
 #define PATCH_EMBEDDING(X, S)                                                                                \
-    X##WEIGHT(S, class, (.rank = 1, .dim = {CLIP_WIDTH}, .init_scale = 1),                                   \
+    X##WEIGHT(S, class, SHAPED(1, CLIP_WIDTH),                                                               \
               "embeddings.class_embedding", "", "cls_embedding", "class_embedding")                          \
     X##KERNEL(S, patch, CLIP_WIDTH, COLOURS, PATCH,                                                          \
               "embeddings.patch_embedding", "", "patch_embedding", "conv1")                                  \
-    X##WEIGHT(S, positions, (.rank = 2, .dim = {POSITIONS, CLIP_WIDTH}, .init_scale = 1),                    \
+    X##WEIGHT(S, positions, SHAPED(2, POSITIONS, CLIP_WIDTH),                                                \
               "embeddings.position_embedding.weight", "", "pos_embedding", "positional_embedding")           \
     X##NORM(S, norm, CLIP_WIDTH, "pre_layrnorm", "", "pre_norm", "ln_pre")
 struct patch_weights { PATCH_EMBEDDING(FIELD_, ) };
@@ -73,9 +73,8 @@ static void clip_vision_forward_patch(struct context *x, const void *weights,
     clip_norm(x, tokens, tokens, &w->norm, settings->layer.norm_eps);
 }
 
-static const struct block_kind clip_vision_kind_patch =
-    BLOCK_KIND("patch", "embeddings", clip_vision_patch_table, patch_weights, clip_vision_forward_patch,
-               .never_quantised = true);
+BLOCK(clip_vision_kind_patch, "patch", "embeddings", clip_vision_patch_table, patch_weights,
+      clip_vision_forward_patch, .never_quantised = true);
 
 static void clip_vision_forward_layer(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
@@ -86,14 +85,14 @@ static void clip_vision_forward_layer(struct context *x, const void *weights,
     if (scope->number == settings->last_layer) op_copy(x, scope->lane->text, state->tokens);
 }
 
-static const struct block_kind clip_vision_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", clip_vision_layer_table, clip_layer_weights, clip_vision_forward_layer);
-static const struct block_kind clip_vision_kind_wan =
-    BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
+BLOCK(clip_vision_kind_layer, "layer", "layers.%d", clip_vision_layer_table, clip_layer_weights,
+      clip_vision_forward_layer);
+BLOCK(clip_vision_kind_wan, "layer", "layers.%d", clip_vision_wan_table, clip_layer_weights,
+      clip_vision_forward_layer);
 
 /* The final norm is in files but unused, because the output is an earlier hidden state. */
-static const struct block_kind clip_vision_kind_norm =
-    BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .never_quantised = true);
+BLOCK(clip_vision_kind_norm, "norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL,
+      .never_quantised = true);
 
 static const char wan_qkv[] = "transformer.0.attn.to_qkv.weight";
 
@@ -176,18 +175,9 @@ static void clip_vision_default_sizes(struct component *c) {
 }
 
 static enum status clip_vision_configure(struct component *c, const struct config *config, struct error *e) {
-    static const struct {
-        const char *key;
-        int place;
-    } required[] = {{"image_size", SIDE}, {"patch_size", PATCH}, {"num_channels", COLOURS}};
     struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
     if (!s->layer.heads) s->layer.heads = c->dims[CLIP_WIDTH] / HEAD_PUBLISHED;
     if (clip_vision_read_dims(c, e) != OK || clip_vision_check_dims(c, e) != OK) return e->code;
-    for (int i = 0; i < COUNT_OF(required); i++) {
-        int value = c->dims[required[i].place];
-        config_int(config, required[i].key, value, value, &value, e);
-    }
-    component_check_count(c, config, "num_hidden_layers", c->dims[CLIP_LAYERS], e);
     clip_vision_default_sizes(c);
     if (e->code == OK && config->pictures && config->pictures->path)
         clip_vision_check_pictures(c, config->pictures, e);
@@ -255,9 +245,9 @@ static const struct dimension clip_vision_dimensions[] = {
      OF_TENSOR(2, 0, "encoder.layers.0.mlp.fc1.weight", "transformer.0.mlp.0.weight",
                "transformer.resblocks.0.mlp.c_fc.weight"),
      .key = "intermediate_size"},
-    {"clip_vision_size", 224, PATCH_PUBLISHED, 4096, .place = SIDE, .key = "image_size"},
-    {.place = PATCH, .key = "patch_size"},
-    {.place = COLOURS, .key = "num_channels"},
+    {"clip_vision_size", 224, PATCH_PUBLISHED, 4096, .place = SIDE, .key = "image_size", .checked = true},
+    {.place = PATCH, .key = "patch_size", .checked = true},
+    {.place = COLOURS, .key = "num_channels", .checked = true},
 };
 
 #define SETTING(field, type_, published_, least_, most_, ...)                                                \

@@ -268,30 +268,27 @@ static void flux_forward_final(struct context *x, const void *weights, const str
                    PATCH_CHANNELS_FIRST);
 }
 
-static const struct block_kind flux_kind_context =
-    BLOCK_KIND("context", "context_embedder", flux_context_table, linear_weights, flux_forward_context,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind flux_kind_conditioning = BLOCK_KIND(
-    "conditioning", "conditioning", flux_conditioning_table, mmdit_time_text_embed_weights,
-    flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind flux_kind_embedder =
-    BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, linear_weights, flux_forward_embedder,
-               .never_quantised = true);
-static const struct block_kind flux_kind_double_modulation = BLOCK_KIND(
-    "double_modulation", "transformer_blocks.%d.modulation", flux_double_modulation_table,
-    double_modulation_weights, flux_forward_double_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind flux_kind_double = BLOCK_KIND(
-    "double", "transformer_blocks.%d", flux_double_table, mmdit_block_weights, flux_forward_double);
-static const struct block_kind flux_kind_single_modulation =
-    BLOCK_KIND("single_modulation", "single_transformer_blocks.%d.modulation", flux_single_modulation_table,
-               linear_weights, flux_forward_single_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind flux_kind_single = BLOCK_KIND(
-    "single", "single_transformer_blocks.%d", flux_single_table, single_weights, flux_forward_single);
-static const struct block_kind flux_kind_final_modulation = BLOCK_KIND(
-    "final_modulation", "norm_out", flux_final_modulation_table, linear_weights,
-    flux_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind flux_kind_final = BLOCK_KIND(
-    "final", "proj_out", flux_final_table, linear_weights, flux_forward_final, .never_quantised = true);
+BLOCK(flux_kind_context, "context", "context_embedder", flux_context_table, linear_weights,
+      flux_forward_context, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(flux_kind_conditioning, "conditioning", "conditioning", flux_conditioning_table,
+      mmdit_time_text_embed_weights, flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
+      .never_quantised = true);
+BLOCK(flux_kind_embedder, "embedder", "x_embedder", flux_embedder_table, linear_weights,
+      flux_forward_embedder, .never_quantised = true);
+BLOCK(flux_kind_double_modulation, "double_modulation", "transformer_blocks.%d.modulation",
+      flux_double_modulation_table, double_modulation_weights, flux_forward_double_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+BLOCK(flux_kind_double, "double", "transformer_blocks.%d", flux_double_table, mmdit_block_weights,
+      flux_forward_double);
+BLOCK(flux_kind_single_modulation, "single_modulation", "single_transformer_blocks.%d.modulation",
+      flux_single_modulation_table, linear_weights, flux_forward_single_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+BLOCK(flux_kind_single, "single", "single_transformer_blocks.%d", flux_single_table, single_weights,
+      flux_forward_single);
+BLOCK(flux_kind_final_modulation, "final_modulation", "norm_out", flux_final_modulation_table, linear_weights,
+      flux_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+BLOCK(flux_kind_final, "final", "proj_out", flux_final_table, linear_weights, flux_forward_final,
+      .never_quantised = true);
 
 static bool flux_probe(const struct tensor_index *index) {
     return (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&

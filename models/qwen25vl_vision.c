@@ -129,11 +129,10 @@ static void vision_forward_patch(struct context *x, const void *weights, const s
     op_rope_table(x, state->rope, &rope);
 }
 
-static const struct block_kind vision_kind_patch = BLOCK_KIND(
-    "patch", "patch_embed", vision_patch_table, patch_weights, vision_forward_patch, .never_quantised = true);
-static const struct block_kind vision_kind_patch_halves =
-    BLOCK_KIND("patch", "patch_embed", vision_patch_halves_table, patch_weights, vision_forward_patch,
-               .never_quantised = true);
+BLOCK(vision_kind_patch, "patch", "patch_embed", vision_patch_table, patch_weights, vision_forward_patch,
+      .never_quantised = true);
+BLOCK(vision_kind_patch_halves, "patch", "patch_embed", vision_patch_halves_table, patch_weights,
+      vision_forward_patch, .never_quantised = true);
 
 static bool vision_has_full_attention(const struct vision_settings *s, int layer) {
     if (s->full_every > 0) return layer % s->full_every == s->full_every - 1;
@@ -207,8 +206,8 @@ static void vision_forward_layer(struct context *x, const void *weights, const s
     op_linear(x, tokens, gated, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
 }
 
-static const struct block_kind vision_kind_layer =
-    BLOCK_KIND("layer", "blocks.%d", vision_layer_table, vision_layer_weights, vision_forward_layer);
+BLOCK(vision_kind_layer, "layer", "blocks.%d", vision_layer_table, vision_layer_weights,
+      vision_forward_layer);
 
 static void vision_forward_merger(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct merger_weights *w = weights;
@@ -231,8 +230,7 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     op_unpatchify(x, raster, merged, walked, 1);
 }
 
-static const struct block_kind vision_kind_merger =
-    BLOCK_KIND("merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
+BLOCK(vision_kind_merger, "merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
 
 /* True for the vision encoders of Qwen2.5-VL, and of Qwen2-VL and Qwen3-VL, which are refused by name. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {

@@ -237,32 +237,26 @@ static void qwen_image_forward_final(struct context *x, const void *weights,
                    PATCH_CHANNELS_FIRST);
 }
 
-static const struct block_kind qwen_image_kind_text =
-    BLOCK_KIND("text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind qwen_image_kind_time =
-    BLOCK_KIND("time", "time_text_embed", qwen_image_time_table, time_weights, qwen_image_forward_time,
-               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind qwen_image_kind_embedder =
-    BLOCK_KIND("embedder", "img_in", qwen_image_embedder_table, linear_weights, qwen_image_forward_embedder,
-               .never_quantised = true);
-static const struct block_kind qwen_image_kind_layer_modulation = BLOCK_KIND(
-    "layer_modulation", "transformer_blocks.%d.modulation", qwen_image_layer_modulation_table,
-    layer_modulation_weights, qwen_image_forward_layer_modulation, .update_rate = UPDATE_PER_TIMESTEP);
-static const struct block_kind qwen_image_kind_layer = BLOCK_KIND(
-    "layer", "transformer_blocks.%d", qwen_image_layer_table, mmdit_block_weights, qwen_image_forward_layer);
-static const struct block_kind qwen_image_kind_last =
-    BLOCK_KIND("last_layer", "transformer_blocks.%d", qwen_image_last_table, mmdit_block_weights,
-               qwen_image_forward_last);
-static const struct block_kind qwen_image_kind_last_unused =
-    BLOCK_KIND("rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table, mmdit_block_weights,
-               qwen_image_forward_last);
-static const struct block_kind qwen_image_kind_final_modulation = BLOCK_KIND(
-    "final_modulation", "norm_out", qwen_image_final_modulation_table, linear_weights,
-    qwen_image_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind qwen_image_kind_final =
-    BLOCK_KIND("final", "proj_out", qwen_image_final_table, linear_weights, qwen_image_forward_final,
-               .never_quantised = true);
+BLOCK(qwen_image_kind_text, "text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
+      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(qwen_image_kind_time, "time", "time_text_embed", qwen_image_time_table, time_weights,
+      qwen_image_forward_time, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+BLOCK(qwen_image_kind_embedder, "embedder", "img_in", qwen_image_embedder_table, linear_weights,
+      qwen_image_forward_embedder, .never_quantised = true);
+BLOCK(qwen_image_kind_layer_modulation, "layer_modulation", "transformer_blocks.%d.modulation",
+      qwen_image_layer_modulation_table, layer_modulation_weights, qwen_image_forward_layer_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP);
+BLOCK(qwen_image_kind_layer, "layer", "transformer_blocks.%d", qwen_image_layer_table, mmdit_block_weights,
+      qwen_image_forward_layer);
+BLOCK(qwen_image_kind_last, "last_layer", "transformer_blocks.%d", qwen_image_last_table, mmdit_block_weights,
+      qwen_image_forward_last);
+BLOCK(qwen_image_kind_last_unused, "rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table,
+      mmdit_block_weights, qwen_image_forward_last);
+BLOCK(qwen_image_kind_final_modulation, "final_modulation", "norm_out", qwen_image_final_modulation_table,
+      linear_weights, qwen_image_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP,
+      .never_quantised = true);
+BLOCK(qwen_image_kind_final, "final", "proj_out", qwen_image_final_table, linear_weights,
+      qwen_image_forward_final, .never_quantised = true);
 
 /* True for Qwen-Image and for related models with the same tensor names, which qwen_image_refuse rejects by
  * name. */

@@ -242,11 +242,10 @@ static void qwen_forward_norm(struct context *x, const void *weights, const stru
                        settings->norm_eps);
 }
 
-static const struct block_kind qwen_kind_embedding =
-    BLOCK_KIND("embedding", "embed_tokens", qwen_embedding_table, embedding_weights, qwen_forward_embedding,
-               .embedding_table = true);
-static const struct block_kind qwen_kind_norm =
-    BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .never_quantised = true);
+BLOCK(qwen_kind_embedding, "embedding", "embed_tokens", qwen_embedding_table, embedding_weights,
+      qwen_forward_embedding, .embedding_table = true);
+BLOCK(qwen_kind_norm, "norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm,
+      .never_quantised = true);
 
 /* Lists the encoder's blocks; layer: the family's block kind of a decoder layer. */
 static int qwen_list_blocks(const struct component *c, const struct block_kind *layer,
@@ -273,7 +272,9 @@ static bool qwen_has_tensors(const struct tensor_index *index, const char *tail,
     return false;
 }
 
-static enum status qwen_check_dims(const struct component *c, struct error *e) {
+/* Callback family_config.configure. SHAPE: inconsistent dims. */
+static enum status qwen_check_dims(struct component *c, const struct config *config, struct error *e) {
+    (void)config;
     const int32_t *d = c->dims;
     int32_t head = d[QWEN_HEAD];
     if (head > 0 && d[QWEN_Q] % head == 0 && d[QWEN_KV] % head == 0 && d[QWEN_Q] % d[QWEN_KV] == 0 &&
@@ -286,12 +287,6 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
                      "queries a multiple of keys, keys a multiple of an even head size, at least %d layers",
                      c->index.sources[0].path, d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS],
                      hidden_states_min_layers(&c->reads.hidden));
-}
-
-/* Callback family_config.configure. Returns SHAPE if dims are inconsistent, META if the configured number of
- * layers differs from the tensors'. */
-static enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {
-    return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
 }
 
 /* Callback family_config.derive. settings->heads must be set before. */
@@ -326,8 +321,7 @@ static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state
 
 #define QWEN3_LAYER(X, S) LAYER(X, S, NORMS)
 WEIGHT_TABLE_NAMED(qwen3_layer_table, QWEN3_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.", "blk.%d.");
-static const struct block_kind qwen3_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
+BLOCK(qwen3_kind_layer, "layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
 
 static bool qwen3_probe(const struct tensor_index *index) {
     return qwen_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight");
@@ -401,7 +395,7 @@ const struct family family_qwen3 = {
                .settings = qwen3_settings,
                .n_settings = COUNT_OF(qwen3_settings),
                .expects = qwen3_expects,
-               .configure = qwen_configure,
+               .configure = qwen_check_dims,
                .derive_dims = qwen3_derive_dims,
                .derive = qwen_derive,
                .rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
@@ -423,8 +417,8 @@ const struct family family_qwen3 = {
 #define QWEN25VL_LAYER(X, S) LAYER(X, S, BIASES)
 WEIGHT_TABLE_NAMED(qwen25vl_layer_table, QWEN25VL_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.",
                    "blk.%d.");
-static const struct block_kind qwen25vl_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
+BLOCK(qwen25vl_kind_layer, "layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights,
+      qwen_forward_layer);
 
 /* Tensor that Qwen3 has and Qwen2.5 lacks. With the prefix "language_model.", which text models lack, the
  * file is Qwen3-VL. */
@@ -477,7 +471,7 @@ static enum status qwen25vl_configure(struct component *c, const struct config *
     d[QWEN_HEAD] = !s->heads ? HEAD_PUBLISHED : d[QWEN_Q] % s->heads ? 0 : d[QWEN_Q] / s->heads;
     int *n = s->mrope_section, pairs = d[QWEN_HEAD] / 2;
     if (!n[0] && !n[1] && !n[2]) qwen25vl_default_sections(c);
-    if (qwen_configure(c, config, e) != OK) return e->code;
+    if (qwen_check_dims(c, config, e) != OK) return e->code;
     if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == pairs) return OK;
     return error_set(e, META,
                      "'mrope_section' does not match the head size" WHERE "%s" FOUND "%d, %d, %d" EXPECTED

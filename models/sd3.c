@@ -268,32 +268,26 @@ static void sd3_forward_final(struct context *x, const void *weights, const stru
                    PATCH_CHANNELS_LAST);
 }
 
-static const struct block_kind sd3_kind_position =
-    BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_pos_embed_weights, sd3_forward_position,
-               .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind sd3_kind_context =
-    BLOCK_KIND("context", "context_embedder", sd3_context_table, linear_weights, sd3_forward_context,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_conditioning = BLOCK_KIND(
-    "conditioning", "time_text_embed", sd3_conditioning_table, mmdit_time_text_embed_weights,
-    sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_embedder =
-    BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, linear_weights, sd3_forward_embedder,
-               .never_quantised = true);
+BLOCK(sd3_kind_position, "position", "pos_embed", sd3_position_table, sd3_pos_embed_weights,
+      sd3_forward_position, .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(sd3_kind_context, "context", "context_embedder", sd3_context_table, linear_weights, sd3_forward_context,
+      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(sd3_kind_conditioning, "conditioning", "time_text_embed", sd3_conditioning_table,
+      mmdit_time_text_embed_weights, sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
+      .never_quantised = true);
+BLOCK(sd3_kind_embedder, "embedder", "pos_embed.proj", sd3_embedder_table, linear_weights,
+      sd3_forward_embedder, .never_quantised = true);
 
-static const struct block_kind sd3_kind_modulation =
-    BLOCK_KIND("modulation", DIFFUSERS_BLOCK "modulation", sd3_modulation_table, sd3_modulation_weights,
-               sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind sd3_kind_layer =
-    BLOCK_KIND("layer", "transformer_blocks.%d", sd3_layer_table, mmdit_block_weights, sd3_forward_layer,
-               .skippable = true);
-static const struct block_kind sd3_kind_unused =
-    BLOCK_KIND("rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, mmdit_block_weights, sd3_forward_layer);
-static const struct block_kind sd3_kind_final_modulation = BLOCK_KIND(
-    "final_modulation", "norm_out", sd3_final_modulation_table, linear_weights, sd3_forward_final_modulation,
-    .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_final = BLOCK_KIND(
-    "final", "proj_out", sd3_final_table, linear_weights, sd3_forward_final, .never_quantised = true);
+BLOCK(sd3_kind_modulation, "modulation", DIFFUSERS_BLOCK "modulation", sd3_modulation_table,
+      sd3_modulation_weights, sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+BLOCK(sd3_kind_layer, "layer", "transformer_blocks.%d", sd3_layer_table, mmdit_block_weights,
+      sd3_forward_layer, .skippable = true);
+BLOCK(sd3_kind_unused, "rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, mmdit_block_weights,
+      sd3_forward_layer);
+BLOCK(sd3_kind_final_modulation, "final_modulation", "norm_out", sd3_final_modulation_table, linear_weights,
+      sd3_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+BLOCK(sd3_kind_final, "final", "proj_out", sd3_final_table, linear_weights, sd3_forward_final,
+      .never_quantised = true);
 
 /* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
  * hoisted. */
@@ -480,20 +474,6 @@ static enum status sd3_check_dims(const struct component *c, struct error *e) {
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* Returns META if qk_norm in config.json disagrees with the tensors. Accepts "rms_norm", null or no value. */
-static enum status sd3_check_norms(const struct component *c, const struct config *config, struct error *e) {
-    const struct config_value *value = config_find(config, "qk_norm");
-    bool normed = value && value->kind != CONFIG_NULL;
-    if (config_expect(config, "qk_norm", "rms_norm", e) != OK) return e->code;
-    if (!value || normed == (c->dims[NORMED] > 0)) return OK;
-    return error_set(e, META,
-                     "'qk_norm' contradicts the transformer's tensors" WHERE "%s" FOUND "%s" EXPECTED "%s",
-                     config->path,
-                     normed ? "\"rms_norm\", but no norm tensors for queries and keys"
-                            : "null, but norm tensors for queries and keys",
-                     normed ? "null, or attn.norm_q and attn.norm_k tensors in each block" : "\"rms_norm\"");
-}
-
 static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
     enum { HEAD_PUBLISHED = 64 }; /* head size if neither a norm's shape nor config.json gives it */
     int32_t *d = c->dims;
@@ -507,8 +487,7 @@ static enum status sd3_configure(struct component *c, const struct config *confi
     if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
     int patch = MMDIT_PATCH;
     if (sd3_read_positions(c, e) != OK ||
-        config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK ||
-        sd3_check_norms(c, config, e) != OK)
+        config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK)
         return e->code;
     return sd3_read_dual_layers(c, config, e);
 }
@@ -547,6 +526,8 @@ static void sd3_derive(struct component *c) {
 
 static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
+static const struct expectation sd3_expects[] = {{"qk_norm", "rms_norm"}, {0}};
+
 /* Sizes of the published Stable Diffusion 3 medium, 2.0 B parameters. */
 static const struct dimension sd3_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads", .checked = true},
@@ -561,7 +542,7 @@ static const struct dimension sd3_dimensions[] = {
     {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels", .checked = true},
     {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size", .checked = true},
     {"sd3_norms", 0, 0, 1, .place = NORMED, .having = sd3_norm_names, .key = "qk_norm",
-     .words = sd3_norm_words},
+     .words = sd3_norm_words, .checked = true},
     {"sd3_seconds", 0, 0, SD3_DUAL_LAYERS_MAX, .place = DUAL_LAYERS, .having = sd3_dual_names},
     {.place = DIM,
      OF_TENSOR(2, 0, "context_embedder.weight"),
@@ -610,6 +591,7 @@ const struct family family_sd3 = {
                .n_settings = COUNT_OF(sd3_settings_rows),
                .lists = sd3_lists,
                .n_lists = COUNT_OF(sd3_lists),
+               .expects = sd3_expects,
                .configure = sd3_configure,
                .derive_dims = sd3_derive_dims,
                .derive = sd3_derive,

@@ -203,16 +203,13 @@ static void t5_forward_norm(struct context *x, const void *weights, const struct
                        settings->norm_eps);
 }
 
-static const struct block_kind t5_kind_embedding =
-    BLOCK_KIND("embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding,
-               .embedding_table = true);
-static const struct block_kind t5_kind_bias =
-    BLOCK_KIND("position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights, t5_forward_bias,
-               .never_quantised = true);
-static const struct block_kind t5_kind_layer =
-    BLOCK_KIND("layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
-static const struct block_kind t5_kind_norm = BLOCK_KIND(
-    "norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .never_quantised = true);
+BLOCK(t5_kind_embedding, "embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding,
+      .embedding_table = true);
+BLOCK(t5_kind_bias, "position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights,
+      t5_forward_bias, .never_quantised = true);
+BLOCK(t5_kind_layer, "layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
+BLOCK(t5_kind_norm, "norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm,
+      .never_quantised = true);
 
 /* Lists the encoder's blocks. A relative position bias precedes every layer (of_every_layer) or only the
  * first layer. */
@@ -273,12 +270,9 @@ static enum status t5_check_dims(const struct component *c, struct error *e) {
         T5_BUCKETS_MAX);
 }
 
-/* Callback family_config.configure. Returns SHAPE if dims are inconsistent, META if the configured number of
- * layers differs from the tensors'. */
 static enum status t5_configure(struct component *c, const struct config *config, struct error *e) {
     struct t5_settings *s = (struct t5_settings *)c->settings;
-    if (t5_check_dims(c, e) != OK || component_check_blocks(c, config, c->dims[T5_LAYERS], e) != OK)
-        return e->code;
+    if (t5_check_dims(c, e) != OK) return e->code;
     s->max_distance = 128;
     return config_int(config, "relative_attention_max_distance", c->dims[T5_BUCKETS] / 4 + 1, 1 << 20,
                       &s->max_distance, e);

@@ -232,18 +232,17 @@ static void taehv_forward_out(struct context *x, const void *weights, const stru
     }
 }
 
-static const struct block_kind taehv_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", taehv_in_table, linear_weights, taehv_forward_in, .never_quantised = true);
-static const struct block_kind taehv_kind_block =
-    BLOCK_KIND("block", "blocks.%d.%d", taehv_block_table, tiny_block_weights, taehv_forward_block,
-               .never_quantised = true);
+BLOCK(taehv_kind_in, "conv_in", "conv_in", taehv_in_table, linear_weights, taehv_forward_in,
+      .never_quantised = true);
+BLOCK(taehv_kind_block, "block", "blocks.%d.%d", taehv_block_table, tiny_block_weights, taehv_forward_block,
+      .never_quantised = true);
 static const struct block_kind taehv_kind_up[TAEHV_LEVELS - 1] = {
     BLOCK_KIND("upsample0", "upsample.%d", taehv_up0_table, taehv_up_weights, taehv_forward_up,
                .never_quantised = true),
     BLOCK_KIND("upsample1", "upsample.%d", taehv_up1_table, taehv_up_weights, taehv_forward_up,
                .never_quantised = true)};
-static const struct block_kind taehv_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", taehv_out_table, taehv_out_weights, taehv_forward_out, .never_quantised = true);
+BLOCK(taehv_kind_out, "conv_out", "conv_out", taehv_out_table, taehv_out_weights, taehv_forward_out,
+      .never_quantised = true);
 
 static bool taehv_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.blocks.0.mem_blocks.0.conv1.weight") ||

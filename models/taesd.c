@@ -115,15 +115,14 @@ static void taesd_forward_out(struct context *x, const void *weights, const stru
     }
 }
 
-static const struct block_kind taesd_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", taesd_in_table, linear_weights, taesd_forward_in, .never_quantised = true);
-static const struct block_kind taesd_kind_block =
-    BLOCK_KIND("block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block,
-               .never_quantised = true);
-static const struct block_kind taesd_kind_up = BLOCK_KIND(
-    "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up, .never_quantised = true);
-static const struct block_kind taesd_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", taesd_out_table, taesd_out_weights, taesd_forward_out, .never_quantised = true);
+BLOCK(taesd_kind_in, "conv_in", "conv_in", taesd_in_table, linear_weights, taesd_forward_in,
+      .never_quantised = true);
+BLOCK(taesd_kind_block, "block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block,
+      .never_quantised = true);
+BLOCK(taesd_kind_up, "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up,
+      .never_quantised = true);
+BLOCK(taesd_kind_out, "conv_out", "conv_out", taesd_out_table, taesd_out_weights, taesd_forward_out,
+      .never_quantised = true);
 
 static bool taesd_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.layers.2.conv.0.weight") ||

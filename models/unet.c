@@ -475,18 +475,16 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
 static const struct block_kind unet_conditioning[2][2] = {
     {CONDITIONING_KIND(time, "time_embedding"), CONDITIONING_KIND(guided_time, "time_embedding")},
     {CONDITIONING_KIND(added, "add_embedding"), CONDITIONING_KIND(guided_added, "add_embedding")}};
-static const struct block_kind unet_kind_in =
-    BLOCK_KIND("conv_in", "conv_in", unet_in_table, linear_weights, unet_forward_in, .never_quantised = true);
-static const struct block_kind unet_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_weights,
-               unet_forward_downsample);
-static const struct block_kind unet_kind_upsample = BLOCK_KIND(
-    "upsample", "up_blocks.%d.upsample", unet_upsample_table, linear_weights, unet_forward_upsample);
-static const struct block_kind unet_kind_upsample_after_attention =
-    BLOCK_KIND("upsample_behind", "up_blocks.%d.upsample", unet_upsample_after_attention_table,
-               linear_weights, unet_forward_upsample);
-static const struct block_kind unet_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out, .never_quantised = true);
+BLOCK(unet_kind_in, "conv_in", "conv_in", unet_in_table, linear_weights, unet_forward_in,
+      .never_quantised = true);
+BLOCK(unet_kind_downsample, "downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_weights,
+      unet_forward_downsample);
+BLOCK(unet_kind_upsample, "upsample", "up_blocks.%d.upsample", unet_upsample_table, linear_weights,
+      unet_forward_upsample);
+BLOCK(unet_kind_upsample_after_attention, "upsample_behind", "up_blocks.%d.upsample",
+      unet_upsample_after_attention_table, linear_weights, unet_forward_upsample);
+BLOCK(unet_kind_out, "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out,
+      .never_quantised = true);
 
 /* Block kinds of one side of the UNet (down, mid, up). */
 struct unet_kinds {

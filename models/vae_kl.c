@@ -183,9 +183,8 @@ static void vae_kl_forward_upsample(struct context *x, const void *weights, cons
 
 BLOCK_OF_LIST(vae_kl_kind_in, "conv_in", "conv_in", LATENT_IN, in_weights, "", "", vae_forward_latent_in,
               .never_quantised = true);
-static const struct block_kind vae_kl_kind_quant_in =
-    BLOCK_KIND("quant_conv_in", "conv_in", vae_kl_kind_in_table, in_weights, vae_forward_latent_in,
-               .never_quantised = true);
+BLOCK(vae_kl_kind_quant_in, "quant_conv_in", "conv_in", vae_kl_kind_in_table, in_weights,
+      vae_forward_latent_in, .never_quantised = true);
 BLOCK_OF_LIST(vae_kl_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", RESNET, resnet_weights,
               "decoder.mid_block.resnets.%d.", "decoder.mid.block_%d.", vae_forward_resnet,
               .never_quantised = true);
@@ -197,9 +196,8 @@ BLOCK_OF_LIST(vae_kl_kind_wider_resnet, "wider_resnet", "up_blocks.%d.resnets.%d
               resnet_weights, UP_RESNET, CHECKPOINT_UP_RESNET, vae_forward_resnet, .never_quantised = true);
 CONV_TABLE(vae_kl_upsample_table, OUT, OUT, K3, "decoder.up_blocks.%d.upsamplers.0.conv",
            "decoder.up.%d.upsample.conv");
-static const struct block_kind vae_kl_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_kl_upsample_table, linear_weights,
-               vae_kl_forward_upsample, .never_quantised = true);
+BLOCK(vae_kl_kind_upsample, "upsample", "up_blocks.%d.upsample", vae_kl_upsample_table, linear_weights,
+      vae_kl_forward_upsample, .never_quantised = true);
 BLOCK_OF_LIST(vae_kl_kind_out, "conv_out", "conv_out", PICTURE_OUT, out_weights, "", "",
               vae_forward_picture_out, .never_quantised = true);
 
@@ -279,6 +277,17 @@ static const struct dimension vae_kl_dimensions[] = {
     {.place = ENCODER_RESNETS, .key = "layers_per_block"},
 };
 
+static const struct measured_block vae_kl_measured[] = {
+    {.name = "decoder",
+     .shape = "Flux's autoencoder, latent to 512 x 512 pixels",
+     .text_rows = 1,
+     .text_columns = 1,
+     .latent_channels = 16,
+     .latent_side = 64,
+     .picture_side = 512,
+     .rounds = 3},
+    {0}};
+
 const struct family family_vae_kl = {
     .name = "vae_kl",
     .kind = FAMILY_DECODER,
@@ -303,6 +312,7 @@ const struct family family_vae_kl = {
                   .number = 301,
                   /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
+    .measured = vae_kl_measured,
 };
 
 /* AutoencoderKL encoder: image to the mean and log variance of its latent.
@@ -330,9 +340,9 @@ BLOCK_OF_LIST(vae_kl_encoder_kind_wider_resnet, "wider_resnet", "down_blocks.%d.
               .never_quantised = true);
 CONV_TABLE(vae_kl_encoder_downsample_table, OUT, OUT, K3, "encoder.down_blocks.%d.downsamplers.0.conv",
            "encoder.down.%d.downsample.conv");
-static const struct block_kind vae_kl_encoder_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_kl_encoder_downsample_table, linear_weights,
-               vae_kl_encoder_forward_downsample, .never_quantised = true);
+BLOCK(vae_kl_encoder_kind_downsample, "downsample", "down_blocks.%d.downsample",
+      vae_kl_encoder_downsample_table, linear_weights, vae_kl_encoder_forward_downsample,
+      .never_quantised = true);
 BLOCK_OF_LIST(vae_kl_encoder_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", RESNET, resnet_weights,
               "encoder.mid_block.resnets.%d.", "encoder.mid.block_%d.", vae_forward_resnet,
               .never_quantised = true);
@@ -341,9 +351,8 @@ BLOCK_OF_LIST(vae_kl_encoder_kind_attention, "attention", "mid_block.attentions.
               .never_quantised = true);
 BLOCK_OF_LIST(vae_kl_encoder_kind_out, "conv_out", "conv_out", MOMENTS_OUT, out_weights, "", "",
               vae_forward_moments, .never_quantised = true);
-static const struct block_kind vae_kl_encoder_kind_quant_out =
-    BLOCK_KIND("quant_conv_out", "conv_out", vae_kl_encoder_kind_out_table, out_weights, vae_forward_moments,
-               .never_quantised = true);
+BLOCK(vae_kl_encoder_kind_quant_out, "quant_conv_out", "conv_out", vae_kl_encoder_kind_out_table, out_weights,
+      vae_forward_moments, .never_quantised = true);
 
 static bool vae_kl_encoder_probe(const struct tensor_index *index) {
     return index_find(index, "encoder.conv_in.weight") &&

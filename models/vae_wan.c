@@ -60,8 +60,7 @@ struct vae_wan_attention_weights { ATTENTION(FIELD_, ) };
     X##CAUSAL(S, time, TIME_CHANNELS, IN, K3, K1, "time_conv")
 /* time_conv, which models of single images do not use. */
 #define TIME_CONV(X, S)                                                                                      \
-    X##WEIGHT(WITH(S, .ones = PICTURE_AXES), weight,                                                         \
-              (.rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .init_scale = 1), "time_conv.weight")             \
+    X##WEIGHT(WITH(S, .ones = PICTURE_AXES), weight, SHAPED(3, TIME_CHANNELS, OUT, K3), "time_conv.weight")  \
     X##BIAS(S, bias, TIME_CHANNELS, "time_conv")
 #define LATENT_IN(X, S, CONV)                                                                                \
     X##CONV3D(S, post, LATENT, LATENT, K1, K1, "post_quant_conv", "conv2")                                   \
@@ -291,7 +290,7 @@ const struct family family_vae_wan = {
                .derive = vae_wan_derive,
                .rest = "\"attn_scales\": [], \"dropout\": 0.0, \"temperal_downsample\": [false, true, true]"},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
-    .state = {.bytes = VAE_WAN_STATE_BYTES, .declare = vae_wan_declare},
+    .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
     .predicted = {.kind = "resnet",
                   .number = 301,
                   /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
@@ -335,7 +334,7 @@ const struct family family_vae_wan_encoder = {
                .derive_dims = vae_wan_derive_dims,
                .derive = vae_wan_derive},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
-    .state = {.bytes = VAE_WAN_STATE_BYTES, .declare = vae_wan_declare},
+    .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
     .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };
 

@@ -71,22 +71,24 @@ int vae_wan_blocks(const struct component *c, struct block_ref *refs);
 void vae_wan_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
 void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                      struct arena *pictures, bool *ok);
-enum { VAE_WAN_STATE_BYTES = sizeof(struct causal_state) };
 _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane's state holds either");
 
-/* Dimension table rows of the encoder and the decoder, with the published values of Wan 2.1 and Qwen-Image.
- * vae_resnets is the number of resnets of a decoder level. */
-#define VAE_WAN_DIMENSIONS                                                                                   \
-    {"latent_channels", VAE_WAN_LATENT,  1,                                                                  \
-     VAE_WAN_LATENT,    .place = LATENT, OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),              \
-     .key = "z_dim"},                                                                                        \
-        {"vae_base", 96, 1, 2048, .place = BASE, .key = "base_dim"},                                         \
-        {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                \
+/* Dimension table rows that all Wan VAEs have, encoders and decoders. vae_resnets is the number of resnets of
+ * a decoder level. */
+#define VAE_WAN_LEVEL_DIMENSIONS                                                                             \
+    {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                    \
         {"vae_times1", 2, 1, 16, .place = CHANNEL_MULT + 1, .key = "dim_mult.1"},                            \
         {"vae_times2", 4, 1, 16, .place = CHANNEL_MULT + 2, .key = "dim_mult.2"},                            \
         {"vae_times3", 4, 1, 16, .place = CHANNEL_MULT + 3, .key = "dim_mult.3"}, {                          \
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
+/* Dimension table rows of the encoder and the decoder, with the published values of Wan 2.1 and Qwen-Image.
+ */
+#define VAE_WAN_DIMENSIONS                                                                                   \
+    {"latent_channels", VAE_WAN_LATENT,  1,                                                                  \
+     VAE_WAN_LATENT,    .place = LATENT, OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),              \
+     .key = "z_dim"},                                                                                        \
+        {"vae_base", 96, 1, 2048, .place = BASE, .key = "base_dim"}, VAE_WAN_LEVEL_DIMENSIONS
 
 /* Input size of the predicted block: four frames of 1280 x 704; the decoder produces 2x2 pixels at each
  * position. */
@@ -101,12 +103,7 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
      .key = "z_dim"},                                                                                        \
         {"vae_base", 160, 1, 2048, .place = encoders, .key = "base_dim"},                                    \
         {"vae_decoder_base", 256, 1, 2048, .place = decoders, .key = "decoder_base_dim"},                    \
-        {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                \
-        {"vae_times1", 2, 1, 16, .place = CHANNEL_MULT + 1, .key = "dim_mult.1"},                            \
-        {"vae_times2", 4, 1, 16, .place = CHANNEL_MULT + 2, .key = "dim_mult.2"},                            \
-        {"vae_times3", 4, 1, 16, .place = CHANNEL_MULT + 3, .key = "dim_mult.3"}, {                          \
-        "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
-    }
+        VAE_WAN_LEVEL_DIMENSIONS
 
 extern const struct setting_list vae_wan_lists[LATENT_LISTS], vae_wan22_lists[LATENT_LISTS];
 extern const struct expectation vae_wan_expects[], vae_wan22_expects[];

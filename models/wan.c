@@ -44,9 +44,8 @@ struct wan_cross_kv_weights {
 /* clang-format off */
 /* Weights of a block. attn1 is self-attention, attn2 cross-attention; norms of queries and keys are RMS norms
  * over all heads together. modulation is added to the timestep's modulation. */
-#define BLOCK(X, S)                                                                                          \
-    X##WEIGHT(S, modulation, (.rank = 3, .dim = {ONE, SIX, DIM}, .init_scale = 1),                           \
-              "scale_shift_table", "modulation")                                                             \
+#define MAIN_BLOCK(X, S)                                                                                     \
+    X##WEIGHT(S, modulation, SHAPED(3, ONE, SIX, DIM), "scale_shift_table", "modulation")                    \
     X##LINEAR(S, q, DIM, DIM, "attn1.to_q", "self_attn.q")                                                   \
     X##VECTOR(S, q_norm, DIM, "attn1.norm_q", "self_attn.norm_q")                                            \
     X##LINEAR(S, k, DIM, DIM, "attn1.to_k", "self_attn.k")                                                   \
@@ -61,10 +60,10 @@ struct wan_cross_kv_weights {
     X##LINEAR(S, down, DIM, FEED_FORWARD, "ffn.net.2", "ffn.2")
 /* A hint block (VACE) also has an output projection, absent in main blocks. */
 #define HINT_BLOCK(X, S)                                                                                     \
-    BLOCK(X, S)                                                                                              \
+    MAIN_BLOCK(X, S)                                                                                         \
     X##LINEAR(S, hint, DIM, DIM, "proj_out", "after_proj")
 struct wan_block_weights { HINT_BLOCK(FIELD_, ) };
-WEIGHT_TABLE(wan_layer_table, BLOCK, wan_block_weights, "blocks.%d.", "blocks.%d.");
+WEIGHT_TABLE(wan_layer_table, MAIN_BLOCK, wan_block_weights, "blocks.%d.", "blocks.%d.");
 WEIGHT_TABLE(wan_hint_table, HINT_BLOCK, wan_block_weights, "vace_blocks.%d.", "vace_blocks.%d.");
 
 /* Keys and values of a block's cross-attention. */
@@ -99,8 +98,7 @@ LINEAR_TABLE(wan_modulation_table, SIX_DIM, DIM, WAN_CONDITION "time_proj", "tim
 
 /* pos_embed: positions of the vision rows (FLF2V). */
 #define IMAGE_EMBEDDER(X, S)                                                                                 \
-    X##WEIGHT(IF_DIM(S, IMAGE_ROWS), pos_embed,                                                              \
-              (.rank = 3, .dim = {ONE, IMAGE_ROWS, IMAGE}, .init_scale = 1), "pos_embed", "emb_pos")         \
+    X##WEIGHT(IF_DIM(S, IMAGE_ROWS), pos_embed, SHAPED(3, ONE, IMAGE_ROWS, IMAGE), "pos_embed", "emb_pos")   \
     X##NORM(S, in_norm, IMAGE, "norm1", "proj.0")                                                            \
     X##LINEAR(S, in, IMAGE, IMAGE, "ff.net.0.proj", "proj.1")                                                \
     X##LINEAR(S, out, DIM, IMAGE, "ff.net.2", "proj.3")                                                      \
@@ -120,8 +118,7 @@ WEIGHT_TABLE(wan_control_embedder_table, CONTROL_EMBEDDER, wan_control_weights, 
 
 /* modulation: shift and scale of the final layer. */
 #define FINAL(X, S)                                                                                          \
-    X##WEIGHT(S, modulation, (.rank = 3, .dim = {ONE, TWO, DIM}, .init_scale = 1),                           \
-              "scale_shift_table", "head.modulation")                                                        \
+    X##WEIGHT(S, modulation, SHAPED(3, ONE, TWO, DIM), "scale_shift_table", "head.modulation")               \
     X##LINEAR(S, linear, PATCH, DIM, "proj_out", "head.head")
 struct wan_final_weights { FINAL(FIELD_, ) };
 WEIGHT_TABLE(wan_final_table, FINAL, wan_final_weights, "", "");
@@ -529,42 +526,30 @@ static void wan_forward_final(struct context *x, const void *weights, const stru
                 scope->lane->prediction);
 }
 
-static const struct block_kind wan_kind_text =
-    BLOCK_KIND("text", WAN_CONDITION "text_embedder", wan_text_table, wan_mlp_weights, wan_forward_text,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind wan_kind_image =
-    BLOCK_KIND("image", WAN_CONDITION "image_embedder", wan_image_table, wan_image_weights, wan_forward_image,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind wan_kind_image_pos_embed =
-    BLOCK_KIND("placed_image", WAN_CONDITION "image_embedder", wan_image_table, wan_image_weights,
-               wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind wan_kind_time =
-    BLOCK_KIND("time", WAN_CONDITION "time_embedder", wan_time_table, wan_mlp_weights, wan_forward_time,
-               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind wan_kind_modulation =
-    BLOCK_KIND("modulation", WAN_CONDITION "time_proj", wan_modulation_table, linear_weights,
-               wan_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind wan_kind_embedder =
-    BLOCK_KIND("embedder", "patch_embedding", wan_embedder_table, wan_embedder_weights, wan_forward_embedder,
-               .never_quantised = true);
-static const struct block_kind wan_kind_control_embedder =
-    BLOCK_KIND("led_embedder", "vace_patch_embedding", wan_control_embedder_table, wan_control_weights,
-               wan_forward_control_embedder, .never_quantised = true);
-static const struct block_kind wan_kind_text_kv =
-    BLOCK_KIND("seen_text", "blocks.%d.seen", wan_text_kv_table, wan_block_kv_weights, wan_forward_block_kv,
-               .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind wan_kind_text_image_kv =
-    BLOCK_KIND("seen_both", "blocks.%d.seen", wan_text_image_kv_table, wan_block_kv_weights,
-               wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind wan_kind_hint_kv =
-    BLOCK_KIND("hint_seen", "vace_blocks.%d.seen", wan_hint_kv_table, wan_block_kv_weights,
-               wan_forward_hint_kv, .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind wan_kind_layer =
-    BLOCK_KIND("layer", "blocks.%d", wan_layer_table, wan_block_weights, wan_forward_layer);
-static const struct block_kind wan_kind_hint =
-    BLOCK_KIND("hint", "vace_blocks.%d", wan_hint_table, wan_block_weights, wan_forward_hint);
-static const struct block_kind wan_kind_final = BLOCK_KIND(
-    "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final, .never_quantised = true);
+BLOCK(wan_kind_text, "text", WAN_CONDITION "text_embedder", wan_text_table, wan_mlp_weights, wan_forward_text,
+      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(wan_kind_image, "image", WAN_CONDITION "image_embedder", wan_image_table, wan_image_weights,
+      wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(wan_kind_image_pos_embed, "placed_image", WAN_CONDITION "image_embedder", wan_image_table,
+      wan_image_weights, wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(wan_kind_time, "time", WAN_CONDITION "time_embedder", wan_time_table, wan_mlp_weights, wan_forward_time,
+      .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+BLOCK(wan_kind_modulation, "modulation", WAN_CONDITION "time_proj", wan_modulation_table, linear_weights,
+      wan_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+BLOCK(wan_kind_embedder, "embedder", "patch_embedding", wan_embedder_table, wan_embedder_weights,
+      wan_forward_embedder, .never_quantised = true);
+BLOCK(wan_kind_control_embedder, "led_embedder", "vace_patch_embedding", wan_control_embedder_table,
+      wan_control_weights, wan_forward_control_embedder, .never_quantised = true);
+BLOCK(wan_kind_text_kv, "seen_text", "blocks.%d.seen", wan_text_kv_table, wan_block_kv_weights,
+      wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(wan_kind_text_image_kv, "seen_both", "blocks.%d.seen", wan_text_image_kv_table, wan_block_kv_weights,
+      wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(wan_kind_hint_kv, "hint_seen", "vace_blocks.%d.seen", wan_hint_kv_table, wan_block_kv_weights,
+      wan_forward_hint_kv, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(wan_kind_layer, "layer", "blocks.%d", wan_layer_table, wan_block_weights, wan_forward_layer);
+BLOCK(wan_kind_hint, "hint", "vace_blocks.%d", wan_hint_table, wan_block_weights, wan_forward_hint);
+BLOCK(wan_kind_final, "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final,
+      .never_quantised = true);
 
 /* True for WAN and for related models with the same tensor names, which wan_refuse rejects by name. */
 static bool wan_probe(const struct tensor_index *index) {

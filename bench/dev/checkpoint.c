@@ -234,9 +234,9 @@ static enum status write_shard(struct writer *w, const struct slot *slot, const 
     char *path = place_file(w, folder_of(slot), file, e);
     struct tensor_maker maker = {w, make_tensor};
     w->shard_first = s->first[shard];
-    if (path)
-        safetensors_write_made(w->sys, path, w->tensors + w->shard_first,
-                               s->first[shard + 1] - w->shard_first, &maker, e);
+    const struct safetensors_content content = {.tensors = w->tensors + w->shard_first,
+                                                .n_tensors = s->first[shard + 1] - w->shard_first};
+    if (path) safetensors_write_content(w->sys, path, &content, &maker, e);
     w->sys->release(w->sys, path);
     return e->code;
 }

@@ -1,7 +1,7 @@
 /* JSON output of `families`: every recipe with its components, inputs, defaults and published files. */
-#include "engine/api/arguments.h"
 #include "engine/job/request.h"
 #include "engine/open/model.h"
+#include "engine/open/public_structs.h"
 #include "loaders/json.h"
 
 #include <stdio.h>

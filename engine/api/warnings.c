@@ -3,7 +3,7 @@
 #include "engine/base/text.h"
 #include "engine/generate/running.h"
 #include "engine/job/pictures.h"
-#include "engine/machine/device_open.h"
+#include "engine/machine/machine.h"
 #include "engine/open/prompt_syntax.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
 #include "engine/generate/dump.h"
 #include "engine/generate/frame_conditioning.h"
 #include "engine/generate/preview.h"
-#include "engine/generate/progress.h"
-#include "engine/job/schedule.h"
+#include "engine/generate/running.h"
+#include "engine/job/job.h"
 
 #include <string.h>
 

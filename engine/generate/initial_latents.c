@@ -51,7 +51,7 @@ static void fill_picture(const struct job *job, int i) {
     const struct picture_format *format = &job->model->component[encoded->slot].picture_format;
     struct tensor out = tensor_reshape(t->picture, 3, t->picture.dim + 1);
     if (format->deviation[0] == 0)
-        picture_to_tensor(&picture, mask, out);
+        picture_to_tensor(&picture, mask, false, out);
     else
         picture_to_vision(&picture, format->mean, format->deviation, out);
 }

@@ -1,9 +1,9 @@
 #include "engine/generate/prompt_embeds.h"
 
 #include "engine/generate/dump.h"
-#include "engine/generate/progress.h"
+#include "engine/generate/running.h"
+#include "engine/job/layout.h"
 #include "engine/job/prompts.h"
-#include "engine/job/stages.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 #include "engine/job/open.h"
 
-#include "engine/job/candidates.h"
 #include "engine/job/layout.h"
 #include "engine/job/pictures.h"
+#include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
-#include "engine/job/schedule.h"
+#include "engine/job/job.h"
 
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
  * before their base components change, because a component with adapters refers to the base component's
@@ -89,13 +89,12 @@ enum status job_open(struct job *job, const struct job_context *context, const s
     const struct sluice_model *model = context->model;
     struct sluice_request *r = &job->request;
     *job = (struct job){.sys = model->sys, .context = *context, .model = model, .device = context->device};
-    if (model->decodes_only && !latent_dim) {
+    if (model->decodes_only && !latent_dim)
         return error_set(
             e, USAGE,
             "only the VAE of this model was opened: it can decode latents, not generate images" WHERE
             "%s" EXPECTED "sluice_decode, or the model opened without decodes_only",
             model->name);
-    }
     for (int i = 0; i < SLOTS_MAX; i++)
         if (model->component[i].family && model->component[i].family->kind == FAMILY_TEXT)
             job->prompts.text_slot[job->prompts.n_texts++] = i;

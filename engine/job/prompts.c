@@ -11,12 +11,11 @@ enum status prompts_extract_lora_tags(struct job *job, struct error *e) {
     const char **const texts[PROMPTS_MAX] = {&r->prompt, &r->negative_prompt};
     static const char *const names[PROMPTS_MAX] = {"prompt", "negative prompt"};
     if (job->settings.decode_only || !r->lora_dir) return OK;
-    if (!path_is_folder(r->lora_dir)) {
+    if (!path_is_folder(r->lora_dir))
         return error_set(e, MISSING,
                          "the folder of --lora-dir does not exist" WHERE "%s" EXPECTED
                          "the folder that holds the LoRA files of <lora:NAME> tags",
                          r->lora_dir);
-    }
     for (int i = 0; i < PROMPTS_MAX && e->code == OK; i++) {
         if (!*texts[i] || lora_tags_read(job->sys, names[i], *texts[i], &job->prompts.tags[i], e) != OK)
             continue;

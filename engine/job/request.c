@@ -130,10 +130,9 @@ static enum status check_text_options(const struct job *job, struct error *e) {
         if (c->skip_least > least) least = c->skip_least;
         if (c->skip_most < most) most = c->skip_most;
     }
-    if (r->prompt_weights && !choice_is(r->prompt_weights, "on") && !choice_is(r->prompt_weights, "off")) {
+    if (r->prompt_weights && !choice_is(r->prompt_weights, "on") && !choice_is(r->prompt_weights, "off"))
         return error_set(e, USAGE, "invalid value for --prompt-weights" FOUND "%s" EXPECTED "on or off",
                          r->prompt_weights);
-    }
     if (choice_is(r->prompt_weights, "on") && !weighs)
         return not_for_model(job->model, "--prompt-weights on",
                              "off: this model has no (word:1.3) prompt weights", e);
@@ -185,12 +184,11 @@ static enum status check_budgets(struct job *job, struct error *e) {
     if (r->max_ram_bytes < 0)
         return bad_value(e, "the memory budget (--max-ram)", (double)r->max_ram_bytes, "a positive size");
     if (job->device->memory && r->max_vram_percent != 0 && !r->max_vram_bytes) {
-        if (!all) {
+        if (!all)
             return error_set(e, USAGE,
                              "--max-vram as a percentage needs a GPU of known memory size" FOUND
                              "%g%%" EXPECTED "a size such as 8G",
                              r->max_vram_percent);
-        }
         if (!(r->max_vram_percent > 0 && r->max_vram_percent <= 100))
             return bad_value(e, "the percentage of --max-vram", r->max_vram_percent,
                              "more than 0, up to 100");
@@ -222,20 +220,18 @@ int request_vision_frames(const struct sluice_model *m) {
 static enum status check_init(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    if (m->recipe->images.concat == CONCAT_I2V && !r->init_image) {
+    if (m->recipe->images.concat == CONCAT_I2V && !r->init_image)
         return error_set(
             e, USAGE, "this image-to-video model needs a first frame" WHERE "%s" EXPECTED "--init-img FILE",
             m->name);
-    }
     if (!r->init_image) return OK;
     if (m->init == INIT_NONE)
         return not_for_model(m, "--init-img", "an image-to-video model, such as WAN I2V or TI2V", e);
-    if (m->init == INIT_FIRST_FRAME && m->recipe->images.concat == CONCAT_NONE && r->frames == 1) {
+    if (m->init == INIT_FIRST_FRAME && m->recipe->images.concat == CONCAT_NONE && r->frames == 1)
         return error_set(
             e, USAGE,
             "an image-to-video request of one frame would only repeat the input image (--init-img)" EXPECTED
             "more --frames");
-    }
     if (picture_check(r->init_image, "--init-img", e) != OK) return e->code;
     if (m->init == INIT_FIRST_FRAME && r->strength != 1)
         return bad_value(e, "--strength", r->strength,
@@ -255,19 +251,17 @@ static enum status check_end(const struct job *job, struct error *e) {
     int vision_frames = request_vision_frames(job->model);
     bool takes_last = job->model->recipe->images.concat == CONCAT_I2V && vision_frames != 1;
     if (!r->end_image && vision_frames < 2) return OK;
-    if (!r->end_image) {
+    if (!r->end_image)
         return error_set(e, USAGE,
                          "this model needs a first and a last frame; the last one is missing" WHERE
                          "%s" EXPECTED "--end-img FILE in addition to --init-img",
                          job->model->name);
-    }
     if (!takes_last)
         return not_for_model(job->model, "--end-img",
                              "a model that takes a last frame, such as WAN 2.2 I2V or WAN 2.1 FLF2V", e);
-    if (r->frames == 1) {
+    if (r->frames == 1)
         return error_set(
             e, USAGE, "a video of one frame has no separate last frame (--end-img)" EXPECTED "more --frames");
-    }
     return picture_check(r->end_image, "--end-img", e);
 }
 
@@ -275,20 +269,18 @@ static enum status check_mask(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     enum concat_rule concat = job->model->recipe->images.concat;
     bool inpaints = concat == CONCAT_FILL || concat == CONCAT_INPAINT;
-    if (r->mask && concat == CONCAT_CONTROL && !r->n_control) {
+    if (r->mask && concat == CONCAT_CONTROL && !r->n_control)
         return error_set(e, USAGE,
                          "a mask (--mask) needs a control video to repaint, and there is none" EXPECTED
                          "--control FOLDER in addition");
-    }
     if (r->mask && concat == CONCAT_CONTROL) return picture_check(r->mask, "--mask", e);
     if (r->mask && job->model->init != INIT_IMG2IMG)
         return not_for_model(job->model, "--mask", "an image model, or WAN VACE", e);
-    if (r->mask && !r->init_image && !inpaints) {
+    if (r->mask && !r->init_image && !inpaints)
         return error_set(e, USAGE,
                          "a mask (--mask) needs an input image to repaint, and there is none" EXPECTED
                          "--init-img FILE in addition");
-    }
-    if (inpaints && !(r->mask && r->init_image)) {
+    if (inpaints && !(r->mask && r->init_image))
         return error_set(e, USAGE,
                          "this inpainting model needs an input image and a mask" WHERE "%s" FOUND
                          "%s" EXPECTED "--init-img and --mask",
@@ -296,7 +288,6 @@ static enum status check_mask(const struct job *job, struct error *e) {
                          r->init_image ? "no mask"
                          : r->mask     ? "no input image"
                                        : "neither");
-    }
     return r->mask ? picture_check(r->mask, "--mask", e) : OK;
 }
 
@@ -335,10 +326,10 @@ static enum status find_reference_size(const struct job *job, const struct sluic
         (!vision->family ||
          vision->family->lanes.vision_grid(vision, vision_size.width, vision_size.height).columns);
     if (size->width && size->height && readable) return OK;
-    error_set(e, SHAPE, "the reference image is too narrow");
-    if (picture->name) error_where(e, "%s", picture->name);
-    error_found(e, "%dx%d", picture->width, picture->height);
-    return error_expected(e, "an image closer to a square");
+    return error_set(e, SHAPE,
+                     "the reference image is too narrow" WHERE "%s" FOUND "%dx%d" EXPECTED
+                     "an image closer to a square",
+                     picture->name ? picture->name : "", picture->width, picture->height);
 }
 
 static enum status check_references(struct job *job, struct error *e) {
@@ -355,11 +346,10 @@ static enum status check_references(struct job *job, struct error *e) {
                 : "a model that takes references, such as FLUX.1-Kontext, Qwen-Image-Edit or WAN VACE",
             e);
     if (r->n_references < least || r->n_references > most) {
-        error_set(e, USAGE,
+        error_set(e, USAGE, "%s" WHERE "%s" FOUND "%d",
                   r->n_references < least ? "this editing model needs a reference image (--ref-image)"
-                                          : "too many reference images (--ref-image) for this model");
-        error_where(e, "%s", m->name);
-        error_found(e, "%d", r->n_references);
+                                          : "too many reference images (--ref-image) for this model",
+                  m->name, r->n_references);
         if (!least) return error_expected(e, "at most %d", most);
         return least == most ? error_expected(e, "%d", most) : error_expected(e, "%d to %d", least, most);
     }
@@ -375,14 +365,12 @@ static enum status check_vision(const struct job *job, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_VISION);
     bool refers = job->request.n_references, begins = model_component(m, FAMILY_DENOISER)->image_columns;
     if (!(refers || begins) || slot == SLOTS_MAX || m->component[slot].family) return OK;
-    error_set(e, MISSING, "the model lacks its %s, which is needed to read %s",
-              m->recipe->slot[slot].family->display_name, begins ? "the input image" : "references");
-    if (!m->recipe->slot[slot].shares_file_with) {
-        error_where(e, "%s", m->name);
-        return error_expected(e, "%s FILE", m->recipe->slot[slot].flag);
-    }
-    error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
-    return error_expected(e, "its tensors in that file, or %s FILE", m->recipe->slot[slot].flag);
+    bool shares = m->recipe->slot[slot].shares_file_with; /* the file of the text encoder has its tensors */
+    return error_set(e, MISSING,
+                     "the model lacks its %s, which is needed to read %s" WHERE "%s" EXPECTED "%s%s FILE",
+                     m->recipe->slot[slot].family->display_name, begins ? "the input image" : "references",
+                     shares ? model_component(m, FAMILY_TEXT)->index.sources[0].path : m->name,
+                     shares ? "its tensors in that file, or " : "", m->recipe->slot[slot].flag);
 }
 
 struct picture_size request_control_size(const struct sluice_request *r) {
@@ -396,22 +384,21 @@ static enum status check_control(const struct job *job, struct error *e) {
     if (r->n_control < 0 || (r->n_control && !r->control))
         return bad_value(e, "n_control", r->n_control, "the number of frames in control");
     if (!r->n_control) return OK;
-    if (r->n_control < r->frames) {
+    if (r->n_control < r->frames)
         return error_set(e, USAGE,
                          "the control video (--control) has too few frames for --frames" FOUND
                          "%d frames for --frames %d" EXPECTED "as many frames or more",
                          r->n_control, r->frames);
-    }
     struct picture_size size = request_control_size(r);
     for (int i = 0; i < r->n_control; i++) {
         struct sluice_picture frame = {0};
         if (r->control[i]) copy_sized(&frame, sizeof frame, r->control[i]);
         if (picture_check(&frame, "--control", e) != OK) return e->code;
         if (frame.width == size.width && frame.height == size.height) continue;
-        error_set(e, USAGE, "all frames of a control video (--control) must have one size");
-        if (frame.name) error_where(e, "%s", frame.name);
-        error_found(e, "%dx%d", frame.width, frame.height);
-        return error_expected(e, "%dx%d, like the first frame", size.width, size.height);
+        return error_set(e, USAGE,
+                         "all frames of a control video (--control) must have one size" WHERE "%s" FOUND
+                         "%dx%d" EXPECTED "%dx%d, like the first frame",
+                         frame.name ? frame.name : "", frame.width, frame.height, size.width, size.height);
     }
     return OK;
 }
@@ -431,12 +418,12 @@ static enum status check_pictures(struct job *job, struct error *e) {
         return OK;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
     bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is in use, and no VAE encoder is loaded */
-    error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s",
-              tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
-              control ? "a control video (grey without --control)" : "input images",
-              tiny ? job->model->name : decoder->index.sources[0].path);
-    if (tiny) return error_expected(e, "--vae FILE of an autoencoder with 'encoder.' tensors");
-    return error_expected(e, "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
+    return error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s" EXPECTED "%s",
+                     tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
+                     control ? "a control video (grey without --control)" : "input images",
+                     tiny ? job->model->name : decoder->index.sources[0].path,
+                     tiny ? "--vae FILE of an autoencoder with 'encoder.' tensors"
+                          : "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
 }
 
 /* ---- previews ---- */
@@ -449,10 +436,9 @@ static enum status find_preview(struct job *job, struct error *e) {
     int preview = PREVIEW_LATENT;
     if (!name || job->settings.decode_only) return OK;
     while (preview < N_PREVIEWS && strcmp(name, names[preview])) preview++;
-    if (preview == N_PREVIEWS) {
+    if (preview == N_PREVIEWS)
         return error_set(e, USAGE, "invalid value for --preview" FOUND "%s" EXPECTED "latent, taesd or vae",
                          name);
-    }
     job->settings.preview = (enum preview)preview;
     if (preview == PREVIEW_LATENT) {
         /* The factors that project latent channels to RGB exist only for published VAEs. */

@@ -154,7 +154,8 @@ static void list_weights(struct listing *l, const struct component *c, const str
         component_block_dims(c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights; i++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
-            if (!weight_is_optional(spec) && block_has_weight(spec, dims)) list_weight(l, &refs[b], spec, dims);
+            if (!weight_is_optional(spec) && block_has_weight(spec, dims))
+                list_weight(l, &refs[b], spec, dims);
         }
     }
 }

@@ -18,10 +18,11 @@ enum { BLOCK_WEIGHTS_MAX = 40, BLOCK_NAME_MAX = 64 };
         .weights_bytes = sizeof(struct structure), .forward = __VA_ARGS__                                    \
     }
 
-/* Defines a block kind and its weight table kind_table, from a list. */
+/* Defines a block kind; BLOCK_OF_LIST also defines its weight table kind_table (see weights.h). */
+#define BLOCK(kind, ...) static const struct block_kind kind = BLOCK_KIND(__VA_ARGS__)
 #define BLOCK_OF_LIST(kind, name, format, LIST, structure, P, C, ...)                                        \
     WEIGHT_TABLE(kind##_table, LIST, structure, P, C);                                                       \
-    static const struct block_kind kind = BLOCK_KIND(name, format, kind##_table, structure, __VA_ARGS__)
+    BLOCK(kind, name, format, kind##_table, structure, __VA_ARGS__)
 
 struct visit_scope;
 

@@ -151,16 +151,50 @@ static void setting_read(const struct component *c, void *base, const struct set
     setting_put(base, s, s->type == SETTING_WORD ? word : value);
 }
 
-/* Checks that config.json's integer at the row's key equals the dim that the tensors determined. */
-static void dimension_check_key(const struct component *c, const struct dimension *d,
-                                const struct config *config, struct error *e) {
-    int declared = c->dims[d->place];
-    if (e->code != OK || config_int(config, d->key, 0, INT32_MAX, &declared, e) != OK ||
-        declared == c->dims[d->place])
-        return;
-    error_set(e, META, "'%s' contradicts the %s's tensors" WHERE "%s" FOUND "%d" EXPECTED "%d", d->key,
-              c->family->display_name, config->path ? config->path : c->index.sources[0].path, declared,
-              c->dims[d->place]);
+/* META if the configuration has another number of blocks at `key` than the files. */
+static enum status dimension_check_count(const struct component *c, const struct config *config,
+                                         const char *key, int found, struct error *e) {
+    int declared = found;
+    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
+        return e->code;
+    return error_set(e, META,
+                     "configuration value '%s' differs from the number of blocks in the weights" WHERE
+                     "%s" FOUND "%d" EXPECTED "%d, as in %s",
+                     key, config->path ? config->path : c->index.sources[0].path, declared, found,
+                     c->index.sources[0].path);
+}
+
+/* Only a block count in the configuration reveals that a file lacks its last blocks. GGUF metadata of a text
+ * encoder has it at ARCHITECTURE.block_count. */
+static enum status dimension_check_blocks(const struct component *c, const struct dimension *d,
+                                          const struct config *config, struct error *e) {
+    char key[128];
+    int found = c->dims[d->place];
+    if (!d->blocks[0] || !d->key || dimension_check_count(c, config, d->key, found, e) != OK ||
+        c->family->kind != FAMILY_TEXT)
+        return e->code;
+    snprintf(key, sizeof key, "%.64s.block_count", config_string(config, "general.architecture", ""));
+    return dimension_check_count(c, config, key, found, e);
+}
+
+/* Checks that the configuration has at the row's key, if anything, what the tensors determined. */
+static enum status dimension_check_key(const struct component *c, const struct dimension *d,
+                                       const struct config *config, struct error *e) {
+    const char *declared, *path = config->path ? config->path : c->index.sources[0].path;
+    int found = c->dims[d->place], number = found;
+    if (!d->words) {
+        if (config_int(config, d->key, 0, INT32_MAX, &number, e) != OK || number == found) return e->code;
+        return error_set(e, META, "'%s' contradicts the %s's tensors" WHERE "%s" FOUND "%d" EXPECTED "%d",
+                         d->key, c->family->display_name, path, number, found);
+    }
+    const char *word = d->words[found];
+    declared = config_string(config, d->key, NULL);
+    if (!config_find(config, d->key) || (declared && word ? !strcmp(declared, word) : declared == word))
+        return OK;
+    error_set(e, META, "'%s' contradicts the %s's tensors" WHERE "%s", d->key, c->family->display_name, path);
+    error_found(e, declared ? "\"%s\"" : "null", declared);
+    if (word) return error_expected(e, "\"%s\"", word);
+    return error_expected(e, d->having ? "null, or the tensors '%s'" : "null", d->having ? *d->having : "");
 }
 
 /* ---- scaling of latents ---- */
@@ -187,7 +221,8 @@ static void latent_publish(struct component *c) {
     c->latent_format = (struct latent_format){.n = 1, .scale = {1}};
     for (int i = 0; i < norm->n_settings; i++)
         setting_put(&c->latent_format, &norm->settings[i], setting_published(c, &norm->settings[i]));
-    for (int i = 0; i < LATENT_LISTS && norm->lists; i++) setting_publish_list(c, &c->latent_format, &norm->lists[i]);
+    for (int i = 0; i < LATENT_LISTS && norm->lists; i++)
+        setting_publish_list(c, &c->latent_format, &norm->lists[i]);
     if (norm->lists) latent_invert_deviations(c, &norm->lists[1]);
 }
 
@@ -213,6 +248,9 @@ static enum status latent_read_tensors(struct component *c, const struct config 
     const struct latent_norm *norm = &c->family->config.latent_norm;
     struct latent_format *format = &c->latent_format;
     double eps = norm->eps;
+    const struct byte_source *source = c->index.sources;
+    if (norm->tensors && source->file < 0 && !source->memory)
+        return OK; /* a model planned without files has no values of tensors */
     if (!norm->tensors || config_float(config, norm->eps_key, 0, 1, &eps, e) != OK ||
         latent_read_vector(c, 0, format->shift, e) != OK || latent_read_vector(c, 1, format->scale, e) != OK)
         return e->code;
@@ -235,11 +273,8 @@ enum status component_configure(struct component *c, const struct config *config
     dimension_choose_reads(c);
     if (family->files.refuse && family->files.refuse(c, e) != OK) return e->code;
     for (int i = 0; i < family->config.n_dimensions; i++) dimension_read(c, &family->config.dimensions[i], e);
-    /* Only a block count in the configuration reveals that a file lacks its last blocks. */
-    for (const struct dimension *d = family->config.dimensions;
-         d < family->config.dimensions + family->config.n_dimensions; d++)
-        if (d->blocks[0] && d->key && e->code == OK)
-            component_check_count(c, config, d->key, c->dims[d->place], e);
+    for (int i = 0; i < family->config.n_dimensions && e->code == OK; i++)
+        dimension_check_blocks(c, &family->config.dimensions[i], config, e);
     if (e->code != OK) return e->code;
     for (const struct expectation *x = family->config.expects; x && x->key; x++)
         x->value ? config_expect(config, x->key, x->value, e) : config_refuse(config, x->key, e);
@@ -255,7 +290,7 @@ enum status component_configure(struct component *c, const struct config *config
         return e->code;
     if (family->config.derive) family->config.derive(c);
     latent_read_tensors(c, config, e);
-    for (int i = 0; i < family->config.n_dimensions; i++)
+    for (int i = 0; i < family->config.n_dimensions && e->code == OK; i++)
         if (family->config.dimensions[i].checked)
             dimension_check_key(c, &family->config.dimensions[i], config, e);
     return e->code;

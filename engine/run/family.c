@@ -17,25 +17,6 @@ const char *component_first_existing(const struct component *c, const char *name
     return !index_find(&c->index, name) && index_find(&c->index, other) ? other : name;
 }
 
-enum status component_check_count(const struct component *c, const struct config *config, const char *key,
-                                  int found, struct error *e) {
-    int declared = found;
-    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
-        return e->code;
-    return error_set(e, META,
-                     "configuration value '%s' differs from the number of blocks in the weights" WHERE
-                     "%s" FOUND "%d" EXPECTED "%d, as in %s",
-                     key, config->path ? config->path : c->index.sources[0].path, declared, found,
-                     c->index.sources[0].path);
-}
-
-enum status component_check_blocks(const struct component *c, const struct config *config, int found,
-                                   struct error *e) {
-    char key[128];
-    snprintf(key, sizeof key, "%.64s.block_count", config_string(config, "general.architecture", ""));
-    return component_check_count(c, config, key, found, e);
-}
-
 bool component_has_block(const struct component *c, const char *const *names, int number) {
     char name[2 * BLOCK_NAME_MAX];
     for (; *names; names++)

@@ -77,6 +77,15 @@ struct predicted_block {
     int chunk; /* frames per chunk of a video VAE; 0: a single image */
 };
 
+/* Sizes at which `sluice bench block` measures a family on the CPU, one case of the benchmark. */
+struct measured_block {
+    const char *name, *shape; /* name of the case, such as "block", and its description in the report; a NULL
+                                 name ends a list */
+    const char *kind;         /* name of the measured block's kind; NULL: all blocks */
+    int32_t text_rows, text_columns, latent_channels, latent_side, picture_side; /* as in predicted_block */
+    int rounds;
+};
+
 /* Initialisers of predicted_block for an image of 1024 x 1024 with 16 latent channels. */
 #define PREDICTED_IMAGE .latent_channels = 16, .latent_side = 128, .picture_side = 1024
 
@@ -198,6 +207,7 @@ struct family {
     struct family_state state;
     struct family_lanes lanes;
     struct predicted_block predicted;
+    const struct measured_block *measured; /* NULL: the family is not measured */
 };
 
 /* Image normalisation of a vision encoder, per colour: (value - mean) / deviation for values 0 to 1.
@@ -255,12 +265,6 @@ bool family_ignores(const struct family *family, const char *name);
 const char *component_first_existing(const struct component *c, const char *name, const char *other);
 /* True if a tensor has one of these names (NULL-terminated), with `number` for %d. */
 bool component_has_block(const struct component *c, const char *const *names, int number);
-/* META if config.json has another number of blocks at `key` than the files (found). */
-enum status component_check_count(const struct component *c, const struct config *config, const char *key,
-                                  int found, struct error *e);
-/* META if a GGUF file's metadata (ARCHITECTURE.block_count) has another number of blocks than the files. */
-enum status component_check_blocks(const struct component *c, const struct config *config, int found,
-                                   struct error *e);
 /* Returns the size of axis `place` of a tensor of this rank; on failure 1, with *e MISSING or SHAPE. */
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 

@@ -33,9 +33,9 @@ enum {
  *
  * Tensor names are patterns: %d stands for the block's number (block_weight_name). "attn.qkv[1/3].weight"
  * means part 1 (from 0) of the three parts of rows of the fused tensor "attn.qkv.weight"; "[1,0/2]" means
- * part 1, then part 0. "attn.norm_q?.weight", with a ? anywhere in the first name, means that the tensor may
- * be absent; the weight then has rank 0. A weight is searched under its names, then under the authors'
- * checkpoint name. */
+ * part 1, then part 0. A ? after a component of the first name, as in "attn.norm_q?.weight", means that the
+ * tensor may be absent; the weight then has rank 0. A weight is searched under its names, then under the
+ * authors' checkpoint name. */
 struct weight_spec {
     size_t offset; /* byte offset of the weight's struct tensor in the weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */
@@ -74,7 +74,7 @@ struct linear_weights {
  * MATRIX      linear layer without bias
  * KERNEL      2D convolution with a square kernel, without bias
  * TABLE       embedding table
- * WEIGHT      anything else: initialisers of a weight_spec in parentheses, complete names
+ * WEIGHT      anything else: initialisers of a weight_spec in parentheses (or SHAPED), complete names
  * A member of type struct linear_weights:
  * LINEAR      linear layer
  * PROJECTION  linear layer whose weight has further axes of size 1 in files (a 1x1 convolution)
@@ -94,14 +94,16 @@ struct linear_weights {
 #define FIELD_CONV3D(S, field, ...)     struct linear_weights field;
 #define FIELD_PROJECTION(S, field, ...) struct linear_weights field;
 
+/* Initialisers of a tensor with this shape whose synthetic values lie around 0. */
+#define SHAPED(rank_, ...) (.rank = rank_, .dim = {__VA_ARGS__}, .init_scale = 1)
+
 #define ROW_VECTOR(S, field, columns, ...)                                                                   \
     WEIGHT_ROW(S, field, (.rank = 1, .dim = {columns}), ".weight", __VA_ARGS__)
-#define ROW_BIAS(S, field, rows, ...)                                                                        \
-    WEIGHT_ROW(S, field, (.rank = 1, .dim = {rows}, .init_scale = 1), ".bias", __VA_ARGS__)
+#define ROW_BIAS(S, field, rows, ...) WEIGHT_ROW(S, field, SHAPED(1, rows), ".bias", __VA_ARGS__)
 #define ROW_MATRIX(S, field, rows, columns, ...)                                                             \
-    WEIGHT_ROW(S, field, (.rank = 2, .dim = {rows, columns}, .init_scale = 1), ".weight", __VA_ARGS__)
+    WEIGHT_ROW(S, field, SHAPED(2, rows, columns), ".weight", __VA_ARGS__)
 #define ROW_KERNEL(S, field, out, in, side, ...)                                                             \
-    WEIGHT_ROW(S, field, (.rank = 4, .dim = {out, in, side, side}, .init_scale = 1), ".weight", __VA_ARGS__)
+    WEIGHT_ROW(S, field, SHAPED(4, out, in, side, side), ".weight", __VA_ARGS__)
 #define ROW_TABLE(S, field, rows, columns, ...)                                                              \
     WEIGHT_ROW(S, field, (.rank = 2, .dim = {rows, columns}, .embedding_lookup = true, .init_scale = 1),     \
                ".weight", __VA_ARGS__)

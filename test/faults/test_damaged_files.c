@@ -46,12 +46,6 @@ static struct text text_of(const char *path) {
     return t;
 }
 
-static struct text copy_of(const struct text *t) {
-    struct text copy = {malloc(t->bytes + 1), t->bytes};
-    memcpy(copy.at, t->at, t->bytes + 1);
-    return copy;
-}
-
 static void replace(struct text *t, size_t from, size_t n, const char *by, size_t by_bytes) {
     char *text = malloc(t->bytes - n + by_bytes + 1);
     memcpy(text, t->at, from);
@@ -110,6 +104,16 @@ static void damage(struct text *t, size_t most) {
             change_number(t, most);
         }
     }
+}
+
+/* Returns a copy with random damage number i in the first `most` bytes (0: all); `how` receives its name. */
+static struct text damaged(const struct text *whole, int i, size_t most, char how[32]) {
+    struct text t = {malloc(whole->bytes + 1), whole->bytes};
+    memcpy(t.at, whole->at, whole->bytes + 1);
+    snprintf(how, 32, "random %d", i);
+    atomic_store(&state, seed * 1000003 + (uint64_t)i);
+    damage(&t, most ? most : t.bytes);
+    return t;
 }
 
 /* Functions that read a damaged file. Each function returns its error as a public error and releases all
@@ -260,8 +264,7 @@ static void cut_everywhere(const struct damaged_file *v, const char *path, const
     size_t end = whole_model->bytes;
     while (end && whole_model->at[end - 1] == '\n') end--;
     for (size_t n = 0; n < end; n += every ? 1 : 1 + below(end / 40)) {
-        char how[32];
-        snprintf(how, sizeof how, "cut at %zu", n);
+        const char *how = format_text("cut at %zu", n);
         write_file(path, whole_model->at, n);
         read_once(v, path, how, v->cuts);
     }
@@ -281,11 +284,8 @@ static void test_damaged_file(const struct damaged_file *v, int n_random, bool e
     cut_everywhere(v, path, &whole_model, every && v->cuts);
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = copy_of(&whole_model);
-        atomic_store(&state, seed * 1000003 + (uint64_t)i);
-        damage(&t, v->most ? v->most : t.bytes);
+        struct text t = damaged(&whole_model, i, v->most, how);
         write_file(path, t.at, t.bytes);
-        snprintf(how, sizeof how, "random %d", i);
         read_once(v, path, how, false);
         free(t.at);
     }
@@ -299,12 +299,7 @@ static struct text request_text(enum request_text which) {
                                 "\"linear\":1e9,\"attention\":1e9,"
                                 "\"conv\":1e9,\"bytes\":1e9}}";
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
-    char *json = NULL;
-    if (which == RATES) {
-        json = strdup(rates);
-    } else {
-        json = json_dumps(query(&rig, &request, NULL), JSON_COMPACT);
-    }
+    char *json = which == RATES ? strdup(rates) : json_dumps(query(&rig, &request, NULL), JSON_COMPACT);
     return (struct text){json, strlen(json)};
 }
 
@@ -313,14 +308,11 @@ static void test_damaged_request_text(enum request_text which, int n_random) {
     struct text whole_model = request_text(which);
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = copy_of(&whole_model);
+        struct text t = damaged(&whole_model, i, 0, how);
         struct sluice_request request = request_fox(32, 16, 1, 1, 1);
-        atomic_store(&state, seed * 1000003 + (uint64_t)i);
-        damage(&t, t.bytes);
         if (i < 40) t.at[below(t.bytes)] = 0;
         if (which == PLAN) request.plan = t.at;
         if (which == RATES) request.rates = t.at;
-        snprintf(how, sizeof how, "random %d", i);
         double began = (double)clock() / CLOCKS_PER_SEC;
         struct result r = run(&rig, &request);
         check_documented(r.code, &r.error, (double)clock() / CLOCKS_PER_SEC - began, names[which], how, NULL);
@@ -345,25 +337,20 @@ static void read_latent(const char *path, const char *how, bool must_fail) {
 }
 
 static void test_damaged_latent(int n_random, bool every) {
-    char path[200];
+    const char *path = temporary_path("latent.safetensors");
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
-    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
     request.save_latent = path;
     run_ok(&rig, &request, "making a latent");
     struct text whole_model = text_of(path);
     for (size_t n = 0; n < whole_model.bytes; n += every ? 1 : 1 + below(60)) {
-        char how[32];
-        snprintf(how, sizeof how, "cut at %zu", n);
+        const char *how = format_text("cut at %zu", n);
         write_file(path, whole_model.at, n);
         read_latent(path, how, true);
     }
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = copy_of(&whole_model);
-        atomic_store(&state, seed * 1000003 + (uint64_t)i);
-        damage(&t, i % 2 ? 100 : t.bytes);
+        struct text t = damaged(&whole_model, i, i % 2 ? 100 : 0, how);
         write_file(path, t.at, t.bytes);
-        snprintf(how, sizeof how, "random %d", i);
         read_latent(path, how, false);
         free(t.at);
     }

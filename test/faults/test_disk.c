@@ -122,9 +122,8 @@ static void test_failing_disk(int stage, bool direct, bool keep) {
     if (!open_with_fault(&rig, intact)) return;
     struct sluice_request request = request_at(&rig, stage, direct, keep);
     for (size_t i = 0; i < sizeof disks / sizeof *disks && faulty_byte.source; i++) {
-        char what[96];
-        snprintf(what, sizeof what, "the disk %s in %s%s%s", disks[i].name, stages[stage].name,
-                 direct ? ", direct" : "", keep ? ", kept" : "");
+        const char *what = format_text("the disk %s in %s%s%s", disks[i].name, stages[stage].name,
+                                       direct ? ", direct" : "", keep ? ", kept" : "");
         /* a new session has no weights in memory, so it reads all of them */
         if (!rig_open_session(&rig, options)) break;
         struct result r = run_with_fault(&rig, &request, &disks[i], what);
@@ -177,8 +176,7 @@ static void protect(const char *path) {
 }
 
 static void put_back(const char *folder) {
-    char original[256];
-    snprintf(original, sizeof original, "%s%s", intact, faulty_byte.source->path + strlen(folder));
+    const char *original = format_text("%s%s", intact, faulty_byte.source->path + strlen(folder));
     replace_by(faulty_byte.source->path, original);
 }
 
@@ -197,10 +195,9 @@ static void check_changed(const struct disk_fault *change, const struct result *
 static void test_changing_file(const struct disk_fault *change, int stage, bool direct, bool early) {
     static const struct disk_fault none = {"", SLUICE_OK, 1, false, NULL};
     struct rig rig;
-    char what[96];
     const char *folder = copy_model_folder(intact, "changing");
-    snprintf(what, sizeof what, "%s in %s%s%s", change->name, stages[stage].name, direct ? ", direct" : "",
-             early ? ", early" : "");
+    const char *what = format_text("%s in %s%s%s", change->name, stages[stage].name, direct ? ", direct" : "",
+                                   early ? ", early" : "");
     if (!open_with_fault(&rig, folder)) return;
     struct sluice_request request = request_at(&rig, stage, direct, false);
     if (early) change->change(faulty_byte.source->path);

@@ -360,12 +360,9 @@ static void save_latent(const char *folder) {
 }
 
 static void make_outputs(void) {
-    char whole[160];
     snprintf(outputs, sizeof outputs, "%s/out", temporary);
-    snprintf(whole, sizeof whole, "%s.whole", outputs);
-    check(!mkdir(outputs, 0777) && !mkdir(whole, 0777), "cannot make output folders");
     snprintf(prompt_cache_folder, sizeof prompt_cache_folder, "%s/prompts", temporary);
-    check(!mkdir(prompt_cache_folder, 0777), "cannot make the prompt cache's folder");
+    shell("mkdir '%s' '%s.whole' '%s'", outputs, outputs, prompt_cache_folder);
 }
 
 static struct sluice_request cached_request(struct rig *rig, bool keep) {
@@ -376,46 +373,27 @@ static struct sluice_request cached_request(struct rig *rig, bool keep) {
     return request;
 }
 
-/* Returns the file offset of a tensor's first element in a safetensors file, or -1. */
-static long tensor_offset(FILE *f, const char *tensor) {
-    unsigned char head[8];
-    uint64_t bytes = 0;
-    long offset = -1;
-    if (fread(head, 1, 8, f) != 8) return -1;
-    for (int i = 7; i >= 0; i--) bytes = bytes << 8 | head[i];
-    char *text = malloc(bytes);
-    json_t *header = text && fread(text, 1, bytes, f) == bytes ? json_loadb(text, bytes, 0, NULL) : NULL;
-    json_t *range = json_object_get(json_object_get(header, tensor), "data_offsets");
-    if (range) offset = (long)(8 + bytes) + (long)json_integer_value(json_array_get(range, 0));
-    json_decref(header);
-    free(text);
-    return offset;
-}
-
-/* Overwrites the first element of the tensor in the shard that holds it. */
-static bool put_in(const char *part, const char *tensor, float value) {
-    DIR *shards = opendir(part);
-    bool put = false;
-    for (struct dirent *shard; shards && !put && (shard = readdir(shards));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", part, shard->d_name);
-        bool weights = strstr(shard->d_name, ".safetensors") && !strstr(shard->d_name, ".json");
-        FILE *f = weights ? fopen(path, "r+b") : NULL;
-        long at = f ? tensor_offset(f, tensor) : -1;
-        put = at > 0 && !fseek(f, at, SEEK_SET) && fwrite(&value, sizeof value, 1, f) == 1;
-        if (f) fclose(f);
-    }
-    if (shards) closedir(shards);
-    return put;
+/* Overwrites the first element of a component's tensor. */
+static void put_value(const char *component, const char *tensor, float value) {
+    struct sys sys;
+    struct tensor_index index;
+    struct error e = {0};
+    sys_init_machine(&sys);
+    component_open(&sys, component, &index, &e);
+    const struct index_entry *entry = e.code ? NULL : index_find(&index, tensor);
+    FILE *f = entry ? fopen(index.sources[entry->source].path, "r+b") : NULL;
+    check(f && !fseek(f, (long)entry->offset, SEEK_SET) && fwrite(&value, sizeof value, 1, f) == 1,
+          "cannot change tensor %s of %s: %s", tensor, component, e.what);
+    if (f) fclose(f);
+    if (!e.code) index_destroy(&index);
 }
 
 static void nonfinite_in(const char *wide, const char *part, const char *tensor, const char *stage,
                          float value) {
     struct rig rig;
-    char path[256];
     const char *folder = copy_model_folder(wide, "nan");
-    snprintf(path, sizeof path, "%s/%s", folder, part);
-    if (!check(put_in(path, tensor, value), "tensor %s is not in %s", tensor, part)) return;
+    const char *path = format_text("%s/%s", folder, part);
+    put_value(path, tensor, value);
     if (!rig_open(&rig, folder, 1, 3)) return;
     struct sluice_request request = cached_request(&rig, false);
     struct result r = run_refused(&rig, &request, "NONFINITE", 7, stage);

@@ -93,9 +93,8 @@ static void expect_open_error(const char *folder, int code, const char *word, co
 }
 
 static void test_defective_model(const struct model_defect *m) {
-    char path[300];
     const char *folder = copy_model_folder(model, "wrong");
-    snprintf(path, sizeof path, "%s/%s", folder, m->file);
+    const char *path = format_text("%s/%s", folder, m->file);
     m->from ? edit(path, m->from, m->to, m->cut) : shell("rm -r '%s'", path);
     expect_open_error(folder, m->code, m->word, m->name);
 }
@@ -104,9 +103,8 @@ static void test_defective_model(const struct model_defect *m) {
  * that the model is missing. */
 static void test_empty_file_and_folder(void) {
     static const char empty[] = "\2\0\0\0\0\0\0\0{}";
-    char path[300];
     const char *folder = copy_model_folder(model, "wrong"), *none = temporary_path("none");
-    snprintf(path, sizeof path, "%s/vae/diffusion_pytorch_model.safetensors", folder);
+    const char *path = format_text("%s/vae/diffusion_pytorch_model.safetensors", folder);
     write_file(path, empty, sizeof empty - 1);
     expect_open_error(folder, SLUICE_MISSING, "no tensors", "S28 a file of no tensors");
     expect_open_error(none, SLUICE_MISSING, "none", "no folder");
@@ -123,11 +121,10 @@ static void on_log(void *user, int level, const char *line) {
 /* A wrong total_size in the shard index and a prompt above the token limit give warnings only. */
 static void test_warnings(void) {
     static char words[60000];
-    char path[300];
     const char *folder = copy_model_folder(model, "warned");
     struct sluice_session_options options = {.threads = 1, .on_log = on_log};
     struct rig rig;
-    snprintf(path, sizeof path, "%s/%s", folder, INDEX);
+    const char *path = format_text("%s/%s", folder, INDEX);
     edit(path, "1253216", "1253217", 0);
     if (!rig_open(&rig, folder, 1, 3)) return;
     if (!rig_open_session(&rig, options)) return;
@@ -192,9 +189,11 @@ static const struct bad_request bad_requests[] = {
 
 #define EACH_FIELD(F)                                                                                        \
     F(width)                                                                                                 \
-    F(height) F(steps) F(batch) F(cfg_scale) F(cfg_scale_low) F(guidance) F(flow_shift) F(max_ram_bytes)     \
-        F(precision) F(direct_io) F(prompt) F(init_latent) F(save_latent) F(dump) F(plan) F(plan_name)       \
-            F(rates) F(rates_name)
+    F(height)                                                                                                \
+    F(steps)                                                                                                 \
+    F(batch)                                                                                                 \
+    F(cfg_scale) F(cfg_scale_low) F(guidance) F(flow_shift) F(max_ram_bytes) F(precision) F(direct_io)       \
+        F(prompt) F(init_latent) F(save_latent) F(dump) F(plan) F(plan_name) F(rates) F(rates_name)
 #define SET_IF_NONZERO(field)                                                                                \
     if (bad->request.field) request.field = bad->request.field;
 

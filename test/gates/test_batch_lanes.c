@@ -88,8 +88,6 @@ static void test_fastest_grouping_is_chosen(void) {
         for (int k = 0; k < NEEDS; k++) all[k] = &needs[k];
         check_choices(all, NEEDS, chosen);
     }
-    printf("groups of %d, %d and %d lanes chosen %d, %d, %d times\n", together[0], together[1], together[2],
-           chosen[0], chosen[1], chosen[2]);
     check(chosen[0] && chosen[1] && chosen[2], "a group size was never chosen");
 }
 
@@ -142,12 +140,11 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
 static void edited_groups(struct rig *rig, struct sluice_request request,
                           const struct single_runs *single_runs, int *n_runs) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {
-        char what[64];
         json_t *plan = query(rig, &request, NULL);
         json_object_set_new(stage_of(plan, "denoise"), "groups", json_integer(groups));
         struct sluice_request r = request;
         r.plan = plan_text(rig, plan);
-        snprintf(what, sizeof what, "batch %d in %d groups", r.batch, groups);
+        const char *what = format_text("batch %d in %d groups", r.batch, groups);
         int together = (r.batch + groups - 1) / groups;
         if (groups <= r.batch && (r.batch + together - 1) / together == groups) {
             check(run_group(rig, &r, single_runs, what) == groups, "%s: the run has another number of groups",
@@ -165,11 +162,10 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
     int fewest = request.batch;
     bounds(rig, request, &least, &all);
     for (int i = 0; i < BUDGETS; i++) {
-        char what[96];
         struct sluice_request r = request;
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
         rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0;
-        snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
+        const char *what = format_text("%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
         int groups = run_group(rig, &r, single_runs, what);
         if (groups && groups < fewest) fewest = groups;
         n_runs[groups]++;

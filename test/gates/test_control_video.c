@@ -1,23 +1,13 @@
 /* VACE requests with a control video and reference images: rejected requests, frame counts, VAE-encoded
  * chunks, frames from memory and from callbacks, saved latents, encoder retries. test_golden.c compares the
  * videos with the reference. */
-#include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
 
 enum { FRAMES = 9, CONTROL_FRAMES = 10 };
 
-static uint8_t noise[CONTROL_FRAMES][96 * 64 * 3];
 static struct sluice_picture frames[CONTROL_FRAMES];
 static const struct sluice_picture *list[CONTROL_FRAMES];
 static struct sluice_picture fox, den;
-
-static struct sluice_picture picture_of(int i, int width, int height) {
-    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
-                                   .width = width,
-                                   .height = height,
-                                   .rgb = noise[i],
-                                   .name = "fox.png"};
-}
 
 static int read_noise(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
     memcpy(rgb, picture->user, (size_t)picture->width * (size_t)picture->height * 3);
@@ -40,7 +30,7 @@ static int read_nothing(const struct sluice_picture *picture, uint8_t *rgb, stru
 
 static void set_frames(int width, int height) {
     for (int i = 0; i < CONTROL_FRAMES; i++) {
-        frames[i] = picture_of(i, width, height);
+        frames[i] = noise_picture(i, width, height);
         list[i] = &frames[i];
     }
 }
@@ -56,7 +46,7 @@ static struct sluice_request request_of(int n_control) {
 }
 
 static void test_invalid_requests_are_rejected(struct rig *rig) {
-    const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = picture_of(0, 4096, 1),
+    const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = noise_picture(0, 4096, 1),
                                        *thin = &thread, none = {0};
     struct sluice_request r = request_of(FRAMES - 1);
     run_refused(
@@ -131,17 +121,17 @@ static void test_frame_callbacks_keep_bits(struct rig *rig, int width, int heigh
     for (int rows = 0; rows < 2; rows++) {
         for (int i = 0; i < CONTROL_FRAMES; i++) {
             frames[i].rgb = NULL;
-            frames[i].user = noise[i];
+            frames[i].user = noise_pixels(i);
             frames[i].read = read_noise;
             frames[i].read_rows = rows ? read_rows : NULL;
         }
         run_equal(rig, &r, &want, rows ? "frames read by rows" : "frames read whole");
     }
     set_frames(width, height);
-    noise[FRAMES - 1][100] ^= 0x55;
+    noise_pixels(FRAMES - 1)[100] ^= 0x55;
     struct result other = run(rig, &r);
     check(strcmp(other.latent[0], want.latent[0]) != 0, "the last control frame has no effect");
-    noise[FRAMES - 1][100] ^= 0x55;
+    noise_pixels(FRAMES - 1)[100] ^= 0x55;
     r.mask = NULL;
     struct result all = run(rig, &r);
     check(strcmp(all.latent[0], want.latent[0]) != 0, "the mask has no effect");
@@ -184,12 +174,9 @@ static void test_encoder_retries_without_memory(struct rig *rig) {
 }
 
 int main(void) {
-    uint64_t seed = 12;
     struct rig rig;
-    for (size_t i = 0; i < sizeof noise; i++)
-        noise[i / sizeof *noise][i % sizeof *noise] = (uint8_t)(random_next(&seed) >> 56);
-    fox = picture_of(0, 64, 40);
-    den = picture_of(1, 40, 64);
+    fox = noise_picture(0, 64, 40);
+    den = noise_picture(1, 40, 64);
     set_frames(48, 32);
     temporary_make();
     if (rig_open(&rig, "test/golden/wan_vace/model", 1, 1)) {

@@ -7,8 +7,6 @@
 
 enum { PATH = 192 };
 
-static uint8_t noise[48 * 40 * 3];
-
 /* Paths of a model's component files in one weight type, with the command-line flag of each file. */
 struct parts {
     struct sluice_part part[SLOTS_MAX];
@@ -27,8 +25,7 @@ static void convert_parts(const struct recipe *recipe, const char *folder, const
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
         if (!is_converted(slot)) continue;
-        char input[PATH];
-        snprintf(input, sizeof input, "%s/%s", folder, slot->folder);
+        const char *input = format_text("%s/%s", folder, slot->folder);
         snprintf(to->path[to->n], PATH, "%s/%s%d.safetensors", temporary, type, i);
         const char *inputs[] = {from ? from->path[to->n] : input};
         struct sluice_convert_options options = {.struct_size = sizeof options,
@@ -66,9 +63,7 @@ static void count_rotated_of_family(const struct component *c) {
 
 /* Runs two denoising steps with the given component files. */
 static struct result run_with_parts(const char *folder, const struct parts *parts) {
-    static const struct sluice_picture fox = {
-        .struct_size = sizeof fox, .width = 48, .height = 40, .rgb = noise, .name = "fox.png"};
-    static const struct sluice_picture *const references[] = {&fox};
+    const struct sluice_picture fox = noise_picture(0, 48, 40), *const references[] = {&fox};
     struct rig rig;
     if (!rig_open_with(
             &rig, (struct sluice_model_options){.model = folder, .parts = parts->part, .n_parts = parts->n},
@@ -115,7 +110,6 @@ static const char *flux_checkpoint(void) {
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(i * 2654435761u >> 13);
     test_rotated_equals_dequantised("test/golden/zimage_a/model");
     test_rotated_equals_dequantised("test/golden/sd1/model");
     test_rotated_equals_dequantised("test/golden/qwen_image/model");

@@ -164,7 +164,7 @@ static void check_counts(long least) {
 }
 
 /* Runs one session twice; the second run may reuse residents and host memory pools. */
-static void test_copies_wait_for_destination_only(void **state) {
+TEST(copies_wait_for_destination_only) {
     begin_counting();
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
         waits_model(seed_base + 9000 + i);
@@ -177,7 +177,7 @@ static void test_copies_wait_for_destination_only(void **state) {
 }
 
 /* Evicting residents during a run enlarges and moves rings, so other blocks reuse freed device memory. */
-static void test_eviction_keeps_copy_waits_minimal(void **state) {
+TEST(eviction_keeps_copy_waits_minimal) {
     begin_counting();
     int replanned = 0;
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
@@ -196,9 +196,5 @@ int main(void) {
     waits.device = (struct device){.name = "waits", .memory = &waits_memory, .destroy = waits_destroy};
     pthread_mutex_init(&waits.lock, NULL);
     store_fixture_device = waits_device;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies_wait_for_destination_only),
-        cmocka_unit_test(test_eviction_keeps_copy_waits_minimal),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return run_seeded_tests();
 }

@@ -52,8 +52,6 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
             }
         }
     }
-    printf("decode of %dx%d: state %lld untiled, %lld tiled; minimum budget %lld and %lld\n", WIDTH, HEIGHT,
-           (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
     check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves no memory");
     /* a run with `auto` keeps the buffer layouts for `on` and `off`, which take at most 256 KiB more than
      * `on` alone */
@@ -222,8 +220,7 @@ static void test_vae_alone_decodes(struct rig *rig, const char *folder) {
                  "missing files of other parts"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         decodes(rows[i].from, latent, &want, most, rows[i].what);
-    char text_encoder[256];
-    snprintf(text_encoder, sizeof text_encoder, "%s/text_encoder", folder);
+    const char *text_encoder = format_text("%s/text_encoder", folder);
     options from = {.model = text_encoder, .decodes_only = true};
     check(model_open(NULL, model_options(&from), &model, &e) == MISSING && e.exit == 3 &&
               strstr(e.what, "no 'vae'") && strstr(e.expected, "--vae"),

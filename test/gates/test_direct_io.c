@@ -1,7 +1,7 @@
 /* Direct I/O (O_DIRECT): reads at every alignment, with short, interrupted and failing reads and changed
  * files; file systems that reject O_DIRECT; the automatic choice; whole runs, counted in plan and report. */
 #include "test/lib/rig.h"
-#include "engine/job/candidates.h"
+#include "engine/job/planner.h"
 #include "test/lib/random_models.h"
 
 #include <errno.h>

@@ -2,19 +2,8 @@
  * without images, detection of the pipeline, models without vision or VAE encoder. test_vision_inputs.c
  * compares pixels, and test_golden.c images, with the reference. */
 #include "engine/pictures/pictures.h"
-#include "engine/base/random.h"
 #include "test/lib/gates.h"
 #include "test/lib/layout_checks.h"
-
-static uint8_t noise[6000 * 64 * 3];
-
-static struct sluice_picture picture_of(int width, int height) {
-    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
-                                   .width = width,
-                                   .height = height,
-                                   .rgb = noise,
-                                   .name = "fox.png"};
-}
 
 static struct sluice_request request_of(const struct sluice_picture *const *references, int n) {
     struct sluice_request r = request_fox(0, 0, 2, 1, 1);
@@ -25,7 +14,7 @@ static struct sluice_request request_of(const struct sluice_picture *const *refe
 }
 
 static void test_image_count_is_checked(struct rig *rig, int most) {
-    struct sluice_picture fox = picture_of(40, 30);
+    struct sluice_picture fox = noise_picture(0, 40, 30);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox, &fox};
     struct sluice_request r = request_of(NULL, 0);
     run_refused(rig, &r, "USAGE", 2, "--ref-image");
@@ -37,13 +26,13 @@ static void test_image_count_is_checked(struct rig *rig, int most) {
 static void test_extreme_aspects_are_rejected(struct rig *rig) {
     static const int wrong[][2] = {{16384, 1}, {1, 16384}, {640, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct sluice_picture thread = picture_of(wrong[i][0], wrong[i][1]);
+        struct sluice_picture thread = noise_picture(0, wrong[i][0], wrong[i][1]);
         const struct sluice_picture *one = &thread;
         struct sluice_request r = request_of(&one, 1);
         r.width = r.height = 64;
         run_refused(rig, &r, "SHAPE", 3, "fox.png");
     }
-    struct sluice_picture dot = picture_of(1, 1), none = picture_of(0, 1);
+    struct sluice_picture dot = noise_picture(0, 1, 1), none = noise_picture(0, 0, 1);
     const struct sluice_picture *one = &dot, *nothing = &none;
     struct sluice_request r = request_of(&one, 1);
     r.width = r.height = 64;
@@ -60,7 +49,7 @@ static json_t *planned_request(struct rig *rig, const struct sluice_request *r, 
 static void test_sizes_follow_last_image(struct rig *rig) {
     const struct picture_areas *areas = &rig->model->recipe->images.areas;
     int n = rig->model->references_max;
-    struct sluice_picture wide = picture_of(300, 200), tall = picture_of(100, 310);
+    struct sluice_picture wide = noise_picture(0, 300, 200), tall = noise_picture(0, 100, 310);
     const struct sluice_picture *const references[] = {&wide, &wide, &tall}, *const *first =
                                                                                  references + 3 - n;
     struct sluice_request r = request_of(first, n);
@@ -91,7 +80,7 @@ static int tokens_of(json_t *request) {
 
 /* Planning without a prompt and without images assumes one reference image. Each image adds prompt tokens. */
 static void test_plan_assumes_one_image(struct rig *rig) {
-    struct sluice_picture fox = picture_of(64, 64);
+    struct sluice_picture fox = noise_picture(0, 64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
     struct sluice_request r = request_of(NULL, 0);
     r.prompt = NULL;
@@ -143,7 +132,7 @@ static bool opened(struct rig *rig, const char *folder, const char *edit, const 
 
 static void test_edit_flag_selects_pipeline(const char *fixture) {
     const char *folder = copy_model_folder(fixture, "unnamed");
-    struct sluice_picture fox = picture_of(64, 64);
+    struct sluice_picture fox = noise_picture(0, 64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
     struct sluice_request r = request_of(references, 2), none = request_of(NULL, 0);
     struct rig rig;
@@ -175,19 +164,18 @@ static void test_edit_flag_selects_pipeline(const char *fixture) {
 static const char *copy_without_tensors(const char *fixture, const char *component, const char *prefix,
                                         const char *name) {
     const char *folder = copy_model_folder(fixture, name);
-    char path[TENSOR_SET_PATH];
     struct tensor_set *p = tensor_set_from_component(fixture, component);
     tensor_set_drop(p, prefix);
     shell("rm '%s/%s'/*.safetensors*", folder, component);
-    snprintf(path, sizeof path, "%s/%s/%s.safetensors", folder, component,
-             strcmp(component, "vae") ? "model" : "diffusion_pytorch_model");
+    const char *path = format_text("%s/%s/%s.safetensors", folder, component,
+                                   strcmp(component, "vae") ? "model" : "diffusion_pytorch_model");
     write_tensor_set(p, path, NULL);
     tensor_set_free(p);
     return folder;
 }
 
 static void test_missing_encoder_is_named(const char *fixture) {
-    struct sluice_picture fox = picture_of(64, 64);
+    struct sluice_picture fox = noise_picture(0, 64, 64);
     const struct sluice_picture *one = &fox;
     struct sluice_request r = request_of(&one, 1);
     struct rig rig;
@@ -211,14 +199,14 @@ static int read_fails(const struct sluice_picture *picture, uint8_t *rgb, struct
 
 static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *e) {
-    for (int y = 0; y < picture->height; y++) take(to, noise + y % 64);
+    for (int y = 0; y < picture->height; y++) take(to, noise_pixels(0) + y % 64);
     return SLUICE_OK;
 }
 
 /* Input images are scaled row by row: 6000x4000 takes only a few rows more memory than 60x40. */
 static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     enum { ROWS_BYTES = 2 << 20 };
-    struct sluice_picture large = picture_of(6000, 4000), small = picture_of(60, 40);
+    struct sluice_picture large = noise_picture(0, 6000, 4000), small = noise_picture(0, 60, 40);
     large.rgb = NULL;
     large.read = read_fails;
     large.read_rows = read_rows;
@@ -237,8 +225,8 @@ static void test_large_image_is_scaled_by_rows(struct rig *rig) {
 
 /* The latent depends on the order of reference images. An unreadable image ends the run without leaks. */
 static void test_image_order_matters(struct rig *rig) {
-    struct sluice_picture a = picture_of(60, 40), b = picture_of(60, 40), broken = picture_of(60, 40);
-    b.rgb = noise + 999;
+    struct sluice_picture a = noise_picture(0, 60, 40), b = noise_picture(1, 60, 40),
+                          broken = noise_picture(0, 60, 40);
     broken.rgb = NULL;
     broken.read = read_fails;
     const struct sluice_picture *const orders[][2] = {{&a, &b}, {&b, &a}, {&a, &a}, {&a, &b}, {&a, &broken}};
@@ -261,11 +249,9 @@ static void test_image_order_matters(struct rig *rig) {
 
 int main(void) {
     static const char plus[] = "test/golden/qwen_edit_plus/model", plain[] = "test/golden/qwen_edit/model";
-    uint64_t random = 7;
     struct rig rig;
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(random_next(&random) >> 56);
     if (opened(&rig, plus, NULL, "qwen_image_edit_plus", 1, 3)) {
         test_image_count_is_checked(&rig, 3);
         test_extreme_aspects_are_rejected(&rig);

@@ -64,7 +64,7 @@ static uint64_t check_stage(int s, bool held) {
     return freed;
 }
 
-static void test_evicted_plan_fits_and_frees_enough(void **state) {
+TEST(evicted_plan_fits_and_frees_enough) {
     int enough = 0, nothing = 0, others_first = 0;
     for (uint64_t i = 0; i < (uint64_t)plans; i++) {
         struct error e = {0};
@@ -91,7 +91,7 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
 
 /* Of 60 equal residents, evicted blocks are spread evenly: at most 60 / evicted + 1 remaining residents are
  * adjacent. */
-static void test_eviction_spreads_streamed_blocks(void **state) {
+TEST(eviction_spreads_streamed_blocks) {
     for (int k = 1; k < 30; k++) {
         add_blocks(one_stage(&need, 4, 0), 60, 1 << 20, 0);
         plan_begin(&need, &plan);
@@ -178,7 +178,7 @@ static void run_same(void) {
 }
 
 /* Another program takes memory now and then. The session's next run loads the evicted blocks again. */
-static void test_eviction_on_request_keeps_bits(void **state) {
+TEST(eviction_on_request_keeps_bits) {
     make();
     for (uint64_t i = 0; i < (uint64_t)plans / 10; i++) {
         seeded_state = seed_base + 50000 + i;
@@ -195,7 +195,7 @@ static void test_eviction_on_request_keeps_bits(void **state) {
 }
 
 /* One operator fails with MEMORY: the run evicts a resident and continues, or returns the error. */
-static void test_failed_operator_evicts_and_retries(void **state) {
+TEST(failed_operator_evicts_and_retries) {
     make();
     int rescued = 0, failed = 0;
     for (int at = 1;; at += stride) {
@@ -225,7 +225,7 @@ static void test_failed_operator_evicts_and_retries(void **state) {
 }
 
 /* An operator always fails with MEMORY: the run returns the error after at most two evictions. */
-static void test_failing_operator_ends_run(void **state) {
+TEST(failing_operator_ends_run) {
     make();
     seeded_state = seed_base;
     synthetic_random_plan(75, 60);
@@ -302,7 +302,7 @@ static void one_plan(void) {
     residents_destroy(&synthetic.residents);
 }
 
-static void test_failed_stage_start_evicts_and_retries(void **state) {
+TEST(failed_stage_start_evicts_and_retries) {
     make();
     memset(&stage_starts, 0, sizeof stage_starts);
     for (uint64_t i = 0; i < (uint64_t)plans / 100; i++) {
@@ -317,11 +317,5 @@ static void test_failed_stage_start_evicts_and_retries(void **state) {
 int main(void) {
     plans = thorough() ? 2000 : 100;
     stride = thorough() ? 1 : 7;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_evicted_plan_fits_and_frees_enough),
-                                       cmocka_unit_test(test_eviction_spreads_streamed_blocks),
-                                       cmocka_unit_test(test_eviction_on_request_keeps_bits),
-                                       cmocka_unit_test(test_failed_operator_evicts_and_retries),
-                                       cmocka_unit_test(test_failing_operator_ends_run),
-                                       cmocka_unit_test(test_failed_stage_start_evicts_and_retries)};
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return run_seeded_tests();
 }

@@ -4,7 +4,7 @@
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/api/plan_json.h"
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "bench/dev/paced.h"
 
 #include "test/lib/random_needs.h"
@@ -92,7 +92,7 @@ static void check_peaks(void) {
 
 /* With full-frame buffers in host memory, each operator waits while its part of the buffers crosses the bus.
  */
-static void test_host_buffers_cost_bus_time(void **state) {
+TEST(host_buffers_cost_bus_time) {
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);
     need.separate = true;
@@ -110,7 +110,7 @@ static void test_host_buffers_cost_bus_time(void **state) {
 
 /* A plan that may place the buffers is as fast as the faster of two fixed placements: buffers counted as VRAM
  * state, or as host memory and bus time. */
-static void test_faster_placement_is_chosen(void **state) {
+TEST(faster_placement_is_chosen) {
     static struct run_need device, host;
     int chosen[2] = {0};
     for (int i = 0; i < NEEDS; i++) {
@@ -144,11 +144,10 @@ static void test_faster_placement_is_chosen(void **state) {
             chosen[plan.stage[0].pictures_on_host]++;
         }
     }
-    print_message("buffers in VRAM %d times, in host memory %d times\n", chosen[0], chosen[1]);
     assert_true(chosen[0] > NEEDS && chosen[1] > NEEDS);
 }
 
-static void test_plenty_places_buffers_in_vram(void **state) {
+TEST(plenty_places_buffers_in_vram) {
     for (int i = 0; i < NEEDS; i++) {
         seeded_state = seed_base + 2000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
@@ -161,7 +160,7 @@ static void test_plenty_places_buffers_in_vram(void **state) {
 
 /* Without rates the solver compares the bytes that cross the bus: two more streamed blocks of 1 MiB against
  * full-frame buffers in host memory. */
-static void test_unknown_rates_compare_bytes(void **state) {
+TEST(unknown_rates_compare_bytes) {
     for (int dear = 0; dear < 2; dear++) {
         memset(&need, 0, sizeof need);
         need.separate = true;
@@ -180,7 +179,7 @@ static void test_unknown_rates_compare_bytes(void **state) {
     }
 }
 
-static void test_more_memory_is_never_slower(void **state) {
+TEST(more_memory_is_never_slower) {
     enum { STEPS = 7 };
     int moved = 0;
     for (int i = 0; i < NEEDS / 3; i++) {
@@ -206,21 +205,8 @@ static void test_more_memory_is_never_slower(void **state) {
     assert_true(moved > 0);
 }
 
-/* Checks that the given budgets are rejected, and that the error states the minimum of the memory (RAM or
- * VRAM) that is too small. */
-static void check_refused(uint64_t ram, uint64_t vram) {
-    struct error e = {0};
-    char number[32];
-    plan_solve(&need, ram, vram, &plan);
-    assert_int_equal(plan_check(&need, &plan, &e), BUDGET);
-    bool device = plan.ram_peak_bytes <= ram;
-    snprintf(number, sizeof number, " %lluB",
-             (unsigned long long)(device ? plan.vram_least_bytes : plan.ram_least_bytes));
-    assert_non_null(strstr(e.what, number));
-}
-
 /* Plans fit at the minimum RAM and VRAM budgets; a budget that is one byte smaller is rejected. */
-static void test_minimum_budgets_are_exact(void **state) {
+TEST(minimum_budgets_are_exact) {
     int evicted[2] = {0}, found = 0;
     for (int i = 0; i < 4 * NEEDS; i++) {
         seeded_state = seed_base + 4000 + (uint64_t)i;
@@ -235,21 +221,19 @@ static void test_minimum_budgets_are_exact(void **state) {
         assert_int_equal(plan_exists(&need, r, v), ram_of_v && r >= ram_of_v);
         evicted[0] += !ram_of_v, evicted[1] += !vram_of_r;
         if (!ram_of_v || !vram_of_r) continue;
-        check_refused(ram_of_v - 1, v);
-        check_refused(r, vram_of_r - 1);
+        check_refused(&need, ram_of_v - 1, v);
+        check_refused(&need, r, vram_of_r - 1);
         plan_solve(&need, ram_of_v, v, &plan);
         check_peaks();
         plan_solve(&need, r, vram_of_r, &plan);
         check_peaks();
         found++;
     }
-    print_message("%d feasible pairs; the other budget is too small for any plan %d and %d times\n", found,
-                  evicted[0], evicted[1]);
     assert_true(found > NEEDS && evicted[0] > 0 && evicted[1] > 0);
 }
 
 /* A buffer placement set by the request is used, and the minimum budgets are computed for this placement. */
-static void test_requested_placement_is_used(void **state) {
+TEST(requested_placement_is_used) {
     for (int i = 0; i < 2 * NEEDS; i++) {
         bool host = i % 2;
         seeded_state = seed_base + 9000 + (uint64_t)i;
@@ -266,8 +250,8 @@ static void test_requested_placement_is_used(void **state) {
             for (int s = 0; s < need.n_stages; s++)
                 assert_int_equal(plan.stage[s].pictures_on_host, host && need.stage[s].picture_bytes);
         }
-        check_refused(ram - 1, vram);
-        check_refused(ram, vram - 1);
+        check_refused(&need, ram - 1, vram);
+        check_refused(&need, ram, vram - 1);
         /* the plan file has another buffer placement than the request; plan_evaluate restores the requested
          * placement */
         plan.stage[need.n_stages - 1].pictures_on_host = !host;
@@ -278,7 +262,7 @@ static void test_requested_placement_is_used(void **state) {
 
 /* The minimum budgets that plan_solve reports are feasible. Of several alternative needs, the smallest
  * minimum is reported. */
-static void test_minimum_over_needs(void **state) {
+TEST(minimum_over_needs) {
     static struct run_need needs[2];
     for (int i = 0; i < 2 * NEEDS; i++) {
         seeded_state = seed_base + 5000 + (uint64_t)i;
@@ -305,7 +289,7 @@ static void test_minimum_over_needs(void **state) {
 }
 
 /* On devices that share memory with the host, full-frame buffers count as state bytes. */
-static void test_unified_memory_counts_buffers_as_state(void **state) {
+TEST(unified_memory_counts_buffers_as_state) {
     for (int i = 0; i < NEEDS; i++) {
         seeded_state = seed_base + 6000 + (uint64_t)i;
         make_need(false, 1 + (int)below(3));
@@ -357,7 +341,7 @@ static uint64_t traffic(const struct block *block) {
     return block->kind == &synthetic_kind_scale ? 2 * picture : 3 * picture;
 }
 
-static void test_measured_traffic_matches_forwards(void **state) {
+TEST(measured_traffic_matches_forwards) {
     synthetic_make_full_frames();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
@@ -409,7 +393,7 @@ static void make_plan(void) {
     plan_evaluate(&synthetic.need, &synthetic.plan);
 }
 
-static void test_random_plans_keep_bits_and_memory(void **state) {
+TEST(random_plans_keep_bits_and_memory) {
     seeded_state = seed_base + 7000;
     synthetic_make_full_frames();
     for (int i = 0; i < PLANS; i++) {
@@ -422,7 +406,7 @@ static void test_random_plans_keep_bits_and_memory(void **state) {
 
 /* Runs at the minimum RAM budget with plenty of VRAM, and at the minimum VRAM budget with plenty of RAM: the
  * scarce memory decides where the full-frame buffers are placed. */
-static void test_runs_at_minimum_budgets(void **state) {
+TEST(runs_at_minimum_budgets) {
     synthetic_make_full_frames();
     for (int host = 0; host < 2; host++) {
         plan_solve(&synthetic.need, host ? PLENTY : 0, host ? 0 : PLENTY, &synthetic.plan);
@@ -438,7 +422,7 @@ static void test_runs_at_minimum_budgets(void **state) {
 
 /* Every memory map and commit call is made to fail, each in a run of its own: the run returns MEMORY and
  * leaks nothing. */
-static void test_failed_allocation_leaks_nothing(void **state) {
+TEST(failed_allocation_leaks_nothing) {
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
     seeded_state = seed_base + 8000;
     synthetic_make_full_frames();
@@ -483,7 +467,7 @@ static char *plan_text(struct job *job, json_t *override) {
 }
 
 /* On a device with its own memory, a plan that was printed as JSON and read back has the same hash. */
-static void test_plan_json_roundtrip(void **state) {
+TEST(plan_json_roundtrip) {
     static struct job job;
     static struct sys sys;
     struct error e = {0};
@@ -524,21 +508,5 @@ static void test_plan_json_roundtrip(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_buffers_cost_bus_time),
-        cmocka_unit_test(test_faster_placement_is_chosen),
-        cmocka_unit_test(test_plenty_places_buffers_in_vram),
-        cmocka_unit_test(test_unknown_rates_compare_bytes),
-        cmocka_unit_test(test_more_memory_is_never_slower),
-        cmocka_unit_test(test_minimum_budgets_are_exact),
-        cmocka_unit_test(test_requested_placement_is_used),
-        cmocka_unit_test(test_minimum_over_needs),
-        cmocka_unit_test(test_unified_memory_counts_buffers_as_state),
-        cmocka_unit_test(test_measured_traffic_matches_forwards),
-        cmocka_unit_test(test_random_plans_keep_bits_and_memory),
-        cmocka_unit_test(test_runs_at_minimum_budgets),
-        cmocka_unit_test(test_failed_allocation_leaks_nothing),
-        cmocka_unit_test(test_plan_json_roundtrip),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return run_seeded_tests();
 }

@@ -162,8 +162,6 @@ static void test_only_steps_decide_hoisting(const char *folder) {
     for (int i = 0; i < 2; i++)
         check(is_hoisted(&rig, low + i, 4, plenty) == !i && is_hoisted(&rig, low + i, 1, 1) == !i,
               "%s: %d steps: batch size or budget changes hoisting", folder, low + i);
-    printf("%s: hoisted up to %d steps, rows %lld bytes for weights of %lld\n", folder, low, (long long)rows,
-           (long long)weights);
     rig_close(&rig);
 }
 
@@ -174,14 +172,13 @@ static int
 static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_request request,
                         const char *name) {
     json_int_t least, all, plain_least, plain_all;
-    char what[128];
     bounds(hoisted, request, &least, &all);
     bounds(plain, request, &plain_least, &plain_all);
     struct result want = run_fresh(plain, &request);
     for (int i = 0; i < BUDGETS; i++) {
         struct sluice_request r = request;
-        snprintf(what, sizeof what, "%s, %d steps, batch %d, cfg %g, budget %d of %d", name, r.steps, r.batch,
-                 r.cfg_scale, i, BUDGETS - 1);
+        const char *what = format_text("%s, %d steps, batch %d, cfg %g, budget %d of %d", name, r.steps,
+                                       r.batch, r.cfg_scale, i, BUDGETS - 1);
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
         struct result got = run_fresh(hoisted, &r);
         check_reads(1, what);
@@ -195,8 +192,6 @@ static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_re
         same(&want, &got, what);
         check_plan(got.plan, false, what);
     }
-    printf("%s, %d steps, batch %d, cfg %g: minimum budget %lld with hoisting, %lld without\n", name,
-           request.steps, request.batch, request.cfg_scale, (long long)least, (long long)plain_least);
 }
 
 /* Runs with and without hoisting alternate in one session, so that residents move between stages. */
@@ -205,8 +200,7 @@ static void alternate_hoisting(struct rig *rig, const char *name) {
     request.no_decode = false;
     struct result want = run_fresh(rig, &request);
     for (int i = 0; i < 6; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "%s alternating %d", name, i);
+        const char *what = format_text("%s alternating %d", name, i);
         rig->model->no_hoist = i % 3 == 1;
         request.steps = i == 4 ? 5 : 3;
         struct result got = run(rig, &request);
@@ -250,9 +244,8 @@ static void test_prompt_blocks_are_read_once(struct once o) {
     for (int steps = 1; steps <= 3; steps += 2) {
         struct sluice_request request = request_of(steps, 1, 3.5);
         json_int_t least, all;
-        char what[64];
         request.frames = o.frames;
-        snprintf(what, sizeof what, "%s, %d steps", o.name, steps);
+        const char *what = format_text("%s, %d steps", o.name, steps);
         bounds(&rig, request, &least, &all);
         request.max_ram_bytes = least;
         struct result got = run_fresh(&rig, &request);

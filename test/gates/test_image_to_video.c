@@ -1,25 +1,13 @@
 /* Image to video: rejected requests, output size, plans without images, vision encoder input, encoder retries
  * when an operator has no memory. test_golden.c compares the videos with the reference. */
 #include "engine/pictures/pictures.h"
-#include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
 
 #include <math.h>
 
 enum { FRAMES = 9 };
 
-static uint8_t noise[300 * 200 * 3];
-
-static struct sluice_picture picture_of(int width, int height) {
-    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
-                                   .width = width,
-                                   .height = height,
-                                   .rgb = noise,
-                                   .name = "fox.png"};
-}
-
-static const struct sluice_picture wide = {
-    .struct_size = sizeof wide, .width = 300, .height = 200, .rgb = noise, .name = "wide.png"};
+static struct sluice_picture wide;
 
 static struct sluice_request request_of(const struct sluice_picture *first,
                                         const struct sluice_picture *last) {
@@ -50,7 +38,7 @@ static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool 
     r = request_of(&wide, ends ? &wide : NULL);
     r.frames = 8;
     run_refused(rig, &r, "USAGE", 2, "found 8, expected 1 to 1021, one more than a multiple of 4");
-    struct sluice_picture none = picture_of(0, 1);
+    struct sluice_picture none = noise_picture(0, 0, 1);
     r = request_of(&none, ends ? &wide : NULL);
     run_refused(rig, &r, "LIMIT", 3, "0x1");
     r = request_of(&wide, &none);
@@ -114,8 +102,7 @@ static void test_plan_assumes_images(struct rig *rig, int images, int chunks) {
 }
 
 static char *dumped(const char *folder, const char *name, size_t *bytes) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const char *path = format_text("%s/%s", folder, name);
     return read_file(path, bytes);
 }
 
@@ -160,9 +147,8 @@ static void test_encoder_retries_without_memory(struct rig *rig, bool ends) {
 }
 
 int main(void) {
-    uint64_t seed = 11;
     struct rig rig;
-    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(random_next(&seed) >> 56);
+    wide = noise_picture(0, 300, 200);
     temporary_make();
     if (rig_open(&rig, "test/golden/wan_i2v/model", 1, 1)) {
         test_invalid_requests_are_rejected(&rig, false, true, false);

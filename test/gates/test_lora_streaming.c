@@ -104,13 +104,6 @@ static void test_quantised_weights_with_adapters(const struct random_setup *m, c
     rig_close(&rig);
 }
 
-static json_int_t block_bytes(json_t *plan) {
-    json_t *block;
-    json_int_t bytes = 0;
-    for (size_t i = 0; (block = block_at(stage_of(plan, "denoise"), i)); i++) bytes += number(block, "bytes");
-    return bytes;
-}
-
 static json_t *plan_with(struct rig *rig, const struct sluice_lora *loras, int n, json_int_t budget) {
     struct sluice_request request = request_with(loras, n);
     json_int_t all;
@@ -127,7 +120,7 @@ static void test_plan_counts_adapters(const struct random_setup *m) {
     struct rig rig;
     if (!rig_open(&rig, m->folder, 2, 5)) return;
     json_t *before = plan_with(&rig, NULL, 0, 0), *after = plan_with(&rig, one, 1, 0);
-    json_int_t grown = block_bytes(after) - block_bytes(before);
+    json_int_t grown = blocks_bytes(after, "denoise") - blocks_bytes(before, "denoise");
     check(adapter_bytes(after) > 0 && grown == adapter_bytes(after),
           "%s: planned weights of a step grow by %lld bytes, expected %lld", m->recipe, (long long)grown,
           (long long)adapter_bytes(after));

@@ -1,7 +1,7 @@
 /* Plans with a limit on pinned host memory: the unpinned part of a host pool is copied through staging.
  * test_cuda_store.c and test_cuda_gate.c check the copies. The environment variable SEED changes all random
  * cases. */
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "test/lib/assert_ok.h"
 #include "test/lib/random_needs.h"
 #include "test/lib/seeded.h"
@@ -29,7 +29,7 @@ static void make_need(void) {
 
 /* One of two blocks in host memory is not pinned: each step copies it to staging, in parallel with transfers
  * over the bus. */
-static void test_unpinned_pool_costs_host_copies(void **state) {
+TEST(unpinned_pool_costs_host_copies) {
     static const uint64_t mb = 1000000;
     const double piece = PLAN_STAGED_PIECE / 1e9;
     static const struct {
@@ -70,7 +70,7 @@ static uint64_t check_pinned(int *n_limited) {
 /* Lowering the limit on pinned memory never makes a plan faster, as long as the staging buffers keep their
  * size.
  */
-static void test_lower_pin_limit_is_never_faster(void **state) {
+TEST(lower_pin_limit_is_never_faster) {
     int limited = 0, slower = 0;
     for (int i = 0; i < NEEDS; i++) {
         seeded_state = seed_base + (uint64_t)i;
@@ -99,12 +99,11 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
         plan_solve(&need, ram, vram, &plan);
         check_pinned(&limited);
     }
-    print_message("%d stages with partly pinned pools, %d needs slower\n", limited, slower);
     assert_true(limited >= NEEDS && slower > 0);
 }
 
 /* Full-frame buffers in host memory must be pinned, so a low pin limit keeps them in VRAM. */
-static void test_pin_limit_moves_full_frames_to_vram(void **state) {
+TEST(pin_limit_moves_full_frames_to_vram) {
     struct error e = {0};
     make_need();
     struct stage_need *n = &need.stage[need.n_stages - 1];
@@ -122,10 +121,5 @@ static void test_pin_limit_moves_full_frames_to_vram(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unpinned_pool_costs_host_copies),
-        cmocka_unit_test(test_lower_pin_limit_is_never_faster),
-        cmocka_unit_test(test_pin_limit_moves_full_frames_to_vram),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return run_seeded_tests();
 }

@@ -1,6 +1,6 @@
 /* Cost of planning, in counts that are equal on every machine: calls of device->cost and timed candidate
  * plans. Equal images and equal groups of a batch share results, and hopeless candidates are skipped. */
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "test/lib/rig.h"
 
 static long n_costs, n_timed;

@@ -107,9 +107,8 @@ static void check_preview_size(int width, int height, const char *what) {
 
 static void test_previews_keep_bits(const char *folder, const char *preview, int factor) {
     struct rig rig;
-    char what[128];
     struct sluice_request r = request_of(preview);
-    snprintf(what, sizeof what, "%s, %s", folder, preview);
+    const char *what = format_text("%s, %s", folder, preview);
     if (!open_recording(&rig, folder, preview)) return;
     check_previews(&rig, folder, r, what);
     check_preview_size(48 / factor, 32 / factor, what);
@@ -176,10 +175,9 @@ static void test_last_latent_preview_is_final(void) {
     struct rig rig;
     struct tensor_index index;
     struct error e = {0};
-    char path[256];
     int32_t dim[5];
     struct sluice_request r = request_of("latent");
-    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    const char *path = format_text("%s/latent.safetensors", temporary);
     r.no_decode = true;
     r.save_latent = path;
     if (!open_recording(&rig, "test/golden/zimage_a/model", r.preview)) return;
@@ -373,10 +371,9 @@ static void test_invalid_previews_are_rejected(void) {
     run_refused(&rig, &r, "USAGE", 2, "on_preview callback");
     rig_close(&rig);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char folder[64];
         r = request_of(rows[i].preview);
         r.preview_every = rows[i].every;
-        snprintf(folder, sizeof folder, "test/golden/%s/model", rows[i].fixture);
+        const char *folder = format_text("test/golden/%s/model", rows[i].fixture);
         if (!open_recording(&rig, folder, "latent")) return;
         run_refused(&rig, &r, "USAGE", 2, rows[i].words);
         rig_close(&rig);

@@ -227,8 +227,7 @@ static void test_damaged_file_is_replaced(void) {
     remove(path);
     r.prompt = "two otters by a raft, on night";
     expect_with_files(folder, r, 1, "another prompt");
-    char other_path[512];
-    snprintf(other_path, sizeof other_path, "%s", path);
+    const char *other_path = format_text("%s", path);
     rename(only_file(), other_path);
     r.prompt = other;
     expect_with_files(folder, r, 1, "file of another prompt");
@@ -248,10 +247,9 @@ static void test_files_serve_new_sessions(const char *folder, int encoders) {
 
 /* A text encoder file is edited in place and keeps its modification time: the cache must miss. */
 static void test_edited_encoder_misses(void) {
-    char folder[160];
     struct sluice_request r = request_of(other);
     r.cfg_scale = 1;
-    snprintf(folder, sizeof folder, "%s", copy_model_folder("test/golden/zimage_a/model", "dated"));
+    const char *folder = format_text("%s", copy_model_folder("test/golden/zimage_a/model", "dated"));
     make_cache_folder("dated_back");
     expect_with_files(folder, r, 1, "before the edit");
     shell("cd '%s/text_encoder' && cp -p model.safetensors was && "

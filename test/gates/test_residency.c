@@ -8,7 +8,7 @@
  *     ring, minimum to whole stage      edited_plans
  *     plan's depth, no_wrap, waits      edited_plans
  *     direct reads, bounce buffer       direct_reads, edited_plans, shapes, test_direct_io.c
- *     VAE tiling                        edited_plans, test_decode.c; larger images test/lib/blocks_vae.c
+ *     VAE tiling                        edited_plans, test_decode.c; larger images test/lib/block_checks.c
  *     residents kept between runs       edited_plans (every pair), sessions_past
  *     batch, with and without guidance  shapes, batch_against_seeds
  *     prompt length, image size         shapes, sessions_past
@@ -25,20 +25,15 @@
 #include "test/lib/gates.h"
 #include "test/lib/residency.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Runs requests with other batch sizes, guidance, shapes and prompt lengths. Runs each request at its minimum
  * budget, with direct reads, and with a plan that streams all blocks. */
 static void shapes(struct rig *rig, const struct gate *gate, const char *name) {
     int n = thorough() ? gate->n_shapes : (gate->n_shapes + 2) / 3;
     for (int i = 0; i < n; i++) {
-        char what[128];
         json_int_t least, all;
         struct sluice_request request = gate->shapes[i];
-        snprintf(what, sizeof what, "%s, %dx%d, batch %d, cfg %g", name, request.width, request.height,
-                 request.batch, request.cfg_scale);
+        const char *what = format_text("%s, %dx%d, batch %d, cfg %g", name, request.width, request.height,
+                                       request.batch, request.cfg_scale);
         struct result want = run(rig, &request);
         check(want.n_images == request.batch, "%s: %s", what, want.error.what);
         edited_plan(rig, request, &want, what);
@@ -71,8 +66,7 @@ static void sessions_past(struct rig *rig, const char *folder, const struct gate
     struct sluice_request first = gate->request, other = gate->other;
     struct result elsewhere = run_fresh(folder, gate->threads, other);
     for (int i = thorough() ? 0 : 3; i < 4; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "%s after other runs of the session %d", name, i);
+        const char *what = format_text("%s after other runs of the session %d", name, i);
         other.max_ram_bytes = i & 1 ? least * 2 : plenty;
         first.max_ram_bytes = i & 2 ? least : plenty;
         run_same(rig, &other, &elsewhere, what);
@@ -90,19 +84,16 @@ static void sessions_past(struct rig *rig, const char *folder, const struct gate
 
 static void minimum_budget(struct rig *rig, struct sluice_request request, const char *name) {
     json_int_t least, all;
-    char bytes[32];
     bool fits = true;
     bounds(rig, request, &least, &all);
     request.max_ram_bytes = least - 1;
     json_t *plan = query(rig, &request, &fits);
     check(!fits && ram(plan, "least") == least, "%s: one byte below the minimum budget fits", name);
     fault_sys_restart(&rig->fault_sys);
-    snprintf(bytes, sizeof bytes, "%lld", (long long)least);
-    struct result r = run_refused(rig, &request, "BUDGET", 4, bytes);
+    const char *bytes = format_text("%lld", (long long)least);
+    run_refused(rig, &request, "BUDGET", 4, bytes);
     check(!atomic_load(&rig->fault_sys.count[CALL_READ]),
           "%s: weights are read before the request is rejected", name);
-    printf("%-10s below the minimum: %s; reads %ld\n", name, r.error.what,
-           atomic_load(&rig->fault_sys.count[CALL_READ]));
     request.max_ram_bytes = least;
     json_t *a = query(rig, &request, NULL), *b = query(rig, &request, NULL);
     check(!strcmp(word(a, "hash"), word(b, "hash")), "%s: one request has two plan hashes", name);

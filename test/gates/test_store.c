@@ -23,11 +23,11 @@ static void every_layout(uint64_t n) {
     }
 }
 
-static void test_every_layout_delivers_right_bytes(void **state) {
+TEST(every_layout_delivers_right_bytes) {
     every_layout((uint64_t)layouts);
 }
 
-static void test_every_sliced_layout_delivers_right_bytes(void **state) {
+TEST(every_sliced_layout_delivers_right_bytes) {
     store_fixture_sliced = true;
     every_layout((uint64_t)layouts / 2);
     store_fixture_sliced = false;
@@ -43,7 +43,7 @@ static void run_again(void) {
 }
 
 /* A session adds, changes and removes adapters. Of blocks that stay resident, only adapter bytes are read. */
-static void test_changed_adapters_read_only_their_bytes(void **state) {
+TEST(changed_adapters_read_only_their_bytes) {
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
         static const uint64_t percents[] = {30, 100, 0, 0, 30};
         store_fixture_make(seed_base + 9000 + i);
@@ -60,7 +60,7 @@ static void test_changed_adapters_read_only_their_bytes(void **state) {
 }
 
 /* Blocks that stay resident under a changed plan are moved, not read again, if memory permits. */
-static void test_changed_plan_moves_residents(void **state) {
+TEST(changed_plan_moves_residents) {
     int moved = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
         store_fixture_make(seed_base + 12000 + i);
@@ -82,7 +82,7 @@ static void test_changed_plan_moves_residents(void **state) {
     assert_true(moved > layouts);
 }
 
-static void test_changed_layout_frees_residents(void **state) {
+TEST(changed_layout_frees_residents) {
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         store_fixture_make(seed_base + 1000 + i);
         make_plan(true);
@@ -94,7 +94,7 @@ static void test_changed_layout_frees_residents(void **state) {
     }
 }
 
-static void test_fewer_stages_free_residents(void **state) {
+TEST(fewer_stages_free_residents) {
     struct error e = {0};
     uint64_t seed = seed_base;
     for (store_fixture_make(seed); !store_fixture.blocks[1][0].bytes; store_fixture_make(++seed))
@@ -118,7 +118,7 @@ static void test_fewer_stages_free_residents(void **state) {
 }
 
 /* One read fails: acquiring the block returns the error, bytes read before are right, and nothing hangs. */
-static void test_failed_read_reaches_acquire(void **state) {
+TEST(failed_read_reaches_acquire) {
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 2000 + i);
         run_whole(false);
@@ -141,7 +141,7 @@ static void test_failed_read_reaches_acquire(void **state) {
 }
 
 /* Closes the store at any visit with reads in flight, with or without a release and stage end. */
-static void test_close_during_reads(void **state) {
+TEST(close_during_reads) {
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 3000 + i);
         fault_sys.delay_us = 2000;
@@ -163,7 +163,7 @@ static void test_close_during_reads(void **state) {
     }
 }
 
-static void test_tick_ends_a_wait(void **state) {
+TEST(tick_ends_a_wait) {
     int ended = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         store_fixture_make(seed_base + 4000 + i);
@@ -182,11 +182,6 @@ static void test_tick_ends_a_wait(void **state) {
     assert_true(ended > 5);
 }
 
-/* A tick callback that ends a wait without setting an error must not count as success. */
-static bool silent_tick(void *user) {
-    return false;
-}
-
 static void read_directly(void) {
     store_fixture_open_direct(UINT64_MAX);
     store_fixture.plan.bounce_bytes = PLAN_PAGE * 15;
@@ -194,20 +189,14 @@ static void read_directly(void) {
     memory_checker_restart();
 }
 
-static void test_await_yields_only_ready(void **state) {
+/* A tick callback that ends a wait without setting an error must not count as success. */
+TEST(await_yields_only_ready) {
     one_block(1000, 0);
     fault_sys.delay_us = 400000;
+    store_fixture.readers = 1;
+    store_fixture.silent_tick = true;
     struct error e = {0};
-    struct store_options options = {.sys = &fault_sys.sys,
-                                    .stages = store_fixture.stages,
-                                    .visits = &store_fixture.visits,
-                                    .need = &store_fixture.need,
-                                    .plan = &store_fixture.plan,
-                                    .residents = &store_fixture.residents,
-                                    .readers = 1,
-                                    .tick = silent_tick};
-    struct store *store;
-    store_open(&options, &store, &e);
+    struct store *store = store_fixture_open(&e);
     store_begin_stage(store, 0, &e);
     struct packed_place place;
     enum status status = store_acquire(store, 0, &place, &e);
@@ -218,7 +207,7 @@ static void test_await_yields_only_ready(void **state) {
 }
 
 /* Three threads read a block of several pieces; invariant I1: each byte is read by exactly one thread. */
-static void test_each_byte_is_read_once(void **state) {
+TEST(each_byte_is_read_once) {
     for (int direct = 0; direct < 2; direct++) {
         one_block(5 << 20, 0);
         if (direct) read_directly();
@@ -231,7 +220,7 @@ static void test_each_byte_is_read_once(void **state) {
 }
 
 /* The residents of one block must not be reused for a different block. */
-static void test_other_block_is_not_reused(void **state) {
+TEST(other_block_is_not_reused) {
     one_block(1000, 0);
     store_fixture.stages[0].n_model_blocks = 1;
     store_fixture.plan.keep = true;
@@ -247,7 +236,7 @@ static void test_other_block_is_not_reused(void **state) {
     store_fixture_remove();
 }
 
-static void test_stall_is_counted(void **state) {
+TEST(stall_is_counted) {
     one_block(1000, 0);
     atomic_store(&fault_sys.random, 1); /* fault_sys delays the read by nearly half a second */
     fault_sys.delay_us = 500000;
@@ -275,7 +264,7 @@ static void truncate_file(bool direct) {
     store_fixture_remove();
 }
 
-static void test_truncated_file_is_detected(void **state) {
+TEST(truncated_file_is_detected) {
     truncate_file(false);
     truncate_file(true);
 }
@@ -284,7 +273,7 @@ static enum status expected_of(enum call call) {
     return call == CALL_READ ? IO : call == CALL_THREAD ? DEVICE : MEMORY;
 }
 
-static void test_failed_call_leaks_nothing(void **state) {
+TEST(failed_call_leaks_nothing) {
     store_fixture_make(seed_base + 5);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD};
     for (int i = 0; i < 4; i++)
@@ -306,7 +295,7 @@ static void test_failed_call_leaks_nothing(void **state) {
     store_fixture_remove();
 }
 
-static void test_eviction_frees_pages(void **state) {
+TEST(eviction_frees_pages) {
     int replanned = 0, smaller = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 6000 + i);
@@ -323,7 +312,7 @@ static void test_eviction_frees_pages(void **state) {
     assert_true(replanned > layouts / 3 && smaller > layouts / 13);
 }
 
-static void test_visit_list_grows(void **state) {
+TEST(visit_list_grows) {
     memory_checker_init(0);
     struct visit_list list = {.sys = &fault_sys.sys};
     struct error e = {0};
@@ -343,7 +332,7 @@ static void test_visit_list_grows(void **state) {
 
 /* The expected needs (struct run_need) are computed by hand from the forward functions in synthetic_family.c.
  * Every third layer (number % 3 == 1) has the width 2 F, the others F. */
-static void test_measured_need_matches_forwards(void **state) {
+TEST(measured_need_matches_forwards) {
     synthetic_make();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
@@ -389,7 +378,7 @@ static void check_events(void) {
 }
 
 /* Every budget gives the bits of a plain loop, NaN included, and uses at most the planned pages. */
-static void test_every_budget_keeps_bits(void **state) {
+TEST(every_budget_keeps_bits) {
     synthetic_make();
     uint64_t least = synthetic_least_budget();
     for (int nan = 0; nan < 2; nan++) {
@@ -412,7 +401,7 @@ static void test_every_budget_keeps_bits(void **state) {
 }
 
 /* Runs plans in which ring, residents and activations grow or shrink from stage to stage. */
-static void test_uneven_stages_keep_memory(void **state) {
+TEST(uneven_stages_keep_memory) {
     synthetic_make();
     synthetic_expect(false);
     seeded_state = seed_base + 9000;
@@ -431,7 +420,7 @@ static void test_uneven_stages_keep_memory(void **state) {
     synthetic_remove();
 }
 
-static void test_cancel_at_any_tick(void **state) {
+TEST(cancel_at_any_tick) {
     synthetic_make();
     struct error ok = {0};
     plan_solve(&synthetic.need, synthetic_least_budget() + (64 << 10), 0, &synthetic.plan);
@@ -464,7 +453,7 @@ static bool has_residents(const struct plan *plan) {
 
 /* Every call that can fail is made to fail, each in a run of its own: the error is clean and nothing leaks,
  * or the run continues with fewer residents (test_evict.c checks the bits). */
-static void test_failed_call_ends_run_cleanly(void **state) {
+TEST(failed_call_ends_run_cleanly) {
     synthetic_make();
     plan_solve(&synthetic.need, synthetic_least_budget() + (64 << 10), 0, &synthetic.plan);
     int64_t before = fault_sys_live_bytes(&fault_sys);
@@ -496,29 +485,5 @@ int main(void) {
     layouts = thorough() ? 180 : 60;
     stride = thorough() ? 1 : 5;
     budget_step = thorough() ? 8192 : 3 * 8192;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_visit_list_grows),
-        cmocka_unit_test(test_every_layout_delivers_right_bytes),
-        cmocka_unit_test(test_every_sliced_layout_delivers_right_bytes),
-        cmocka_unit_test(test_changed_adapters_read_only_their_bytes),
-        cmocka_unit_test(test_changed_plan_moves_residents),
-        cmocka_unit_test(test_changed_layout_frees_residents),
-        cmocka_unit_test(test_fewer_stages_free_residents),
-        cmocka_unit_test(test_failed_read_reaches_acquire),
-        cmocka_unit_test(test_close_during_reads),
-        cmocka_unit_test(test_tick_ends_a_wait),
-        cmocka_unit_test(test_await_yields_only_ready),
-        cmocka_unit_test(test_each_byte_is_read_once),
-        cmocka_unit_test(test_other_block_is_not_reused),
-        cmocka_unit_test(test_stall_is_counted),
-        cmocka_unit_test(test_truncated_file_is_detected),
-        cmocka_unit_test(test_failed_call_leaks_nothing),
-        cmocka_unit_test(test_eviction_frees_pages),
-        cmocka_unit_test(test_measured_need_matches_forwards),
-        cmocka_unit_test(test_every_budget_keeps_bits),
-        cmocka_unit_test(test_uneven_stages_keep_memory),
-        cmocka_unit_test(test_cancel_at_any_tick),
-        cmocka_unit_test(test_failed_call_ends_run_cleanly),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return run_seeded_tests();
 }

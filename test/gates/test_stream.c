@@ -8,14 +8,9 @@
 #include "kernels/ops.h"
 #include "bench/dev/paced.h"
 #include "test/lib/word_file.h"
+#include "test/lib/seeded.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ROWS = 384, LAYOUTS = N_STREAM_LAYOUTS, SIMULATED = LAYOUTS - 1 };
 
@@ -62,7 +57,7 @@ static void expect(bool good, const struct stream_row *row, const char *what, do
     assert_true(good);
 }
 
-static void test_table_is_complete(void **state) {
+TEST(table_is_complete) {
     static const char *const blocks[] = {"zimage", "flux", "qwen_image", "uniform"};
     static const char *const layouts[LAYOUTS] = {"ours",   "prefix",  "suffix", "even",
                                                  "depth1", "no_wrap", "sync",   "branches_apart"};
@@ -75,7 +70,7 @@ static void test_table_is_complete(void **state) {
                     assert_non_null(find_row(blocks[b], layouts[l], percent, buses[i]));
 }
 
-static void test_table_is_deterministic(void **state) {
+TEST(table_is_deterministic) {
     assert_true(again.n_rows >= (compared < 1 ? compared : 1) * table.n_rows);
     for (int i = 0; i < again.n_rows; i++) {
         const struct stream_row *a = &table.rows[i], *b = &again.rows[i];
@@ -88,7 +83,7 @@ static void test_table_is_deterministic(void **state) {
     }
 }
 
-static void test_no_row_beats_lower_bound(void **state) {
+TEST(no_row_beats_lower_bound) {
     for (int i = 0; i < table.n_rows; i++) {
         const struct stream_row *r = &table.rows[i];
         expect(r->seconds >= r->floor_seconds * (1 - 1e-6), r, "faster than the lower bound by",
@@ -99,7 +94,7 @@ static void test_no_row_beats_lower_bound(void **state) {
 /* table.csv has a line for each row but those of the layout branches_apart: "ours" takes at most 1.01 of the
  * simulator's time and reaches the lower bound where the simulator does; other layouts take the simulator's
  * time within 2 %. */
-static void test_streaming_matches_simulator(void **state) {
+TEST(streaming_matches_simulator) {
     char head[256], blocks[32], layout[32];
     double bus, seconds, floor;
     int percent, n = 0, n_ours = 0, n_reachable = 0;
@@ -129,7 +124,7 @@ static void test_streaming_matches_simulator(void **state) {
 
 /* Where the bus is the bottleneck, streaming the weights once per guidance branch takes twice the time of
  * streaming once per step. */
-static void test_separate_branches_double_time(void **state) {
+TEST(separate_branches_double_time) {
     int n = 0;
     for (int i = 0; i < table.n_rows; i++) {
         const struct stream_row *apart = &table.rows[i];
@@ -156,7 +151,7 @@ static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
     assert_true(!r->pooled || r->first_seconds < 0.75 * r->pinning_seconds);
 }
 
-static void test_async_host_reaches_lower_bound(void **state) {
+TEST(async_host_reaches_lower_bound) {
     static struct stream_async_table ahead, repeated;
     struct error e = {0};
     int n_out_of_reach = 0;
@@ -276,7 +271,7 @@ static void run_paced(int more_blocks, struct error *e) {
     assert_true(times.steady >= (streamed - ring / 2) / paced_bus * 0.99);
 }
 
-static void test_paced_run_reaches_bus_time(void **state) {
+TEST(paced_run_reaches_bus_time) {
     struct error e = {0};
     paced_fixture_open(&e);
     run_paced(1, &e);
@@ -293,7 +288,7 @@ static bool stop_now(void *user) {
     return --*(int *)user > 0;
 }
 
-static void test_cancel_ends_run(void **state) {
+TEST(cancel_ends_run) {
     struct error e = {0};
     int left = 30;
     struct stream_times times;
@@ -307,7 +302,7 @@ static void test_cancel_ends_run(void **state) {
     paced_fixture_close();
 }
 
-static void test_cancel_ends_table(void **state) {
+TEST(cancel_ends_table) {
     static struct stream_table part;
     double half = 0.5;
     struct stream_watch watch = {.go_on = refuse_after, .user = &half};
@@ -317,16 +312,5 @@ static void test_cancel_ends_table(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table_is_complete),
-        cmocka_unit_test(test_table_is_deterministic),
-        cmocka_unit_test(test_no_row_beats_lower_bound),
-        cmocka_unit_test(test_streaming_matches_simulator),
-        cmocka_unit_test(test_separate_branches_double_time),
-        cmocka_unit_test(test_async_host_reaches_lower_bound),
-        cmocka_unit_test(test_paced_run_reaches_bus_time),
-        cmocka_unit_test(test_cancel_ends_run),
-        cmocka_unit_test(test_cancel_ends_table),
-    };
-    return cmocka_run_group_tests(tests, fill_tables, NULL);
+    return run_all_tests(fill_tables, NULL);
 }

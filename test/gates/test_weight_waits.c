@@ -4,20 +4,15 @@
  * time is compared with a plain loop over operators and pieces. The paced device measures the gain and checks
  * weight bytes. */
 #include "engine/run/executor.h"
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "bench/dev/timed.h"
 #include "kernels/ops.h"
 #include "bench/dev/paced.h"
 #include "test/lib/word_file.h"
+#include "test/lib/seeded.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { OPS = 6, BLOCKS = 5, STEPS = 6, COLUMNS = 1024, TOKENS = 64 };
 
@@ -197,7 +192,7 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
 }
 
 /* The last case has a block of more pieces than the store can wait for one by one. */
-static void test_overlap_matches_virtual_clock(void **state) {
+TEST(overlap_matches_virtual_clock) {
     static const struct timed_case cases[] = {
         {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -277,7 +272,7 @@ static double run_paced(bool last_first, int readers) {
     return seconds;
 }
 
-static void test_overlap_gains_on_paced_device(void **state) {
+TEST(overlap_gains_on_paced_device) {
     double no_overlap = 2 * BLOCKS * OPS * PACED_ROWS * COLUMNS * 2 / paced_bus;
     for (int readers = 1; readers < 4; readers++) {
         double in_order = run_paced(false, readers), last_first = run_paced(true, readers);
@@ -336,7 +331,7 @@ static struct tensor matrix(int i) {
     return tensor_at_place(i, 2, 8, 8, 0);
 }
 
-static void test_operators_await_every_input(void **state) {
+TEST(operators_await_every_input) {
     struct error e = {0};
     struct device device = {.name = "nothing", .cost = cost_nothing, .run = run_nothing};
     struct context context = {.device = &device, .error = &e, .await = record_await}, *x = &context;
@@ -400,10 +395,5 @@ static void test_operators_await_every_input(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overlap_matches_virtual_clock),
-        cmocka_unit_test(test_overlap_gains_on_paced_device),
-        cmocka_unit_test(test_operators_await_every_input),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -24,6 +24,17 @@ bool check(bool good, const char *format, ...) {
     return false;
 }
 
+const char *format_text(const char *format, ...) {
+    static char texts[64][512];
+    static int next;
+    char *text = texts[next++ % 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof *texts, format, args);
+    va_end(args);
+    return text;
+}
+
 bool thorough(void) {
     return getenv("THOROUGH") != NULL;
 }

@@ -53,6 +53,13 @@ json_t *stage_of(json_t *plan, const char *name) {
     return NULL;
 }
 
+json_int_t blocks_bytes(json_t *plan, const char *name) {
+    json_t *block;
+    json_int_t bytes = 0;
+    for (size_t i = 0; (block = block_at(stage_of(plan, name), i)); i++) bytes += number(block, "bytes");
+    return bytes;
+}
+
 json_int_t streamed(json_t *plan, const char *name) {
     return number(stage_of(plan, name), "streamed_bytes_per_evaluation");
 }

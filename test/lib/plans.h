@@ -27,6 +27,9 @@ json_int_t ram(json_t *plan, const char *which);
 json_t *stage_at(json_t *plan, size_t i);
 json_t *block_at(json_t *stage, size_t i);
 
+/* Returns the bytes of all blocks of the stage `name`. */
+json_int_t blocks_bytes(json_t *plan, const char *name);
+
 json_t *stage_of(json_t *plan, const char *name);
 
 json_int_t streamed(json_t *plan, const char *name);

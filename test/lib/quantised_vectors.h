@@ -2,18 +2,11 @@
 #ifndef SLUICE_TEST_QUANTISED_VECTORS_H
 #define SLUICE_TEST_QUANTISED_VECTORS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "test/lib/cmocka_tests.h"
 #include "loaders/loaders.h"
 
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { N_QUANTISED = 22 };
 

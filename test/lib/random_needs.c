@@ -59,3 +59,14 @@ void random_need(struct run_need *need, bool separate, int n_stages, int most_bl
     need->device_bytes = separate ? below(1 << 20) : 0;
     for (int s = 0; s < n_stages; s++) random_stage(&need->stage[s], 1 + (int)below((uint64_t)most_blocks));
 }
+
+void check_refused(const struct run_need *need, uint64_t ram, uint64_t vram) {
+    static struct plan plan;
+    struct error e = {0};
+    char number[32];
+    plan_solve(need, ram, vram, &plan);
+    assert_int_equal(plan_check(need, &plan, &e), BUDGET);
+    uint64_t least = ram < plan.ram_least_bytes ? plan.ram_least_bytes : plan.vram_least_bytes;
+    snprintf(number, sizeof number, " %lluB", (unsigned long long)least);
+    assert_non_null(strstr(e.what, number));
+}

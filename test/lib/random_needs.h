@@ -20,4 +20,8 @@ void random_stage(struct stage_need *n, int n_blocks);
 /* Makes a random need of 1 to most_blocks blocks in each stage. */
 void random_need(struct run_need *need, bool separate, int n_stages, int most_blocks);
 
+/* Checks that a plan for these budgets is refused, and that the error states the minimum of the memory (RAM
+ * or VRAM) that is too small. */
+void check_refused(const struct run_need *need, uint64_t ram, uint64_t vram);
+
 #endif

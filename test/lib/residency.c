@@ -1,9 +1,5 @@
 #include "test/lib/residency.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 int thorough_or(int thoroughly, int n) {
     return thorough() ? thoroughly : n;
 }
@@ -89,18 +85,13 @@ struct tally budgets(struct rig *rig, struct sluice_request request, const struc
     t = (struct tally){0};
     bounds(rig, request, &least, &all);
     for (int i = 0; i < n; i++) {
-        char what[128];
         double part = (double)i / (n - 1);
         request.max_ram_bytes = least + (int64_t)((double)(all - least) * part * part);
-        snprintf(what, sizeof what, "%s%s budget %lld", name, request.no_decode ? " no_decode" : "",
-                 (long long)request.max_ram_bytes);
+        const char *what = format_text("%s%s budget %lld", name, request.no_decode ? " no_decode" : "",
+                                       (long long)request.max_ram_bytes);
         struct result r = run_same(rig, &request, want, what);
         if (r.plan) note_plan(&t, r.plan);
     }
-    printf("%-16s%-10s %d budgets %lld..%lld, %d resident sets; streams", name,
-           request.no_decode ? "no_decode" : "", t.n, (long long)least, (long long)all, t.different);
-    for (int i = 0; i < t.n_stages; i++) printf(" %s %d", t.stage[i], t.streams[i]);
-    puts("");
     return t;
 }
 
@@ -108,18 +99,13 @@ void direct_reads(struct rig *rig, struct sluice_request request, const struct r
                   const char *name) {
     json_int_t least, all;
     for (int i = 0; i < n; i++) {
-        char what[64];
         request.direct_io = i % 2 ? "off" : "on";
         bounds(rig, request, &least, &all);
         request.max_ram_bytes = least + (all - least) * i / (n - 1);
-        snprintf(what, sizeof what, "%s --direct-io %s %d", name, request.direct_io, i);
+        const char *what = format_text("%s --direct-io %s %d", name, request.direct_io, i);
         struct result r = run_same(rig, &request, want, what);
         check((number(r.plan, "bounce_bytes") > 0) == !(i % 2), "%s: direct_io was not applied", what);
     }
-}
-
-static json_int_t pages(json_int_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
 /* Bytes of the blocks that a stage streams: of the largest block, and of all. */
@@ -137,14 +123,15 @@ static struct flow edit_residents(json_t *stage, int percent, atomic_ullong *ran
         if (bytes > flow.largest) flow.largest = bytes;
         flow.whole += bytes;
     }
-    return (struct flow){pages(flow.largest), pages(flow.whole)};
+    return (struct flow){(json_int_t)plan_pages((uint64_t)flow.largest),
+                         (json_int_t)plan_pages((uint64_t)flow.whole)};
 }
 
 static json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
     if (edit % 3 == 0) return flow.largest;
     if (edit % 3 == 1) return flow.whole;
-    return flow.largest +
-           pages((json_int_t)(random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1)));
+    uint64_t more = random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1);
+    return flow.largest + (json_int_t)plan_pages(more);
 }
 
 /* Random state, and properties of a request that limit the random edits of its plan. tiles: the plan may
@@ -243,8 +230,7 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
     json_t *plan = query(rig, &request, NULL);
     request.max_ram_bytes = 0; /* the request sets no budget, because the edited plan contains one */
     for (int i = 0; i < n; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "%s edited plan %d", name, i);
+        const char *what = format_text("%s edited plan %d", name, i);
         edit_plan(plan, i, &edits, 0);
         request.plan = plan_text(rig, plan);
         struct result r = run_same(rig, &request, want, what);
@@ -268,13 +254,12 @@ void batch_against_seeds(struct rig *rig, struct sluice_request request, json_in
     check(strcmp(all.latent[0], all.latent[1]) && strcmp(all.image[1], all.image[2]),
           "%s: different seeds give the same image", name);
     for (int k = 0; k < 3; k++) {
-        char what[64];
         struct sluice_request one = request;
         one.batch = 1;
         one.seed = seed + (uint64_t)k;
         if (k == 1)
             one.max_ram_bytes = least; /* the least budget of a batch of 2 is enough for a batch of 1 */
-        snprintf(what, sizeof what, "%s image %d of 3, cfg %g", name, k, one.cfg_scale);
+        const char *what = format_text("%s image %d of 3, cfg %g", name, k, one.cfg_scale);
         struct result r = run(rig, &one);
         same_from(&all, k, &r, what);
     }

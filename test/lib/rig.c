@@ -1,5 +1,6 @@
 #include "test/lib/rig.h"
 
+#include "engine/base/random.h"
 #include "test/lib/device.h"
 
 bool rig_open_session(struct rig *rig, struct sluice_session_options options) {
@@ -169,6 +170,24 @@ bool sample_latent(const struct sluice_model_options *from, struct sluice_reques
     sluice_model_close(rig.model);
     json_decref(rig.owned);
     return !r.code;
+}
+
+uint8_t *noise_pixels(int number) {
+    static uint8_t noise[10][192 << 10];
+    static bool filled;
+    uint64_t random = 7;
+    for (size_t i = 0; i < sizeof noise && !filled; i++)
+        noise[i / sizeof *noise][i % sizeof *noise] = (uint8_t)(random_next(&random) >> 56);
+    filled = true;
+    return noise[number];
+}
+
+struct sluice_picture noise_picture(int number, int width, int height) {
+    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
+                                   .width = width,
+                                   .height = height,
+                                   .rgb = noise_pixels(number),
+                                   .name = "fox.png"};
 }
 
 struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale) {

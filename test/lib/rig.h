@@ -82,6 +82,12 @@ bool same(const struct result *want, const struct result *got, const char *what)
 bool sample_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
                    const char *what);
 
+/* Returns a picture of noise. Numbers 0 to 9 have different pixels, which noise_pixels returns; at most 192
+ * KiB.
+ */
+struct sluice_picture noise_picture(int number, int width, int height);
+uint8_t *noise_pixels(int number);
+
 /* A request with a short prompt and negative prompt, seed 42 and a budget above the need of every fixture. */
 struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale);
 

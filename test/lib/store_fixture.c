@@ -146,15 +146,19 @@ void store_fixture_open_direct(uint64_t odds) {
     }
 }
 
-void store_fixture_make(uint64_t seed) {
+static void begin(uint64_t seed) {
     memory_checker_init(seed);
     memset(&store_fixture, 0, sizeof store_fixture);
-    seeded_state = seed;
-    store_fixture.readers = (int)below(5);
-    store_fixture.separate = below(2);
     store_fixture.ticks_left = -1;
     store_fixture.visits.sys = store_fixture.residents.sys = &fault_sys.sys;
     synthetic_files_begin(&store_fixture.files, &fault_sys.sys, seed);
+}
+
+void store_fixture_make(uint64_t seed) {
+    begin(seed);
+    seeded_state = seed;
+    store_fixture.readers = (int)below(5);
+    store_fixture.separate = below(2);
     int n_stages = 1 + (int)below(STAGES), n_blocks[STAGES];
     for (int s = 0; s < n_stages; s++) make_sizes(s, n_blocks[s] = 1 + (int)below(BLOCKS));
     synthetic_files_end(&store_fixture.files);
@@ -189,12 +193,8 @@ void store_fixture_remove(void) {
 }
 
 void one_block(int32_t elements, uint64_t ring_bytes) {
-    memory_checker_init(seed_base);
-    memset(&store_fixture, 0, sizeof store_fixture);
+    begin(seed_base);
     store_fixture.readers = 3;
-    store_fixture.ticks_left = -1;
-    store_fixture.visits.sys = store_fixture.residents.sys = &fault_sys.sys;
-    synthetic_files_begin(&store_fixture.files, &fault_sys.sys, seed_base);
     store_fixture.dims[0][0][0] = elements;
     synthetic_files_add(&store_fixture.files, "raw.0.0", DTYPE_F32, 1, &elements);
     synthetic_files_end(&store_fixture.files);
@@ -213,6 +213,7 @@ void one_block(int32_t elements, uint64_t ring_bytes) {
 static bool store_fixture_tick(void *user) {
     struct error *e = user;
     double now = fault_sys.sys.clock(&fault_sys.sys);
+    if (store_fixture.silent_tick) return false;
     if (store_fixture.ticks_left > 0) store_fixture.ticks_left--;
     if (store_fixture.ticks_left != 0 && now - store_fixture.began < HANG_SECONDS) return true;
     error_set(e, store_fixture.ticks_left ? INTERNAL : CANCELLED,

@@ -39,6 +39,7 @@ extern struct store_fixture {
     int stage;     /* stage that drive() currently runs, or -1 */
     struct packed_place place; /* address of the packed block of the current visit */
     const struct block *block;
+    bool silent_tick; /* store_acquire and store_await are cancelled at once, without an error */
     int ticks_left; /* number of ticks after which store_acquire is cancelled; negative: the test fails at the
                        hang limit */
     double began;

@@ -489,7 +489,7 @@ const struct family family_synthetic_denoiser = FAMILY(
 
 /* clang-format off */
 #define LATENT_NORM(X, S)                                                                                    \
-    X##WEIGHT(S, mean, (.rank = 1, .dim = {LATENT}, .init_scale = 1), "running_mean")                        \
+    X##WEIGHT(S, mean, SHAPED(1, LATENT), "running_mean")                        \
     X##WEIGHT(S, variance, (.rank = 1, .dim = {LATENT}), "running_var")
 struct latent_norm_weights { LATENT_NORM(FIELD_, ) };
 WEIGHT_TABLE(video_vae_norm_table, LATENT_NORM, latent_norm_weights, "video_vae.bn.", "video_vae.bn.");

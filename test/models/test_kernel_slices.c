@@ -49,7 +49,7 @@ static const int part_rows[] = {FIRST, SECOND};
         .dim = {rows_, INNER, SIDE, SIDE}, .slices = SLICES                                                  \
     }
 static const struct weight_spec table[] = {
-    ROW_WEIGHT(WEIGHTS_OF(weights), bias, (.rank = 1, .dim = {OUTER}, .init_scale = 1),
+    ROW_WEIGHT(WEIGHTS_OF(weights), bias, SHAPED(1, OUTER),
                "bias"){.offset = offsetof(struct weights, kernel),
                        .names = {"kernel.weight"},
                        .rank = 4,

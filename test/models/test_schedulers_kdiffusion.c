@@ -2,15 +2,10 @@
  * (test/golden/samplers_named.py): for variance-exploding, variance-preserving and flow models; impossible
  * combinations are refused. */
 #include "test/lib/sampler_run.h"
+#include "test/lib/seeded.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { N = SAMPLER_VALUES };
 
@@ -54,7 +49,7 @@ static double relative(float a, float truth) {
     return fabs((double)a - (double)truth) / fmax(fabs((double)truth), 1e-3);
 }
 
-static void test_named_schedules(void **state) {
+TEST(named_schedules) {
     double worst_sigma = 0, worst_timestep = 0;
     size_t k;
     json_t *row;
@@ -75,12 +70,11 @@ static void test_named_schedules(void **state) {
             worst_timestep = fmax(worst_timestep, fabs((double)s->at.timestep - (double)timesteps[i]));
         }
     }
-    printf("%zu grids: sigmas %.2g, timesteps %.2g\n", k, worst_sigma, worst_timestep);
     assert_true(k > 100 && worst_sigma < 1e-6);
     assert_true(worst_timestep < 1e-3); /* timesteps up to 999 are derived from f32 sigmas */
 }
 
-static void test_named_samplers(void **state) {
+TEST(named_samplers) {
     double worst = 0;
     size_t k;
     json_t *row;
@@ -96,7 +90,6 @@ static void test_named_samplers(void **state) {
         if (!(d < 2e-5)) printf("  %-12s %-9s %d steps: %.2g\n", text(row, 0), text(row, 1), n, d);
         if (!(d <= worst)) worst = d;
     }
-    printf("%zu runs, largest difference: %.2g\n", k, worst);
     assert_true(k > 50 && worst < 2e-5);
 }
 
@@ -109,7 +102,7 @@ static void expect_refused(struct sampling s, struct sampling_choice choice, con
     if (!strstr(line, what)) fail_msg("%s: does not contain '%s'", line, what);
 }
 
-static void test_refusals(void **state) {
+TEST(refusals) {
     static const struct sampling flow = {
         .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
     struct sampling added = sampler_run_of("added", NULL, NULL).sampling, bare = added, distilled = added,
@@ -132,8 +125,5 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_named_schedules),
-                                       cmocka_unit_test(test_named_samplers),
-                                       cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests_name("schedules and samplers by name", tests, open_named, close_named);
+    return run_all_tests(open_named, close_named);
 }

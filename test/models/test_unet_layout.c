@@ -123,6 +123,7 @@ int main(void) {
     check(!strcmp(block_weight_name("a.%d.b.%d.c.%d", 2 * BLOCK_ROW_STEP + 20304, name), "a.2.b.3.c.4"), "%s",
           name);
     check(!strcmp(block_weight_name("a.%d.c", BLOCK_ROW_STEP + 312, name), "a.312.c"), "%s", name);
+    check(!strcmp(block_weight_name("a.%d.b[1/3]?.c", 2, name), "a.2.b.c"), "%s", name);
     for (const struct recipe *const *r = recipes; *r; r++)
         if (recipe_family(*r, FAMILY_DENOISER) == &family_unet) test_names_are_unique(*r);
     test_checkpoint_names();

@@ -24,7 +24,8 @@ static void shape_weights(const struct component *c, const struct block_ref *ref
         const struct weight_spec *spec = &ref->kind->weights[i];
         for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
         struct tensor t = tensor_make(NULL, DTYPE_BF16, spec->rank, dim);
-        if (!weight_is_optional(spec)) memcpy(structure + spec->offset, &t, sizeof t);
+        if (!weight_is_optional(spec) && block_has_weight(spec, dims))
+            memcpy(structure + spec->offset, &t, sizeof t);
     }
 }
 
@@ -43,7 +44,10 @@ static struct vae_memory measure_memory(const struct component *c, struct lane l
     for (int i = 0, n = c->family->blocks.list(c, refs); i < n; i++) {
         if (refs[i].unused) continue;
         void *weights = calloc(1, refs[i].kind->weights_bytes);
-        struct visit_scope scope = {.settings = c->settings, .lane = &lane, .number = refs[i].number};
+        struct visit_scope scope = {.settings = c->settings,
+                                    .latent_format = &c->latent_format,
+                                    .lane = &lane,
+                                    .number = refs[i].number};
         shape_weights(c, &refs[i], weights);
         scratch.used = 0;
         refs[i].kind->forward(&x, weights, &scope);

@@ -113,8 +113,7 @@ static bool is_near(uint64_t bytes, int mebibytes) {
 
 /* The simulated machine has 2 GiB, of which 1.5 GiB are free. */
 static void test_machine(const struct machine *m, int i) {
-    char root[256];
-    snprintf(root, sizeof root, "%s/%d", temporary, i);
+    const char *root = format_text("%s/%d", temporary, i);
     write_text_below(root, "proc/meminfo",
                      "MemTotal:  2097152 kB\nMemFree: 1 kB\nMemAvailable:  1572864 kB\n");
     for (int k = 0; k < FILES_MAX && m->files[k].path; k++)

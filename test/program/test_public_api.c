@@ -94,6 +94,7 @@ static void null_arguments(void) {
     bool fits;
     if (!rig_open(&rig, model_path, 1, 1)) return;
     struct sluice_request request = request_fox(32, 32, 1, 1, 1);
+    struct sluice_plan plan = {.struct_size = sizeof plan};
     check_usage(sluice_model_open(NULL, &model, &e), &e, "options");
     check_usage(sluice_model_open(&from, NULL, &e), &e, "model");
     check_usage(sluice_inspect(NULL, true, &json, &e), &e, "options");
@@ -113,6 +114,9 @@ static void null_arguments(void) {
     check_usage(sluice_decode(NULL, &request, "x", &e), &e, "session");
     check_usage(sluice_decode(rig.session, NULL, "x", &e), &e, "request");
     check_usage(sluice_decode(rig.session, &request, NULL, &e), &e, "latent_file");
+    check_usage(sluice_plan_summary(NULL, &plan, &e), &e, "session");
+    check_usage(sluice_plan_summary(rig.session, NULL, &e), &e, "plan");
+    check(sluice_plan_summary(rig.session, &plan, &e) == SLUICE_USAGE, "a summary before the first plan");
     check_usage(sluice_report(NULL, &json, &e), &e, "session");
     check_usage(sluice_report(rig.session, NULL, &e), &e, "json");
     check_usage(sluice_convert(NULL, &json, &e), &e, "options");
@@ -144,8 +148,15 @@ static void family_without_files(void) {
                        (struct sluice_session_options){.device = "cpu", .threads = 1}, 1))
         return;
     request.max_ram_bytes = (int64_t)1 << 30;
-    query(&rig, &request, &fits);
+    json_t *json = query(&rig, &request, &fits);
+    struct sluice_plan plan = {.struct_size = sizeof plan};
+    struct sluice_error e;
     check(fits, "the plan without files does not fit");
+    check(!sluice_plan_summary(rig.session, &plan, &e), "no summary of a plan: %s", e.what);
+    check(plan.fits && plan.width == 64 && plan.frames == 1 && plan.batch == 1 &&
+              plan.ram_budget_bytes == request.max_ram_bytes && plan.ram_least_bytes <= plan.ram_peak_bytes &&
+              plan.ram_peak_bytes == ram(json, "peak") && !strcmp(plan.hash, word(json, "hash")),
+          "the summary differs from the plan's JSON");
     run_refused(&rig, &request, "USAGE", 2, "opens no files");
     rig_close(&rig);
 }
@@ -267,39 +278,23 @@ static void *work(void *user) {
     return NULL;
 }
 
-/* Runs a function on a thread whose stack is filled with 0xA5 and ends at an inaccessible page. */
-static void on_thread(void *(*what)(void *), void *user, size_t bytes, char **stack) {
+/* Runs a function on a thread whose stack is filled with 0xA5 and ends at an inaccessible page. Returns the
+ * number of stack bytes used, counted from the first byte that is not 0xA5. */
+static size_t stack_taken(void *(*what)(void *), void *user, size_t bytes) {
     pthread_attr_t attributes;
     pthread_t thread;
-    size_t guard = (size_t)sysconf(_SC_PAGESIZE);
+    size_t guard = (size_t)sysconf(_SC_PAGESIZE), untouched = 0;
     pthread_attr_init(&attributes);
     char *mapped = mmap(NULL, bytes + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *stack = mapped + guard;
     mprotect(mapped, guard, PROT_NONE);
-    *stack = mapped + guard;
-    memset(*stack, 0xA5, bytes);
-    pthread_attr_setstack(&attributes, *stack, bytes);
+    memset(stack, 0xA5, bytes);
+    pthread_attr_setstack(&attributes, stack, bytes);
     check(!pthread_create(&thread, &attributes, what, user) && !pthread_join(thread, NULL), "no thread");
     pthread_attr_destroy(&attributes);
-}
-
-static void free_stack(char *stack, size_t bytes) {
-    size_t guard = (size_t)sysconf(_SC_PAGESIZE);
-    munmap(stack - guard, bytes + guard);
-}
-
-/* Returns the number of stack bytes used, counted from the first byte that is not 0xA5. */
-static size_t depth(const char *stack, size_t bytes) {
-    size_t untouched = 0;
     while (untouched < bytes && (unsigned char)stack[untouched] == 0xA5) untouched++;
+    munmap(mapped, bytes + guard);
     return bytes - untouched;
-}
-
-static size_t run_worker(struct worker *w) {
-    char *stack;
-    on_thread(work, w, w->stack_bytes, &stack);
-    size_t taken = depth(stack, w->stack_bytes);
-    free_stack(stack, w->stack_bytes);
-    return taken;
 }
 
 /* Extra stack bytes of a thread: the C library puts thread-local variables there. */
@@ -309,12 +304,11 @@ enum { TLS_BYTES = 64 << 10 };
 static void stack_of_a_run(void) {
     struct worker large_stack = {.stack_bytes = 8 << 20},
                   least = {.stack_bytes = SLUICE_STACK_BYTES + TLS_BYTES};
-    size_t taken = run_worker(&large_stack);
-    printf("planning and running take %zu KiB of stack\n", taken >> 10);
+    stack_taken(work, &large_stack, large_stack.stack_bytes);
     check(!large_stack.opened.code && !large_stack.planned.code && !large_stack.ran.code,
           "a stack of 8 MiB: %s", large_stack.ran.what);
     check(large_stack.advised, "the plan has no advice");
-    check(run_worker(&least) < least.stack_bytes, "the stack overflowed");
+    check(stack_taken(work, &least, least.stack_bytes) < least.stack_bytes, "the stack overflowed");
     check(!least.opened.code && !least.planned.code && !least.ran.code, "the least stack: %s",
           least.ran.what);
 }
@@ -342,7 +336,7 @@ struct stack_call {
 static const struct sluice_model_options demo = {.struct_size = sizeof demo, .model = "models/demo"};
 
 static void convert_small(struct sluice_error *e) {
-    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+b=f16"};
+    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+t=f16"};
     struct sluice_convert_options options = {.struct_size = sizeof options,
                                              .inputs = from,
                                              .n_inputs = 1,
@@ -379,16 +373,13 @@ static void *make_call(void *user) {
 static void stack_of_a_call(void) {
     static const size_t sizes[] = {8 << 20, SLUICE_STACK_BYTES_TO_OPEN + TLS_BYTES};
     struct rig rig;
-    char *stack;
     if (!rig_open(&rig, demo.model, 1, 1)) return;
     for (int i = 0; i < N_PUBLIC_CALLS; i++)
         for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
             struct stack_call call = {(enum public_call)i, &rig, {0}};
-            on_thread(make_call, &call, sizes[j], &stack);
-            size_t taken = depth(stack, sizes[j]);
+            size_t taken = stack_taken(make_call, &call, sizes[j]);
             check(!call.error.code && 2 * taken <= SLUICE_STACK_BYTES_TO_OPEN, "call %d takes %zu of %zu: %s",
                   i, taken, sizes[j], call.error.what);
-            free_stack(stack, sizes[j]);
         }
     rig_close(&rig);
 }

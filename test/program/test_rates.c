@@ -5,24 +5,22 @@
 #include "engine/machine/rates_file.h"
 #include "engine/sluice_bench.h"
 #include "test/lib/rig.h"
-
-#include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/lib/seeded.h"
 
 static const char full[] =
     "{\"version\":1,\"machine\":\"a \\u00fc machine\",\"threads\":4,\"disk\":5e8,"
     "\"host_copy\":6000000000,\"h2d\":1.25e10,\"ops\":{\"linear\":1e11,\"linear_bf16\":2e11,"
     "\"attention\":3e11,\"conv\":4e11,\"bytes\":4e10}}";
 
-static void reads_a_full_file(void **state) {
-    struct rates r = {0};
+/* Reads a valid rates file over the rates in *r. */
+static void read_valid(const char *device, const char *text, int threads, struct rates *r) {
     struct error e = {0};
-    assert_int_equal(rates_read("cpu", NULL, full, 0, &r, &e), OK);
+    assert_int_equal(rates_read(device, NULL, text, threads, r, &e), OK);
+}
+
+TEST(reads_a_full_file) {
+    struct rates r = {0};
+    read_valid("cpu", full, 0, &r);
     assert_true(r.disk == 5e8 && r.host_copy == 6e9 && r.h2d == 1.25e10);
     for (int i = 0; i < N_OP_CLASSES - 1; i++) assert_true(r.ops.per_second[i] == (i + 1) * 1e11);
     assert_true(r.ops.per_second[CLASS_BYTES] == 4e10);
@@ -30,17 +28,16 @@ static void reads_a_full_file(void **state) {
 
 /* With fewer threads than measured, arithmetic rates are lower, and the memory rate only with few threads.
  * With more threads, rates are not higher. */
-static void fewer_threads_are_slower(void **state) {
+TEST(fewer_threads_are_slower) {
     static const struct {
         int threads;
         double linear, bytes;
     } cases[] = {{1, 1.25e10, 1e10}, {4, 5e10, 4e10}, {6, 7.5e10, 4e10}, {8, 1e11, 4e10}, {64, 1e11, 4e10}};
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         struct rates r = {0};
-        struct error e = {0};
         static const char text[] =
             "{\"version\":1,\"threads\":8,\"disk\":5e8,\"ops\":{\"linear\":1e11,\"bytes\":4e10}}";
-        assert_int_equal(rates_read("cpu", NULL, text, cases[i].threads, &r, &e), OK);
+        read_valid("cpu", text, cases[i].threads, &r);
         assert_true(r.ops.per_second[CLASS_LINEAR] == cases[i].linear && r.disk == 5e8);
         assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == cases[i].linear / 2); /* assumed */
         assert_true(r.ops.per_second[CLASS_BYTES] == cases[i].bytes);
@@ -48,19 +45,17 @@ static void fewer_threads_are_slower(void **state) {
 }
 
 /* The assumed bf16 rate is half of the f32 rate, unless the rates file has a bf16 rate. */
-static void bf16_is_assumed_from_f32(void **state) {
+TEST(bf16_is_assumed_from_f32) {
     struct rates r;
-    struct error e = {0};
     rates_default("cpu", 2, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == r.ops.per_second[CLASS_LINEAR] / 2);
-    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear\":6e11}}", 0, &r, &e), OK);
+    read_valid("cpu", "{\"version\":1,\"ops\":{\"linear\":6e11}}", 0, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 3e11);
-    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r, &e),
-                     OK);
+    read_valid("cpu", "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 9e11 && r.ops.per_second[CLASS_LINEAR] == 6e11);
 }
 
-static void linear_rate_depends_on_precision(void **state) {
+TEST(linear_rate_depends_on_precision) {
     struct op_rates rates = {.per_second = {[CLASS_LINEAR] = 1e9, [CLASS_LINEAR_BF16] = 4e9}};
     struct op op = {.kind = OP_LINEAR};
     op.in[0] = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){5, 100});
@@ -71,7 +66,7 @@ static void linear_rate_depends_on_precision(void **state) {
 }
 
 /* The key `cuda` sets rates of the GPU only; rates that a file lacks keep their defaults. */
-static void rates_of_each_device(void **state) {
+TEST(rates_of_each_device) {
     static const char both[] =
         "{\"version\":1,\"ops\":{\"linear\":6e11},\"cuda\":{\"linear\":3e13,\"bytes\":5e11}}";
     struct rates cpu, gpu, assumed;
@@ -80,20 +75,19 @@ static void rates_of_each_device(void **state) {
     rates_default("cuda", 0, &gpu);
     assumed = gpu;
     assert_true(gpu.ops.per_second[CLASS_LINEAR_BF16] > 10 * cpu.ops.per_second[CLASS_LINEAR]);
-    assert_int_equal(rates_read("cpu", NULL, both, 0, &cpu, &e), OK);
-    assert_int_equal(rates_read("cuda", NULL, both, 0, &gpu, &e), OK);
+    read_valid("cpu", both, 0, &cpu);
+    read_valid("cuda", both, 0, &gpu);
     assert_true(cpu.ops.per_second[CLASS_LINEAR] == 6e11 && gpu.ops.per_second[CLASS_LINEAR] == 3e13);
     assert_true(cpu.ops.per_second[CLASS_BYTES] < 5e11 && gpu.ops.per_second[CLASS_BYTES] == 5e11);
     assert_true(gpu.ops.per_second[CLASS_LINEAR_BF16] == assumed.ops.per_second[CLASS_LINEAR_BF16]);
     assert_int_equal(rates_read("cuda", NULL, "{\"version\":1,\"cuda\":{\"lineal\":1}}", 0, &gpu, &e), META);
 }
 
-static void missing_rates_stay_unchanged(void **state) {
+TEST(missing_rates_stay_unchanged) {
     struct rates r, before;
-    struct error e = {0};
     rates_default("cpu", 2, &before);
     r = before;
-    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"conv\":7}}", 0, &r, &e), OK);
+    read_valid("cpu", "{\"version\":1,\"ops\":{\"conv\":7}}", 0, &r);
     assert_true(r.ops.per_second[CLASS_CONV] == 7);
     r.ops.per_second[CLASS_CONV] = before.ops.per_second[CLASS_CONV];
     assert_memory_equal(&r, &before, sizeof r);
@@ -143,7 +137,7 @@ static const struct {
     {"\xef\xbb\xbf{\"version\":1}", JSON, 3},
 };
 
-static void refuses_invalid_files(void **state) {
+TEST(refuses_invalid_files) {
     for (size_t i = 0; i < sizeof invalid_files / sizeof *invalid_files; i++) {
         struct rates r = {0};
         struct error e = {0};
@@ -158,7 +152,7 @@ static void refuses_invalid_files(void **state) {
     }
 }
 
-static void defaults_follow_from_device_and_threads(void **state) {
+TEST(defaults_follow_from_device_and_threads) {
     struct rates one, same, four, many, none;
     rates_default("cpu", 1, &one);
     rates_default("cpu", 1, &same);
@@ -177,7 +171,7 @@ static void defaults_follow_from_device_and_threads(void **state) {
     assert_true(many.ops.per_second[CLASS_LINEAR] == 64 * one.ops.per_second[CLASS_LINEAR]);
 }
 
-static void merges_rates_of_two_benches(void **state) {
+TEST(merges_rates_of_two_benches) {
     struct rates bus = {.disk = 2e9, .host_copy = 1e10}, ops = {0}, r = {0};
     struct error e = {0};
     char *first, *second, *third;
@@ -187,7 +181,7 @@ static void merges_rates_of_two_benches(void **state) {
     assert_null(strstr(first, "ops"));
     assert_null(strstr(first, "threads"));
     assert_int_equal(rates_merge(first, &ops, "two", 8, &second, &e), OK);
-    assert_int_equal(rates_read("cpu", NULL, second, 0, &r, &e), OK);
+    read_valid("cpu", second, 0, &r);
     assert_true(r.disk == 2e9 && r.host_copy == 1e10 && r.h2d == 0);
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 0);
     assert_non_null(strstr(second, "\"two\""));
@@ -195,13 +189,13 @@ static void merges_rates_of_two_benches(void **state) {
     /* Merging new operator rates into a rates file keeps the file's other rates. */
     ops = (struct rates){.ops.per_second[CLASS_CONV] = 5e11};
     assert_int_equal(rates_merge(second, &ops, "two", 8, &third, &e), OK);
-    assert_int_equal(rates_read("cpu", NULL, third, 0, &r, &e), OK);
+    read_valid("cpu", third, 0, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 5e11);
     assert_true(r.disk == 2e9);
     free(first), free(second), free(third);
 }
 
-static void names_kinds_of_links(void **state) {
+TEST(names_kinds_of_links) {
     static const struct {
         double gbytes;
         const char *disk, *pinned;
@@ -251,7 +245,7 @@ static double compute_seconds(int threads, const char *rates) {
     return seconds;
 }
 
-static void rates_change_predicted_times(void **state) {
+TEST(rates_change_predicted_times) {
     static const char one[] =
         "{\"version\":1,\"ops\":{\"linear\":1e9,\"attention\":1e9,\"conv\":1e9,\"bytes\":1e9}}";
     static const char two[] =
@@ -262,7 +256,7 @@ static void rates_change_predicted_times(void **state) {
     assert_float_equal(compute_seconds(2, two) / slow, 0.5, 1e-6);
 }
 
-static void plans_name_their_rates(void **state) {
+TEST(plans_name_their_rates) {
     static const struct {
         const char *rates, *rates_name, *expected;
     } rows[] = {{NULL, NULL, "default"},
@@ -286,17 +280,15 @@ static void plans_name_their_rates(void **state) {
 }
 
 /* With the lowest and highest rates that a rates file may contain, all times are finite and above 0. */
-static void extreme_rates_give_finite_plans(void **state) {
+TEST(extreme_rates_give_finite_plans) {
     static const char *const extremes[] = {"1", "1e18"};
     struct rig rig;
     json_t *item;
-    char rates[128];
     assert_true(rig_open(&rig, model_path, 1, 1));
     for (int i = 0; i < 4; i++) {
         const char *disk = extremes[i / 2], *ops = extremes[i % 2];
         struct sluice_request request = request_of(&rig);
-        snprintf(
-            rates, sizeof rates,
+        const char *rates = format_text(
             "{\"version\":1,\"disk\":%s,\"ops\":{\"linear\":%s,\"attention\":%s,\"conv\":%s,\"bytes\":%s}}",
             disk, ops, ops, ops, ops);
         request.rates = rates;
@@ -309,7 +301,7 @@ static void extreme_rates_give_finite_plans(void **state) {
     rig_close(&rig);
 }
 
-static void refused_rates_are_an_error_of_the_request(void **state) {
+TEST(refused_rates_are_an_error_of_the_request) {
     struct rig rig;
     struct sluice_error error;
     char *text;
@@ -327,7 +319,7 @@ static void refused_rates_are_an_error_of_the_request(void **state) {
 }
 
 /* Values of a stage in a plan file: the plan that is read back has the value, or the file is refused. */
-static void copier_settings_are_read_back(void **state) {
+TEST(copier_settings_are_read_back) {
     const struct {
         const char *key;
         json_t *value;
@@ -381,11 +373,10 @@ static void bench_fails(benching *bench, struct sluice_bench_options options, in
     assert_true(!json && !rates && error.what[0]);
 }
 
-static void bus_measures_and_leaves_nothing(void **state) {
+TEST(bus_measures_and_leaves_nothing) {
     char folder[] = "/tmp/sluice-rates-XXXXXX", *json, *rates;
     struct sluice_error error;
     struct rates r = {0};
-    struct error e = {0};
     assert_non_null(mkdtemp(folder));
     struct sluice_bench_options options = {
         .struct_size = sizeof options, .threads = 1, .folder = folder, .saved = full};
@@ -399,7 +390,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
         assert_true(number(row, "bytes") >= 1 << 16 && real(row, "gbytes_per_second") > 0);
     }
     assert_true(n_disk >= 4 && n_copies == 4);
-    assert_int_equal(rates_read("cpu", NULL, rates, 0, &r, &e), OK);
+    read_valid("cpu", rates, 0, &r);
     assert_true(r.host_copy > 0 && r.host_copy != 6e9 && r.ops.per_second[CLASS_LINEAR] == 1e11);
     json_decref(root);
     sluice_free(json), sluice_free(rates);
@@ -413,7 +404,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
     rmdir(folder);
 }
 
-static void bus_reports_errors(void **state) {
+TEST(bus_reports_errors) {
     static const struct {
         struct sluice_bench_options options;
         int code, exit_code;
@@ -428,7 +419,7 @@ static void bus_reports_errors(void **state) {
         bench_fails(sluice_bench_bus, rows[i].options, rows[i].code, rows[i].exit_code);
 }
 
-static void ops_can_be_stopped(void **state) {
+TEST(ops_can_be_stopped) {
     struct sluice_bench_options options = {.threads = 1, .on_progress = on_progress};
     stop_at = 0.1; /* cancels the bench after its first matrix product */
     bench_fails(sluice_bench_ops, options, SLUICE_CANCELLED, 130);
@@ -436,7 +427,7 @@ static void ops_can_be_stopped(void **state) {
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.saved = "{}"}, SLUICE_META, 3);
 }
 
-static void slower_thread_counts_are_reported(void **state) {
+TEST(slower_thread_counts_are_reported) {
     /* Prints rates of two threads relative to one thread: faster, equal, slower, only the rate of two
      * measured, only the rate of one measured. */
     struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
@@ -455,26 +446,5 @@ static void slower_thread_counts_are_reported(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_a_full_file),
-        cmocka_unit_test(bf16_is_assumed_from_f32),
-        cmocka_unit_test(linear_rate_depends_on_precision),
-        cmocka_unit_test(rates_of_each_device),
-        cmocka_unit_test(missing_rates_stay_unchanged),
-        cmocka_unit_test(fewer_threads_are_slower),
-        cmocka_unit_test(refuses_invalid_files),
-        cmocka_unit_test(defaults_follow_from_device_and_threads),
-        cmocka_unit_test(merges_rates_of_two_benches),
-        cmocka_unit_test(names_kinds_of_links),
-        cmocka_unit_test(rates_change_predicted_times),
-        cmocka_unit_test(plans_name_their_rates),
-        cmocka_unit_test(extreme_rates_give_finite_plans),
-        cmocka_unit_test(refused_rates_are_an_error_of_the_request),
-        cmocka_unit_test(copier_settings_are_read_back),
-        cmocka_unit_test(bus_measures_and_leaves_nothing),
-        cmocka_unit_test(bus_reports_errors),
-        cmocka_unit_test(ops_can_be_stopped),
-        cmocka_unit_test(slower_thread_counts_are_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL) + finish();
+    return run_all_tests(NULL, NULL) + finish();
 }

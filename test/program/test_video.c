@@ -56,19 +56,17 @@ static struct video_settings default_settings(void) {
 
 /* Runs a command, with the file name in place of %s. Reads at most `most` bytes of its output. */
 static void run(const char *command, const char *name, void *to, size_t most, size_t *n) {
-    char line[512];
     const char *path = temporary_path(name);
-    snprintf(line, sizeof line, command, path);
+    const char *line = format_text(command, path);
     FILE *from = popen(line, "r");
     *n = from ? fread(to, 1, most, from) : 0;
     check(from && pclose(from) == 0, "%s", line);
 }
 
 static const char *probe(const char *name, const char *entries) {
-    char command[256];
     size_t n;
-    snprintf(command, sizeof command, "ffprobe -v error -count_frames -show_entries %s -of default=nw=1 %%s",
-             entries);
+    const char *command =
+        format_text("ffprobe -v error -count_frames -show_entries %s -of default=nw=1 %%s", entries);
     run(command, name, printed, sizeof printed - 1, &n);
     printed[n] = 0;
     return printed;
@@ -90,12 +88,11 @@ static double mean_error(const char *name) {
 }
 
 static void check_written(const char *name, const char *codec, double most) {
-    char wanted[64];
     struct sluice_error e = {0};
     struct video_settings settings = default_settings();
     check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s %s", name, e.what, e.found);
     const char *found = probe(name, "stream=codec_name,width,height,r_frame_rate,nb_read_frames");
-    snprintf(wanted, sizeof wanted, "codec_name=%s", codec);
+    const char *wanted = format_text("codec_name=%s", codec);
     check_contains(name, found, wanted);
     check_contains(name, found, "width=96");
     check_contains(name, found, "height=80");
