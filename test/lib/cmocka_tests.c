@@ -9,7 +9,14 @@ void add_test(const char *name, CMUnitTestFunction test) {
     tests[n_tests++] = (struct CMUnitTest){.name = name, .test_func = test};
 }
 
+void filter_tests(void) {
+    const char *only = getenv("ONLY"), *skip = getenv("SKIP");
+    if (only) cmocka_set_test_filter(only);
+    if (skip) cmocka_set_skip_filter(skip);
+}
+
 int run_all_tests(CMFixtureFunction set_up, CMFixtureFunction tear_down) {
+    filter_tests();
     int failed = _cmocka_run_group_tests("tests", tests, n_tests, set_up, tear_down);
     printf("%d passed, %d failed\n", (int)n_tests - failed, failed);
     return failed != 0;

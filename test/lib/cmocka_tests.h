@@ -24,6 +24,10 @@
 /* Adds a test to the program; TEST calls it before main. */
 void add_test(const char *name, CMUnitTestFunction test);
 
+/* Restricts the tests to those whose names match the pattern ONLY of the environment, and do not match SKIP.
+ */
+void filter_tests(void);
+
 /* Runs all tests of the program between the two fixtures (NULL: none). Prints the numbers of passed and
  * failed tests; returns the exit status for main. */
 int run_all_tests(CMFixtureFunction set_up, CMFixtureFunction tear_down);

@@ -3,16 +3,8 @@
 #define SLUICE_TEST_SEEDED_H
 
 #include "engine/base/random.h"
+#include "test/lib/cmocka_tests.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 extern uint64_t seed_base;
@@ -23,17 +15,7 @@ extern uint64_t seeded_state;
 uint64_t below(uint64_t n);                /* random integer from 0 to n - 1 */
 double from_to(double least, double most); /* random number */
 
-/* Defines a test of a program that ends with tests_main or seeded_main: TEST(test_x) { ... }. */
-#define TEST(name)                                                                                           \
-    static void name(void **state);                                                                          \
-    __attribute__((constructor)) static void name##_add(void) {                                              \
-        test_add(#name, name);                                                                               \
-    }                                                                                                        \
-    static void name(void **state)
-void test_add(const char *name, CMUnitTestFunction function);
-
-/* Run the tests of TEST in the order of their definitions; see tests_run and seeded_run. */
-int tests_main(CMFixtureFunction begin, CMFixtureFunction end);
+/* Runs the tests of TEST (cmocka_tests.h) with the seed of the environment and a time limit. */
 int seeded_main(void);
 
 /* Runs the tests between two fixtures (NULL: none) and prints the numbers of passed and failed tests; returns
