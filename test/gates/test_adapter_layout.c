@@ -363,5 +363,5 @@ TEST(failed_allocation_leaks_nothing) {
 }
 
 int main(void) {
-    return seeded_main();
+    return run_seeded_tests();
 }

@@ -196,5 +196,5 @@ int main(void) {
     waits.device = (struct device){.name = "waits", .memory = &waits_memory, .destroy = waits_destroy};
     pthread_mutex_init(&waits.lock, NULL);
     store_fixture_device = waits_device;
-    return seeded_main();
+    return run_seeded_tests();
 }

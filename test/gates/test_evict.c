@@ -317,5 +317,5 @@ TEST(failed_stage_start_evicts_and_retries) {
 int main(void) {
     plans = thorough() ? 2000 : 100;
     stride = thorough() ? 1 : 7;
-    return seeded_main();
+    return run_seeded_tests();
 }

@@ -508,5 +508,5 @@ TEST(plan_json_roundtrip) {
 }
 
 int main(void) {
-    return seeded_main();
+    return run_seeded_tests();
 }

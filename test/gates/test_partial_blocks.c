@@ -206,5 +206,5 @@ TEST(direct_reads_skip_bounce_buffer) {
 }
 
 int main(void) {
-    return seeded_main();
+    return run_seeded_tests();
 }

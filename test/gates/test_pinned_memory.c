@@ -121,5 +121,5 @@ TEST(pin_limit_moves_full_frames_to_vram) {
 }
 
 int main(void) {
-    return seeded_main();
+    return run_seeded_tests();
 }

@@ -702,5 +702,5 @@ TEST(advice_is_faster) {
 int main(void) {
     needs = thorough() ? NEEDS_MOST : 20;
     brute = thorough() ? 120 : 10;
-    return seeded_main();
+    return run_seeded_tests();
 }

@@ -485,5 +485,5 @@ int main(void) {
     layouts = thorough() ? 180 : 60;
     stride = thorough() ? 1 : 5;
     budget_step = thorough() ? 8192 : 3 * 8192;
-    return seeded_main();
+    return run_seeded_tests();
 }

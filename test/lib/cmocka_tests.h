@@ -24,12 +24,12 @@
 /* Adds a test to the program; TEST calls it before main. */
 void add_test(const char *name, CMUnitTestFunction test);
 
-/* Restricts the tests to those whose names match the pattern ONLY of the environment, and do not match SKIP.
- */
-void filter_tests(void);
-
 /* Runs all tests of the program between the two fixtures (NULL: none). Prints the numbers of passed and
- * failed tests; returns the exit status for main. */
+ * failed tests; returns the exit status for main. ONLY and SKIP in the environment are patterns of test
+ * names. */
 int run_all_tests(CMFixtureFunction set_up, CMFixtureFunction tear_down);
+
+/* The same for an array of tests. */
+int tests_run(const struct CMUnitTest *list, size_t n, CMFixtureFunction set_up, CMFixtureFunction tear_down);
 
 #endif

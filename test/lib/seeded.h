@@ -1,4 +1,4 @@
-/* main of the test programs. The environment variable SEED chooses the random numbers of all cases. */
+/* Random numbers of test cases. The environment variable SEED chooses the numbers of all cases. */
 #ifndef SLUICE_TEST_SEEDED_H
 #define SLUICE_TEST_SEEDED_H
 
@@ -15,14 +15,10 @@ extern uint64_t seeded_state;
 uint64_t below(uint64_t n);                /* random integer from 0 to n - 1 */
 double from_to(double least, double most); /* random number */
 
-/* Runs the tests of TEST (cmocka_tests.h) with the seed of the environment and a time limit. */
-int seeded_main(void);
+/* run_all_tests with the seed of the environment and a time limit. */
+int run_seeded_tests(void);
 
-/* Runs the tests between two fixtures (NULL: none) and prints the numbers of passed and failed tests; returns
- * the exit status for main. ONLY and SKIP in the environment are patterns of test names. */
-int tests_run(const struct CMUnitTest *tests, size_t n_tests, CMFixtureFunction begin, CMFixtureFunction end);
-
-/* Like tests_run, with the seed of the environment and a time limit. */
+/* run_tests likewise. */
 int seeded_run(const struct CMUnitTest *tests, size_t n_tests);
 
 #endif
