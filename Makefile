@@ -49,6 +49,12 @@ CLI_LIBS := -lpng $(patsubst %,-l%,$(PICTURES)) -ljansson -lz
 VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
 SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 
+# Half of the compile time of CONFIG=asan is optimisation. Only loops over values need it: kernels, loaders, the emulator.
+ifeq ($(CONFIG),asan)
+$(foreach folder,engine models cli bench test,$B/obj/$(folder)/%.o): CFLAGS += -O0
+$B/obj/test/emu/%.o $B/obj/test/device/%.o: CFLAGS += -O1
+endif
+
 ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry cpu) loaders/*.c loaders/*/*.c models/*.c))
 CLI := $(sort $(filter-out $(if $(filter 1,$(FFMPEG)),,cli/video_encode.c) $(patsubst %,cli/picture_%.c,$(filter-out $(PICTURES),jpeg webp)),$(wildcard cli/*.c)))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)

@@ -3,6 +3,7 @@
  * alternate in one process. Prints medians of CPU time, which other load on the machine hardly affects.
  *
  * make build/release/adapter_cost && build/release/adapter_cost [threads [rounds [rank]]] */
+#include "engine/bench/block.h"
 #include "engine/bench/random_component.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/dry/dry.h"
@@ -86,18 +87,11 @@ static char *context_open(struct context *x, struct arena *arena, struct device 
     return memory;
 }
 
-/* The block has the same sizes as in `sluice bench block`, which prints wall-clock time instead. */
+/* The block is that of `sluice bench block`, which prints wall-clock time instead. */
 static void measure_block(struct device *device, int rounds, int rank, struct error *e) {
     struct random_component blocks[2] = {0};
     double seconds[2][MAX_ROUNDS];
-    struct random_component_sizes sizes = {.family = &family_zimage,
-                                           .block = "layer",
-                                           .text_rows = 32,
-                                           .text_columns = 2560,
-                                           .latent_channels = 16,
-                                           .latent_side = 64,
-                                           .picture_side = 1,
-                                           .type = DTYPE_BF16};
+    struct random_component_sizes sizes = bench_block_case_named("block").sizes;
     for (int i = 0; i < 2 && e->code == OK; i++) {
         sizes.adapter_rank = i * rank;
         if (random_component_make(&blocks[i], &sys, device, &sizes, e) == OK)

@@ -133,7 +133,8 @@ int main(int n_arguments, char **arguments) {
         .key = "general.architecture", .kind = GGUF_STRING, .text = "flux"};
     name_tensors(DTYPE_BF16);
     snprintf(path, sizeof path, "%s/sluice_headers_%ld", folder, (long)getpid());
-    safetensors_write_made(&sys, path, tensors, N, &zeros, &e);
+    safetensors_write_content(&sys, path, &(struct safetensors_content){.tensors = tensors, .n_tensors = N},
+                              &zeros, &e);
     report(&sys, safetensors_open, "safetensors, 798 bf16 tensors", path, &e);
     if (e.code == OK) gguf_write_made(&sys, path, &metadata, 1, tensors, N, &zeros, &e);
     report(&sys, gguf_open, "GGUF, 798 bf16 tensors", path, &e);

@@ -269,12 +269,16 @@ static void print_family(json_t *root) {
 static int show_families(const struct args *args, json_t *root, struct sluice_error *e) {
     json_t *families = json_object_get(root, "families");
     const char *name = args->operands[0];
-    for (size_t i = name ? json_array_size(families) : 0; i--;)
-        if (strcmp(field_string(json_array_get(families, i), "name"), name) != 0)
-            json_array_remove(families, i);
+    char nearest[64] = "";
+    int best = 100;
+    for (size_t i = name ? json_array_size(families) : 0; i--;) {
+        const char *other = field_string(json_array_get(families, i), "name");
+        if (name_nearer(name, other, &best)) snprintf(nearest, sizeof nearest, ", did you mean %s?", other);
+        if (strcmp(other, name) != 0) json_array_remove(families, i);
+    }
     if (name && !json_array_size(families))
-        return fail(e, SLUICE_USAGE, "unknown family" FOUND "%s" EXPECTED "one that `sluice families` lists",
-                    name);
+        return fail(e, SLUICE_USAGE,
+                    "unknown family%s" FOUND "%s" EXPECTED "one that `sluice families` lists", nearest, name);
     if ((args->plans || name) && add_plans(families, !args->quiet, e)) return e->code;
     char *json = json_dumps(root, JSON_INDENT(1));
     if (!json) return fail(e, SLUICE_MEMORY, "no memory for a list of families");

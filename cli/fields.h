@@ -4,8 +4,6 @@
 
 #include <jansson.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 static inline double field_number(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
@@ -18,14 +16,6 @@ static inline bool field_flag(const json_t *object, const char *key) {
 static inline const char *field_string(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "-";
-}
-
-/* Copies the name of a stage of a plan or report to out, with "precompute" for "hoist"; returns out. */
-static inline char *field_stage_name(const json_t *stage, char out[32]) {
-    const char *name = field_string(stage, "name");
-    bool hoists = strncmp(name, "hoist", 5) == 0;
-    snprintf(out, 32, "%s%s", hoists ? "precompute" : "", hoists ? name + 5 : name);
-    return out;
 }
 
 #endif

@@ -397,9 +397,8 @@ static int distance(const char *a, const char *b) {
     return row[n_b];
 }
 
-/* True if name is more similar to typed than *best, the distance of the best name so far; then updates *best.
- * A third of the letters may differ ("--stpes"), or one begins with the other, of at least three letters. */
-static bool nearer(const char *typed, const char *name, int *best) {
+/* A third of the letters may differ ("--stpes"), or one begins with the other, of at least three letters. */
+bool name_nearer(const char *typed, const char *name, int *best) {
     enum { BEGINNING = 3 };
     int allowed = (int)strlen(name) / 3;
     typed += strspn(typed, "-"), name += strspn(name, "-"); /* "-steps" suggests --steps */
@@ -418,7 +417,7 @@ const char *flag_nearest(unsigned command, const char *typed) {
         if (!(flags[i].commands & command)) continue;
         const char *other = flags[i].name;
         for (int k = 0; other; other = flag_synonym(flags[i].name, k++))
-            if (nearer(typed, other, &best)) name = flags[i].name;
+            if (name_nearer(typed, other, &best)) name = flags[i].name;
     }
     return name;
 }
@@ -427,7 +426,7 @@ const char *command_nearest(const char *typed) {
     const char *name = NULL;
     int best = 100;
     for (int i = 0; i < N_COMMANDS; i++) {
-        if (nearer(typed, commands[i].name, &best)) name = commands[i].name;
+        if (name_nearer(typed, commands[i].name, &best)) name = commands[i].name;
     }
     return name;
 }

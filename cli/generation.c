@@ -299,20 +299,20 @@ void generation_close(struct generation *generation) {
 /* Reads from the plan the number of images of a latent and the size of a video; prints the plan with -v. */
 static int query_plan(struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
-    struct plan_table_size size = {0};
+    struct sluice_plan plan = {.struct_size = sizeof plan};
     char *json = NULL;
     bool fits, is_video = !args->no_decode && video_has_extension(output_pattern(args, generation->n_frames));
     generation->progress.are_videos = generation->n_frames > 1;
     if (!generation->latent && !args->verbose && !is_video) return SLUICE_OK;
     int status =
         sluice_plan_query(generation->session, &generation->request, generation->latent, &json, &fits, e);
+    if (!status) status = sluice_plan_summary(generation->session, &plan, e);
     if (status) return status;
-    plan_table_size(json, &size);
-    generation->n_frames = size.frames;
-    generation->width = size.width;
-    generation->height = size.height;
+    generation->n_frames = plan.frames;
+    generation->width = plan.width;
+    generation->height = plan.height;
     generation->progress.are_videos = generation->n_frames > 1;
-    if (generation->latent) generation->n_images = generation->progress.n_pictures = size.batch;
+    if (generation->latent) generation->n_images = generation->progress.n_pictures = plan.batch;
     count_memory(generation);
     if (args->verbose) status = plan_table_print(stderr, json, true, e);
     sluice_free(json);
@@ -371,6 +371,10 @@ static int generation_run(const struct args *args, const char *latent, struct sl
     interrupt_gracefully();
     progress_start(&generation.progress, args->quiet || args->no_progress, generation.n_images);
     int status = request_check(args, e);
+    if (!status && args->no_decode && !args->save_latent && !args->dump && !args->report && !args->preview)
+        status = fail(e, SLUICE_USAGE,
+                      "--no-decode alone has no result" WHERE "--no-decode" EXPECTED
+                      "--save-latent FILE too (or --dump, --report or --preview)");
     if (!status) status = request_seed(args, &generation.seed, e);
     if (!status) status = check_names(&generation, e);
     if (!status && !args->device && !args->quiet) devices_note_cpu();

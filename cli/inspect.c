@@ -143,21 +143,25 @@ static void print_adapter(const json_t *adapter) {
     print_tensors(adapter);
 }
 
+/* True for the name of a missing part; false for an error message, which has spaces. */
+static bool is_part_name(const json_t *missing) {
+    return json_is_string(missing) && !strchr(json_string_value(missing), ' ');
+}
+
 /* Prints "complete: all parts of zimage are there" or "incomplete: vae is missing". */
 static void print_completeness(const json_t *root) {
     size_t i;
     json_t *part;
     const json_t *missing = json_object_get(root, "missing");
     const char *recipe = json_string_value(json_object_get(root, "recipe"));
-    if (!json_array_size(missing)) {
+    if (field_flag(root, "complete")) {
         printf("complete: all parts%s%s are there\n", recipe ? " of " : "", recipe ? recipe : "");
         return;
     }
     printf("incomplete: ");
     json_array_foreach(missing, i, part) {
         const char *text = json_string_value(part);
-        bool is_name = text && !strchr(text, ' '); /* names have no spaces, unlike error messages */
-        printf("%s%s%s", i ? "; " : "", text ? text : "?", is_name ? " is missing" : "");
+        printf("%s%s%s", i ? "; " : "", text ? text : "?", is_part_name(part) ? " is missing" : "");
     }
     putchar('\n');
 }
@@ -185,6 +189,22 @@ static void print_inspection(json_t *root) {
     printf("schedule: %s\n", field_string(root, "schedule"));
 }
 
+/* Fails for an incomplete model. A single part may lack the other parts, but must not be damaged. */
+static int check_complete(const char *path, const char *json, struct sluice_error *e) {
+    json_t *root = json_loads(json, 0, NULL), *part;
+    bool is_single = json_is_null(json_object_get(root, "pipeline")) &&
+                     json_array_size(json_object_get(root, "components")) == 1;
+    size_t i;
+    int n = 0;
+    json_array_foreach(json_object_get(root, "missing"), i, part) n += !(is_single && is_part_name(part));
+    json_decref(root);
+    if (!n) return SLUICE_OK;
+    return fail(e, SLUICE_MISSING,
+                "the model is incomplete or damaged" WHERE "%s" FOUND "%d entries under \"missing\"" EXPECTED
+                "none",
+                path ? path : "the given components", n);
+}
+
 int inspect_command(const struct args *args, struct sluice_error *e) {
     struct sluice_model_options options = args->model;
     bool parts = options.model || options.n_parts || options.tokenizer;
@@ -195,5 +215,8 @@ int inspect_command(const struct args *args, struct sluice_error *e) {
                     twice ? "two models are given" : "no model is given");
     if (args->n_operands) options.model = args->operands[0];
     int status = sluice_inspect(&options, args->tensors, &json, e);
-    return answer_print(args, status, json, "description", print_inspection, e);
+    if (!status) status = answer_show(args, json, "description", print_inspection, e);
+    if (!status) status = check_complete(options.model, json, e);
+    sluice_free(json);
+    return status;
 }

@@ -343,7 +343,7 @@ static void print_advice(const json_t *report) {
 }
 
 static void print_stage(const json_t *stage) {
-    char name[32], read[32], planned[32], measured[32], best[48] = "";
+    char read[32], planned[32], measured[32], best[48] = "";
     const json_t *efficiency = json_object_get(stage, "efficiency");
     if (json_is_number(efficiency))
         snprintf(best, sizeof best, ", lower bound %.2f s (efficiency %.0f %%)",
@@ -351,7 +351,7 @@ static void print_stage(const json_t *stage) {
     message_note("stage %s: %.2f s (computing %.2f s, waiting %.2f s; CPU time %.2f s user, %.2f s system), "
                  "read %s at "
                  "%.2f GB/s%s; peak RAM so far %s, planned %s",
-                 field_stage_name(stage, name), field_number(stage, "seconds"),
+                 field_string(stage, "name"), field_number(stage, "seconds"),
                  field_number(stage, "compute_seconds"), field_number(stage, "stall_seconds"),
                  field_number(stage, "user_seconds"), field_number(stage, "system_seconds"),
                  progress_bytes(field_number(stage, "bytes_moved"), read),
@@ -371,10 +371,9 @@ void summary_print(const struct summary *summary) {
     sluice_free(text);
     if (report) print_advice(report);
     json_array_foreach(json_object_get(report, "stages"), i, stage) {
-        char name[32];
         if (summary->verbose && field_number(stage, "stall_block_seconds") > 0)
             message_note("stage %s waited %.2f s for the %s, longest for block %s (%.2f s)",
-                         field_stage_name(stage, name), field_number(stage, "stall_seconds"),
+                         field_string(stage, "name"), field_number(stage, "stall_seconds"),
                          stall_source(report, i), field_string(stage, "stall_block"),
                          field_number(stage, "stall_block_seconds"));
     }

@@ -126,32 +126,29 @@ static void print_types(FILE *to, const char *json) {
 /* ---- the command ---- */
 
 /* Fills the error of a plan over the budget, as the run reports it. The plan is printed nevertheless. */
-static int does_not_fit(const char *json, struct sluice_error *e) {
-    json_t *plan = json_loads(json, 0, NULL);
-    const json_t *least = json_object_get(plan, "least"), *budget = json_object_get(plan, "budget"),
-                 *peak = json_object_get(plan, "peak");
-    bool ram = field_number(peak, "ram_bytes") > field_number(budget, "ram_bytes");
-    bool vram = field_number(peak, "vram_bytes") > field_number(budget, "vram_bytes");
-    const char *key = ram ? "ram_bytes" : "vram_bytes", *flag = ram ? "--max-ram" : "--max-vram";
+static int does_not_fit(const struct sluice_plan *plan, struct sluice_error *e) {
+    bool ram = plan->ram_peak_bytes > plan->ram_budget_bytes;
+    const char *flag = ram ? "--max-ram" : "--max-vram";
     char found[32], expected[32];
-    double needed = field_number(least, key);
-    if (!ram && !vram) /* within both budgets: --plan FILE has a layout that does not fit */
-        fail(e, SLUICE_BUDGET,
-             "this plan cannot run the request: a block does not fit the ring or staging buffer" WHERE
-             "--plan" EXPECTED "a plan that was made for this request");
-    else
-        fail(e, SLUICE_BUDGET,
-             "this request does not fit the budget" WHERE "%s" FOUND "%s" EXPECTED "at least %s (%s %.0fB)",
-             flag, progress_bytes(field_number(budget, key), found), progress_bytes(needed, expected), flag,
-             needed);
-    json_decref(plan);
-    return e->code;
+    double budget = (double)(ram ? plan->ram_budget_bytes : plan->vram_budget_bytes);
+    double needed = (double)(ram ? plan->ram_least_bytes : plan->vram_least_bytes);
+    if (!ram && plan->vram_peak_bytes <= plan->vram_budget_bytes)
+        /* within both budgets: --plan FILE has a layout that does not fit */
+        return fail(e, SLUICE_BUDGET,
+                    "this plan cannot run the request: a block does not fit the ring or staging buffer" WHERE
+                    "--plan" EXPECTED "a plan that was made for this request");
+    return fail(e, SLUICE_BUDGET,
+                "this request does not fit the budget" WHERE "%s" FOUND "%s" EXPECTED
+                "at least %s (%s %.0fB)",
+                flag, progress_bytes(budget, found), progress_bytes(needed, expected), flag, needed);
 }
 
 static int print_plan(struct generation *generation, char **json, struct sluice_error *e) {
+    struct sluice_plan plan = {.struct_size = sizeof plan};
     bool fits = true;
     int status =
         sluice_plan_query(generation->session, &generation->request, generation->latent, json, &fits, e);
+    if (!status) status = sluice_plan_summary(generation->session, &plan, e);
     if (!status && generation->args->types) status = add_types(generation, json, fits, e);
     if (status) return status;
     if (generation->args->json) {
@@ -160,7 +157,7 @@ static int print_plan(struct generation *generation, char **json, struct sluice_
         status = plan_table_print(stdout, *json, generation->args->verbose, e);
         print_types(stdout, *json);
     }
-    if (!status && !fits) status = does_not_fit(*json, e);
+    if (!status && !fits) status = does_not_fit(&plan, e);
     return status;
 }
 
@@ -183,6 +180,8 @@ int plan_command(const struct args *args, struct sluice_error *e) {
     const char *unread = args->model.family ? "no tokenizer" : args->prompt.text ? NULL : "no prompt";
     if (!status && unread && !generation.latent && !args->quiet)
         message_note("%s: planned for the longest prompt", unread);
+    if (!status && args->model.family && args->type && !args->quiet)
+        message_note("--type %s: planned for files written by `sluice convert --type`", args->type);
     if (!status) status = print_plan(&generation, &json, e);
     struct report report = {.name = args->report, .plan_json = json, .seed = generation.seed};
     status = report_write(&report, e);

@@ -178,9 +178,8 @@ static void print_stages(FILE *to, const json_t *plan) {
         const json_t *all = json_object_get(stage, "blocks");
         json_array_foreach(all, k, block) n_resident += field_flag(block, "resident");
         snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
-        fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", field_stage_name(stage, text),
-                field_string(stage, "family"), field_number(stage, "evaluations"),
-                field_number(stage, "lanes"), blocks);
+        fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", field_string(stage, "name"), field_string(stage, "family"),
+                field_number(stage, "evaluations"), field_number(stage, "lanes"), blocks);
         for (int c = 0; c < n_columns; c++)
             fprintf(to, " %*s", column_width(c), progress_bytes(field_number(stage, columns[c].key), text));
         if (json_is_number(json_object_get(stage, "seconds")))
@@ -276,19 +275,4 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     print_stages(to, plan);
     json_decref(plan);
     return SLUICE_OK;
-}
-
-static int size_member(const json_t *request, const char *key) {
-    json_int_t n = json_integer_value(json_object_get(request, key));
-    return n > 0 && n < 1 << 20 ? (int)n : 1;
-}
-
-void plan_table_size(const char *json, struct plan_table_size *size) {
-    json_t *plan = json_loads(json, 0, NULL);
-    const json_t *request = json_object_get(plan, "request");
-    *size = (struct plan_table_size){.batch = size_member(request, "batch"),
-                                     .frames = size_member(request, "frames"),
-                                     .width = size_member(request, "width"),
-                                     .height = size_member(request, "height")};
-    json_decref(plan);
 }

@@ -1,4 +1,4 @@
-/* Prints a plan from its JSON, and reads sizes from it. */
+/* Prints a plan from its JSON. */
 #ifndef SLUICE_CLI_PLAN_TABLE_H
 #define SLUICE_CLI_PLAN_TABLE_H
 
@@ -9,10 +9,5 @@
 
 /* Prints the plan as a table. bytes: print budgets also in bytes. */
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e);
-/* Number and size of a plan's images or videos; a value that the JSON lacks is 1. */
-struct plan_table_size {
-    int batch, frames, width, height;
-};
-void plan_table_size(const char *json, struct plan_table_size *size);
 
 #endif

@@ -10,6 +10,7 @@
  *     }
  *     int main(int argc, char **argv) {
  *         if (argc < 3) return 2;
+ *         char line[1024];
  *         struct sluice_error error;
  *         struct sluice_model_options from = {.struct_size = sizeof from, .model = argv[1]};
  *         struct sluice_session_options to = {.struct_size = sizeof to, .on_image = save, .user = stdout};
@@ -20,7 +21,7 @@
  *         if (!status) status = sluice_session_open(model, &to, &session, &error);
  *         if (!status) sluice_request_defaults(model, &request), request.prompt = argv[2];
  *         if (!status) status = sluice_run(session, &request, &error);
- *         if (status) fprintf(stderr, "%s: %s\n", sluice_code_name(status), error.what);
+ *         if (status) fprintf(stderr, "%s\n", sluice_error_line(&error, line, sizeof line));
  *         sluice_session_close(session), sluice_model_close(model);
  *         return status != 0;
  *     }
@@ -29,18 +30,17 @@
  *
  * Errors. Fallible functions return SLUICE_OK or another sluice_code and fill *error.
  * Structs. The caller sets struct_size to sizeof the struct; new fields are only added at the end.
- *   sluice_part and sluice_lora have no struct_size and never change. 0 or NULL in an options struct means
- *   the default. sluice_request_defaults fills a request.
- * Strings are UTF-8. The library borrows them during a call. sluice_free frees text that a function returns.
- * Units. Budgets are bytes, times are seconds, sizes are pixels.
- * Threads. A model is immutable; threads and sessions may share it. One thread at a time uses a session;
- *   sluice_cancel is the exception: any thread or signal handler may call it. Callbacks run on the calling
- *   thread; for their own session they may call only sluice_cancel (other calls: USAGE). The calling thread
- *   needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and SLUICE_STACK_BYTES_TO_OPEN for every
- *   other fallible function; nothing checks it.
- * Process. The library never prints, exits, aborts, reads environment variables or installs signal handlers.
- *   Exception: oneDNN ends the process when the C library has no memory left; Sluice checks for enough free
- *   memory before each call to oneDNN.
+ *   sluice_error, sluice_part and sluice_lora have no struct_size and never change. 0 or NULL in an options
+ * struct means the default. sluice_request_defaults fills a request. Strings are UTF-8. The library borrows
+ * them during a call. sluice_free frees text that a function returns. Units. Budgets are bytes, times are
+ * seconds, sizes are pixels. Threads. A model is immutable; threads and sessions may share it. One thread at
+ * a time uses a session; sluice_cancel is the exception: any thread or signal handler may call it. Callbacks
+ * run on the calling thread; for their own session they may call only sluice_cancel (other calls: USAGE). The
+ * calling thread needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and
+ * SLUICE_STACK_BYTES_TO_OPEN for every other fallible function; nothing checks it. Process. The library never
+ * prints, exits, aborts, reads environment variables or installs signal handlers. Exception: oneDNN ends the
+ * process when the C library has no memory left; Sluice checks for enough free memory before each call to
+ * oneDNN.
  *
  * sluice_bench.h has the benchmarks. */
 #ifndef SLUICE_H
@@ -167,7 +167,8 @@ SLUICE_API int sluice_model_open(const struct sluice_model_options *options, slu
 SLUICE_API void sluice_model_close(sluice_model *model);
 
 /* Describes files as the JSON of `sluice inspect`. tensors: add name, type and shape of every tensor. Missing
- * parts are no error; they are listed under "missing". For an adapter file (in `model`, alone) the JSON holds
+ * or damaged parts are no error if others are there; "missing" lists them, and "complete" is false. For an
+ * adapter file (in `model`, alone) the JSON holds
  * "adapter":{"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects",
  * "forms" ("LoRA", "LoHa", "LoKr", "difference"),"ranks","alphas" (each {NAME:modules}),"parts":[{"name",
  * "modules","ranks","alphas"}],"recipes" (published models that take all of it)}. */
@@ -394,6 +395,24 @@ SLUICE_API int sluice_plan_query(sluice_session *session, const struct sluice_re
                                  const char *decode_latent, char **json, bool *fits,
                                  struct sluice_error *error);
 
+/* The numbers of a plan. Budgets and peaks of device memory are 0 on the CPU. */
+struct sluice_plan {
+    size_t struct_size;
+    char hash[17];                    /* identifies the plan, in hexadecimal */
+    bool fits;                        /* the plan works within both budgets */
+    int batch, width, height, frames; /* number and size of the images or videos; an image has 1 frame */
+    int64_t ram_budget_bytes, vram_budget_bytes;
+    int64_t ram_peak_bytes, vram_peak_bytes;
+    int64_t ram_least_bytes, vram_least_bytes; /* smallest budget that works; the other budget as given */
+    double seconds, floor_seconds;             /* predicted time and its lower bound; 0: unknown */
+    const char *bound; /* what limits the time: "compute", "bus", "disk"; NULL: unknown */
+};
+
+/* Fills *plan with the numbers of the session's latest plan: of sluice_plan_query, sluice_run or
+ * sluice_decode. USAGE: there is none yet. */
+SLUICE_API int sluice_plan_summary(const sluice_session *session, struct sluice_plan *plan,
+                                   struct sluice_error *error);
+
 /* Runs a request. Calls on_image for each finished image, or for the frames of each video in order. Fails
  * with BUDGET, before any weight is read, if the request does not fit; the error names the least budget.
  * Results do not depend on earlier runs of the session. */
@@ -425,7 +444,7 @@ struct sluice_convert_options {
     const char *type; /* type to convert to: "q8_0", "q4_k", "f8_e4m3" (safetensors only), "bf16", ...; NULL:
                          keep the types */
     /* "regex=type": the first PCRE2 pattern that matches part of a tensor's name sets its type, before
-     * `type`; ignored for tensors that are never quantised. */
+     * `type`; ignored for tensors that are never quantised. USAGE if a pattern matches no tensor. */
     const char *const *rules;
     int n_rules;
     /* Progress callback; what: the current tensor. A return value of false ends the conversion with

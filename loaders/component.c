@@ -29,17 +29,17 @@ struct sharding {
     uint64_t claimed_bytes; /* metadata.total_size of the shard index in bytes; 0: absent */
 };
 
-static enum status fail_at(const struct json_text *at, enum status code, const char *what, struct error *e) {
-    return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, at->path, at->offset);
-}
+/* Sets an error at the start of a JSON text. what: a format as in error_set, without WHERE. */
+#define fail_at(e, code, at, what, ...)                                                                      \
+    error_set(e, code, what WHERE "%s, byte %" PRIu64, ##__VA_ARGS__, (at)->path, (at)->offset)
 
 /* Decodes and checks a shard name. Fails with LIMIT, META or BOUNDS if the name is invalid or leads out of
  * the folder of the index. Symlinks may lead anywhere: the Hugging Face cache consists of them. */
 static enum status decode_shard_name(const struct json_text *value, json_t **json, struct error *e) {
     *json = NULL;
     if (json_first_char(value) != '"')
-        return fail_at(value, META, "the shard file name of a tensor is not a string", e);
-    if (value->bytes > INDEX_MEMBER_BYTES_MAX) return fail_at(value, LIMIT, "a shard name is too long", e);
+        return fail_at(e, META, value, "the shard file name of a tensor is not a string");
+    if (value->bytes > INDEX_MEMBER_BYTES_MAX) return fail_at(e, LIMIT, value, "a shard name is too long");
     if (json_decode(value, JSON_ALLOW_NUL, json, e) != OK) return e->code;
     const char *name = json_string_value(*json);
     size_t bytes = json_string_length(*json);
@@ -49,11 +49,11 @@ static enum status decode_shard_name(const struct json_text *value, json_t **jso
         leaves = !strncmp(part, "..", 2) && (part[2] == '/' || !part[2]);
     }
     if (leaves) {
-        fail_at(value, BOUNDS, "a shard path leaves the model folder", e);
-        error_found(e, "'%s'", name);
-        error_expected(e, "a relative path without '..'");
+        fail_at(e, BOUNDS, value,
+                "a shard path leaves the model folder" FOUND "'%s'" EXPECTED "a relative path without '..'",
+                name);
     } else if (bytes > SHARD_NAME_MAX) {
-        fail_at(value, LIMIT, "a shard name is too long", e);
+        fail_at(e, LIMIT, value, "a shard name is too long");
     } else {
         return OK;
     }
@@ -88,16 +88,14 @@ static enum status collect_shards(struct sharding *s, struct error *e) {
     int shard = 0;
     if (json_walk_start(&walk, &s->weight_map, INDEX_DEPTH_MAX - 1, e) != OK) return e->code;
     for (int n = 0; json_walk_next(&walk, &member, e); n++) {
-        if (n == LOADER_TENSORS_MAX) {
-            fail_at(&member.name, LIMIT, "too many tensors in weight_map", e);
-            return error_expected(e, "at most %d", LOADER_TENSORS_MAX);
-        }
+        if (n == LOADER_TENSORS_MAX)
+            return fail_at(e, LIMIT, &member.name, "too many tensors in weight_map" EXPECTED "at most %d",
+                           LOADER_TENSORS_MAX);
         json_t *name;
         if (decode_shard_name(&member.value, &name, e) != OK) return e->code;
         int found = find_shard(s, json_string_value(name), shard);
         if (found < 0 && s->n_shards == SHARDS_MAX) {
-            fail_at(&member.value, LIMIT, "too many shards", e);
-            error_expected(e, "at most %d", SHARDS_MAX);
+            fail_at(e, LIMIT, &member.value, "too many shards" EXPECTED "at most %d", SHARDS_MAX);
         } else if (found < 0) {
             s->name[s->n_shards] = copy_joined(s->sys, "", 0, json_string_value(name), e);
             if (s->name[s->n_shards]) found = s->n_shards++;
@@ -122,13 +120,13 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     if (json_walk_start(&walk, text, INDEX_DEPTH_MAX, e) != OK) return e->code;
     while (json_walk_next(&walk, &member, e)) {
         if (is_named(&member, "weight_map")) {
-            if (s->weight_map.text) return fail_at(&member.name, DUP, "weight_map occurs twice", e);
+            if (s->weight_map.text) return fail_at(e, DUP, &member.name, "weight_map occurs twice");
             s->weight_map = member.value;
             continue;
         }
         json_t *other;
         if (member.value.bytes > INDEX_MEMBER_BYTES_MAX)
-            return fail_at(&member.value, LIMIT, "a member of the shard index is too long", e);
+            return fail_at(e, LIMIT, &member.value, "a member of the shard index is too long");
         if (json_decode(&member.value, 0, &other, e) != OK) return e->code;
         json_int_t claim = json_integer_value(json_object_get(other, "total_size"));
         if (is_named(&member, "metadata") && claim > 0) s->claimed_bytes = (uint64_t)claim;
@@ -136,8 +134,9 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     }
     if (e->code != OK) return e->code;
     if (s->weight_map.text && json_first_char(&s->weight_map) == '{') return OK;
-    fail_at(s->weight_map.text ? &s->weight_map : text, META, "weight_map is missing or not an object", e);
-    return error_expected(e, "an object that maps tensor names to shard files");
+    return fail_at(e, META, s->weight_map.text ? &s->weight_map : text,
+                   "weight_map is missing or not an object" EXPECTED
+                   "an object that maps tensor names to shard files");
 }
 
 /* Opens every shard. The limits for the whole component are checked after each shard, so that many shards
@@ -174,7 +173,7 @@ static enum status check_weight_map(const struct sharding *s, const struct tenso
     while (e->code == OK && json_walk_next(&walk, &member, e)) {
         json_t *name = NULL, *file = NULL;
         if (member.name.bytes > INDEX_MEMBER_BYTES_MAX) {
-            fail_at(&member.name, LIMIT, "a tensor name is too long", e);
+            fail_at(e, LIMIT, &member.name, "a tensor name is too long");
             break;
         }
         if (json_decode(&member.name, 0, &name, e) != OK) break;
@@ -188,8 +187,7 @@ static enum status check_weight_map(const struct sharding *s, const struct tenso
                           json_string_value(name), s->path, member.name.offset,
                           entry ? s->name[entry->source] : "no shard", json_string_value(file));
             } else if (mapped[entry - index->entries]) {
-                fail_at(&member.name, DUP, "tensor occurs twice in weight_map", e);
-                error_found(e, "'%s'", entry->name);
+                fail_at(e, DUP, &member.name, "tensor occurs twice in weight_map" FOUND "'%s'", entry->name);
             } else {
                 mapped[entry - index->entries] = true;
             }
@@ -294,13 +292,12 @@ struct choice {
 };
 
 static enum status check_choice(const struct choice *choice, const char *folder, struct error *e) {
-    if (choice->place == NO_WEIGHTS) {
+    if (choice->place == NO_WEIGHTS)
         return error_set(e, MISSING,
                          "the folder contains no weights" WHERE "%s" EXPECTED
                          "diffusion_pytorch_model or model with .safetensors or .safetensors.index.json, or "
                          "one *.safetensors or *.gguf",
                          folder);
-    }
     if (choice->place == LONE_SHARD) {
         return error_set(e, MISSING,
                          "the folder contains shards without their index file or first part" WHERE "%s" FOUND
@@ -351,10 +348,9 @@ enum status component_open(struct sys *sys, const char *path, struct tensor_inde
     DIR *folder = opendir(path);
     int failed = folder ? 0 : errno;
     if (failed == ENOTDIR) return open_file(sys, path, index, e);
-    if (failed) {
+    if (failed)
         return error_set(e, failed == ENOENT ? MISSING : IO,
                          "cannot open model file or folder" WHERE "%s" FOUND "%s", path, strerror(failed));
-    }
     open_folder(sys, path, folder, index, e);
     closedir(folder);
     return e->code;

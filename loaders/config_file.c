@@ -29,10 +29,9 @@ struct flattening {
     char key[CONFIG_KEY_MAX + 1];
 };
 
-static enum status config_file_fail(const struct flattening *f, enum status code, const char *what,
-                                    struct error *e) {
-    return error_set(e, code, "%s" WHERE "%s", what, f->config->path);
-}
+/* Sets an error of the file. what: a format as in error_set, without WHERE. */
+#define config_file_fail(e, code, f, what, ...)                                                              \
+    error_set(e, code, what WHERE "%s", ##__VA_ARGS__, (f)->config->path)
 
 static enum status copy_leaf(struct flattening *f, const json_t *leaf, struct error *e) {
     struct sys *sys = f->config->sys;
@@ -64,9 +63,10 @@ static enum status write_key(struct flattening *f, const struct frame *frame, st
                 ? snprintf(end, room, "%s%s", dot, json_object_iter_key(frame->member))
                 : snprintf(end, room, "%s%zu", dot, frame->place);
     if (n >= 0 && (size_t)n < room) return OK;
-    config_file_fail(f, LIMIT, "a configuration key is too long", e);
-    error_found(e, "%s", f->key);
-    return error_expected(e, "at most %d bytes including the names of enclosing objects", CONFIG_KEY_MAX);
+    return config_file_fail(e, LIMIT, f,
+                            "a configuration key is too long" FOUND "%s" EXPECTED
+                            "at most %d bytes including the names of enclosing objects",
+                            f->key, CONFIG_KEY_MAX);
 }
 
 static enum status visit(struct flattening *f, json_t *root, struct error *e) {
@@ -88,10 +88,10 @@ static enum status visit(struct flattening *f, json_t *root, struct error *e) {
             push(f, child);
             continue;
         }
-        if (f->n_values == CONFIG_VALUES_MAX) {
-            config_file_fail(f, LIMIT, "the configuration has too many values", e);
-            return error_expected(e, "at most %d", CONFIG_VALUES_MAX);
-        }
+        if (f->n_values == CONFIG_VALUES_MAX)
+            return config_file_fail(e, LIMIT, f,
+                                    "the configuration has too many values" EXPECTED "at most %d",
+                                    CONFIG_VALUES_MAX);
         if (f->config->values && copy_leaf(f, child, e) != OK) return e->code;
         f->n_values++;
     }
@@ -113,7 +113,7 @@ enum status config_parse(struct sys *sys, const char *path, const char *text, co
     config->path = copy_text(sys, path, strlen(path), e);
     if (!config->path) goto out;
     if (!json_is_object(object)) {
-        config_file_fail(&f, JSON, "the configuration is not a JSON object", e);
+        config_file_fail(e, JSON, &f, "the configuration is not a JSON object");
         goto out;
     }
     if (visit(&f, object, e) != OK) goto out;
@@ -122,8 +122,8 @@ enum status config_parse(struct sys *sys, const char *path, const char *text, co
     /* Flattening can create duplicates: {"a.b": 1, "a": {"b": 2}} has no duplicate keys as JSON. */
     int twice = sort_find_duplicate(config->values, config->n_values, sizeof *config->values, compare_keys);
     if (twice) {
-        config_file_fail(&f, DUP, "a configuration key occurs twice", e);
-        error_found(e, "%s", config->values[twice].key);
+        config_file_fail(e, DUP, &f, "a configuration key occurs twice" FOUND "%s",
+                         config->values[twice].key);
     }
 out:
     json_decref(root);
@@ -163,4 +163,19 @@ enum status config_read_member(struct sys *sys, const char *path, const char *me
         error_where((error_set(e, JSON, "the configuration contains a NUL byte"), e), "%s", path);
     sys->release(sys, text);
     return e->code;
+}
+
+json_t *config_json(const struct config *config) {
+    json_t *json = json_object();
+    for (int i = 0; i < config->n_values; i++) {
+        const struct config_value *v = &config->values[i];
+        json_t *value = v->kind == CONFIG_STRING  ? json_string(v->string)
+                        : v->kind == CONFIG_BOOL  ? json_boolean(v->number != 0)
+                        : v->kind == CONFIG_NULL  ? json_null()
+                        : v->kind == CONFIG_EMPTY ? json_array()
+                        : v->integer              ? json_integer((json_int_t)v->number)
+                                                  : json_real(v->number);
+        json_put(json, v->key, value);
+    }
+    return json;
 }

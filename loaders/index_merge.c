@@ -59,12 +59,11 @@ static enum status join_quantisations(const char *path, const struct tensor_inde
                                       struct tensor_index *index, struct error *e) {
     uint64_t bytes = 0, at = 0; /* the sum cannot overflow: at most 256 texts from headers of up to 100 MB */
     for (int i = 0; i < n_parts; i++) bytes += parts[i].quantisation_bytes;
-    if (bytes > QUANTISATION_BYTES_MAX) {
+    if (bytes > QUANTISATION_BYTES_MAX)
         return error_set(e, LIMIT,
                          "_quantization_metadata of all shards is too long" WHERE "%s" EXPECTED
                          "at most %d bytes",
                          path, QUANTISATION_BYTES_MAX);
-    }
     if (!bytes) return OK;
     index->quantisation = sys_new(index->sys, bytes, 1, "the quantisation metadata", e);
     if (!index->quantisation) return e->code;

@@ -58,10 +58,9 @@ json_t *json_string_of(const char *text) {
     return string;
 }
 
-static enum status fail_at(const struct json_text *t, uint64_t at, enum status code, const char *what,
-                           struct error *e) {
-    return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, t->path, t->offset + at);
-}
+/* Sets an error at byte `at` of a text. what: a format as in error_set, without WHERE. */
+#define fail_at(e, code, t, at, what, ...)                                                                   \
+    error_set(e, code, what WHERE "%s, byte %" PRIu64, ##__VA_ARGS__, (t)->path, (t)->offset + (at))
 
 /* Position of the quote that ends the string starting at `at`, or the end of the text. */
 static uint64_t find_string_end(const struct json_text *t, uint64_t at) {
@@ -82,8 +81,9 @@ static enum status scan_value(const struct json_text *t, uint64_t *at, int depth
             if (*at == t->bytes) break;
         } else if (c == '{' || c == '[') {
             if (++depth <= depth_limit) continue;
-            fail_at(t, *at, LIMIT, "JSON is nested too deeply", e);
-            return error_expected(e, "at most %d more levels at this place", depth_limit);
+            return fail_at(e, LIMIT, t, *at,
+                           "JSON is nested too deeply" EXPECTED "at most %d more levels at this place",
+                           depth_limit);
         } else if (c == '}' || c == ']' || c == ',') {
             if (!depth) break;
             if (c != ',') depth--;
@@ -112,14 +112,20 @@ static struct json_text slice(const struct json_text *t, uint64_t from, uint64_t
         .path = t->path, .text = t->text + from, .bytes = to - from, .offset = t->offset + from};
 }
 
+enum { SHOWN_BYTES = 24 };
+
+/* Describes the byte at a position for messages. */
+static const char *show_byte(const struct json_text *t, uint64_t at, char shown[SHOWN_BYTES]) {
+    if (at >= t->bytes) return "the end of the text";
+    snprintf(shown, SHOWN_BYTES, "byte 0x%02x", (unsigned char)t->text[at]);
+    return shown;
+}
+
 static enum status fail_expecting(const struct json_text *t, uint64_t at, const char *expected,
                                   struct error *e) {
-    fail_at(t, at, JSON, "invalid JSON", e);
-    if (at == t->bytes)
-        error_found(e, "the end of the text");
-    else
-        error_found(e, "byte 0x%02x", (unsigned char)t->text[at]);
-    return error_expected(e, "%s", expected);
+    char shown[SHOWN_BYTES];
+    return fail_at(e, JSON, t, at, "invalid JSON" FOUND "%s" EXPECTED "%s", show_byte(t, at, shown),
+                   expected);
 }
 
 enum status json_walk_start(struct json_walk *walk, const struct json_text *object, int depth_limit,
@@ -167,17 +173,15 @@ struct json_reader {
 };
 
 static json_t *reader_fail(const struct json_reader *r, enum status code, const char *found) {
-    fail_at(r->t, r->at, code, "invalid JSON", r->e);
-    error_found(r->e, "%s", found);
+    fail_at(r->e, code, r->t, r->at, "invalid JSON" FOUND "%s", found);
     return NULL;
 }
 
 /* Reports a syntax error with the character expected at the current position. */
 static json_t *reader_expects(const struct json_reader *r, const char *expected) {
-    char byte[16];
-    fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
-    snprintf(byte, sizeof byte, "byte 0x%02x", r->at < r->t->bytes ? (unsigned char)r->t->text[r->at] : 0);
-    error_found(r->e, "%s instead of %s", r->at < r->t->bytes ? byte : "the end of the text", expected);
+    char shown[SHOWN_BYTES];
+    fail_at(r->e, JSON, r->t, r->at, "invalid JSON" FOUND "%s instead of %s", show_byte(r->t, r->at, shown),
+            expected);
     return NULL;
 }
 
@@ -336,9 +340,9 @@ static bool reader_member(struct json_reader *r, json_t *object) {
     if (!reader_string(r, &name)) goto out;
     bool nul = memchr(name.at, 0, name.n);
     if (nul || json_object_getn(object, name.at, name.n)) {
-        fail_at(r->t, from, nul ? META : DUP, "invalid JSON", r->e);
-        error_found(r->e, "%s \"%.*s\"", nul ? "\\u0000 in the name" : "a duplicate of the name",
-                    (int)(name.n < 80 ? name.n : 80), name.at);
+        fail_at(r->e, nul ? META : DUP, r->t, from, "invalid JSON" FOUND "%s \"%.*s\"",
+                nul ? "\\u0000 in the name" : "a duplicate of the name", (int)(name.n < 80 ? name.n : 80),
+                name.at);
         goto out;
     }
     if (peek(r->t, &r->at) != ':') {
@@ -418,13 +422,12 @@ enum status json_parse(const char *path, const char *text, uint64_t bytes, int d
                        struct error *e) {
     struct json_text whole = {.path = path, .text = text, .bytes = bytes};
     *root = NULL;
-    if (bytes > document_bytes_max) {
-        fail_at(&whole, 0, LIMIT, "JSON is too long", e);
-        error_found(e, "%" PRIu64 " bytes", bytes);
-        return error_expected(e, "at most %" PRIu64, document_bytes_max);
-    }
+    if (bytes > document_bytes_max)
+        return fail_at(e, LIMIT, &whole, 0,
+                       "JSON is too long" FOUND "%" PRIu64 " bytes" EXPECTED "at most %" PRIu64, bytes,
+                       document_bytes_max);
     if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-        return fail_at(&whole, 0, JSON, "JSON starts with a byte order mark", e);
+        return fail_at(e, JSON, &whole, 0, "JSON starts with a byte order mark");
     uint64_t end = 0;
     if (scan_value(&whole, &end, depth_limit, e) != OK) return e->code;
     char c = peek(&whole, &(uint64_t){0});

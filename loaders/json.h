@@ -58,6 +58,10 @@ char json_first_char(const struct json_text *value);
  * replaces every byte above 127. NULL if memory is short. */
 json_t *json_string_of(const char *text);
 
+/* Returns a configuration as a flat JSON object: the inverse of config_parse (loaders.h). */
+struct config;
+json_t *config_json(const struct config *config);
+
 struct json_member {
     struct json_text name;  /* name of the member as in the file, with quotes and escapes */
     struct json_text value; /* text of the value, not validated before json_decode */

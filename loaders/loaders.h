@@ -90,8 +90,6 @@ struct safetensors_content {
 enum status safetensors_write_content(struct sys *sys, const char *path,
                                       const struct safetensors_content *content,
                                       const struct tensor_maker *maker, struct error *e);
-enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
-                                   int n_tensors, const struct tensor_maker *maker, struct error *e);
 
 /* Total number of entries, and of bytes of the entries' names, in indexes to be merged. Both start with
  * 0. */

@@ -32,11 +32,11 @@ static struct index_entry *sibling(const struct pairing *p, const char *name) {
     return index_find(p->index, whole);
 }
 
-static enum status fail(const struct pairing *p, const struct index_entry *entry, enum status code,
-                        const char *what, struct error *e) {
-    return error_set(e, code, "tensor '%s' %s" WHERE "%s, byte %" PRIu64, entry->name, what,
-                     path_of(p, entry), entry->offset);
-}
+/* Sets an error "tensor 'NAME' WHAT" with the entry's file and byte. what: a format as in error_set, without
+ * WHERE. */
+#define fail(e, code, p, entry, what, ...)                                                                   \
+    error_set(e, code, "tensor '%s' " what WHERE "%s, byte %" PRIu64, (entry)->name, ##__VA_ARGS__,          \
+              path_of(p, entry), (entry)->offset)
 
 static enum status fail_shape(const struct pairing *p, const struct index_entry *entry, const char *expected,
                               struct error *e) {
@@ -45,9 +45,7 @@ static enum status fail_shape(const struct pairing *p, const struct index_entry 
     for (int i = 0; i < entry->rank && n < sizeof found; i++)
         n += (size_t)snprintf(found + n, sizeof found - n, i ? ", %" PRId32 : "%" PRId32, entry->dim[i]);
     if (n < sizeof found) snprintf(found + n, sizeof found - n, "]");
-    fail(p, entry, SHAPE, "has the wrong shape", e);
-    error_found(e, "%s", found);
-    return error_expected(e, "%s", expected);
+    return fail(e, SHAPE, p, entry, "has the wrong shape" FOUND "%s" EXPECTED "%s", found, expected);
 }
 
 static enum status fail_missing(const struct pairing *p, const char *name, struct error *e) {
@@ -65,22 +63,18 @@ static bool is_single(const struct index_entry *entry) {
  * scale. */
 static enum status read_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     unsigned char b[4] = {0};
-    if (scale->dtype != DTYPE_F32 && scale->dtype != DTYPE_F16 && scale->dtype != DTYPE_BF16) {
-        fail(p, scale, META, "is not a valid scale", e);
-        error_found(e, "%s", index_type_name(scale));
-        return error_expected(e, "F32, F16 or BF16");
-    }
+    if (scale->dtype != DTYPE_F32 && scale->dtype != DTYPE_F16 && scale->dtype != DTYPE_BF16)
+        return fail(e, META, p, scale, "is not a valid scale" FOUND "%s" EXPECTED "F32, F16 or BF16",
+                    index_type_name(scale));
     if (source_read(&p->index->sources[scale->source], b, scale->bytes, scale->offset, e) != OK)
         return e->code;
     uint32_t bits = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
     float value = half_f16_f32((uint16_t)bits);
     if (scale->dtype == DTYPE_BF16) bits <<= 16;
     if (scale->dtype != DTYPE_F16) memcpy(&value, &bits, sizeof value);
-    if (!isfinite(value)) {
-        fail(p, scale, META, "is not a valid scale", e);
-        error_found(e, "%g", (double)value);
-        return error_expected(e, "a finite number");
-    }
+    if (!isfinite(value))
+        return fail(e, META, p, scale, "is not a valid scale" FOUND "%g" EXPECTED "a finite number",
+                    (double)value);
     p->weight->scale = value;
     scale->used = scale->is_quant_metadata = true;
     return OK;
@@ -94,19 +88,17 @@ static void take_scales(struct pairing *p, struct index_entry *scale) {
 /* Checks that row scales, which stream with the weights, are finite: a NaN would spoil the image silently. */
 static enum status check_rows(struct pairing *p, const struct index_entry *scale, struct error *e) {
     float some[256];
-    if (scale->dtype != DTYPE_F32) {
-        fail(p, scale, META, "is not a valid row scale", e);
-        error_found(e, "%s", index_type_name(scale));
-        return error_expected(e, "F32");
-    }
+    if (scale->dtype != DTYPE_F32)
+        return fail(e, META, p, scale, "is not a valid row scale" FOUND "%s" EXPECTED "F32",
+                    index_type_name(scale));
     for (uint64_t at = 0; at < scale->bytes && e->code == OK; at += sizeof some) {
         uint64_t bytes = scale->bytes - at < sizeof some ? scale->bytes - at : sizeof some;
         source_read(&p->index->sources[scale->source], some, bytes, scale->offset + at, e);
         for (size_t i = 0; i < bytes / sizeof *some && e->code == OK; i++) {
             if (isfinite(some[i])) continue;
-            fail(p, scale, META, "is not a valid row scale", e);
-            error_found(e, "%g in row %" PRIu64, (double)some[i], at / sizeof *some + i);
-            error_expected(e, "finite numbers");
+            fail(e, META, p, scale,
+                 "is not a valid row scale" FOUND "%g in row %" PRIu64 EXPECTED "finite numbers",
+                 (double)some[i], at / sizeof *some + i);
         }
     }
     return e->code;
@@ -131,9 +123,10 @@ static enum status pair_scale(struct pairing *p, struct index_entry *scale, stru
 /* Checks that the weight is stored with the element type that the layer's description requires. */
 static enum status check_stored(const struct pairing *p, struct error *e) {
     if (p->weight->dtype == p->form->stored) return OK;
-    fail(p, p->weight, META, "does not have the type that its quantisation description names", e);
-    error_found(e, "%s", index_type_name(p->weight));
-    return error_expected(e, "%s for %s", dtype_name(p->form->stored), p->form->name);
+    return fail(e, META, p, p->weight,
+                "does not have the type that its quantisation description names" FOUND "%s" EXPECTED
+                "%s for %s",
+                index_type_name(p->weight), dtype_name(p->form->stored), p->form->name);
 }
 
 static enum status pair_single(struct pairing *p, struct index_entry *scale, struct error *e) {
@@ -181,10 +174,11 @@ static enum status pair_rotated(struct pairing *p, struct index_entry *scale, st
     }
     while (left > 1 && left % 4 == 0) left /= 4;
     bool possible = group >= 4 && left == 1 && columns % group == 0;
-    fail(p, w, possible ? UNSUPPORTED : META,
-         possible ? "is rotated in groups of an unsupported size" : "has an invalid rotation group size", e);
-    error_found(e, "groups of %" PRId64 " for %" PRId64 " columns", group, columns);
-    return error_expected(e, possible ? "16, 64 or 256" : "a power of 4 that divides a matrix's columns");
+    return fail(e, possible ? UNSUPPORTED : META, p, w,
+                "%s" FOUND "groups of %" PRId64 " for %" PRId64 " columns" EXPECTED "%s",
+                possible ? "is rotated in groups of an unsupported size"
+                         : "has an invalid rotation group size",
+                group, columns, possible ? "16, 64 or 256" : "a power of 4 that divides a matrix's columns");
 }
 
 static enum status pair_described(struct pairing *p, struct index_entry *scale, struct error *e) {
@@ -212,9 +206,10 @@ static enum status pair_plain(struct pairing *p, struct index_entry *scale, stru
         if (index_find(p->index, name)) return fail_missing(p, "scale_weight", e);
     }
     if (fp8 || packed || !scale) return OK;
-    fail(p, scale, META, "is the scale of a weight that is not quantised", e);
-    error_found(e, "'%s' of %s", w->name, index_type_name(w));
-    return error_expected(e, "F8_E4M3 or F8_E5M2");
+    return fail(e, META, p, scale,
+                "is the scale of a weight that is not quantised" FOUND "'%s' of %s" EXPECTED
+                "F8_E4M3 or F8_E5M2",
+                w->name, index_type_name(w));
 }
 
 static enum status pair_weight(struct tensor_index *index, int i, const struct quantised_format *form,
@@ -224,10 +219,7 @@ static enum status pair_weight(struct tensor_index *index, int i, const struct q
     struct pairing p = {index, entry, form, (int)strlen(entry->name) - (int)strlen(".weight")};
     if (!ends_with(entry->name, ".weight")) return OK;
     struct index_entry *scale = sibling(&p, "weight_scale"), *old = sibling(&p, "scale_weight");
-    if (scale && old) {
-        fail(&p, old, DUP, "is a duplicate scale", e);
-        return error_found(e, "also '%s'", scale->name);
-    }
+    if (scale && old) return fail(e, DUP, &p, old, "is a duplicate scale" FOUND "also '%s'", scale->name);
     if (!scale) scale = old;
     form->kind ? pair_described(&p, scale, e) : pair_plain(&p, scale, e);
     /* Ignores scales of the layer's input: they are for eight-bit products, which the engine does not compute

@@ -26,10 +26,11 @@ struct described {
     const char *path, *tensor;
 };
 
-static enum status fail(const struct described *at, enum status code, const char *what, struct error *e) {
-    return error_set(e, code, "the quantisation description of '%s' %s" WHERE "%s", at->tensor, what,
-                     at->path);
-}
+/* Sets an error "the quantisation description of 'TENSOR' WHAT". what: a format as in error_set, without
+ * WHERE. */
+#define fail(e, code, at, what, ...)                                                                         \
+    error_set(e, code, "the quantisation description of '%s' " what WHERE "%s", (at)->tensor, ##__VA_ARGS__, \
+              (at)->path)
 
 /* Reports a JSON error as an error of the quantisation description; MEMORY stays MEMORY. */
 static enum status fail_json(const struct described *at, const struct error *inner, struct error *e) {
@@ -37,47 +38,42 @@ static enum status fail_json(const struct described *at, const struct error *inn
         *e = *inner;
         return e->code;
     }
-    fail(at, inner->code == LIMIT ? LIMIT : META, "cannot be read", e);
-    return error_found(e, "%s: %.100s", inner->what, *inner->found ? inner->found : status_name(inner->code));
+    return fail(e, inner->code == LIMIT ? LIMIT : META, at, "cannot be read" FOUND "%s: %.100s", inner->what,
+                *inner->found ? inner->found : status_name(inner->code));
 }
 
 static enum status take_rotation(const struct described *at, const json_t *json,
                                  struct quantised_format *form, struct error *e) {
     const json_t *group = json_object_get(json, "convrot_groupsize"),
                  *convrot = json_object_get(json, "convrot");
-    if (convrot && !json_is_boolean(convrot) && !json_is_null(convrot)) {
-        fail(at, META, "is invalid", e);
-        return error_expected(e, "true or false for convrot");
-    }
+    if (convrot && !json_is_boolean(convrot) && !json_is_null(convrot))
+        return fail(e, META, at, "is invalid" EXPECTED "true or false for convrot");
     form->rotated = json_is_true(convrot);
     if (!form->rotated) return OK;
-    if (form->stored != DTYPE_I8) {
-        fail(at, UNSUPPORTED, "names an unsupported format", e);
-        error_found(e, "%s with convrot", form->name);
-        return error_expected(e, "convrot of int8_tensorwise alone");
-    }
+    if (form->stored != DTYPE_I8)
+        return fail(e, UNSUPPORTED, at,
+                    "names an unsupported format" FOUND "%s with convrot" EXPECTED
+                    "convrot of int8_tensorwise alone",
+                    form->name);
     if (!group) return OK;
     form->group = json_integer_value(group);
     if (json_is_integer(group) && form->group > 0) return OK;
-    fail(at, META, "is invalid", e);
-    return error_expected(e, "a positive number for convrot_groupsize");
+    return fail(e, META, at, "is invalid" EXPECTED "a positive number for convrot_groupsize");
 }
 
 static enum status take_form(const struct described *at, const json_t *json, struct quantised_format *form,
                              struct error *e) {
     const char *name = json_string_value(json_object_get(json, "format"));
-    if (!name) {
-        fail(at, META, "is invalid", e);
-        return error_expected(e, "an object with the key \"format\"");
-    }
+    if (!name) return fail(e, META, at, "is invalid" EXPECTED "an object with the key \"format\"");
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(known[i].name, name)) continue;
         *form = known[i];
         return take_rotation(at, json, form, e);
     }
-    fail(at, UNSUPPORTED, "names an unsupported format", e);
-    error_found(e, "\"%.100s\"", name);
-    return error_expected(e, "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8");
+    return fail(e, UNSUPPORTED, at,
+                "names an unsupported format" FOUND "\"%.100s\"" EXPECTED
+                "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8",
+                name);
 }
 
 /* Finds the weight of a layer by tensor prefix and layer name; NULL if absent. */
@@ -99,19 +95,13 @@ static enum status read_tensor(const struct tensor_index *index, const struct in
     json_t *json = NULL;
     size_t layer = strlen(entry->name) - strlen(".comfy_quant");
     const struct index_entry *weight = find_weight(index, "", entry->name, layer);
-    if (!weight) {
-        fail(&at, MISSING, "belongs to no weight", e);
-        return error_expected(e, "'%.*s.weight'", (int)layer, entry->name);
-    }
-    if (entry->dtype != DTYPE_U8) {
-        fail(&at, META, "is not text", e);
-        return error_found(e, "%s", index_type_name(entry));
-    }
-    if (entry->bytes > DESCRIPTION_BYTES_MAX) {
-        fail(&at, LIMIT, "is too long", e);
-        error_found(e, "%" PRIu64 " bytes", entry->bytes);
-        return error_expected(e, "at most %d", DESCRIPTION_BYTES_MAX);
-    }
+    if (!weight)
+        return fail(e, MISSING, &at, "belongs to no weight" EXPECTED "'%.*s.weight'", (int)layer,
+                    entry->name);
+    if (entry->dtype != DTYPE_U8) return fail(e, META, &at, "is not text" FOUND "%s", index_type_name(entry));
+    if (entry->bytes > DESCRIPTION_BYTES_MAX)
+        return fail(e, LIMIT, &at, "is too long" FOUND "%" PRIu64 " bytes" EXPECTED "at most %d",
+                    entry->bytes, DESCRIPTION_BYTES_MAX);
     if (source_read(source, text, entry->bytes, entry->offset, e) != OK) return e->code;
     if (json_parse(at.path, text, entry->bytes, DESCRIPTION_DEPTH_MAX, &json, &inner) != OK)
         return fail_json(&at, &inner, e);
@@ -131,14 +121,14 @@ static enum status read_layer(const struct tensor_index *index, const struct jso
     const struct index_entry *weight = NULL;
     json_t *name = NULL, *json = NULL;
     if (member->name.bytes > 6 * LOADER_NAME_MAX || member->value.bytes > DESCRIPTION_BYTES_MAX)
-        return fail(&at, LIMIT, "is too long", e);
+        return fail(e, LIMIT, &at, "is too long");
     if (json_decode(&member->name, 0, &name, &inner) != OK) return fail_json(&at, &inner, e);
     at.tensor = json_string_value(name);
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !weight; i++)
         weight = find_weight(index, prefixes[i], at.tensor, json_string_length(name));
     struct quantised_format *of = weight ? &form[weight - index->entries] : NULL;
     if (of && of->kind)
-        fail(&at, DUP, "occurs twice in _quantization_metadata", e);
+        fail(e, DUP, &at, "occurs twice in _quantization_metadata");
     else if (json_decode(&member->value, 0, &json, &inner) != OK)
         fail_json(&at, &inner, e);
     else if (of)
@@ -158,7 +148,7 @@ static enum status read_layers(const struct tensor_index *index, const struct js
         return fail_json(&at, &inner, e);
     for (int n = 0; e->code == OK && json_walk_next(&walk, &member, &inner); n++)
         if (n == LOADER_TENSORS_MAX)
-            fail(&at, LIMIT, "lists too many layers", e);
+            fail(e, LIMIT, &at, "lists too many layers");
         else
             read_layer(index, &member, form, e);
     return inner.code == OK ? e->code : fail_json(&at, &inner, e);
@@ -176,14 +166,13 @@ static enum status read_metadata(const struct tensor_index *index, const struct 
     if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
     while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
         if (member.name.bytes != strlen(layers) || memcmp(member.name.text, layers, strlen(layers))) continue;
-        if (has_layers) return fail(&at, DUP, "has the key \"layers\" twice", e);
+        if (has_layers) return fail(e, DUP, &at, "has the key \"layers\" twice");
         has_layers = true;
         read_layers(index, &member.value, form, e);
     }
     if (inner.code != OK) return fail_json(&at, &inner, e);
     if (e->code != OK || has_layers) return e->code;
-    fail(&at, META, "is invalid", e);
-    return error_expected(e, "an object with the key \"layers\"");
+    return fail(e, META, &at, "is invalid" EXPECTED "an object with the key \"layers\"");
 }
 
 enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,

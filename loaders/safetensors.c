@@ -43,18 +43,16 @@ static const struct {
 
 static enum status check_header_bytes(const char *path, const unsigned char *first, uint64_t header_bytes,
                                       uint64_t file_bytes, struct error *e) {
-    if (!header_bytes) {
+    if (!header_bytes)
         return error_set(e, JSON,
                          "file begins with zeros, maybe an incomplete download" WHERE "%s, byte 0" EXPECTED
                          "the length of the safetensors header",
                          path);
-    }
     if (header_bytes <= header_bytes_max && header_bytes <= file_bytes - LENGTH_BYTES) return OK;
     const char *kind = file_kind_of(first);
-    if (kind) {
+    if (kind)
         return error_set(e, BADMAGIC, "not a safetensors file" WHERE "%s, byte 0" FOUND "%s" EXPECTED "%s",
                          path, kind, READABLE_WEIGHTS);
-    }
     bool too_long = header_bytes > header_bytes_max;
     return error_set(e, too_long ? LIMIT : BOUNDS,
                      "%s" WHERE "%s, byte 0" FOUND "%" PRIu64 " bytes of header" EXPECTED "at most %" PRIu64,
@@ -68,12 +66,11 @@ static enum status read_header(const struct byte_source *source, struct json_tex
     struct sys *sys = source->sys;
     uint64_t file_bytes = (uint64_t)source->identity.bytes, header_bytes = 0;
     unsigned char first[LENGTH_BYTES];
-    if (file_bytes < LENGTH_BYTES) {
+    if (file_bytes < LENGTH_BYTES)
         return error_set(e, TRUNC,
                          "file is too short for a safetensors header, maybe an incomplete download" WHERE
                          "%s, byte 0" FOUND "%" PRIu64 " bytes" EXPECTED "at least %d",
                          source->path, file_bytes, LENGTH_BYTES);
-    }
     if (source_read(source, first, LENGTH_BYTES, 0, e) != OK) return e->code;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) header_bytes = header_bytes << 8 | first[i];
     if (check_header_bytes(source->path, first, header_bytes, file_bytes, e) != OK) return e->code;
@@ -117,18 +114,18 @@ struct entry_text {
     struct json_text value;
 };
 
-static enum status fail(const struct entry_text *at, enum status code, const char *what, struct error *e) {
-    return error_set(e, code, "tensor '%s': %s" WHERE "%s, byte %" PRIu64, at->name, what, at->value.path,
-                     at->value.offset);
-}
+/* Sets an error "tensor 'NAME': WHAT" with the file and byte of the entry. what: a format as in error_set,
+ * without WHERE. */
+#define fail(e, code, entry, what, ...)                                                                      \
+    error_set(e, code, "tensor '%s': " what WHERE "%s, byte %" PRIu64, (entry)->name, ##__VA_ARGS__,         \
+              (entry)->value.path, (entry)->value.offset)
 
 static enum status read_dtype(const struct entry_text *at, const json_t *json, struct index_entry *entry,
                               int *bits, struct error *e) {
     const char *name = json_string_value(json_object_get(json, "dtype"));
-    if (!name) {
-        fail(at, META, "dtype is missing or not a string", e);
-        return error_expected(e, "the name of a type, such as \"BF16\"");
-    }
+    if (!name)
+        return fail(e, META, at,
+                    "dtype is missing or not a string" EXPECTED "the name of a type, such as \"BF16\"");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i].name, name)) continue;
         entry->dtype = types[i].dtype;
@@ -136,37 +133,29 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
         *bits = types[i].bits;
         return OK;
     }
-    fail(at, TYPE, "unknown dtype", e);
-    error_found(e, "\"%s\"", name);
-    return error_expected(e, "a type of the safetensors format, such as \"BF16\"");
+    return fail(e, TYPE, at,
+                "unknown dtype" FOUND "\"%s\"" EXPECTED "a type of the safetensors format, such as \"BF16\"",
+                name);
 }
 
 static enum status read_shape(const struct entry_text *at, const json_t *json, struct index_entry *entry,
                               struct error *e) {
     const json_t *shape = json_object_get(json, "shape");
-    if (!json_is_array(shape)) {
-        fail(at, META, "shape is missing or not an array", e);
-        return error_expected(e, "an array of integers");
-    }
+    if (!json_is_array(shape))
+        return fail(e, META, at, "shape is missing or not an array" EXPECTED "an array of integers");
     size_t rank = json_array_size(shape), most = sizeof entry->dim / sizeof *entry->dim;
-    if (rank > most) {
-        fail(at, LIMIT, "too many dimensions", e);
-        error_found(e, "%zu", rank);
-        return error_expected(e, "at most %zu", most);
-    }
+    if (rank > most)
+        return fail(e, LIMIT, at, "too many dimensions" FOUND "%zu" EXPECTED "at most %zu", rank, most);
     entry->rank = (int)rank;
     for (size_t i = 0; i < rank; i++) {
         const json_t *dim = json_array_get(shape, i);
         json_int_t value = json_integer_value(dim);
-        if (!json_is_integer(dim)) {
-            fail(at, META, "a dimension is not an integer", e);
-            return error_expected(e, "integers in shape");
-        }
-        if (value < 0 || value > INT32_MAX) {
-            fail(at, value < 0 ? SHAPE : LIMIT, "a dimension is out of range", e);
-            error_found(e, "%" JSON_INTEGER_FORMAT, value);
-            return error_expected(e, "0 to %d", INT32_MAX);
-        }
+        if (!json_is_integer(dim))
+            return fail(e, META, at, "a dimension is not an integer" EXPECTED "integers in shape");
+        if (value < 0 || value > INT32_MAX)
+            return fail(e, value < 0 ? SHAPE : LIMIT, at,
+                        "a dimension is out of range" FOUND "%" JSON_INTEGER_FORMAT EXPECTED "0 to %d", value,
+                        INT32_MAX);
         entry->dim[i] = (int32_t)value;
     }
     return OK;
@@ -179,15 +168,15 @@ static enum status read_extent(const struct entry_text *at, const json_t *json, 
                                struct index_entry *entry, struct error *e) {
     const json_t *offsets = json_object_get(json, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end)) {
-        fail(at, META, "data_offsets are missing or not two integers", e);
-        return error_expected(e, "an array of two integers");
-    }
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
+        return fail(e, META, at,
+                    "data_offsets are missing or not two integers" EXPECTED "an array of two integers");
     json_int_t from = json_integer_value(begin), to = json_integer_value(end);
-    if (from < 0 || to < from) {
-        fail(at, BOUNDS, "data_offsets are not a valid range", e);
-        return error_found(e, "[%" JSON_INTEGER_FORMAT ", %" JSON_INTEGER_FORMAT "]", from, to);
-    }
+    if (from < 0 || to < from)
+        return fail(e, BOUNDS, at,
+                    "data_offsets are not a valid range" FOUND "[%" JSON_INTEGER_FORMAT
+                    ", %" JSON_INTEGER_FORMAT "]",
+                    from, to);
     entry->offset = (uint64_t)from;
     entry->bytes = (uint64_t)(to - from);
     uint64_t all_bits = (uint64_t)bits;
@@ -195,20 +184,19 @@ static enum status read_extent(const struct entry_text *at, const json_t *json, 
         if (!entry->dim[i]) all_bits = 0;
     for (int i = 0; i < entry->rank && all_bits; i++)
         if (!multiply_u64(all_bits, (uint64_t)entry->dim[i], &all_bits))
-            return fail(at, OVERFLOW, "the product of the dimensions exceeds 64 bits", e);
-    if (all_bits % 8) {
-        fail(at, SHAPE, "the elements do not fill whole bytes", e);
-        return error_found(e, "%" PRIu64 " bits", all_bits);
-    }
+            return fail(e, OVERFLOW, at, "the product of the dimensions exceeds 64 bits");
+    if (all_bits % 8)
+        return fail(e, SHAPE, at, "the elements do not fill whole bytes" FOUND "%" PRIu64 " bits", all_bits);
     if (all_bits / 8 == entry->bytes) return OK;
-    if ((uint64_t)to > data_bytes) {
-        fail(at, BOUNDS, "the data extends past the end of the file", e);
-        error_found(e, "data byte %" PRIu64, (uint64_t)to);
-        return error_expected(e, "at most %" PRIu64, data_bytes);
-    }
-    fail(at, SHAPE, "the size of the data does not match shape and dtype", e);
-    error_found(e, "%" PRIu64 " bytes", entry->bytes);
-    return error_expected(e, "%" PRIu64, all_bits / 8);
+    if ((uint64_t)to > data_bytes)
+        return fail(e, BOUNDS, at,
+                    "the data extends past the end of the file" FOUND "data byte %" PRIu64 EXPECTED
+                    "at most %" PRIu64,
+                    (uint64_t)to, data_bytes);
+    return fail(e, SHAPE, at,
+                "the size of the data does not match shape and dtype" FOUND "%" PRIu64 " bytes" EXPECTED
+                "%" PRIu64,
+                entry->bytes, all_bits / 8);
 }
 
 static bool any_beyond_63_bits(const json_t *numbers) {
@@ -234,12 +222,12 @@ static enum status read_entry(const struct entry_text *at, uint64_t data_bytes, 
                      !any_beyond_63_bits(json_object_get(json, "shape"));
             json_decref(json);
         }
-        if (beyond) return fail(at, BOUNDS, "data_offsets exceed 63 bits", e);
+        if (beyond) return fail(e, BOUNDS, at, "data_offsets exceed 63 bits");
         *e = failure;
         return error_expected(e, "the entry of tensor '%s'", at->name);
     }
     if (!json_is_object(json))
-        fail(at, META, "the header entry is not an object", e);
+        fail(e, META, at, "the header entry is not an object");
     else if (read_dtype(at, json, entry, &bits, e) == OK && read_shape(at, json, entry, e) == OK)
         read_extent(at, json, bits, data_bytes, entry, e);
     json_decref(json);
@@ -258,7 +246,7 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
             return fail_limit(&member.name, "__metadata__ has too many values", METADATA_VALUES_MAX, e);
         if (json_first_char(&member.value) == '"') continue;
         struct entry_text value = {.name = at->name, .value = member.value};
-        return fail(&value, META, "a value is not a string", e);
+        return fail(e, META, &value, "a value is not a string");
     }
     return e->code;
 }
@@ -277,10 +265,8 @@ static enum status read_metadata(const struct json_text *text, struct tensor_ind
     struct entry_text at = {.name = "__metadata__", .value = *text};
     char kind = json_first_char(text);
     json_t *json;
-    if (kind != '{' && kind != 'n') {
-        fail(&at, META, "the metadata is not an object", e);
-        return error_expected(e, "an object of strings");
-    }
+    if (kind != '{' && kind != 'n')
+        return fail(e, META, &at, "the metadata is not an object" EXPECTED "an object of strings");
     if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;
     if (header_limit_check(index->sys, text->path, text->bytes, e) != OK) return e->code;
     if (json_decode(text, 0, &json, e) != OK) return e->code;
@@ -329,7 +315,7 @@ static enum status read_members(const struct json_text *header, uint64_t data_by
         struct entry_text at = {.name = to, .value = member.value};
         if (read_name(&member.name, &to, e) != OK) return e->code;
         if (!strcmp(at.name, "__metadata__")) {
-            if (metadata_seen) return fail(&at, DUP, "occurs twice", e);
+            if (metadata_seen) return fail(e, DUP, &at, "occurs twice");
             metadata_seen = true;
             if (read_metadata(&at.value, index, e) != OK) return e->code;
             continue;
@@ -350,37 +336,28 @@ static int compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Fails because a byte of the file's data belongs to no tensor or to two tensors. */
-static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
-                               const char *what, struct error *e) {
-    return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, header->path,
-                     header->offset + header->bytes + at);
-}
-
 /* Checks that every data byte belongs to exactly one tensor. */
 static enum status check_layout(const struct json_text *header, uint64_t data_bytes,
                                 struct tensor_index *index, struct error *e) {
-    uint64_t at = 0;
+    uint64_t at = 0, data_start = header->offset + header->bytes;
     qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_places);
     for (int i = 0; i < index->n_entries; i++) {
         const struct index_entry *entry = &index->entries[i];
-        if (entry->offset != at) {
-            bool hole = entry->offset > at;
-            fail_layout(header, at, hole ? BOUNDS : OVERLAP,
-                        hole ? "bytes that belong to no tensor" : "tensors overlap", e);
-            error_found(e, "tensor '%s' at data byte %" PRIu64, entry->name, entry->offset);
-            return error_expected(e, "data byte %" PRIu64, at);
-        }
+        if (entry->offset != at)
+            return error_set(e, entry->offset > at ? BOUNDS : OVERLAP,
+                             "%s" WHERE "%s, byte %" PRIu64 FOUND "tensor '%s' at data byte %" PRIu64 EXPECTED
+                             "data byte %" PRIu64,
+                             entry->offset > at ? "bytes that belong to no tensor" : "tensors overlap",
+                             header->path, data_start + at, entry->name, entry->offset, at);
         at += entry->bytes;
     }
     if (at == data_bytes) return OK;
     bool short_file = at > data_bytes;
-    fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
-                short_file ? "file ends too early, maybe an incomplete download"
-                           : "bytes after the last tensor belong to no tensor",
-                e);
-    error_found(e, "%" PRIu64 " bytes of data", data_bytes);
-    return error_expected(e, "%" PRIu64, at);
+    return error_set(e, short_file ? TRUNC : BOUNDS,
+                     "%s" WHERE "%s, byte %" PRIu64 FOUND "%" PRIu64 " bytes of data" EXPECTED "%" PRIu64,
+                     short_file ? "file ends too early, maybe an incomplete download"
+                                : "bytes after the last tensor belong to no tensor",
+                     header->path, data_start + (short_file ? data_bytes : at), data_bytes, at);
 }
 
 static enum status read_index(const struct json_text *header, uint64_t data_bytes, struct tensor_index *index,
@@ -400,11 +377,10 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
      * have overlaps too. */
     int twice =
         sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
-    if (twice) {
+    if (twice)
         return error_set(
             e, DUP, "two tensors have the same name" WHERE "%s, header of %" PRIu64 " bytes" FOUND "'%s'",
             header->path, header->bytes, index->entries[twice].name);
-    }
     if (check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     for (int i = 0; i < index->n_entries; i++) index->entries[i].offset += header->offset + header->bytes;

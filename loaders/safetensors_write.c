@@ -100,13 +100,8 @@ enum status safetensors_write_content(struct sys *sys, const char *path,
     return e->code;
 }
 
-enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
-                                   int n_tensors, const struct tensor_maker *maker, struct error *e) {
-    struct safetensors_content content = {.tensors = tensors, .n_tensors = n_tensors};
-    return safetensors_write_content(sys, path, &content, maker, e);
-}
-
 enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
                               int n_tensors, struct error *e) {
-    return safetensors_write_made(sys, path, tensors, n_tensors, NULL, e);
+    return safetensors_write_content(
+        sys, path, &(struct safetensors_content){.tensors = tensors, .n_tensors = n_tensors}, NULL, e);
 }

@@ -19,11 +19,9 @@ enum { HEAD = 64 }; /* attention head size of all published CLIP text encoders *
 
 struct clip_settings {
     struct clip_layer_settings layer;
-    int layers;
-    int hidden_state_from_end; /* without clip_skip, token rows are hidden_states[-1 - this] */
-    int n_absent_layers; /* number of final layers that the weight file lacks (diffusers' OpenCLIP-H has 23 of
-                            24 layers) */
-    bool normed;         /* apply the final norm to token rows, also if they come from an earlier layer */
+    /* Hidden states that the encoder writes to lane.text without clip_skip. n_layers counts the last layers
+     * that the weight file lacks (diffusers' OpenCLIP-H has 23 of 24 layers). */
+    struct encoder_output output;
     bool projected;
 };
 
@@ -32,74 +30,43 @@ struct clip_state {
     struct tensor pooled; /* pooled row before the projection: [1, width]; rank 0 without projection */
 };
 
-struct embedding_weights {
-    struct tensor rows; /* embeddings of the prompt's tokens: [T, width] */
-};
+/* Naming: transformers 4, transformers 5 (no prefix), clip.cpp (models/convert_hf_to_gguf.py) and OpenCLIP.
+ * P: prefix of transformers' names. */
+#define CLIP_NAMED(P, C, end, name, gguf, wan, open)                                                         \
+    .names = {"text_model." P name end, P name end, "t." gguf end}, .checkpoint_name = open end
 
-struct position_weights {
-    struct tensor table;
-};
+/* clang-format off */
+/* rows: embeddings of the prompt's tokens, [T, width]. */
+#define EMBEDDING(X, S)                                                                                      \
+    X##TABLE(S, rows, VOCABULARY, CLIP_WIDTH,                                                                \
+             "embeddings.token_embedding", "token_embd", "", "token_embedding")
+struct embedding_weights { EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_embedding_table, EMBEDDING, embedding_weights, CLIP_NAMED, "", "");
 
-struct norm_weights {
-    struct linear_weights norm;
-};
+#define POSITION(X, S)                                                                                       \
+    X##WEIGHT(WITH(S, .embedding_lookup = true), table, SHAPED(2, POSITIONS, CLIP_WIDTH),                    \
+              "embeddings.position_embedding.weight", "position_embd.weight", "", "positional_embedding")
+struct position_weights { POSITION(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_position_table, POSITION, position_weights, CLIP_NAMED, "", "");
 
-struct projection_weights {
-    struct tensor projection;
-};
+WEIGHT_TABLE_NAMED(clip_layer_table, CLIP_OPEN_LAYER, clip_layer_weights, CLIP_NAMED,
+                   "encoder.layers.%d.", "");
 
-/* Tensor names of CLIP text encoders in transformers 4, transformers 5 (no prefix) and clip.cpp
- * (models/convert_hf_to_gguf.py). */
-#define TEXT_NAMES(name, gguf, wan)                                                                          \
-    { "text_model." name, name, "t." gguf }
-#define WEIGHT_ROW(structure, field, init_scale_, name, gguf, rank_, ...)                                    \
-    .offset = offsetof(struct structure, field), .names = TEXT_NAMES(name, gguf, ), .rank = rank_,           \
-    .init_scale = init_scale_, .dim = {__VA_ARGS__}
-#define NORM(structure, field, name, gguf, open)                                                             \
-    {WEIGHT_ROW(structure, field.weight, 0, name ".weight", gguf ".weight", 1, CLIP_WIDTH),                  \
-     .checkpoint_name = open ".weight"},                                                                     \
-    {                                                                                                        \
-        WEIGHT_ROW(structure, field.bias, 1, name ".bias", gguf ".bias", 1, CLIP_WIDTH),                     \
-            .checkpoint_name = open ".bias"                                                                  \
-    }
+#define FINAL_NORM(X, S) X##NORM(S, norm, CLIP_WIDTH, "final_layer_norm", "post_ln", "", "ln_final")
+struct norm_weights { FINAL_NORM(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_norm_table, FINAL_NORM, norm_weights, CLIP_NAMED, "", "");
 
-static const struct weight_spec clip_embedding_table[] = {
-    {WEIGHT_ROW(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2,
-                VOCABULARY, CLIP_WIDTH),
-     .checkpoint_name = "token_embedding.weight"},
-};
-
-static const struct weight_spec clip_position_table[] = {
-    {WEIGHT_ROW(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
-                POSITIONS, CLIP_WIDTH),
-     .checkpoint_name = "positional_embedding", .embedding_lookup = true},
-};
-
-static const struct weight_spec clip_layer_table[] = {
-    CLIP_LAYER_WEIGHTS(TEXT_NAMES, CLIP_RESBLOCK "attn.in_proj_")};
-
-static const struct weight_spec clip_norm_table[] = {
-    NORM(norm_weights, norm, "final_layer_norm", "post_ln", "ln_final"),
-};
-
-static const struct weight_spec clip_projection_table[] = {
-    {.offset = offsetof(struct projection_weights, projection),
-     .names = {"text_projection.weight", "t.text_projection.weight"},
-     .rank = 2,
-     .dim = {PROJECTION, CLIP_WIDTH},
-     .init_scale = 1},
-};
-
-/* Names of text_projection in files that store the tensor transposed: OpenCLIP's, and stable-diffusion.cpp's,
- * which uses transformers' name. */
-static const struct weight_spec clip_transposed_table[] = {
-    {.offset = offsetof(struct projection_weights, projection),
-     .names = {"text_projection", "text_model.text_projection"},
-     .rank = 2,
-     .dim = {CLIP_WIDTH, PROJECTION},
-     .embedding_lookup = true,
-     .init_scale = 1},
-};
+/* OpenCLIP's files, and stable-diffusion.cpp's under transformers' name, store text_projection transposed. */
+#define TEXT_PROJECTION(X, S)                                                                                \
+    X##WEIGHT(S, projection, SHAPED(2, PROJECTION, CLIP_WIDTH),                                              \
+              NULL, "text_projection.weight", "t.text_projection.weight")
+#define TRANSPOSED(X, S)                                                                                     \
+    X##TABLE(S, projection, CLIP_WIDTH, PROJECTION,                                                          \
+             NULL, "text_projection", "text_model.text_projection")
+struct projection_weights { TEXT_PROJECTION(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_projection_table, TEXT_PROJECTION, projection_weights, NAMED_FULLY, "", "");
+WEIGHT_TABLE_NAMED(clip_transposed_table, TRANSPOSED, projection_weights, NAMED_FULLY, "", "");
+/* clang-format on */
 
 static void clip_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
@@ -125,9 +92,14 @@ static void clip_forward_position(struct context *x, const void *weights, const 
     }
 }
 
-static int clip_output_layer(const struct clip_settings *s, const struct lane *lane) {
-    int hidden_state_from_end = lane->clip_skip ? lane->clip_skip - 1 : s->hidden_state_from_end;
-    return s->layers - 1 - (hidden_state_from_end - s->n_absent_layers);
+/* The hidden states of this lane: clip_skip selects another layer, and the final norm applies as before. */
+static struct encoder_output clip_output(const struct clip_settings *s, const struct lane *lane) {
+    struct encoder_output output = s->output;
+    if (!lane->clip_skip || hidden_states_count(&output.states) > 1) return output;
+    bool normed = hidden_states_use_norm(&output.states, output.n_layers);
+    output.states = (struct hidden_states){.layers = {-lane->clip_skip},
+                                           .final_norm = normed ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_NONE};
+    return output;
 }
 
 static void clip_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -137,8 +109,8 @@ static void clip_forward_layer(struct context *x, const void *weights, const str
     struct clip_scratch scratch = clip_layer_scratch(x, weights, clip_window(lane, state->tokens, 0));
     for (int i = 0; i < clip_windows(lane); i++)
         clip_layer(x, weights, &settings->layer, clip_window(lane, state->tokens, i), &scratch);
-    if (lane->text.rank && scope->number == clip_output_layer(settings, lane))
-        op_copy(x, lane->text, state->tokens);
+    struct encoder_output output = clip_output(settings, lane);
+    if (lane->text.rank) hidden_states_write(x, &output, lane, state->tokens, scope->number);
 }
 
 static void clip_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -149,11 +121,11 @@ static void clip_forward_norm(struct context *x, const void *weights, const stru
     if (lane->pooled.rank)
         clip_norm(x, settings->projected ? state->pooled : lane->pooled,
                   tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, settings->layer.norm_eps);
-    if (!lane->text.rank || !settings->normed) return;
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, state->tokens.dim);
-    op_copy(x, n, lane->text); /* contiguous copy: lane->text may have gaps between its rows */
-    clip_norm(x, n, n, &w->norm, settings->layer.norm_eps);
-    op_copy(x, lane->text, n);
+    struct encoder_output output = clip_output(settings, lane);
+    if (!lane->text.rank || !hidden_states_use_norm(&output.states, output.n_layers)) return;
+    hidden_states_norm(x, &output, lane, context_tensor(x, DTYPE_F32, 2, state->tokens.dim),
+                       (struct affine){.weight = w->norm.weight, .bias = w->norm.bias},
+                       settings->layer.norm_eps);
 }
 
 static void clip_forward_projection(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -175,22 +147,17 @@ static void clip_forward_transposed(struct context *x, const void *weights, cons
     op_linear_few(x, scope->lane->pooled, state->pooled, projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 
-static const struct block_kind clip_kind_embedding =
-    BLOCK_KIND("embedding", "token_embedding", clip_embedding_table, embedding_weights,
-               clip_forward_embedding, .embedding_table = true);
-static const struct block_kind clip_kind_position =
-    BLOCK_KIND("position", "position_embedding", clip_position_table, position_weights, clip_forward_position,
-               .never_quantised = true);
-static const struct block_kind clip_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", clip_layer_table, clip_layer_weights, clip_forward_layer);
-static const struct block_kind clip_kind_norm = BLOCK_KIND(
-    "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm, .never_quantised = true);
-static const struct block_kind clip_kind_projection =
-    BLOCK_KIND("projection", "text_projection", clip_projection_table, projection_weights,
-               clip_forward_projection, .never_quantised = true);
-static const struct block_kind clip_kind_transposed =
-    BLOCK_KIND("transposed projection", "text_projection", clip_transposed_table, projection_weights,
-               clip_forward_transposed, .never_quantised = true);
+BLOCK(clip_kind_embedding, "embedding", "token_embedding", clip_embedding_table, embedding_weights,
+      clip_forward_embedding, .embedding_table = true);
+BLOCK(clip_kind_position, "position", "position_embedding", clip_position_table, position_weights,
+      clip_forward_position, .never_quantised = true);
+BLOCK(clip_kind_layer, "layer", "layers.%d", clip_layer_table, clip_layer_weights, clip_forward_layer);
+BLOCK(clip_kind_norm, "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm,
+      .never_quantised = true);
+BLOCK(clip_kind_projection, "projection", "text_projection", clip_projection_table, projection_weights,
+      clip_forward_projection, .never_quantised = true);
+BLOCK(clip_kind_transposed, "transposed projection", "text_projection", clip_transposed_table,
+      projection_weights, clip_forward_transposed, .never_quantised = true);
 
 static const struct index_entry *clip_find(const struct tensor_index *index, const char *name,
                                            const char *gguf, const char *open) {
@@ -243,7 +210,8 @@ static enum status clip_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (s->layer.heads >= 1 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512 &&
-        d[CLIP_LAYERS] > c->reads.hidden.from_end[0] && d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
+        d[CLIP_LAYERS] >= hidden_states_min_layers(&c->reads.hidden) &&
+        d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
         return OK;
     return error_set(e, SHAPE,
                      "inconsistent CLIP text encoder sizes" WHERE "%s" FOUND
@@ -291,10 +259,11 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
 
 /* Skips the layers after the layer that outputs the token rows, unless the lane needs the pooled row. */
 static bool clip_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
-    const struct clip_settings *s = (const struct clip_settings *)c->settings;
+    struct encoder_output output = clip_output((const struct clip_settings *)c->settings, lane);
     if (lane->pooled.rank) return false;
-    if (block->kind == &clip_kind_norm) return !s->normed;
-    if (block->kind == &clip_kind_layer) return block->number > clip_output_layer(s, lane);
+    if (block->kind == &clip_kind_norm) return !hidden_states_use_norm(&output.states, output.n_layers);
+    if (block->kind == &clip_kind_layer)
+        return block->number >= hidden_states_used_layers(&output.states, output.n_layers);
     return block->kind != &clip_kind_position;
 }
 
@@ -396,19 +365,19 @@ enum { LAYERS_H = 24 };
 
 static void clip_derive(struct component *c) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
-    bool cut = c->reads.hidden.final_norm && c->reads.hidden.from_end[0] && !clip_is_named_by_openclip(c) &&
-               c->dims[CLIP_LAYERS] != LAYERS_H;
+    const struct hidden_states *hidden = &c->reads.hidden;
+    int n_states = hidden_states_count(hidden);
+    bool cut = n_states == 1 && hidden->final_norm == FINAL_NORM_OF_ALL && hidden->layers[0] < -1 &&
+               !clip_is_named_by_openclip(c) && c->dims[CLIP_LAYERS] != LAYERS_H;
+    int n_absent = cut ? -1 - hidden->layers[0] : 0;
     c->dims[CLIP_HEADS] = s->layer.heads;
-    s->layers = c->dims[CLIP_LAYERS];
-    s->hidden_state_from_end = c->reads.hidden.from_end[0];
-    s->n_absent_layers = cut ? s->hidden_state_from_end : 0;
-    s->normed = c->reads.hidden.final_norm || !s->hidden_state_from_end;
+    s->output = (struct encoder_output){*hidden, c->dims[CLIP_LAYERS] + n_absent};
     s->layer.causal = true;
     s->projected = c->reads.pooled && c->reads.projected;
     if (c->reads.projected) c->config_rest = CONFIG_REST("CLIPTextModelWithProjection");
-    c->skip_least = s->n_absent_layers + 1;
-    c->skip_most = s->n_absent_layers + s->layers;
-    c->text_columns = c->reads.tokens ? c->dims[CLIP_WIDTH] : 0;
+    c->skip_least = n_states == 1 ? n_absent + 1 : 0;
+    c->skip_most = n_states == 1 ? s->output.n_layers : 0;
+    c->text_columns = c->reads.tokens ? n_states * c->dims[CLIP_WIDTH] : 0;
     c->pooled_columns = c->reads.pooled ? c->dims[s->projected ? PROJECTION : CLIP_WIDTH] : 0;
 }
 
@@ -419,26 +388,25 @@ const struct family family_clip = {
     .name = "clip",
     .kind = FAMILY_TEXT,
     .display_name = "CLIP text encoder",
-    .architectures = clip_architectures,
-    .config_key = "model_type",
-    .config_value = "clip_text_model",
-    .probe = clip_probe,
-    .dimensions = clip_dimensions,
-    .n_dimensions = COUNT_OF(clip_dimensions),
-    .settings = clip_settings,
-    .n_settings = COUNT_OF(clip_settings),
-    .configure = clip_configure,
-    .derive_dims = clip_derive_dims,
-    .derive = clip_derive,
+    .files = {.architectures = clip_architectures,
+              .config_key = "model_type",
+              .config_value = "clip_text_model",
+              .probe = clip_probe,
+              .ignorable = clip_ignorable},
+    .config = {.dimensions = clip_dimensions,
+               .n_dimensions = COUNT_OF(clip_dimensions),
+               .settings = clip_settings,
+               .n_settings = COUNT_OF(clip_settings),
+               .configure = clip_configure,
+               .derive_dims = clip_derive_dims,
+               .derive = clip_derive,
+               .rest = CONFIG_REST("CLIPTextModel")},
     .reads = {.pooled = true},
-    .config_rest = CONFIG_REST("CLIPTextModel"),
-    .blocks = clip_blocks,
-    .skips_block = clip_skips_block,
-    .ignorable = clip_ignorable,
-    .lane_state_bytes = sizeof(struct clip_state),
-    .state = clip_state_tensors,
-    .n_state = COUNT_OF(clip_state_tensors),
-    .declare = clip_declare,
-    .check_lanes = clip_check_lanes,
+    .blocks = {.list = clip_blocks, .skips = clip_skips_block},
+    .state = {.bytes = sizeof(struct clip_state),
+              .tensors = clip_state_tensors,
+              .n_tensors = COUNT_OF(clip_state_tensors),
+              .declare = clip_declare},
+    .lanes = {.check = clip_check_lanes},
     .predicted = {.kind = "layer", .alone = true, .tokens = 77, .text_rows = 77, .text_columns = 768},
 };

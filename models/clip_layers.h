@@ -14,49 +14,32 @@ enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_DIMS };
 /* Activation functions that hidden_act in config.json selects: quick_gelu, gelu. */
 enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
 
-struct clip_layer_weights {
-    struct linear_weights norm1, q, k, v, out, norm2, up, down;
-};
-
-/* Weight table of a CLIP layer. Macro NAMES(name, gguf, wan) lists a family's tensor names in files of
- * transformers, clip.cpp and WAN's authors. In clip.cpp (models/convert_hf_to_gguf.py), ffn_down is the first
- * MLP layer. checkpoint_name is OpenCLIP's name. FUSED: name prefix of the tensor that holds q, k and v. */
-#define CLIP_RESBLOCK "transformer.resblocks.%d."
-#define CLIP_ROW(NAMES, field, init_scale_, end, name, gguf, wan, rank_, ...)                                \
-    .offset = offsetof(struct clip_layer_weights, field),                                                    \
-    .names = NAMES("encoder.layers.%d." name end, "blk.%d." gguf end, "transformer.%d." wan end),            \
-    .rank = rank_, .init_scale = init_scale_, .dim = {__VA_ARGS__}
-#define CLIP_LINEAR(NAMES, field, name, gguf, wan, open, rows, columns)                                      \
-    {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, wan, 2, rows, columns),                         \
-     .checkpoint_name = CLIP_RESBLOCK open ".weight"},                                                       \
-    {                                                                                                        \
-        CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, rows),                                   \
-            .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                    \
-    }
-#define CLIP_NORM(NAMES, field, name, gguf, wan, open)                                                       \
-    {CLIP_ROW(NAMES, field.weight, 0, ".weight", name, gguf, wan, 1, CLIP_WIDTH),                            \
-     .checkpoint_name = CLIP_RESBLOCK open ".weight"},                                                       \
-    {                                                                                                        \
-        CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, CLIP_WIDTH),                             \
-            .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                    \
-    }
-#define CLIP_QKV(NAMES, FUSED, field, i, name, gguf)                                                         \
-    {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, "attn." #field, 2, CLIP_WIDTH, CLIP_WIDTH),     \
-     .checkpoint_name = FUSED "weight[" #i "/3]"},                                                           \
-    {                                                                                                        \
-        CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, "attn." #field, 1, CLIP_WIDTH),                  \
-            .checkpoint_name = FUSED "bias[" #i "/3]"                                                        \
-    }
-#define CLIP_LAYER_WEIGHTS(NAMES, FUSED)                                                                     \
-    CLIP_NORM(NAMES, norm1, "layer_norm1", "ln1", "norm1", "ln_1"),                                          \
-        CLIP_QKV(NAMES, FUSED, q, 0, "self_attn.q_proj", "attn_q"),                                          \
-        CLIP_QKV(NAMES, FUSED, k, 1, "self_attn.k_proj", "attn_k"),                                          \
-        CLIP_QKV(NAMES, FUSED, v, 2, "self_attn.v_proj", "attn_v"),                                          \
-        CLIP_LINEAR(NAMES, out, "self_attn.out_proj", "attn_out", "attn.proj", "attn.out_proj", CLIP_WIDTH,  \
-                    CLIP_WIDTH),                                                                             \
-        CLIP_NORM(NAMES, norm2, "layer_norm2", "ln2", "norm2", "ln_2"),                                      \
-        CLIP_LINEAR(NAMES, up, "mlp.fc1", "ffn_down", "mlp.0", "mlp.c_fc", CLIP_FEED_FORWARD, CLIP_WIDTH),   \
-        CLIP_LINEAR(NAMES, down, "mlp.fc2", "ffn_up", "mlp.2", "mlp.c_proj", CLIP_WIDTH, CLIP_FEED_FORWARD)
+/* Weights of a layer. Names: transformers', clip.cpp's (models/convert_hf_to_gguf.py, where ffn_down is the
+ * first MLP layer), the WAN authors', and OpenCLIP's. FUSED: name prefix of the tensors that hold q, k and v.
+ */
+/* clang-format off */
+#define CLIP_OPEN "transformer.resblocks.%d."
+#define FIELD_CLIP_QKV(S, field, ...) struct linear_weights field;
+#define ROW_CLIP_QKV(S, field, part, name, gguf, wan, fused)                                                 \
+    ROW_WEIGHT(S, field.weight, SHAPED(2, CLIP_WIDTH, CLIP_WIDTH),                                           \
+               name ".weight", gguf ".weight", wan ".weight", fused "weight" part)                           \
+    ROW_WEIGHT(S, field.bias, SHAPED(1, CLIP_WIDTH),                                                         \
+               name ".bias", gguf ".bias", wan ".bias", fused "bias" part)
+#define CLIP_LAYER(X, S, FUSED)                                                                              \
+    X##NORM(S, norm1, CLIP_WIDTH, "layer_norm1", "blk.%d.ln1", "norm1", CLIP_OPEN "ln_1")                    \
+    X##CLIP_QKV(S, q, "[0/3]", "self_attn.q_proj", "blk.%d.attn_q", "attn.q", FUSED)                         \
+    X##CLIP_QKV(S, k, "[1/3]", "self_attn.k_proj", "blk.%d.attn_k", "attn.k", FUSED)                         \
+    X##CLIP_QKV(S, v, "[2/3]", "self_attn.v_proj", "blk.%d.attn_v", "attn.v", FUSED)                         \
+    X##LINEAR(S, out, CLIP_WIDTH, CLIP_WIDTH,                                                                \
+              "self_attn.out_proj", "blk.%d.attn_out", "attn.proj", CLIP_OPEN "attn.out_proj")               \
+    X##NORM(S, norm2, CLIP_WIDTH, "layer_norm2", "blk.%d.ln2", "norm2", CLIP_OPEN "ln_2")                    \
+    X##LINEAR(S, up, CLIP_FEED_FORWARD, CLIP_WIDTH,                                                          \
+              "mlp.fc1", "blk.%d.ffn_down", "mlp.0", CLIP_OPEN "mlp.c_fc")                                   \
+    X##LINEAR(S, down, CLIP_WIDTH, CLIP_FEED_FORWARD,                                                        \
+              "mlp.fc2", "blk.%d.ffn_up", "mlp.2", CLIP_OPEN "mlp.c_proj")
+#define CLIP_OPEN_LAYER(X, S) CLIP_LAYER(X, S, CLIP_OPEN "attn.in_proj_")
+struct clip_layer_weights { CLIP_OPEN_LAYER(FIELD_, ) };
+/* clang-format on */
 
 struct clip_layer_settings {
     float norm_eps;

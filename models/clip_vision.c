@@ -27,31 +27,33 @@ struct clip_vision_state {
     struct tensor tokens; /* [T, width] */
 };
 
-/* Tensor names of the CLIP vision encoder: transformers' (after "vision_model.") and the WAN authors' (after
- * "visual."). */
-#define VISION_NAMES(name, gguf, wan)                                                                        \
-    { name, wan }
+/* Naming: transformers (after "vision_model."), the WAN authors (after "visual.") and OpenCLIP. P: prefix of
+ * transformers' names, C: of the WAN authors' names. */
+#define VISION_NAMED(P, C, end, name, gguf, wan, open)                                                       \
+    .names = {P name end, C wan end}, .checkpoint_name = open end
 
-struct patch_weights {
-    struct tensor class, patch, positions;
-    struct linear_weights norm;
-};
+/* clang-format off */
+#define PATCH_EMBEDDING(X, S)                                                                                \
+    X##WEIGHT(S, class, SHAPED(1, CLIP_WIDTH),                                                               \
+              "embeddings.class_embedding", "", "cls_embedding", "class_embedding")                          \
+    X##KERNEL(S, patch, CLIP_WIDTH, COLOURS, PATCH,                                                          \
+              "embeddings.patch_embedding", "", "patch_embedding", "conv1")                                  \
+    X##WEIGHT(S, positions, SHAPED(2, POSITIONS, CLIP_WIDTH),                                                \
+              "embeddings.position_embedding.weight", "", "pos_embedding", "positional_embedding")           \
+    X##NORM(S, norm, CLIP_WIDTH, "pre_layrnorm", "", "pre_norm", "ln_pre")
+struct patch_weights { PATCH_EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_vision_patch_table, PATCH_EMBEDDING, patch_weights, VISION_NAMED, "", "");
 
-#define PATCH_WEIGHT(field, init_scale_, name, wan, open, rank_, ...)                                        \
-    {                                                                                                        \
-        .offset = offsetof(struct patch_weights, field), .names = {name, wan}, .checkpoint_name = open,      \
-        .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_                                       \
-    }
+#define WAN_LAYER(X, S) CLIP_LAYER(X, S, "transformer.%d.attn.to_qkv.")
+WEIGHT_TABLE_NAMED(clip_vision_layer_table, CLIP_OPEN_LAYER, clip_layer_weights, VISION_NAMED,
+                   "encoder.layers.%d.", "transformer.%d.");
+WEIGHT_TABLE_NAMED(clip_vision_wan_table, WAN_LAYER, clip_layer_weights, VISION_NAMED,
+                   "encoder.layers.%d.", "transformer.%d.");
 
-static const struct weight_spec clip_vision_patch_table[] = {
-    PATCH_WEIGHT(class, 1, "embeddings.class_embedding", "cls_embedding", "class_embedding", 1, CLIP_WIDTH),
-    PATCH_WEIGHT(patch, 1, "embeddings.patch_embedding.weight", "patch_embedding.weight", "conv1.weight", 4,
-                 CLIP_WIDTH, COLOURS, PATCH, PATCH),
-    PATCH_WEIGHT(positions, 1, "embeddings.position_embedding.weight", "pos_embedding",
-                 "positional_embedding", 2, POSITIONS, CLIP_WIDTH),
-    PATCH_WEIGHT(norm.weight, 0, "pre_layrnorm.weight", "pre_norm.weight", "ln_pre.weight", 1, CLIP_WIDTH),
-    PATCH_WEIGHT(norm.bias, 1, "pre_layrnorm.bias", "pre_norm.bias", "ln_pre.bias", 1, CLIP_WIDTH),
-};
+#define FINAL_NORM(X, S) X##NORM(S, norm, CLIP_WIDTH, "post_layernorm", "", "post_norm", "ln_post")
+struct norm_weights { FINAL_NORM(FIELD_, ) };
+WEIGHT_TABLE_NAMED(clip_vision_norm_table, FINAL_NORM, norm_weights, VISION_NAMED, "", "");
+/* clang-format on */
 
 static void clip_vision_forward_patch(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
@@ -71,14 +73,8 @@ static void clip_vision_forward_patch(struct context *x, const void *weights,
     clip_norm(x, tokens, tokens, &w->norm, settings->layer.norm_eps);
 }
 
-static const struct block_kind clip_vision_kind_patch =
-    BLOCK_KIND("patch", "embeddings", clip_vision_patch_table, patch_weights, clip_vision_forward_patch,
-               .never_quantised = true);
-
-static const struct weight_spec clip_vision_layer_table[] = {
-    CLIP_LAYER_WEIGHTS(VISION_NAMES, CLIP_RESBLOCK "attn.in_proj_")};
-static const struct weight_spec clip_vision_wan_table[] = {
-    CLIP_LAYER_WEIGHTS(VISION_NAMES, "transformer.%d.attn.to_qkv.")};
+BLOCK(clip_vision_kind_patch, "patch", "embeddings", clip_vision_patch_table, patch_weights,
+      clip_vision_forward_patch, .never_quantised = true);
 
 static void clip_vision_forward_layer(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
@@ -89,28 +85,14 @@ static void clip_vision_forward_layer(struct context *x, const void *weights,
     if (scope->number == settings->last_layer) op_copy(x, scope->lane->text, state->tokens);
 }
 
-static const struct block_kind clip_vision_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", clip_vision_layer_table, clip_layer_weights, clip_vision_forward_layer);
-static const struct block_kind clip_vision_kind_wan =
-    BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
-
-struct norm_weights {
-    struct linear_weights norm;
-};
-
-#define NORM_WEIGHT(field, init_scale_, end)                                                                 \
-    {                                                                                                        \
-        .offset = offsetof(struct norm_weights, norm.field),                                                 \
-        .names = {"post_layernorm" end, "post_norm" end}, .checkpoint_name = "ln_post" end, .rank = 1,       \
-        .dim = {CLIP_WIDTH}, .init_scale = init_scale_                                                       \
-    }
-
-static const struct weight_spec clip_vision_norm_table[] = {NORM_WEIGHT(weight, 0, ".weight"),
-                                                            NORM_WEIGHT(bias, 1, ".bias")};
+BLOCK(clip_vision_kind_layer, "layer", "layers.%d", clip_vision_layer_table, clip_layer_weights,
+      clip_vision_forward_layer);
+BLOCK(clip_vision_kind_wan, "layer", "layers.%d", clip_vision_wan_table, clip_layer_weights,
+      clip_vision_forward_layer);
 
 /* The final norm is in files but unused, because the output is an earlier hidden state. */
-static const struct block_kind clip_vision_kind_norm =
-    BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .never_quantised = true);
+BLOCK(clip_vision_kind_norm, "norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL,
+      .never_quantised = true);
 
 static const char wan_qkv[] = "transformer.0.attn.to_qkv.weight";
 
@@ -193,18 +175,9 @@ static void clip_vision_default_sizes(struct component *c) {
 }
 
 static enum status clip_vision_configure(struct component *c, const struct config *config, struct error *e) {
-    static const struct {
-        const char *key;
-        int place;
-    } required[] = {{"image_size", SIDE}, {"patch_size", PATCH}, {"num_channels", COLOURS}};
     struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
     if (!s->layer.heads) s->layer.heads = c->dims[CLIP_WIDTH] / HEAD_PUBLISHED;
     if (clip_vision_read_dims(c, e) != OK || clip_vision_check_dims(c, e) != OK) return e->code;
-    for (int i = 0; i < COUNT_OF(required); i++) {
-        int value = c->dims[required[i].place];
-        config_int(config, required[i].key, value, value, &value, e);
-    }
-    component_check_count(c, config, "num_hidden_layers", c->dims[CLIP_LAYERS], e);
     clip_vision_default_sizes(c);
     if (e->code == OK && config->pictures && config->pictures->path)
         clip_vision_check_pictures(c, config->pictures, e);
@@ -272,9 +245,9 @@ static const struct dimension clip_vision_dimensions[] = {
      OF_TENSOR(2, 0, "encoder.layers.0.mlp.fc1.weight", "transformer.0.mlp.0.weight",
                "transformer.resblocks.0.mlp.c_fc.weight"),
      .key = "intermediate_size"},
-    {"clip_vision_size", 224, PATCH_PUBLISHED, 4096, .place = SIDE, .key = "image_size"},
-    {.place = PATCH, .key = "patch_size"},
-    {.place = COLOURS, .key = "num_channels"},
+    {"clip_vision_size", 224, PATCH_PUBLISHED, 4096, .place = SIDE, .key = "image_size", .checked = true},
+    {.place = PATCH, .key = "patch_size", .checked = true},
+    {.place = COLOURS, .key = "num_channels", .checked = true},
 };
 
 #define SETTING(field, type_, published_, least_, most_, ...)                                                \
@@ -326,30 +299,30 @@ const struct family family_clip_vision = {
     .name = "clip_vision",
     .kind = FAMILY_VISION,
     .display_name = "CLIP vision encoder",
-    .config_key = "model_type",
-    .config_value = "clip_vision_model",
-    .probe = clip_vision_probe,
-    .dimensions = clip_vision_dimensions,
-    .n_dimensions = COUNT_OF(clip_vision_dimensions),
-    .settings = clip_vision_settings,
-    .n_settings = COUNT_OF(clip_vision_settings),
-    .picture_settings = clip_vision_pictures,
-    .n_picture_settings = COUNT_OF(clip_vision_pictures),
-    .configure = clip_vision_configure,
-    .derive_dims = clip_vision_derive_dims,
-    .derive = clip_vision_derive,
-    .config_rest = "\"architectures\": [\"CLIPVisionModel\"], \"projection_dim\": 1024",
-    .pictures_rest = "\"image_processor_type\": \"CLIPImageProcessor\", \"do_resize\": true, "
-                     "\"resample\": 3, \"do_center_crop\": true, \"do_rescale\": true, "
-                     "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
-                     "\"do_convert_rgb\": true",
-    .blocks = clip_vision_blocks,
-    .ignorable = clip_vision_ignorable,
-    .lane_state_bytes = sizeof(struct clip_vision_state),
-    .state = clip_vision_state_tensors,
-    .n_state = COUNT_OF(clip_vision_state_tensors),
-    .declare = clip_vision_declare,
-    .vision_grid = clip_vision_grid_of,
+    .files = {.config_key = "model_type",
+              .config_value = "clip_vision_model",
+              .probe = clip_vision_probe,
+              .ignorable = clip_vision_ignorable},
+    .config = {.dimensions = clip_vision_dimensions,
+               .n_dimensions = COUNT_OF(clip_vision_dimensions),
+               .settings = clip_vision_settings,
+               .n_settings = COUNT_OF(clip_vision_settings),
+               .picture_settings = clip_vision_pictures,
+               .n_picture_settings = COUNT_OF(clip_vision_pictures),
+               .configure = clip_vision_configure,
+               .derive_dims = clip_vision_derive_dims,
+               .derive = clip_vision_derive,
+               .rest = "\"architectures\": [\"CLIPVisionModel\"], \"projection_dim\": 1024",
+               .pictures_rest = "\"image_processor_type\": \"CLIPImageProcessor\", \"do_resize\": true, "
+                                "\"resample\": 3, \"do_center_crop\": true, \"do_rescale\": true, "
+                                "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
+                                "\"do_convert_rgb\": true"},
+    .blocks = {.list = clip_vision_blocks},
+    .state = {.bytes = sizeof(struct clip_vision_state),
+              .tensors = clip_vision_state_tensors,
+              .n_tensors = COUNT_OF(clip_vision_state_tensors),
+              .declare = clip_vision_declare},
+    .lanes = {.vision_grid = clip_vision_grid_of},
     .predicted = {.kind = "layer",
                   .alone = true,
                   .tokens = 257,

@@ -61,105 +61,75 @@ struct flux_state {
     struct tensor final_modulation;  /* scale and shift of the final layer: [rows, TWO_DIM] */
 };
 
-struct double_weights {
-    struct mmdit_stream_weights image, text;
-};
+LINEAR_TABLE(flux_context_table, DIM, CAPTION, "context_embedder", "txt_in");
+LINEAR_TABLE(flux_embedder_table, DIM, IN, "x_embedder", "img_in");
+LINEAR_TABLE(flux_single_modulation_table, THREE_DIM, DIM, "single_transformer_blocks.%d.norm.linear",
+             "single_blocks.%d.modulation.lin");
+/* AdaLN of the final layer. diffusers' files store scale before shift; the authors' checkpoint stores shift
+ * before scale. */
+LINEAR_TABLE(flux_final_modulation_table, TWO_DIM, DIM, "norm_out.linear",
+             "final_layer.adaLN_modulation.1[1,0/2]");
+LINEAR_TABLE(flux_final_table, PATCH, DIM, "proj_out", "final_layer.linear");
 
-struct double_modulation_weights {
-    struct linear_weights image, text;
-};
+/* clang-format off */
+#define CONDITIONING(X, S)                                                                                   \
+    X##LINEAR(S, time_in, DIM, FREQUENCIES, "timestep_embedder.linear_1", "time_in.in_layer")                \
+    X##LINEAR(S, time_out, DIM, DIM, "timestep_embedder.linear_2", "time_in.out_layer")                      \
+    X##LINEAR(IF_DIM(S, GUIDED), guidance_in, DIM, FREQUENCIES,                                              \
+              "guidance_embedder.linear_1", "guidance_in.in_layer")                                          \
+    X##LINEAR(IF_DIM(S, GUIDED), guidance_out, DIM, DIM,                                                     \
+              "guidance_embedder.linear_2", "guidance_in.out_layer")                                         \
+    X##LINEAR(S, pooled_in, DIM, POOLED, "text_embedder.linear_1", "vector_in.in_layer")                     \
+    X##LINEAR(S, pooled_out, DIM, DIM, "text_embedder.linear_2", "vector_in.out_layer")
+WEIGHT_TABLE(flux_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights, "time_text_embed.", "");
 
-struct single_weights {
-    struct linear_weights q, k, v;
-    struct tensor q_norm, k_norm;
-    struct linear_weights up, out;
-};
+/* Norm weights of queries and keys. The endings of their names differ, so the rows have complete names. */
+#define HEAD_NORM (.rank = 1, .dim = {HEAD})
 
-static const struct weight_spec flux_context_table[] = {
-    LINEAR_NAMED(linear_block_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
+#define DOUBLE_BLOCK(X, S)                                                                                   \
+    X##LINEAR(S, image.attention.q, DIM, DIM, "attn.to_q", "img_attn.qkv[0/3]")                              \
+    X##LINEAR(S, image.attention.k, DIM, DIM, "attn.to_k", "img_attn.qkv[1/3]")                              \
+    X##LINEAR(S, image.attention.v, DIM, DIM, "attn.to_v", "img_attn.qkv[2/3]")                              \
+    X##WEIGHT(S, image.attention.q_norm, HEAD_NORM, "attn.norm_q.weight", "img_attn.norm.query_norm.scale")  \
+    X##WEIGHT(S, image.attention.k_norm, HEAD_NORM, "attn.norm_k.weight", "img_attn.norm.key_norm.scale")    \
+    X##LINEAR(S, text.attention.q, DIM, DIM, "attn.add_q_proj", "txt_attn.qkv[0/3]")                         \
+    X##LINEAR(S, text.attention.k, DIM, DIM, "attn.add_k_proj", "txt_attn.qkv[1/3]")                         \
+    X##LINEAR(S, text.attention.v, DIM, DIM, "attn.add_v_proj", "txt_attn.qkv[2/3]")                         \
+    X##WEIGHT(S, text.attention.q_norm, HEAD_NORM,                                                           \
+              "attn.norm_added_q.weight", "txt_attn.norm.query_norm.scale")                                  \
+    X##WEIGHT(S, text.attention.k_norm, HEAD_NORM,                                                           \
+              "attn.norm_added_k.weight", "txt_attn.norm.key_norm.scale")                                    \
+    X##LINEAR(S, image.attention.out, DIM, DIM, "attn.to_out.0", "img_attn.proj")                            \
+    X##LINEAR(S, text.attention.out, DIM, DIM, "attn.to_add_out", "txt_attn.proj")                           \
+    X##LINEAR(S, image.up, FEED_FORWARD, DIM, "ff.net.0.proj", "img_mlp.0")                                  \
+    X##LINEAR(S, image.down, DIM, FEED_FORWARD, "ff.net.2", "img_mlp.2")                                     \
+    X##LINEAR(S, text.up, FEED_FORWARD, DIM, "ff_context.net.0.proj", "txt_mlp.0")                           \
+    X##LINEAR(S, text.down, DIM, FEED_FORWARD, "ff_context.net.2", "txt_mlp.2")
+WEIGHT_TABLE(flux_double_table, DOUBLE_BLOCK, mmdit_block_weights,
+             "transformer_blocks.%d.", "double_blocks.%d.");
 
-static const struct weight_spec flux_embedder_table[] = {
-    LINEAR_NAMED(linear_block_weights, linear, "x_embedder", "img_in", DIM, IN)};
-
-#define EMBEDDER(when, field, name, checkpoint, columns)                                                     \
-    LINEAR_IF(when, mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1", \
-              checkpoint "_in.in_layer", DIM, columns),                                                      \
-        LINEAR_IF(when, mmdit_time_text_embed_weights, field##_out,                                          \
-                  "time_text_embed." name "_embedder.linear_2", checkpoint "_in.out_layer", DIM, DIM)
-static const struct weight_spec flux_conditioning_table[] = {
-    EMBEDDER(0, time, "timestep", "time", FREQUENCIES),
-    EMBEDDER(GUIDED, guidance, "guidance", "guidance", FREQUENCIES),
-    EMBEDDER(0, pooled, "text", "vector", POOLED)};
-
-#define LAYER_LINEAR(field, name, checkpoint, rows, columns)                                                 \
-    LINEAR_NAMED(double_weights, field, "transformer_blocks.%d." name, "double_blocks.%d." checkpoint, rows, \
-                 columns)
-#define LAYER_NORM(field, name, checkpoint)                                                                  \
-    BLOCK_WEIGHT_NAMED(double_weights, field, 0, "transformer_blocks.%d.attn." name ".weight",               \
-                       "double_blocks.%d." checkpoint ".scale", 1, HEAD)
-
-/* Weights of a Flux double block, in the order of use. */
-static const struct weight_spec flux_double_table[] = {
-    LAYER_LINEAR(image.attention.q, "attn.to_q", "img_attn.qkv[0/3]", DIM, DIM),
-    LAYER_LINEAR(image.attention.k, "attn.to_k", "img_attn.qkv[1/3]", DIM, DIM),
-    LAYER_LINEAR(image.attention.v, "attn.to_v", "img_attn.qkv[2/3]", DIM, DIM),
-    LAYER_NORM(image.attention.q_norm, "norm_q", "img_attn.norm.query_norm"),
-    LAYER_NORM(image.attention.k_norm, "norm_k", "img_attn.norm.key_norm"),
-    LAYER_LINEAR(text.attention.q, "attn.add_q_proj", "txt_attn.qkv[0/3]", DIM, DIM),
-    LAYER_LINEAR(text.attention.k, "attn.add_k_proj", "txt_attn.qkv[1/3]", DIM, DIM),
-    LAYER_LINEAR(text.attention.v, "attn.add_v_proj", "txt_attn.qkv[2/3]", DIM, DIM),
-    LAYER_NORM(text.attention.q_norm, "norm_added_q", "txt_attn.norm.query_norm"),
-    LAYER_NORM(text.attention.k_norm, "norm_added_k", "txt_attn.norm.key_norm"),
-    LAYER_LINEAR(image.attention.out, "attn.to_out.0", "img_attn.proj", DIM, DIM),
-    LAYER_LINEAR(text.attention.out, "attn.to_add_out", "txt_attn.proj", DIM, DIM),
-    LAYER_LINEAR(image.up, "ff.net.0.proj", "img_mlp.0", FEED_FORWARD, DIM),
-    LAYER_LINEAR(image.down, "ff.net.2", "img_mlp.2", DIM, FEED_FORWARD),
-    LAYER_LINEAR(text.up, "ff_context.net.0.proj", "txt_mlp.0", FEED_FORWARD, DIM),
-    LAYER_LINEAR(text.down, "ff_context.net.2", "txt_mlp.2", DIM, FEED_FORWARD),
-};
-
-static const struct weight_spec flux_double_modulation_table[] = {
-    LINEAR_NAMED(double_modulation_weights, image, "transformer_blocks.%d.norm1.linear",
-                 "double_blocks.%d.img_mod.lin", SIX_DIM, DIM),
-    LINEAR_NAMED(double_modulation_weights, text, "transformer_blocks.%d.norm1_context.linear",
-                 "double_blocks.%d.txt_mod.lin", SIX_DIM, DIM),
-};
+#define DOUBLE_MODULATION(X, S)                                                                              \
+    X##LINEAR(S, image, SIX_DIM, DIM, "norm1.linear", "img_mod.lin")                                         \
+    X##LINEAR(S, text, SIX_DIM, DIM, "norm1_context.linear", "txt_mod.lin")
+struct double_modulation_weights { DOUBLE_MODULATION(FIELD_, ) };
+WEIGHT_TABLE(flux_double_modulation_table, DOUBLE_MODULATION, double_modulation_weights,
+             "transformer_blocks.%d.", "double_blocks.%d.");
 
 /* Row counts of the four parts of linear1 in the authors' checkpoints: q, k, v, first layer of the MLP. */
 static const int flux_linear1_rows[] = {DIM, DIM, DIM, FEED_FORWARD};
-#define LINEAR1_WEIGHT(field_, part, tail, rank_, rows)                                                      \
-    {                                                                                                        \
-        .offset = offsetof(struct single_weights, field_), .names = {"single_transformer_blocks.%d." tail},  \
-        .checkpoint_name = "single_blocks.%d.linear1" part, .part_rows = flux_linear1_rows, .rank = rank_,   \
-        .dim = {rows, DIM}, .init_scale = 1                                                                  \
-    }
-#define LINEAR1(field, name, part, rows)                                                                     \
-    LINEAR1_WEIGHT(field.weight, part ".weight", name ".weight", 2, rows),                                   \
-        LINEAR1_WEIGHT(field.bias, part ".bias", name ".bias", 1, rows)
-static const struct weight_spec flux_single_table[] = {
-    LINEAR1(q, "attn.to_q", "[0/4]", DIM),
-    LINEAR1(k, "attn.to_k", "[1/4]", DIM),
-    LINEAR1(v, "attn.to_v", "[2/4]", DIM),
-    BLOCK_WEIGHT_NAMED(single_weights, q_norm, 0, "single_transformer_blocks.%d.attn.norm_q.weight",
-                       "single_blocks.%d.norm.query_norm.scale", 1, HEAD),
-    BLOCK_WEIGHT_NAMED(single_weights, k_norm, 0, "single_transformer_blocks.%d.attn.norm_k.weight",
-                       "single_blocks.%d.norm.key_norm.scale", 1, HEAD),
-    LINEAR1(up, "proj_mlp", "[3/4]", FEED_FORWARD),
-    LINEAR_NAMED(single_weights, out, "single_transformer_blocks.%d.proj_out", "single_blocks.%d.linear2",
-                 DIM, FUSED_IN),
-};
-
-static const struct weight_spec flux_single_modulation_table[] = {
-    LINEAR_NAMED(linear_block_weights, linear, "single_transformer_blocks.%d.norm.linear",
-                 "single_blocks.%d.modulation.lin", THREE_DIM, DIM)};
-
-/* AdaLN of the final layer. diffusers' files store scale before shift; the authors' checkpoint stores shift
- * before scale. */
-static const struct weight_spec flux_final_modulation_table[] = {LINEAR_NAMED(
-    linear_block_weights, linear, "norm_out.linear", "final_layer.adaLN_modulation.1[1,0/2]", TWO_DIM, DIM)};
-
-static const struct weight_spec flux_final_table[] = {
-    LINEAR_NAMED(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+#define OF_LINEAR1(S) WITH(S, .part_rows = flux_linear1_rows)
+#define SINGLE_BLOCK(X, S)                                                                                   \
+    X##LINEAR(OF_LINEAR1(S), q, DIM, DIM, "attn.to_q", "linear1[0/4]")                                       \
+    X##LINEAR(OF_LINEAR1(S), k, DIM, DIM, "attn.to_k", "linear1[1/4]")                                       \
+    X##LINEAR(OF_LINEAR1(S), v, DIM, DIM, "attn.to_v", "linear1[2/4]")                                       \
+    X##WEIGHT(S, q_norm, HEAD_NORM, "attn.norm_q.weight", "norm.query_norm.scale")                           \
+    X##WEIGHT(S, k_norm, HEAD_NORM, "attn.norm_k.weight", "norm.key_norm.scale")                             \
+    X##LINEAR(OF_LINEAR1(S), up, FEED_FORWARD, DIM, "proj_mlp", "linear1[3/4]")                              \
+    X##LINEAR(S, out, DIM, FUSED_IN, "proj_out", "linear2")
+struct single_weights { SINGLE_BLOCK(FIELD_, ) };
+WEIGHT_TABLE(flux_single_table, SINGLE_BLOCK, single_weights,
+             "single_transformer_blocks.%d.", "single_blocks.%d.");
+/* clang-format on */
 
 static struct rope_grid flux_grid_of(struct tensor latent, int32_t first_axis) {
     return (struct rope_grid){.start = {first_axis, 0, 0},
@@ -190,10 +160,10 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
 }
 
 static void flux_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     flux_fill_rope(x, scope);
-    mmdit_linear(x, state->text, scope->lane->text, &w->linear);
+    mmdit_linear(x, state->text, scope->lane->text, w);
 }
 
 static void flux_forward_conditioning(struct context *x, const void *weights,
@@ -213,25 +183,24 @@ static void flux_forward_double_modulation(struct context *x, const void *weight
 
 static void flux_forward_single_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     mmdit_modulation(x, scope_rows_of_block(state->single_modulation, scope),
-                     scope_rows(state->condition, scope), &w->linear);
+                     scope_rows(state->condition, scope), w);
 }
 
 static void flux_forward_final_modulation(struct context *x, const void *weights,
                                           const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
-                     &w->linear);
+    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope), w);
 }
 
 static void flux_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    int32_t in = w->linear.weight.dim[1], patch = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
+    int32_t in = w->weight.dim[1], patch = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane), in});
     mmdit_patchify(x, patches, lane);
     if (in > patch) {
@@ -239,12 +208,12 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
         op_patchify(x, tensor_slice_columns(target_rows, patch, in - patch), latent_planes(lane->concat),
                     flux_patches);
     }
-    mmdit_linear(x, mmdit_image_rows(state->tokens, lane), patches, &w->linear);
+    mmdit_linear(x, mmdit_image_rows(state->tokens, lane), patches, w);
     op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
 }
 
 static void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct double_weights *w = weights;
+    const struct mmdit_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], images = state->tokens.dim[0] - text;
     struct mmdit_stream of_image = {
@@ -293,36 +262,33 @@ static void flux_forward_single(struct context *x, const void *weights, const st
 
 /* Flux predicts noise - data, the velocity of flow matching. */
 static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    mmdit_proj_out(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+    mmdit_proj_out(x, w, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
                    PATCH_CHANNELS_FIRST);
 }
 
-static const struct block_kind flux_kind_context =
-    BLOCK_KIND("context", "context_embedder", flux_context_table, linear_block_weights, flux_forward_context,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind flux_kind_conditioning = BLOCK_KIND(
-    "conditioning", "conditioning", flux_conditioning_table, mmdit_time_text_embed_weights,
-    flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind flux_kind_embedder =
-    BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, linear_block_weights, flux_forward_embedder,
-               .never_quantised = true);
-static const struct block_kind flux_kind_double_modulation = BLOCK_KIND(
-    "double_modulation", "transformer_blocks.%d.modulation", flux_double_modulation_table,
-    double_modulation_weights, flux_forward_double_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind flux_kind_double =
-    BLOCK_KIND("double", "transformer_blocks.%d", flux_double_table, double_weights, flux_forward_double);
-static const struct block_kind flux_kind_single_modulation = BLOCK_KIND(
-    "single_modulation", "single_transformer_blocks.%d.modulation", flux_single_modulation_table,
-    linear_block_weights, flux_forward_single_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind flux_kind_single = BLOCK_KIND(
-    "single", "single_transformer_blocks.%d", flux_single_table, single_weights, flux_forward_single);
-static const struct block_kind flux_kind_final_modulation = BLOCK_KIND(
-    "final_modulation", "norm_out", flux_final_modulation_table, linear_block_weights,
-    flux_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind flux_kind_final = BLOCK_KIND(
-    "final", "proj_out", flux_final_table, linear_block_weights, flux_forward_final, .never_quantised = true);
+BLOCK(flux_kind_context, "context", "context_embedder", flux_context_table, linear_weights,
+      flux_forward_context, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(flux_kind_conditioning, "conditioning", "conditioning", flux_conditioning_table,
+      mmdit_time_text_embed_weights, flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
+      .never_quantised = true);
+BLOCK(flux_kind_embedder, "embedder", "x_embedder", flux_embedder_table, linear_weights,
+      flux_forward_embedder, .never_quantised = true);
+BLOCK(flux_kind_double_modulation, "double_modulation", "transformer_blocks.%d.modulation",
+      flux_double_modulation_table, double_modulation_weights, flux_forward_double_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+BLOCK(flux_kind_double, "double", "transformer_blocks.%d", flux_double_table, mmdit_block_weights,
+      flux_forward_double);
+BLOCK(flux_kind_single_modulation, "single_modulation", "single_transformer_blocks.%d.modulation",
+      flux_single_modulation_table, linear_weights, flux_forward_single_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+BLOCK(flux_kind_single, "single", "single_transformer_blocks.%d", flux_single_table, single_weights,
+      flux_forward_single);
+BLOCK(flux_kind_final_modulation, "final_modulation", "norm_out", flux_final_modulation_table, linear_weights,
+      flux_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+BLOCK(flux_kind_final, "final", "proj_out", flux_final_table, linear_weights, flux_forward_final,
+      .never_quantised = true);
 
 static bool flux_probe(const struct tensor_index *index) {
     return (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&
@@ -502,24 +468,24 @@ const struct family family_flux = {
     .name = "flux",
     .kind = FAMILY_DENOISER,
     .display_name = "transformer",
-    .architectures = flux_architectures,
-    .config_key = "_class_name",
-    .config_value = "FluxTransformer2DModel",
-    .probe = flux_probe,
-    .dimensions = flux_dimensions,
-    .n_dimensions = COUNT_OF(flux_dimensions),
-    .settings = flux_settings,
-    .n_settings = COUNT_OF(flux_settings),
-    .configure = flux_configure,
-    .derive_dims = flux_derive_dims,
-    .derive = flux_derive,
-    .config_rest = "\"patch_size\": 1",
-    .blocks = flux_blocks,
-    .ignorable = flux_ignorable,
-    .lane_state_bytes = sizeof(struct flux_state),
-    .state = flux_state_tensors,
-    .n_state = COUNT_OF(flux_state_tensors),
-    .declare = flux_declare,
+    .files = {.architectures = flux_architectures,
+              .config_key = "_class_name",
+              .config_value = "FluxTransformer2DModel",
+              .probe = flux_probe,
+              .ignorable = flux_ignorable},
+    .config = {.dimensions = flux_dimensions,
+               .n_dimensions = COUNT_OF(flux_dimensions),
+               .settings = flux_settings,
+               .n_settings = COUNT_OF(flux_settings),
+               .configure = flux_configure,
+               .derive_dims = flux_derive_dims,
+               .derive = flux_derive,
+               .rest = "\"patch_size\": 1"},
+    .blocks = {.list = flux_blocks},
+    .state = {.bytes = sizeof(struct flux_state),
+              .tensors = flux_state_tensors,
+              .n_tensors = COUNT_OF(flux_state_tensors),
+              .declare = flux_declare},
     .predicted = {.kind = "single",
                   /* predicted block: single blocks take most of a step's time */ .alone = true,
                   .tokens = 4608,
@@ -587,27 +553,29 @@ static const struct hf_source flux_fill_files[] = {
               .prefixes = NAMES(T5XXL_PREFIXES),                                                             \
               TEXT_T5("_2", t5_tokens)},                                                                     \
              DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                    \
-    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},             \
-    .n_conditions = 2, .span = {{2, INFINITY}},                                                              \
-    .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096}, \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,      \
-                 .grid = {.grid_f64 = true}},                                                                \
-    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_flux,                       \
-    .width = 1024, .height = 1024, .cfg_scale = 1
+    .text = {.condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},    \
+             .n_conditions = 2},                                                                             \
+    .images.samples_posterior = true,                                                                        \
+    .denoising = {.span = {{2, INFINITY}}, .guide = guidance_cfg,                                            \
+                  .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
+                               .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
+                  .shift_line = {.base_shift = 0.5, .max_shift = 1.15,                                       \
+                                 .base_tokens = 256, .max_tokens = 4096}},                                   \
+    .defaults = {.width = 1024, .height = 1024, .cfg_scale = 1}, .patch = 2, .colours = &latent_colours_flux
 /* clang-format on */
 
 const struct recipe recipe_flux = {
     FLUX(512),
     .name = "flux",
-    .variant = FLUX_GUIDED,
-    .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
-    .shift_rule = FLOW_SHIFT_BY_TOKENS,
-    .references_max = LANE_REFERENCES_MAX,
-    .references_if_unnamed = true,
-    .steps = 28,
-    .guidance = 3.5,
-    .takes_guidance = true,
-    .strength = 0.6,
+    .selection.variant = FLUX_GUIDED,
+    .selection.pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
+    .denoising.shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .images.references_if_unnamed = true,
+    .defaults.steps = 28,
+    .defaults.guidance = 3.5,
+    .denoising.takes_guidance = true,
+    .defaults.strength = 0.6,
     .published = {.title = "Flux.1 dev; Kontext as a single file",
                   .reference = DIFFUSERS,
                   .sources = {flux_files, flux_sources}},
@@ -616,12 +584,12 @@ const struct recipe recipe_flux = {
 const struct recipe recipe_flux_schnell = {
     FLUX(256, .dimension = {{"guidance", 0}}),
     .name = "flux_schnell",
-    .variant = FLUX_SCHNELL,
-    .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
-    .shift_rule = FLOW_SHIFT_FIXED,
-    .flow_shift = 1,
-    .steps = 4,
-    .strength = 0.6,
+    .selection.variant = FLUX_SCHNELL,
+    .selection.pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
+    .denoising.shift_rule = FLOW_SHIFT_FIXED,
+    .denoising.flow_shift = 1,
+    .defaults.steps = 4,
+    .defaults.strength = 0.6,
     .published = {.title = "Flux.1 schnell",
                   .reference = DIFFUSERS,
                   .sources = {flux_schnell_files, flux_sources}},
@@ -630,14 +598,14 @@ const struct recipe recipe_flux_schnell = {
 const struct recipe recipe_flux_kontext = {
     FLUX(512),
     .name = "flux_kontext",
-    .variant = FLUX_GUIDED,
-    .pipelines = {"FluxKontextPipeline"},
-    .shift_rule = FLOW_SHIFT_BY_TOKENS,
-    .references_max = LANE_REFERENCES_MAX,
-    .steps = 28,
-    .guidance = 2.5,
-    .takes_guidance = true,
-    .strength = 0.6,
+    .selection.variant = FLUX_GUIDED,
+    .selection.pipelines = {"FluxKontextPipeline"},
+    .denoising.shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .defaults.steps = 28,
+    .defaults.guidance = 2.5,
+    .denoising.takes_guidance = true,
+    .defaults.strength = 0.6,
     .published = {.title = "Flux.1 Kontext",
                   .reference = DIFFUSERS,
                   .sources = {flux_kontext_files, flux_sources}},
@@ -646,13 +614,13 @@ const struct recipe recipe_flux_kontext = {
 const struct recipe recipe_flux_fill = {
     FLUX(512, .dimension = {{"fill", 1}}),
     .name = "flux_fill",
-    .variant = FLUX_FILL,
-    .pipelines = {"FluxFillPipeline"},
-    .shift_rule = FLOW_SHIFT_BY_TOKENS,
-    .concat = CONCAT_FILL,
-    .steps = 50,
-    .guidance = 30,
-    .takes_guidance = true,
-    .strength = 1,
+    .selection.variant = FLUX_FILL,
+    .selection.pipelines = {"FluxFillPipeline"},
+    .denoising.shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .images.concat = CONCAT_FILL,
+    .defaults.steps = 50,
+    .defaults.guidance = 30,
+    .denoising.takes_guidance = true,
+    .defaults.strength = 1,
     .published = {.title = "Flux.1 Fill", .reference = DIFFUSERS, .sources = {flux_fill_files, flux_sources}},
 };

@@ -12,10 +12,6 @@ enum { MMDIT_PATCH = 2 }; /* patch size in latent pixels; the values of a token 
 
 static const float mmdit_norm_eps = 1e-6f;
 
-struct linear_block_weights {
-    struct linear_weights linear;
-};
-
 struct mmdit_attention_weights {
     struct linear_weights q, k, v;
     struct tensor q_norm, k_norm; /* norm weights of queries and keys: [head size]; absent: no norm */
@@ -38,6 +34,10 @@ struct mmdit_stream_weights {
     struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added
                                                   to the joint attention; absent in blocks without attn2 */
     struct linear_weights up, down;
+};
+
+struct mmdit_block_weights {
+    struct mmdit_stream_weights image, text;
 };
 
 /* Sizes of an MMDiT transformer, read from its weights. */

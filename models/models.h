@@ -145,6 +145,8 @@ struct condition {
     int slot;
     enum condition_kind what;
     struct hidden_states hidden; /* hidden states of the text encoder that make up prompt_embeds */
+    bool states_by_rows;         /* several hidden states are concatenated along the token axis; otherwise
+                                    along the feature axis */
     bool projected;              /* apply text_projection to the pooled row */
     /* text_projection is applied only in a pipeline folder whose config.json names the slot's class.
      * Otherwise text_projection is unused and may be absent. */
@@ -201,7 +203,8 @@ enum add_time_ids_rule {
 struct picture_areas {
     int64_t vision; /* image area for the vision encoder, which may resize again; 0: unchanged */
     int64_t vae;    /* image area for the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
-    int64_t output; /* default output area, in the last reference's aspect ratio; 0: recipe.width, height */
+    int64_t output; /* default output area, in the last reference's aspect ratio; 0: recipe_defaults.width,
+                       height */
     int multiple;
 };
 
@@ -227,64 +230,89 @@ struct publication {
     const struct hf_source *sources[PUBLISHED_SOURCES_MAX];
 };
 
-/* A pipeline as data. The same session code runs every recipe. */
-struct recipe {
-    const char *name; /* value of --family, such as "zimage" */
-    /* Components in the order of their stages, then the VAE encoder, then a tiny decoder (TAESD), which is no
-     * part of a model. Without a VAE encoder, image inputs are disabled. */
-    struct slot slot[SLOTS_MAX + 1]; /* an empty slot ends the list */
-    int variant;                     /* required component.variant of the denoiser */
+/* How files and flags select a recipe among those whose denoiser has the same family. */
+struct recipe_selection {
+    int variant; /* required component.variant of the denoiser */
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
+    const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
+    const char *edit;         /* value of --edit that selects this recipe; NULL: --edit does not select it */
+};
+
+/* The denoiser's text input: prompt_embeds and pooled_projections. */
+struct recipe_text {
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;
-    struct denoiser_span span[DENOISER_SPANS_MAX + 1];
-    const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
     /* Image processor of the vision encoder: class in model_index.json and folder; NULL: none. of_prompts:
      * the processor's folder also holds the tokenizer. */
     struct {
         const char *class, *folder;
         bool of_prompts;
     } processor;
-    int patch;      /* patch size in latent pixels: width and height are multiples of patch * VAE factor */
-    int frames_max; /* maximum num_frames; 0: an image model */
-    struct sampling sampling; /* sampling defaults for keys that scheduler_config.json lacks */
-    struct prediction_probe prediction_probe; /* probe for v-prediction weights, used if scheduler_config.json
-                                                 lacks prediction_type */
-    guidance_rule *guide;
-    bool cfg_needs_negative; /* without a negative prompt there is no classifier-free guidance, at any
-                                cfg_scale */
-    enum concat_rule concat;
+    bool force_zeros_for_empty_prompt; /* default of this model_index.json key; true: the embeddings of an
+                                          absent negative prompt are zeros; false: the embeddings of "" */
+    const char *default_negative;      /* negative prompt if none is passed; NULL: "" or zeros */
+};
+
+/* How a pipeline uses the images of a request. */
+struct recipe_images {
     enum init_image_rule init;
-    enum add_time_ids_rule add_time_ids;
-    bool force_zeros_for_empty_prompt;    /* default of this model_index.json key; true: the embeddings of an
-                                             absent negative prompt are zeros; false: the embeddings of "" */
-    const char *default_negative;         /* negative prompt if none is passed; NULL: "" or zeros */
-    const struct latent_colours *colours; /* preview colours for the published VAE; NULL: none known */
-    /* Timestep shift, used if scheduler_config.json sets none. */
-    enum flow_shift_rule shift_rule;
-    double flow_shift;
-    struct flow_shift_line shift_line;
-    double shift_terminal;  /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
+    enum concat_rule concat;
     bool samples_posterior; /* true: the latent of an input image is a sample of the VAE posterior; false: its
                                mode */
     int references_min, references_max; /* allowed number of reference images (-r) */
     bool references_if_unnamed;         /* -r is allowed only if neither --edit nor model_index.json names the
                                            pipeline */
     struct picture_areas areas;
-    const char *edit; /* value of --edit that selects this recipe; NULL: --edit does not select it */
-    /* Default generation settings for models without a sluice.json. */
+};
+
+/* The denoising loop: denoisers, schedule, guidance and further denoiser inputs. Keys of
+ * scheduler_config.json replace the sampling and shift values. */
+struct recipe_denoising {
+    struct denoiser_span span[DENOISER_SPANS_MAX + 1];
+    struct sampling sampling; /* sampling defaults for keys that scheduler_config.json lacks */
+    struct prediction_probe prediction_probe; /* probe for v-prediction weights, used if scheduler_config.json
+                                                 lacks prediction_type */
+    /* Timestep shift, used if scheduler_config.json sets none. */
+    enum flow_shift_rule shift_rule;
+    double flow_shift;
+    struct flow_shift_line shift_line;
+    double shift_terminal; /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
+    guidance_rule *guide;
+    bool cfg_needs_negative; /* without a negative prompt there is no classifier-free guidance, at any
+                                cfg_scale */
+    bool takes_guidance;     /* the denoiser has an embedding of the distilled guidance scale */
+    enum add_time_ids_rule add_time_ids;
+};
+
+/* Default generation settings for models without a sluice.json. */
+struct recipe_defaults {
     int width, height, frames, fps, steps; /* frames: default num_frames; 0: one image */
+    double cfg_scale, guidance, strength;
+    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: the first denoiser's cfg_scale */
     /* Distilled model (Turbo) with equal shapes: its sample_size and its default steps (0: no such model).
      * Its default cfg_scale is 1. A configuration with this sample_size and trailing timesteps without zero
      * terminal SNR selects these defaults. */
     struct {
         int latent_side, steps;
     } distilled;
-    double cfg_scale, guidance, strength;
-    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: the first denoiser's cfg_scale */
-    bool takes_guidance;  /* the denoiser has an embedding of the distilled guidance scale */
+};
+
+/* A pipeline as data. The same session code runs every recipe. */
+struct recipe {
+    const char *name; /* value of --family, such as "zimage" */
+    /* Components in the order of their stages, then the VAE encoder, then a tiny decoder (TAESD), which is no
+     * part of a model. Without a VAE encoder, image inputs are disabled. */
+    struct slot slot[SLOTS_MAX + 1]; /* an empty slot ends the list */
+    struct recipe_selection selection;
+    struct recipe_text text;
+    struct recipe_images images;
+    struct recipe_denoising denoising;
+    struct recipe_defaults defaults;
+    int patch;      /* patch size in latent pixels: width and height are multiples of patch * VAE factor */
+    int frames_max; /* maximum num_frames; 0: an image model */
+    const struct latent_colours *colours; /* preview colours for the published VAE; NULL: none known */
     struct publication published;
 };
 
@@ -319,6 +347,9 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
+/* Number of parts into which a condition's encoder output is split by columns; the parts are concatenated
+ * along the token axis of prompt_embeds (condition.states_by_rows). */
+int condition_parts(const struct condition *condition);
 /* The recipe's condition of this kind (prompt_embeds or pooled_projections) that reads the slot's text
  * encoder; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);

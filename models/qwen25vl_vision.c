@@ -59,25 +59,44 @@ struct vision_state {
     struct token_grid grid;
 };
 
-struct patch_weights {
-    struct tensor first, second; /* slices of the patch embedding's kernel for two video frames: [WIDTH,
-                                    COLOURS, PATCH, PATCH] */
-};
+/* Naming by transformers' name, after P, and llama.cpp's name (GGUF), after C. */
+#define VISION_NAMED(P, C, end, name, gguf) .names = {P name end, C gguf end}
 
-#define PATCH_WEIGHT(field, name, ...)                                                                       \
-    {                                                                                                        \
-        .offset = offsetof(struct patch_weights, field), .names = {name}, .rank = 4,                         \
-        .dim = {WIDTH, COLOURS, PATCH, PATCH}, .init_scale = 1, __VA_ARGS__                                  \
-    }
+/* clang-format off */
+/* first, second: slices of the patch embedding's kernel for two video frames, [WIDTH, COLOURS, PATCH, PATCH].
+ * GGUF files have one tensor for each slice. */
+#define KERNEL .rank = 4, .dim = {WIDTH, COLOURS, PATCH, PATCH}, .init_scale = 1
+#define PATCH_EMBEDDING(X, S)                                                                                \
+    X##WEIGHT(S, first, (KERNEL, .slices = FRAMES, .before_last = 1), "patch_embed.proj.weight")             \
+    X##WEIGHT(S, second, (KERNEL, .slices = FRAMES), "patch_embed.proj.weight")
+#define PATCH_HALVES(X, S)                                                                                   \
+    X##WEIGHT(S, first, (KERNEL), "v.patch_embd.weight")                                                     \
+    X##WEIGHT(S, second, (KERNEL), "v.patch_embd.weight.1")
+struct patch_weights { PATCH_EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE(vision_patch_table, PATCH_EMBEDDING, patch_weights, "", "");
+WEIGHT_TABLE(vision_patch_halves_table, PATCH_HALVES, patch_weights, "", "");
 
-static const struct weight_spec vision_patch_table[] = {
-    PATCH_WEIGHT(first, "patch_embed.proj.weight", .slices = FRAMES, .before_last = 1),
-    PATCH_WEIGHT(second, "patch_embed.proj.weight", .slices = FRAMES),
-};
-static const struct weight_spec vision_patch_halves_table[] = {
-    PATCH_WEIGHT(first, "v.patch_embd.weight", .slices = 0),
-    PATCH_WEIGHT(second, "v.patch_embd.weight.1", .slices = 0),
-};
+/* Safetensors files have one fused tensor for q, k and v, GGUF files separate tensors. */
+#define LAYER(X, S)                                                                                          \
+    X##VECTOR(S, norm1, WIDTH, "norm1", "ln1")                                                               \
+    X##LINEAR(S, q, WIDTH, WIDTH, "attn.qkv[0/3]", "attn_q")                                                 \
+    X##LINEAR(S, k, WIDTH, WIDTH, "attn.qkv[1/3]", "attn_k")                                                 \
+    X##LINEAR(S, v, WIDTH, WIDTH, "attn.qkv[2/3]", "attn_v")                                                 \
+    X##LINEAR(S, out, WIDTH, WIDTH, "attn.proj", "attn_out")                                                 \
+    X##VECTOR(S, norm2, WIDTH, "norm2", "ln2")                                                               \
+    X##LINEAR(S, gate, FEED_FORWARD, WIDTH, "mlp.gate_proj", "ffn_gate")                                     \
+    X##LINEAR(S, up, FEED_FORWARD, WIDTH, "mlp.up_proj", "ffn_up")                                           \
+    X##LINEAR(S, down, WIDTH, FEED_FORWARD, "mlp.down_proj", "ffn_down")
+struct vision_layer_weights { LAYER(FIELD_, ) };
+WEIGHT_TABLE_NAMED(vision_layer_table, LAYER, vision_layer_weights, VISION_NAMED, "blocks.%d.", "v.blk.%d.");
+
+#define MERGER(X, S)                                                                                         \
+    X##VECTOR(S, norm, WIDTH, "merger.ln_q", "v.post_ln")                                                    \
+    X##LINEAR(S, in, MERGED_WIDTH, MERGED_WIDTH, "merger.mlp.0", "mm.0")                                     \
+    X##LINEAR(S, out, OUT, MERGED_WIDTH, "merger.mlp.2", "mm.2")
+struct merger_weights { MERGER(FIELD_, ) };
+WEIGHT_TABLE_NAMED(vision_merger_table, MERGER, merger_weights, VISION_NAMED, "", "");
+/* clang-format on */
 
 static struct tensor vision_matrix(struct tensor weight) {
     return tensor_reshape(weight, 2,
@@ -110,51 +129,10 @@ static void vision_forward_patch(struct context *x, const void *weights, const s
     op_rope_table(x, state->rope, &rope);
 }
 
-static const struct block_kind vision_kind_patch = BLOCK_KIND(
-    "patch", "patch_embed", vision_patch_table, patch_weights, vision_forward_patch, .never_quantised = true);
-static const struct block_kind vision_kind_patch_halves =
-    BLOCK_KIND("patch", "patch_embed", vision_patch_halves_table, patch_weights, vision_forward_patch,
-               .never_quantised = true);
-
-struct vision_layer_weights {
-    struct tensor norm1, q, k, v, q_bias, k_bias, v_bias, out, out_bias;
-    struct tensor norm2, gate, gate_bias, up, up_bias, down, down_bias;
-};
-
-#define LAYER_WEIGHT(field, tail, gguf, r, ...)                                                              \
-    {                                                                                                        \
-        .offset = offsetof(struct vision_layer_weights, field),                                              \
-        .names = {"blocks.%d." tail, "v.blk.%d." gguf}, .rank = r, .dim = {__VA_ARGS__},                     \
-        .init_scale = (r) > 1                                                                                \
-    }
-
-#define LAYER_LINEAR(field, tail, gguf, outputs, inputs)                                                     \
-    LAYER_WEIGHT(field, tail ".weight", gguf ".weight", 2, outputs, inputs),                                 \
-        LAYER_WEIGHT(field##_bias, tail ".bias", gguf ".bias", 1, outputs)
-
-/* Weight table rows of q, k or v of a layer. Safetensors files have one fused tensor, GGUF files separate
- * tensors. */
-#define QKV_PART(field, part, tail, gguf, r, ...)                                                            \
-    {                                                                                                        \
-        .offset = offsetof(struct vision_layer_weights, field),                                              \
-        .names = {"blocks.%d.attn.qkv[" #part "/3]." tail, "v.blk.%d." gguf}, .rank = r,                     \
-        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
-    }
-#define QKV_LINEAR(field, part, gguf)                                                                        \
-    QKV_PART(field, part, "weight", gguf ".weight", 2, WIDTH, WIDTH),                                        \
-        QKV_PART(field##_bias, part, "bias", gguf ".bias", 1, WIDTH)
-
-static const struct weight_spec vision_layer_table[] = {
-    LAYER_WEIGHT(norm1, "norm1.weight", "ln1.weight", 1, WIDTH),
-    QKV_LINEAR(q, 0, "attn_q"),
-    QKV_LINEAR(k, 1, "attn_k"),
-    QKV_LINEAR(v, 2, "attn_v"),
-    LAYER_LINEAR(out, "attn.proj", "attn_out", WIDTH, WIDTH),
-    LAYER_WEIGHT(norm2, "norm2.weight", "ln2.weight", 1, WIDTH),
-    LAYER_LINEAR(gate, "mlp.gate_proj", "ffn_gate", FEED_FORWARD, WIDTH),
-    LAYER_LINEAR(up, "mlp.up_proj", "ffn_up", FEED_FORWARD, WIDTH),
-    LAYER_LINEAR(down, "mlp.down_proj", "ffn_down", WIDTH, FEED_FORWARD),
-};
+BLOCK(vision_kind_patch, "patch", "patch_embed", vision_patch_table, patch_weights, vision_forward_patch,
+      .never_quantised = true);
+BLOCK(vision_kind_patch_halves, "patch", "patch_embed", vision_patch_halves_table, patch_weights,
+      vision_forward_patch, .never_quantised = true);
 
 static bool vision_has_full_attention(const struct vision_settings *s, int layer) {
     if (s->full_every > 0) return layer % s->full_every == s->full_every - 1;
@@ -199,14 +177,14 @@ static void vision_attend(struct context *x, const struct vision_layer_weights *
     struct attention_options heads = {.queries = n_heads, .keys = n_heads, .scale = 1 / sqrtf((float)head)};
     struct tensor q = context_operand(x, 2, tokens.dim), k = context_operand(x, 2, tokens.dim);
     struct tensor v = context_operand(x, 2, tokens.dim);
-    vision_project_heads(x, q, n, w->q, w->q_bias, state->rope);
-    vision_project_heads(x, k, n, w->k, w->k_bias, state->rope);
-    op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
+    vision_project_heads(x, q, n, w->q.weight, w->q.bias, state->rope);
+    vision_project_heads(x, k, n, w->k.weight, w->k.bias, state->rope);
+    op_linear(x, v, n, w->v.weight, (struct epilogue){.bias = w->v.bias});
     if (vision_has_full_attention(settings, scope->number))
         op_attention(x, q, q, k, v, heads);
     else
         vision_window_attention(x, state->grid, q, k, v, heads);
-    op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
+    op_linear(x, tokens, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
 }
 
 static void vision_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -219,59 +197,40 @@ static void vision_forward_layer(struct context *x, const void *weights, const s
     vision_attend(x, w, scope, n);
     x->scratch->used = mark;
     op_rms_norm(x, n, tokens, w->norm2, norm_eps, (struct modulation){0});
-    struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
+    struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.weight.dim[0]});
     struct tensor gate = context_unrounded(x, gated);
-    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.dim[0]});
-    op_linear(x, gate, n, w->gate, (struct epilogue){.bias = w->gate_bias});
-    op_linear(x, up, n, w->up, (struct epilogue){.bias = w->up_bias});
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.weight.dim[0]});
+    op_linear(x, gate, n, w->gate.weight, (struct epilogue){.bias = w->gate.bias});
+    op_linear(x, up, n, w->up.weight, (struct epilogue){.bias = w->up.bias});
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
-    op_linear(x, tokens, gated, w->down, (struct epilogue){.bias = w->down_bias, .residual = tokens});
+    op_linear(x, tokens, gated, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
 }
 
-static const struct block_kind vision_kind_layer =
-    BLOCK_KIND("layer", "blocks.%d", vision_layer_table, vision_layer_weights, vision_forward_layer);
-
-struct merger_weights {
-    struct tensor norm, in, in_bias, out, out_bias;
-};
-
-#define MERGER_WEIGHT(field, name, gguf, r, ...)                                                             \
-    {                                                                                                        \
-        .offset = offsetof(struct merger_weights, field), .names = {name, gguf}, .rank = r,                  \
-        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
-    }
-
-static const struct weight_spec vision_merger_table[] = {
-    MERGER_WEIGHT(norm, "merger.ln_q.weight", "v.post_ln.weight", 1, WIDTH),
-    MERGER_WEIGHT(in, "merger.mlp.0.weight", "mm.0.weight", 2, MERGED_WIDTH, MERGED_WIDTH),
-    MERGER_WEIGHT(in_bias, "merger.mlp.0.bias", "mm.0.bias", 1, MERGED_WIDTH),
-    MERGER_WEIGHT(out, "merger.mlp.2.weight", "mm.2.weight", 2, OUT, MERGED_WIDTH),
-    MERGER_WEIGHT(out_bias, "merger.mlp.2.bias", "mm.2.bias", 1, OUT),
-};
+BLOCK(vision_kind_layer, "layer", "blocks.%d", vision_layer_table, vision_layer_weights,
+      vision_forward_layer);
 
 static void vision_forward_merger(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct merger_weights *w = weights;
     const struct vision_state *state = scope->lane->state;
     struct tensor tokens = state->tokens, rows = scope->lane->text;
     struct token_grid grid = state->grid;
-    int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.dim[1]};
+    int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.weight.dim[1]};
     struct tensor inner = context_operand(x, 2, joined);
     struct tensor n =
         context_tensor(x, inner.dtype, 2,
                        tokens.dim); /* contiguous tensor, whose reshape joins the tokens of a merge block */
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
     op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
-    op_linear(x, inner, tensor_reshape(n, 2, joined), w->in,
-              (struct epilogue){.bias = w->in_bias, .activation = ACTIVATION_GELU_ERF});
-    op_linear(x, merged, inner, w->out, (struct epilogue){.bias = w->out_bias});
+    op_linear(x, inner, tensor_reshape(n, 2, joined), w->in.weight,
+              (struct epilogue){.bias = w->in.bias, .activation = ACTIVATION_GELU_ERF});
+    op_linear(x, merged, inner, w->out.weight, (struct epilogue){.bias = w->out.bias});
     struct tensor raster =
         tensor_reshape(rows, 3, (int32_t[]){grid.rows / side, grid.columns / side, rows.dim[1]});
     struct patches walked = {.side = 1, .pixels = true, .token_order = {grid.token_order.window / side, 0}};
     op_unpatchify(x, raster, merged, walked, 1);
 }
 
-static const struct block_kind vision_kind_merger =
-    BLOCK_KIND("merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
+BLOCK(vision_kind_merger, "merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
 
 /* True for the vision encoders of Qwen2.5-VL, and of Qwen2-VL and Qwen3-VL, which are refused by name. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {
@@ -552,33 +511,34 @@ const struct family family_qwen25vl_vision = {
     .name = "qwen25vl_vision",
     .kind = FAMILY_VISION,
     .display_name = "Qwen2.5-VL vision encoder",
-    .architectures = qwen25vl_vision_architectures,
-    .config_key = "model_type",
-    .config_value = "qwen2_5_vl",
-    .probe = qwen25vl_vision_probe,
-    .refuse = qwen25vl_vision_refuse,
-    .dimensions = qwen25vl_vision_dimensions,
-    .n_dimensions = COUNT_OF(qwen25vl_vision_dimensions),
-    .settings = qwen25vl_vision_settings,
-    .n_settings = COUNT_OF(qwen25vl_vision_settings),
-    .picture_settings = qwen25vl_vision_pictures,
-    .n_picture_settings = COUNT_OF(qwen25vl_vision_pictures),
-    .expects = qwen25vl_vision_expects,
-    .configure = qwen25vl_vision_configure,
-    .derive_dims = qwen25vl_vision_derive_dims,
-    .derive = qwen25vl_vision_derive,
-    .pictures_rest = "\"image_processor_type\": \"Qwen2VLImageProcessor\", \"processor_class\": "
-                     "\"Qwen2_5_VLProcessor\", \"do_resize\": true, \"resample\": 3, \"do_rescale\": true, "
-                     "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
-                     "\"do_convert_rgb\": true, \"patch_size\": 14, \"temporal_patch_size\": 2, "
-                     "\"merge_size\": 2",
-    .blocks = qwen25vl_vision_blocks,
-    .ignorable = qwen25vl_vision_ignorable,
-    .lane_state_bytes = sizeof(struct vision_state),
-    .state = vision_state_tensors,
-    .n_state = COUNT_OF(vision_state_tensors),
-    .declare = qwen25vl_vision_declare,
-    .vision_grid = qwen25vl_vision_grid_of,
+    .files = {.architectures = qwen25vl_vision_architectures,
+              .config_key = "model_type",
+              .config_value = "qwen2_5_vl",
+              .probe = qwen25vl_vision_probe,
+              .refuse = qwen25vl_vision_refuse,
+              .ignorable = qwen25vl_vision_ignorable},
+    .config = {.dimensions = qwen25vl_vision_dimensions,
+               .n_dimensions = COUNT_OF(qwen25vl_vision_dimensions),
+               .settings = qwen25vl_vision_settings,
+               .n_settings = COUNT_OF(qwen25vl_vision_settings),
+               .picture_settings = qwen25vl_vision_pictures,
+               .n_picture_settings = COUNT_OF(qwen25vl_vision_pictures),
+               .expects = qwen25vl_vision_expects,
+               .configure = qwen25vl_vision_configure,
+               .derive_dims = qwen25vl_vision_derive_dims,
+               .derive = qwen25vl_vision_derive,
+               .pictures_rest =
+                   "\"image_processor_type\": \"Qwen2VLImageProcessor\", \"processor_class\": "
+                   "\"Qwen2_5_VLProcessor\", \"do_resize\": true, \"resample\": 3, \"do_rescale\": true, "
+                   "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
+                   "\"do_convert_rgb\": true, \"patch_size\": 14, \"temporal_patch_size\": 2, "
+                   "\"merge_size\": 2"},
+    .blocks = {.list = qwen25vl_vision_blocks},
+    .state = {.bytes = sizeof(struct vision_state),
+              .tensors = vision_state_tensors,
+              .n_tensors = COUNT_OF(vision_state_tensors),
+              .declare = qwen25vl_vision_declare},
+    .lanes = {.vision_grid = qwen25vl_vision_grid_of},
     .predicted = {.kind = "layer",
                   /* predicted block: a layer with window attention */ .alone = true,
                   .tokens = 74 * 74,

@@ -50,83 +50,62 @@ struct qwen_image_state {
     struct tensor clean_modulation; /* [LAYERS, 1, SIX_DIM] */
 };
 
-struct text_weights {
-    struct tensor norm;
-    struct linear_weights linear;
-};
+LINEAR_TABLE(qwen_image_embedder_table, DIM, IN, "img_in");
+LINEAR_TABLE(qwen_image_final_modulation_table, TWO_DIM, DIM, "norm_out.linear");
+LINEAR_TABLE(qwen_image_final_table, PATCH, DIM, "proj_out");
 
-struct time_weights {
-    struct linear_weights in, out;
-};
+/* clang-format off */
+#define TEXT_EMBEDDER(X, S)                                                                                  \
+    X##VECTOR(S, norm, TEXT, "txt_norm")                                                                     \
+    X##LINEAR(S, linear, DIM, TEXT, "txt_in")
+struct text_weights { TEXT_EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(qwen_image_text_table, TEXT_EMBEDDER, text_weights, "", "");
 
-struct layer_weights {
-    struct mmdit_stream_weights image, text;
-};
+#define TIME_EMBEDDER(X, S)                                                                                  \
+    X##LINEAR(S, in, DIM, FREQUENCIES, "time_text_embed.timestep_embedder.linear_1")                         \
+    X##LINEAR(S, out, DIM, DIM, "time_text_embed.timestep_embedder.linear_2")
+struct time_weights { TIME_EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(qwen_image_time_table, TIME_EMBEDDER, time_weights, "", "");
 
-struct layer_modulation_weights {
-    struct linear_weights image, text;
-};
-
-static const struct weight_spec qwen_image_text_table[] = {
-    BLOCK_WEIGHT(text_weights, norm, 0, "txt_norm.weight", 1, TEXT),
-    LINEAR(text_weights, linear, "txt_in", DIM, TEXT),
-};
-
-static const struct weight_spec qwen_image_embedder_table[] = {
-    LINEAR(linear_block_weights, linear, "img_in", DIM, IN)};
-
-#define TIME "time_text_embed.timestep_embedder."
-static const struct weight_spec qwen_image_time_table[] = {
-    LINEAR(time_weights, in, TIME "linear_1", DIM, FREQUENCIES),
-    LINEAR(time_weights, out, TIME "linear_2", DIM, DIM),
-};
-
-#define LAYER "transformer_blocks.%d."
-#define ATTN  LAYER "attn."
-
-#define HEAD_NORM(field, name) BLOCK_WEIGHT(layer_weights, field, 0, ATTN name ".weight", 1, HEAD)
-#define QUERY_WEIGHTS(stream, name, norm)                                                                    \
-    LINEAR(layer_weights, stream.attention.q, ATTN name, DIM, DIM), HEAD_NORM(stream.attention.q_norm, norm)
-#define KEY_VALUE_WEIGHTS(stream, k_name, norm, v_name)                                                      \
-    LINEAR(layer_weights, stream.attention.k, ATTN k_name, DIM, DIM),                                        \
-        HEAD_NORM(stream.attention.k_norm, norm),                                                            \
-        LINEAR(layer_weights, stream.attention.v, ATTN v_name, DIM, DIM)
-#define FEED_FORWARD_WEIGHTS(stream, name)                                                                   \
-    LINEAR(layer_weights, stream.up, LAYER name ".net.0.proj", FEED_FORWARD, DIM),                           \
-        LINEAR(layer_weights, stream.down, LAYER name ".net.2", DIM, FEED_FORWARD)
-
-/* Weights of a Qwen-Image block, in the order of use. */
-#define IMAGE_HEADS          QUERY_WEIGHTS(image, "to_q", "norm_q"), KEY_VALUE_WEIGHTS(image, "to_k", "norm_k", "to_v")
-#define TEXT_QUERIES         QUERY_WEIGHTS(text, "add_q_proj", "norm_added_q")
-#define TEXT_KEYS_AND_VALUES KEY_VALUE_WEIGHTS(text, "add_k_proj", "norm_added_k", "add_v_proj")
-#define IMAGE_OUT            LINEAR(layer_weights, image.attention.out, ATTN "to_out.0", DIM, DIM)
-#define TEXT_OUT             LINEAR(layer_weights, text.attention.out, ATTN "to_add_out", DIM, DIM)
-
-static const struct weight_spec qwen_image_layer_table[] = {
-    IMAGE_HEADS,
-    TEXT_QUERIES,
-    TEXT_KEYS_AND_VALUES,
-    IMAGE_OUT,
-    TEXT_OUT,
-    FEED_FORWARD_WEIGHTS(image, "img_mlp"),
-    FEED_FORWARD_WEIGHTS(text, "txt_mlp"),
-};
-static const struct weight_spec qwen_image_last_table[] = {IMAGE_HEADS, TEXT_KEYS_AND_VALUES, IMAGE_OUT,
-                                                           FEED_FORWARD_WEIGHTS(image, "img_mlp")};
+/* Weights of a block, in the order of use. */
+#define IMAGE_QKV(X, S)                                                                                      \
+    X##LINEAR(S, image.attention.q, DIM, DIM, "attn.to_q")                                                   \
+    X##VECTOR(S, image.attention.q_norm, HEAD, "attn.norm_q")                                                \
+    X##LINEAR(S, image.attention.k, DIM, DIM, "attn.to_k")                                                   \
+    X##VECTOR(S, image.attention.k_norm, HEAD, "attn.norm_k")                                                \
+    X##LINEAR(S, image.attention.v, DIM, DIM, "attn.to_v")
+#define TEXT_Q(X, S)                                                                                         \
+    X##LINEAR(S, text.attention.q, DIM, DIM, "attn.add_q_proj")                                              \
+    X##VECTOR(S, text.attention.q_norm, HEAD, "attn.norm_added_q")
+#define TEXT_KV(X, S)                                                                                        \
+    X##LINEAR(S, text.attention.k, DIM, DIM, "attn.add_k_proj")                                              \
+    X##VECTOR(S, text.attention.k_norm, HEAD, "attn.norm_added_k")                                           \
+    X##LINEAR(S, text.attention.v, DIM, DIM, "attn.add_v_proj")
+#define IMAGE_OUT(X, S) X##LINEAR(S, image.attention.out, DIM, DIM, "attn.to_out.0")
+#define TEXT_OUT(X, S)  X##LINEAR(S, text.attention.out, DIM, DIM, "attn.to_add_out")
+#define IMAGE_MLP(X, S)                                                                                      \
+    X##LINEAR(S, image.up, FEED_FORWARD, DIM, "img_mlp.net.0.proj")                                          \
+    X##LINEAR(S, image.down, DIM, FEED_FORWARD, "img_mlp.net.2")
+#define TEXT_MLP(X, S)                                                                                       \
+    X##LINEAR(S, text.up, FEED_FORWARD, DIM, "txt_mlp.net.0.proj")                                           \
+    X##LINEAR(S, text.down, DIM, FEED_FORWARD, "txt_mlp.net.2")
+#define LAYER(X, S)                                                                                          \
+    IMAGE_QKV(X, S) TEXT_Q(X, S) TEXT_KV(X, S) IMAGE_OUT(X, S) TEXT_OUT(X, S) IMAGE_MLP(X, S) TEXT_MLP(X, S)
+#define LAST_LAYER(X, S) IMAGE_QKV(X, S) TEXT_KV(X, S) IMAGE_OUT(X, S) IMAGE_MLP(X, S)
 /* Text weights of the last block: files have these weights, but the model does not use them. */
-static const struct weight_spec qwen_image_last_unused_table[] = {TEXT_QUERIES, TEXT_OUT,
-                                                                  FEED_FORWARD_WEIGHTS(text, "txt_mlp")};
+#define LAST_LAYER_UNUSED(X, S) TEXT_Q(X, S) TEXT_OUT(X, S) TEXT_MLP(X, S)
+#define LAYER_NAME "transformer_blocks.%d."
+WEIGHT_TABLE(qwen_image_layer_table, LAYER, mmdit_block_weights, LAYER_NAME, LAYER_NAME);
+WEIGHT_TABLE(qwen_image_last_table, LAST_LAYER, mmdit_block_weights, LAYER_NAME, LAYER_NAME);
+WEIGHT_TABLE(qwen_image_last_unused_table, LAST_LAYER_UNUSED, mmdit_block_weights, LAYER_NAME, LAYER_NAME);
 
-static const struct weight_spec qwen_image_layer_modulation_table[] = {
-    LINEAR(layer_modulation_weights, image, LAYER "img_mod.1", SIX_DIM, DIM),
-    LINEAR(layer_modulation_weights, text, LAYER "txt_mod.1", SIX_DIM, DIM),
-};
-
-static const struct weight_spec qwen_image_final_modulation_table[] = {
-    LINEAR(linear_block_weights, linear, "norm_out.linear", TWO_DIM, DIM)};
-
-static const struct weight_spec qwen_image_final_table[] = {
-    LINEAR(linear_block_weights, linear, "proj_out", PATCH, DIM)};
+#define LAYER_MODULATION(X, S)                                                                               \
+    X##LINEAR(S, image, SIX_DIM, DIM, "img_mod.1")                                                           \
+    X##LINEAR(S, text, SIX_DIM, DIM, "txt_mod.1")
+struct layer_modulation_weights { LAYER_MODULATION(FIELD_, ) };
+WEIGHT_TABLE(qwen_image_layer_modulation_table, LAYER_MODULATION, layer_modulation_weights,
+             LAYER_NAME, LAYER_NAME);
+/* clang-format on */
 
 static void qwen_image_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct qwen_image_settings *settings = scope->settings;
@@ -196,25 +175,24 @@ static void qwen_image_forward_layer_modulation(struct context *x, const void *w
 
 static void qwen_image_forward_final_modulation(struct context *x, const void *weights,
                                                 const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
-    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
-                     &w->linear);
+    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope), w);
 }
 
 static void qwen_image_forward_embedder(struct context *x, const void *weights,
                                         const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
     struct tensor patches =
-        context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane), w->linear.weight.dim[1]});
+        context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane), w->weight.dim[1]});
     mmdit_patchify(x, patches, lane);
-    mmdit_linear(x, mmdit_image_rows(state->tokens, lane), patches, &w->linear);
+    mmdit_linear(x, mmdit_image_rows(state->tokens, lane), patches, w);
     op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
 }
 
-static void qwen_image_layer(struct context *x, const struct layer_weights *w,
+static void qwen_image_layer(struct context *x, const struct mmdit_block_weights *w,
                              const struct visit_scope *scope, bool last) {
     const struct qwen_image_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], images = state->tokens.dim[0] - text;
@@ -253,37 +231,32 @@ static void qwen_image_forward_last(struct context *x, const void *weights, cons
 /* Qwen-Image predicts noise - data, the velocity of flow matching. */
 static void qwen_image_forward_final(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
-    mmdit_proj_out(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+    mmdit_proj_out(x, w, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
                    PATCH_CHANNELS_FIRST);
 }
 
-static const struct block_kind qwen_image_kind_text =
-    BLOCK_KIND("text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind qwen_image_kind_time =
-    BLOCK_KIND("time", "time_text_embed", qwen_image_time_table, time_weights, qwen_image_forward_time,
-               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind qwen_image_kind_embedder =
-    BLOCK_KIND("embedder", "img_in", qwen_image_embedder_table, linear_block_weights,
-               qwen_image_forward_embedder, .never_quantised = true);
-static const struct block_kind qwen_image_kind_layer_modulation = BLOCK_KIND(
-    "layer_modulation", "transformer_blocks.%d.modulation", qwen_image_layer_modulation_table,
-    layer_modulation_weights, qwen_image_forward_layer_modulation, .update_rate = UPDATE_PER_TIMESTEP);
-static const struct block_kind qwen_image_kind_layer = BLOCK_KIND(
-    "layer", "transformer_blocks.%d", qwen_image_layer_table, layer_weights, qwen_image_forward_layer);
-static const struct block_kind qwen_image_kind_last = BLOCK_KIND(
-    "last_layer", "transformer_blocks.%d", qwen_image_last_table, layer_weights, qwen_image_forward_last);
-static const struct block_kind qwen_image_kind_last_unused =
-    BLOCK_KIND("rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table, layer_weights,
-               qwen_image_forward_last);
-static const struct block_kind qwen_image_kind_final_modulation = BLOCK_KIND(
-    "final_modulation", "norm_out", qwen_image_final_modulation_table, linear_block_weights,
-    qwen_image_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind qwen_image_kind_final =
-    BLOCK_KIND("final", "proj_out", qwen_image_final_table, linear_block_weights, qwen_image_forward_final,
-               .never_quantised = true);
+BLOCK(qwen_image_kind_text, "text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
+      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(qwen_image_kind_time, "time", "time_text_embed", qwen_image_time_table, time_weights,
+      qwen_image_forward_time, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+BLOCK(qwen_image_kind_embedder, "embedder", "img_in", qwen_image_embedder_table, linear_weights,
+      qwen_image_forward_embedder, .never_quantised = true);
+BLOCK(qwen_image_kind_layer_modulation, "layer_modulation", "transformer_blocks.%d.modulation",
+      qwen_image_layer_modulation_table, layer_modulation_weights, qwen_image_forward_layer_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP);
+BLOCK(qwen_image_kind_layer, "layer", "transformer_blocks.%d", qwen_image_layer_table, mmdit_block_weights,
+      qwen_image_forward_layer);
+BLOCK(qwen_image_kind_last, "last_layer", "transformer_blocks.%d", qwen_image_last_table, mmdit_block_weights,
+      qwen_image_forward_last);
+BLOCK(qwen_image_kind_last_unused, "rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table,
+      mmdit_block_weights, qwen_image_forward_last);
+BLOCK(qwen_image_kind_final_modulation, "final_modulation", "norm_out", qwen_image_final_modulation_table,
+      linear_weights, qwen_image_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP,
+      .never_quantised = true);
+BLOCK(qwen_image_kind_final, "final", "proj_out", qwen_image_final_table, linear_weights,
+      qwen_image_forward_final, .never_quantised = true);
 
 /* True for Qwen-Image and for related models with the same tensor names, which qwen_image_refuse rejects by
  * name. */
@@ -409,7 +382,7 @@ static const struct dimension qwen_image_dimensions[] = {
     {.place = DIM, OF_TENSOR(2, 0, "img_in.weight")},
     {.place = IN, OF_TENSOR(2, 1, "img_in.weight"), .key = "in_channels"},
     {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight")},
-    {.place = FREQUENCIES, OF_TENSOR(2, 1, TIME "linear_1.weight")},
+    {.place = FREQUENCIES, OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight")},
     {.place = HEAD, OF_TENSOR(1, 0, "transformer_blocks.0.attn.norm_q.weight"), .key = "attention_head_dim"},
     {.place = FEED_FORWARD, OF_TENSOR(2, 0, "transformer_blocks.0.img_mlp.net.0.proj.weight")},
 };
@@ -456,26 +429,26 @@ const struct family family_qwen_image = {
     .name = "qwen_image",
     .kind = FAMILY_DENOISER,
     .display_name = "transformer",
-    .architectures = qwen_image_architectures,
-    .config_key = "_class_name",
-    .config_value = "QwenImageTransformer2DModel",
-    .probe = qwen_image_probe,
-    .refuse = qwen_image_refuse,
-    .dimensions = qwen_image_dimensions,
-    .n_dimensions = COUNT_OF(qwen_image_dimensions),
-    .settings = qwen_image_settings,
-    .n_settings = COUNT_OF(qwen_image_settings),
-    .expects = qwen_image_expects,
-    .configure = qwen_image_configure,
-    .derive_dims = qwen_image_derive_dims,
-    .derive = qwen_image_derive,
-    .config_rest = "\"patch_size\": 2, \"guidance_embeds\": false",
-    .blocks = qwen_image_blocks,
-    .ignorable = qwen_image_ignorable,
-    .lane_state_bytes = sizeof(struct qwen_image_state),
-    .state = qwen_image_state_tensors,
-    .n_state = COUNT_OF(qwen_image_state_tensors),
-    .declare = qwen_image_declare,
+    .files = {.architectures = qwen_image_architectures,
+              .config_key = "_class_name",
+              .config_value = "QwenImageTransformer2DModel",
+              .probe = qwen_image_probe,
+              .refuse = qwen_image_refuse,
+              .ignorable = qwen_image_ignorable},
+    .config = {.dimensions = qwen_image_dimensions,
+               .n_dimensions = COUNT_OF(qwen_image_dimensions),
+               .settings = qwen_image_settings,
+               .n_settings = COUNT_OF(qwen_image_settings),
+               .expects = qwen_image_expects,
+               .configure = qwen_image_configure,
+               .derive_dims = qwen_image_derive_dims,
+               .derive = qwen_image_derive,
+               .rest = "\"patch_size\": 2, \"guidance_embeds\": false"},
+    .blocks = {.list = qwen_image_blocks},
+    .state = {.bytes = sizeof(struct qwen_image_state),
+              .tensors = qwen_image_state_tensors,
+              .n_tensors = COUNT_OF(qwen_image_state_tensors),
+              .declare = qwen_image_declare},
     .predicted = {.kind = "layer",
                   .alone = true,
                   .tokens = 4160,
@@ -551,17 +524,18 @@ static const struct hf_source qwen_image_edit_plus_files[] = {
 
 /* Qwen-Image. Defaults are those of QwenImagePipeline.__call__; the schedule is that of the published
  * scheduler_config.json. Lightning's schedule has base_shift and max_shift ln 3 and no shift_terminal. */
-#define QWEN_IMAGE(text, ...)                                                                                \
-    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                      \
-    .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},        \
-    .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                          \
-    .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},             \
-    .shift_terminal = 0.02,                                                                                  \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,      \
-                 .grid = {.grid_f64 = true}},                                                                \
-    .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true, .samples_posterior = true,                  \
-    .colours = &latent_colours_wan,                                                                          \
-    .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
+#define QWEN_IMAGE(text_slot, ...)                                                                           \
+    .slot = {VISION_QWEN25VL, text_slot, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                 \
+    .text = {.condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1},                       \
+    .images.samples_posterior = true,                                                                        \
+    .denoising = {.span = {{2, INFINITY}}, .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true,      \
+                  .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
+                               .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
+                  .shift_rule = FLOW_SHIFT_BY_TOKENS, .shift_terminal = 0.02,                                \
+                  .shift_line = {.base_shift = 0.5, .max_shift = 0.9,                                        \
+                                 .base_tokens = 256, .max_tokens = 8192}},                                   \
+    .defaults = {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6},               \
+    .patch = 2, .colours = &latent_colours_wan
 /* clang-format on */
 
 /* Picture areas: the first editing pipeline feeds one image, resized to the output area, to vision encoder
@@ -574,10 +548,10 @@ enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_VISION = 384 * 384 };
 const struct recipe recipe_qwen_image = {
     QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image",
-    .pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
-    .references_max = LANE_REFERENCES_MAX,
-    .references_if_unnamed = true,
-    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .selection.pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
+    .images.references_max = LANE_REFERENCES_MAX,
+    .images.references_if_unnamed = true,
+    .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image, 2512; Edit as a single file",
                   .reference = DIFFUSERS,
                   .sources = {qwen_image_files, qwen_image_sources}},
@@ -586,12 +560,12 @@ const struct recipe recipe_qwen_image = {
 const struct recipe recipe_qwen_image_edit = {
     QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT(""))),
     .name = "qwen_image_edit",
-    .processor = QWEN_PROCESSOR,
-    .edit = "plain",
-    .pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
-    .references_min = 1,
-    .references_max = 1,
-    .areas = {.vision = QWEN_AREA, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .text.processor = QWEN_PROCESSOR,
+    .selection.edit = "plain",
+    .selection.pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
+    .images.references_min = 1,
+    .images.references_max = 1,
+    .images.areas = {.vision = QWEN_AREA, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image-Edit",
                   .reference = DIFFUSERS,
                   .sources = {qwen_image_edit_files, qwen_image_sources}},
@@ -600,12 +574,12 @@ const struct recipe recipe_qwen_image_edit = {
 const struct recipe recipe_qwen_image_edit_plus = {
     QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image_edit_plus",
-    .processor = QWEN_PROCESSOR,
-    .edit = "plus",
-    .pipelines = {"QwenImageEditPlusPipeline"},
-    .references_min = 1,
-    .references_max = LANE_REFERENCES_MAX,
-    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .text.processor = QWEN_PROCESSOR,
+    .selection.edit = "plus",
+    .selection.pipelines = {"QwenImageEditPlusPipeline"},
+    .images.references_min = 1,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image-Edit 2509, 2511",
                   .reference = DIFFUSERS,
                   .sources = {qwen_image_edit_plus_files, qwen_image_sources}},
@@ -618,12 +592,12 @@ static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
 const struct recipe recipe_qwen_image_edit_2511 = {
     QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: ")), .published = qwen_2511),
     .name = "qwen_image_edit_2511",
-    .processor = QWEN_PROCESSOR,
-    .edit = "2511",
-    .pipelines = {"QwenImageEditPlusPipeline"},
-    .references_min = 1,
-    .references_max = LANE_REFERENCES_MAX,
-    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .text.processor = QWEN_PROCESSOR,
+    .selection.edit = "2511",
+    .selection.pipelines = {"QwenImageEditPlusPipeline"},
+    .images.references_min = 1,
+    .images.references_max = LANE_REFERENCES_MAX,
+    .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image-Edit 2511, single files",
                   .parts_compared_in = &recipe_qwen_image_edit_plus,
                   .sources = {qwen_image_sources}},

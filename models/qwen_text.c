@@ -36,8 +36,7 @@ struct qwen_settings {
     int heads;                         /* number of query heads; 0: absent in the configuration */
     int mrope_section[MROPE_SECTIONS]; /* M-RoPE: rope pairs of a head for time, row, column; 0: rope has one
                                           axis */
-    int layers;
-    struct hidden_states hidden; /* hidden states that the encoder writes to lane.text */
+    struct encoder_output output;      /* hidden states that the encoder writes to lane.text */
 };
 
 struct qwen_state {
@@ -45,34 +44,42 @@ struct qwen_state {
     struct tensor tokens; /* hidden states: [T, HIDDEN]; rank 0: lane.text holds them */
 };
 
-struct qwen_layer_weights {
-    struct tensor norm1, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, out, norm2, gate, up, down;
-};
+/* Naming: released files have the prefix "model.", transformers 5 saves without this prefix; GGUF names are
+ * those of llama.cpp (gguf-py/gguf/constants.py). */
+#define QWEN_NAMED(P, C, end, name, gguf) .names = {"model." P name end, P name end, C gguf end}
 
-/* Tensor names: released files have the prefix "model.", transformers 5 saves without this prefix; GGUF names
- * are those of llama.cpp (gguf-py/gguf/constants.py). */
-#define QWEN_LAYER_WEIGHT(field, tail, gguf, r, ...)                                                         \
-    {                                                                                                        \
-        .offset = offsetof(struct qwen_layer_weights, field),                                                \
-        .names = {"model.layers.%d." tail, "layers.%d." tail, "blk.%d." gguf}, .rank = r,                    \
-        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
-    }
+/* clang-format off */
+/* rows: embeddings of the prompt's text tokens, [T, HIDDEN]. */
+#define EMBEDDING(X, S) X##TABLE(S, rows, QWEN_VOCABULARY, QWEN_HIDDEN, "embed_tokens", "token_embd")
+struct embedding_weights { EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE_NAMED(qwen_embedding_table, EMBEDDING, embedding_weights, QWEN_NAMED, "", "");
 
-/* Weight table of a decoder layer. The arguments are rows for weights that only one family has (biases or
- * norms). */
-#define QWEN_LAYER_WEIGHTS(...)                                                                              \
-    QWEN_LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm.weight", 1, QWEN_HIDDEN),                  \
-        QWEN_LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q.weight", 2, QWEN_Q, QWEN_HIDDEN),            \
-        QWEN_LAYER_WEIGHT(k, "self_attn.k_proj.weight", "attn_k.weight", 2, QWEN_KV, QWEN_HIDDEN),           \
-        QWEN_LAYER_WEIGHT(v, "self_attn.v_proj.weight", "attn_v.weight", 2, QWEN_KV, QWEN_HIDDEN),           \
-        __VA_ARGS__,                                                                                         \
-        QWEN_LAYER_WEIGHT(out, "self_attn.o_proj.weight", "attn_output.weight", 2, QWEN_HIDDEN, QWEN_Q),     \
-        QWEN_LAYER_WEIGHT(norm2, "post_attention_layernorm.weight", "ffn_norm.weight", 1, QWEN_HIDDEN),      \
-        QWEN_LAYER_WEIGHT(gate, "mlp.gate_proj.weight", "ffn_gate.weight", 2, QWEN_FEED_FORWARD,             \
-                          QWEN_HIDDEN),                                                                      \
-        QWEN_LAYER_WEIGHT(up, "mlp.up_proj.weight", "ffn_up.weight", 2, QWEN_FEED_FORWARD, QWEN_HIDDEN),     \
-        QWEN_LAYER_WEIGHT(down, "mlp.down_proj.weight", "ffn_down.weight", 2, QWEN_HIDDEN,                   \
-                          QWEN_FEED_FORWARD)
+/* Weights of a decoder layer. MORE: list of the weights that only one family has. */
+#define LAYER(X, S, MORE)                                                                                    \
+    X##VECTOR(S, norm1, QWEN_HIDDEN, "input_layernorm", "attn_norm")                                         \
+    X##MATRIX(S, q, QWEN_Q, QWEN_HIDDEN, "self_attn.q_proj", "attn_q")                                       \
+    X##MATRIX(S, k, QWEN_KV, QWEN_HIDDEN, "self_attn.k_proj", "attn_k")                                      \
+    X##MATRIX(S, v, QWEN_KV, QWEN_HIDDEN, "self_attn.v_proj", "attn_v")                                      \
+    MORE(X, S)                                                                                               \
+    X##MATRIX(S, out, QWEN_HIDDEN, QWEN_Q, "self_attn.o_proj", "attn_output")                                \
+    X##VECTOR(S, norm2, QWEN_HIDDEN, "post_attention_layernorm", "ffn_norm")                                 \
+    X##MATRIX(S, gate, QWEN_FEED_FORWARD, QWEN_HIDDEN, "mlp.gate_proj", "ffn_gate")                          \
+    X##MATRIX(S, up, QWEN_FEED_FORWARD, QWEN_HIDDEN, "mlp.up_proj", "ffn_up")                                \
+    X##MATRIX(S, down, QWEN_HIDDEN, QWEN_FEED_FORWARD, "mlp.down_proj", "ffn_down")
+#define NORMS(X, S)                                                                                          \
+    X##VECTOR(S, q_norm, QWEN_HEAD, "self_attn.q_norm", "attn_q_norm")                                       \
+    X##VECTOR(S, k_norm, QWEN_HEAD, "self_attn.k_norm", "attn_k_norm")
+#define BIASES(X, S)                                                                                         \
+    X##BIAS(S, q_bias, QWEN_Q, "self_attn.q_proj", "attn_q")                                                 \
+    X##BIAS(S, k_bias, QWEN_KV, "self_attn.k_proj", "attn_k")                                                \
+    X##BIAS(S, v_bias, QWEN_KV, "self_attn.v_proj", "attn_v")
+#define NORMS_AND_BIASES(X, S) NORMS(X, S) BIASES(X, S)
+struct qwen_layer_weights { LAYER(FIELD_, , NORMS_AND_BIASES) };
+
+#define FINAL_NORM(X, S) X##VECTOR(S, norm, QWEN_HIDDEN, "norm", "output_norm")
+struct norm_weights { FINAL_NORM(FIELD_, ) };
+WEIGHT_TABLE_NAMED(qwen_norm_table, FINAL_NORM, norm_weights, QWEN_NAMED, "", "");
+/* clang-format on */
 
 /* Dimension table rows of dims that are axes of the embedding table or of a first-layer tensor. */
 #define QWEN_OF_TABLE(axis)                                                                                  \
@@ -80,36 +87,9 @@ struct qwen_layer_weights {
 #define QWEN_OF_LAYER(rank, tail, gguf)                                                                      \
     OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
 
-struct embedding_weights {
-    struct tensor rows; /* embeddings of the prompt's text tokens: [T, HIDDEN] */
-};
-
-static const struct weight_spec qwen_embedding_table[] = {
-    {.offset = offsetof(struct embedding_weights, rows),
-     .names = {"model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight"},
-     .rank = 2,
-     .dim = {QWEN_VOCABULARY, QWEN_HIDDEN},
-     .init_scale = 1},
-};
-
-struct norm_weights {
-    struct tensor norm;
-};
-static const struct weight_spec qwen_norm_table[] = {
-    {.offset = offsetof(struct norm_weights, norm),
-     .names = {"model.norm.weight", "norm.weight", "output_norm.weight"},
-     .rank = 1,
-     .dim = {QWEN_HIDDEN}},
-};
-
 static struct tensor qwen_tokens(const struct lane *lane) {
     const struct qwen_state *state = lane->state;
     return state->tokens.rank ? state->tokens : lane->text;
-}
-
-/* Columns of lane.text to which the encoder writes hidden state number i of settings->hidden. */
-static struct tensor qwen_output(const struct lane *lane, int i, int32_t columns) {
-    return tensor_slice_columns(lane->text, i * columns, columns);
 }
 
 /* Segment of a prompt: consecutive text tokens and the image after them. */
@@ -250,58 +230,32 @@ static void qwen_forward_layer(struct context *x, const void *weights, const str
     op_linear(x, up, n, w->up, none);
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
-    const struct hidden_states *hidden = &settings->hidden;
-    bool separate = ((const struct qwen_state *)scope->lane->state)->tokens.rank;
-    for (int i = 0; i < hidden_states_count(hidden) && separate; i++)
-        if (hidden->from_end[i] && scope->number == settings->layers - 1 - hidden->from_end[i])
-            op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
+    hidden_states_write(x, &settings->output, scope->lane,
+                        ((const struct qwen_state *)scope->lane->state)->tokens, scope->number);
 }
 
-/* Norms hidden state number i, the current content of the token tensor, and writes it to lane.text. */
-static void qwen_norm_output(struct context *x, struct tensor norm, const struct visit_scope *scope, int i) {
-    const struct qwen_settings *settings = scope->settings;
-    const struct qwen_state *state = scope->lane->state;
-    struct tensor tokens = qwen_tokens(scope->lane);
-    op_rms_norm(x, tokens, tokens, norm, settings->norm_eps, (struct modulation){0});
-    if (state->tokens.rank) op_copy(x, qwen_output(scope->lane, i, tokens.dim[1]), tokens);
-}
-
-/* Final norm. The last layer's output is normed first, because its memory then holds the earlier hidden
- * states. */
 static void qwen_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
+    const struct qwen_settings *settings = scope->settings;
     const struct qwen_state *state = scope->lane->state;
-    const struct hidden_states *hidden = &((const struct qwen_settings *)scope->settings)->hidden;
-    struct tensor tokens = qwen_tokens(scope->lane);
-    for (int i = 0; i < hidden_states_count(hidden); i++)
-        if (!hidden->from_end[i]) qwen_norm_output(x, w->norm, scope, i);
-    for (int i = 0; i < hidden_states_count(hidden) && hidden->final_norm; i++) {
-        if (!hidden->from_end[i]) continue;
-        if (state->tokens.rank) op_copy(x, tokens, qwen_output(scope->lane, i, tokens.dim[1]));
-        qwen_norm_output(x, w->norm, scope, i);
-    }
+    hidden_states_norm(x, &settings->output, scope->lane, state->tokens, (struct affine){.weight = w->norm},
+                       settings->norm_eps);
 }
 
-static const struct block_kind qwen_kind_embedding = {
-    .name = "embedding",
-    .format = "embed_tokens",
-    .weights = qwen_embedding_table,
-    .n_weights = COUNT_OF(qwen_embedding_table),
-    .weights_bytes = sizeof(struct embedding_weights),
-    .embedding_table = true,
-    .forward = qwen_forward_embedding,
-};
-static const struct block_kind qwen_kind_norm =
-    BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .never_quantised = true);
+BLOCK(qwen_kind_embedding, "embedding", "embed_tokens", qwen_embedding_table, embedding_weights,
+      qwen_forward_embedding, .embedding_table = true);
+BLOCK(qwen_kind_norm, "norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm,
+      .never_quantised = true);
 
 /* Lists the encoder's blocks; layer: the family's block kind of a decoder layer. */
 static int qwen_list_blocks(const struct component *c, const struct block_kind *layer,
                             struct block_ref *refs) {
-    int n = 0, layers = c->dims[QWEN_LAYERS], least = hidden_states_least(&c->reads.hidden);
+    int n = 0, layers = c->dims[QWEN_LAYERS], used = hidden_states_used_layers(&c->reads.hidden, layers);
     refs[n++] = (struct block_ref){.kind = &qwen_kind_embedding};
     for (int i = 0; i < layers; i++)
-        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - least};
-    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = least && !c->reads.hidden.final_norm};
+        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= used};
+    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm,
+                                   .unused = !hidden_states_use_norm(&c->reads.hidden, layers)};
     return n;
 }
 
@@ -318,11 +272,13 @@ static bool qwen_has_tensors(const struct tensor_index *index, const char *tail,
     return false;
 }
 
-static enum status qwen_check_dims(const struct component *c, struct error *e) {
+/* Callback family_config.configure. SHAPE: inconsistent dims. */
+static enum status qwen_check_dims(struct component *c, const struct config *config, struct error *e) {
+    (void)config;
     const int32_t *d = c->dims;
     int32_t head = d[QWEN_HEAD];
     if (head > 0 && d[QWEN_Q] % head == 0 && d[QWEN_KV] % head == 0 && d[QWEN_Q] % d[QWEN_KV] == 0 &&
-        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > hidden_states_most(&c->reads.hidden) &&
+        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] >= hidden_states_min_layers(&c->reads.hidden) &&
         d[QWEN_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
         return OK;
     return error_set(e, SHAPE,
@@ -330,24 +286,17 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
                      "queries %d, keys %d, head %d, layers %d" EXPECTED
                      "queries a multiple of keys, keys a multiple of an even head size, at least %d layers",
                      c->index.sources[0].path, d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS],
-                     hidden_states_most(&c->reads.hidden) + 1);
+                     hidden_states_min_layers(&c->reads.hidden));
 }
 
-/* Callback family.configure. Returns SHAPE if dims are inconsistent, META if the configured number of layers
- * differs from the tensors'. */
-static enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {
-    return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
-}
-
-/* Callback family.derive. settings->heads must be set before. */
+/* Callback family_config.derive. settings->heads must be set before. */
 static void qwen_derive(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
     int32_t *d = c->dims;
     d[QWEN_HEADS] = d[QWEN_Q] / d[QWEN_HEAD];
     d[QWEN_KEY_HEADS] = d[QWEN_KV] / d[QWEN_HEAD];
-    s->layers = d[QWEN_LAYERS];
-    s->hidden = c->reads.hidden;
-    c->text_columns = hidden_states_count(&s->hidden) * d[QWEN_HIDDEN];
+    s->output = (struct encoder_output){c->reads.hidden, d[QWEN_LAYERS]};
+    c->text_columns = hidden_states_count(&c->reads.hidden) * d[QWEN_HIDDEN];
 }
 
 static void qwen_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
@@ -356,7 +305,7 @@ static void qwen_declare(const struct component *c, struct lane *lanes, int n_la
     for (int i = 0; i < n_lanes; i++) {
         struct qwen_state *state = lanes[i].state;
         int32_t tokens[] = {lanes[i].text.dim[0], c->dims[QWEN_HIDDEN]};
-        if (!tensor_packed(&lanes[i].text) || hidden_states_count(&c->reads.hidden) > 1)
+        if (hidden_states_need_rows(&c->reads.hidden, &lanes[i]))
             state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         state->rope = arena_tensor(arena, DTYPE_F32, 3,
                                    (int32_t[]){lanes[i].text.dim[0], c->dims[QWEN_HEAD] / 2, 2}, ok);
@@ -370,12 +319,9 @@ static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state
  * the rest is shared. Pipelines usually read hidden_states[-2], the input of the last layer; the
  * last layer and the final norm are then not loaded. */
 
-static const struct weight_spec qwen3_layer_table[] = {QWEN_LAYER_WEIGHTS(
-    QWEN_LAYER_WEIGHT(q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", 1, QWEN_HEAD),
-    QWEN_LAYER_WEIGHT(k_norm, "self_attn.k_norm.weight", "attn_k_norm.weight", 1, QWEN_HEAD))};
-
-static const struct block_kind qwen3_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
+#define QWEN3_LAYER(X, S) LAYER(X, S, NORMS)
+WEIGHT_TABLE_NAMED(qwen3_layer_table, QWEN3_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.", "blk.%d.");
+BLOCK(qwen3_kind_layer, "layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
 
 static bool qwen3_probe(const struct tensor_index *index) {
     return qwen_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight");
@@ -439,29 +385,28 @@ const struct family family_qwen3 = {
     .name = "qwen3",
     .kind = FAMILY_TEXT,
     .display_name = "text encoder",
-    .architectures = qwen3_architectures,
-    .config_key = "model_type",
-    .config_value = "qwen3",
-    .probe = qwen3_probe,
-    .dimensions = qwen3_dimensions,
-    .n_dimensions = COUNT_OF(qwen3_dimensions),
-    .settings = qwen3_settings,
-    .n_settings = COUNT_OF(qwen3_settings),
-    .expects = qwen3_expects,
-    .configure = qwen_configure,
-    .derive_dims = qwen3_derive_dims,
-    .derive = qwen_derive,
-    .reads = {.hidden = {.from_end = {1}}, .tokens = true}, /* hidden_states[-2] */
-    .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
-                   "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
-                   "\"max_position_embeddings\": 40960",
-    .blocks = qwen3_blocks,
-    .ignorable = qwen_ignorable,
-    .lane_state_bytes = sizeof(struct qwen_state),
-    .state = qwen_state_tensors,
-    .n_state = COUNT_OF(qwen_state_tensors),
-    .declare = qwen_declare,
-    .rows = qwen_rows,
+    .files = {.architectures = qwen3_architectures,
+              .config_key = "model_type",
+              .config_value = "qwen3",
+              .probe = qwen3_probe,
+              .ignorable = qwen_ignorable},
+    .config = {.dimensions = qwen3_dimensions,
+               .n_dimensions = COUNT_OF(qwen3_dimensions),
+               .settings = qwen3_settings,
+               .n_settings = COUNT_OF(qwen3_settings),
+               .expects = qwen3_expects,
+               .configure = qwen_check_dims,
+               .derive_dims = qwen3_derive_dims,
+               .derive = qwen_derive,
+               .rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
+                       "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
+                       "\"max_position_embeddings\": 40960"},
+    .reads = {.hidden = {.layers = {-2}}, .tokens = true},
+    .blocks = {.list = qwen3_blocks, .rows = qwen_rows},
+    .state = {.bytes = sizeof(struct qwen_state),
+              .tensors = qwen_state_tensors,
+              .n_tensors = COUNT_OF(qwen_state_tensors),
+              .declare = qwen_declare},
     .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560},
 };
 
@@ -469,13 +414,11 @@ const struct family family_qwen3 = {
  * keys and values have a bias, no norms; the rest is shared. The vision encoder is the family of
  * qwen25vl_vision.c, in the same file or another one. */
 
-static const struct weight_spec qwen25vl_layer_table[] = {
-    QWEN_LAYER_WEIGHTS(QWEN_LAYER_WEIGHT(q_bias, "self_attn.q_proj.bias", "attn_q.bias", 1, QWEN_Q),
-                       QWEN_LAYER_WEIGHT(k_bias, "self_attn.k_proj.bias", "attn_k.bias", 1, QWEN_KV),
-                       QWEN_LAYER_WEIGHT(v_bias, "self_attn.v_proj.bias", "attn_v.bias", 1, QWEN_KV))};
-
-static const struct block_kind qwen25vl_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
+#define QWEN25VL_LAYER(X, S) LAYER(X, S, BIASES)
+WEIGHT_TABLE_NAMED(qwen25vl_layer_table, QWEN25VL_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.",
+                   "blk.%d.");
+BLOCK(qwen25vl_kind_layer, "layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights,
+      qwen_forward_layer);
 
 /* Tensor that Qwen3 has and Qwen2.5 lacks. With the prefix "language_model.", which text models lack, the
  * file is Qwen3-VL. */
@@ -528,7 +471,7 @@ static enum status qwen25vl_configure(struct component *c, const struct config *
     d[QWEN_HEAD] = !s->heads ? HEAD_PUBLISHED : d[QWEN_Q] % s->heads ? 0 : d[QWEN_Q] / s->heads;
     int *n = s->mrope_section, pairs = d[QWEN_HEAD] / 2;
     if (!n[0] && !n[1] && !n[2]) qwen25vl_default_sections(c);
-    if (qwen_configure(c, config, e) != OK) return e->code;
+    if (qwen_check_dims(c, config, e) != OK) return e->code;
     if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == pairs) return OK;
     return error_set(e, META,
                      "'mrope_section' does not match the head size" WHERE "%s" FOUND "%d, %d, %d" EXPECTED
@@ -617,30 +560,30 @@ const struct family family_qwen25vl = {
     .name = "qwen25vl",
     .kind = FAMILY_TEXT,
     .display_name = "Qwen2.5-VL text encoder",
-    .architectures = qwen25vl_architectures,
-    .config_key = "model_type",
-    .config_value = "qwen2_5_vl",
-    .probe = qwen25vl_probe,
-    .refuse = qwen25vl_refuse,
-    .dimensions = qwen25vl_dimensions,
-    .n_dimensions = COUNT_OF(qwen25vl_dimensions),
-    .settings = qwen25vl_settings,
-    .n_settings = COUNT_OF(qwen25vl_settings),
-    .expects = qwen25vl_expects,
-    .configure = qwen25vl_configure,
-    .derive_dims = qwen25vl_derive_dims,
-    .derive = qwen_derive,
-    .reads = {.tokens = true}, /* hidden_states[-1] */
-    .config_rest = "\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"hidden_act\": \"silu\", "
+    .files = {.architectures = qwen25vl_architectures,
+              .config_key = "model_type",
+              .config_value = "qwen2_5_vl",
+              .probe = qwen25vl_probe,
+              .refuse = qwen25vl_refuse,
+              .ignorable = qwen_ignorable},
+    .config = {.dimensions = qwen25vl_dimensions,
+               .n_dimensions = COUNT_OF(qwen25vl_dimensions),
+               .settings = qwen25vl_settings,
+               .n_settings = COUNT_OF(qwen25vl_settings),
+               .expects = qwen25vl_expects,
+               .configure = qwen25vl_configure,
+               .derive_dims = qwen25vl_derive_dims,
+               .derive = qwen_derive,
+               .rest =
+                   "\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"hidden_act\": \"silu\", "
                    "\"tie_word_embeddings\": false, \"max_position_embeddings\": 128000, "
                    "\"vision_start_token_id\": 151652, \"vision_end_token_id\": 151653, "
-                   "\"image_token_id\": 151655, \"video_token_id\": 151656",
-    .blocks = qwen25vl_blocks,
-    .ignorable = qwen_ignorable,
-    .lane_state_bytes = sizeof(struct qwen_state),
-    .state = qwen_state_tensors,
-    .n_state = COUNT_OF(qwen_state_tensors),
-    .declare = qwen_declare,
-    .rows = qwen_rows,
+                   "\"image_token_id\": 151655, \"video_token_id\": 151656"},
+    .reads = {.tokens = true},
+    .blocks = {.list = qwen25vl_blocks, .rows = qwen_rows},
+    .state = {.bytes = sizeof(struct qwen_state),
+              .tensors = qwen_state_tensors,
+              .n_tensors = COUNT_OF(qwen_state_tensors),
+              .declare = qwen_declare},
     .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 3584},
 };

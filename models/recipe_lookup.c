@@ -17,16 +17,17 @@ const struct family *recipe_family(const struct recipe *recipe, enum family_kind
 }
 
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what) {
-    for (int i = 0; i < recipe->n_conditions; i++)
-        if (recipe->condition[i].slot == slot && recipe->condition[i].what == what)
-            return &recipe->condition[i];
+    for (int i = 0; i < recipe->text.n_conditions; i++)
+        if (recipe->text.condition[i].slot == slot && recipe->text.condition[i].what == what)
+            return &recipe->text.condition[i];
     return NULL;
 }
 
 bool recipe_has_edit_variant(const struct recipe *recipe) {
     const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
     for (const struct recipe *const *r = recipes; *r; r++)
-        if ((*r)->edit && recipe_family(*r, FAMILY_DENOISER) == denoiser && (*r)->variant == recipe->variant)
+        if ((*r)->selection.edit && recipe_family(*r, FAMILY_DENOISER) == denoiser &&
+            (*r)->selection.variant == recipe->selection.variant)
             return true;
     return false;
 }
@@ -102,4 +103,8 @@ const struct recipe *models_find_slot(const struct family *family, const char *p
         if (may && find_slot(*r, family, prefix, slot)) return *r;
     }
     return NULL;
+}
+
+int condition_parts(const struct condition *condition) {
+    return condition->states_by_rows ? hidden_states_count(&condition->hidden) : 1;
 }

@@ -75,104 +75,78 @@ struct sd3_state {
     struct tensor final_modulation; /* scale and shift of the final layer: [rows, TWO_DIM] */
 };
 
-struct sd3_pos_embed_weights {
-    struct tensor rows; /* learned position embeddings of the image's tokens: [image rows, DIM] */
-};
-
-struct sd3_layer_weights {
-    struct mmdit_stream_weights image, text;
-};
-
-struct sd3_modulation_weights {
-    struct linear_weights image, text;
-};
-
-static const struct weight_spec sd3_position_table[] = {{
-    .offset = offsetof(struct sd3_pos_embed_weights, rows),
-    .names = {"pos_embed.pos_embed"},
-    .checkpoint_name = "pos_embed",
-    .rank = 2,
-    .one_first = true,
-    .dim = {POSITIONS, DIM},
-    .init_scale = 1,
-}};
-
-static const struct weight_spec sd3_embedder_table[] = {
-    BLOCK_WEIGHT_NAMED(linear_block_weights, linear.weight, 1, "pos_embed.proj.weight",
-                       "x_embedder.proj.weight", 4, DIM, IN, SIDE, SIDE),
-    BLOCK_WEIGHT_NAMED(linear_block_weights, linear.bias, 1, "pos_embed.proj.bias", "x_embedder.proj.bias", 1,
-                       DIM),
-};
-
-static const struct weight_spec sd3_context_table[] = {
-    LINEAR_NAMED(linear_block_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
-
-#define EMBEDDER(field, name, checkpoint, columns)                                                           \
-    LINEAR_NAMED(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",    \
-                 checkpoint "_embedder.mlp.0", DIM, columns),                                                \
-        LINEAR_NAMED(mmdit_time_text_embed_weights, field##_out,                                             \
-                     "time_text_embed." name "_embedder.linear_2", checkpoint "_embedder.mlp.2", DIM, DIM)
-static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "timestep", "t", FREQUENCIES),
-                                                            EMBEDDER(pooled, "text", "y", POOLED)};
-
-/* when: index into dims; blocks in which that dim is 0 lack the weight. 0: every block has the weight. */
-#define LAYER_LINEAR(when, field, name, checkpoint, rows, columns)                                           \
-    LINEAR_IF(when, sd3_layer_weights, field, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK checkpoint, rows,       \
-              columns)
-#define LAYER_NORM(when, field, name, checkpoint)                                                            \
-    BLOCK_WEIGHT_IF(when, sd3_layer_weights, field, 0, DIFFUSERS_BLOCK name ".weight",                       \
-                    CHECKPOINT_BLOCK checkpoint ".weight", 1, HEAD)
-#define TEXT_Q(when, when_normed)                                                                            \
-    LAYER_LINEAR(when, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv[0/3]", DIM, DIM),        \
-        LAYER_NORM(when_normed, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q")
-
-/* Weights of a Stable Diffusion 3 joint block, in the order of use. */
-static const struct weight_spec sd3_layer_table[] = {
-    LAYER_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv[0/3]", DIM, DIM),
-    LAYER_NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
-    LAYER_LINEAR(0, image.attention.k, "attn.to_k", "x_block.attn.qkv[1/3]", DIM, DIM),
-    LAYER_NORM(NORMED, image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k"),
-    LAYER_LINEAR(0, image.attention.v, "attn.to_v", "x_block.attn.qkv[2/3]", DIM, DIM),
-    TEXT_Q(TEXT_UPDATED, TEXT_UPDATED_NORMED),
-    LAYER_LINEAR(0, text.attention.k, "attn.add_k_proj", "context_block.attn.qkv[1/3]", DIM, DIM),
-    LAYER_NORM(NORMED, text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k"),
-    LAYER_LINEAR(0, text.attention.v, "attn.add_v_proj", "context_block.attn.qkv[2/3]", DIM, DIM),
-    LAYER_LINEAR(0, image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),
-    LAYER_LINEAR(TEXT_UPDATED, text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),
-    LAYER_LINEAR(DUAL, image.attention2.q, "attn2.to_q", "x_block.attn2.qkv[0/3]", DIM, DIM),
-    LAYER_NORM(DUAL_NORMED, image.attention2.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),
-    LAYER_LINEAR(DUAL, image.attention2.k, "attn2.to_k", "x_block.attn2.qkv[1/3]", DIM, DIM),
-    LAYER_NORM(DUAL_NORMED, image.attention2.k_norm, "attn2.norm_k", "x_block.attn2.ln_k"),
-    LAYER_LINEAR(DUAL, image.attention2.v, "attn2.to_v", "x_block.attn2.qkv[2/3]", DIM, DIM),
-    LAYER_LINEAR(DUAL, image.attention2.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
-    LAYER_LINEAR(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
-    LAYER_LINEAR(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
-    LAYER_LINEAR(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),
-    LAYER_LINEAR(TEXT_UPDATED, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
-};
-/* Text query weights of the last block: files have these weights, the model does not use them
- * (context_pre_only). */
-static const struct weight_spec sd3_unused_table[] = {TEXT_Q(0, NORMED)};
-
-#define ADALN(when, stream, name, checkpoint, rows)                                                          \
-    LINEAR_IF(when, sd3_modulation_weights, stream, DIFFUSERS_BLOCK name ".linear",                          \
-              CHECKPOINT_BLOCK checkpoint ".adaLN_modulation.1", rows, DIM)
-static const struct weight_spec sd3_modulation_table[] = {
-    ADALN(0, image, "norm1", "x_block", IMAGE_PARTS_DIM),
-    ADALN(TEXT_UPDATED, text, "norm1_context", "context_block", SIX_DIM),
-    /* Text modulation of the last block has two parts, shift and scale; diffusers' files store scale before
-       shift. */
-    LINEAR_IF(CONTEXT_PRE_ONLY, sd3_modulation_weights, text, DIFFUSERS_BLOCK "norm1_context.linear[1,0/2]",
-              CHECKPOINT_BLOCK "context_block.adaLN_modulation.1", TWO_DIM, DIM),
-};
-
+LINEAR_TABLE(sd3_context_table, DIM, TEXT, "context_embedder");
 /* AdaLN of the final layer. diffusers' files store scale before shift; the authors' checkpoint stores shift
  * before scale. */
-static const struct weight_spec sd3_final_modulation_table[] = {LINEAR_NAMED(
-    linear_block_weights, linear, "norm_out.linear", "final_layer.adaLN_modulation.1[1,0/2]", TWO_DIM, DIM)};
+LINEAR_TABLE(sd3_final_modulation_table, TWO_DIM, DIM, "norm_out.linear",
+             "final_layer.adaLN_modulation.1[1,0/2]");
+LINEAR_TABLE(sd3_final_table, PATCH, DIM, "proj_out", "final_layer.linear");
+CONV_TABLE(sd3_embedder_table, DIM, IN, SIDE, "pos_embed.proj", "x_embedder.proj");
 
-static const struct weight_spec sd3_final_table[] = {
-    LINEAR_NAMED(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+/* clang-format off */
+/* rows: learned position embeddings of the image's tokens, [image rows, DIM]. */
+#define POSITION(X, S)                                                                                       \
+    X##WEIGHT(S, rows, (.rank = 2, .one_first = true, .dim = {POSITIONS, DIM}, .init_scale = 1),             \
+              "pos_embed.pos_embed", "pos_embed")
+struct sd3_pos_embed_weights { POSITION(FIELD_, ) };
+WEIGHT_TABLE(sd3_position_table, POSITION, sd3_pos_embed_weights, "", "");
+
+#define CONDITIONING(X, S)                                                                                   \
+    X##LINEAR(S, time_in, DIM, FREQUENCIES, "timestep_embedder.linear_1", "t_embedder.mlp.0")                \
+    X##LINEAR(S, time_out, DIM, DIM, "timestep_embedder.linear_2", "t_embedder.mlp.2")                       \
+    X##LINEAR(S, pooled_in, DIM, POOLED, "text_embedder.linear_1", "y_embedder.mlp.0")                       \
+    X##LINEAR(S, pooled_out, DIM, DIM, "text_embedder.linear_2", "y_embedder.mlp.2")
+WEIGHT_TABLE(sd3_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights, "time_text_embed.", "");
+
+/* Weights of a joint block, in the order of use. */
+#define TEXT_Q(X, S, S_NORMED)                                                                               \
+    X##LINEAR(S, text.attention.q, DIM, DIM, "attn.add_q_proj", "context_block.attn.qkv[0/3]")               \
+    X##VECTOR(S_NORMED, text.attention.q_norm, HEAD, "attn.norm_added_q", "context_block.attn.ln_q")
+#define IMAGE_SELF_ATTENTION(X, S, S_NORMED)                                                                 \
+    X##LINEAR(S, image.attention2.q, DIM, DIM, "attn2.to_q", "x_block.attn2.qkv[0/3]")                       \
+    X##VECTOR(S_NORMED, image.attention2.q_norm, HEAD, "attn2.norm_q", "x_block.attn2.ln_q")                 \
+    X##LINEAR(S, image.attention2.k, DIM, DIM, "attn2.to_k", "x_block.attn2.qkv[1/3]")                       \
+    X##VECTOR(S_NORMED, image.attention2.k_norm, HEAD, "attn2.norm_k", "x_block.attn2.ln_k")                 \
+    X##LINEAR(S, image.attention2.v, DIM, DIM, "attn2.to_v", "x_block.attn2.qkv[2/3]")                       \
+    X##LINEAR(S, image.attention2.out, DIM, DIM, "attn2.to_out.0", "x_block.attn2.proj")
+#define TEXT_MLP(X, S)                                                                                       \
+    X##LINEAR(S, text.up, FEED_FORWARD, DIM, "ff_context.net.0.proj", "context_block.mlp.fc1")               \
+    X##LINEAR(S, text.down, DIM, FEED_FORWARD, "ff_context.net.2", "context_block.mlp.fc2")
+#define LAYER(X, S)                                                                                          \
+    X##LINEAR(S, image.attention.q, DIM, DIM, "attn.to_q", "x_block.attn.qkv[0/3]")                          \
+    X##VECTOR(IF_DIM(S, NORMED), image.attention.q_norm, HEAD, "attn.norm_q", "x_block.attn.ln_q")           \
+    X##LINEAR(S, image.attention.k, DIM, DIM, "attn.to_k", "x_block.attn.qkv[1/3]")                          \
+    X##VECTOR(IF_DIM(S, NORMED), image.attention.k_norm, HEAD, "attn.norm_k", "x_block.attn.ln_k")           \
+    X##LINEAR(S, image.attention.v, DIM, DIM, "attn.to_v", "x_block.attn.qkv[2/3]")                          \
+    TEXT_Q(X, IF_DIM(S, TEXT_UPDATED), IF_DIM(S, TEXT_UPDATED_NORMED))                                       \
+    X##LINEAR(S, text.attention.k, DIM, DIM, "attn.add_k_proj", "context_block.attn.qkv[1/3]")               \
+    X##VECTOR(IF_DIM(S, NORMED), text.attention.k_norm, HEAD,                                                \
+              "attn.norm_added_k", "context_block.attn.ln_k")                                                \
+    X##LINEAR(S, text.attention.v, DIM, DIM, "attn.add_v_proj", "context_block.attn.qkv[2/3]")               \
+    X##LINEAR(S, image.attention.out, DIM, DIM, "attn.to_out.0", "x_block.attn.proj")                        \
+    X##LINEAR(IF_DIM(S, TEXT_UPDATED), text.attention.out, DIM, DIM,                                         \
+              "attn.to_add_out", "context_block.attn.proj")                                                  \
+    IMAGE_SELF_ATTENTION(X, IF_DIM(S, DUAL), IF_DIM(S, DUAL_NORMED))                                         \
+    X##LINEAR(S, image.up, FEED_FORWARD, DIM, "ff.net.0.proj", "x_block.mlp.fc1")                            \
+    X##LINEAR(S, image.down, DIM, FEED_FORWARD, "ff.net.2", "x_block.mlp.fc2")                               \
+    TEXT_MLP(X, IF_DIM(S, TEXT_UPDATED))
+WEIGHT_TABLE(sd3_layer_table, LAYER, mmdit_block_weights, DIFFUSERS_BLOCK, CHECKPOINT_BLOCK);
+/* Text query weights of the last block: files have these weights, the model does not use them
+ * (context_pre_only). */
+#define UNUSED(X, S) TEXT_Q(X, S, IF_DIM(S, NORMED))
+WEIGHT_TABLE(sd3_unused_table, UNUSED, mmdit_block_weights, DIFFUSERS_BLOCK, CHECKPOINT_BLOCK);
+
+/* Text modulation of the last block has two parts, shift and scale; diffusers' files store scale before
+ * shift. */
+#define MODULATION(X, S)                                                                                     \
+    X##LINEAR(S, image, IMAGE_PARTS_DIM, DIM, "norm1.linear", "x_block.adaLN_modulation.1")                  \
+    X##LINEAR(IF_DIM(S, TEXT_UPDATED), text, SIX_DIM, DIM,                                                   \
+              "norm1_context.linear", "context_block.adaLN_modulation.1")                                    \
+    X##LINEAR(IF_DIM(S, CONTEXT_PRE_ONLY), text, TWO_DIM, DIM,                                               \
+              "norm1_context.linear[1,0/2]", "context_block.adaLN_modulation.1")
+struct sd3_modulation_weights { struct linear_weights image, text; };
+WEIGHT_TABLE(sd3_modulation_table, MODULATION, sd3_modulation_weights, DIFFUSERS_BLOCK, CHECKPOINT_BLOCK);
+/* clang-format on */
 
 static bool sd3_is_dual(const struct sd3_settings *s, int number) {
     for (int i = 0; i < s->n_dual_layers; i++)
@@ -219,9 +193,9 @@ static struct tensor sd3_text_modulation(const struct visit_scope *scope) {
 }
 
 static void sd3_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
-    mmdit_linear(x, state->text, scope->lane->text, &w->linear);
+    mmdit_linear(x, state->text, scope->lane->text, w);
 }
 
 /* Timesteps are 0 to 1000 already, so their factor before the sinusoids is 1. */
@@ -241,10 +215,9 @@ static void sd3_forward_modulation(struct context *x, const void *weights, const
 
 static void sd3_forward_final_modulation(struct context *x, const void *weights,
                                          const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
-    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
-                     &w->linear);
+    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope), w);
 }
 
 static void sd3_forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -254,20 +227,20 @@ static void sd3_forward_position(struct context *x, const void *weights, const s
 }
 
 static void sd3_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
     struct tensor rows = mmdit_image_rows(state->tokens, lane);
     int32_t in = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], in});
     mmdit_patchify(x, patches, lane);
-    op_linear(x, rows, patches, tensor_reshape(w->linear.weight, 2, (int32_t[]){rows.dim[1], in}),
-              (struct epilogue){.bias = w->linear.bias, .residual = state->positions});
+    op_linear(x, rows, patches, tensor_reshape(w->weight, 2, (int32_t[]){rows.dim[1], in}),
+              (struct epilogue){.bias = w->bias, .residual = state->positions});
     op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
 }
 
 static void sd3_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct sd3_layer_weights *w = weights;
+    const struct mmdit_block_weights *w = weights;
     const struct sd3_settings *settings = scope->settings;
     const struct sd3_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], image = state->tokens.dim[0] - text;
@@ -289,38 +262,32 @@ static void sd3_forward_layer(struct context *x, const void *weights, const stru
 
 /* Stable Diffusion 3 predicts noise - data, the velocity of flow matching. */
 static void sd3_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
-    mmdit_proj_out(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+    mmdit_proj_out(x, w, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
                    PATCH_CHANNELS_LAST);
 }
 
-static const struct block_kind sd3_kind_position =
-    BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_pos_embed_weights, sd3_forward_position,
-               .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind sd3_kind_context =
-    BLOCK_KIND("context", "context_embedder", sd3_context_table, linear_block_weights, sd3_forward_context,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_conditioning = BLOCK_KIND(
-    "conditioning", "time_text_embed", sd3_conditioning_table, mmdit_time_text_embed_weights,
-    sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_embedder =
-    BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, linear_block_weights, sd3_forward_embedder,
-               .never_quantised = true);
+BLOCK(sd3_kind_position, "position", "pos_embed", sd3_position_table, sd3_pos_embed_weights,
+      sd3_forward_position, .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(sd3_kind_context, "context", "context_embedder", sd3_context_table, linear_weights, sd3_forward_context,
+      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(sd3_kind_conditioning, "conditioning", "time_text_embed", sd3_conditioning_table,
+      mmdit_time_text_embed_weights, sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
+      .never_quantised = true);
+BLOCK(sd3_kind_embedder, "embedder", "pos_embed.proj", sd3_embedder_table, linear_weights,
+      sd3_forward_embedder, .never_quantised = true);
 
-static const struct block_kind sd3_kind_modulation =
-    BLOCK_KIND("modulation", DIFFUSERS_BLOCK "modulation", sd3_modulation_table, sd3_modulation_weights,
-               sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind sd3_kind_layer =
-    BLOCK_KIND("layer", "transformer_blocks.%d", sd3_layer_table, sd3_layer_weights, sd3_forward_layer,
-               .skippable = true);
-static const struct block_kind sd3_kind_unused =
-    BLOCK_KIND("rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, sd3_layer_weights, sd3_forward_layer);
-static const struct block_kind sd3_kind_final_modulation = BLOCK_KIND(
-    "final_modulation", "norm_out", sd3_final_modulation_table, linear_block_weights,
-    sd3_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_final = BLOCK_KIND(
-    "final", "proj_out", sd3_final_table, linear_block_weights, sd3_forward_final, .never_quantised = true);
+BLOCK(sd3_kind_modulation, "modulation", DIFFUSERS_BLOCK "modulation", sd3_modulation_table,
+      sd3_modulation_weights, sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+BLOCK(sd3_kind_layer, "layer", "transformer_blocks.%d", sd3_layer_table, mmdit_block_weights,
+      sd3_forward_layer, .skippable = true);
+BLOCK(sd3_kind_unused, "rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, mmdit_block_weights,
+      sd3_forward_layer);
+BLOCK(sd3_kind_final_modulation, "final_modulation", "norm_out", sd3_final_modulation_table, linear_weights,
+      sd3_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+BLOCK(sd3_kind_final, "final", "proj_out", sd3_final_table, linear_weights, sd3_forward_final,
+      .never_quantised = true);
 
 /* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
  * hoisted. */
@@ -507,20 +474,6 @@ static enum status sd3_check_dims(const struct component *c, struct error *e) {
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* Returns META if qk_norm in config.json disagrees with the tensors. Accepts "rms_norm", null or no value. */
-static enum status sd3_check_norms(const struct component *c, const struct config *config, struct error *e) {
-    const struct config_value *value = config_find(config, "qk_norm");
-    bool normed = value && value->kind != CONFIG_NULL;
-    if (config_expect(config, "qk_norm", "rms_norm", e) != OK) return e->code;
-    if (!value || normed == (c->dims[NORMED] > 0)) return OK;
-    return error_set(e, META,
-                     "'qk_norm' contradicts the transformer's tensors" WHERE "%s" FOUND "%s" EXPECTED "%s",
-                     config->path,
-                     normed ? "\"rms_norm\", but no norm tensors for queries and keys"
-                            : "null, but norm tensors for queries and keys",
-                     normed ? "null, or attn.norm_q and attn.norm_k tensors in each block" : "\"rms_norm\"");
-}
-
 static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
     enum { HEAD_PUBLISHED = 64 }; /* head size if neither a norm's shape nor config.json gives it */
     int32_t *d = c->dims;
@@ -534,8 +487,7 @@ static enum status sd3_configure(struct component *c, const struct config *confi
     if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
     int patch = MMDIT_PATCH;
     if (sd3_read_positions(c, e) != OK ||
-        config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK ||
-        sd3_check_norms(c, config, e) != OK)
+        config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK)
         return e->code;
     return sd3_read_dual_layers(c, config, e);
 }
@@ -574,6 +526,8 @@ static void sd3_derive(struct component *c) {
 
 static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
+static const struct expectation sd3_expects[] = {{"qk_norm", "rms_norm"}, {0}};
+
 /* Sizes of the published Stable Diffusion 3 medium, 2.0 B parameters. */
 static const struct dimension sd3_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads", .checked = true},
@@ -588,7 +542,7 @@ static const struct dimension sd3_dimensions[] = {
     {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels", .checked = true},
     {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size", .checked = true},
     {"sd3_norms", 0, 0, 1, .place = NORMED, .having = sd3_norm_names, .key = "qk_norm",
-     .words = sd3_norm_words},
+     .words = sd3_norm_words, .checked = true},
     {"sd3_seconds", 0, 0, SD3_DUAL_LAYERS_MAX, .place = DUAL_LAYERS, .having = sd3_dual_names},
     {.place = DIM,
      OF_TENSOR(2, 0, "context_embedder.weight"),
@@ -625,30 +579,29 @@ const struct family family_sd3 = {
     .name = "sd3",
     .kind = FAMILY_DENOISER,
     .display_name = "transformer",
-    .architectures = sd3_architectures,
-    .config_key = "_class_name",
-    .config_value = "SD3Transformer2DModel",
-    .probe = sd3_probe,
-    .refuse = sd3_refuse,
-    .dimensions = sd3_dimensions,
-    .n_dimensions = COUNT_OF(sd3_dimensions),
-    .settings = sd3_settings_rows,
-    .n_settings = COUNT_OF(sd3_settings_rows),
-    .lists = sd3_lists,
-    .n_lists = COUNT_OF(sd3_lists),
-    .configure = sd3_configure,
-    .derive_dims = sd3_derive_dims,
-    .derive = sd3_derive,
-    .config_rest = "\"patch_size\": 2",
-    .blocks = sd3_blocks,
-    .block_dims = sd3_block_dims,
-    .ignorable = sd3_ignorable,
-    .lane_state_bytes = sizeof(struct sd3_state),
-    .state = sd3_state_tensors,
-    .n_state = COUNT_OF(sd3_state_tensors),
-    .declare = sd3_declare,
-    .rows = sd3_rows,
-    .check_lanes = sd3_check_lanes,
+    .files = {.architectures = sd3_architectures,
+              .config_key = "_class_name",
+              .config_value = "SD3Transformer2DModel",
+              .probe = sd3_probe,
+              .refuse = sd3_refuse,
+              .ignorable = sd3_ignorable},
+    .config = {.dimensions = sd3_dimensions,
+               .n_dimensions = COUNT_OF(sd3_dimensions),
+               .settings = sd3_settings_rows,
+               .n_settings = COUNT_OF(sd3_settings_rows),
+               .lists = sd3_lists,
+               .n_lists = COUNT_OF(sd3_lists),
+               .expects = sd3_expects,
+               .configure = sd3_configure,
+               .derive_dims = sd3_derive_dims,
+               .derive = sd3_derive,
+               .rest = "\"patch_size\": 2"},
+    .blocks = {.list = sd3_blocks, .dims = sd3_block_dims, .rows = sd3_rows},
+    .state = {.bytes = sizeof(struct sd3_state),
+              .tensors = sd3_state_tensors,
+              .n_tensors = COUNT_OF(sd3_state_tensors),
+              .declare = sd3_declare},
+    .lanes = {.check = sd3_check_lanes},
     .predicted = {.kind = "layer",
                   .alone = true,
                   .tokens = 4429,
@@ -735,28 +688,32 @@ enum { SD3_T5_TOKENS = 256 };
               .published = sd3_vae},                                                                         \
              {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                      \
              TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                          \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .zero_padded = true},   \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true, \
-                   .zero_padded = true},                                                                     \
-                  {.slot = 2, .what = CONDITION_TOKENS},                                                     \
-                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},      \
-                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                 \
-    .n_conditions = 5, .span = {{3, INFINITY}},                                                              \
-    .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                             \
-                  "StableDiffusion3InpaintPipeline"},                                                        \
-    .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                             \
-    .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,                        \
-                 .sampler = &sampler_euler, .grid = {.shift_twice = true}, .grid_from_class = true},         \
-    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_sd3,                        \
-    .width = 1024, .height = 1024, .strength = 0.6
+    .selection.pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                   \
+                            "StableDiffusion3InpaintPipeline"},                                              \
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                 \
+                            .zero_padded = true},                                                            \
+                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                 \
+                            .concat_columns = true, .zero_padded = true},                                    \
+                           {.slot = 2, .what = CONDITION_TOKENS},                                            \
+                           {.slot = 0, .what = CONDITION_POOLED, .projected = true,                          \
+                            .projected_if_class = true},                                                     \
+                           {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                        \
+             .n_conditions = 5},                                                                             \
+    .images.samples_posterior = true,                                                                        \
+    .denoising = {.span = {{3, INFINITY}}, .guide = guidance_cfg,                                            \
+                  .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,          \
+                               .sampler = &sampler_euler, .grid = {.shift_twice = true},                     \
+                               .grid_from_class = true},                                                     \
+                  .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3},                                          \
+    .defaults = {.width = 1024, .height = 1024, .strength = 0.6}, .patch = 2, .colours = &latent_colours_sd3
 /* clang-format on */
 
 const struct recipe recipe_sd3 = {
     SD3(),
     .name = "sd3",
-    .variant = SD3_MEDIUM,
-    .steps = 28,
-    .cfg_scale = 7,
+    .selection.variant = SD3_MEDIUM,
+    .defaults.steps = 28,
+    .defaults.cfg_scale = 7,
     .published = {.title = "Stable Diffusion 3 medium",
                   .reference = DIFFUSERS,
                   .sources = {sd3_files, sd3_sources}},
@@ -765,9 +722,9 @@ const struct recipe recipe_sd3 = {
 const struct recipe recipe_sd35_medium = {
     SD3(SD35_SIZES_MEDIUM),
     .name = "sd35_medium",
-    .variant = SD35_MEDIUM,
-    .steps = 50,
-    .cfg_scale = 5,
+    .selection.variant = SD35_MEDIUM,
+    .defaults.steps = 50,
+    .defaults.cfg_scale = 5,
     .published = {.title = "Stable Diffusion 3.5 medium",
                   .reference = DIFFUSERS,
                   .sources = {sd35_medium_files, sd3_sources}},
@@ -776,9 +733,9 @@ const struct recipe recipe_sd35_medium = {
 const struct recipe recipe_sd35_large = {
     SD3(SD35_SIZES_LARGE),
     .name = "sd35_large",
-    .variant = SD35_LARGE,
-    .steps = 40,
-    .cfg_scale = 4.5,
+    .selection.variant = SD35_LARGE,
+    .defaults.steps = 40,
+    .defaults.cfg_scale = 4.5,
     .published = {.title = "Stable Diffusion 3.5 large",
                   .reference = DIFFUSERS,
                   .sources = {sd35_large_files, sd3_sources}},
@@ -787,10 +744,10 @@ const struct recipe recipe_sd35_large = {
 const struct recipe recipe_sd35_large_turbo = {
     SD3(SD35_SIZES_LARGE),
     .name = "sd35_large_turbo",
-    .name_word = "turbo",
-    .variant = SD35_LARGE,
-    .steps = 4,
-    .cfg_scale = 1,
+    .selection.name_word = "turbo",
+    .selection.variant = SD35_LARGE,
+    .defaults.steps = 4,
+    .defaults.cfg_scale = 1,
     .published = {.title = "Stable Diffusion 3.5 large turbo",
                   .parts_compared_in = &recipe_sd35_large,
                   .sources = {sd35_large_turbo_files, sd3_sources}},

@@ -26,7 +26,7 @@ enum { T5_BUCKETS_MAX = 128 }; /* maximum number of position buckets, the limit 
 struct t5_settings {
     float norm_eps;
     int max_distance;
-    int last_layer; /* index of the layer whose output becomes lane.text; -1: output of the final norm */
+    struct encoder_output output; /* hidden states that the encoder writes to lane.text */
 };
 
 struct t5_state {
@@ -89,81 +89,47 @@ struct t5_state {
                                    "1, "                                                                     \
                                    "\"decoder_start_token_id\": 0"
 
-struct embedding_weights {
-    struct tensor rows; /* embeddings of the prompt's tokens: [T, T5_HIDDEN] */
-};
+/* Naming by transformers' name, after "encoder." P; llama.cpp's, after "enc." C; and the WAN authors'. */
+#define T5_NAMED(P, C, end, name, gguf, wan)                                                                 \
+    .names = {"encoder." P name end, "enc." C gguf end}, .checkpoint_name = wan end
 
-struct bias_weights {
-    struct tensor table;
-};
+/* clang-format off */
+/* rows: embeddings of the prompt's tokens, [T, T5_HIDDEN]. */
+#define EMBEDDING(X, S)                                                                                      \
+    X##TABLE(S, rows, T5_VOCABULARY, T5_HIDDEN, "token_embedding.weight",                                    \
+             "shared.weight", "encoder.embed_tokens.weight", "token_embd.weight")
+struct embedding_weights { EMBEDDING(FIELD_, ) };
+WEIGHT_TABLE_NAMED(t5_embedding_table, EMBEDDING, embedding_weights, NAMED_FULLY, "", "");
 
-struct layer_weights {
-    struct tensor norm1, q, k, v, out, norm2, gate, up, down;
-};
+#define BIAS(X, S)                                                                                           \
+    X##TABLE(S, table, T5_BUCKETS, T5_HEADS, T5_WAN_BIAS("%d"), T5_BIAS_OF("%d"), T5_GGUF_BIAS("%d"))
+struct bias_weights { BIAS(FIELD_, ) };
+WEIGHT_TABLE_NAMED(t5_bias_table, BIAS, bias_weights, NAMED_FULLY, "", "");
 
-struct norm_weights {
-    struct tensor norm;
-};
+#define LAYER(X, S)                                                                                          \
+    X##VECTOR(S, norm1, T5_HIDDEN, "layer.0.layer_norm", "attn_norm", "blocks.%d.norm1")                     \
+    X##MATRIX(S, q, T5_Q, T5_HIDDEN, "layer.0.SelfAttention.q", "attn_q", "blocks.%d.attn.q")                \
+    X##MATRIX(S, k, T5_Q, T5_HIDDEN, "layer.0.SelfAttention.k", "attn_k", "blocks.%d.attn.k")                \
+    X##MATRIX(S, v, T5_Q, T5_HIDDEN, "layer.0.SelfAttention.v", "attn_v", "blocks.%d.attn.v")                \
+    X##MATRIX(S, out, T5_HIDDEN, T5_Q, "layer.0.SelfAttention.o", "attn_o", "blocks.%d.attn.o")              \
+    X##VECTOR(S, norm2, T5_HIDDEN, "layer.1.layer_norm", "ffn_norm", "blocks.%d.norm2")                      \
+    X##MATRIX(S, gate, T5_FEED_FORWARD, T5_HIDDEN,                                                           \
+              "layer.1.DenseReluDense.wi_0", "ffn_gate", "blocks.%d.ffn.gate.0")                             \
+    X##MATRIX(S, up, T5_FEED_FORWARD, T5_HIDDEN,                                                             \
+              "layer.1.DenseReluDense.wi_1", "ffn_up", "blocks.%d.ffn.fc1")                                  \
+    X##MATRIX(S, down, T5_HIDDEN, T5_FEED_FORWARD,                                                           \
+              "layer.1.DenseReluDense.wo", "ffn_down", "blocks.%d.ffn.fc2")
+struct layer_weights { LAYER(FIELD_, ) };
+WEIGHT_TABLE_NAMED(t5_layer_table, LAYER, layer_weights, T5_NAMED, "block.%d.", "blk.%d.");
 
-static const struct weight_spec t5_embedding_table[] = {
-    {.offset = offsetof(struct embedding_weights, rows),
-     .names = {"shared.weight", "encoder.embed_tokens.weight", "token_embd.weight"},
-     .checkpoint_name = "token_embedding.weight",
-     .rank = 2,
-     .dim = {T5_VOCABULARY, T5_HIDDEN},
-     .init_scale = 1},
-};
-
-#define WEIGHT_ROW(structure, field, init_scale_, name, gguf, wan, rank_, ...)                               \
-    {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name ".weight", "enc." gguf ".weight"},       \
-        .checkpoint_name = wan ".weight", .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_     \
-    }
-
-static const struct weight_spec t5_bias_table[] = {
-    {.offset = offsetof(struct bias_weights, table),
-     .names = {T5_BIAS_OF("%d"), T5_GGUF_BIAS("%d")},
-     .checkpoint_name = T5_WAN_BIAS("%d"),
-     .rank = 2,
-     .dim = {T5_BUCKETS, T5_HEADS},
-     .embedding_lookup = true,
-     .init_scale = 1},
-};
-
-#define ATTENTION_WEIGHT(field, tail, ...)                                                                   \
-    WEIGHT_ROW(layer_weights, field, 1, "encoder.block.%d.layer.0.SelfAttention." tail, "blk.%d.attn_" tail, \
-               "blocks.%d.attn." tail, 2, __VA_ARGS__)
-#define DENSE_WEIGHT(field, tail, gguf, wan, ...)                                                            \
-    WEIGHT_ROW(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail, "blk.%d.ffn_" gguf, \
-               "blocks.%d.ffn." wan, 2, __VA_ARGS__)
-
-static const struct weight_spec t5_layer_table[] = {
-    WEIGHT_ROW(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm", "blk.%d.attn_norm",
-               "blocks.%d.norm1", 1, T5_HIDDEN),
-    ATTENTION_WEIGHT(q, "q", T5_Q, T5_HIDDEN),
-    ATTENTION_WEIGHT(k, "k", T5_Q, T5_HIDDEN),
-    ATTENTION_WEIGHT(v, "v", T5_Q, T5_HIDDEN),
-    ATTENTION_WEIGHT(out, "o", T5_HIDDEN, T5_Q),
-    WEIGHT_ROW(layer_weights, norm2, 0, "encoder.block.%d.layer.1.layer_norm", "blk.%d.ffn_norm",
-               "blocks.%d.norm2", 1, T5_HIDDEN),
-    DENSE_WEIGHT(gate, "wi_0", "gate", "gate.0", T5_FEED_FORWARD, T5_HIDDEN),
-    DENSE_WEIGHT(up, "wi_1", "up", "fc1", T5_FEED_FORWARD, T5_HIDDEN),
-    DENSE_WEIGHT(down, "wo", "down", "fc2", T5_HIDDEN, T5_FEED_FORWARD),
-};
-
-static const struct weight_spec t5_norm_table[] = {
-    WEIGHT_ROW(norm_weights, norm, 0, "encoder.final_layer_norm", "output_norm", "norm", 1, T5_HIDDEN),
-};
+#define FINAL_NORM(X, S) X##VECTOR(S, norm, T5_HIDDEN, "final_layer_norm", "output_norm", "norm")
+struct norm_weights { FINAL_NORM(FIELD_, ) };
+WEIGHT_TABLE_NAMED(t5_norm_table, FINAL_NORM, norm_weights, T5_NAMED, "", "");
+/* clang-format on */
 
 static struct tensor t5_tokens(const struct lane *lane) {
     const struct t5_state *state = lane->state;
     return state->tokens.rank ? state->tokens : lane->text;
-}
-
-/* Copies the hidden states to lane.text, unless they are already there. */
-static void t5_write_output(struct context *x, const struct lane *lane) {
-    const struct t5_state *state = lane->state;
-    if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
 }
 
 static void t5_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -225,41 +191,39 @@ static void t5_forward_layer(struct context *x, const void *weights, const struc
     t5_attend(x, weights, scope);
     x->scratch->used = mark;
     t5_feed_forward(x, weights, scope);
-    if (scope->number == ((const struct t5_settings *)scope->settings)->last_layer)
-        t5_write_output(x, scope->lane);
+    hidden_states_write(x, &((const struct t5_settings *)scope->settings)->output, scope->lane,
+                        ((const struct t5_state *)scope->lane->state)->tokens, scope->number);
 }
 
 static void t5_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
     const struct t5_settings *settings = scope->settings;
-    struct tensor tokens = t5_tokens(scope->lane);
-    op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
-    t5_write_output(x, scope->lane);
+    const struct t5_state *state = scope->lane->state;
+    hidden_states_norm(x, &settings->output, scope->lane, state->tokens, (struct affine){.weight = w->norm},
+                       settings->norm_eps);
 }
 
-static const struct block_kind t5_kind_embedding =
-    BLOCK_KIND("embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding,
-               .embedding_table = true);
-static const struct block_kind t5_kind_bias =
-    BLOCK_KIND("position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights, t5_forward_bias,
-               .never_quantised = true);
-static const struct block_kind t5_kind_layer =
-    BLOCK_KIND("layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
-static const struct block_kind t5_kind_norm = BLOCK_KIND(
-    "norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .never_quantised = true);
+BLOCK(t5_kind_embedding, "embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding,
+      .embedding_table = true);
+BLOCK(t5_kind_bias, "position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights,
+      t5_forward_bias, .never_quantised = true);
+BLOCK(t5_kind_layer, "layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
+BLOCK(t5_kind_norm, "norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm,
+      .never_quantised = true);
 
 /* Lists the encoder's blocks. A relative position bias precedes every layer (of_every_layer) or only the
  * first layer. */
 static int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs) {
-    int n = 0, layers = c->dims[T5_LAYERS];
+    int n = 0, layers = c->dims[T5_LAYERS], used = hidden_states_used_layers(&c->reads.hidden, layers);
     refs[n++] = (struct block_ref){.kind = &t5_kind_embedding};
     for (int i = 0; i < layers; i++) {
-        bool unused = i >= layers - c->reads.hidden.from_end[0];
+        bool unused = i >= used;
         if (!i || of_every_layer)
             refs[n++] = (struct block_ref){.kind = &t5_kind_bias, .number = i, .unused = unused};
         refs[n++] = (struct block_ref){.kind = &t5_kind_layer, .number = i, .unused = unused};
     }
-    refs[n++] = (struct block_ref){.kind = &t5_kind_norm, .unused = c->reads.hidden.from_end[0]};
+    refs[n++] = (struct block_ref){.kind = &t5_kind_norm,
+                                   .unused = !hidden_states_use_norm(&c->reads.hidden, layers)};
     return n;
 }
 
@@ -268,8 +232,9 @@ static void t5_declare(const struct component *c, struct lane *lanes, int n_lane
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct t5_state *state = lanes[i].state;
-        if (!tensor_packed(&lanes[i].text))
-            state->tokens = arena_tensor(arena, DTYPE_F32, 2, lanes[i].text.dim, ok);
+        int32_t tokens[] = {lanes[i].text.dim[0], c->dims[T5_HIDDEN]};
+        if (hidden_states_need_rows(&c->reads.hidden, &lanes[i]))
+            state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         int32_t distances = 2 * lanes[i].text.dim[0] - 1;
         state->bias = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){c->dims[T5_HEADS], distances}, ok);
     }
@@ -293,7 +258,7 @@ static bool t5_is_gated(const struct tensor_index *index) {
 static enum status t5_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[T5_Q] % d[T5_HEADS] == 0 && d[T5_Q] / d[T5_HEADS] <= 512 && d[T5_BUCKETS] % 4 == 0 &&
-        d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] > c->reads.hidden.from_end[0] &&
+        d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] >= hidden_states_min_layers(&c->reads.hidden) &&
         2 * d[T5_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
     return error_set(
@@ -305,12 +270,9 @@ static enum status t5_check_dims(const struct component *c, struct error *e) {
         T5_BUCKETS_MAX);
 }
 
-/* Callback family.configure. Returns SHAPE if dims are inconsistent, META if the configured number of layers
- * differs from the tensors'. */
 static enum status t5_configure(struct component *c, const struct config *config, struct error *e) {
     struct t5_settings *s = (struct t5_settings *)c->settings;
-    if (t5_check_dims(c, e) != OK || component_check_blocks(c, config, c->dims[T5_LAYERS], e) != OK)
-        return e->code;
+    if (t5_check_dims(c, e) != OK) return e->code;
     s->max_distance = 128;
     return config_int(config, "relative_attention_max_distance", c->dims[T5_BUCKETS] / 4 + 1, 1 << 20,
                       &s->max_distance, e);
@@ -349,9 +311,9 @@ static void t5_derive_dims(struct component *c) {
 
 static void t5_derive(struct component *c) {
     c->dims[T5_HEAD] = c->dims[T5_Q] / c->dims[T5_HEADS];
-    ((struct t5_settings *)c->settings)->last_layer =
-        c->reads.hidden.from_end[0] ? c->dims[T5_LAYERS] - 1 - c->reads.hidden.from_end[0] : -1;
-    c->text_columns = c->dims[T5_HIDDEN];
+    ((struct t5_settings *)c->settings)->output =
+        (struct encoder_output){c->reads.hidden, c->dims[T5_LAYERS]};
+    c->text_columns = hidden_states_count(&c->reads.hidden) * c->dims[T5_HIDDEN];
 }
 
 static const struct state_tensor t5_state_tensors[] = {STATE_TENSOR(t5_state, bias)};
@@ -388,27 +350,27 @@ const struct family family_t5 = {
     .name = "t5",
     .kind = FAMILY_TEXT,
     .display_name = "T5 text encoder",
-    .architectures = t5_architectures,
-    .config_key = "model_type",
-    .config_value = "t5",
-    .probe = t5_probe,
-    .dimensions = t5_dimensions,
-    .n_dimensions = COUNT_OF(t5_dimensions),
-    .settings = t5_settings,
-    .n_settings = COUNT_OF(t5_settings),
-    .expects = t5_expects,
-    .refuse = t5_refuse,
-    .configure = t5_configure,
-    .derive_dims = t5_derive_dims,
-    .derive = t5_derive,
+    .files = {.architectures = t5_architectures,
+              .config_key = "model_type",
+              .config_value = "t5",
+              .probe = t5_probe,
+              .refuse = t5_refuse,
+              .ignorable = t5_ignorable},
+    .config = {.dimensions = t5_dimensions,
+               .n_dimensions = COUNT_OF(t5_dimensions),
+               .settings = t5_settings,
+               .n_settings = COUNT_OF(t5_settings),
+               .expects = t5_expects,
+               .configure = t5_configure,
+               .derive_dims = t5_derive_dims,
+               .derive = t5_derive,
+               .rest = T5_CONFIG_REST("T5EncoderModel")},
     .reads = {.tokens = true},
-    .config_rest = T5_CONFIG_REST("T5EncoderModel"),
-    .blocks = t5_blocks,
-    .ignorable = t5_ignorable,
-    .lane_state_bytes = sizeof(struct t5_state),
-    .state = t5_state_tensors,
-    .n_state = COUNT_OF(t5_state_tensors),
-    .declare = t5_declare,
+    .blocks = {.list = t5_blocks},
+    .state = {.bytes = sizeof(struct t5_state),
+              .tensors = t5_state_tensors,
+              .n_tensors = COUNT_OF(t5_state_tensors),
+              .declare = t5_declare},
     .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 4096},
 };
 
@@ -441,26 +403,26 @@ const struct family family_umt5 = {
     .name = "umt5",
     .kind = FAMILY_TEXT,
     .display_name = "umT5 text encoder",
-    .architectures = t5_architectures,
-    .config_key = "model_type",
-    .config_value = "umt5",
-    .probe = umt5_probe,
-    .dimensions = umt5_dimensions,
-    .n_dimensions = COUNT_OF(umt5_dimensions),
-    .settings = t5_settings,
-    .n_settings = COUNT_OF(t5_settings),
-    .expects = t5_expects,
-    .refuse = umt5_refuse,
-    .configure = t5_configure,
-    .derive_dims = t5_derive_dims,
-    .derive = t5_derive,
+    .files = {.architectures = t5_architectures,
+              .config_key = "model_type",
+              .config_value = "umt5",
+              .probe = umt5_probe,
+              .refuse = umt5_refuse,
+              .ignorable = t5_ignorable},
+    .config = {.dimensions = umt5_dimensions,
+               .n_dimensions = COUNT_OF(umt5_dimensions),
+               .settings = t5_settings,
+               .n_settings = COUNT_OF(t5_settings),
+               .expects = t5_expects,
+               .configure = t5_configure,
+               .derive_dims = t5_derive_dims,
+               .derive = t5_derive,
+               .rest = T5_CONFIG_REST("UMT5EncoderModel")},
     .reads = {.tokens = true},
-    .config_rest = T5_CONFIG_REST("UMT5EncoderModel"),
-    .blocks = umt5_blocks,
-    .ignorable = t5_ignorable,
-    .lane_state_bytes = sizeof(struct t5_state),
-    .state = t5_state_tensors,
-    .n_state = COUNT_OF(t5_state_tensors),
-    .declare = t5_declare,
+    .blocks = {.list = umt5_blocks},
+    .state = {.bytes = sizeof(struct t5_state),
+              .tensors = t5_state_tensors,
+              .n_tensors = COUNT_OF(t5_state_tensors),
+              .declare = t5_declare},
     .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 4096},
 };

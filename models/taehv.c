@@ -42,68 +42,48 @@ enum taehv_dim {
     TAEHV_WIDTHS,
 };
 
-/* Conversion of latents, per channel, to the scale of the full VAE, which LightTAE reads. n 0: no conversion.
- */
-struct taehv_settings {
-    int n;
-    float scale[VAE_WAN_LATENT_MAX], shift[VAE_WAN_LATENT_MAX];
-};
-
 struct taehv_state {
     /* Circular frame buffers, [entries, Y, X, C]. With a single-frame latent the levels overlap in memory. */
     struct tensor level[TAEHV_LEVELS];
     bool single_frame;
 };
 
-struct taehv_in_weights {
-    struct tensor weight, bias;
-};
+CONV_TABLE(taehv_in_table, TAEHV_WIDTHS, TAEHV_LATENT, TAEHV_K3, "decoder.conv_in", "decoder.1");
 
-struct taehv_up_weights {
-    struct tensor grow, weight;
-};
+/* clang-format off */
+/* A block's first convolution reads the current and the previous frame, concatenated by channel. */
+#define PART(i)                                                                                              \
+    (.rank = 4, .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = i,          \
+     .init_scale = 1)
+#define TINY_BLOCK(X, S)                                                                                     \
+    X##WEIGHT(S, conv[0].weight, PART(0), "conv1.weight", "%d.conv.0.weight")                                \
+    X##WEIGHT(S, past, PART(1), "conv1.weight", "%d.conv.0.weight")                                          \
+    X##BIAS(S, conv[0].bias, TAEHV_IN, "conv1", "%d.conv.0")                                                 \
+    X##CONV(S, conv[1], TAEHV_IN, TAEHV_IN, TAEHV_K3, "conv2", "%d.conv.2")                                  \
+    X##CONV(S, conv[2], TAEHV_IN, TAEHV_IN, TAEHV_K3, "conv3", "%d.conv.4")
+WEIGHT_TABLE(taehv_block_table, TINY_BLOCK, tiny_block_weights,
+             "decoder.blocks.%d.mem_blocks.%d.", "decoder.");
 
+/* F: empty, or a member of type struct taehv_up_weights and a dot. */
+#define UPSAMPLER(X, S, F, level, checkpoint_grow, checkpoint)                                               \
+    X##KERNEL(S, F grow, TAEHV_GROW, TAEHV_IN, TAEHV_K1,                                                     \
+              "blocks." level ".time_grow", checkpoint_grow ".conv")                                         \
+    X##KERNEL(S, F weight, TAEHV_OUT, TAEHV_IN, TAEHV_K3, "blocks." level ".conv_out", checkpoint)
+#define UPSAMPLER0(X, S) UPSAMPLER(X, S, , "0", "7", "8")
+#define UPSAMPLER1(X, S) UPSAMPLER(X, S, , "1", "13", "14")
+struct taehv_up_weights { UPSAMPLER0(FIELD_, ) };
+WEIGHT_TABLE(taehv_up0_table, UPSAMPLER0, taehv_up_weights, "decoder.", "decoder.");
+WEIGHT_TABLE(taehv_up1_table, UPSAMPLER1, taehv_up_weights, "decoder.", "decoder.");
+
+#define LAST_LEVEL(X, S)                                                                                     \
+    UPSAMPLER(X, S, up., "2", "19", "20")                                                                    \
+    X##CONV(S, conv, TAEHV_PIXELS, TAEHV_OUT, TAEHV_K3, "conv_out", "22")
 struct taehv_out_weights {
     struct taehv_up_weights up;
-    struct tensor weight, bias;
+    struct linear_weights conv;
 };
-
-#define TAEHV_BIAS(structure, field, name, checkpoint, rows)                                                 \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".bias", "decoder." checkpoint ".bias", 1, rows)
-#define TAEHV_CONV(structure, field, name, checkpoint, rows, inputs, side)                                   \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".weight", "decoder." checkpoint ".weight", 4,   \
-                       rows, inputs, side, side)
-#define TAEHV_BLOCK "blocks.%d.mem_blocks.%d."
-/* A block's first convolution reads the current and the previous frame, concatenated by channel. */
-#define TAEHV_TWO_FRAME_CONV(field, part)                                                                    \
-    {                                                                                                        \
-        .offset = offsetof(struct tiny_block_weights, field),                                                \
-        .names = {"decoder." TAEHV_BLOCK "conv1.weight"}, .checkpoint_name = "decoder.%d.conv.0.weight",     \
-        .rank = 4, .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = part,    \
-        .init_scale = 1                                                                                      \
-    }
-#define TAEHV_ONE_FRAME_CONV(i, name, checkpoint)                                                            \
-    TAEHV_CONV(tiny_block_weights, conv[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN, TAEHV_IN, TAEHV_K3),     \
-        TAEHV_BIAS(tiny_block_weights, bias[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN)
-#define TAEHV_UP(structure, field, level, checkpoint_grow, checkpoint)                                       \
-    TAEHV_CONV(structure, field grow, "blocks." level ".time_grow", checkpoint_grow ".conv", TAEHV_GROW,     \
-               TAEHV_IN, TAEHV_K1),                                                                          \
-        TAEHV_CONV(structure, field weight, "blocks." level ".conv_out", checkpoint, TAEHV_OUT, TAEHV_IN,    \
-                   TAEHV_K3)
-
-static const struct weight_spec taehv_in_table[] = {
-    TAEHV_CONV(taehv_in_weights, weight, "conv_in", "1", TAEHV_WIDTHS, TAEHV_LATENT, TAEHV_K3),
-    TAEHV_BIAS(taehv_in_weights, bias, "conv_in", "1", TAEHV_WIDTHS)};
-static const struct weight_spec taehv_block_table[] = {
-    TAEHV_TWO_FRAME_CONV(conv[0], 0), TAEHV_TWO_FRAME_CONV(past, 1),
-    TAEHV_BIAS(tiny_block_weights, bias[0], TAEHV_BLOCK "conv1", "%d.conv.0", TAEHV_IN),
-    TAEHV_ONE_FRAME_CONV(1, "conv2", "%d.conv.2"), TAEHV_ONE_FRAME_CONV(2, "conv3", "%d.conv.4")};
-static const struct weight_spec taehv_up0_table[] = {TAEHV_UP(taehv_up_weights, , "0", "7", "8")};
-static const struct weight_spec taehv_up1_table[] = {TAEHV_UP(taehv_up_weights, , "1", "13", "14")};
-static const struct weight_spec taehv_out_table[] = {
-    TAEHV_UP(taehv_out_weights, up., "2", "19", "20"),
-    TAEHV_CONV(taehv_out_weights, weight, "conv_out", "22", TAEHV_PIXELS, TAEHV_OUT, TAEHV_K3),
-    TAEHV_BIAS(taehv_out_weights, bias, "conv_out", "22", TAEHV_PIXELS)};
+WEIGHT_TABLE(taehv_out_table, LAST_LEVEL, taehv_out_weights, "decoder.", "decoder.");
+/* clang-format on */
 
 /* Number of a layer in the TAEHV authors' checkpoints, which count all layers, including those without
  * weights. */
@@ -197,25 +177,14 @@ static void taehv_forward_up(struct context *x, const void *weights, const struc
     }
 }
 
-static struct latent_format taehv_format(const struct taehv_settings *settings) {
-    struct latent_format format = {.n = 1, .scale = {1}, .shift = {0}};
-    if (!settings->n) return format;
-    format.n = settings->n;
-    memcpy(format.scale, settings->scale, (size_t)settings->n * sizeof *format.scale);
-    memcpy(format.shift, settings->shift, (size_t)settings->n * sizeof *format.shift);
-    return format;
-}
-
 static void taehv_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct taehv_in_weights *w = weights;
+    const struct linear_weights *w = weights;
     struct tensor latent = scope->lane->latent;
     int32_t C = latent.dim[0], Y = latent.dim[2], X = latent.dim[3];
     struct tensor frame = context_tensor(x, DTYPE_F32, 3, (int32_t[]){C, Y, X});
     struct tensor image = context_tensor(x, DTYPE_F32, 3, (int32_t[]){Y, X, C});
     op_copy(x, tensor_reshape(frame, 2, (int32_t[]){C, Y * X}), latent_frame(latent, scope->chunk));
-    struct latent_format format = taehv_format(scope->settings);
-    format.limit = TINY_LIMIT;
-    op_latent_to_image(x, image, frame, format);
+    op_latent_to_image(x, image, frame, *scope->latent_format);
     op_conv2d(x, taehv_frame(scope, 0, 0, 0), image, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
@@ -226,11 +195,11 @@ static void taehv_conv_out(struct context *x, const struct taehv_out_weights *w,
     static const struct patches pixels = {
         .side = TAEHV_PATCH_MAX, .order = PATCH_CHANNELS_FIRST, .pixels = true};
     const struct conv_options colours = {.upsample = 1, .finish = FINISH_TO_SIGNED};
-    int32_t X = fine->rows.dim[1], P = w->weight.dim[0], side = P == TAEHV_COLOURS ? 1 : TAEHV_PATCH_MAX;
+    int32_t X = fine->rows.dim[1], P = w->conv.weight.dim[0], side = P == TAEHV_COLOURS ? 1 : TAEHV_PATCH_MAX;
     struct tensor rows = tensor_slice(picture, side * first, side * (end - first)), to = rows;
     uint64_t used = x->scratch->used;
     if (side > 1) to = context_tensor(x, DTYPE_F32, 3, (int32_t[]){end - first, X, P});
-    strip_convolve(x, to, first, fine, w->weight, (struct epilogue){.bias = w->bias}, colours);
+    strip_convolve(x, to, first, fine, w->conv.weight, (struct epilogue){.bias = w->conv.bias}, colours);
     if (side > 1) op_unpatchify(x, rows, tensor_reshape(to, 2, (int32_t[]){(end - first) * X, P}), pixels, 1);
     x->scratch->used = used;
 }
@@ -263,18 +232,17 @@ static void taehv_forward_out(struct context *x, const void *weights, const stru
     }
 }
 
-static const struct block_kind taehv_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", taehv_in_table, taehv_in_weights, taehv_forward_in, .never_quantised = true);
-static const struct block_kind taehv_kind_block =
-    BLOCK_KIND("block", "blocks.%d.%d", taehv_block_table, tiny_block_weights, taehv_forward_block,
-               .never_quantised = true);
+BLOCK(taehv_kind_in, "conv_in", "conv_in", taehv_in_table, linear_weights, taehv_forward_in,
+      .never_quantised = true);
+BLOCK(taehv_kind_block, "block", "blocks.%d.%d", taehv_block_table, tiny_block_weights, taehv_forward_block,
+      .never_quantised = true);
 static const struct block_kind taehv_kind_up[TAEHV_LEVELS - 1] = {
     BLOCK_KIND("upsample0", "upsample.%d", taehv_up0_table, taehv_up_weights, taehv_forward_up,
                .never_quantised = true),
     BLOCK_KIND("upsample1", "upsample.%d", taehv_up1_table, taehv_up_weights, taehv_forward_up,
                .never_quantised = true)};
-static const struct block_kind taehv_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", taehv_out_table, taehv_out_weights, taehv_forward_out, .never_quantised = true);
+BLOCK(taehv_kind_out, "conv_out", "conv_out", taehv_out_table, taehv_out_weights, taehv_forward_out,
+      .never_quantised = true);
 
 static bool taehv_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.blocks.0.mem_blocks.0.conv1.weight") ||
@@ -301,16 +269,17 @@ static bool taehv_is_lighttae(const struct component *c) {
     return !word[n];
 }
 
-static void taehv_read_settings(struct component *c) {
-    struct taehv_settings *s = (struct taehv_settings *)c->settings;
+/* LightTAE reads latents in the scale of the full VAE, which is its published one. */
+static void taehv_set_latent_format(struct component *c) {
     const struct setting_list *lists = NULL;
     int32_t n = c->dims[TAEHV_LATENT];
     if (n == VAE_WAN_LATENT) lists = vae_wan_lists;
     if (n == VAE_WAN22_LATENT) lists = vae_wan22_lists;
-    s->n = lists && taehv_is_lighttae(c) ? n : 0;
-    for (int i = 0; i < s->n; i++) {
-        s->shift[i] = lists[0].published[i];
-        s->scale[i] = 1 / lists[1].published[i];
+    if (!lists || !taehv_is_lighttae(c)) return;
+    c->latent_format.n = n;
+    for (int i = 0; i < n; i++) {
+        c->latent_format.shift[i] = lists[0].published[i];
+        c->latent_format.scale[i] = 1 / lists[1].published[i];
     }
 }
 
@@ -321,7 +290,7 @@ static int32_t taehv_pixels(int32_t side) {
 static enum status taehv_configure(struct component *c, const struct config *config, struct error *e) {
     int32_t *d = c->dims;
     (void)config;
-    taehv_read_settings(c);
+    taehv_set_latent_format(c);
     d[TAEHV_PATCH] = 1;
     for (int i = 0; i <= TAEHV_LEVELS; i++) {
         if (d[TAEHV_WIDTHS + i] <= TAEHV_WIDTH_MAX) continue;
@@ -346,7 +315,7 @@ static void taehv_derive(struct component *c) {
     d[TAEHV_PIXELS] = taehv_pixels(d[TAEHV_PATCH]);
     c->latent_channels = d[TAEHV_LATENT];
     c->pixel_factor = d[TAEHV_PATCH] << TAEHV_LEVELS;
-    c->latent_format = taehv_format((const struct taehv_settings *)c->settings);
+    c->latent_format.limit = TINY_LIMIT;
     if (c->video) c->frame_factor = TAEHV_FACTOR;
 }
 
@@ -440,23 +409,21 @@ const struct family family_taehv = {
     .name = "taehv",
     .kind = FAMILY_TINY_DECODER,
     .display_name = "tiny video decoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderTinyVideo", /* class name in diffusers' config.json; files of other origin
-                                               have no config.json */
-    .probe = taehv_probe,
-    .refuse = taehv_refuse,
-    .dimensions = taehv_dimensions,
-    .n_dimensions = COUNT_OF(taehv_dimensions),
-    .configure = taehv_configure,
-    .derive = taehv_derive,
-    .blocks = taehv_blocks,
-    .config_rest = "\"in_channels\": 3, \"encoder_block_out_channels\": [64, 64, 64], "
-                   "\"encoder_time_downscale\": [true, true, false], "
-                   "\"decoder_time_upscale\": [false, true, true]",
-    .block_dims = taehv_block_dims,
-    .ignorable = taehv_ignorable,
-    .lane_state_bytes = sizeof(struct taehv_state),
-    .declare = taehv_declare,
+    /* The class is diffusers'; files of other origin have no config.json. */
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderTinyVideo",
+              .probe = taehv_probe,
+              .refuse = taehv_refuse,
+              .ignorable = taehv_ignorable},
+    .config = {.dimensions = taehv_dimensions,
+               .n_dimensions = COUNT_OF(taehv_dimensions),
+               .configure = taehv_configure,
+               .derive = taehv_derive,
+               .rest = "\"in_channels\": 3, \"encoder_block_out_channels\": [64, 64, 64], "
+                       "\"encoder_time_downscale\": [true, true, false], "
+                       "\"decoder_time_upscale\": [false, true, true]"},
+    .blocks = {.list = taehv_blocks, .dims = taehv_block_dims},
+    .state = {.bytes = sizeof(struct taehv_state), .declare = taehv_declare},
     .predicted = {.kind = "block",
                   .number = 202,
                   /* predicted block: the last level below full resolution */ .tokens = 512 * 512,

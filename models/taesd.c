@@ -20,55 +20,40 @@ enum {
 
 enum taesd_dim { TAESD_LATENT, TAESD_WIDTH, TAESD_COLOURS, TAESD_K3 };
 
-struct taesd_settings {
-    float scale, shift;
-};
-
 struct taesd_state {
     struct full_frame full_frame;
     int64_t front[VAE_LEVELS_MAX]; /* buffer row where each level's feature map starts; the last level has no
                                       feature map */
 };
 
-struct taesd_in_weights {
-    struct tensor weight, bias;
-};
+/* Layer numbers in the TAESD authors' checkpoints are one higher than in diffusers' files, because the
+ * authors count the clamp as a layer. */
+CONV_TABLE(taesd_in_table, TAESD_WIDTH, TAESD_LATENT, TAESD_K3, "decoder.layers.0", "1");
 
-struct taesd_up_weights {
-    struct tensor weight;
-};
+/* clang-format off */
+#define UPSAMPLER(X, S) X##KERNEL(S, weight, TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, "%d")
+struct taesd_up_weights { UPSAMPLER(FIELD_, ) };
+WEIGHT_TABLE(taesd_up_table, UPSAMPLER, taesd_up_weights, "decoder.layers.", "");
 
+/* F: empty, or a member of type struct tiny_block_weights and a dot. */
+#define TINY_BLOCK(X, S, F, name, checkpoint)                                                                \
+    X##CONV(S, F conv[0], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.0", checkpoint ".conv.0")          \
+    X##CONV(S, F conv[1], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.2", checkpoint ".conv.2")          \
+    X##CONV(S, F conv[2], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.4", checkpoint ".conv.4")
+#define MIDDLE_BLOCK(X, S) TINY_BLOCK(X, S, , "%d", "%d")
+WEIGHT_TABLE(taesd_block_table, MIDDLE_BLOCK, tiny_block_weights, "decoder.layers.", "");
+
+#define LAST_LEVEL(X, S)                                                                                     \
+    X##KERNEL(S, up, TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, "16", "17")                                         \
+    TINY_BLOCK(X, S, block., "17", "18")                                                                     \
+    X##CONV(S, conv, TAESD_COLOURS, TAESD_WIDTH, TAESD_K3, "18", "19")
 struct taesd_out_weights {
-    struct taesd_up_weights up;
+    struct tensor up;
     struct tiny_block_weights block;
-    struct tensor weight, bias;
+    struct linear_weights conv;
 };
-
-/* Weight and bias of a convolution. Layer numbers in the TAESD authors' checkpoints are one higher, because
- * the authors count the clamp as a layer. */
-#define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                          \
-    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,     \
-                       __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
-        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", checkpoint ".bias", 1,       \
-                           __VA_ARGS__)
-#define BLOCK_ROWS(structure, field, name, checkpoint)                                                       \
-    CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", checkpoint ".conv.0", TAESD_WIDTH,    \
-              TAESD_WIDTH),                                                                                  \
-        CONV_ROWS(structure, field conv[1], field bias[1], name ".conv.2", checkpoint ".conv.2",             \
-                  TAESD_WIDTH, TAESD_WIDTH),                                                                 \
-        CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", checkpoint ".conv.4",             \
-                  TAESD_WIDTH, TAESD_WIDTH)
-#define UP_ROW(structure, field, name, checkpoint)                                                           \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,       \
-                       TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, TAESD_K3)
-
-static const struct weight_spec taesd_in_table[] = {
-    CONV_ROWS(taesd_in_weights, weight, bias, "0", "1", TAESD_WIDTH, TAESD_LATENT)};
-static const struct weight_spec taesd_block_table[] = {BLOCK_ROWS(tiny_block_weights, , "%d", "%d")};
-static const struct weight_spec taesd_up_table[] = {UP_ROW(taesd_up_weights, weight, "%d", "%d")};
-static const struct weight_spec taesd_out_table[] = {
-    UP_ROW(taesd_out_weights, up.weight, "16", "17"), BLOCK_ROWS(taesd_out_weights, block., "17", "18"),
-    CONV_ROWS(taesd_out_weights, weight, bias, "18", "19", TAESD_COLOURS, TAESD_WIDTH)};
+WEIGHT_TABLE(taesd_out_table, LAST_LEVEL, taesd_out_weights, "decoder.layers.", "");
+/* clang-format on */
 
 static void taesd_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_state *state = scope->lane->state;
@@ -77,16 +62,12 @@ static void taesd_forward_block(struct context *x, const void *weights, const st
 }
 
 static void taesd_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct taesd_in_weights *w = weights;
-    const struct taesd_settings *settings = scope->settings;
+    const struct linear_weights *w = weights;
     struct taesd_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
     struct tensor image = context_tensor(x, DTYPE_F32, 3, dim);
-    op_latent_to_image(
-        x, image, latent,
-        (struct latent_format){
-            .n = 1, .scale = {settings->scale}, .shift = {settings->shift}, .limit = TINY_LIMIT});
+    op_latent_to_image(x, image, latent, *scope->latent_format);
     struct tensor out = full_frame_put(&state->full_frame, state->front[0], Y, X, w->weight.dim[0]);
     op_conv2d(x, out, image, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
@@ -124,25 +105,24 @@ static void taesd_forward_out(struct context *x, const void *weights, const stru
     while (done < Y) {
         int32_t from = before.end, to = tiny_next_row(from, band, Y), last = strip_reach(to, 4, Y);
         struct tensor rows = strip_advance(x, &before, b.end, to);
-        strip_convolve(x, rows, from, &coarse, w->up.weight, (struct epilogue){0}, twice);
+        strip_convolve(x, rows, from, &coarse, w->up, (struct epilogue){0}, twice);
         tiny_block_hidden(x, &b, &before, to);
         rows = strip_advance(x, &after, strip_row_above(done), strip_reach(to, 3, Y));
         tiny_block_output(x, &b, &before, rows);
-        strip_convolve(x, tensor_slice(picture, done, last - done), done, &after, w->weight,
-                       (struct epilogue){.bias = w->bias}, colours);
+        strip_convolve(x, tensor_slice(picture, done, last - done), done, &after, w->conv.weight,
+                       (struct epilogue){.bias = w->conv.bias}, colours);
         done = last;
     }
 }
 
-static const struct block_kind taesd_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", taesd_in_table, taesd_in_weights, taesd_forward_in, .never_quantised = true);
-static const struct block_kind taesd_kind_block =
-    BLOCK_KIND("block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block,
-               .never_quantised = true);
-static const struct block_kind taesd_kind_up = BLOCK_KIND(
-    "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up, .never_quantised = true);
-static const struct block_kind taesd_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", taesd_out_table, taesd_out_weights, taesd_forward_out, .never_quantised = true);
+BLOCK(taesd_kind_in, "conv_in", "conv_in", taesd_in_table, linear_weights, taesd_forward_in,
+      .never_quantised = true);
+BLOCK(taesd_kind_block, "block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block,
+      .never_quantised = true);
+BLOCK(taesd_kind_up, "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up,
+      .never_quantised = true);
+BLOCK(taesd_kind_out, "conv_out", "conv_out", taesd_out_table, taesd_out_weights, taesd_forward_out,
+      .never_quantised = true);
 
 static bool taesd_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.layers.2.conv.0.weight") ||
@@ -162,16 +142,11 @@ static enum status taesd_refuse(const struct component *c, struct error *e) {
 }
 
 static void taesd_derive(struct component *c) {
-    const struct taesd_settings *s = (const struct taesd_settings *)c->settings;
     c->dims[TAESD_COLOURS] = 3;
     c->dims[TAESD_K3] = 3;
     c->latent_channels = c->dims[TAESD_LATENT];
     c->pixel_factor = 1 << (TAESD_LEVELS - 1);
-    c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
-}
-
-static void taesd_derive_dims(struct component *c) {
-    *(struct taesd_settings *)c->settings = (struct taesd_settings){.scale = 1, .shift = 0};
+    c->latent_format.limit = TINY_LIMIT;
 }
 
 static int taesd_blocks(const struct component *c, struct block_ref *refs) {
@@ -211,8 +186,8 @@ static void taesd_declare(const struct component *c, struct lane *lanes, int n_l
 static const char *const taesd_ignorable[] = {"encoder.", "taesd_encoder.", "vae_scale", "vae_shift", NULL};
 
 #define SETTING(key, field, published, least)                                                                \
-    { {key}, offsetof(struct taesd_settings, field), SETTING_FLOAT, published, least, 1e6 }
-static const struct setting taesd_settings_rows[] = {
+    { {key}, offsetof(struct latent_format, field), SETTING_FLOAT, published, least, 1e6 }
+static const struct setting taesd_latent_settings[] = {
     SETTING("scaling_factor", scale, 1, 1e-6),
     SETTING("shift_factor", shift, 0, -1e6),
 };
@@ -232,21 +207,19 @@ const struct family family_taesd = {
     .name = "taesd",
     .kind = FAMILY_TINY_DECODER,
     .display_name = "tiny decoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderTiny",
-    .probe = taesd_probe,
-    .refuse = taesd_refuse,
-    .dimensions = taesd_dimensions,
-    .n_dimensions = COUNT_OF(taesd_dimensions),
-    .settings = taesd_settings_rows,
-    .n_settings = COUNT_OF(taesd_settings_rows),
-    .expects = taesd_expects,
-    .derive_dims = taesd_derive_dims,
-    .derive = taesd_derive,
-    .blocks = taesd_blocks,
-    .ignorable = taesd_ignorable,
-    .lane_state_bytes = sizeof(struct taesd_state),
-    .declare = taesd_declare,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderTiny",
+              .probe = taesd_probe,
+              .refuse = taesd_refuse,
+              .ignorable = taesd_ignorable},
+    .config = {.dimensions = taesd_dimensions,
+               .n_dimensions = COUNT_OF(taesd_dimensions),
+               .latent_norm = {.settings = taesd_latent_settings,
+                               .n_settings = COUNT_OF(taesd_latent_settings)},
+               .expects = taesd_expects,
+               .derive = taesd_derive},
+    .blocks = {.list = taesd_blocks},
+    .state = {.bytes = sizeof(struct taesd_state), .declare = taesd_declare},
     .predicted = {.kind = "block",
                   .number = 14,
                   /* predicted block: the last level below full resolution */ .tokens = 512 * 512,

@@ -57,22 +57,23 @@ struct tiny_block tiny_block_begin(struct context *x, const struct tiny_block_we
 }
 
 void tiny_block_hidden(struct context *x, struct tiny_block *b, const struct strip *in, int32_t to) {
-    struct epilogue first = {.bias = b->w->bias[0]};
+    struct epilogue first = {.bias = b->w->conv[0].bias};
     int32_t from1 = b->h1.end, from2 = b->h2.end;
     struct tensor h1 = strip_advance(x, &b->h1, strip_row_above(from2), strip_reach(to, 1, b->Y));
     if (b->past.rows.rank) {
         strip_convolve(x, h1, from1, &b->past, b->w->past, first, tiny_plain);
         first = (struct epilogue){.residual = h1};
     }
-    strip_convolve(x, h1, from1, in, b->w->conv[0], first, tiny_relu);
+    strip_convolve(x, h1, from1, in, b->w->conv[0].weight, first, tiny_relu);
     struct tensor h2 = strip_advance(x, &b->h2, strip_row_above(b->end), strip_reach(to, 2, b->Y));
-    strip_convolve(x, h2, from2, &b->h1, b->w->conv[1], (struct epilogue){.bias = b->w->bias[1]}, tiny_relu);
+    strip_convolve(x, h2, from2, &b->h1, b->w->conv[1].weight, (struct epilogue){.bias = b->w->conv[1].bias},
+                   tiny_relu);
 }
 
 void tiny_block_output(struct context *x, struct tiny_block *b, const struct strip *in, struct tensor out) {
-    struct epilogue epilogue = {.bias = b->w->bias[2],
+    struct epilogue epilogue = {.bias = b->w->conv[2].bias,
                                 .residual = tensor_slice(in->rows, b->end - in->first, out.dim[0])};
-    strip_convolve(x, out, b->end, &b->h2, b->w->conv[2], epilogue, tiny_relu);
+    strip_convolve(x, out, b->end, &b->h2, b->w->conv[2].weight, epilogue, tiny_relu);
     b->end += out.dim[0];
 }
 

@@ -10,6 +10,7 @@
 #ifndef SLUICE_TINY_BLOCKS_H
 #define SLUICE_TINY_BLOCKS_H
 
+#include "engine/run/weights.h"
 #include "kernels/ops.h"
 
 /* Limit of the latent in the reference implementations, which apply 3 tanh(x / 3). */
@@ -40,7 +41,8 @@ void strip_convolve(struct context *x, struct tensor out, int32_t first, const s
                     struct tensor weight, struct epilogue epilogue, struct conv_options options);
 
 struct tiny_block_weights {
-    struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame; rank 0: image decoder */
+    struct linear_weights conv[3];
+    struct tensor past; /* weights for the previous frame; rank 0: image decoder */
 };
 
 /* Progress of one block: computed rows of its two intermediate feature maps; `end`: the next output row. */

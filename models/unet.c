@@ -34,120 +34,84 @@ struct unet_state {
     struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
 };
 
-struct conditioning_weights {
-    struct linear_weights time_in, time_out, added_in, added_out;
-    struct tensor guidance;
-};
-
-/* Weights of a UNet block that is one linear layer or convolution, with or without a norm before it. */
+/* Weights of a UNet block that is a norm and one linear layer or convolution. */
 struct linear_block_weights {
     struct linear_weights norm, product;
 };
 
-struct resnet_weights {
-    struct linear_weights norm1, conv1, norm2, conv2, shortcut;
-};
-
-/* Weights of a UNet transformer layer, in order of use. A, C: name prefix of the
- * transformer in diffusers' files and in the authors' checkpoints. */
 /* clang-format off */
-#define LAYER_NAME ".transformer_blocks.%d"
-#define LAYER(X, S, A, C)                                                                                    \
-    X##NORM(S, norm1, A LAYER_NAME ".norm1", C LAYER_NAME ".norm1", OUT)                                     \
-    X##MATRIX(S, q, A LAYER_NAME ".attn1.to_q", C LAYER_NAME ".attn1.to_q", OUT, OUT)                        \
-    X##MATRIX(S, k, A LAYER_NAME ".attn1.to_k", C LAYER_NAME ".attn1.to_k", OUT, OUT)                        \
-    X##MATRIX(S, v, A LAYER_NAME ".attn1.to_v", C LAYER_NAME ".attn1.to_v", OUT, OUT)                        \
-    X##LINEAR(S, out, A LAYER_NAME ".attn1.to_out.0", C LAYER_NAME ".attn1.to_out.0", OUT, OUT)              \
-    X##NORM(S, norm2, A LAYER_NAME ".norm2", C LAYER_NAME ".norm2", OUT)                                     \
-    X##MATRIX(S, text_q, A LAYER_NAME ".attn2.to_q", C LAYER_NAME ".attn2.to_q", OUT, OUT)                   \
-    X##LINEAR(S, text_out, A LAYER_NAME ".attn2.to_out.0", C LAYER_NAME ".attn2.to_out.0", OUT, OUT)         \
-    X##NORM(S, norm3, A LAYER_NAME ".norm3", C LAYER_NAME ".norm3", OUT)                                     \
-    X##LINEAR(S, up, A LAYER_NAME ".ff.net.0.proj", C LAYER_NAME ".ff.net.0.proj", TWO_FEED_FORWARD, OUT)    \
-    X##LINEAR(S, down, A LAYER_NAME ".ff.net.2", C LAYER_NAME ".ff.net.2", OUT, FEED_FORWARD)
-#define TEXT(X, S, A, C)                                                                                     \
-    X##MATRIX(S, k, A LAYER_NAME ".attn2.to_k", C LAYER_NAME ".attn2.to_k", OUT, CONTEXT)                    \
-    X##MATRIX(S, v, A LAYER_NAME ".attn2.to_v", C LAYER_NAME ".attn2.to_v", OUT, CONTEXT)
-/* clang-format on */
-struct layer_weights {
-    LAYER(FIELD_, , "", "")
-};
-struct text_weights {
-    TEXT(FIELD_, , "", "")
-};
+#define CONDITIONING(X, S)                                                                                   \
+    X##MATRIX(IF_DIM(S, GUIDANCE), guidance, FREQUENCIES, GUIDANCE,                                          \
+              "time_embedding.cond_proj", "time_embed.cond_proj")                                            \
+    X##LINEAR(S, time_in, TIME, FREQUENCIES, "time_embedding.linear_1", "time_embed.0")                      \
+    X##LINEAR(S, time_out, TIME, TIME, "time_embedding.linear_2", "time_embed.2")                            \
+    X##LINEAR(IF_DIM(S, ADDED), added_in, TIME, ADDED, "add_embedding.linear_1", "label_emb.0.0")            \
+    X##LINEAR(IF_DIM(S, ADDED), added_out, TIME, TIME, "add_embedding.linear_2", "label_emb.0.2")
+struct conditioning_weights { CONDITIONING(FIELD_, ) };
+WEIGHT_TABLE(unet_conditioning_table, CONDITIONING, conditioning_weights, "", "");
 
-/* Weight table row of a linear layer's weight, which some files store as a 1x1 convolution. */
-#define PROJECTION(structure, field, name, checkpoint_, rows, columns)                                       \
-    {.offset = offsetof(struct structure, field.weight),                                                     \
-     .names = {name ".weight"},                                                                              \
-     .checkpoint_name = checkpoint_ ".weight",                                                               \
-     .rank = 2,                                                                                              \
-     .dim = {rows, columns},                                                                                 \
-     .ones = CONV_AXES,                                                                                      \
-     .init_scale = 1},                                                                                       \
-        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint_ ".bias", 1, rows)
-
-#define TIME_ROWS                                                                                            \
-    LINEAR_NAMED(conditioning_weights, time_in, "time_embedding.linear_1", "time_embed.0", TIME,             \
-                 FREQUENCIES),                                                                               \
-        LINEAR_NAMED(conditioning_weights, time_out, "time_embedding.linear_2", "time_embed.2", TIME, TIME)
-static const struct weight_spec unet_time_table[] = {TIME_ROWS};
-#define ADDED_ROWS                                                                                           \
-    LINEAR_NAMED(conditioning_weights, added_in, "add_embedding.linear_1", "label_emb.0.0", TIME, ADDED),    \
-        LINEAR_NAMED(conditioning_weights, added_out, "add_embedding.linear_2", "label_emb.0.2", TIME, TIME)
-#define GUIDANCE_ROW                                                                                         \
-    BLOCK_WEIGHT_NAMED(conditioning_weights, guidance, 1, "time_embedding.cond_proj.weight",                 \
-                       "time_embed.cond_proj.weight", 2, FREQUENCIES, GUIDANCE)
-static const struct weight_spec unet_added_table[] = {TIME_ROWS, ADDED_ROWS};
-static const struct weight_spec unet_guided_time_table[] = {GUIDANCE_ROW, TIME_ROWS};
-static const struct weight_spec unet_guided_added_table[] = {GUIDANCE_ROW, TIME_ROWS, ADDED_ROWS};
-
-static const struct weight_spec unet_in_table[] = {
-    CONV_NAMED(linear_block_weights, product, "conv_in", "input_blocks.0.0", OUT, IN_CHANNELS, K3)};
-static const struct weight_spec unet_out_table[] = {
-    NORM_NAMED(linear_block_weights, norm, "conv_norm_out", "out.0", OUT),
-    CONV_NAMED(linear_block_weights, product, "conv_out", "out.2", LATENT, OUT, K3)};
-static const struct weight_spec unet_downsample_table[] = {CONV_NAMED(linear_block_weights, product,
-                                                                      "down_blocks.%d.downsamplers.0.conv",
-                                                                      "input_blocks.%d.0.op", OUT, OUT, K3)};
+CONV_TABLE(unet_in_table, OUT, IN_CHANNELS, K3, "conv_in", "input_blocks.0.0");
+CONV_TABLE(unet_downsample_table, OUT, OUT, K3, "down_blocks.%d.downsamplers.0.conv", "input_blocks.%d.0.op");
 /* In the authors' checkpoints the upsampling convolution is module 1 of its block, or module 2 after a
  * transformer. */
-static const struct weight_spec unet_upsample_table[] = {CONV_NAMED(linear_block_weights, product,
-                                                                    "up_blocks.%d.upsamplers.0.conv",
-                                                                    "output_blocks.%d.1.conv", OUT, OUT, K3)};
-static const struct weight_spec unet_upsample_after_attention_table[] = {
-    CONV_NAMED(linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv",
-               OUT, OUT, K3)};
+CONV_TABLE(unet_upsample_table, OUT, OUT, K3, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.1.conv");
+CONV_TABLE(unet_upsample_after_attention_table, OUT, OUT, K3,
+           "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv");
+#define PICTURE_OUT(X, S)                                                                                    \
+    X##NORM(S, norm, OUT, "conv_norm_out", "out.0")                                                          \
+    X##CONV(S, product, LATENT, OUT, K3, "conv_out", "out.2")
+WEIGHT_TABLE(unet_out_table, PICTURE_OUT, linear_block_weights, "", "");
 
-#define RESNET(name, checkpoint)                                                                             \
-    NORM_NAMED(resnet_weights, norm1, name ".norm1", checkpoint ".in_layers.0", IN),                         \
-        CONV_NAMED(resnet_weights, conv1, name ".conv1", checkpoint ".in_layers.2", OUT, IN, K3),            \
-        NORM_NAMED(resnet_weights, norm2, name ".norm2", checkpoint ".out_layers.0", OUT),                   \
-        CONV_NAMED(resnet_weights, conv2, name ".conv2", checkpoint ".out_layers.3", OUT, OUT, K3)
-#define SHORTCUT(name, checkpoint)                                                                           \
-    CONV_NAMED(resnet_weights, shortcut, name ".conv_shortcut", checkpoint ".skip_connection", OUT, IN, K1)
+#define RESNET(X, S)                                                                                         \
+    X##NORM(S, norm1, IN, "norm1", "in_layers.0")                                                            \
+    X##CONV(S, conv1, OUT, IN, K3, "conv1", "in_layers.2")                                                   \
+    X##NORM(S, norm2, OUT, "norm2", "out_layers.0")                                                          \
+    X##CONV(S, conv2, OUT, OUT, K3, "conv2", "out_layers.3")
+#define WIDER_RESNET(X, S)                                                                                   \
+    RESNET(X, S)                                                                                             \
+    X##CONV(S, shortcut, OUT, IN, K1, "conv_shortcut", "skip_connection")
+struct resnet_weights { WIDER_RESNET(FIELD_, ) };
 
-/* Weight tables of one side of the UNet (down, mid, up). R: name prefix of the resnet; A: of the transformer.
- */
-#define SIDE_TABLES(side, R, R_CHECKPOINT, A, A_CHECKPOINT)                                                  \
-    static const struct weight_spec unet_##side##_time_table[] = {LINEAR_NAMED(                              \
-        linear_block_weights, product, R ".time_emb_proj", R_CHECKPOINT ".emb_layers.1", OUT, TIME)};        \
-    static const struct weight_spec unet_##side##_resnet_table[] = {RESNET(R, R_CHECKPOINT)};                \
-    static const struct weight_spec unet_##side##_wider_resnet_table[] = {RESNET(R, R_CHECKPOINT),           \
-                                                                          SHORTCUT(R, R_CHECKPOINT)};        \
-    static const struct weight_spec unet_##side##_proj_in_table[] = {                                        \
-        NORM_NAMED(linear_block_weights, norm, A ".norm", A_CHECKPOINT ".norm", OUT),                        \
-        PROJECTION(linear_block_weights, product, A ".proj_in", A_CHECKPOINT ".proj_in", OUT, OUT)};         \
-    static const struct weight_spec unet_##side##_text_table[] = {                                           \
-        TEXT(ROW_, text_weights, A, A_CHECKPOINT)};                                                          \
-    static const struct weight_spec unet_##side##_layer_table[] = {                                          \
-        LAYER(ROW_, layer_weights, A, A_CHECKPOINT)};                                                        \
-    static const struct weight_spec unet_##side##_proj_out_table[] = {                                       \
-        PROJECTION(linear_block_weights, product, A ".proj_out", A_CHECKPOINT ".proj_out", OUT, OUT)};
-/* clang-format off */
-SIDE_TABLES(down, UNET_DOWN_RESNET, UNET_CHECKPOINT_DOWN_RESNET, UNET_DOWN_ATTENTION,
-            UNET_CHECKPOINT_DOWN_ATTENTION)
-SIDE_TABLES(mid, UNET_MID_RESNET, UNET_CHECKPOINT_MID_RESNET, UNET_MID_ATTENTION, UNET_CHECKPOINT_MID_ATTENTION)
-SIDE_TABLES(up, UNET_UP_RESNET, UNET_CHECKPOINT_UP_RESNET, UNET_UP_ATTENTION, UNET_CHECKPOINT_UP_ATTENTION)
+/* Some files store the weights of proj_in and proj_out as 1x1 convolutions. */
+#define PROJ_IN(X, S)                                                                                        \
+    X##NORM(S, norm, OUT, "norm")                                                                            \
+    X##PROJECTION(S, product, OUT, OUT, CONV_AXES, "proj_in")
+#define PROJ_OUT(X, S) X##PROJECTION(S, product, OUT, OUT, CONV_AXES, "proj_out")
+/* Weights of a transformer layer, in order of use. */
+#define LAYER(X, S)                                                                                          \
+    X##NORM(S, norm1, OUT, "norm1")                                                                          \
+    X##MATRIX(S, q, OUT, OUT, "attn1.to_q")                                                                  \
+    X##MATRIX(S, k, OUT, OUT, "attn1.to_k")                                                                  \
+    X##MATRIX(S, v, OUT, OUT, "attn1.to_v")                                                                  \
+    X##LINEAR(S, out, OUT, OUT, "attn1.to_out.0")                                                            \
+    X##NORM(S, norm2, OUT, "norm2")                                                                          \
+    X##MATRIX(S, text_q, OUT, OUT, "attn2.to_q")                                                             \
+    X##LINEAR(S, text_out, OUT, OUT, "attn2.to_out.0")                                                       \
+    X##NORM(S, norm3, OUT, "norm3")                                                                          \
+    X##LINEAR(S, up, TWO_FEED_FORWARD, OUT, "ff.net.0.proj")                                                 \
+    X##LINEAR(S, down, OUT, FEED_FORWARD, "ff.net.2")
+#define TEXT(X, S)                                                                                           \
+    X##MATRIX(S, k, OUT, CONTEXT, "attn2.to_k")                                                              \
+    X##MATRIX(S, v, OUT, CONTEXT, "attn2.to_v")
+struct layer_weights { LAYER(FIELD_, ) };
+struct text_weights { TEXT(FIELD_, ) };
+
+/* Weight tables of one side of the UNet (down, mid, up). R, A: name prefixes of the resnet and of the
+ * transformer in diffusers' files; RC, AC: in the authors' checkpoints. */
+#define LAYER_NAME ".transformer_blocks.%d"
+#define SIDE_TABLES(side, R, RC, A, AC)                                                                      \
+    LINEAR_TABLE(unet_##side##_time_table, OUT, TIME, R ".time_emb_proj", RC ".emb_layers.1");               \
+    WEIGHT_TABLE(unet_##side##_resnet_table, RESNET, resnet_weights, R ".", RC ".");                         \
+    WEIGHT_TABLE(unet_##side##_wider_resnet_table, WIDER_RESNET, resnet_weights, R ".", RC ".");             \
+    WEIGHT_TABLE(unet_##side##_proj_in_table, PROJ_IN, linear_block_weights, A ".", AC ".");                 \
+    WEIGHT_TABLE(unet_##side##_text_table, TEXT, text_weights, A LAYER_NAME ".", AC LAYER_NAME ".");         \
+    WEIGHT_TABLE(unet_##side##_layer_table, LAYER, layer_weights, A LAYER_NAME ".", AC LAYER_NAME ".");      \
+    WEIGHT_TABLE(unet_##side##_proj_out_table, PROJ_OUT, linear_block_weights, A ".", AC ".")
+SIDE_TABLES(down, UNET_DOWN_RESNET, UNET_CHECKPOINT_DOWN_RESNET,
+            UNET_DOWN_ATTENTION, UNET_CHECKPOINT_DOWN_ATTENTION);
+SIDE_TABLES(mid, UNET_MID_RESNET, UNET_CHECKPOINT_MID_RESNET,
+            UNET_MID_ATTENTION, UNET_CHECKPOINT_MID_ATTENTION);
+SIDE_TABLES(up, UNET_UP_RESNET, UNET_CHECKPOINT_UP_RESNET, UNET_UP_ATTENTION, UNET_CHECKPOINT_UP_ATTENTION);
 /* clang-format on */
 
 /* First block number of the UNet's down, mid or up side; each side has its own range of numbers. */
@@ -304,11 +268,10 @@ static void unet_forward_conditioning(struct context *x, const void *weights,
 
 /* Projects the timestep embedding row to the bias that a resnet adds to its channels. */
 static void unet_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
     struct tensor rows = scope_rows(v.state->time[unet_index(v.settings, v.position)], scope);
-    op_linear_few(x, rows, scope_rows(v.state->condition, scope), w->product.weight, w->product.bias,
-                  ACTIVATION_SILU);
+    op_linear_few(x, rows, scope_rows(v.state->condition, scope), w->weight, w->bias, ACTIVATION_SILU);
 }
 
 static struct group_norm unet_group_norm(struct context *x, const struct visit_scope *scope,
@@ -322,16 +285,16 @@ static struct group_norm unet_group_norm(struct context *x, const struct visit_s
 }
 
 static void unet_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct unet_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
-    int32_t C = latent.dim[0], read = w->product.weight.dim[1];
+    int32_t C = latent.dim[0], read = w->weight.dim[1];
     struct tensor in = context_tensor(x, DTYPE_F32, 3, (int32_t[]){latent.dim[1], latent.dim[2], read});
     op_patchify(x, tensor_slice_columns(unet_rows(in), 0, C), latent, unet_pixels);
     if (read > C)
         op_patchify(x, tensor_slice_columns(unet_rows(in), C, read - C), latent_planes(scope->lane->concat),
                     unet_pixels);
-    op_conv2d(x, state->skip[0], in, w->product.weight, (struct epilogue){.bias = w->product.bias},
+    op_conv2d(x, state->skip[0], in, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1});
 }
 
@@ -376,26 +339,25 @@ static void unet_forward_resnet(struct context *x, const void *weights, const st
 }
 
 static void unet_forward_downsample(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
     v.position = (struct unet_position){UNET_DOWN, scope->number, v.settings->resnets, 0};
     int out = unet_skip(v.settings, v.position);
-    op_conv2d(x, v.state->skip[out], v.state->skip[out - 1], w->product.weight,
-              (struct epilogue){.bias = w->product.bias},
+    op_conv2d(x, v.state->skip[out], v.state->skip[out - 1], w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .stride = 2, .pad_before = 1});
 }
 
 /* Upsamples a feature map to the size of the next skip connection, which may be odd. */
 static void unet_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
     int depth = v.settings->levels - 1 - scope->number;
-    int32_t C = w->product.weight.dim[0];
+    int32_t C = w->weight.dim[0];
     struct tensor small = unet_picture(&v, v.state->stream, depth, C);
     struct tensor out = unet_picture(&v, v.state->stream, depth - 1, C);
     struct tensor in = context_tensor(x, DTYPE_F32, 3, small.dim);
     op_copy(x, in, small);
-    op_conv2d(x, out, in, w->product.weight, (struct epilogue){.bias = w->product.bias},
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){
                   .upsample = 2, .cut_row = out.dim[0] % 2 == 1, .cut_column = out.dim[1] % 2 == 1});
 }
@@ -507,24 +469,22 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
 
 /* Block kinds of the timestep embedder, indexed by [has pooled text and add_time_ids][has guidance
  * embedding]. */
-#define CONDITIONING(kind, name)                                                                             \
-    BLOCK_KIND(#kind, name, unet_##kind##_table, conditioning_weights, unet_forward_conditioning,            \
+#define CONDITIONING_KIND(kind, name)                                                                        \
+    BLOCK_KIND(#kind, name, unet_conditioning_table, conditioning_weights, unet_forward_conditioning,        \
                .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true)
 static const struct block_kind unet_conditioning[2][2] = {
-    {CONDITIONING(time, "time_embedding"), CONDITIONING(guided_time, "time_embedding")},
-    {CONDITIONING(added, "add_embedding"), CONDITIONING(guided_added, "add_embedding")}};
-static const struct block_kind unet_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", unet_in_table, linear_block_weights, unet_forward_in, .never_quantised = true);
-static const struct block_kind unet_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_block_weights,
-               unet_forward_downsample);
-static const struct block_kind unet_kind_upsample = BLOCK_KIND(
-    "upsample", "up_blocks.%d.upsample", unet_upsample_table, linear_block_weights, unet_forward_upsample);
-static const struct block_kind unet_kind_upsample_after_attention =
-    BLOCK_KIND("upsample_behind", "up_blocks.%d.upsample", unet_upsample_after_attention_table,
-               linear_block_weights, unet_forward_upsample);
-static const struct block_kind unet_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out, .never_quantised = true);
+    {CONDITIONING_KIND(time, "time_embedding"), CONDITIONING_KIND(guided_time, "time_embedding")},
+    {CONDITIONING_KIND(added, "add_embedding"), CONDITIONING_KIND(guided_added, "add_embedding")}};
+BLOCK(unet_kind_in, "conv_in", "conv_in", unet_in_table, linear_weights, unet_forward_in,
+      .never_quantised = true);
+BLOCK(unet_kind_downsample, "downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_weights,
+      unet_forward_downsample);
+BLOCK(unet_kind_upsample, "upsample", "up_blocks.%d.upsample", unet_upsample_table, linear_weights,
+      unet_forward_upsample);
+BLOCK(unet_kind_upsample_after_attention, "upsample_behind", "up_blocks.%d.upsample",
+      unet_upsample_after_attention_table, linear_weights, unet_forward_upsample);
+BLOCK(unet_kind_out, "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out,
+      .never_quantised = true);
 
 /* Block kinds of one side of the UNet (down, mid, up). */
 struct unet_kinds {
@@ -532,7 +492,7 @@ struct unet_kinds {
 };
 #define SIDE_KINDS(side, R, A)                                                                               \
     {                                                                                                        \
-        .time = BLOCK_KIND(#side "_time", R ".time", unet_##side##_time_table, linear_block_weights,         \
+        .time = BLOCK_KIND(#side "_time", R ".time", unet_##side##_time_table, linear_weights,               \
                            unet_forward_time, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT),                \
         .resnet =                                                                                            \
             BLOCK_KIND(#side "_resnet", R, unet_##side##_resnet_table, resnet_weights, unet_forward_resnet), \
@@ -745,26 +705,25 @@ const struct family family_unet = {
     .name = "unet",
     .kind = FAMILY_DENOISER,
     .display_name = "UNet",
-    .architectures = unet_architectures,
-    .config_key = "_class_name",
-    .config_value = "UNet2DConditionModel",
-    .probe = unet_probe,
-    .refuse = unet_refuse,
-    .dimensions = unet_dimensions,
-    .n_dimensions = N_UNET_DIMENSIONS,
-    .settings = unet_settings_rows,
-    .n_settings = N_UNET_SETTINGS,
-    .expects = unet_expects,
-    .configure = unet_configure,
-    .derive_dims = unet_derive_dims,
-    .derive = unet_derive,
-    .blocks = unet_blocks,
-    .block_dims = unet_block_dims,
-    .ignorable = unet_ignorable,
-    .lane_state_bytes = sizeof(struct unet_state),
-    .state = unet_state_tensors,
-    .n_state = COUNT_OF(unet_state_tensors),
-    .declare = unet_declare,
+    .files = {.architectures = unet_architectures,
+              .config_key = "_class_name",
+              .config_value = "UNet2DConditionModel",
+              .probe = unet_probe,
+              .refuse = unet_refuse,
+              .ignorable = unet_ignorable},
+    .config = {.dimensions = unet_dimensions,
+               .n_dimensions = N_UNET_DIMENSIONS,
+               .settings = unet_settings_rows,
+               .n_settings = N_UNET_SETTINGS,
+               .expects = unet_expects,
+               .configure = unet_configure,
+               .derive_dims = unet_derive_dims,
+               .derive = unet_derive},
+    .blocks = {.list = unet_blocks, .dims = unet_block_dims},
+    .state = {.bytes = sizeof(struct unet_state),
+              .tensors = unet_state_tensors,
+              .n_tensors = COUNT_OF(unet_state_tensors),
+              .declare = unet_declare},
     .predicted = {.kind = "down_layer",
                   /* predicted block: a layer at full latent size in Stable Diffusion 1 */ .alone = true,
                   .tokens = 4096,

@@ -540,48 +540,54 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = NAMES(DENOISER_PREFIXES), \
      .published = settings, .dimension = {{"unet_fill", inpaints}, __VA_ARGS__}}
 #define SD_DEFAULTS(of)                                                                                      \
-    .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true, .steps = 50
+    .patch = 1, .denoising.sampling = of, .denoising.flow_shift = 1, .denoising.guide = guidance_cfg,        \
+    .images.samples_posterior = true, .defaults.steps = 50
 
 #define SD1(inpaints, guided)                                                                                \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, inpaints, {"unet_guidance", guided}),                 \
              VAE_KL_4(sd_vae, "taesd")},                                                                     \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},        \
-    .colours = &latent_colours_sd1, .width = 512, .height = 512
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1},                       \
+    .denoising.span = {{1, INFINITY}},                                                                       \
+    .defaults.width = 512, .defaults.height = 512, .colours = &latent_colours_sd1
 #define SD2(inpaints)                                                                                        \
     .slot = {TEXT_CLIP_H,                                                                                    \
              UNET(sd2_unet, inpaints, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),        \
              VAE_KL_4(sd_vae, "taesd")},                                                                     \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}, .final_norm = true}}},   \
-    .n_conditions = 1, .span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2), .width = 768, .height = 768,      \
-    .colours = &latent_colours_sd1, .cfg_scale = 7
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS,                                             \
+                            .hidden = {.layers = {-2}, .final_norm = FINAL_NORM_OF_ALL}}},                   \
+             .n_conditions = 1},                                                                             \
+    .denoising.span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2),                                            \
+    .defaults.width = 768, .defaults.height = 768, .defaults.cfg_scale = 7, .colours = &latent_colours_sd1
 #define SDXL(inpaints, guided)                                                                               \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), {TEXT_CLIP_G(CLIP_WINDOWS_MAX)},                                 \
              UNET(sdxl_unet, inpaints, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},               \
                   {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},       \
                   {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                    \
              VAE_KL_4(sdxl_vae, "taesdxl")},                                                                 \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}},                        \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true}, \
-                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                 \
-    .n_conditions = 3, .span = {{2, INFINITY}}, .add_time_ids = ADD_TIME_IDS_SIZES,                          \
-    .force_zeros_for_empty_prompt = true,                                                                    \
-    .colours = &latent_colours_sdxl, .width = 1024, .height = 1024
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}},                \
+                           {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}},                 \
+                            .concat_columns = true},                                                         \
+                           {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                        \
+             .n_conditions = 3, .force_zeros_for_empty_prompt = true},                                       \
+    .denoising.span = {{2, INFINITY}}, .denoising.add_time_ids = ADD_TIME_IDS_SIZES,                         \
+    .defaults.width = 1024, .defaults.height = 1024, .colours = &latent_colours_sdxl
 /* Latent consistency models (LCM): default guidance of pipelines/latent_consistency_models and, for SDXL, of
  * the model card; these models need few steps and read the guidance scale through an embedding. */
 #define LCM_DEFAULTS                                                                                         \
-    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true, \
-    .steps = 4, .cfg_scale = 1, .takes_guidance = true
+    .patch = 1, .denoising.sampling = SAMPLING_LCM, .denoising.flow_shift = 1, .denoising.guide = guidance_cfg, \
+    .denoising.takes_guidance = true, .images.samples_posterior = true,                                      \
+    .defaults.steps = 4, .defaults.cfg_scale = 1
 /* clang-format on */
 
 const struct recipe recipe_sd1 = {
     SD1(0, 0),
     SD_DEFAULTS(SAMPLING_SD1),
-    .cfg_scale = 7,
+    .defaults.cfg_scale = 7,
     .name = "sd15",
-    .variant = UNET_SD1,
-    .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
-                  "StableDiffusionInpaintPipeline"},
-    .strength = 0.8,
+    .selection.variant = UNET_SD1,
+    .selection.pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
+                            "StableDiffusionInpaintPipeline"},
+    .defaults.strength = 0.8,
     .published = {.title = "Stable Diffusion 1.5 and finetunes",
                   .reference = DIFFUSERS,
                   .sources = {sd1_files, taesd_source}},
@@ -590,12 +596,12 @@ const struct recipe recipe_sd1 = {
 const struct recipe recipe_sd1_inpaint = {
     SD1(1, 0),
     SD_DEFAULTS(SAMPLING_SD1),
-    .cfg_scale = 7,
+    .defaults.cfg_scale = 7,
     .name = "sd15_inpaint",
-    .variant = UNET_SD1_INPAINT,
-    .pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
-    .concat = CONCAT_INPAINT,
-    .strength = 1,
+    .selection.variant = UNET_SD1_INPAINT,
+    .selection.pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
+    .images.concat = CONCAT_INPAINT,
+    .defaults.strength = 1,
     .published = {.title = "Stable Diffusion 1.5 inpainting",
                   .reference = DIFFUSERS,
                   .sources = {sd1_inpaint_files, taesd_source}},
@@ -605,15 +611,15 @@ const struct recipe recipe_sd1_inpaint = {
  * comfy/supported_models.py, SD20. */
 const struct recipe recipe_sd2 = {
     SD2(0),
-    .prediction_probe = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
-                          "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias"},
-                         0.09},
-    .distilled = {.latent_side = 64, .steps = 4}, /* SD-Turbo */
+    .denoising.prediction_probe = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
+                                    "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias"},
+                                   0.09},
+    .defaults.distilled = {.latent_side = 64, .steps = 4}, /* SD-Turbo */
     .name = "sd2",
-    .variant = UNET_SD2,
-    .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
-                  "StableDiffusionInpaintPipeline"},
-    .strength = 0.8,
+    .selection.variant = UNET_SD2,
+    .selection.pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
+                            "StableDiffusionInpaintPipeline"},
+    .defaults.strength = 0.8,
     .published = {.title = "Stable Diffusion 2.1, SD-Turbo",
                   .reference = DIFFUSERS,
                   .sources = {sd2_files, taesd_source}},
@@ -622,10 +628,10 @@ const struct recipe recipe_sd2 = {
 const struct recipe recipe_sd2_inpaint = {
     SD2(1),
     .name = "sd2_inpaint",
-    .variant = UNET_SD2_INPAINT,
-    .pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
-    .concat = CONCAT_INPAINT,
-    .strength = 1,
+    .selection.variant = UNET_SD2_INPAINT,
+    .selection.pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
+    .images.concat = CONCAT_INPAINT,
+    .defaults.strength = 1,
     .published = {.title = "Stable Diffusion 2 inpainting",
                   .parts_compared_in = &recipe_sd1_inpaint,
                   .sources = {sd2_inpaint_files, taesd_source}},
@@ -634,13 +640,13 @@ const struct recipe recipe_sd2_inpaint = {
 const struct recipe recipe_sdxl = {
     SDXL(0, 0),
     SD_DEFAULTS(SAMPLING_SDXL),
-    .cfg_scale = 5,
-    .distilled = {.latent_side = 64, .steps = 4}, /* SDXL-Turbo */
+    .defaults.cfg_scale = 5,
+    .defaults.distilled = {.latent_side = 64, .steps = 4}, /* SDXL-Turbo */
     .name = "sdxl",
-    .variant = UNET_SDXL,
-    .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline",
-                  "StableDiffusionXLInpaintPipeline"},
-    .strength = 0.3,
+    .selection.variant = UNET_SDXL,
+    .selection.pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline",
+                            "StableDiffusionXLInpaintPipeline"},
+    .defaults.strength = 0.3,
     .published = {.title = "SDXL, SDXL-Turbo and finetunes",
                   .reference = DIFFUSERS,
                   .sources = {sdxl_files, taesdxl_source}},
@@ -649,12 +655,12 @@ const struct recipe recipe_sdxl = {
 const struct recipe recipe_sdxl_inpaint = {
     SDXL(1, 0),
     SD_DEFAULTS(SAMPLING_SDXL),
-    .cfg_scale = 5,
+    .defaults.cfg_scale = 5,
     .name = "sdxl_inpaint",
-    .variant = UNET_SDXL_INPAINT,
-    .pipelines = {"StableDiffusionXLInpaintPipeline", "StableDiffusionXLPipeline"},
-    .concat = CONCAT_INPAINT,
-    .strength = 0.9999,
+    .selection.variant = UNET_SDXL_INPAINT,
+    .selection.pipelines = {"StableDiffusionXLInpaintPipeline", "StableDiffusionXLPipeline"},
+    .images.concat = CONCAT_INPAINT,
+    .defaults.strength = 0.9999,
     .published = {.title = "SDXL inpainting",
                   .parts_compared_in = &recipe_sd1_inpaint,
                   .sources = {sdxl_inpaint_files, taesdxl_source}},
@@ -664,11 +670,11 @@ const struct recipe recipe_sd1_lcm = {
     SD1(0, 256),
     LCM_DEFAULTS,
     .name = "sd15_lcm",
-    .variant = UNET_SD1_GUIDED,
-    .pipelines = {"LatentConsistencyModelPipeline", "LatentConsistencyModelImg2ImgPipeline",
-                  "StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline"},
-    .guidance = 8.5,
-    .strength = 0.8,
+    .selection.variant = UNET_SD1_GUIDED,
+    .selection.pipelines = {"LatentConsistencyModelPipeline", "LatentConsistencyModelImg2ImgPipeline",
+                            "StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline"},
+    .defaults.guidance = 8.5,
+    .defaults.strength = 0.8,
     .published = {.title = "LCM of Stable Diffusion 1.5",
                   .parts_compared_in = &recipe_sd1,
                   .sources = {sd1_lcm_files, taesd_source}},
@@ -678,10 +684,10 @@ const struct recipe recipe_sdxl_lcm = {
     SDXL(0, 256),
     LCM_DEFAULTS,
     .name = "sdxl_lcm",
-    .variant = UNET_SDXL_GUIDED,
-    .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline"},
-    .guidance = 8,
-    .strength = 0.3,
+    .selection.variant = UNET_SDXL_GUIDED,
+    .selection.pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline"},
+    .defaults.guidance = 8,
+    .defaults.strength = 0.3,
     .published = {.title = "LCM of SDXL",
                   .parts_compared_in = &recipe_sdxl,
                   .sources = {sdxl_lcm_files, taesdxl_source}},
@@ -695,21 +701,21 @@ const struct recipe recipe_sdxl_refiner = {
                   {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280},
                   {"unet_numbers", 5}),
              VAE_KL_4(sdxl_vae, "taesdxl")},
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}},
-                  {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
-    .n_conditions = 2,
-    .span = {{1, INFINITY}},
+    .text.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}},
+                       {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
+    .text.n_conditions = 2,
+    .denoising.span = {{1, INFINITY}},
     SD_DEFAULTS(SAMPLING_SDXL),
-    .add_time_ids = ADD_TIME_IDS_SIZES_AND_SCORE,
+    .denoising.add_time_ids = ADD_TIME_IDS_SIZES_AND_SCORE,
     .name = "sdxl_refiner",
     .colours = &latent_colours_sdxl,
-    .variant = UNET_SDXL_REFINER,
-    .pipelines = {"StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLPipeline",
-                  "StableDiffusionXLInpaintPipeline"},
-    .width = 1024,
-    .height = 1024,
-    .cfg_scale = 5,
-    .strength = 0.3,
+    .selection.variant = UNET_SDXL_REFINER,
+    .selection.pipelines = {"StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLPipeline",
+                            "StableDiffusionXLInpaintPipeline"},
+    .defaults.width = 1024,
+    .defaults.height = 1024,
+    .defaults.cfg_scale = 5,
+    .defaults.strength = 0.3,
     .published = {.title = "SDXL refiner",
                   .reference = DIFFUSERS,
                   .sources = {sdxl_refiner_files, taesdxl_source}},

@@ -133,15 +133,14 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
                full_frame_back(&state->full_frame, 1, Y, X, C));
 }
 
-void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
-                           const struct latent_format *format) {
-    const struct latent_in_weights *w = weights;
+void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct in_weights *w = weights;
     struct vae_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
     struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
     struct conv_options plain = {.upsample = 1};
-    op_latent_to_image(x, image, latent, *format);
+    op_latent_to_image(x, image, latent, *scope->latent_format);
     if (w->post.weight.rank) {
         mixed = context_tensor(x, DTYPE_F32, 3, dim);
         op_conv2d(x, mixed, image, w->post.weight, (struct epilogue){.bias = w->post.bias}, plain);
@@ -150,7 +149,7 @@ void vae_forward_latent_in(struct context *x, const void *weights, const struct 
     op_conv2d(x, out, mixed, w->conv.weight, (struct epilogue){.bias = w->conv.bias}, plain);
 }
 
-void vae_forward_upsample(struct context *x, const struct conv_weights *w, const struct visit_scope *scope,
+void vae_forward_upsample(struct context *x, const struct linear_weights *w, const struct visit_scope *scope,
                           int level) {
     struct vae_state *state = scope->lane->state;
     struct tensor in = state->full_frame.picture;
@@ -158,8 +157,8 @@ void vae_forward_upsample(struct context *x, const struct conv_weights *w, const
     struct tensor back = full_frame_back(&state->full_frame, 0, Y, X, in.dim[2]);
     op_copy(x, back, in);
     struct tensor out =
-        full_frame_put(&state->full_frame, state->front[level], 2 * Y, 2 * X, w->conv.weight.dim[0]);
-    op_conv2d(x, out, back, w->conv.weight, (struct epilogue){.bias = w->conv.bias},
+        full_frame_put(&state->full_frame, state->front[level], 2 * Y, 2 * X, w->weight.dim[0]);
+    op_conv2d(x, out, back, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 2});
 }
 
@@ -174,7 +173,7 @@ void vae_forward_picture_out(struct context *x, const void *weights, const struc
 }
 
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct conv_weights *w = weights;
+    const struct in_weights *w = weights;
     struct vae_state *state = scope->lane->state;
     struct tensor in = lane_picture(scope->lane);
     struct tensor out =
@@ -183,14 +182,14 @@ void vae_forward_picture_in(struct context *x, const void *weights, const struct
               (struct conv_options){.upsample = 1});
 }
 
-void vae_forward_downsample(struct context *x, const struct conv_weights *w, const struct visit_scope *scope,
-                            int level) {
+void vae_forward_downsample(struct context *x, const struct linear_weights *w,
+                            const struct visit_scope *scope, int level) {
     struct vae_state *state = scope->lane->state;
     struct tensor in = state->full_frame.picture;
-    int32_t Y = in.dim[0] / 2, X = in.dim[1] / 2, C = w->conv.weight.dim[0];
+    int32_t Y = in.dim[0] / 2, X = in.dim[1] / 2, C = w->weight.dim[0];
     int64_t front = state->front[level];
     struct tensor out = full_frame_put(&state->full_frame, 0, Y, X, C);
-    op_conv2d(x, out, in, w->conv.weight, (struct epilogue){.bias = w->conv.bias},
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .stride = 2});
     if (front) op_copy(x, full_frame_put(&state->full_frame, front, Y, X, C), out);
 }

@@ -37,8 +37,7 @@ enum vae_dim {
 };
 
 struct vae_settings {
-    float scale, shift; /* latent scaling, equal for all channels; unused if channels differ */
-    int groups;         /* group count of the group norms; 0: RMS norms over each pixel's channels */
+    int groups; /* group count of the group norms; 0: RMS norms over each pixel's channels */
     bool attention;
 };
 
@@ -49,12 +48,9 @@ struct vae_state {
 
 enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };
 
-struct conv_weights {
-    struct linear_weights conv;
-};
-
-struct latent_in_weights {
-    struct linear_weights post, conv; /* post: post_quant_conv, absent in some models */
+struct in_weights {
+    struct linear_weights post, conv; /* post: post_quant_conv of a decoder; absent in some models and in
+                                         encoders */
 };
 
 struct out_weights {
@@ -83,22 +79,21 @@ void vae_attend(struct context *x, const struct attention_weights *w, const stru
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Forward functions of a decoder's blocks. weights: struct latent_in_weights, conv_weights, out_weights. */
-void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
-                           const struct latent_format *format);
-void vae_forward_upsample(struct context *x, const struct conv_weights *weights,
+/* Forward functions of a decoder's blocks. weights: struct in_weights, linear_weights, out_weights. */
+void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope);
+void vae_forward_upsample(struct context *x, const struct linear_weights *weights,
                           const struct visit_scope *scope, int level);
 void vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Forward functions of an encoder's blocks. weights: struct conv_weights, conv_weights, out_weights. */
+/* Forward functions of an encoder's blocks. weights: struct in_weights, linear_weights, out_weights. */
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_forward_downsample(struct context *x, const struct conv_weights *weights,
+void vae_forward_downsample(struct context *x, const struct linear_weights *weights,
                             const struct visit_scope *scope, int level);
 void vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
 
 /* True if the level's first resnet changes the number of channels and so has a 1x1 shortcut convolution. */
 bool vae_level_has_shortcut(const struct component *c, int level);
-/* Callback family.declare. All lanes share one full-frame buffer because they run one after another. */
+/* Callback family_state.declare. All lanes share one full-frame buffer because they run one after another. */
 void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok);
 void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

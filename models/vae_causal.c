@@ -118,14 +118,15 @@ static void causal_resnet_frame(struct context *x, const struct causal_resnet_we
                                 const struct tensor cache[2], int32_t t) {
     struct tensor residual = in;
     uint64_t used = x->scratch->used;
-    causal_convolve(x, h, h, (struct tensor){0}, &(struct causal_operand){in, w->norm1, cache[0], t},
+    causal_convolve(x, h, h, (struct tensor){0}, &(struct causal_operand){in, w->norm1.weight, cache[0], t},
                     &w->conv1);
     x->scratch->used = used;
     if (w->shortcut.weight.rank) {
         residual = sum;
         op_conv2d(x, sum, in, w->shortcut.weight, (struct epilogue){.bias = w->shortcut.bias}, causal_plain);
     }
-    causal_convolve(x, out, sum, residual, &(struct causal_operand){h, w->norm2, cache[1], t}, &w->conv2);
+    causal_convolve(x, out, sum, residual, &(struct causal_operand){h, w->norm2.weight, cache[1], t},
+                    &w->conv2);
     x->scratch->used = used;
 }
 
@@ -170,9 +171,8 @@ static struct tensor causal_latent_frame(struct context *x, struct tensor latent
 }
 
 /* Causal conv_in reads up to two earlier frames from the whole latent, so conv_in needs no feature cache. */
-void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
-                              const struct latent_format *format) {
-    const struct causal_latent_in_weights *w = weights;
+void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct causal_in_weights *w = weights;
     struct causal_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
     int32_t last = scope->chunk, first = last < 2 ? 0 : last - 2;
@@ -183,7 +183,7 @@ void causal_forward_latent_in(struct context *x, const void *weights, const stru
     struct epilogue parts = {.bias = w->conv.bias};
     uint64_t used = x->scratch->used;
     for (int32_t f = first; f <= last; f++, x->scratch->used = used) {
-        op_conv2d(x, mixed, causal_latent_frame(x, latent, f, format), w->post.weight,
+        op_conv2d(x, mixed, causal_latent_frame(x, latent, f, scope->latent_format), w->post.weight,
                   (struct epilogue){.bias = w->post.bias}, causal_plain);
         causal_add_slice(x, out, mixed, w->conv.weight[f + CAUSAL_SLICES - 1 - last], &parts);
     }
@@ -203,7 +203,7 @@ void causal_forward_picture_out(struct context *x, const void *weights, const st
     struct tensor cache_copy = causal_cache_load(x, state, 0, state->out, first);
     uint64_t used = x->scratch->used;
     for (int32_t k = 0; k < n; k++, x->scratch->used = used) {
-        struct causal_operand o = {causal_frame(in, k), w->norm, cache_copy, first + k};
+        struct causal_operand o = {causal_frame(in, k), w->norm.weight, cache_copy, first + k};
         struct tensor picture = causal_frame(pictures, k);
         bool patched = C != picture.dim[2];
         causal_convolve(x, patched ? sum : picture, sum, (struct tensor){0}, &o, &w->conv);
@@ -213,7 +213,7 @@ void causal_forward_picture_out(struct context *x, const void *weights, const st
 }
 
 void causal_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct causal_conv_weights *w = &((const struct causal_out_weights *)weights)->conv;
+    const struct causal_conv_weights *w = &((const struct causal_in_weights *)weights)->conv;
     struct causal_state *state = scope->lane->state;
     struct tensor pictures = scope->lane->picture;
     int32_t n = scope->chunk ? pictures.dim[0] : 1, C = w->weight[0].dim[1];
@@ -240,7 +240,8 @@ void causal_forward_moments(struct context *x, const void *weights, const struct
     const struct causal_state *state = scope->lane->state;
     struct tensor moments = scope->lane->moments;
     struct tensor out = causal_scratch(x, moments.dim[0], moments.dim[1], moments.dim[2]);
-    struct causal_operand o = {causal_frame(state->buffer.frames, 0), w->norm, state->out, scope->chunk};
+    struct causal_operand o = {causal_frame(state->buffer.frames, 0), w->norm.weight, state->out,
+                               scope->chunk};
     causal_convolve(x, out, out, (struct tensor){0}, &o, &w->conv);
     op_conv2d(x, moments, out, w->post.weight, (struct epilogue){.bias = w->post.bias}, causal_plain);
 }

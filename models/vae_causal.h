@@ -57,20 +57,19 @@ struct causal_conv_weights {
     struct tensor weight[CAUSAL_SLICES], bias; /* weight: kernel slices for frames t - 2, t - 1 and t */
 };
 
-struct causal_latent_in_weights {
+/* Counterparts of in_weights, resnet_weights and out_weights for video. */
+struct causal_in_weights {
     struct linear_weights post;
     struct causal_conv_weights conv;
 };
 
 struct causal_resnet_weights {
-    struct tensor norm1, norm2;
-    struct linear_weights shortcut;
+    struct linear_weights norm1, norm2, shortcut;
     struct causal_conv_weights conv1, conv2;
 };
 
 struct causal_out_weights {
-    struct tensor norm;
-    struct linear_weights post; /* quant_conv of an encoder; absent in decoders */
+    struct linear_weights norm, post;
     struct causal_conv_weights conv;
 };
 
@@ -81,8 +80,7 @@ struct causal_resample_weights {
     struct causal_conv_weights time;
 };
 
-void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
-                              const struct latent_format *format);
+void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope);
 /* Runs resnet i of a resolution level. Level CAUSAL_MIDDLE is the mid block. */
 void causal_forward_resnet(struct context *x, const struct causal_resnet_weights *w,
                            const struct visit_scope *scope, int level, int i);
@@ -104,7 +102,7 @@ void causal_forward_moments(struct context *x, const void *weights, const struct
 /* Number of frames that a latent frame, except the first, has at a level. Each level up from the deepest
  * doubles the number, except the last. from_deepest: levels above the deepest. */
 int causal_frame_rate(const struct component *c, int from_deepest);
-/* Callback family.declare. is_residual: the VAE has level shortcuts (Wan 2.2). */
+/* Callback family_state.declare. is_residual: the VAE has level shortcuts (Wan 2.2). */
 void causal_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,
                             struct arena *arena, struct arena *pictures, bool *ok);
 void causal_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,

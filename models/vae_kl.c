@@ -6,34 +6,36 @@
 
 #include <stdio.h>
 
-#define VAE_RESNET(name, checkpoint)                                                                         \
-    NORM_NAMED(resnet_weights, norm1, name "norm1", checkpoint "norm1", IN),                                 \
-        CONV_NAMED(resnet_weights, conv1, name "conv1", checkpoint "conv1", OUT, IN, K3),                    \
-        NORM_NAMED(resnet_weights, norm2, name "norm2", checkpoint "norm2", OUT),                            \
-        CONV_NAMED(resnet_weights, conv2, name "conv2", checkpoint "conv2", OUT, OUT, K3)
-
-/* Weight table rows of the shortcut of a level's first resnet, which levels that change the channel count
- * have. */
-#define VAE_SHORTCUT(name, checkpoint)                                                                       \
-    CONV_NAMED(resnet_weights, shortcut, name "conv_shortcut", checkpoint "nin_shortcut", OUT, IN, K1)
-
-/* Projection of the mid-block attention. Older diffusers files and the authors' checkpoints store the
- * projection as a 1x1 convolution, with the name parts `old` and `checkpoint_tail`. */
-#define VAE_PROJECTION_ROW(field_, tail, prefix, checkpoint_, name, old, checkpoint_tail, rank_, ...)        \
-    {                                                                                                        \
-        .offset = offsetof(struct attention_weights, field_), .names = {prefix name tail, prefix old tail},  \
-        .checkpoint_name = checkpoint_ checkpoint_tail tail, .rank = rank_, .dim = {__VA_ARGS__},            \
-        .init_scale = 1                                                                                      \
-    }
-#define VAE_PROJECTION(field, ...)                                                                           \
-    VAE_PROJECTION_ROW(field.weight, ".weight", __VA_ARGS__, 2, OUT, OUT),                                   \
-        VAE_PROJECTION_ROW(field.bias, ".bias", __VA_ARGS__, 1, OUT)
-#define VAE_ATTENTION(prefix, checkpoint)                                                                    \
-    NORM_NAMED(attention_weights, norm, prefix "group_norm", checkpoint "norm", OUT),                        \
-        VAE_PROJECTION(q, prefix, checkpoint, "to_q", "query", "q"),                                         \
-        VAE_PROJECTION(k, prefix, checkpoint, "to_k", "key", "k"),                                           \
-        VAE_PROJECTION(v, prefix, checkpoint, "to_v", "value", "v"),                                         \
-        VAE_PROJECTION(out, prefix, checkpoint, "to_out.0", "proj_attn", "proj_out")
+/* clang-format off */
+#define RESNET(X, S)                                                                                         \
+    X##NORM(S, norm1, IN, "norm1")                                                                           \
+    X##CONV(S, conv1, OUT, IN, K3, "conv1")                                                                  \
+    X##NORM(S, norm2, OUT, "norm2")                                                                          \
+    X##CONV(S, conv2, OUT, OUT, K3, "conv2")
+/* Levels that change the number of channels have a shortcut in their first resnet. */
+#define WIDER_RESNET(X, S)                                                                                   \
+    RESNET(X, S)                                                                                             \
+    X##CONV(S, shortcut, OUT, IN, K1, "conv_shortcut", "nin_shortcut")
+/* Older diffusers files and the authors' checkpoints store the matrices as 1x1 convolutions. */
+#define ATTENTION(X, S)                                                                                      \
+    X##NORM(S, norm, OUT, "group_norm", "norm")                                                              \
+    X##LINEAR(S, q, OUT, OUT, "to_q", "q", "query")                                                          \
+    X##LINEAR(S, k, OUT, OUT, "to_k", "k", "key")                                                            \
+    X##LINEAR(S, v, OUT, OUT, "to_v", "v", "value")                                                          \
+    X##LINEAR(S, out, OUT, OUT, "to_out.0", "proj_out", "proj_attn")
+#define LATENT_IN(X, S)                                                                                      \
+    X##CONV(IF_DIM(S, QUANT), post, LATENT, LATENT, K1, "post_quant_conv")                                   \
+    X##CONV(S, conv, OUT, LATENT, K3, "decoder.conv_in")
+#define PICTURE_OUT(X, S)                                                                                    \
+    X##NORM(S, norm, IN, "decoder.conv_norm_out", "decoder.norm_out")                                        \
+    X##CONV(S, conv, COLOURS, IN, K3, "decoder.conv_out")
+#define PICTURE_IN(X, S)                                                                                     \
+    X##CONV(S, conv, OUT, COLOURS, K3, "encoder.conv_in")
+#define MOMENTS_OUT(X, S)                                                                                    \
+    X##NORM(S, norm, OUT, "encoder.conv_norm_out", "encoder.norm_out")                                       \
+    X##CONV(S, conv, MOMENTS, OUT, K3, "encoder.conv_out")                                                   \
+    X##CONV(IF_DIM(S, QUANT), post, MOMENTS, MOMENTS, K1, "quant_conv")
+/* clang-format on */
 
 /* Tensor names of a VAE encoder or decoder. Levels are counted in execution order. */
 struct vae_half {
@@ -45,7 +47,7 @@ struct vae_half {
     bool reversed_levels; /* true: the authors' checkpoints count levels in the opposite order */
 };
 
-enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
+enum { VAE_LEVELS = 4 };
 
 /* Dimension table rows of the encoder and the decoder, with the published values of Flux.1 and Z-Image.
  * deepest: index of the deepest level in execution order; step: index difference from the deepest to the next
@@ -95,7 +97,8 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
     int bad = 0, deepest = half->reversed_levels ? 0 : c->dims[LEVELS] - 1;
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] % s->groups) bad = c->dims[CHANNELS + i];
-    if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
+    if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && c->latent_format.scale[0] != 0)
+        return OK;
     return error_set(
         e, SHAPE,
         "unsupported VAE %s: channels, groups or attention width" WHERE "%s" FOUND
@@ -103,10 +106,11 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
         "channels divisible by norm_num_groups, attention over at most 512 channels, a "
         "scaling_factor other than 0",
         half->word, c->index.sources[0].path, bad ? bad : c->dims[CHANNELS + deepest], s->groups,
-        c->dims[CHANNELS + deepest], (double)s->scale);
+        c->dims[CHANNELS + deepest], (double)c->latent_format.scale[0]);
 }
 
-/* Callback family.configure: sets and checks all dims that no dimension row sets. LATENT must be set. */
+/* Callback family_config.configure: sets and checks all dims that no dimension row sets. LATENT must be set.
+ */
 static enum status vae_configure(struct component *c, const struct vae_half *half,
                                  const struct config *config, struct error *e) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
@@ -124,22 +128,25 @@ static enum status vae_configure(struct component *c, const struct vae_half *hal
     /* A shift_factor of null means no shift, as in diffusers 0.42 pipelines. If the key is absent, the
      * published default applies, as for single files without a configuration. */
     const struct config_value *shift = config_find(config, "shift_factor");
-    if (shift && shift->kind == CONFIG_NULL) s->shift = 0;
+    if (shift && shift->kind == CONFIG_NULL) c->latent_format.shift[0] = 0;
     return e->code == OK ? vae_check_dims(c, half, e) : e->code;
 }
 
-#define SETTING(key, field, type_, published, least, most)                                                   \
-    { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
 static const struct setting vae_settings_rows[] = {
-    SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
-    SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux.1 and Z-Image */
-    SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
+    {{"norm_num_groups"}, offsetof(struct vae_settings, groups), SETTING_INT, 32, 1, 4096},
 };
+/* Published values: Flux.1 and Z-Image. */
+static const struct setting vae_latent_settings[] = {
+    {{"scaling_factor"}, offsetof(struct latent_format, scale), SETTING_FLOAT, 0.3611, -1e6, 1e6},
+    {{"shift_factor"}, offsetof(struct latent_format, shift), SETTING_FLOAT, 0.1159, -1e6, 1e6},
+};
+#define VAE_LATENT_NORM                                                                                      \
+    { .settings = vae_latent_settings, .n_settings = COUNT_OF(vae_latent_settings) }
 /* Refuses latents_mean and latents_std (Playground 2.5), which are not supported. */
 static const struct expectation vae_expects[] = {
     {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
 
-/* Callback family.derive_dims: sets all dims that follow from the configured sizes, except RESNETS. */
+/* Callback family_config.derive_dims: sets all dims that follow from the configured sizes, except RESNETS. */
 static void vae_derive_dims(struct component *c) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
     s->groups = c->dims[GROUPS];
@@ -148,7 +155,6 @@ static void vae_derive_dims(struct component *c) {
 }
 
 static void vae_derive(struct component *c) {
-    const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int32_t *d = c->dims;
     d[MOMENTS] = 2 * d[LATENT];
     d[COLOURS] = 3;
@@ -158,7 +164,6 @@ static void vae_derive(struct component *c) {
     for (int i = 0; i < d[LEVELS]; i++) d[IN_CHANNELS + i] = d[CHANNELS + (i ? i - 1 : 0)];
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
-    c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
 }
 
 /* AutoencoderKL decoder (Stable Diffusion, Flux, Z-Image): latent to image.
@@ -166,64 +171,35 @@ static void vae_derive(struct component *c) {
  * conv_in, two resnets around a single-head attention, then per level resnets and a nearest-neighbour
  * upsampling convolution, group norm, SiLU, conv_out: see vae_blocks.h. */
 
-#define IN_ROWS CONV(latent_in_weights, conv, "decoder.conv_in", OUT, LATENT, K3)
-static const struct weight_spec vae_kl_in_table[] = {IN_ROWS};
-static const struct weight_spec vae_kl_quant_in_table[] = {
-    CONV(latent_in_weights, post, "post_quant_conv", LATENT, LATENT, K1), IN_ROWS};
-
 /* The authors' checkpoints count the mid block's resnets from 1, and levels from the image to the latent. */
-#define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
-#define CHECKPOINT_UP_RESNET "decoder.up.%d.block.%d."
-#define ATTENTION            "decoder.mid_block.attentions.0."
-#define CHECKPOINT_ATTENTION "decoder.mid.attn_1."
-
-static const struct weight_spec vae_kl_mid_resnet_table[] = {
-    VAE_RESNET("decoder.mid_block.resnets.%d.", "decoder.mid.block_%d.")};
-static const struct weight_spec vae_kl_up_resnet_table[] = {VAE_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec vae_kl_wider_resnet_table[] = {VAE_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET),
-                                                               VAE_SHORTCUT(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec vae_kl_attention_table[] = {VAE_ATTENTION(ATTENTION, CHECKPOINT_ATTENTION)};
-
-static const struct weight_spec vae_kl_upsample_table[] = {
-    CONV_NAMED(conv_weights, conv, "decoder.up_blocks.%d.upsamplers.0.conv", "decoder.up.%d.upsample.conv",
-               OUT, OUT, K3)};
-
-static const struct weight_spec vae_kl_out_table[] = {
-    NORM_NAMED(out_weights, norm, "decoder.conv_norm_out", "decoder.norm_out", IN),
-    CONV(out_weights, conv, "decoder.conv_out", COLOURS, IN, K3)};
-
-static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct vae_settings *settings = scope->settings;
-    struct latent_format format = {.n = 1, .scale = {settings->scale}, .shift = {settings->shift}};
-    vae_forward_latent_in(x, weights, scope, &format);
-}
+#define UP_RESNET               "decoder.up_blocks.%d.resnets.%d."
+#define CHECKPOINT_UP_RESNET    "decoder.up.%d.block.%d."
+#define UP_ATTENTION            "decoder.mid_block.attentions.0."
+#define CHECKPOINT_UP_ATTENTION "decoder.mid.attn_1."
 
 static void vae_kl_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
 
-static const struct block_kind vae_kl_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", vae_kl_in_table, latent_in_weights, vae_kl_forward_in, .never_quantised = true);
-static const struct block_kind vae_kl_kind_quant_in =
-    BLOCK_KIND("quant_conv_in", "conv_in", vae_kl_quant_in_table, latent_in_weights, vae_kl_forward_in,
-               .never_quantised = true);
-static const struct block_kind vae_kl_kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_kl_kind_attention =
-    BLOCK_KIND("attention", "mid_block.attentions.0", vae_kl_attention_table, attention_weights,
-               vae_forward_attention, .never_quantised = true);
-static const struct block_kind vae_kl_kind_up_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_kl_up_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_kl_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_kl_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_kl_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_kl_upsample_table, conv_weights,
-               vae_kl_forward_upsample, .never_quantised = true);
-static const struct block_kind vae_kl_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", vae_kl_out_table, out_weights, vae_forward_picture_out, .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_kind_in, "conv_in", "conv_in", LATENT_IN, in_weights, "", "", vae_forward_latent_in,
+              .never_quantised = true);
+BLOCK(vae_kl_kind_quant_in, "quant_conv_in", "conv_in", vae_kl_kind_in_table, in_weights,
+      vae_forward_latent_in, .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", RESNET, resnet_weights,
+              "decoder.mid_block.resnets.%d.", "decoder.mid.block_%d.", vae_forward_resnet,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_kind_attention, "attention", "mid_block.attentions.0", ATTENTION, attention_weights,
+              UP_ATTENTION, CHECKPOINT_UP_ATTENTION, vae_forward_attention, .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_kind_up_resnet, "resnet", "up_blocks.%d.resnets.%d", RESNET, resnet_weights, UP_RESNET,
+              CHECKPOINT_UP_RESNET, vae_forward_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_kind_wider_resnet, "wider_resnet", "up_blocks.%d.resnets.%d", WIDER_RESNET,
+              resnet_weights, UP_RESNET, CHECKPOINT_UP_RESNET, vae_forward_resnet, .never_quantised = true);
+CONV_TABLE(vae_kl_upsample_table, OUT, OUT, K3, "decoder.up_blocks.%d.upsamplers.0.conv",
+           "decoder.up.%d.upsample.conv");
+BLOCK(vae_kl_kind_upsample, "upsample", "up_blocks.%d.upsample", vae_kl_upsample_table, linear_weights,
+      vae_kl_forward_upsample, .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_kind_out, "conv_out", "conv_out", PICTURE_OUT, out_weights, "", "",
+              vae_forward_picture_out, .never_quantised = true);
 
 static bool vae_kl_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.conv_in.weight") &&
@@ -237,8 +213,8 @@ static const struct vae_half vae_kl_half = {
     .level_checkpoint = "decoder.up.",
     .resnet = UP_RESNET,
     .resnet_checkpoint = CHECKPOINT_UP_RESNET,
-    .attention = ATTENTION,
-    .attention_checkpoint = CHECKPOINT_ATTENTION,
+    .attention = UP_ATTENTION,
+    .attention_checkpoint = CHECKPOINT_UP_ATTENTION,
     .reversed_levels = true,
 };
 
@@ -301,31 +277,42 @@ static const struct dimension vae_kl_dimensions[] = {
     {.place = ENCODER_RESNETS, .key = "layers_per_block"},
 };
 
+static const struct measured_block vae_kl_measured[] = {
+    {.name = "decoder",
+     .shape = "Flux's autoencoder, latent to 512 x 512 pixels",
+     .text_rows = 1,
+     .text_columns = 1,
+     .latent_channels = 16,
+     .latent_side = 64,
+     .picture_side = 512,
+     .rounds = 3},
+    {0}};
+
 const struct family family_vae_kl = {
     .name = "vae_kl",
     .kind = FAMILY_DECODER,
     .display_name = "autoencoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKL",
-    .probe = vae_kl_probe,
-    .dimensions = vae_kl_dimensions,
-    .n_dimensions = COUNT_OF(vae_kl_dimensions),
-    .settings = vae_settings_rows,
-    .n_settings = N_VAE_SETTINGS,
-    .expects = vae_expects,
-    .configure = vae_kl_configure,
-    .derive_dims = vae_derive_dims,
-    .derive = vae_derive,
-    .config_rest = vae_kl_config_rest,
-    .blocks = vae_kl_blocks,
-    .block_dims = vae_kl_block_dims,
-    .ignorable = vae_kl_ignorable,
-    .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_declare_decoder,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKL",
+              .probe = vae_kl_probe,
+              .ignorable = vae_kl_ignorable},
+    .config = {.dimensions = vae_kl_dimensions,
+               .n_dimensions = COUNT_OF(vae_kl_dimensions),
+               .settings = vae_settings_rows,
+               .n_settings = COUNT_OF(vae_settings_rows),
+               .latent_norm = VAE_LATENT_NORM,
+               .expects = vae_expects,
+               .configure = vae_kl_configure,
+               .derive_dims = vae_derive_dims,
+               .derive = vae_derive,
+               .rest = vae_kl_config_rest},
+    .blocks = {.list = vae_kl_blocks, .dims = vae_kl_block_dims},
+    .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_decoder},
     .predicted = {.kind = "resnet",
                   .number = 301,
                   /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
+    .measured = vae_kl_measured,
 };
 
 /* AutoencoderKL encoder: image to the mean and log variance of its latent.
@@ -333,65 +320,39 @@ const struct family family_vae_kl = {
  * conv_in, then per level resnets and a stride-2 convolution, two resnets around a single-head attention,
  * group norm, SiLU, conv_out: see vae_blocks.h. Its weights lie in the decoder's file. */
 
-static const struct weight_spec vae_kl_encoder_in_table[] = {
-    CONV(conv_weights, conv, "encoder.conv_in", OUT, COLOURS, K3)};
-
 /* In the authors' checkpoints the mid block's resnets are numbered from 1. */
 #define DOWN_RESNET               "encoder.down_blocks.%d.resnets.%d."
 #define CHECKPOINT_DOWN_RESNET    "encoder.down.%d.block.%d."
 #define DOWN_ATTENTION            "encoder.mid_block.attentions.0."
 #define CHECKPOINT_DOWN_ATTENTION "encoder.mid.attn_1."
 
-static const struct weight_spec vae_kl_encoder_mid_resnet_table[] = {
-    VAE_RESNET("encoder.mid_block.resnets.%d.", "encoder.mid.block_%d.")};
-static const struct weight_spec vae_kl_encoder_down_resnet_table[] = {
-    VAE_RESNET(DOWN_RESNET, CHECKPOINT_DOWN_RESNET)};
-static const struct weight_spec vae_kl_encoder_wider_resnet_table[] = {
-    VAE_RESNET(DOWN_RESNET, CHECKPOINT_DOWN_RESNET), VAE_SHORTCUT(DOWN_RESNET, CHECKPOINT_DOWN_RESNET)};
-static const struct weight_spec vae_kl_encoder_attention_table[] = {
-    VAE_ATTENTION(DOWN_ATTENTION, CHECKPOINT_DOWN_ATTENTION)};
-
-static const struct weight_spec vae_kl_encoder_downsample_table[] = {
-    CONV_NAMED(conv_weights, conv, "encoder.down_blocks.%d.downsamplers.0.conv",
-               "encoder.down.%d.downsample.conv", OUT, OUT, K3)};
-
-#define OUT_ROWS                                                                                             \
-    NORM_NAMED(out_weights, norm, "encoder.conv_norm_out", "encoder.norm_out", OUT),                         \
-        CONV(out_weights, conv, "encoder.conv_out", MOMENTS, OUT, K3)
-static const struct weight_spec vae_kl_encoder_out_table[] = {OUT_ROWS};
-static const struct weight_spec vae_kl_encoder_quant_out_table[] = {
-    OUT_ROWS, CONV(out_weights, post, "quant_conv", MOMENTS, MOMENTS, K1)};
-
 static void vae_kl_encoder_forward_downsample(struct context *x, const void *weights,
                                               const struct visit_scope *scope) {
     vae_forward_downsample(x, weights, scope, scope->number + 1);
 }
 
-static const struct block_kind vae_kl_encoder_kind_in =
-    BLOCK_KIND("conv_in", "conv_in", vae_kl_encoder_in_table, conv_weights, vae_forward_picture_in,
-               .never_quantised = true);
-static const struct block_kind vae_kl_encoder_kind_down_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_down_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_kl_encoder_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_kl_encoder_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_kl_encoder_downsample_table, conv_weights,
-               vae_kl_encoder_forward_downsample, .never_quantised = true);
-static const struct block_kind vae_kl_encoder_kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_encoder_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_kl_encoder_kind_attention =
-    BLOCK_KIND("attention", "mid_block.attentions.0", vae_kl_encoder_attention_table, attention_weights,
-               vae_forward_attention, .never_quantised = true);
-static const struct block_kind vae_kl_encoder_kind_out =
-    BLOCK_KIND("conv_out", "conv_out", vae_kl_encoder_out_table, out_weights, vae_forward_moments,
-               .never_quantised = true);
-
-static const struct block_kind vae_kl_encoder_kind_quant_out =
-    BLOCK_KIND("quant_conv_out", "conv_out", vae_kl_encoder_quant_out_table, out_weights, vae_forward_moments,
-               .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_encoder_kind_in, "conv_in", "conv_in", PICTURE_IN, in_weights, "", "",
+              vae_forward_picture_in, .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_encoder_kind_down_resnet, "resnet", "down_blocks.%d.resnets.%d", RESNET, resnet_weights,
+              DOWN_RESNET, CHECKPOINT_DOWN_RESNET, vae_forward_resnet, .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_encoder_kind_wider_resnet, "wider_resnet", "down_blocks.%d.resnets.%d", WIDER_RESNET,
+              resnet_weights, DOWN_RESNET, CHECKPOINT_DOWN_RESNET, vae_forward_resnet,
+              .never_quantised = true);
+CONV_TABLE(vae_kl_encoder_downsample_table, OUT, OUT, K3, "encoder.down_blocks.%d.downsamplers.0.conv",
+           "encoder.down.%d.downsample.conv");
+BLOCK(vae_kl_encoder_kind_downsample, "downsample", "down_blocks.%d.downsample",
+      vae_kl_encoder_downsample_table, linear_weights, vae_kl_encoder_forward_downsample,
+      .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_encoder_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", RESNET, resnet_weights,
+              "encoder.mid_block.resnets.%d.", "encoder.mid.block_%d.", vae_forward_resnet,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_encoder_kind_attention, "attention", "mid_block.attentions.0", ATTENTION,
+              attention_weights, DOWN_ATTENTION, CHECKPOINT_DOWN_ATTENTION, vae_forward_attention,
+              .never_quantised = true);
+BLOCK_OF_LIST(vae_kl_encoder_kind_out, "conv_out", "conv_out", MOMENTS_OUT, out_weights, "", "",
+              vae_forward_moments, .never_quantised = true);
+BLOCK(vae_kl_encoder_kind_quant_out, "quant_conv_out", "conv_out", vae_kl_encoder_kind_out_table, out_weights,
+      vae_forward_moments, .never_quantised = true);
 
 static bool vae_kl_encoder_probe(const struct tensor_index *index) {
     return index_find(index, "encoder.conv_in.weight") &&
@@ -465,21 +426,20 @@ const struct family family_vae_kl_encoder = {
     .name = "vae_kl_encoder",
     .kind = FAMILY_ENCODER,
     .display_name = "autoencoder's encoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKL",
-    .probe = vae_kl_encoder_probe,
-    .dimensions = vae_kl_encoder_dimensions,
-    .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
-    .settings = vae_settings_rows,
-    .n_settings = N_VAE_SETTINGS,
-    .expects = vae_expects,
-    .configure = vae_kl_encoder_configure,
-    .derive_dims = vae_kl_encoder_derive_dims,
-    .derive = vae_derive,
-    .blocks = vae_kl_encoder_blocks,
-    .block_dims = vae_kl_encoder_block_dims,
-    .ignorable = vae_kl_encoder_ignorable,
-    .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_declare_encoder,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKL",
+              .probe = vae_kl_encoder_probe,
+              .ignorable = vae_kl_encoder_ignorable},
+    .config = {.dimensions = vae_kl_encoder_dimensions,
+               .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
+               .settings = vae_settings_rows,
+               .n_settings = COUNT_OF(vae_settings_rows),
+               .latent_norm = VAE_LATENT_NORM,
+               .expects = vae_expects,
+               .configure = vae_kl_encoder_configure,
+               .derive_dims = vae_kl_encoder_derive_dims,
+               .derive = vae_derive},
+    .blocks = {.list = vae_kl_encoder_blocks, .dims = vae_kl_encoder_block_dims},
+    .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_encoder},
     .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };

@@ -1,56 +1,169 @@
-/* VAE decoder of Wan 2.1 and Qwen-Image: latent to image, or to video frames chunk by chunk.
+/* VAEs of Wan 2.1, which Qwen-Image uses too, and of Wan 2.2's 5B model (TI2V): decoders and encoders of
+ * images and videos. Files hold both halves.
  *
- * A 1x1 convolution, conv_in, two resnets around a single-head attention, then per level resnets and a
- * nearest-neighbour upsampling convolution that halves the channels, norm, SiLU, conv_out: see vae_blocks.h,
- * vae_causal.h, vae_wan_half.h. */
+ * Decoder: a 1x1 convolution, conv_in, two resnets around a single-head attention, then per level resnets and
+ * a nearest-neighbour upsampling convolution, norm, SiLU, conv_out. In Wan 2.1 upsampling halves the
+ * channels. Encoder: conv_in, then per level resnets and a stride-2 convolution, two resnets around the
+ * attention, norm, SiLU, conv_out, a 1x1 convolution. Wan 2.2 has a latent of 48 channels, 2x2 patches as
+ * output pixels, and level shortcuts that add a level's input to its resampled output; a single image is a
+ * video of one frame. See vae_blocks.h (one image), vae_causal.h (video), vae_wan_half.h (names and
+ * configuration). */
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
-#define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
-#define CHECKPOINT_UP_RESNET "decoder.upsamples.%d."
+/* Rows of weight lists. GAMMA: RMS norm over each pixel's channels, which files store with axes of size 1 at
+ * the end of its shape. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
+#define FIELD_GAMMA(S, field, ...) struct tensor field;
+#define ROW_GAMMA(S, field, channels, axes, ...)                                                             \
+    WEIGHT_ROW(S, field, (.rank = 1, .dim = {channels}, .ones = axes), ".gamma", __VA_ARGS__)
+#define ROW_CAUSAL_SLICE(S, field, i, out, in, frames, side, ...)                                            \
+    WEIGHT_ROW(S, field.weight[i],                                                                           \
+               (.rank = 4, .dim = {out, in, side, side}, .slices = frames,                                   \
+                .before_last = CAUSAL_SLICES - 1 - (i), .init_scale = 1),                                    \
+               ".weight", __VA_ARGS__)
+#define ROW_CAUSAL(S, field, ...)                                                                            \
+    ROW_CAUSAL_SLICE(S, field, 0, __VA_ARGS__)                                                               \
+    ROW_CAUSAL_SLICE(S, field, 1, __VA_ARGS__)                                                               \
+    ROW_CAUSAL_SLICE(S, field, 2, __VA_ARGS__)                                                               \
+    ROW_CAUSAL_BIAS(S, field, __VA_ARGS__)
+#define ROW_CAUSAL_BIAS(S, field, out, in, frames, side, ...) ROW_BIAS(S, field.bias, out, __VA_ARGS__)
 
-static const struct weight_spec vae_wan_in_table[] = {
-    VAE_WAN_LAST_SLICE(latent_in_weights, post, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
-    VAE_WAN_IN(latent_in_weights, LATENT, "decoder."),
-};
-static const struct weight_spec vae_wan_mid_resnet_table[] = {
-    VAE_WAN_RESNET("decoder.mid_block.resnets.%d.", "decoder.middle.%d.")};
-static const struct weight_spec vae_wan_attention_table[] = {
-    VAE_WAN_ATTENTION("decoder.mid_block.attentions.0.", "decoder.middle.1.")};
-static const struct weight_spec vae_wan_up_resnet_table[] = {VAE_WAN_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec vae_wan_wider_resnet_table[] = {
-    VAE_WAN_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET), VAE_WAN_SHORTCUT(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec vae_wan_upsample_table[] = {
-    VAE_WAN_RESAMPLE("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
-static const struct weight_spec vae_wan_time_conv_table[] = {
-    VAE_WAN_TIME_CONV("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
-static const struct weight_spec vae_wan_out_table[] = {VAE_WAN_OUT(COLOURS, "decoder.")};
+/* clang-format off */
+/* Lists of weights. CONV is CONV3D in blocks for one image, which use only the last time slice of kernels,
+ * and CAUSAL in blocks for video. */
+#define HALF_OUT(X, S, CONV, half, outputs)                                                                  \
+    X##GAMMA(S, norm.weight, IN, NORM_AXES, half "norm_out", half "head.0")                                  \
+    X##CONV(S, conv, outputs, IN, K3, K3, half "conv_out", half "head.2")
+#define RESNET(X, S, CONV)                                                                                   \
+    X##GAMMA(S, norm1.weight, IN, NORM_AXES, "norm1", "residual.0")                                          \
+    X##CONV(S, conv1, OUT, IN, K3, K3, "conv1", "residual.2")                                                \
+    X##GAMMA(S, norm2.weight, OUT, NORM_AXES, "norm2", "residual.3")                                         \
+    X##CONV(S, conv2, OUT, OUT, K3, K3, "conv2", "residual.6")
+/* Levels that change the number of channels have a shortcut in their first resnet. */
+#define WIDER_RESNET(X, S, CONV)                                                                             \
+    RESNET(X, S, CONV)                                                                                       \
+    X##CONV3D(S, shortcut, OUT, IN, K1, K1, "conv_shortcut", "shortcut")
+#define IMAGE_RESNET(X, S) RESNET(X, S, CONV3D)
+#define IMAGE_WIDER_RESNET(X, S) WIDER_RESNET(X, S, CONV3D)
+#define VIDEO_RESNET(X, S) RESNET(X, S, CAUSAL)
+#define VIDEO_WIDER_RESNET(X, S) WIDER_RESNET(X, S, CAUSAL)
+#define ATTENTION(X, S)                                                                                      \
+    X##GAMMA(S, norm, OUT, PICTURE_AXES, "norm")                                                             \
+    X##PROJECTION(S, qkv, QKV, OUT, PICTURE_AXES, "to_qkv")                                                  \
+    X##PROJECTION(S, out, OUT, OUT, PICTURE_AXES, "proj")
+struct vae_wan_attention_weights { ATTENTION(FIELD_, ) };
+#define VIDEO_RESAMPLE(X, S)                                                                                 \
+    X##KERNEL(S, weight, OUT, IN, K3, "resample.1")                                                          \
+    X##BIAS(S, bias, OUT, "resample.1")
+#define VIDEO_RESAMPLE_TIME(X, S)                                                                            \
+    VIDEO_RESAMPLE(X, S)                                                                                     \
+    X##CAUSAL(S, time, TIME_CHANNELS, IN, K3, K1, "time_conv")
+/* time_conv, which models of single images do not use. */
+#define TIME_CONV(X, S)                                                                                      \
+    X##WEIGHT(WITH(S, .ones = PICTURE_AXES), weight, SHAPED(3, TIME_CHANNELS, OUT, K3), "time_conv.weight")  \
+    X##BIAS(S, bias, TIME_CHANNELS, "time_conv")
+#define LATENT_IN(X, S, CONV)                                                                                \
+    X##CONV3D(S, post, LATENT, LATENT, K1, K1, "post_quant_conv", "conv2")                                   \
+    X##CONV(S, conv, OUT, LATENT, K3, K3, "decoder.conv_in", "decoder.conv1")
+#define IMAGE_LATENT_IN(X, S) LATENT_IN(X, S, CONV3D)
+#define VIDEO_LATENT_IN(X, S) LATENT_IN(X, S, CAUSAL)
+#define IMAGE_PICTURE_OUT(X, S) HALF_OUT(X, S, CONV3D, "decoder.", COLOURS)
+#define VIDEO_PICTURE_OUT(X, S) HALF_OUT(X, S, CAUSAL, "decoder.", COLOURS)
+#define IMAGE_PICTURE_IN(X, S) X##CONV3D(S, conv, OUT, COLOURS, K3, K3, "encoder.conv_in", "encoder.conv1")
+#define VIDEO_PICTURE_IN(X, S) X##CAUSAL(S, conv, OUT, COLOURS, K3, K3, "encoder.conv_in", "encoder.conv1")
+#define MOMENTS_OUT(X, S, CONV)                                                                              \
+    HALF_OUT(X, S, CONV, "encoder.", MOMENTS)                                                                \
+    X##CONV3D(S, post, MOMENTS, MOMENTS, K1, K1, "quant_conv", "conv1")
+#define IMAGE_MOMENTS_OUT(X, S) MOMENTS_OUT(X, S, CONV3D)
+#define VIDEO_MOMENTS_OUT(X, S) MOMENTS_OUT(X, S, CAUSAL)
 
-/* Weight tables of VAEs for video, which use all time slices of the kernels. */
+/* Weight tables of the ends and the middle of an encoder or decoder. */
+#define HALF_TABLES(half, IN_LIST, OUT_LIST)                                                                 \
+    WEIGHT_TABLE(half##_image_in_table, IMAGE_##IN_LIST, in_weights, "", "");                                \
+    WEIGHT_TABLE(half##_video_in_table, VIDEO_##IN_LIST, causal_in_weights, "", "");                         \
+    WEIGHT_TABLE(half##_image_mid_table, IMAGE_RESNET, resnet_weights,                                       \
+                 #half ".mid_block.resnets.%d.", #half ".middle.%d.");                                       \
+    WEIGHT_TABLE(half##_video_mid_table, VIDEO_RESNET, causal_resnet_weights,                                \
+                 #half ".mid_block.resnets.%d.", #half ".middle.%d.");                                       \
+    WEIGHT_TABLE(half##_attention_table, ATTENTION, vae_wan_attention_weights,                               \
+                 #half ".mid_block.attentions.0.", #half ".middle.1.");                                      \
+    WEIGHT_TABLE(half##_image_out_table, IMAGE_##OUT_LIST, out_weights, "", "");                             \
+    WEIGHT_TABLE(half##_video_out_table, VIDEO_##OUT_LIST, causal_out_weights, "", "")
+HALF_TABLES(decoder, LATENT_IN, PICTURE_OUT);
+HALF_TABLES(encoder, PICTURE_IN, MOMENTS_OUT);
+
+/* Weight tables of the levels of an encoder or decoder. R, P: diffusers' name prefixes of resnets and of
+ * resampling blocks; C: the authors' prefix of both. */
+#define IMAGE_LEVEL_TABLES(name, R, P, C)                                                                    \
+    WEIGHT_TABLE(name##_resnet_table, IMAGE_RESNET, resnet_weights, R, C);                                   \
+    WEIGHT_TABLE(name##_wider_resnet_table, IMAGE_WIDER_RESNET, resnet_weights, R, C);                       \
+    CONV_TABLE(name##_resample_table, OUT, IN, K3, P "resample.1", C "resample.1");                          \
+    WEIGHT_TABLE(name##_time_conv_table, TIME_CONV, linear_weights, P, C)
+#define VIDEO_LEVEL_TABLES(name, R, P, C)                                                                    \
+    WEIGHT_TABLE(name##_resnet_table, VIDEO_RESNET, causal_resnet_weights, R, C);                            \
+    WEIGHT_TABLE(name##_wider_resnet_table, VIDEO_WIDER_RESNET, causal_resnet_weights, R, C);                \
+    WEIGHT_TABLE(name##_resample_table, VIDEO_RESAMPLE, causal_resample_weights, P, C);                      \
+    WEIGHT_TABLE(name##_resample_time_table, VIDEO_RESAMPLE_TIME, causal_resample_weights, P, C)
+#define UP_RESNET "decoder.up_blocks.%d.resnets.%d."
 #define UPSAMPLER "decoder.up_blocks.%d.upsamplers.0."
-static const struct weight_spec causal_in_table[] = {
-    VAE_WAN_LAST_SLICE(causal_latent_in_weights, post, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
-    CAUSAL_CONV(causal_latent_in_weights, conv, OUT, LATENT, K3, "decoder.conv_in", "decoder.conv1"),
-};
-static const struct weight_spec causal_mid_resnet_table[] = {
-    CAUSAL_RESNET("decoder.mid_block.resnets.%d.", "decoder.middle.%d.")};
-static const struct weight_spec causal_up_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec causal_wider_resnet_table[] = {
-    CAUSAL_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET), CAUSAL_SHORTCUT(UP_RESNET, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec causal_upsample_table[] = {CAUSAL_RESAMPLE(UPSAMPLER, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec causal_upsample_time_table[] = {
-    CAUSAL_RESAMPLE_TIME(UPSAMPLER, CHECKPOINT_UP_RESNET)};
-static const struct weight_spec causal_out_table[] = {CAUSAL_OUT(COLOURS, "decoder.")};
+IMAGE_LEVEL_TABLES(image_up, UP_RESNET, UPSAMPLER, "decoder.upsamples.%d.");
+VIDEO_LEVEL_TABLES(video_up, UP_RESNET, UPSAMPLER, "decoder.upsamples.%d.");
+/* In the encoder diffusers and the authors both number the blocks of all levels consecutively. */
+#define DOWN_BLOCK "encoder.down_blocks.%d."
+IMAGE_LEVEL_TABLES(image_down, DOWN_BLOCK, DOWN_BLOCK, "encoder.downsamples.%d.");
+VIDEO_LEVEL_TABLES(video_down, DOWN_BLOCK, DOWN_BLOCK, "encoder.downsamples.%d.");
+VIDEO_LEVEL_TABLES(wan22_up, UP_RESNET, "decoder.up_blocks.%d.upsampler.",
+                   "decoder.upsamples.%d.upsamples.%d.");
+VIDEO_LEVEL_TABLES(wan22_down, "encoder.down_blocks.%d.resnets.%d.", "encoder.down_blocks.%d.downsampler.",
+                   "encoder.downsamples.%d.downsamples.%d.");
+/* clang-format on */
 
-static void vae_wan_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
-    vae_forward_latent_in(x, weights, scope, &format);
+static struct attention_weights vae_wan_split(const struct vae_wan_attention_weights *w) {
+    int32_t C = w->norm.dim[0];
+    return (struct attention_weights){
+        .norm.weight = w->norm,
+        .q = {tensor_slice(w->qkv.weight, 0, C), tensor_slice(w->qkv.bias, 0, C)},
+        .k = {tensor_slice(w->qkv.weight, C, C), tensor_slice(w->qkv.bias, C, C)},
+        .v = {tensor_slice(w->qkv.weight, 2 * C, C), tensor_slice(w->qkv.bias, 2 * C, C)},
+        .out = w->out,
+    };
 }
 
-static void vae_wan_forward_causal_in(struct context *x, const void *weights,
+static void vae_wan_forward_attention(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
-    struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
-    causal_forward_latent_in(x, weights, scope, &format);
+    struct attention_weights w = vae_wan_split(weights);
+    vae_forward_attention(x, &w, scope);
+}
+
+static void vae_wan_forward_causal_attention(struct context *x, const void *weights,
+                                             const struct visit_scope *scope) {
+    struct attention_weights w = vae_wan_split(weights);
+    causal_forward_attention(x, &w, scope);
+}
+
+static void vae_wan_forward_causal_mid_resnet(struct context *x, const void *weights,
+                                              const struct visit_scope *scope) {
+    causal_forward_resnet(x, weights, scope, CAUSAL_MIDDLE, scope->number);
+}
+
+static void vae_wan_forward_causal_resnet(struct context *x, const void *weights,
+                                          const struct visit_scope *scope) {
+    int stride = ((const struct vae_wan_settings *)scope->settings)->resnet_number_stride;
+    causal_forward_resnet(x, weights, scope, scope->number / stride, scope->number % stride);
+}
+
+static int vae_wan_resample_level(const struct visit_scope *scope) {
+    return scope->number / ((const struct vae_wan_settings *)scope->settings)->resample_number_stride;
+}
+
+static void vae_wan_forward_causal_upsample(struct context *x, const void *weights,
+                                            const struct visit_scope *scope) {
+    causal_forward_upsample(x, weights, scope, vae_wan_resample_level(scope));
+}
+
+static void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
+                                              const struct visit_scope *scope) {
+    causal_forward_downsample(x, weights, scope, vae_wan_resample_level(scope));
 }
 
 static void vae_wan_forward_upsample(struct context *x, const void *weights,
@@ -58,85 +171,77 @@ static void vae_wan_forward_upsample(struct context *x, const void *weights,
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
 
-static const struct block_kind vae_wan_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", vae_wan_in_table, latent_in_weights, vae_wan_forward_in, .never_quantised = true);
-static const struct block_kind vae_wan_kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_wan_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_wan_kind_attention =
-    BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_attention_table, vae_wan_attention_weights,
-               vae_wan_forward_attention, .never_quantised = true);
-static const struct block_kind vae_wan_kind_up_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_wan_up_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_wan_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_wan_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_wan_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_wan_upsample_table, conv_weights,
-               vae_wan_forward_upsample, .never_quantised = true);
-static const struct block_kind vae_wan_kind_time_conv = BLOCK_KIND(
-    "frames", "up_blocks.%d.frames", vae_wan_time_conv_table, conv_weights, NULL, .never_quantised = true);
-static const struct block_kind vae_wan_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", vae_wan_out_table, out_weights, vae_forward_picture_out, .never_quantised = true);
+static void vae_wan_forward_downsample(struct context *x, const void *weights,
+                                       const struct visit_scope *scope) {
+    const struct vae_wan_settings *settings = scope->settings;
+    vae_forward_downsample(x, weights, scope, scope->number / settings->resnet_number_stride + 1);
+}
 
-static const struct vae_wan_kinds vae_wan_image_kinds = {
-    .in = &vae_wan_kind_in,
-    .mid_resnet = &vae_wan_kind_mid_resnet,
-    .attention = &vae_wan_kind_attention,
-    .resnet = &vae_wan_kind_up_resnet,
-    .wider_resnet = &vae_wan_kind_wider_resnet,
-    .resample = &vae_wan_kind_upsample,
-    .time_conv = &vae_wan_kind_time_conv,
-    .out = &vae_wan_kind_out,
-};
-
-const struct block_kind vae_wan_causal_in =
-    BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_latent_in_weights, vae_wan_forward_causal_in,
-               .never_quantised = true);
-const struct block_kind vae_wan_causal_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", causal_mid_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_mid_resnet, .never_quantised = true);
-const struct block_kind vae_wan_causal_attention =
-    BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_attention_table, vae_wan_attention_weights,
-               vae_wan_forward_causal_attention, .never_quantised = true);
-static const struct block_kind causal_kind_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", causal_up_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind causal_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", causal_wider_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind causal_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", causal_upsample_table, causal_resample_weights,
-               vae_wan_forward_causal_upsample, .never_quantised = true);
-static const struct block_kind causal_kind_upsample_time =
-    BLOCK_KIND("upsample_in_time", "up_blocks.%d.upsample", causal_upsample_time_table,
-               causal_resample_weights, vae_wan_forward_causal_upsample, .never_quantised = true);
-const struct block_kind vae_wan_causal_out =
-    BLOCK_KIND("conv_out", "conv_out", causal_out_table, causal_out_weights, causal_forward_picture_out,
-               .never_quantised = true);
-
-static const struct vae_wan_kinds vae_wan_causal_kinds = {
-    .in = &vae_wan_causal_in,
-    .mid_resnet = &vae_wan_causal_mid_resnet,
-    .attention = &vae_wan_causal_attention,
-    .resnet = &causal_kind_resnet,
-    .wider_resnet = &causal_kind_wider_resnet,
-    .resample = &causal_kind_upsample,
-    .resample_time = &causal_kind_upsample_time,
-    .out = &vae_wan_causal_out,
-};
+/* Block kinds of an encoder or decoder. half: decoder or encoder; level: prefix of the level tables' names;
+ * resnets, steps: formats of block names; step: upsample or downsample. */
+/* clang-format off */
+#define KIND(...) BLOCK_KIND(__VA_ARGS__, .never_quantised = true)
+#define IMAGE_KINDS(half, level, resnets, steps, frames, step, forward_in, forward_out)                      \
+    {                                                                                                        \
+        .in = KIND("conv_in", "conv_in", half##_image_in_table, in_weights, forward_in),                     \
+        .mid_resnet = KIND("mid_resnet", "mid_block.resnets.%d", half##_image_mid_table, resnet_weights,     \
+                           vae_forward_resnet),                                                              \
+        .attention = KIND("attention", "mid_block.attentions.0", half##_attention_table,                     \
+                          vae_wan_attention_weights, vae_wan_forward_attention),                             \
+        .resnet = KIND("resnet", resnets, level##_resnet_table, resnet_weights, vae_forward_resnet),         \
+        .wider_resnet =                                                                                      \
+            KIND("wider_resnet", resnets, level##_wider_resnet_table, resnet_weights, vae_forward_resnet),   \
+        .resample = KIND(#step, steps, level##_resample_table, linear_weights, vae_wan_forward_##step),      \
+        .time_conv = KIND("frames", frames, level##_time_conv_table, linear_weights, NULL),                  \
+        .out = KIND("conv_out", "conv_out", half##_image_out_table, out_weights, forward_out),               \
+    }
+#define VIDEO_KINDS(half, level, resnets, steps, step, forward_in, forward_out)                              \
+    {                                                                                                        \
+        .in = KIND("conv_in", "conv_in", half##_video_in_table, causal_in_weights, forward_in),              \
+        .mid_resnet = KIND("mid_resnet", "mid_block.resnets.%d", half##_video_mid_table,                     \
+                           causal_resnet_weights, vae_wan_forward_causal_mid_resnet),                        \
+        .attention = KIND("attention", "mid_block.attentions.0", half##_attention_table,                     \
+                          vae_wan_attention_weights, vae_wan_forward_causal_attention),                      \
+        .resnet = KIND("resnet", resnets, level##_resnet_table, causal_resnet_weights,                       \
+                       vae_wan_forward_causal_resnet),                                                       \
+        .wider_resnet = KIND("wider_resnet", resnets, level##_wider_resnet_table, causal_resnet_weights,     \
+                             vae_wan_forward_causal_resnet),                                                 \
+        .resample = KIND(#step, steps, level##_resample_table, causal_resample_weights,                      \
+                         vae_wan_forward_causal_##step),                                                     \
+        .resample_time = KIND(#step "_in_time", steps, level##_resample_time_table,                          \
+                              causal_resample_weights, vae_wan_forward_causal_##step),                       \
+        .out = KIND("conv_out", "conv_out", half##_video_out_table, causal_out_weights, forward_out),        \
+    }
+/* clang-format on */
+static const struct vae_wan_kinds image_decoder =
+    IMAGE_KINDS(decoder, image_up, "up_blocks.%d.resnets.%d", "up_blocks.%d.upsample", "up_blocks.%d.frames",
+                upsample, vae_forward_latent_in, vae_forward_picture_out);
+static const struct vae_wan_kinds video_decoder =
+    VIDEO_KINDS(decoder, video_up, "up_blocks.%d.resnets.%d", "up_blocks.%d.upsample", upsample,
+                causal_forward_latent_in, causal_forward_picture_out);
+static const struct vae_wan_kinds image_encoder =
+    IMAGE_KINDS(encoder, image_down, "down_blocks.%d", "down_blocks.%d", "down_blocks.%d.frames", downsample,
+                vae_forward_picture_in, vae_forward_moments);
+static const struct vae_wan_kinds video_encoder =
+    VIDEO_KINDS(encoder, video_down, "down_blocks.%d", "down_blocks.%d", downsample,
+                causal_forward_picture_in, causal_forward_moments);
+static const struct vae_wan_kinds wan22_decoder =
+    VIDEO_KINDS(decoder, wan22_up, "up_blocks.%d.resnets.%d", "up_blocks.%d.upsample", upsample,
+                causal_forward_latent_in, causal_forward_picture_out);
+static const struct vae_wan_kinds wan22_encoder =
+    VIDEO_KINDS(encoder, wan22_down, "down_blocks.%d.resnets.%d", "down_blocks.%d.downsample", downsample,
+                causal_forward_picture_in, causal_forward_moments);
 
 /* True for a VAE of Wan 2.1; false for Wan 2.2's, whose mid-block names are the same. */
 static bool vae_wan_probe(const struct tensor_index *index) {
-    if (family_vae_wan22.probe(index)) return false;
+    if (family_vae_wan22.files.probe(index)) return false;
     return index_find(index, "decoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "decoder.middle.0.residual.0.gamma");
 }
 
 static const struct vae_wan_half vae_wan_half = {
-    .image = &vae_wan_image_kinds,
-    .video = &vae_wan_causal_kinds,
+    .image = &image_decoder,
+    .video = &video_decoder,
     .word = "decoder",
     .from_deepest = true,
     .level = "decoder.up_blocks.",
@@ -158,36 +263,6 @@ static enum status vae_wan_refuse(const struct component *c, struct error *e) {
                      model, c->index.sources[0].path, colours);
 }
 
-static enum status vae_wan_decoder_configure(struct component *c, const struct config *config,
-                                             struct error *e) {
-    (void)config;
-    return vae_wan_configure(c, &vae_wan_half, e);
-}
-
-static void vae_wan_decoder_derive_dims(struct component *c) {
-    vae_wan_derive_dims(c, &vae_wan_half);
-}
-
-static void vae_wan_decoder_derive(struct component *c) {
-    vae_wan_derive(c, &vae_wan_half);
-}
-
-static int vae_wan_blocks(const struct component *c, struct block_ref *refs) {
-    return vae_wan_list_blocks(c, &vae_wan_half, refs);
-}
-
-static void vae_wan_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
-    vae_wan_dims_of_block(c, &vae_wan_half, ref, dims);
-}
-
-static void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                            struct arena *pictures, bool *ok) {
-    if (c->video)
-        causal_declare_decoder(c, lanes, n_lanes, false, arena, pictures, ok);
-    else
-        vae_declare_decoder(c, lanes, n_lanes, arena, pictures, ok);
-}
-
 static const char *const vae_wan_ignorable[] = {"encoder.", "quant_conv.", "conv1.", NULL};
 
 static const struct dimension vae_wan_dimensions[] = {
@@ -199,198 +274,42 @@ const struct family family_vae_wan = {
     .name = "vae_wan",
     .kind = FAMILY_DECODER,
     .display_name = "autoencoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKLQwenImage",
-    .config_others = vae_wan_video_classes,
-    .probe = vae_wan_probe,
-    .refuse = vae_wan_refuse,
-    .dimensions = vae_wan_dimensions,
-    .n_dimensions = COUNT_OF(vae_wan_dimensions),
-    .lists = vae_wan_lists,
-    .n_lists = N_VAE_WAN_LISTS,
-    .expects = vae_wan_expects,
-    .configure = vae_wan_decoder_configure,
-    .derive_dims = vae_wan_decoder_derive_dims,
-    .derive = vae_wan_decoder_derive,
-    .config_rest = "\"attn_scales\": [], \"dropout\": 0.0, \"temperal_downsample\": [false, true, true]",
-    .blocks = vae_wan_blocks,
-    .block_dims = vae_wan_block_dims,
-    .ignorable = vae_wan_ignorable,
-    .lane_state_bytes = VAE_WAN_STATE_BYTES,
-    .declare = vae_wan_declare,
+    .details = &vae_wan_half,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKLQwenImage",
+              .config_others = vae_wan_video_classes,
+              .probe = vae_wan_probe,
+              .refuse = vae_wan_refuse,
+              .ignorable = vae_wan_ignorable},
+    .config = {.dimensions = vae_wan_dimensions,
+               .n_dimensions = COUNT_OF(vae_wan_dimensions),
+               .latent_norm = {.lists = vae_wan_lists},
+               .expects = vae_wan_expects,
+               .configure = vae_wan_configure,
+               .derive_dims = vae_wan_derive_dims,
+               .derive = vae_wan_derive,
+               .rest = "\"attn_scales\": [], \"dropout\": 0.0, \"temperal_downsample\": [false, true, true]"},
+    .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
+    .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
     .predicted = {.kind = "resnet",
                   .number = 301,
                   /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
                   PREDICTED_IMAGE},
 };
 
-/* VAE encoder of Wan 2.1 and Qwen-Image: image or video to the mean and log variance of its latent.
- *
- * conv_in, then per level resnets and a stride-2 convolution, two resnets around a single-head attention,
- * norm, SiLU, conv_out, a 1x1 convolution: see vae_blocks.h, vae_causal.h, vae_wan_half.h. Its weights lie in
- * the decoder's file. */
-
-/* diffusers and the authors both number blocks of all levels consecutively. */
-#define DOWN            "encoder.down_blocks.%d."
-#define CHECKPOINT_DOWN "encoder.downsamples.%d."
-
-static const struct weight_spec vae_wan_encoder_in_table[] = {VAE_WAN_IN(conv_weights, COLOURS, "encoder.")};
-static const struct weight_spec vae_wan_encoder_mid_resnet_table[] = {
-    VAE_WAN_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
-static const struct weight_spec vae_wan_encoder_attention_table[] = {
-    VAE_WAN_ATTENTION("encoder.mid_block.attentions.0.", "encoder.middle.1.")};
-static const struct weight_spec vae_wan_encoder_down_resnet_table[] = {VAE_WAN_RESNET(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan_encoder_wider_resnet_table[] = {
-    VAE_WAN_RESNET(DOWN, CHECKPOINT_DOWN), VAE_WAN_SHORTCUT(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan_encoder_downsample_table[] = {
-    VAE_WAN_RESAMPLE(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan_encoder_time_conv_table[] = {
-    VAE_WAN_TIME_CONV(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec vae_wan_encoder_out_table[] = {
-    VAE_WAN_OUT(MOMENTS, "encoder."),
-    VAE_WAN_LAST_SLICE(out_weights, post, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
-};
-
-/* Weight tables of VAEs for video, which use all time slices of the kernels. */
-static const struct weight_spec causal_encoder_in_table[] = {
-    CAUSAL_CONV(causal_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
-static const struct weight_spec causal_encoder_mid_resnet_table[] = {
-    CAUSAL_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
-static const struct weight_spec causal_encoder_down_resnet_table[] = {CAUSAL_RESNET(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec causal_encoder_wider_resnet_table[] = {
-    CAUSAL_RESNET(DOWN, CHECKPOINT_DOWN), CAUSAL_SHORTCUT(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec causal_encoder_downsample_table[] = {CAUSAL_RESAMPLE(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec causal_encoder_downsample_time_table[] = {
-    CAUSAL_RESAMPLE_TIME(DOWN, CHECKPOINT_DOWN)};
-static const struct weight_spec causal_encoder_out_table[] = {
-    CAUSAL_OUT(MOMENTS, "encoder."),
-    VAE_WAN_LAST_SLICE(causal_out_weights, post, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
-};
-
-static void vae_wan_encoder_forward_downsample(struct context *x, const void *weights,
-                                               const struct visit_scope *scope) {
-    const struct vae_wan_settings *settings = scope->settings;
-    vae_forward_downsample(x, weights, scope, scope->number / settings->resnet_number_stride + 1);
-}
-
-static const struct block_kind vae_wan_encoder_kind_in =
-    BLOCK_KIND("conv_in", "conv_in", vae_wan_encoder_in_table, conv_weights, vae_forward_picture_in,
-               .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_down_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d", vae_wan_encoder_down_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "down_blocks.%d", vae_wan_encoder_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d", vae_wan_encoder_downsample_table, conv_weights,
-               vae_wan_encoder_forward_downsample, .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_time_conv =
-    BLOCK_KIND("frames", "down_blocks.%d.frames", vae_wan_encoder_time_conv_table, conv_weights, NULL,
-               .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_wan_encoder_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_attention =
-    BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_encoder_attention_table,
-               vae_wan_attention_weights, vae_wan_forward_attention, .never_quantised = true);
-static const struct block_kind vae_wan_encoder_kind_out =
-    BLOCK_KIND("conv_out", "conv_out", vae_wan_encoder_out_table, out_weights, vae_forward_moments,
-               .never_quantised = true);
-
-static const struct vae_wan_kinds vae_wan_encoder_image_kinds = {
-    .in = &vae_wan_encoder_kind_in,
-    .mid_resnet = &vae_wan_encoder_kind_mid_resnet,
-    .attention = &vae_wan_encoder_kind_attention,
-    .resnet = &vae_wan_encoder_kind_down_resnet,
-    .wider_resnet = &vae_wan_encoder_kind_wider_resnet,
-    .resample = &vae_wan_encoder_kind_downsample,
-    .time_conv = &vae_wan_encoder_kind_time_conv,
-    .out = &vae_wan_encoder_kind_out,
-};
-
-const struct block_kind vae_wan_encoder_causal_in =
-    BLOCK_KIND("conv_in", "conv_in", causal_encoder_in_table, causal_out_weights, causal_forward_picture_in,
-               .never_quantised = true);
-static const struct block_kind causal_encoder_kind_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d", causal_encoder_down_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind causal_encoder_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "down_blocks.%d", causal_encoder_wider_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_resnet, .never_quantised = true);
-static const struct block_kind causal_encoder_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d", causal_encoder_downsample_table, causal_resample_weights,
-               vae_wan_forward_causal_downsample, .never_quantised = true);
-static const struct block_kind causal_encoder_kind_downsample_time =
-    BLOCK_KIND("downsample_in_time", "down_blocks.%d", causal_encoder_downsample_time_table,
-               causal_resample_weights, vae_wan_forward_causal_downsample, .never_quantised = true);
-const struct block_kind vae_wan_encoder_causal_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", causal_encoder_mid_resnet_table, causal_resnet_weights,
-               vae_wan_forward_causal_mid_resnet, .never_quantised = true);
-const struct block_kind vae_wan_encoder_causal_attention =
-    BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_encoder_attention_table,
-               vae_wan_attention_weights, vae_wan_forward_causal_attention, .never_quantised = true);
-const struct block_kind vae_wan_encoder_causal_out =
-    BLOCK_KIND("conv_out", "conv_out", causal_encoder_out_table, causal_out_weights, causal_forward_moments,
-               .never_quantised = true);
-
-static const struct vae_wan_kinds vae_wan_encoder_causal_kinds = {
-    .in = &vae_wan_encoder_causal_in,
-    .mid_resnet = &vae_wan_encoder_causal_mid_resnet,
-    .attention = &vae_wan_encoder_causal_attention,
-    .resnet = &causal_encoder_kind_resnet,
-    .wider_resnet = &causal_encoder_kind_wider_resnet,
-    .resample = &causal_encoder_kind_downsample,
-    .resample_time = &causal_encoder_kind_downsample_time,
-    .out = &vae_wan_encoder_causal_out,
-};
-
 static bool vae_wan_encoder_probe(const struct tensor_index *index) {
-    if (family_vae_wan22_encoder.probe(index)) return false;
+    if (family_vae_wan22_encoder.files.probe(index)) return false;
     return index_find(index, "encoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "encoder.middle.0.residual.0.gamma");
 }
 
 static const struct vae_wan_half vae_wan_encoder_half = {
-    .image = &vae_wan_encoder_image_kinds,
-    .video = &vae_wan_encoder_causal_kinds,
+    .image = &image_encoder,
+    .video = &video_encoder,
     .word = "encoder",
     .row = {"encoder.down_blocks.", "encoder.downsamples."},
     .row_bias = {"conv1.bias", "residual.2.bias"},
 };
-
-static enum status vae_wan_encoder_configure(struct component *c, const struct config *config,
-                                             struct error *e) {
-    (void)config;
-    return vae_wan_configure(c, &vae_wan_encoder_half, e);
-}
-
-static void vae_wan_encoder_derive_dims(struct component *c) {
-    vae_wan_derive_dims(c, &vae_wan_encoder_half);
-    c->dims[RESNETS]--; /* encoder levels have one resnet less than vae_resnets, the number per decoder level
-                         */
-}
-
-static void vae_wan_encoder_derive(struct component *c) {
-    vae_wan_derive(c, &vae_wan_encoder_half);
-}
-
-static int vae_wan_encoder_blocks(const struct component *c, struct block_ref *refs) {
-    return vae_wan_list_blocks(c, &vae_wan_encoder_half, refs);
-}
-
-static void vae_wan_encoder_block_dims(const struct component *c, const struct block_ref *ref,
-                                       int32_t *dims) {
-    vae_wan_dims_of_block(c, &vae_wan_encoder_half, ref, dims);
-}
-
-static void vae_wan_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
-                                    struct arena *arena, struct arena *pictures, bool *ok) {
-    if (c->video)
-        causal_declare_encoder(c, lanes, n_lanes, false, arena, pictures, ok);
-    else
-        vae_declare_encoder(c, lanes, n_lanes, arena, pictures, ok);
-}
 
 static const char *const vae_wan_encoder_ignorable[] = {"decoder.", "post_quant_conv.", "conv2.", NULL};
 
@@ -401,22 +320,104 @@ const struct family family_vae_wan_encoder = {
     .name = "vae_wan_encoder",
     .kind = FAMILY_ENCODER,
     .display_name = "autoencoder's encoder",
-    .config_key = "_class_name",
-    .config_value = "AutoencoderKLQwenImage",
-    .config_others = vae_wan_video_classes,
-    .probe = vae_wan_encoder_probe,
-    .dimensions = vae_wan_encoder_dimensions,
-    .n_dimensions = COUNT_OF(vae_wan_encoder_dimensions),
-    .lists = vae_wan_lists,
-    .n_lists = N_VAE_WAN_LISTS,
-    .expects = vae_wan_expects,
-    .configure = vae_wan_encoder_configure,
-    .derive_dims = vae_wan_encoder_derive_dims,
-    .derive = vae_wan_encoder_derive,
-    .blocks = vae_wan_encoder_blocks,
-    .block_dims = vae_wan_encoder_block_dims,
-    .ignorable = vae_wan_encoder_ignorable,
-    .lane_state_bytes = VAE_WAN_STATE_BYTES,
-    .declare = vae_wan_encoder_declare,
+    .details = &vae_wan_encoder_half,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKLQwenImage",
+              .config_others = vae_wan_video_classes,
+              .probe = vae_wan_encoder_probe,
+              .ignorable = vae_wan_encoder_ignorable},
+    .config = {.dimensions = vae_wan_encoder_dimensions,
+               .n_dimensions = COUNT_OF(vae_wan_encoder_dimensions),
+               .latent_norm = {.lists = vae_wan_lists},
+               .expects = vae_wan_expects,
+               .configure = vae_wan_configure,
+               .derive_dims = vae_wan_derive_dims,
+               .derive = vae_wan_derive},
+    .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
+    .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
     .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
+};
+
+static const struct vae_wan_half vae_wan22_half = {
+    .image = &wan22_decoder,
+    .video = &wan22_decoder,
+    .word = "decoder",
+    .from_deepest = true,
+    .is_residual = true,
+    .level = "decoder.up_blocks.",
+    .nested = {"decoder.upsamples.", "upsamples."},
+};
+
+static bool vae_wan22_probe(const struct tensor_index *index) {
+    return index_find(index, "decoder.up_blocks.0.upsampler.resample.1.weight") ||
+           index_find(index, "decoder.upsamples.0.upsamples.0.residual.0.gamma");
+}
+
+static const struct dimension vae_wan22_dimensions[] = {
+    VAE_WAN22_DIMENSIONS(OTHER_BASE, BASE),
+    {.place = ENCODER_RESNETS, .key = "num_res_blocks"},
+    {.place = COLOURS, .key = "in_channels"},
+    {.place = COLOURS, .key = "out_channels"},
+};
+
+const struct family family_vae_wan22 = {
+    .name = "vae_wan22",
+    .kind = FAMILY_DECODER,
+    .display_name = "autoencoder",
+    .details = &vae_wan22_half,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKLWan",
+              .probe = vae_wan22_probe,
+              .ignorable = vae_wan_ignorable},
+    .config = {.dimensions = vae_wan22_dimensions,
+               .n_dimensions = COUNT_OF(vae_wan22_dimensions),
+               .latent_norm = {.lists = vae_wan22_lists},
+               .expects = vae_wan22_expects,
+               .configure = vae_wan_configure,
+               .derive_dims = vae_wan_derive_dims,
+               .derive = vae_wan_derive,
+               .rest = "\"attn_scales\": [], \"dropout\": 0.0, \"is_residual\": true, \"patch_size\": 2, "
+                       "\"scale_factor_spatial\": 16, \"scale_factor_temporal\": 4, "
+                       "\"temperal_downsample\": [false, true, true]"},
+    .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
+    .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
+    .predicted = {.kind = "resnet", .number = 301, VAE_WAN22_PREDICTED},
+};
+
+static const struct vae_wan_half vae_wan22_encoder_half = {
+    .image = &wan22_encoder,
+    .video = &wan22_encoder,
+    .word = "encoder",
+    .is_residual = true,
+    .level = "encoder.down_blocks.",
+    .nested = {"encoder.downsamples.", "downsamples."},
+};
+
+static bool vae_wan22_encoder_probe(const struct tensor_index *index) {
+    return index_find(index, "encoder.down_blocks.0.resnets.0.norm1.gamma") ||
+           index_find(index, "encoder.downsamples.0.downsamples.0.residual.0.gamma");
+}
+
+static const struct dimension vae_wan22_encoder_dimensions[] = {VAE_WAN22_DIMENSIONS(BASE, OTHER_BASE)};
+
+/* The encoder reads the decoder's config.json. */
+const struct family family_vae_wan22_encoder = {
+    .name = "vae_wan22_encoder",
+    .kind = FAMILY_ENCODER,
+    .display_name = "autoencoder's encoder",
+    .details = &vae_wan22_encoder_half,
+    .files = {.config_key = "_class_name",
+              .config_value = "AutoencoderKLWan",
+              .probe = vae_wan22_encoder_probe,
+              .ignorable = vae_wan_encoder_ignorable},
+    .config = {.dimensions = vae_wan22_encoder_dimensions,
+               .n_dimensions = COUNT_OF(vae_wan22_encoder_dimensions),
+               .latent_norm = {.lists = vae_wan22_lists},
+               .expects = vae_wan22_expects,
+               .configure = vae_wan_configure,
+               .derive_dims = vae_wan_derive_dims,
+               .derive = vae_wan_derive},
+    .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
+    .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
+    .predicted = {.kind = "resnet", VAE_WAN22_PREDICTED},
 };

@@ -3,62 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct attention_weights vae_wan_split(const struct vae_wan_attention_weights *w) {
-    int32_t C = w->norm.dim[0];
-    return (struct attention_weights){
-        .norm.weight = w->norm,
-        .q = {tensor_slice(w->qkv.weight, 0, C), tensor_slice(w->qkv.bias, 0, C)},
-        .k = {tensor_slice(w->qkv.weight, C, C), tensor_slice(w->qkv.bias, C, C)},
-        .v = {tensor_slice(w->qkv.weight, 2 * C, C), tensor_slice(w->qkv.bias, 2 * C, C)},
-        .out = w->out,
-    };
-}
-
-void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
-    struct attention_weights w = vae_wan_split(weights);
-    vae_forward_attention(x, &w, scope);
-}
-
-void vae_wan_forward_causal_attention(struct context *x, const void *weights,
-                                      const struct visit_scope *scope) {
-    struct attention_weights w = vae_wan_split(weights);
-    causal_forward_attention(x, &w, scope);
-}
-
-void vae_wan_forward_causal_mid_resnet(struct context *x, const void *weights,
-                                       const struct visit_scope *scope) {
-    causal_forward_resnet(x, weights, scope, CAUSAL_MIDDLE, scope->number);
-}
-
-void vae_wan_forward_causal_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
-    int stride = ((const struct vae_wan_settings *)scope->settings)->resnet_number_stride;
-    causal_forward_resnet(x, weights, scope, scope->number / stride, scope->number % stride);
-}
-
-static int vae_wan_resample_level(const struct visit_scope *scope) {
-    return scope->number / ((const struct vae_wan_settings *)scope->settings)->resample_number_stride;
-}
-
-void vae_wan_forward_causal_upsample(struct context *x, const void *weights,
-                                     const struct visit_scope *scope) {
-    causal_forward_upsample(x, weights, scope, vae_wan_resample_level(scope));
-}
-
-void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
-                                       const struct visit_scope *scope) {
-    causal_forward_downsample(x, weights, scope, vae_wan_resample_level(scope));
-}
-
-/* Latent scaling per channel: the denoiser's value is (the VAE's value - mean) / std. */
-struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels) {
-    struct latent_format format = {.n = channels};
-    for (int32_t i = 0; i < channels; i++) {
-        format.scale[i] = 1 / settings->std[i];
-        format.shift[i] = settings->mean[i];
-    }
-    return format;
-}
-
 /* Returns the naming scheme of a file whose blocks are numbered consecutively: 0 diffusers', 1 the authors'.
  */
 static int vae_wan_naming(const struct component *c, const struct vae_wan_half *half) {
@@ -173,7 +117,9 @@ static enum status vae_wan_check_time_convs(const struct component *c, const str
                      half->word, c->index.sources[0].path, found, expected);
 }
 
-enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e) {
+enum status vae_wan_configure(struct component *c, const struct config *config, struct error *e) {
+    const struct vae_wan_half *half = c->family->details;
+    (void)config;
     int32_t *d = c->dims, least = c->video || half->is_residual ? CAUSAL_LEVELS_MIN : 1;
     vae_wan_count(c, half);
     if (d[LEVELS] < least || d[LEVELS] > VAE_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
@@ -188,14 +134,17 @@ enum status vae_wan_configure(struct component *c, const struct vae_wan_half *ha
     return c->video ? vae_wan_check_time_convs(c, half, e) : OK;
 }
 
-void vae_wan_derive_dims(struct component *c, const struct vae_wan_half *half) {
+void vae_wan_derive_dims(struct component *c) {
+    const struct vae_wan_half *half = c->family->details;
     int32_t *d = c->dims;
+    if (!half->from_deepest) d[RESNETS]--; /* vae_resnets counts a decoder level's resnets */
     d[LEVELS] = VAE_WAN_LEVELS;
     for (int i = 0; i < VAE_WAN_LEVELS; i++)
         d[CHANNELS + i] = d[BASE] * d[CHANNEL_MULT + (half->from_deepest ? VAE_WAN_LEVELS - 1 - i : i)];
 }
 
-void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
+void vae_wan_derive(struct component *c) {
+    const struct vae_wan_half *half = c->family->details;
     struct vae_wan_settings *s = (struct vae_wan_settings *)c->settings;
     int32_t *d = c->dims;
     s->half.attention = true;
@@ -213,7 +162,6 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
         d[IN_CHANNELS + i] = d[CHANNELS + i - 1] / (half->from_deepest && !half->is_residual ? 2 : 1);
     c->latent_channels = d[LATENT];
     c->pixel_factor = (half->is_residual ? CAUSAL_PATCH : 1) << (d[LEVELS] - 1);
-    c->latent_format = vae_wan_format(s, d[LATENT]);
     if (!c->video && !half->is_residual) return; /* VAEs of image models have no frame factor */
     c->frame_factor = causal_frame_rate(c, d[LEVELS]);
     c->config_value = *vae_wan_video_classes;
@@ -230,64 +178,79 @@ static int vae_wan_list_level(const struct component *c, const struct vae_wan_ha
     int first = half->level ? numbered : row, checkpoint_offset = (half->row[1] ? row : numbered) - first;
     for (int i = 0; i < resnets; i++)
         refs[n++] = (struct block_ref){
-            .kind = i == 0 && vae_level_has_shortcut(c, level) ? kinds->wider_resnet : kinds->resnet,
+            .kind = i == 0 && vae_level_has_shortcut(c, level) ? &kinds->wider_resnet : &kinds->resnet,
             .number = first + i,
             .number_offset = checkpoint_offset};
     if (level + 1 == c->dims[LEVELS]) return n;
     int number = half->level ? level : row + resnets;
-    struct block_ref step = {.kind = kinds->resample,
+    struct block_ref step = {.kind = &kinds->resample,
                              .number = number,
                              .number_offset = checkpoint_offset + first + resnets - number};
     bool in_time = vae_wan_resamples_time(c, half, level);
-    if (in_time && kinds->resample_time) step.kind = kinds->resample_time;
+    if (in_time && kinds->resample_time.name) step.kind = &kinds->resample_time;
     refs[n++] = step;
-    if (!in_time || !kinds->time_conv) return n;
-    step.kind = kinds->time_conv;
+    if (!in_time || !kinds->time_conv.name) return n;
+    step.kind = &kinds->time_conv;
     step.unused = true;
     refs[n++] = step;
     return n;
 }
 
 static int vae_wan_list_middle(const struct vae_wan_kinds *kinds, struct block_ref *refs) {
-    refs[0] = (struct block_ref){.kind = kinds->mid_resnet, .number = 0};
-    refs[1] = (struct block_ref){.kind = kinds->attention};
-    refs[2] = (struct block_ref){.kind = kinds->mid_resnet, .number = 1, .number_offset = 1};
+    refs[0] = (struct block_ref){.kind = &kinds->mid_resnet, .number = 0};
+    refs[1] = (struct block_ref){.kind = &kinds->attention};
+    refs[2] = (struct block_ref){.kind = &kinds->mid_resnet, .number = 1, .number_offset = 1};
     return 3;
 }
 
-int vae_wan_list_blocks(const struct component *c, const struct vae_wan_half *half, struct block_ref *refs) {
+int vae_wan_blocks(const struct component *c, struct block_ref *refs) {
+    const struct vae_wan_half *half = c->family->details;
     const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = kinds->in};
+    refs[n++] = (struct block_ref){.kind = &kinds->in};
     if (half->from_deepest) n += vae_wan_list_middle(kinds, refs + n);
     for (int level = 0; level < c->dims[LEVELS]; level++) n += vae_wan_list_level(c, half, level, refs + n);
     if (!half->from_deepest) n += vae_wan_list_middle(kinds, refs + n);
-    refs[n++] = (struct block_ref){.kind = kinds->out};
+    refs[n++] = (struct block_ref){.kind = &kinds->out};
     return n;
 }
 
-void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half *half,
-                           const struct block_ref *ref, int32_t *dims) {
+void vae_wan_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    const struct vae_wan_half *half = c->family->details;
     const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
     const struct vae_wan_settings *s = (const struct vae_wan_settings *)c->settings;
     int last = c->dims[LEVELS] - 1,
         level = half->from_deepest
                     ? 0
                     : last; /* number of the level that contains the mid block, in execution order */
-    bool wider = ref->kind == kinds->wider_resnet;
-    bool steps = ref->kind == kinds->resample || (kinds->time_conv && ref->kind == kinds->time_conv) ||
-                 (kinds->resample_time && ref->kind == kinds->resample_time);
-    if (ref->kind == kinds->in) level = 0;
-    if (ref->kind == kinds->out) level = last;
-    if (ref->kind == kinds->resnet || wider) level = ref->number / s->resnet_number_stride;
+    bool wider = ref->kind == &kinds->wider_resnet;
+    bool steps =
+        ref->kind == &kinds->resample || ref->kind == &kinds->time_conv || ref->kind == &kinds->resample_time;
+    if (ref->kind == &kinds->in) level = 0;
+    if (ref->kind == &kinds->out) level = last;
+    if (ref->kind == &kinds->resnet || wider) level = ref->number / s->resnet_number_stride;
     if (steps) level = ref->number / s->resample_number_stride;
     dims[IN] = dims[OUT] = dims[CHANNELS + level];
-    if (ref->kind == kinds->in || (ref->kind == kinds->mid_resnet && half->from_deepest))
+    if (ref->kind == &kinds->in || (ref->kind == &kinds->mid_resnet && half->from_deepest))
         dims[OUT] = dims[IN_CHANNELS];
     dims[QKV] = 3 * dims[OUT];
     dims[TIME_CHANNELS] = half->from_deepest ? 2 * dims[IN] : dims[IN];
     if (wider) dims[IN] = dims[IN_CHANNELS + level];
-    if (steps && ref->kind != kinds->time_conv) dims[OUT] = dims[IN_CHANNELS + level + 1];
+    if (steps && ref->kind != &kinds->time_conv) dims[OUT] = dims[IN_CHANNELS + level + 1];
+}
+
+void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                     struct arena *pictures, bool *ok) {
+    const struct vae_wan_half *half = c->family->details;
+    bool causal = c->video || half->is_residual;
+    if (half->from_deepest && causal)
+        causal_declare_decoder(c, lanes, n_lanes, half->is_residual, arena, pictures, ok);
+    else if (half->from_deepest)
+        vae_declare_decoder(c, lanes, n_lanes, arena, pictures, ok);
+    else if (causal)
+        causal_declare_encoder(c, lanes, n_lanes, half->is_residual, arena, pictures, ok);
+    else
+        vae_declare_encoder(c, lanes, n_lanes, arena, pictures, ok);
 }
 
 static const float published_mean[VAE_WAN_LATENT] = {
@@ -310,16 +273,16 @@ static const float published_std22[VAE_WAN22_LATENT] = {
     0.3971f, 1.0600f, 0.3943f, 0.5537f, 0.5444f, 0.4089f, 0.7468f, 0.7744f};
 #define LIST(key, field, least, list)                                                                        \
     {                                                                                                        \
-        key, offsetof(struct vae_wan_settings, field), VAE_WAN_LATENT_MAX, LATENT, least, 1e6, list,         \
+        key, offsetof(struct latent_format, field), VAE_WAN_LATENT_MAX, LATENT, least, 1e6, list,            \
             COUNT_OF(list), false                                                                            \
     }
-const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS] = {
-    LIST("latents_mean", mean, -1e6, published_mean),
-    LIST("latents_std", std, 1e-6, published_std),
+const struct setting_list vae_wan_lists[LATENT_LISTS] = {
+    LIST("latents_mean", shift, -1e6, published_mean),
+    LIST("latents_std", scale, 1e-6, published_std),
 };
-const struct setting_list vae_wan22_lists[N_VAE_WAN_LISTS] = {
-    LIST("latents_mean", mean, -1e6, published_mean22),
-    LIST("latents_std", std, 1e-6, published_std22),
+const struct setting_list vae_wan22_lists[LATENT_LISTS] = {
+    LIST("latents_mean", shift, -1e6, published_mean22),
+    LIST("latents_std", scale, 1e-6, published_std22),
 };
 /* Refuses attention outside the mid block and, in a VAE of Wan 2.1, the features of Wan 2.2. */
 const struct expectation vae_wan_expects[] = {

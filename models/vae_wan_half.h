@@ -33,124 +33,16 @@ struct vae_wan_settings {
     struct vae_settings half;
     int resnet_number_stride,
         resample_number_stride; /* block number increments per level: for resnets, for resampling blocks */
-    float mean[VAE_WAN_LATENT_MAX], std[VAE_WAN_LATENT_MAX];
 };
-
-struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels);
-
-struct vae_wan_attention_weights {
-    struct tensor norm;
-    struct linear_weights qkv, out;
-};
-
-/* Common fields of a weight table row: structure member and tensor names. */
-#define VAE_WAN_NAMED(structure, field, name, checkpoint_)                                                   \
-    .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = checkpoint_
-
-#define VAE_WAN_BIAS(structure, field, rows, name, checkpoint_)                                              \
-    {                                                                                                        \
-        VAE_WAN_NAMED(structure, field, name ".bias", checkpoint_ ".bias"), .rank = 1, .dim = {rows},        \
-                                                                            .init_scale = 1                  \
-    }
-#define VAE_WAN_NORM(structure, field, channels, axes, name, checkpoint_)                                    \
-    {                                                                                                        \
-        VAE_WAN_NAMED(structure, field, name ".gamma", checkpoint_ ".gamma"), .rank = 1, .dim = {channels},  \
-                                                                              .ones = axes                   \
-    }
-/* Weight table rows of a causal 3D convolution, kernel side^3. One image uses only the last time slice. */
-#define VAE_WAN_LAST_SLICE(structure, field, outputs, inputs, side, name, checkpoint_)                       \
-    {VAE_WAN_NAMED(structure, field.weight, name ".weight", checkpoint_ ".weight"), .rank = 4,               \
-     .dim = {outputs, inputs, side, side}, .slices = side, .init_scale = 1},                                 \
-        VAE_WAN_BIAS(structure, field.bias, outputs, name, checkpoint_)
-
-#define VAE_WAN_IN(structure, inputs, prefix)                                                                \
-    VAE_WAN_LAST_SLICE(structure, conv, OUT, inputs, K3, prefix "conv_in", prefix "conv1")
-#define VAE_WAN_OUT(outputs, prefix)                                                                         \
-    VAE_WAN_NORM(out_weights, norm.weight, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),               \
-        VAE_WAN_LAST_SLICE(out_weights, conv, outputs, IN, K3, prefix "conv_out", prefix "head.2")
-
-#define VAE_WAN_RESNET(prefix, checkpoint)                                                                   \
-    VAE_WAN_NORM(resnet_weights, norm1.weight, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),      \
-        VAE_WAN_LAST_SLICE(resnet_weights, conv1, OUT, IN, K3, prefix "conv1", checkpoint "residual.2"),     \
-        VAE_WAN_NORM(resnet_weights, norm2.weight, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"), \
-        VAE_WAN_LAST_SLICE(resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", checkpoint "residual.6")
-/* Weight table rows of the shortcut of a level's first resnet, which levels that change the channel count
- * have. */
-#define VAE_WAN_SHORTCUT(prefix, checkpoint)                                                                 \
-    VAE_WAN_LAST_SLICE(resnet_weights, shortcut, OUT, IN, K1, prefix "conv_shortcut", checkpoint "shortcut")
-
-#define VAE_WAN_PRODUCT(field, rows, name, checkpoint_)                                                      \
-    {VAE_WAN_NAMED(vae_wan_attention_weights, field.weight, name ".weight", checkpoint_ ".weight"),          \
-     .rank = 2, .dim = {rows, OUT}, .ones = PICTURE_AXES, .init_scale = 1},                                  \
-        VAE_WAN_BIAS(vae_wan_attention_weights, field.bias, rows, name, checkpoint_)
-#define VAE_WAN_ATTENTION(prefix, checkpoint)                                                                \
-    VAE_WAN_NORM(vae_wan_attention_weights, norm, OUT, PICTURE_AXES, prefix "norm", checkpoint "norm"),      \
-        VAE_WAN_PRODUCT(qkv, QKV, prefix "to_qkv", checkpoint "to_qkv"),                                     \
-        VAE_WAN_PRODUCT(out, OUT, prefix "proj", checkpoint "proj")
-
-#define VAE_WAN_RESAMPLE(prefix, checkpoint)                                                                 \
-    CONV_NAMED(conv_weights, conv, prefix "resample.1", checkpoint "resample.1", OUT, IN, K3)
-
-#define VAE_WAN_SLICE(structure, field, at, outputs, inputs, side, name, checkpoint_)                        \
-    {                                                                                                        \
-        VAE_WAN_NAMED(structure, field.weight[at], name ".weight", checkpoint_ ".weight"),                   \
-            .rank = 4, .dim = {outputs, inputs, side, side}, .slices = K3, .before_last = 2 - (at),          \
-            .init_scale = 1                                                                                  \
-    }
-#define CAUSAL_CONV(structure, field, outputs, inputs, side, name, checkpoint_)                              \
-    VAE_WAN_SLICE(structure, field, 0, outputs, inputs, side, name, checkpoint_),                            \
-        VAE_WAN_SLICE(structure, field, 1, outputs, inputs, side, name, checkpoint_),                        \
-        VAE_WAN_SLICE(structure, field, 2, outputs, inputs, side, name, checkpoint_),                        \
-        VAE_WAN_BIAS(structure, field.bias, outputs, name, checkpoint_)
-
-#define CAUSAL_OUT(outputs, prefix)                                                                          \
-    VAE_WAN_NORM(causal_out_weights, norm, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),               \
-        CAUSAL_CONV(causal_out_weights, conv, outputs, IN, K3, prefix "conv_out", prefix "head.2")
-
-#define CAUSAL_RESNET(prefix, checkpoint)                                                                    \
-    VAE_WAN_NORM(causal_resnet_weights, norm1, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),      \
-        CAUSAL_CONV(causal_resnet_weights, conv1, OUT, IN, K3, prefix "conv1", checkpoint "residual.2"),     \
-        VAE_WAN_NORM(causal_resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"), \
-        CAUSAL_CONV(causal_resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", checkpoint "residual.6")
-#define CAUSAL_SHORTCUT(prefix, checkpoint)                                                                  \
-    VAE_WAN_LAST_SLICE(causal_resnet_weights, shortcut, OUT, IN, K1, prefix "conv_shortcut",                 \
-                       checkpoint "shortcut")
-
-#define CAUSAL_RESAMPLE(prefix, checkpoint_)                                                                 \
-    {VAE_WAN_NAMED(causal_resample_weights, weight, prefix "resample.1.weight",                              \
-                   checkpoint_ "resample.1.weight"),                                                         \
-     .rank = 4, .dim = {OUT, IN, K3, K3}, .init_scale = 1},                                                  \
-        VAE_WAN_BIAS(causal_resample_weights, bias, OUT, prefix "resample.1", checkpoint_ "resample.1")
-#define CAUSAL_RESAMPLE_TIME(prefix, checkpoint_)                                                            \
-    CAUSAL_RESAMPLE(prefix, checkpoint_), CAUSAL_CONV(causal_resample_weights, time, TIME_CHANNELS, IN, K1,  \
-                                                      prefix "time_conv", checkpoint_ "time_conv")
-
-/* Weight table rows of time_conv, which models of single images do not use. */
-#define VAE_WAN_TIME_CONV(prefix, checkpoint_)                                                               \
-    {VAE_WAN_NAMED(conv_weights, conv.weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),    \
-     .rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .ones = PICTURE_AXES, .init_scale = 1},                     \
-        VAE_WAN_BIAS(conv_weights, conv.bias, TIME_CHANNELS, prefix "time_conv", checkpoint_ "time_conv")
-
-/* Forward functions of Wan VAE blocks. weights: struct vae_wan_attention_weights (attention),
- * causal_resnet_weights (resnets), causal_resample_weights (resampling). */
-void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_wan_forward_causal_attention(struct context *x, const void *weights,
-                                      const struct visit_scope *scope);
-void vae_wan_forward_causal_mid_resnet(struct context *x, const void *weights,
-                                       const struct visit_scope *scope);
-void vae_wan_forward_causal_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_wan_forward_causal_upsample(struct context *x, const void *weights, const struct visit_scope *scope);
-void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
-                                       const struct visit_scope *scope);
 
 /* Block kinds of an encoder or decoder, for one image or for video. */
 struct vae_wan_kinds {
-    const struct block_kind *in, *mid_resnet, *attention, *resnet, *wider_resnet, *resample;
-    const struct block_kind
-        *resample_time; /* resampling that also doubles or halves frames; NULL: use `resample` */
-    const struct block_kind
-        *time_conv; /* time_conv weights of a resample_time block, unused with one image; NULL: none */
-    const struct block_kind *out;
+    struct block_kind in, mid_resnet, attention, resnet, wider_resnet, resample;
+    struct block_kind
+        resample_time;           /* resampling that also doubles or halves frames; name NULL: `resample` */
+    struct block_kind time_conv; /* time_conv weights of a resample_time block, unused with one image; name
+                                    NULL: none */
+    struct block_kind out;
 };
 
 /* Tensor names of an encoder or decoder. The authors' files, and diffusers' encoders, number blocks
@@ -170,35 +62,33 @@ struct vae_wan_half {
                               before the block number */
 };
 
-extern const struct block_kind vae_wan_causal_in, vae_wan_causal_mid_resnet, vae_wan_causal_attention,
-    vae_wan_causal_out;
-extern const struct block_kind vae_wan_encoder_causal_in, vae_wan_encoder_causal_mid_resnet,
-    vae_wan_encoder_causal_attention, vae_wan_encoder_causal_out;
-
-/* Callback family.configure: sets all dims that no dimension row sets, and checks them. */
-enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e);
-/* Callback family.derive_dims: level widths from base_dim and dim_mult. */
-void vae_wan_derive_dims(struct component *c, const struct vae_wan_half *half);
-void vae_wan_derive(struct component *c, const struct vae_wan_half *half);
-int vae_wan_list_blocks(const struct component *c, const struct vae_wan_half *half, struct block_ref *refs);
-void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half *half,
-                           const struct block_ref *ref, int32_t *dims);
-enum { VAE_WAN_STATE_BYTES = sizeof(struct causal_state) };
+/* Callbacks of the families, whose member `details` is a struct vae_wan_half; struct family documents each.
+ */
+enum status vae_wan_configure(struct component *c, const struct config *config, struct error *e);
+void vae_wan_derive_dims(struct component *c);
+void vae_wan_derive(struct component *c);
+int vae_wan_blocks(const struct component *c, struct block_ref *refs);
+void vae_wan_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
+void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                     struct arena *pictures, bool *ok);
 _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane's state holds either");
 
-/* Dimension table rows of the encoder and the decoder, with the published values of Wan 2.1 and Qwen-Image.
- * vae_resnets is the number of resnets of a decoder level. */
-#define VAE_WAN_DIMENSIONS                                                                                   \
-    {"latent_channels", VAE_WAN_LATENT,  1,                                                                  \
-     VAE_WAN_LATENT,    .place = LATENT, OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),              \
-     .key = "z_dim"},                                                                                        \
-        {"vae_base", 96, 1, 2048, .place = BASE, .key = "base_dim"},                                         \
-        {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                \
+/* Dimension table rows that all Wan VAEs have, encoders and decoders. vae_resnets is the number of resnets of
+ * a decoder level. */
+#define VAE_WAN_LEVEL_DIMENSIONS                                                                             \
+    {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                    \
         {"vae_times1", 2, 1, 16, .place = CHANNEL_MULT + 1, .key = "dim_mult.1"},                            \
         {"vae_times2", 4, 1, 16, .place = CHANNEL_MULT + 2, .key = "dim_mult.2"},                            \
         {"vae_times3", 4, 1, 16, .place = CHANNEL_MULT + 3, .key = "dim_mult.3"}, {                          \
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
+/* Dimension table rows of the encoder and the decoder, with the published values of Wan 2.1 and Qwen-Image.
+ */
+#define VAE_WAN_DIMENSIONS                                                                                   \
+    {"latent_channels", VAE_WAN_LATENT,  1,                                                                  \
+     VAE_WAN_LATENT,    .place = LATENT, OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),              \
+     .key = "z_dim"},                                                                                        \
+        {"vae_base", 96, 1, 2048, .place = BASE, .key = "base_dim"}, VAE_WAN_LEVEL_DIMENSIONS
 
 /* Input size of the predicted block: four frames of 1280 x 704; the decoder produces 2x2 pixels at each
  * position. */
@@ -213,15 +103,9 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
      .key = "z_dim"},                                                                                        \
         {"vae_base", 160, 1, 2048, .place = encoders, .key = "base_dim"},                                    \
         {"vae_decoder_base", 256, 1, 2048, .place = decoders, .key = "decoder_base_dim"},                    \
-        {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                \
-        {"vae_times1", 2, 1, 16, .place = CHANNEL_MULT + 1, .key = "dim_mult.1"},                            \
-        {"vae_times2", 4, 1, 16, .place = CHANNEL_MULT + 2, .key = "dim_mult.2"},                            \
-        {"vae_times3", 4, 1, 16, .place = CHANNEL_MULT + 3, .key = "dim_mult.3"}, {                          \
-        "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
-    }
+        VAE_WAN_LEVEL_DIMENSIONS
 
-enum { N_VAE_WAN_LISTS = 2 };
-extern const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS], vae_wan22_lists[N_VAE_WAN_LISTS];
+extern const struct setting_list vae_wan_lists[LATENT_LISTS], vae_wan22_lists[LATENT_LISTS];
 extern const struct expectation vae_wan_expects[], vae_wan22_expects[];
 /* Values of "_class_name" in configurations of video VAEs, NULL-terminated. */
 extern const char *const vae_wan_video_classes[];

@@ -41,28 +41,88 @@ struct wan_cross_kv_weights {
     struct tensor k_norm; /* weight of an RMS norm over all heads together: [DIM] */
 };
 
-/* Weights of a block. of: "", or "vace_" in hint blocks. attn1 is self-attention, attn2 cross-attention;
- * norms of queries and keys are RMS norms over all heads together. */
 /* clang-format off */
-#define BLOCK(X, S, of)                                                                                      \
-    X##LINEAR(S, q, of "blocks.%d.attn1.to_q", of "blocks.%d.self_attn.q", DIM, DIM)                         \
-    X##VECTOR(S, q_norm, of "blocks.%d.attn1.norm_q", of "blocks.%d.self_attn.norm_q", DIM)                  \
-    X##LINEAR(S, k, of "blocks.%d.attn1.to_k", of "blocks.%d.self_attn.k", DIM, DIM)                         \
-    X##VECTOR(S, k_norm, of "blocks.%d.attn1.norm_k", of "blocks.%d.self_attn.norm_k", DIM)                  \
-    X##LINEAR(S, v, of "blocks.%d.attn1.to_v", of "blocks.%d.self_attn.v", DIM, DIM)                         \
-    X##LINEAR(S, out, of "blocks.%d.attn1.to_out.0", of "blocks.%d.self_attn.o", DIM, DIM)                   \
-    X##NORM(S, cross_norm, of "blocks.%d.norm2", of "blocks.%d.norm3", DIM)                                  \
-    X##LINEAR(S, cross_q, of "blocks.%d.attn2.to_q", of "blocks.%d.cross_attn.q", DIM, DIM)                  \
-    X##VECTOR(S, cross_q_norm, of "blocks.%d.attn2.norm_q", of "blocks.%d.cross_attn.norm_q", DIM)           \
-    X##LINEAR(S, cross_out, of "blocks.%d.attn2.to_out.0", of "blocks.%d.cross_attn.o", DIM, DIM)            \
-    X##LINEAR(S, up, of "blocks.%d.ffn.net.0.proj", of "blocks.%d.ffn.0", FEED_FORWARD, DIM)                 \
-    X##LINEAR(S, down, of "blocks.%d.ffn.net.2", of "blocks.%d.ffn.2", DIM, FEED_FORWARD)
+/* Weights of a block. attn1 is self-attention, attn2 cross-attention; norms of queries and keys are RMS norms
+ * over all heads together. modulation is added to the timestep's modulation. */
+#define MAIN_BLOCK(X, S)                                                                                     \
+    X##WEIGHT(S, modulation, SHAPED(3, ONE, SIX, DIM), "scale_shift_table", "modulation")                    \
+    X##LINEAR(S, q, DIM, DIM, "attn1.to_q", "self_attn.q")                                                   \
+    X##VECTOR(S, q_norm, DIM, "attn1.norm_q", "self_attn.norm_q")                                            \
+    X##LINEAR(S, k, DIM, DIM, "attn1.to_k", "self_attn.k")                                                   \
+    X##VECTOR(S, k_norm, DIM, "attn1.norm_k", "self_attn.norm_k")                                            \
+    X##LINEAR(S, v, DIM, DIM, "attn1.to_v", "self_attn.v")                                                   \
+    X##LINEAR(S, out, DIM, DIM, "attn1.to_out.0", "self_attn.o")                                             \
+    X##NORM(S, cross_norm, DIM, "norm2", "norm3")                                                            \
+    X##LINEAR(S, cross_q, DIM, DIM, "attn2.to_q", "cross_attn.q")                                            \
+    X##VECTOR(S, cross_q_norm, DIM, "attn2.norm_q", "cross_attn.norm_q")                                     \
+    X##LINEAR(S, cross_out, DIM, DIM, "attn2.to_out.0", "cross_attn.o")                                      \
+    X##LINEAR(S, up, FEED_FORWARD, DIM, "ffn.net.0.proj", "ffn.0")                                           \
+    X##LINEAR(S, down, DIM, FEED_FORWARD, "ffn.net.2", "ffn.2")
+/* A hint block (VACE) also has an output projection, absent in main blocks. */
+#define HINT_BLOCK(X, S)                                                                                     \
+    MAIN_BLOCK(X, S)                                                                                         \
+    X##LINEAR(S, hint, DIM, DIM, "proj_out", "after_proj")
+struct wan_block_weights { HINT_BLOCK(FIELD_, ) };
+WEIGHT_TABLE(wan_layer_table, MAIN_BLOCK, wan_block_weights, "blocks.%d.", "blocks.%d.");
+WEIGHT_TABLE(wan_hint_table, HINT_BLOCK, wan_block_weights, "vace_blocks.%d.", "vace_blocks.%d.");
+
+/* Keys and values of a block's cross-attention. */
+#define TEXT_KV(X, S)                                                                                        \
+    X##LINEAR(S, text.k, DIM, DIM, "to_k", "k")                                                              \
+    X##VECTOR(S, text.k_norm, DIM, "norm_k")                                                                 \
+    X##LINEAR(S, text.v, DIM, DIM, "to_v", "v")
+#define TEXT_IMAGE_KV(X, S)                                                                                  \
+    TEXT_KV(X, S)                                                                                            \
+    X##LINEAR(S, image.k, DIM, DIM, "add_k_proj", "k_img")                                                   \
+    X##VECTOR(S, image.k_norm, DIM, "norm_added_k", "norm_k_img")                                            \
+    X##LINEAR(S, image.v, DIM, DIM, "add_v_proj", "v_img")
+struct wan_block_kv_weights { struct wan_cross_kv_weights text, image; };
+WEIGHT_TABLE(wan_text_kv_table, TEXT_KV, wan_block_kv_weights, "blocks.%d.attn2.", "blocks.%d.cross_attn.");
+WEIGHT_TABLE(wan_text_image_kv_table, TEXT_IMAGE_KV, wan_block_kv_weights,
+             "blocks.%d.attn2.", "blocks.%d.cross_attn.");
+WEIGHT_TABLE(wan_hint_kv_table, TEXT_KV, wan_block_kv_weights,
+             "vace_blocks.%d.attn2.", "vace_blocks.%d.cross_attn.");
+
+/* Embedders of the timestep and the text: two linear layers. */
+#define MLP(X, S, inputs)                                                                                    \
+    X##LINEAR(S, in, DIM, inputs, "linear_1", "0")                                                           \
+    X##LINEAR(S, out, DIM, DIM, "linear_2", "2")
+#define TEXT_EMBEDDER(X, S) MLP(X, S, TEXT)
+#define TIME_EMBEDDER(X, S) MLP(X, S, FREQUENCIES)
+struct wan_mlp_weights { TIME_EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(wan_text_table, TEXT_EMBEDDER, wan_mlp_weights,
+             WAN_CONDITION "text_embedder.", "text_embedding.");
+WEIGHT_TABLE(wan_time_table, TIME_EMBEDDER, wan_mlp_weights,
+             WAN_CONDITION "time_embedder.", "time_embedding.");
+LINEAR_TABLE(wan_modulation_table, SIX_DIM, DIM, WAN_CONDITION "time_proj", "time_projection.1");
+
+/* pos_embed: positions of the vision rows (FLF2V). */
+#define IMAGE_EMBEDDER(X, S)                                                                                 \
+    X##WEIGHT(IF_DIM(S, IMAGE_ROWS), pos_embed, SHAPED(3, ONE, IMAGE_ROWS, IMAGE), "pos_embed", "emb_pos")   \
+    X##NORM(S, in_norm, IMAGE, "norm1", "proj.0")                                                            \
+    X##LINEAR(S, in, IMAGE, IMAGE, "ff.net.0.proj", "proj.1")                                                \
+    X##LINEAR(S, out, DIM, IMAGE, "ff.net.2", "proj.3")                                                      \
+    X##NORM(S, out_norm, DIM, "norm2", "proj.4")
+struct wan_image_weights { IMAGE_EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(wan_image_table, IMAGE_EMBEDDER, wan_image_weights, WAN_CONDITION "image_embedder.", "img_emb.");
+
+/* Patch embeddings of the latent and of the control video (VACE). */
+#define EMBEDDER(X, S) X##CONV3D(S, in, DIM, IN, ONE, SIDE, "patch_embedding")
+struct wan_embedder_weights { EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(wan_embedder_table, EMBEDDER, wan_embedder_weights, "", "");
+#define CONTROL_EMBEDDER(X, S)                                                                               \
+    X##CONV3D(S, in, DIM, HINTS_IN, ONE, SIDE, "vace_patch_embedding")                                       \
+    X##LINEAR(S, hint, DIM, DIM, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj")
+struct wan_control_weights { CONTROL_EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(wan_control_embedder_table, CONTROL_EMBEDDER, wan_control_weights, "", "");
+
+/* modulation: shift and scale of the final layer. */
+#define FINAL(X, S)                                                                                          \
+    X##WEIGHT(S, modulation, SHAPED(3, ONE, TWO, DIM), "scale_shift_table", "head.modulation")               \
+    X##LINEAR(S, linear, PATCH, DIM, "proj_out", "head.head")
+struct wan_final_weights { FINAL(FIELD_, ) };
+WEIGHT_TABLE(wan_final_table, FINAL, wan_final_weights, "", "");
 /* clang-format on */
-struct wan_block_weights {
-    struct tensor modulation; /* scale_shift_table, added to the timestep's modulation: [1, 6, DIM] */
-    BLOCK(FIELD_, , "")
-    struct linear_weights hint; /* output projection of a hint block (VACE); absent in main blocks */
-};
 
 /* Keys and values of cross-attention, with equal numbers of rows; rank 0: absent. */
 struct wan_cross_kv {
@@ -86,101 +146,6 @@ struct wan_block_args {
         cross[WAN_CROSS_INPUTS]; /* keys and values for cross-attention: of text rows, of image rows */
     int32_t head;                /* channels per head */
     float eps;                   /* epsilon of all norms of the block */
-};
-
-struct wan_mlp_weights {
-    struct linear_weights in, out;
-};
-
-struct wan_image_weights {
-    struct tensor pos_embed; /* FLF2V: positions of the vision rows, [1, IMAGE_ROWS, IMAGE] */
-    struct linear_weights in_norm, in, out, out_norm;
-};
-
-struct wan_block_kv_weights {
-    struct wan_cross_kv_weights text, image;
-};
-
-struct wan_control_weights {
-    struct linear_weights in, hint;
-};
-
-struct wan_final_weights {
-    struct tensor modulation; /* shift and scale table of the final layer: [1, 2, DIM] */
-    struct linear_weights linear;
-};
-
-static const struct weight_spec wan_text_table[] = {
-    LINEAR_NAMED(wan_mlp_weights, in, WAN_CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
-    LINEAR_NAMED(wan_mlp_weights, out, WAN_CONDITION "text_embedder.linear_2", "text_embedding.2", DIM, DIM),
-};
-
-#define IMAGE_EMBEDDER                                                                                       \
-    NORM_NAMED(wan_image_weights, in_norm, WAN_CONDITION "image_embedder.norm1", "img_emb.proj.0", IMAGE),   \
-        LINEAR_NAMED(wan_image_weights, in, WAN_CONDITION "image_embedder.ff.net.0.proj", "img_emb.proj.1",  \
-                     IMAGE, IMAGE),                                                                          \
-        LINEAR_NAMED(wan_image_weights, out, WAN_CONDITION "image_embedder.ff.net.2", "img_emb.proj.3", DIM, \
-                     IMAGE),                                                                                 \
-        NORM_NAMED(wan_image_weights, out_norm, WAN_CONDITION "image_embedder.norm2", "img_emb.proj.4", DIM)
-static const struct weight_spec wan_image_table[] = {IMAGE_EMBEDDER};
-static const struct weight_spec wan_image_pos_embed_table[] = {
-    BLOCK_WEIGHT_NAMED(wan_image_weights, pos_embed, 1, WAN_CONDITION "image_embedder.pos_embed",
-                       "img_emb.emb_pos", 3, ONE, IMAGE_ROWS, IMAGE),
-    IMAGE_EMBEDDER,
-};
-
-static const struct weight_spec wan_time_table[] = {
-    LINEAR_NAMED(wan_mlp_weights, in, WAN_CONDITION "time_embedder.linear_1", "time_embedding.0", DIM,
-                 FREQUENCIES),
-    LINEAR_NAMED(wan_mlp_weights, out, WAN_CONDITION "time_embedder.linear_2", "time_embedding.2", DIM, DIM),
-};
-static const struct weight_spec wan_modulation_table[] = {
-    LINEAR_NAMED(linear_block_weights, linear, WAN_CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
-
-/* Weight table rows of a patch embedding, which files store as a 3D convolution over one frame. */
-#define PATCHES(structure, field_, name, in)                                                                 \
-    {.offset = offsetof(struct structure, field_.weight),                                                    \
-     .names = {name ".weight"},                                                                              \
-     .rank = 4,                                                                                              \
-     .dim = {DIM, in, SIDE, SIDE},                                                                           \
-     .slices = ONE,                                                                                          \
-     .init_scale = 1},                                                                                       \
-        BLOCK_WEIGHT(structure, field_.bias, 1, name ".bias", 1, DIM)
-static const struct weight_spec wan_embedder_table[] = {
-    PATCHES(linear_block_weights, linear, "patch_embedding", IN)};
-static const struct weight_spec wan_control_embedder_table[] = {
-    PATCHES(wan_control_weights, in, "vace_patch_embedding", HINTS_IN),
-    LINEAR_NAMED(wan_control_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
-};
-
-/* Weight table rows of a block's cross-attention keys and values. of: name prefix, "" or "vace_". */
-#define CROSS_KV(of, field, k_, v_, norm_, k_checkpoint, v_checkpoint, norm_checkpoint)                      \
-    LINEAR_NAMED(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_,                                    \
-                 of "blocks.%d.cross_attn." k_checkpoint, DIM, DIM),                                         \
-        BLOCK_WEIGHT_NAMED(wan_block_kv_weights, field.k_norm, 0, of "blocks.%d.attn2." norm_ ".weight",     \
-                           of "blocks.%d.cross_attn." norm_checkpoint ".weight", 1, DIM),                    \
-        LINEAR_NAMED(wan_block_kv_weights, field.v, of "blocks.%d.attn2." v_,                                \
-                     of "blocks.%d.cross_attn." v_checkpoint, DIM, DIM)
-#define TEXT_KV(of) CROSS_KV(of, text, "to_k", "to_v", "norm_k", "k", "v", "norm_k")
-static const struct weight_spec wan_text_kv_table[] = {TEXT_KV("")};
-static const struct weight_spec wan_hint_kv_table[] = {TEXT_KV("vace_")};
-static const struct weight_spec wan_text_image_kv_table[] = {
-    TEXT_KV(""),
-    CROSS_KV("", image, "add_k_proj", "add_v_proj", "norm_added_k", "k_img", "v_img", "norm_k_img"),
-};
-
-#define BLOCK_ROWS(of)                                                                                       \
-    BLOCK_WEIGHT_NAMED(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",                   \
-                       of "blocks.%d.modulation", 3, ONE, SIX, DIM),                                         \
-        BLOCK(ROW_, wan_block_weights, of)
-static const struct weight_spec wan_layer_table[] = {BLOCK_ROWS("")};
-static const struct weight_spec wan_hint_table[] = {BLOCK_ROWS("vace_") LINEAR_NAMED(
-    wan_block_weights, hint, "vace_blocks.%d.proj_out", "vace_blocks.%d.after_proj", DIM, DIM)};
-
-static const struct weight_spec wan_final_table[] = {
-    BLOCK_WEIGHT_NAMED(wan_final_weights, modulation, 1, "scale_shift_table", "head.modulation", 3, ONE, TWO,
-                       DIM),
-    LINEAR_NAMED(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
 };
 
 /* The rows that are being computed: one chunk of a range of token rows. */
@@ -422,12 +387,10 @@ static void wan_forward_time(struct context *x, const void *weights, const struc
 }
 
 static void wan_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
-    mmdit_modulation(x, scope_rows(state->modulation, scope), scope_rows(state->condition, scope),
-                     &w->linear);
-    if (state->clean_condition.rank)
-        mmdit_modulation(x, state->clean_modulation, state->clean_condition, &w->linear);
+    mmdit_modulation(x, scope_rows(state->modulation, scope), scope_rows(state->condition, scope), w);
+    if (state->clean_condition.rank) mmdit_modulation(x, state->clean_modulation, state->clean_condition, w);
 }
 
 /* Copies the patches of a latent and, unless absent, of `concat` to rows, concatenated by channel for the
@@ -451,10 +414,10 @@ static void wan_embed(struct context *x, struct tensor out, struct tensor patche
 }
 
 static void wan_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_block_weights *w = weights;
+    const struct wan_embedder_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
-    struct tensor patches = wan_patches(x, scope->lane->latent, scope->lane->concat, &w->linear);
-    wan_embed(x, state->tokens, patches, &w->linear);
+    struct tensor patches = wan_patches(x, scope->lane->latent, scope->lane->concat, &w->in);
+    wan_embed(x, state->tokens, patches, &w->in);
 }
 
 /* Control tokens (VACE): embedded control channels plus video tokens; hint blocks read no other tokens. */
@@ -563,42 +526,30 @@ static void wan_forward_final(struct context *x, const void *weights, const stru
                 scope->lane->prediction);
 }
 
-static const struct block_kind wan_kind_text =
-    BLOCK_KIND("text", WAN_CONDITION "text_embedder", wan_text_table, wan_mlp_weights, wan_forward_text,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind wan_kind_image =
-    BLOCK_KIND("image", WAN_CONDITION "image_embedder", wan_image_table, wan_image_weights, wan_forward_image,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind wan_kind_image_pos_embed =
-    BLOCK_KIND("placed_image", WAN_CONDITION "image_embedder", wan_image_pos_embed_table, wan_image_weights,
-               wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind wan_kind_time =
-    BLOCK_KIND("time", WAN_CONDITION "time_embedder", wan_time_table, wan_mlp_weights, wan_forward_time,
-               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind wan_kind_modulation =
-    BLOCK_KIND("modulation", WAN_CONDITION "time_proj", wan_modulation_table, linear_block_weights,
-               wan_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind wan_kind_embedder =
-    BLOCK_KIND("embedder", "patch_embedding", wan_embedder_table, linear_block_weights, wan_forward_embedder,
-               .never_quantised = true);
-static const struct block_kind wan_kind_control_embedder =
-    BLOCK_KIND("led_embedder", "vace_patch_embedding", wan_control_embedder_table, wan_control_weights,
-               wan_forward_control_embedder, .never_quantised = true);
-static const struct block_kind wan_kind_text_kv =
-    BLOCK_KIND("seen_text", "blocks.%d.seen", wan_text_kv_table, wan_block_kv_weights, wan_forward_block_kv,
-               .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind wan_kind_text_image_kv =
-    BLOCK_KIND("seen_both", "blocks.%d.seen", wan_text_image_kv_table, wan_block_kv_weights,
-               wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind wan_kind_hint_kv =
-    BLOCK_KIND("hint_seen", "vace_blocks.%d.seen", wan_hint_kv_table, wan_block_kv_weights,
-               wan_forward_hint_kv, .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind wan_kind_layer =
-    BLOCK_KIND("layer", "blocks.%d", wan_layer_table, wan_block_weights, wan_forward_layer);
-static const struct block_kind wan_kind_hint =
-    BLOCK_KIND("hint", "vace_blocks.%d", wan_hint_table, wan_block_weights, wan_forward_hint);
-static const struct block_kind wan_kind_final = BLOCK_KIND(
-    "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final, .never_quantised = true);
+BLOCK(wan_kind_text, "text", WAN_CONDITION "text_embedder", wan_text_table, wan_mlp_weights, wan_forward_text,
+      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(wan_kind_image, "image", WAN_CONDITION "image_embedder", wan_image_table, wan_image_weights,
+      wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(wan_kind_image_pos_embed, "placed_image", WAN_CONDITION "image_embedder", wan_image_table,
+      wan_image_weights, wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(wan_kind_time, "time", WAN_CONDITION "time_embedder", wan_time_table, wan_mlp_weights, wan_forward_time,
+      .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+BLOCK(wan_kind_modulation, "modulation", WAN_CONDITION "time_proj", wan_modulation_table, linear_weights,
+      wan_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+BLOCK(wan_kind_embedder, "embedder", "patch_embedding", wan_embedder_table, wan_embedder_weights,
+      wan_forward_embedder, .never_quantised = true);
+BLOCK(wan_kind_control_embedder, "led_embedder", "vace_patch_embedding", wan_control_embedder_table,
+      wan_control_weights, wan_forward_control_embedder, .never_quantised = true);
+BLOCK(wan_kind_text_kv, "seen_text", "blocks.%d.seen", wan_text_kv_table, wan_block_kv_weights,
+      wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(wan_kind_text_image_kv, "seen_both", "blocks.%d.seen", wan_text_image_kv_table, wan_block_kv_weights,
+      wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(wan_kind_hint_kv, "hint_seen", "vace_blocks.%d.seen", wan_hint_kv_table, wan_block_kv_weights,
+      wan_forward_hint_kv, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(wan_kind_layer, "layer", "blocks.%d", wan_layer_table, wan_block_weights, wan_forward_layer);
+BLOCK(wan_kind_hint, "hint", "vace_blocks.%d", wan_hint_table, wan_block_weights, wan_forward_hint);
+BLOCK(wan_kind_final, "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final,
+      .never_quantised = true);
 
 /* True for WAN and for related models with the same tensor names, which wan_refuse rejects by name. */
 static bool wan_probe(const struct tensor_index *index) {
@@ -706,30 +657,29 @@ const struct family family_wan = {
     .name = "wan",
     .kind = FAMILY_DENOISER,
     .display_name = "transformer",
-    .architectures = wan_architectures,
-    .config_key = "_class_name",
-    .config_value = "WanTransformer3DModel",
-    .config_others = wan_others,
-    .probe = wan_probe,
-    .refuse = wan_refuse,
-    .dimensions = wan_dimensions,
-    .n_dimensions = COUNT_OF(wan_dimensions),
-    .settings = wan_settings_rows,
-    .n_settings = COUNT_OF(wan_settings_rows),
-    .lists = wan_lists,
-    .n_lists = COUNT_OF(wan_lists),
-    .configure = wan_configure,
-    .derive_dims = wan_derive_dims,
-    .derive = wan_derive,
-    .config_rest = "\"patch_size\": [1, 2, 2], \"cross_attn_norm\": true, \"qk_norm\": "
-                   "\"rms_norm_across_heads\", \"rope_max_seq_len\": 1024",
-    .blocks = wan_blocks,
-    .skips_block = wan_skips_block,
-    .ignorable = wan_ignorable,
-    .lane_state_bytes = sizeof(struct wan_state),
-    .state = wan_state_tensors,
-    .n_state = COUNT_OF(wan_state_tensors),
-    .declare = wan_declare,
+    .files = {.architectures = wan_architectures,
+              .config_key = "_class_name",
+              .config_value = "WanTransformer3DModel",
+              .config_others = wan_others,
+              .probe = wan_probe,
+              .refuse = wan_refuse,
+              .ignorable = wan_ignorable},
+    .config = {.dimensions = wan_dimensions,
+               .n_dimensions = COUNT_OF(wan_dimensions),
+               .settings = wan_settings_rows,
+               .n_settings = COUNT_OF(wan_settings_rows),
+               .lists = wan_lists,
+               .n_lists = COUNT_OF(wan_lists),
+               .configure = wan_configure,
+               .derive_dims = wan_derive_dims,
+               .derive = wan_derive,
+               .rest = "\"patch_size\": [1, 2, 2], \"cross_attn_norm\": true, \"qk_norm\": "
+                       "\"rms_norm_across_heads\", \"rope_max_seq_len\": 1024"},
+    .blocks = {.list = wan_blocks, .skips = wan_skips_block},
+    .state = {.bytes = sizeof(struct wan_state),
+              .tensors = wan_state_tensors,
+              .n_tensors = COUNT_OF(wan_state_tensors),
+              .declare = wan_declare},
     .predicted = {.kind = "layer",
                   /* predicted block: a layer for 81 frames of 832 x 480 */ .alone = true,
                   .tokens = 21 * 30 * 52,

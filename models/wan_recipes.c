@@ -296,16 +296,17 @@ enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 /* clang-format off */
 /* Default negative prompt in the programs of WAN's authors. */
 #define WAN_NEGATIVE                                                                                         \
-    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"                                                          \
-    "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                                                             \
-    "畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"                                                                 \
+    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"                                                         \
+    "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                                                            \
+    "畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"                                                                \
     "背景人很多，倒着走"
 #define WAN(text_slot, ...)                                                                                  \
-    .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                \
-    .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .sampling = SAMPLING_WAN,                 \
-    .guide = guidance_cfg, .default_negative = WAN_NEGATIVE, .frames_max = WAN_FRAMES_MAX, .strength = 1,    \
-    __VA_ARGS__
-#define WAN_480P .width = 832, .height = 480, .frames = 81, .fps = 16
+    .text = {.condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},       \
+             .n_conditions = 1, .default_negative = WAN_NEGATIVE},                                           \
+    .denoising.guide = guidance_cfg, .denoising.sampling = SAMPLING_WAN,                                     \
+    .denoising.shift_rule = FLOW_SHIFT_FIXED, .defaults.strength = 1,                                        \
+    .patch = 2, .frames_max = WAN_FRAMES_MAX, __VA_ARGS__
+#define WAN_480P .defaults.width = 832, .defaults.height = 480, .defaults.frames = 81, .defaults.fps = 16
 #define HIGH_NOISE(...)                                                                                      \
     {.family = &family_wan, .flag = "--high-noise-diffusion-model", .display_name = "high-noise transformer", \
      .folder = "transformer", .prefixes = wan_prefixes, .name_words = {"high", "highnoise"}, __VA_ARGS__}
@@ -318,27 +319,27 @@ enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 
 const struct recipe recipe_wan = {
     .slot = {TEXT_UMT5, DENOISER(family_wan), VAE_WAN},
-    WAN(0, WAN_480P, .flow_shift = 5, .steps = 50, .cfg_scale = 5),
-    .span = {{1, INFINITY}},
+    WAN(0, WAN_480P, .denoising.flow_shift = 5, .defaults.steps = 50, .defaults.cfg_scale = 5),
+    .denoising.span = {{1, INFINITY}},
     .name = "wan",
     .colours = &latent_colours_wan,
-    .variant = WAN_T2V,
-    .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
-    .init = INIT_NONE,
+    .selection.variant = WAN_T2V,
+    .selection.pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
+    .images.init = INIT_NONE,
     .published = {.title = "WAN 2.1 T2V", .reference = DIFFUSERS, .sources = {wan_files, taew21_source}},
 };
 
 const struct recipe recipe_wan_i2v = {
     .slot = {VISION_CLIP, TEXT_UMT5, DENOISER(family_wan, WAN_I2V_CLIP_DIMS), VAE_WAN},
-    WAN(1, WAN_480P, .flow_shift = 5, .steps = 40, .cfg_scale = 5),
-    .span = {{2, INFINITY}},
+    WAN(1, WAN_480P, .denoising.flow_shift = 5, .defaults.steps = 40, .defaults.cfg_scale = 5),
+    .denoising.span = {{2, INFINITY}},
     .name = "wan_i2v",
     .colours = &latent_colours_wan,
-    .processor = CLIP_PROCESSOR,
-    .variant = WAN_I2V,
-    .pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
-    .concat = CONCAT_I2V,
-    .init = INIT_FIRST_FRAME,
+    .text.processor = CLIP_PROCESSOR,
+    .selection.variant = WAN_I2V,
+    .selection.pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
+    .images.concat = CONCAT_I2V,
+    .images.init = INIT_FIRST_FRAME,
     .published = {.title = "WAN 2.1 I2V, FLF2V (with `--end-img`)",
                   .reference = DIFFUSERS,
                   .sources = {wan_i2v_files, taew21_source}},
@@ -346,13 +347,14 @@ const struct recipe recipe_wan_i2v = {
 
 const struct recipe recipe_wan22 = {
     .slot = {TEXT_UMT5, HIGH_NOISE(), LOW_NOISE(), VAE_WAN},
-    WAN(0, WAN_480P, .flow_shift = 12, .steps = 40, .cfg_scale = 4, .cfg_scale_low = 3),
-    .span = {{1, INFINITY}, {2, 0.875}},
+    WAN(0, WAN_480P, .denoising.flow_shift = 12, .defaults.steps = 40, .defaults.cfg_scale = 4,
+        .defaults.cfg_scale_low = 3),
+    .denoising.span = {{1, INFINITY}, {2, 0.875}},
     .name = "wan22",
     .colours = &latent_colours_wan,
-    .variant = WAN_T2V,
-    .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
-    .init = INIT_NONE,
+    .selection.variant = WAN_T2V,
+    .selection.pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
+    .images.init = INIT_NONE,
     .published = {.title = "WAN 2.2 T2V A14B",
                   .reference = DIFFUSERS,
                   .sources = {wan22_files, taew21_source}},
@@ -360,14 +362,14 @@ const struct recipe recipe_wan22 = {
 
 const struct recipe recipe_wan22_i2v = {
     .slot = {TEXT_UMT5, HIGH_NOISE(WAN_I2V_DIMS), LOW_NOISE(WAN_I2V_DIMS), VAE_WAN},
-    WAN(0, WAN_480P, .flow_shift = 5, .steps = 40, .cfg_scale = 3.5),
-    .span = {{1, INFINITY}, {2, 0.9}},
+    WAN(0, WAN_480P, .denoising.flow_shift = 5, .defaults.steps = 40, .defaults.cfg_scale = 3.5),
+    .denoising.span = {{1, INFINITY}, {2, 0.9}},
     .name = "wan22_i2v",
     .colours = &latent_colours_wan,
-    .variant = WAN22_I2V,
-    .pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
-    .concat = CONCAT_I2V,
-    .init = INIT_FIRST_FRAME,
+    .selection.variant = WAN22_I2V,
+    .selection.pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
+    .images.concat = CONCAT_I2V,
+    .images.init = INIT_FIRST_FRAME,
     .published = {.title = "WAN 2.2 I2V A14B",
                   .reference = DIFFUSERS,
                   .sources = {wan22_i2v_files, taew21_source}},
@@ -379,28 +381,28 @@ const struct recipe recipe_wan_ti2v = {
                  family_wan,
                  .dimension = {{"heads", 24}, {"wan_ff", 14336}, {"layers", 30}, {"latent_channels", 48}}),
              VAE_WAN22},
-    WAN(0, .width = 1280, .height = 704, .flow_shift = 5, .steps = 50, .cfg_scale = 5, .frames = 121,
-        .fps = 24),
-    .span = {{1, INFINITY}},
+    WAN(0, .defaults.width = 1280, .defaults.height = 704, .denoising.flow_shift = 5, .defaults.steps = 50,
+        .defaults.cfg_scale = 5, .defaults.frames = 121, .defaults.fps = 24),
+    .denoising.span = {{1, INFINITY}},
     .name = "wan_ti2v",
     .colours = &latent_colours_wan22,
-    .variant = WAN_T2V,
-    .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
-    .init = INIT_FIRST_FRAME,
+    .selection.variant = WAN_T2V,
+    .selection.pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
+    .images.init = INIT_FIRST_FRAME,
     .published = {.title = "WAN 2.2 TI2V 5B", .reference = DIFFUSERS, .sources = {wan_ti2v_files}},
 };
 
 const struct recipe recipe_wan_vace = {
     .slot = {TEXT_UMT5, DENOISER(family_wan, .dimension = {{"wan_hints", 8}}), VAE_WAN},
-    WAN(0, WAN_480P, .flow_shift = 16, .steps = 50, .cfg_scale = 5),
-    .span = {{1, INFINITY}},
+    WAN(0, WAN_480P, .denoising.flow_shift = 16, .defaults.steps = 50, .defaults.cfg_scale = 5),
+    .denoising.span = {{1, INFINITY}},
     .name = "wan_vace",
     .colours = &latent_colours_wan,
-    .variant = WAN_VACE,
-    .pipelines = {"WanVACEPipeline"},
-    .concat = CONCAT_CONTROL,
-    .init = INIT_NONE,
-    .references_max = LANE_REFERENCES_MAX,
+    .selection.variant = WAN_VACE,
+    .selection.pipelines = {"WanVACEPipeline"},
+    .images.concat = CONCAT_CONTROL,
+    .images.init = INIT_NONE,
+    .images.references_max = LANE_REFERENCES_MAX,
     .published = {.title = "WAN 2.1 VACE",
                   .reference = DIFFUSERS,
                   .sources = {wan_vace_files, taew21_source}},

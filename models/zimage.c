@@ -54,91 +54,52 @@ struct zimage_state {
     struct tensor final_scale;                       /* [rows, DIM] */
 };
 
-struct caption_weights {
-    struct tensor norm, weight, bias, pad;
-};
-
-struct time_weights {
-    struct tensor in, in_bias, out, out_bias;
-};
-
-struct modulation_weights {
-    struct tensor weight, bias;
-};
-
-struct embedder_weights {
-    struct tensor patch, patch_bias, pad;
-};
-
-struct final_weights {
-    struct tensor weight, bias;
-};
-
-static const struct weight_spec zimage_caption_table[] = {
-    BLOCK_WEIGHT(caption_weights, norm, 0, "cap_embedder.0.weight", 1, CAPTION),
-    BLOCK_WEIGHT(caption_weights, weight, 1, "cap_embedder.1.weight", 2, DIM, CAPTION),
-    BLOCK_WEIGHT(caption_weights, bias, 1, "cap_embedder.1.bias", 1, DIM),
-    BLOCK_WEIGHT(caption_weights, pad, 1, "cap_pad_token", 2, ONE, DIM),
-};
-
-static const struct weight_spec zimage_time_table[] = {
-    BLOCK_WEIGHT(time_weights, in, 1, "t_embedder.mlp.0.weight", 2, TIME_HIDDEN, FREQUENCIES),
-    BLOCK_WEIGHT(time_weights, in_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_HIDDEN),
-    BLOCK_WEIGHT(time_weights, out, 1, "t_embedder.mlp.2.weight", 2, ADALN_DIM, TIME_HIDDEN),
-    BLOCK_WEIGHT(time_weights, out_bias, 1, "t_embedder.mlp.2.bias", 1, ADALN_DIM),
-};
-
-static const struct weight_spec zimage_embedder_table[] = {
-    BLOCK_WEIGHT_NAMED(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", "x_embedder.weight", 2, DIM,
-                       PATCH),
-    BLOCK_WEIGHT_NAMED(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", "x_embedder.bias", 1, DIM),
-    BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
-};
-
-/* Weights of a Z-Image layer. Context refiner, noise refiner and main layers differ only in the name prefix
- * P. */
 /* clang-format off */
-#define LAYER(X, S, P)                                                                                       \
-    X##VECTOR(S, norm1, P "attention_norm1", P "attention_norm1", DIM)                                       \
-    X##MATRIX(S, q, P "attention.to_q", P "attention.qkv[0/3]", DIM, DIM)                                    \
-    X##MATRIX(S, k, P "attention.to_k", P "attention.qkv[1/3]", DIM, DIM)                                    \
-    X##MATRIX(S, v, P "attention.to_v", P "attention.qkv[2/3]", DIM, DIM)                                    \
-    X##VECTOR(S, q_norm, P "attention.norm_q", P "attention.q_norm", HEAD)                                   \
-    X##VECTOR(S, k_norm, P "attention.norm_k", P "attention.k_norm", HEAD)                                   \
-    X##MATRIX(S, out, P "attention.to_out.0", P "attention.out", DIM, DIM)                                   \
-    X##VECTOR(S, norm2, P "attention_norm2", P "attention_norm2", DIM)                                       \
-    X##VECTOR(S, ffn_norm1, P "ffn_norm1", P "ffn_norm1", DIM)                                               \
-    X##MATRIX(S, w1, P "feed_forward.w1", P "feed_forward.w1", FEED_FORWARD, DIM)                            \
-    X##MATRIX(S, w3, P "feed_forward.w3", P "feed_forward.w3", FEED_FORWARD, DIM)                            \
-    X##MATRIX(S, w2, P "feed_forward.w2", P "feed_forward.w2", DIM, FEED_FORWARD)                            \
-    X##VECTOR(S, ffn_norm2, P "ffn_norm2", P "ffn_norm2", DIM)
+#define CAPTION_EMBEDDER(X, S)                                                                               \
+    X##VECTOR(S, norm, CAPTION, "cap_embedder.0")                                                            \
+    X##LINEAR(S, linear, DIM, CAPTION, "cap_embedder.1")                                                     \
+    X##WEIGHT(S, pad, SHAPED(2, ONE, DIM), "cap_pad_token")
+struct caption_weights { CAPTION_EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(zimage_caption_table, CAPTION_EMBEDDER, caption_weights, "", "");
+
+#define TIME_EMBEDDER(X, S)                                                                                  \
+    X##LINEAR(S, in, TIME_HIDDEN, FREQUENCIES, "t_embedder.mlp.0")                                           \
+    X##LINEAR(S, out, ADALN_DIM, TIME_HIDDEN, "t_embedder.mlp.2")
+struct time_weights { TIME_EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(zimage_time_table, TIME_EMBEDDER, time_weights, "", "");
+
+#define EMBEDDER(X, S)                                                                                       \
+    X##LINEAR(S, patch, DIM, PATCH, "all_x_embedder.2-1", "x_embedder")                                      \
+    X##WEIGHT(S, pad, SHAPED(2, ONE, DIM), "x_pad_token")
+struct embedder_weights { EMBEDDER(FIELD_, ) };
+WEIGHT_TABLE(zimage_embedder_table, EMBEDDER, embedder_weights, "", "");
+
+/* Context refiner, noise refiner and main layers differ only in the name prefix. */
+#define LAYER(X, S)                                                                                          \
+    X##VECTOR(S, norm1, DIM, "attention_norm1")                                                              \
+    X##MATRIX(S, q, DIM, DIM, "attention.to_q", "attention.qkv[0/3]")                                        \
+    X##MATRIX(S, k, DIM, DIM, "attention.to_k", "attention.qkv[1/3]")                                        \
+    X##MATRIX(S, v, DIM, DIM, "attention.to_v", "attention.qkv[2/3]")                                        \
+    X##VECTOR(S, q_norm, HEAD, "attention.norm_q", "attention.q_norm")                                       \
+    X##VECTOR(S, k_norm, HEAD, "attention.norm_k", "attention.k_norm")                                       \
+    X##MATRIX(S, out, DIM, DIM, "attention.to_out.0", "attention.out")                                       \
+    X##VECTOR(S, norm2, DIM, "attention_norm2")                                                              \
+    X##VECTOR(S, ffn_norm1, DIM, "ffn_norm1")                                                                \
+    X##MATRIX(S, w1, FEED_FORWARD, DIM, "feed_forward.w1")                                                   \
+    X##MATRIX(S, w3, FEED_FORWARD, DIM, "feed_forward.w3")                                                   \
+    X##MATRIX(S, w2, DIM, FEED_FORWARD, "feed_forward.w2")                                                   \
+    X##VECTOR(S, ffn_norm2, DIM, "ffn_norm2")
+struct layer_weights { LAYER(FIELD_, ) };
+WEIGHT_TABLE(zimage_context_table, LAYER, layer_weights, "context_refiner.%d.", "context_refiner.%d.");
+WEIGHT_TABLE(zimage_noise_table, LAYER, layer_weights, "noise_refiner.%d.", "noise_refiner.%d.");
+WEIGHT_TABLE(zimage_layer_table, LAYER, layer_weights, "layers.%d.", "layers.%d.");
 /* clang-format on */
-struct layer_weights {
-    LAYER(FIELD_, , "")
-};
 
-#define MODULATION_WEIGHTS(prefix, checkpoint, columns)                                                      \
-    BLOCK_WEIGHT_NAMED(modulation_weights, weight, 1, prefix ".weight", checkpoint ".weight", 2, columns,    \
-                       ADALN_DIM),                                                                           \
-        BLOCK_WEIGHT_NAMED(modulation_weights, bias, 1, prefix ".bias", checkpoint ".bias", 1, columns)
-
-static const struct weight_spec zimage_context_table[] = {LAYER(ROW_, layer_weights, "context_refiner.%d.")};
-static const struct weight_spec zimage_noise_table[] = {LAYER(ROW_, layer_weights, "noise_refiner.%d.")};
-static const struct weight_spec zimage_layer_table[] = {LAYER(ROW_, layer_weights, "layers.%d.")};
-
-static const struct weight_spec zimage_noise_modulation_table[] = {MODULATION_WEIGHTS(
-    "noise_refiner.%d.adaLN_modulation.0", "noise_refiner.%d.adaLN_modulation.0", FOUR_DIM)};
-static const struct weight_spec zimage_layer_modulation_table[] = {
-    MODULATION_WEIGHTS("layers.%d.adaLN_modulation.0", "layers.%d.adaLN_modulation.0", FOUR_DIM)};
-static const struct weight_spec zimage_final_modulation_table[] = {
-    MODULATION_WEIGHTS("all_final_layer.2-1.adaLN_modulation.1", "final_layer.adaLN_modulation.1", DIM)};
-
-static const struct weight_spec zimage_final_table[] = {
-    BLOCK_WEIGHT_NAMED(final_weights, weight, 1, "all_final_layer.2-1.linear.weight",
-                       "final_layer.linear.weight", 2, PATCH, DIM),
-    BLOCK_WEIGHT_NAMED(final_weights, bias, 1, "all_final_layer.2-1.linear.bias", "final_layer.linear.bias",
-                       1, PATCH),
-};
+LINEAR_TABLE(zimage_noise_modulation_table, FOUR_DIM, ADALN_DIM, "noise_refiner.%d.adaLN_modulation.0");
+LINEAR_TABLE(zimage_layer_modulation_table, FOUR_DIM, ADALN_DIM, "layers.%d.adaLN_modulation.0");
+LINEAR_TABLE(zimage_final_modulation_table, DIM, ADALN_DIM, "all_final_layer.2-1.adaLN_modulation.1",
+             "final_layer.adaLN_modulation.1");
+LINEAR_TABLE(zimage_final_table, PATCH, DIM, "all_final_layer.2-1.linear", "final_layer.linear");
 
 static int32_t zimage_padded(int32_t rows) {
     return (rows + PAD_TO - 1) / PAD_TO * PAD_TO;
@@ -187,8 +148,8 @@ static void zimage_forward_caption(struct context *x, const void *weights, const
     zimage_fill_rope(x, scope);
     struct tensor n = context_operand(x, 2, text.dim);
     op_rms_norm(x, n, text, w->norm, settings->norm_eps, plain);
-    op_linear(x, tensor_slice(state->caption, 0, text.dim[0]), n, w->weight,
-              (struct epilogue){.bias = w->bias});
+    op_linear(x, tensor_slice(state->caption, 0, text.dim[0]), n, w->linear.weight,
+              (struct epilogue){.bias = w->linear.bias});
     zimage_pad_rows(x, state->caption, text.dim[0], w->pad);
 }
 
@@ -197,15 +158,15 @@ static void zimage_forward_time(struct context *x, const void *weights, const st
     const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
     int32_t n = scope->n_timesteps;
-    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.dim[1]});
-    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.dim[0]});
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.weight.dim[1]});
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.weight.dim[0]});
     for (int32_t i = 0; i < n; i++)
         op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * settings->time_scale, TIMESTEP_USUAL);
-    op_linear_few(x, h, f, w->in, w->in_bias, ACTIVATION_NONE);
-    op_linear_few(x, scope_rows(state->time, scope), h, w->out, w->out_bias, ACTIVATION_SILU);
+    op_linear_few(x, h, f, w->in.weight, w->in.bias, ACTIVATION_NONE);
+    op_linear_few(x, scope_rows(state->time, scope), h, w->out.weight, w->out.bias, ACTIVATION_SILU);
 }
 
-static void zimage_modulate(struct context *x, const struct modulation_weights *w, struct tensor rows,
+static void zimage_modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
                             const struct visit_scope *scope, enum activation activation) {
     const struct zimage_state *state = scope->lane->state;
     op_linear_few(x, rows, scope_rows(state->time, scope), w->weight, w->bias, activation);
@@ -234,10 +195,11 @@ static void zimage_forward_embedder(struct context *x, const void *weights, cons
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
     int32_t Y = latent.dim[2] / PATCH_SIDE, X = latent.dim[3] / PATCH_SIDE;
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.dim[1]});
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.weight.dim[1]});
     struct tensor rows = zimage_image_rows(state->tokens, state);
     op_patchify(x, patches, latent_planes(latent), zimage_patches);
-    op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch, (struct epilogue){.bias = w->patch_bias});
+    op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch.weight,
+              (struct epilogue){.bias = w->patch.bias});
     zimage_pad_rows(x, rows, Y * X, w->pad);
     op_copy(x, zimage_caption_rows(state->tokens, state), state->caption);
 }
@@ -342,7 +304,7 @@ static void zimage_forward_main(struct context *x, const void *weights, const st
 
 /* Z-Image predicts data - noise. Flow matching needs noise - data, hence the factor -1. */
 static void zimage_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct final_weights *w = weights;
+    const struct linear_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->prediction;
     int32_t rows = latent.dim[2] / PATCH_SIDE * (latent.dim[3] / PATCH_SIDE), dim = state->tokens.dim[1];
@@ -354,33 +316,27 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
     op_unpatchify(x, latent_planes(latent), patches, zimage_patches, -1);
 }
 
-static const struct block_kind zimage_kind_caption =
-    BLOCK_KIND("caption", "cap_embedder", zimage_caption_table, caption_weights, zimage_forward_caption,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind zimage_kind_context =
-    BLOCK_KIND("context_refiner", "context_refiner.%d", zimage_context_table, layer_weights,
-               zimage_forward_context, .update_rate = UPDATE_PER_PROMPT);
-static const struct block_kind zimage_kind_time =
-    BLOCK_KIND("time", "time", zimage_time_table, time_weights, zimage_forward_time,
-               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind zimage_kind_noise_modulation =
-    BLOCK_KIND("noise_modulation", "noise_refiner.%d.modulation", zimage_noise_modulation_table,
-               modulation_weights, zimage_forward_noise_modulation, .update_rate = UPDATE_PER_TIMESTEP);
-static const struct block_kind zimage_kind_layer_modulation =
-    BLOCK_KIND("layer_modulation", "layers.%d.modulation", zimage_layer_modulation_table, modulation_weights,
-               zimage_forward_main_modulation, .update_rate = UPDATE_PER_TIMESTEP);
-static const struct block_kind zimage_kind_final_modulation = BLOCK_KIND(
-    "final_modulation", "final_layer.modulation", zimage_final_modulation_table, modulation_weights,
-    zimage_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-static const struct block_kind zimage_kind_embedder =
-    BLOCK_KIND("embedder", "embedder", zimage_embedder_table, embedder_weights, zimage_forward_embedder,
-               .never_quantised = true);
-static const struct block_kind zimage_kind_noise =
-    BLOCK_KIND("noise_refiner", "noise_refiner.%d", zimage_noise_table, layer_weights, zimage_forward_noise);
-static const struct block_kind zimage_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", zimage_layer_table, layer_weights, zimage_forward_main);
-static const struct block_kind zimage_kind_final = BLOCK_KIND(
-    "final", "final_layer", zimage_final_table, final_weights, zimage_forward_final, .never_quantised = true);
+BLOCK(zimage_kind_caption, "caption", "cap_embedder", zimage_caption_table, caption_weights,
+      zimage_forward_caption, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(zimage_kind_context, "context_refiner", "context_refiner.%d", zimage_context_table, layer_weights,
+      zimage_forward_context, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(zimage_kind_time, "time", "time", zimage_time_table, time_weights, zimage_forward_time,
+      .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+BLOCK(zimage_kind_noise_modulation, "noise_modulation", "noise_refiner.%d.modulation",
+      zimage_noise_modulation_table, linear_weights, zimage_forward_noise_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP);
+BLOCK(zimage_kind_layer_modulation, "layer_modulation", "layers.%d.modulation", zimage_layer_modulation_table,
+      linear_weights, zimage_forward_main_modulation, .update_rate = UPDATE_PER_TIMESTEP);
+BLOCK(zimage_kind_final_modulation, "final_modulation", "final_layer.modulation",
+      zimage_final_modulation_table, linear_weights, zimage_forward_final_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+BLOCK(zimage_kind_embedder, "embedder", "embedder", zimage_embedder_table, embedder_weights,
+      zimage_forward_embedder, .never_quantised = true);
+BLOCK(zimage_kind_noise, "noise_refiner", "noise_refiner.%d", zimage_noise_table, layer_weights,
+      zimage_forward_noise);
+BLOCK(zimage_kind_layer, "layer", "layers.%d", zimage_layer_table, layer_weights, zimage_forward_main);
+BLOCK(zimage_kind_final, "final", "final_layer", zimage_final_table, linear_weights, zimage_forward_final,
+      .never_quantised = true);
 
 static bool zimage_probe(const struct tensor_index *index) {
     return index_find(index, "cap_embedder.0.weight") && index_find(index, "x_pad_token");
@@ -530,35 +486,46 @@ static const struct state_tensor zimage_state_tensors[] = {
     STATE_TENSOR(zimage_state, tokens), STATE_TENSOR(zimage_state, rope), STATE_TENSOR(zimage_state, caption),
     STATE_TENSOR(zimage_state, time)};
 
+#define MEASURED_LAYER(side)                                                                                 \
+    .kind = "layer", .text_rows = 32, .text_columns = 2560, .latent_channels = 16, .latent_side = side,      \
+    .picture_side = 1
+static const struct measured_block zimage_measured[] = {
+    {"block", "one Z-Image layer, 1056 tokens of 3840, 30 heads, feed-forward 10240", MEASURED_LAYER(64),
+     .rounds = 7},
+    {"short block", "one Z-Image layer, 288 tokens of 3840, 30 heads, feed-forward 10240", MEASURED_LAYER(32),
+     .rounds = 9},
+    {0}};
+
 const struct family family_zimage = {
     .name = "zimage",
     .kind = FAMILY_DENOISER,
     .display_name = "transformer",
-    .architectures = zimage_architectures,
-    .config_key = "_class_name",
-    .config_value = "ZImageTransformer2DModel",
-    .probe = zimage_probe,
-    .dimensions = zimage_dimensions,
-    .n_dimensions = COUNT_OF(zimage_dimensions),
-    .settings = zimage_settings,
-    .n_settings = COUNT_OF(zimage_settings),
-    .configure = zimage_configure,
-    .derive_dims = zimage_derive_dims,
-    .derive = zimage_derive,
-    .config_rest = "\"all_patch_size\": [2], \"all_f_patch_size\": [1], \"qk_norm\": true, "
-                   "\"axes_lens\": [1536, 512, 512]",
-    .blocks = zimage_blocks,
-    .ignorable = zimage_ignorable,
-    .lane_state_bytes = sizeof(struct zimage_state),
-    .state = zimage_state_tensors,
-    .n_state = COUNT_OF(zimage_state_tensors),
-    .declare = zimage_declare,
+    .files = {.architectures = zimage_architectures,
+              .config_key = "_class_name",
+              .config_value = "ZImageTransformer2DModel",
+              .probe = zimage_probe,
+              .ignorable = zimage_ignorable},
+    .config = {.dimensions = zimage_dimensions,
+               .n_dimensions = COUNT_OF(zimage_dimensions),
+               .settings = zimage_settings,
+               .n_settings = COUNT_OF(zimage_settings),
+               .configure = zimage_configure,
+               .derive_dims = zimage_derive_dims,
+               .derive = zimage_derive,
+               .rest = "\"all_patch_size\": [2], \"all_f_patch_size\": [1], \"qk_norm\": true, "
+                       "\"axes_lens\": [1536, 512, 512]"},
+    .blocks = {.list = zimage_blocks},
+    .state = {.bytes = sizeof(struct zimage_state),
+              .tensors = zimage_state_tensors,
+              .n_tensors = COUNT_OF(zimage_state_tensors),
+              .declare = zimage_declare},
     .predicted = {.kind = "layer",
                   .alone = true,
                   .tokens = 4128,
                   .text_rows = 32,
                   .text_columns = 2560,
                   PREDICTED_IMAGE},
+    .measured = zimage_measured,
 };
 
 /* clang-format off */
@@ -594,23 +561,19 @@ const struct recipe recipe_zimage = {
                        .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
              DENOISER(family_zimage),
              VAE_KL},
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}}},
-    .n_conditions = 1,
-    .span = {{1, INFINITY}},
-    .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
+    .selection.pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}}},
+             .n_conditions = 1},
+    .images.samples_posterior = true,
+    .denoising = {.span = {{1, INFINITY}},
+                  .guide = guidance_cfg,
+                  .sampling = {.prediction = &prediction_flow_inverted,
+                               .schedule = &schedule_flow,
+                               .sampler = &sampler_euler},
+                  .shift_rule = FLOW_SHIFT_FIXED,
+                  .flow_shift = 3.0},
+    .defaults = {.width = 1024, .height = 1024, .steps = 8, .cfg_scale = 1, .strength = 0.6},
     .patch = 2,
-    .shift_rule = FLOW_SHIFT_FIXED,
-    .flow_shift = 3.0,
-    .sampling = {.prediction = &prediction_flow_inverted,
-                 .schedule = &schedule_flow,
-                 .sampler = &sampler_euler},
-    .guide = guidance_cfg,
-    .samples_posterior = true,
     .colours = &latent_colours_flux,
-    .width = 1024,
-    .height = 1024,
-    .steps = 8,
-    .cfg_scale = 1,
-    .strength = 0.6,
     .published = {.title = "Z-Image, Z-Image-Turbo", .reference = DIFFUSERS, .sources = {zimage_files}},
 };

@@ -12,13 +12,13 @@ TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run
 DEV_O := $(patsubst %,$B/obj/bench/dev/%.o,paced timed virtual_threads)
 # Of the test library only what these tests use.
 TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check fault_sys memory_checker ops_cases \
-    ops_convolutions ops_operands ops_pieces ops_positions ops_products ops_shortcuts ops_tests seeded store_adapters store_fixture \
-    synthetic_family synthetic_files synthetic_run)
+    ops_convolutions ops_operands ops_pieces ops_positions ops_products ops_shortcuts ops_tests random_needs seeded \
+    store_adapters store_fixture synthetic_family synthetic_files synthetic_run temporary_folder)
 TEST_LIBS := $(CUDA_LIBS) -lm -lpthread
 endif
 
-# Default visibility: a test may put its own malloc before the libraries'.
-$(TEST_FOLDERS:%=$B/obj/%%.o) $B/obj/test/lib/%.o: CFLAGS += -fvisibility=default $(if $(filter release,$(CONFIG)),-O1)
+# Default visibility: a test may put its own malloc before the libraries'. Test functions and fakes ignore parameters.
+$(TEST_FOLDERS:%=$B/obj/%%.o) $B/obj/test/lib/%.o: CFLAGS += -fvisibility=default -Wno-unused-parameter $(if $(filter release,$(CONFIG)),-O1)
 $B/libtest.a: $(TEST_ENGINE_O) $(DEV_O) $(TEST_LIB_O) $B/cuda.objects
 	@echo "  ar $@"
 	@rm -f $@
@@ -34,7 +34,7 @@ endef
 $(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
 .SECONDARY: $(patsubst %.c,$B/obj/%.o,$(wildcard test/*/test_*.c))
 # What the program alone has.
-$B/test_picture_read $B/test_picture_kinds: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
+$B/test_picture_read: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
 $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail outfile messages)
 $B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode)
 $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,messages terminal)

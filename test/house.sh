@@ -24,7 +24,7 @@ may() {
         done
     done
 }
-may engine/base 'engine/base/*'
+may engine/base engine/sluice.h 'engine/base/*'
 may kernels 'engine/base/*' 'kernels/*.h'
 may kernels/dry 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/dry/*'
 may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'

@@ -95,7 +95,7 @@ static enum status add_module(struct adapter_writer *w, const char *prefix, stru
 static enum status list_weight(struct adapter_writer *w, const char *prefix, const struct block_ref *ref,
                                const struct weight_spec *spec, const int32_t *dims, bool authors,
                                struct error *e) {
-    if (spec->optional || !block_has_weight(spec, dims)) return OK;
+    if (weight_is_optional(spec) || !block_has_weight(spec, dims)) return OK;
     struct published_place place = place_weight(ref, spec, dims, authors);
     if (is_product(spec, ref->kind, place.name)) return add_module(w, prefix, &place, MODULE_PRODUCT, e);
     if (!w->dialect->vectors || spec->rank != 1) return OK;
@@ -141,7 +141,7 @@ static enum status list_component(struct adapter_writer *w, int slot, struct err
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
     configuration_begin(w->recipe, slot, w->sys, &c);
     component_derive(&c, w->sizes.of[slot]);
-    list_blocks(w, prefix, &c, refs, c.family->blocks(&c, refs), e);
+    list_blocks(w, prefix, &c, refs, c.family->blocks.list(&c, refs), e);
     w->sys->release(w->sys, refs);
     return e->code;
 }

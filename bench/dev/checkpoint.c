@@ -109,13 +109,13 @@ static enum status list_tensors(struct writer *w, const char *prefix, const stru
                                 struct error *e) {
     struct block_ref *refs = w->sys->alloc(w->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
-    int n = c->family->blocks(c, refs);
+    int n = c->family->blocks.list(c, refs);
     for (int b = 0; b < n; b++) {
         int32_t dims[FAMILY_DIMS_MAX];
         component_block_dims(c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights && e->code == OK; i++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
-            if (!spec->optional && block_has_weight(spec, dims))
+            if (!weight_is_optional(spec) && block_has_weight(spec, dims))
                 add_weight(w, prefix, &refs[b], spec, dims, e);
         }
     }
@@ -234,9 +234,9 @@ static enum status write_shard(struct writer *w, const struct slot *slot, const 
     char *path = place_file(w, folder_of(slot), file, e);
     struct tensor_maker maker = {w, make_tensor};
     w->shard_first = s->first[shard];
-    if (path)
-        safetensors_write_made(w->sys, path, w->tensors + w->shard_first,
-                               s->first[shard + 1] - w->shard_first, &maker, e);
+    const struct safetensors_content content = {.tensors = w->tensors + w->shard_first,
+                                                .n_tensors = s->first[shard + 1] - w->shard_first};
+    if (path) safetensors_write_content(w->sys, path, &content, &maker, e);
     w->sys->release(w->sys, path);
     return e->code;
 }
@@ -346,8 +346,9 @@ static enum status write_tokenizer(struct writer *w, int slot, struct error *e) 
     const struct text_recipe *text = &w->recipe->slot[slot].text;
     const char *kind = text->pad_with_id_0 ? "OpenCLIP BPE" : text->tokenizer;
     if (rows) synthetic_tokenizer_make(w->sys, kind, rows, &made, e);
-    const char *const folders[] = {text->tokenizer_folder,
-                                   w->recipe->processor.of_prompts ? w->recipe->processor.folder : NULL};
+    const char *const folders[] = {text->tokenizer_folder, w->recipe->text.processor.of_prompts
+                                                               ? w->recipe->text.processor.folder
+                                                               : NULL};
     for (int k = 0; k < 2 && folders[k]; k++)
         for (int i = 0; i < made.n_files && e->code == OK; i++)
             write_small(w, folders[k], made.files[i].name, made.files[i].text, made.files[i].bytes, e);
@@ -360,10 +361,11 @@ static enum status write_processor(struct writer *w, struct error *e) {
     struct component c;
     char config[1024];
     int slot = recipe_slot(w->recipe, FAMILY_VISION);
-    if (!w->recipe->processor.class || slot == SLOTS_MAX) return OK;
+    if (!w->recipe->text.processor.class || slot == SLOTS_MAX) return OK;
     if (list_slot(w, slot, &c, e) == OK) {
         component_write_pictures(&c, config, sizeof config);
-        write_small(w, w->recipe->processor.folder, "preprocessor_config.json", config, strlen(config), e);
+        write_small(w, w->recipe->text.processor.folder, "preprocessor_config.json", config, strlen(config),
+                    e);
     }
     forget_tensors(w);
     return e->code;
@@ -384,22 +386,26 @@ static void add_noise_schedule(json_t *json, const struct sampling *s) {
 static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned json_failures = failed_json_allocations();
-    bool is_flow = r->sampling.prediction->is_flow, by_tokens = r->shift_rule == FLOW_SHIFT_BY_TOKENS;
-    json_t *json = json_pack("{s:s, s:i}", "_class_name", sampling_class_name(&r->sampling),
+    bool is_flow = r->denoising.sampling.prediction->is_flow,
+         by_tokens = r->denoising.shift_rule == FLOW_SHIFT_BY_TOKENS;
+    json_t *json = json_pack("{s:s, s:i}", "_class_name", sampling_class_name(&r->denoising.sampling),
                              "num_train_timesteps", 1000);
-    if (!is_flow) add_noise_schedule(json, &r->sampling);
+    if (!is_flow) add_noise_schedule(json, &r->denoising.sampling);
     if (is_flow) json_put(json, "use_dynamic_shifting", json_boolean(by_tokens));
-    if (is_flow && !by_tokens) json_put(json, r->sampling.schedule->shift_key, json_real(r->flow_shift));
-    if (is_flow && r->sampling.sampler->flow_schedule) {
+    if (is_flow && !by_tokens)
+        json_put(json, r->denoising.sampling.schedule->shift_key, json_real(r->denoising.flow_shift));
+    if (is_flow && r->denoising.sampling.sampler->flow_schedule) {
         json_put(json, "prediction_type", json_string("flow_prediction"));
         json_put(json, "use_flow_sigmas", json_true());
     }
-    if (r->shift_terminal > 0) json_put(json, "shift_terminal", json_real(r->shift_terminal));
+    if (r->denoising.shift_terminal > 0)
+        json_put(json, "shift_terminal", json_real(r->denoising.shift_terminal));
     if (is_flow && by_tokens)
         json_count_failure(json_object_update_new(
-            json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift, "max_shift",
-                            r->shift_line.max_shift, "base_image_seq_len", r->shift_line.base_tokens,
-                            "max_image_seq_len", r->shift_line.max_tokens)));
+            json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->denoising.shift_line.base_shift,
+                            "max_shift", r->denoising.shift_line.max_shift, "base_image_seq_len",
+                            r->denoising.shift_line.base_tokens, "max_image_seq_len",
+                            r->denoising.shift_line.max_tokens)));
     return write_json(w, "scheduler", "scheduler_config.json", json, json_failures, e);
 }
 
@@ -418,8 +424,8 @@ static const char *class_of_model(const struct writer *w, int slot) {
 static enum status write_model_index(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned json_failures = failed_json_allocations();
-    json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
-    add_class(json, "scheduler", "diffusers", sampling_class_name(&r->sampling));
+    json_t *json = json_pack("{s:s}", "_class_name", r->selection.pipelines[0]);
+    add_class(json, "scheduler", "diffusers", sampling_class_name(&r->denoising.sampling));
     for (const struct slot *s = r->slot; s->family; s++) {
         if (s->family->kind == FAMILY_ENCODER || s->prefix || slot_is_extra(s)) continue;
         const char *class = s->family->kind == FAMILY_TEXT ? s->text.classes[0] : s->class;
@@ -428,9 +434,11 @@ static enum status write_model_index(struct writer *w, struct error *e) {
         if (s->text.tokenizer_folder)
             add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
     }
-    if (r->processor.class) add_class(json, r->processor.folder, "transformers", r->processor.class);
-    if (r->span[1].below > 0) json_put(json, "boundary_ratio", json_real(r->span[1].below));
-    if (r->init == INIT_FIRST_FRAME && r->concat == CONCAT_NONE)
+    if (r->text.processor.class)
+        add_class(json, r->text.processor.folder, "transformers", r->text.processor.class);
+    if (r->denoising.span[1].below > 0)
+        json_put(json, "boundary_ratio", json_real(r->denoising.span[1].below));
+    if (r->images.init == INIT_FIRST_FRAME && r->images.concat == CONCAT_NONE)
         json_put(json, "expand_timesteps", json_true());
     return write_json(w, NULL, "model_index.json", json, json_failures, e);
 }
@@ -440,8 +448,8 @@ static enum status write_model_index(struct writer *w, struct error *e) {
 static enum status write_defaults(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned json_failures = failed_json_allocations();
-    if (!r->name_word) return OK;
-    json_t *json = json_pack("{s:i, s:f}", "steps", r->steps, "cfg_scale", r->cfg_scale);
+    if (!r->selection.name_word) return OK;
+    json_t *json = json_pack("{s:i, s:f}", "steps", r->defaults.steps, "cfg_scale", r->defaults.cfg_scale);
     return write_json(w, NULL, "sluice.json", json, json_failures, e);
 }
 
@@ -482,8 +490,8 @@ enum status checkpoint_write(const struct checkpoint_options *options, const cha
 }
 
 static void list_dimensions(const struct slot *s, json_t *list) {
-    for (int i = 0; i < s->family->n_dimensions; i++) {
-        const struct dimension *d = &s->family->dimensions[i];
+    for (int i = 0; i < s->family->config.n_dimensions; i++) {
+        const struct dimension *d = &s->family->config.dimensions[i];
         if (!d->name) continue;
         json_push(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component", s->folder,
                                   "published", slot_dimension(s, d), "least", d->least, "most", d->most));

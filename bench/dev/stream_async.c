@@ -1,7 +1,7 @@
 #include "bench/dev/stream_async.h"
 
-#include "engine/run/timing.h"
 #include "bench/dev/timed.h"
+#include "engine/run/plan.h"
 
 #include <string.h>
 

@@ -32,7 +32,7 @@ static void declare_none(const struct component *c, struct lane *lanes, int n_la
 }
 
 static const struct family family_bench = {
-    .name = "bench", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_none};
+    .name = "bench", .kind = FAMILY_DENOISER, .state.bytes = 1, .state.declare = declare_none};
 
 struct stream_block stream_block_of(double bytes, double seconds, double flops) {
     int32_t columns = bytes > 1e8 ? 16384 : 1024;

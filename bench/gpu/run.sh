@@ -429,7 +429,7 @@ begin info 120 && {
     [ $info = 0 ] || { print_log "run.sh: no GPU usable here: $(head -1 "$work/log")" && exit 1; }
 }
 if grep -q '"decode": false' "$work/info" 2>/dev/null; then
-    no_decode=--no-decode
+    no_decode="--no-decode --save-latent $work/latent.safetensors"
     print_log "decode skipped: no cuDNN"
 fi
 

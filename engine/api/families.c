@@ -1,7 +1,7 @@
 /* JSON output of `families`: every recipe with its components, inputs, defaults and published files. */
-#include "engine/api/arguments.h"
 #include "engine/job/request.h"
 #include "engine/open/model.h"
+#include "engine/open/public_structs.h"
 #include "loaders/json.h"
 
 #include <stdio.h>
@@ -37,23 +37,24 @@ static json_t *takes_json(const struct sluice_model *m) {
     json_t *list = json_array();
     const struct recipe *r = m->recipe;
     const struct component *denoiser = &m->component[recipe_slot(r, FAMILY_DENOISER)];
-    bool hole = r->concat == CONCAT_FILL || r->concat == CONCAT_INPAINT,
-         control = r->concat == CONCAT_CONTROL;
-    bool frames = r->concat == CONCAT_I2V, skippable = false;
+    bool hole = r->images.concat == CONCAT_FILL || r->images.concat == CONCAT_INPAINT,
+         control = r->images.concat == CONCAT_CONTROL;
+    bool frames = r->images.concat == CONCAT_I2V, skippable = false;
     char references[48] = "a reference image";
-    if (r->cfg_scale != 1) add_input(list, "--negative-prompt", "negative prompt", false);
-    if (r->takes_guidance) add_input(list, "--guidance", "distilled guidance", false);
-    if (r->init == INIT_IMG2IMG)
+    if (r->defaults.cfg_scale != 1) add_input(list, "--negative-prompt", "negative prompt", false);
+    if (r->denoising.takes_guidance) add_input(list, "--guidance", "distilled guidance", false);
+    if (r->images.init == INIT_IMG2IMG)
         add_input(list, "--init-img", hole ? "image to repaint" : "input image", hole);
-    if (r->init == INIT_FIRST_FRAME) add_input(list, "--init-img", "first frame", frames);
+    if (r->images.init == INIT_FIRST_FRAME) add_input(list, "--init-img", "first frame", frames);
     if (frames && request_vision_frames(m) != 1) add_input(list, "--end-img", "last frame", false);
     if (control) add_input(list, "--control", "control video", false);
-    if (r->init == INIT_IMG2IMG || control) add_input(list, "--mask", "mask", hole);
-    if (r->references_max > 1)
-        snprintf(references, sizeof references, "up to %d reference images", r->references_max);
-    if (r->references_max) add_input(list, "--ref-image", references, r->references_min > 0);
+    if (r->images.init == INIT_IMG2IMG || control) add_input(list, "--mask", "mask", hole);
+    if (r->images.references_max > 1)
+        snprintf(references, sizeof references, "up to %d reference images", r->images.references_max);
+    if (r->images.references_max) add_input(list, "--ref-image", references, r->images.references_min > 0);
     for (int i = 0; i < denoiser->n_blocks; i++) skippable |= denoiser->blocks[i].kind->skippable;
-    if (r->cfg_scale != 1 && skippable) add_input(list, "--slg-layers", "skip-layer guidance", false);
+    if (r->defaults.cfg_scale != 1 && skippable)
+        add_input(list, "--slg-layers", "skip-layer guidance", false);
     return list;
 }
 
@@ -77,16 +78,18 @@ static json_t *family_json(const struct sluice_model *m) {
     json_int_t bytes;
     json_t *parts = parts_json(m, &bytes), *pipelines = json_array(), *sources = json_array();
     const struct hf_source *s;
-    for (const char *const *name = r->pipelines; *name; name++) json_push(pipelines, json_string(*name));
+    for (const char *const *name = r->selection.pipelines; *name; name++)
+        json_push(pipelines, json_string(*name));
     for (int i = 0; (s = recipe_source(r, i)); i++)
         json_push(sources,
                   json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag, "files",
                             s->files, "megabytes", s->megabytes ? json_integer(s->megabytes) : json_null()));
-    json_t *family = json_pack(
-        "{s:s, s:s?, s:s, s:o, s:i, s:i, s:i, s:i, s:f, s:b, s:I, s:o}", "name", r->name, "title", p->title,
-        "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines", pipelines, "width", m->width,
-        "height", m->height, "frames", m->frames ? m->frames : 1, "steps", m->steps, "cfg_scale",
-        m->cfg_scale, "guides_if_negative", (int)r->cfg_needs_negative, "bytes", bytes, "parts", parts);
+    json_t *family =
+        json_pack("{s:s, s:s?, s:s, s:o, s:i, s:i, s:i, s:i, s:f, s:b, s:I, s:o}", "name", r->name, "title",
+                  p->title, "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines", pipelines,
+                  "width", m->width, "height", m->height, "frames", m->frames ? m->frames : 1, "steps",
+                  m->steps, "cfg_scale", m->cfg_scale, "guides_if_negative",
+                  (int)r->denoising.cfg_needs_negative, "bytes", bytes, "parts", parts);
     if (!family) json_decref(sources);
     if (!family) return NULL;
     json_put(family, "takes", takes_json(m));

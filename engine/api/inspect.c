@@ -1,37 +1,150 @@
 /* JSON output of `inspect` (contents of model files) and `tokenize` (token ids of a prompt). */
-#include "engine/api/arguments.h"
-#include "engine/run/component.h"
-#include "engine/api/inspect_file.h"
-#include "engine/open/model.h"
+#include "engine/open/adapter_match.h"
 #include "engine/open/component_search.h"
+#include "engine/open/model.h"
 #include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
+#include "engine/open/public_structs.h"
 #include "engine/open/tokenizers.h"
+#include "engine/run/component.h"
 #include "loaders/json.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-static json_t *config_json(const struct config *config) {
-    json_t *json = json_object();
-    for (int i = 0; i < config->n_values; i++) {
-        const struct config_value *v = &config->values[i];
-        json_t *value = v->kind == CONFIG_STRING  ? json_string(v->string)
-                        : v->kind == CONFIG_BOOL  ? json_boolean(v->number != 0)
-                        : v->kind == CONFIG_NULL  ? json_null()
-                        : v->kind == CONFIG_EMPTY ? json_array()
-                        : v->integer              ? json_integer((json_int_t)v->number)
-                                                  : json_real(v->number);
-        json_put(json, v->key, value);
-    }
-    return json;
+static void count_up(json_t *counts, const char *key, json_int_t n) {
+    json_put(counts, key, json_integer(json_integer_value(json_object_get(counts, key)) + n));
 }
 
-static void count_up(json_t *group, const char *key, json_int_t n) {
-    json_put(group, key, json_integer(json_integer_value(json_object_get(group, key)) + n));
+/* Lists all tensors of a file as JSON: [{"name","type","shape","bytes","used"}]. */
+static json_t *inspect_tensors(const struct tensor_index *index) {
+    json_t *list = json_array();
+    for (int i = 0; i < index->n_entries; i++) {
+        const struct index_entry *entry = &index->entries[i];
+        if (!index_contains(index, entry)) continue;
+        json_t *shape = json_array();
+        for (int k = 0; k < entry->rank; k++) json_push(shape, json_integer(entry->dim[k]));
+        json_push(list,
+                  json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", index_type_name(entry),
+                            "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used));
+    }
+    return list;
+}
+
+/* Returns a file's weight bytes per tensor type as JSON: {TYPE:bytes}. */
+static json_t *inspect_types(const struct tensor_index *index) {
+    json_t *types = json_object();
+    for (int i = 0; i < index->n_entries; i++)
+        if (index_contains(index, &index->entries[i]))
+            count_up(types, index_type_name(&index->entries[i]), (json_int_t)index->entries[i].bytes);
+    return types;
+}
+
+/* True for a safetensors file with tensors named like adapter factors (lora_A, lora_down, ...). False if the
+ * file cannot be read. */
+static bool inspect_is_adapter(struct sys *sys, const char *path) {
+    struct tensor_index index = {0};
+    struct error ignored = {0};
+    struct stat s;
+    bool found = false;
+    if (stat(path, &s) || !S_ISREG(s.st_mode) || safetensors_open(sys, path, &index, &ignored) != OK)
+        return false;
+    for (int i = 0; i < index.n_entries && !found; i++) found = adapter_is_key(index.entries[i].name);
+    index_destroy(&index);
+    return found;
+}
+
+/* Counts a module, and its rank and alpha ("none" if the adapter has none). */
+static void count_sizes(json_t *counts, const struct adapter_module *m) {
+    char rank[32] = "none", alpha[32] = "none";
+    if (m->rank > 0) snprintf(rank, sizeof rank, "%d", (int)m->rank);
+    if (m->alpha >= 0) snprintf(alpha, sizeof alpha, "%g", (double)m->alpha);
+    count_up(counts, "modules", 1);
+    count_up(json_object_get(counts, "ranks"), rank, 1);
+    count_up(json_object_get(counts, "alphas"), alpha, 1);
+}
+
+/* Finds the slot of an adapter module: the slot with the longest prefix of the module's name; SLOTS_MAX: no
+ * slot. */
+static int slot_of_module(const struct adapter_prefixes *prefixes, const struct adapter_module *m) {
+    size_t longest = 0;
+    int found = SLOTS_MAX;
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (const char *const *prefix = prefixes->of[slot]; *prefix; prefix++) {
+            size_t n = strlen(*prefix);
+            bool begins = n <= (size_t)m->name_bytes && !strncmp(m->name, *prefix, n);
+            if (!begins || (found != SLOTS_MAX && n <= longest)) continue;
+            longest = n;
+            found = slot;
+        }
+    return found;
+}
+
+/* Counts an adapter's modules per pipeline component. recipe: a recipe whose model takes the whole adapter;
+ * without one, the recipe with the most components. */
+static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) {
+    struct adapter_prefixes prefixes;
+    json_t *parts = json_array();
+    adapter_find_prefixes(a, recipe, &prefixes);
+    for (int i = 0; i < a->n_modules; i++) {
+        int slot = slot_of_module(&prefixes, &a->modules[i]);
+        const char *name = slot < SLOTS_MAX ? recipe->slot[slot].folder : "unknown";
+        json_t *part = NULL;
+        for (size_t k = 0; k < json_array_size(parts) && !part; k++) {
+            part = json_array_get(parts, k);
+            if (strcmp(json_string_value(json_object_get(part, "name")), name)) part = NULL;
+        }
+        if (!part) {
+            json_push(parts,
+                      json_pack("{s:s, s:i, s:{}, s:{}}", "name", name, "modules", 0, "ranks", "alphas"));
+            part = json_array_get(parts, json_array_size(parts) - 1);
+        }
+        if (part) count_sizes(part, &a->modules[i]);
+    }
+    return parts;
+}
+
+static json_t *adapter_json(const struct adapter *a, bool tensors) {
+    enum { RECIPES_MAX = 64 };
+    const struct recipe *fits[RECIPES_MAX];
+    int n_fits = adapter_recipes(a, fits, RECIPES_MAX);
+    json_t *names = json_array();
+    for (int i = 0; i < n_fits; i++) json_push(names, json_string(fits[i]->name));
+    const struct recipe *largest = recipes[0]; /* recipe with the most components */
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        int n = 0;
+        while ((*r)->slot[n].family && largest->slot[n].family) n++;
+        if ((*r)->slot[n].family) largest = *r;
+    }
+    json_t *all = json_pack("{s:o, s:i, s:I, s:o, s:i, s:{}, s:{}, s:{}, s:{}, s:o, s:o}", "file",
+                            json_string_of(a->index.sources[0].path), "tensors", a->index.n_entries, "bytes",
+                            (json_int_t)index_bytes(&a->index), "types", inspect_types(&a->index), "modules",
+                            0, "dialects", "forms", "ranks", "alphas", "parts",
+                            parts_json(a, n_fits ? fits[0] : largest), "recipes", names);
+    for (int i = 0; i < a->n_modules && all; i++) {
+        count_up(json_object_get(all, "dialects"), adapter_dialect_name(a->modules[i].dialect), 1);
+        bool dora = a->modules[i].tensor[ADAPTER_DORA];
+        count_up(json_object_get(all, "forms"), dora ? "DoRA" : adapter_form_name(a->modules[i].form), 1);
+        count_sizes(all, &a->modules[i]);
+    }
+    if (tensors && all) json_put(all, "list", inspect_tensors(&a->index));
+    return all;
+}
+
+/* Describes an adapter file as in sluice.h, with "list" if tensors is set. Appends the names of tensors that
+ * are not adapter factors to unknown. Fails like adapter_open. */
+static enum status inspect_adapter(struct sys *sys, const char *path, bool tensors, json_t **json,
+                                   json_t *unknown, struct error *e) {
+    struct adapter *a = NULL;
+    if (adapter_open(sys, path, &a, e) != OK) return e->code;
+    *json = adapter_json(a, tensors);
+    for (int i = 0; i < a->n_unknown; i++) json_push(unknown, json_string(a->unknown[i]->name));
+    adapter_close(a);
+    return OK;
 }
 
 static json_int_t inspect_values_of(const struct index_entry *entry) {
@@ -116,9 +229,14 @@ struct findings {
     const struct recipe *recipe; /* recipe that the components fit; NULL: none */
 };
 
-static void add_line(json_t *list, const struct error *e) {
+/* Appends an error's line to a JSON list, unless the list has it: a damaged file may be opened twice. */
+static void add_line(void *list, const struct error *e) {
     char line[1024];
-    json_push(list, json_string_of(error_line(e, line, sizeof line)));
+    size_t i;
+    json_t *other, *text = json_string_of(error_line(e, line, sizeof line));
+    bool listed = false;
+    json_array_foreach((json_t *)list, i, other) listed |= json_equal(other, text);
+    listed ? json_decref(text) : json_push(list, text);
 }
 
 /* Adds error messages on missing tensors to a JSON list. reported: a message that the list already has and
@@ -155,16 +273,17 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
     json_t *json = NULL;
     index_check_quantised(&c->index, &failure);
     if (shown->recipe) place.slot = &shown->recipe->slot[shown->slot];
-    if (shown->recipe && configuration_read(c->sys, &place, &config, &origin, e) == OK &&
+    if (shown->recipe && configuration_read(c->sys, &place, &config, &origin, &failure) == OK &&
         component_bind(c, &config, &failure) == OK) {
         /* Binds the VAE encoder's tensors in the decoder's files, so that they are not listed as unknown. */
         struct component encoder = {.sys = c->sys, .family = recipe_family(shown->recipe, FAMILY_ENCODER)};
-        if (c->family->kind == FAMILY_DECODER && encoder.family && encoder.family->probe(&c->index)) {
+        if (c->family->kind == FAMILY_DECODER && encoder.family && encoder.family->files.probe(&c->index)) {
             encoder.index = index_view(&c->index, c->index.prefix, c->index.view);
             component_bind(&encoder, &config, &failure);
             component_destroy(&encoder);
         }
     }
+    if (failure.code == MEMORY) *e = failure;
     if (e->code == OK) {
         struct missing_names names = {to->missing, failure.what, index_prefix(&c->index)};
         if (failure.code != OK) add_line(to->missing, &failure);
@@ -374,8 +493,11 @@ static enum status inspect_text_of(const struct sluice_model_options *options, b
         if (inspect_adapter(&sys, o.model, tensors, &adapter, to->unknown, e) == OK)
             json_put(all, "adapter", adapter);
     } else if (component_files_locate(&sys, &o, &files, e) == OK) {
+        files.on_failure = add_line;
+        files.user = to->missing;
         inspect_all(&sys, &o, &files, to, all, e);
     }
+    if (!adapter) json_put(all, "complete", json_boolean(!json_array_size(to->missing)));
     json_put(all, "schedule", json_string(files.scheduler ? "scheduler_config.json" : "default"));
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);
@@ -440,7 +562,7 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     struct prompt_tokens tokens = {0};
     const struct text_recipe *recipe = &search->recipe->slot[slot].text;
     const int32_t ones[LANE_REFERENCES_MAX] = {1, 1, 1};
-    int pictures = recipe->image_prompt.pad ? search->recipe->references_min : 0;
+    int pictures = recipe->image_prompt.pad ? search->recipe->images.references_min : 0;
     if (tokenizer_find(search, slot, &tokenizer, e) == OK && pictures)
         prompt_encode_pictured(search->sys, recipe, tokenizer, text, bytes, ones, pictures, &tokens, e);
     else if (e->code == OK)

@@ -1,16 +1,41 @@
 #include "engine/api/plan_json.h"
 
-#include "engine/job/candidates.h"
+#include "engine/job/job.h"
+#include "engine/job/layout.h"
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
-#include "engine/job/schedule.h"
-#include "engine/job/stages.h"
 #include "engine/run/advice.h"
 #include "kernels/cuda/cards.h"
 #include "loaders/json.h"
 
 #include <string.h>
+
+static const char *const bound_names[N_BOUNDS] = {"compute", "bus", "disk"};
+
+struct sluice_plan plan_summary(const struct job *job) {
+    const struct plan *p = &job->plan;
+    struct error does_not_fit = {0};
+    struct sluice_plan summary = {
+        .struct_size = sizeof summary,
+        .fits = plan_check(job->need, p, &does_not_fit) == OK,
+        .batch = job->latents.batch,
+        .width = job->request.width,
+        .height = job->request.height,
+        .frames = job->request.frames > 1 ? job->request.frames : 1,
+        .ram_budget_bytes = (int64_t)p->ram_budget_bytes,
+        .vram_budget_bytes = (int64_t)p->vram_budget_bytes,
+        .ram_peak_bytes = (int64_t)p->ram_peak_bytes,
+        .vram_peak_bytes = (int64_t)p->vram_peak_bytes,
+        .ram_least_bytes = (int64_t)p->ram_least_bytes,
+        .vram_least_bytes = (int64_t)p->vram_least_bytes,
+        .seconds = p->seconds,
+        .floor_seconds = p->floor_seconds,
+        .bound = p->seconds > 0 ? bound_names[p->bound] : NULL,
+    };
+    plan_hash(p, summary.hash);
+    return summary;
+}
 
 /* ---- the request ---- */
 
@@ -77,10 +102,10 @@ static json_t *request_json(const struct job *job) {
     json_put(json, "prediction", json_string(job->settings.sampling.prediction->name));
     if (r->cfg_scale_low != 0) json_put(json, "cfg_scale_low", json_real(r->cfg_scale_low));
     if (job->model->boundary > 0) json_put(json, "boundary", json_real(job->model->boundary));
-    if (job->settings.n_prompts > 1 && recipe->default_negative &&
-        r->negative_prompt == recipe->default_negative)
-        json_put(json, "negative_prompt", json_string(recipe->default_negative));
-    if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
+    if (job->settings.n_prompts > 1 && recipe->text.default_negative &&
+        r->negative_prompt == recipe->text.default_negative)
+        json_put(json, "negative_prompt", json_string(recipe->text.default_negative));
+    if (recipe->denoising.takes_guidance) json_put(json, "guidance", json_real(r->guidance));
     if (job->settings.n_encoded_prompts < job->settings.n_prompts)
         json_put(json, "zero_negative", json_true());
     if (prompts_count_hits(job)) json_put(json, "prompt_cache_hits", json_integer(prompts_count_hits(job)));
@@ -126,12 +151,11 @@ static json_t *blocks_json(const struct job *job, int s) {
 }
 
 /* Adds predicted times to a plan's JSON (null if no rates are available). */
-static void put_times(json_t *json, double seconds, double floor_seconds, int bound) {
-    static const char *const names[N_BOUNDS] = {"compute", "bus", "disk"};
+static void put_times(json_t *json, double seconds, double floor_seconds, const char *bound) {
     bool known = seconds > 0;
     json_put(json, "seconds", known ? json_real(seconds) : json_null());
     json_put(json, "floor_seconds", known ? json_real(floor_seconds) : json_null());
-    json_put(json, "bound", known ? json_string(names[bound]) : json_null());
+    json_put(json, "bound", known ? json_string(bound) : json_null());
 }
 
 static json_t *stage_json(const struct job *job, int s) {
@@ -145,7 +169,7 @@ static json_t *stage_json(const struct job *job, int s) {
         integer(p.workspace_bytes), "library_bytes", integer(p.library_bytes), "peak_vram_bytes",
         integer(p.peak_vram_bytes), "peak_ram_bytes", integer(p.peak_ram_bytes), "flops", p.flops);
     if (!json) return NULL;
-    put_times(json, p.seconds, p.floor_seconds, p.bound);
+    put_times(json, p.seconds, p.floor_seconds, bound_names[p.bound]);
     /* bytes of adapters in this stage, resident blocks included */
     const struct stage *stage = &job->layout.stages[s];
     uint64_t adapter_bytes = 0;
@@ -167,10 +191,6 @@ static json_t *stage_json(const struct job *job, int s) {
     return json;
 }
 
-static json_t *two_budgets(uint64_t vram, uint64_t ram) {
-    return json_pack("{s:I, s:I}", "vram_bytes", integer(vram), "ram_bytes", integer(ram));
-}
-
 /* Name of the rates file, or without a file the kind of rates ("card", "default"). A file name may be invalid
  * UTF-8. */
 static json_t *rates_name(const struct job *job) {
@@ -189,23 +209,24 @@ static json_t *assumed(const struct job *job) {
 
 json_t *plan_json(const struct job *job) {
     const struct plan *p = &job->plan;
-    char hash[17];
+    const struct sluice_plan summary = plan_summary(job);
     json_t *stages = json_array();
     for (int s = 0; s < p->n_stages; s++) json_push(stages, stage_json(job, s));
-    json_t *json =
-        json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1,
-                  "request", request_json(job), "device", job->device->name, "precision",
-                  precision_name(job->settings.precision), "hash", plan_hash(p, hash), "rates",
-                  rates_name(job), "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
-                  two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
-                  two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
-                  integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes",
-                  integer(p->interstage_bytes), "bounce_bytes", integer(p->bounce_bytes));
+    json_t *json = json_pack(
+        "{s:i, s:o, s:s, s:s, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, s:b, s:I, s:I, s:I, s:I}",
+        "version", 1, "request", request_json(job), "device", job->device->name, "precision",
+        precision_name(job->settings.precision), "hash", summary.hash, "rates", rates_name(job), "budget",
+        "vram_bytes", (json_int_t)summary.vram_budget_bytes, "ram_bytes",
+        (json_int_t)summary.ram_budget_bytes, "peak", "vram_bytes", (json_int_t)summary.vram_peak_bytes,
+        "ram_bytes", (json_int_t)summary.ram_peak_bytes, "least", "vram_bytes",
+        (json_int_t)summary.vram_least_bytes, "ram_bytes", (json_int_t)summary.ram_least_bytes, "keep",
+        (int)p->keep, "base_bytes", integer(p->base_bytes), "host_bytes", integer(p->host_bytes),
+        "cross_bytes", integer(p->interstage_bytes), "bounce_bytes", integer(p->bounce_bytes));
     if (!json) {
         json_decref(stages);
         return NULL;
     }
-    put_times(json, p->seconds, p->floor_seconds, p->bound);
+    put_times(json, summary.seconds, summary.floor_seconds, summary.bound);
     if (job->need->separate) json_put(json, "device_bytes", json_integer(integer(job->need->device_bytes)));
     if (job->need->pin_limit_bytes)
         json_put(json, "pin_limit_bytes", json_integer(integer(job->need->pin_limit_bytes)));

@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+/* The numbers of the job's plan. */
+struct sluice_plan plan_summary(const struct job *job);
 /* Returns the job's plan as a new JSON object, owned by the caller; NULL if memory is short. */
 json_t *plan_json(const struct job *job);
 

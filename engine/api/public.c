@@ -1,8 +1,8 @@
 /* Public functions on models, errors, request defaults and versions. */
-#include "engine/api/arguments.h"
 #include "engine/machine/machine.h"
-#include "engine/open/model.h"
 #include "engine/open/component_files.h"
+#include "engine/open/model.h"
+#include "engine/open/public_structs.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -17,11 +17,8 @@ char *sluice_error_line(const struct sluice_error *error, char *out, size_t out_
     if (!out || !out_bytes) return out;
     out[0] = 0;
     if (!error) return out;
-    struct error e = {.code = (enum status)error->code};
-    memcpy(e.what, error->what, sizeof e.what);
-    memcpy(e.where, error->where, sizeof e.where);
-    memcpy(e.found, error->found, sizeof e.found);
-    memcpy(e.expected, error->expected, sizeof e.expected);
+    struct error e;
+    memcpy(&e, error, sizeof e);
     return error_line(&e, out, (int)out_bytes);
 }
 

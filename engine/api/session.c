@@ -1,17 +1,16 @@
 /* Sessions: the public functions that open, plan, run and report. The struct is in session.h. */
 #include "engine/api/session.h"
 
-#include "engine/api/arguments.h"
 #include "engine/api/plan_json.h"
 #include "engine/api/warnings.h"
 #include "engine/generate/generate.h"
 #include "engine/job/open.h"
 #include "engine/job/pictures.h"
 #include "engine/job/planner.h"
-#include "engine/machine/device_open.h"
 #include "engine/machine/machine.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/paths.h"
+#include "engine/open/public_structs.h"
 #include "loaders/json.h"
 
 #include <stdio.h>
@@ -21,25 +20,22 @@
  * prompt, previews without a callback. */
 static enum status check_runnable(const struct sluice_session_options *options, const struct job *job,
                                   struct error *e) {
-    if (job->model->published) {
+    if (job->model->published)
         return error_set(e, USAGE,
                          "--family opens no files: it can be planned, not run" WHERE "%s" EXPECTED
                          "a model opened from its files (-m)",
                          job->model->name);
-    }
-    if (job->request.converted) {
+    if (job->request.converted)
         return error_set(
             e, USAGE,
             "a request with `converted` set can be planned, not run: its files do not exist yet" EXPECTED
             "converted files, or a request without `converted`");
-    }
-    if (job->settings.preview != PREVIEW_NONE && !options->on_preview) {
+    if (job->settings.preview != PREVIEW_NONE && !options->on_preview)
         return error_set(e, USAGE,
                          "a request with previews needs the session's on_preview callback" FOUND
                          "preview \"%s\"" EXPECTED
                          "a session opened with on_preview, or a request without preview",
                          job->request.preview);
-    }
     if (job->settings.decode_only || job->request.prompt) return OK;
     return error_set(e, USAGE, "no prompt was given" EXPECTED "a prompt (-p TEXT; \"\" is an empty one)");
 }
@@ -86,18 +82,6 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     sha256_digest(&sha, SHA256_DIGEST_SIZE, key);
 }
 
-/* True if the kept plan still fits the request's budgets. A default budget is computed again from the memory
- * free now. */
-static bool plan_still_fits(const struct job *job) {
-    const struct sluice_request *r = &job->request;
-    const struct plan *p = &job->plan;
-    struct error does_not_fit = {0};
-    if (r->plan) return true;
-    return plan_check(job->need, p, &does_not_fit) == OK &&
-           (r->max_ram_bytes || p->ram_peak_bytes <= machine_default_budget()) &&
-           (r->max_vram_bytes || p->vram_peak_bytes <= device_default_budget(job->device));
-}
-
 static void drop_planned(struct sluice_session *s) {
     if (s->planned) job_close(s->planned);
     s->sys->release(s->sys, s->planned);
@@ -126,15 +110,6 @@ static enum status plan_job(struct sluice_session *s, const struct sluice_reques
     return planner_decide(job, e);
 }
 
-/* Keeps a planned job for a later run of the same request. Closes the job instead if it has adapters, whose
- * files may change, or if memory is short. */
-static void keep_planned(struct sluice_session *s, const struct sluice_request *request, const int32_t *dim,
-                         struct job *job) {
-    request_key(request, dim, s->planned_key);
-    if (!s->adapters.n_files) s->planned = s->sys->alloc(s->sys, LINE_HOST, sizeof *s->planned);
-    s->planned ? job_move(s->planned, job) : job_close(job);
-}
-
 /* Like plan_job, but reuses the job that sluice_plan_query kept for the same request. */
 static enum status plan_run(struct sluice_session *s, const struct sluice_request *request,
                             const int32_t *dim, struct job *job, struct error *e) {
@@ -144,8 +119,14 @@ static enum status plan_run(struct sluice_session *s, const struct sluice_reques
         return plan_job(s, request, dim, true, job, e);
     job_move(job, s->planned);
     drop_planned(s);
-    if (check_runnable(&s->options, job, e) != OK) return e->code;
-    return plan_still_fits(job) ? OK : planner_decide(job, e);
+    if (check_runnable(&s->options, job, e) != OK || request->plan) return e->code;
+    /* A default budget is computed again from the memory free now. */
+    struct error does_not_fit = {0};
+    bool fits =
+        plan_check(job->need, &job->plan, &does_not_fit) == OK &&
+        (job->request.max_ram_bytes || job->plan.ram_peak_bytes <= machine_default_budget()) &&
+        (job->request.max_vram_bytes || job->plan.vram_peak_bytes <= device_default_budget(job->device));
+    return fits ? OK : planner_decide(job, e);
 }
 
 /* True if the request with one changed option would fit its memory budgets. */
@@ -213,6 +194,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     atomic_store(&s->cancelled, 0);
     if (plan_run(s, request, latent_dim, &job, e) != OK) goto out;
     s->plan = plan_json(&job);
+    s->summary = plan_summary(&job);
     if (plan_check(job.need, &job.plan, e) == BUDGET) suggest_smaller_decode(&job, e);
     if (e->code != OK) goto out;
     warn_run(&s->options, &job, request->cfg_scale);
@@ -332,6 +314,15 @@ static enum status decode_dims(struct sluice_session *s, const char *path, int32
         }
     }
     index_destroy(&index);
+    if (e->code != OK) return e->code;
+    /* Recipes with the same latent space share one table of preview colours. */
+    struct latent_origin origin = latent_read_origin(s->sys, path);
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if (!strcmp((*r)->name, origin.recipe) && (*r)->colours != s->model->recipe->colours)
+            error_set(e, META,
+                      "the latent was made by another model, whose VAE scales latents differently" WHERE
+                      "%s" FOUND "a latent of %s" EXPECTED "a latent of %s, or -m with a model of %s",
+                      path, origin.recipe, s->model->recipe->name, origin.recipe);
     return e->code;
 }
 
@@ -364,17 +355,39 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     const int32_t *dim_or_null = decode_latent ? dim : NULL;
     session->busy = true;
     if (plan_job(session, &r, dim_or_null, false, &job, &e) == OK) {
-        struct error does_not_fit = {0};
         warn_plan(&session->options, &job);
-        *fits = plan_check(job.need, &job.plan, &does_not_fit) == OK;
+        session->summary = plan_summary(&job);
+        *fits = session->summary.fits;
         unsigned json_failures = failed_json_allocations();
         json_t *plan = plan_json(&job);
         if (plan) json_put(plan, "advice", advice_json(&job));
         *json = json_to_text(plan, JSON_INDENT(1), json_failures);
         if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
     }
-    e.code == OK ? keep_planned(session, &r, dim_or_null, &job) : job_close(&job);
+    /* Keeps the planned job for a later run of the same request, unless it has adapters, whose files may
+     * change. */
+    struct sys *sys = session->sys;
+    if (e.code == OK && !session->adapters.n_files) {
+        request_key(&r, dim_or_null, session->planned_key);
+        session->planned = sys->alloc(sys, LINE_HOST, sizeof *session->planned);
+    }
+    session->planned ? job_move(session->planned, &job) : job_close(&job);
     session->busy = false;
+    return publish_error(&e, error);
+}
+
+int sluice_plan_summary(const sluice_session *session, struct sluice_plan *plan, struct sluice_error *error) {
+    struct error e = {0};
+    if (!check_not_null(session, "session", &e) || !check_struct_size(plan, "plan", &e))
+        return publish_error(&e, error);
+    size_t bytes = plan->struct_size;
+    if (!session->summary.struct_size) {
+        error_set(&e, USAGE, "the session has no plan yet" EXPECTED "sluice_plan_query or a run first");
+    } else {
+        memset(plan, 0, bytes);
+        memcpy(plan, &session->summary, bytes < sizeof *plan ? bytes : sizeof *plan);
+        plan->struct_size = bytes;
+    }
     return publish_error(&e, error);
 }
 

@@ -20,8 +20,9 @@ struct sluice_session {
      * none. planned_key identifies the request (session.c). */
     struct job *planned;
     uint8_t planned_key[SHA256_DIGEST_SIZE];
-    struct report report; /* report of the previous run */
-    json_t *plan;         /* plan of the previous run, as JSON; NULL: the run failed before planning */
+    struct sluice_plan summary; /* numbers of the latest plan; struct_size 0: none yet */
+    struct report report;       /* report of the previous run */
+    json_t *plan;               /* plan of the previous run, as JSON; NULL: the run failed before planning */
     bool busy; /* a run, decode or plan query is in progress: its callbacks must not start another one */
     atomic_int cancelled;
 };

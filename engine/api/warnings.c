@@ -3,7 +3,7 @@
 #include "engine/base/text.h"
 #include "engine/generate/running.h"
 #include "engine/job/pictures.h"
-#include "engine/machine/device_open.h"
+#include "engine/machine/machine.h"
 #include "engine/open/prompt_syntax.h"
 
 #include <math.h>
@@ -179,7 +179,7 @@ void warn_run(const struct sluice_session_options *to, const struct job *job, do
     warn_of_guidance(to, job, requested_scale);
     warn_of_slg(to, job);
     warn_of_preview_colours(to, job);
-    const char *negative = job->model->recipe->default_negative;
+    const char *negative = job->model->recipe->text.default_negative;
     if (negative && job->settings.n_prompts > 1 && !job->settings.decode_only &&
         job->request.negative_prompt == negative)
         log_line(to, SLUICE_INFO,

@@ -22,22 +22,21 @@ static const struct config_value *find_value(const struct config *config, const 
     return value && value->kind != CONFIG_NULL && value->kind != CONFIG_EMPTY ? value : NULL;
 }
 
-/* Fails with META (invalid value); the error shows the configuration's value. */
-static enum status bad_value(const struct config *config, const struct config_value *value, struct error *e) {
-    error_set(e, META, "invalid value of '%s' in the configuration" WHERE "%s", value->key,
+/* Fails with META (invalid value) or UNSUPPORTED; the error shows the configuration's value. */
+static enum status bad_value(const struct config *config, enum status code, const struct config_value *value,
+                             struct error *e) {
+    error_set(e, code, "%s value of '%s' in the configuration" WHERE "%s",
+              code == META ? "invalid" : "unsupported", value->key,
               config->path ? config->path : "configuration");
-    if (value->kind == CONFIG_STRING)
-        error_found(e, "\"%s\"", value->string);
-    else
-        error_found(e, "%.17g", value->number);
-    return e->code;
+    return value->kind == CONFIG_STRING ? error_found(e, "\"%s\"", value->string)
+                                        : error_found(e, code == META ? "%.17g" : "%g", value->number);
 }
 
 /* Returns META if the configuration has an array or object at this key, where a number is expected. */
 static enum status refuse_nested(const struct config *config, const char *key, struct error *e) {
     for (int i = 0; i < config->n_values; i++) {
         if (!is_below(&config->values[i], key)) continue;
-        bad_value(config, &config->values[i], e);
+        bad_value(config, META, &config->values[i], e);
         return error_expected(e, "a number at '%s'", key);
     }
     return OK;
@@ -49,7 +48,7 @@ enum status config_int(const struct config *config, const char *key, int least, 
     if (!value) return refuse_nested(config, key, e);
     if (value->kind != CONFIG_NUMBER || value->number != floor(value->number) || value->number < least ||
         value->number > most) {
-        bad_value(config, value, e);
+        bad_value(config, META, value, e);
         return error_expected(e, "an integer from %d to %d", least, most);
     }
     *out = (int)value->number;
@@ -61,7 +60,7 @@ enum status config_float(const struct config *config, const char *key, double le
     const struct config_value *value = find_value(config, key);
     if (!value) return refuse_nested(config, key, e);
     if (value->kind != CONFIG_NUMBER || !(value->number >= least && value->number <= most)) {
-        bad_value(config, value, e);
+        bad_value(config, META, value, e);
         return error_expected(e, "a number from %g to %g", least, most);
     }
     *out = value->number;
@@ -72,7 +71,7 @@ enum status config_bool(const struct config *config, const char *key, bool *out,
     const struct config_value *value = find_value(config, key);
     if (!value) return OK;
     if (value->kind != CONFIG_BOOL) {
-        bad_value(config, value, e);
+        bad_value(config, META, value, e);
         return error_expected(e, "true or false");
     }
     *out = value->number != 0;
@@ -84,20 +83,11 @@ const char *config_string(const struct config *config, const char *key, const ch
     return value && value->kind == CONFIG_STRING ? value->string : fallback;
 }
 
-/* Fails with UNSUPPORTED; the error shows the configuration's value. */
-static enum status config_unsupported(const struct config *config, const struct config_value *value,
-                                      struct error *e) {
-    error_set(e, UNSUPPORTED, "unsupported value of '%s' in the configuration" WHERE "%s", value->key,
-              config->path ? config->path : "configuration");
-    return value->kind == CONFIG_STRING ? error_found(e, "\"%s\"", value->string)
-                                        : error_found(e, "%g", value->number);
-}
-
 enum status config_expect(const struct config *config, const char *key, const char *expected,
                           struct error *e) {
     const struct config_value *value = find_value(config, key);
     if (!value || (value->kind == CONFIG_STRING && !strcmp(value->string, expected))) return OK;
-    config_unsupported(config, value, e);
+    bad_value(config, UNSUPPORTED, value, e);
     return error_expected(e, "\"%s\"", expected);
 }
 
@@ -106,7 +96,7 @@ enum status config_refuse(const struct config *config, const char *key, struct e
         const struct config_value *value = &config->values[i];
         bool off = value->kind == CONFIG_NULL || (value->kind != CONFIG_STRING && value->number == 0);
         if (!off && (!strcmp(value->key, key) || is_below(value, key)))
-            return config_unsupported(config, value, e);
+            return bad_value(config, UNSUPPORTED, value, e);
     }
     return OK;
 }

@@ -4,40 +4,42 @@
 #ifndef SLUICE_BASE_ERROR_H
 #define SLUICE_BASE_ERROR_H
 
-/* Status codes with fixed numbers: engine/sluice.h repeats the numbers, and engine/api checks that the two
- * files agree. */
+#include "engine/sluice.h"
+
+/* Status codes, with the fixed numbers of the public codes. */
 enum status {
-    OK = 0,
+    OK = SLUICE_OK,
     /* codes 1 to 19: problems with a file or its content; the program exits with 3 */
-    TRUNC = 1,
-    BADMAGIC = 2,
-    VERSION = 3,
-    LIMIT = 4,
-    OVERFLOW = 5,
-    BOUNDS = 6,
-    OVERLAP = 7,
-    DUP = 8,
-    TYPE = 9,
-    SHAPE = 10,
-    ALIGN = 11,
-    JSON = 12,
-    UTF8 = 13,
-    META = 14,
-    MISSING = 15,
-    UNUSED = 16,
-    IO = 17,
-    CHANGED = 18,
-    UNSUPPORTED = 19,
-    INTERNAL = 32,  /* exit 1 */
-    USAGE = 33,     /* exit 2 */
-    BUDGET = 34,    /* exit 4 */
-    DEVICE = 35,    /* exit 5 */
-    MEMORY = 36,    /* exit 5 */
-    OUTPUT = 37,    /* exit 6 */
-    NONFINITE = 38, /* exit 7 */
-    CANCELLED = 39, /* exit 130 */
+    TRUNC = SLUICE_TRUNC,
+    BADMAGIC = SLUICE_BADMAGIC,
+    VERSION = SLUICE_VERSION_CODE,
+    LIMIT = SLUICE_LIMIT,
+    OVERFLOW = SLUICE_OVERFLOW,
+    BOUNDS = SLUICE_BOUNDS,
+    OVERLAP = SLUICE_OVERLAP,
+    DUP = SLUICE_DUP,
+    TYPE = SLUICE_TYPE,
+    SHAPE = SLUICE_SHAPE,
+    ALIGN = SLUICE_ALIGN,
+    JSON = SLUICE_JSON,
+    UTF8 = SLUICE_UTF8,
+    META = SLUICE_META,
+    MISSING = SLUICE_MISSING,
+    UNUSED = SLUICE_UNUSED,
+    IO = SLUICE_IO,
+    CHANGED = SLUICE_CHANGED,
+    UNSUPPORTED = SLUICE_UNSUPPORTED,
+    INTERNAL = SLUICE_INTERNAL,   /* exit 1 */
+    USAGE = SLUICE_USAGE,         /* exit 2 */
+    BUDGET = SLUICE_BUDGET,       /* exit 4 */
+    DEVICE = SLUICE_DEVICE,       /* exit 5 */
+    MEMORY = SLUICE_MEMORY,       /* exit 5 */
+    OUTPUT = SLUICE_OUTPUT,       /* exit 6 */
+    NONFINITE = SLUICE_NONFINITE, /* exit 7 */
+    CANCELLED = SLUICE_CANCELLED, /* exit 130 */
 };
 
+/* Begins like struct sluice_error. */
 struct error {
     enum status code;
     int exit;        /* exit class, as in engine/sluice.h and the program's exit code */
@@ -56,8 +58,8 @@ const char *status_name(enum status code);
 #define EXPECTED "\3"
 
 /* Fills an error: return error_set(e, DUP, "two tensors have the same name" WHERE "%s" FOUND "'%s'", path,
- * name). The parts follow in this order, each at most once, and all but the first may be absent. The exit
- * class follows from the code. If *e already holds an error, nothing changes: the first error stays. e may
+ * name). The first part is what failed; the others follow in any order, each at most once. The exit class
+ * follows from the code. If *e already holds an error, nothing changes: the first error stays. e may
  * not be NULL. Returns e->code. */
 enum status error_set(struct error *e, enum status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

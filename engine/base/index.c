@@ -1,6 +1,8 @@
 /* Looks up tensors by name: implements index.h. */
 #include "engine/base/index.h"
 
+#include "engine/base/half.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +63,28 @@ int index_last_block(const struct tensor_index *index, const char *prefix) {
         if (end != name + n && *end == '.' && block > last && block < 1 << 20) last = (int)block;
     }
     return last;
+}
+
+/* Reads 16-bit values into the second half of the f32 output buffer and converts them from the front, so that
+ * no conversion overwrites an unconverted value. */
+enum status source_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
+                               int64_t first, int64_t n, float *to, struct error *e) {
+    uint64_t size = dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    char *from = (char *)to + (uint64_t)n * (sizeof(float) - size);
+    if (dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
+        return error_set(e, UNSUPPORTED,
+                         "a vector of the model or adapter has an unsupported element type" WHERE "%s" FOUND
+                         "%s" EXPECTED "F32, F16 or BF16",
+                         source->path, dtype_name(dtype));
+    }
+    if (source_read(source, from, (uint64_t)n * size, offset + (uint64_t)first * size, e) != OK)
+        return e->code;
+    for (int64_t i = 0; i < n && size < sizeof(float); i++) {
+        uint16_t half;
+        memcpy(&half, from + (uint64_t)i * size, sizeof half);
+        to[i] = dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
+    }
+    return OK;
 }
 
 uint64_t index_bytes(const struct tensor_index *index) {

@@ -72,6 +72,11 @@ static inline int64_t index_elements(const struct index_entry *entry) {
     return n;
 }
 
+/* Reads n values of type F32, F16 or BF16 as floats, beginning with value number `first` of those at `offset`
+ * of the source. UNSUPPORTED for other types; errors of reading. */
+enum status source_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
+                               int64_t first, int64_t n, float *to, struct error *e);
+
 /* Compares two entries by name, for sort_find_duplicate. */
 int index_compare_names(const void *a, const void *b);
 

@@ -10,10 +10,9 @@
 enum status source_open(struct sys *sys, const char *path, struct byte_source *source, struct error *e) {
     *source = (struct byte_source){.sys = sys, .file = -1, .direct = -1};
     int file = sys->open(sys, path);
-    if (file < 0) {
+    if (file < 0)
         return error_set(e, file == -ENOENT || file == -ENOTDIR ? MISSING : IO,
                          "cannot open file" WHERE "%s" FOUND "%s", path, strerror(-file));
-    }
     source->file = file;
     int failed = sys->identify(sys, file, &source->identity);
     if (failed || !source->identity.regular) {

@@ -163,12 +163,11 @@ enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e) 
     while (thread_pool->n_started < thread_pool->n_members) {
         struct sys_thread **thread = &thread_pool->thread[thread_pool->n_started];
         int failed = thread_pool->sys->thread_start(thread_pool->sys, thread, member_main, thread_pool);
-        if (failed) {
+        if (failed)
             return error_set(
                 e, MEMORY, "cannot start compute thread %d of %d" FOUND "%s" EXPECTED "fewer threads: -t %d",
                 thread_pool->n_started + 1, thread_pool->n_members, strerror(-failed),
                 thread_pool->n_started);
-        }
         thread_pool->n_started++;
     }
     return OK;

@@ -3,8 +3,8 @@
 
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
-#include "engine/api/arguments.h"
 #include "engine/open/model.h"
+#include "engine/open/public_structs.h"
 #include "loaders/json.h"
 
 #include <stdlib.h>

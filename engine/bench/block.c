@@ -14,6 +14,7 @@
 #include "loaders/quantise/quantise.h"
 #include "models/models.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -275,36 +276,24 @@ enum status bench_block_measure(struct bench *bench, struct device *device, cons
     return e->code;
 }
 
-#define BLOCK_SIZES(side)                                                                                    \
-    .sizes = {.family = &family_zimage,                                                                      \
-              .block = "layer",                                                                              \
-              .text_rows = 32,                                                                               \
-              .text_columns = 2560,                                                                          \
-              .latent_channels = 16,                                                                         \
-              .latent_side = side,                                                                           \
-              .picture_side = 1}
-
-enum { BLOCK, SHORT_BLOCK, DECODER };
-
-static const struct bench_block_case cases[] = {
-    [BLOCK] = {.name = "block",
-               .shape = "one Z-Image layer, 1056 tokens of 3840, 30 heads, feed-forward 10240",
-               BLOCK_SIZES(64),
-               .rounds = 7},
-    [SHORT_BLOCK] = {.name = "short block",
-                     .shape = "one Z-Image layer, 288 tokens of 3840, 30 heads, feed-forward 10240",
-                     BLOCK_SIZES(32),
-                     .rounds = 9},
-    [DECODER] = {.name = "decoder",
-                 .shape = "Flux's autoencoder, latent to 512 x 512 pixels",
-                 .sizes = {.family = &family_vae_kl,
-                           .text_rows = 1,
-                           .text_columns = 1,
-                           .latent_channels = 16,
-                           .latent_side = 64,
-                           .picture_side = 512},
-                 .rounds = 3},
-};
+struct bench_block_case bench_block_case_named(const char *name) {
+    for (const struct family *const *f = families; *f; f++)
+        for (const struct measured_block *m = (*f)->measured; m && m->name; m++)
+            if (!strcmp(m->name, name))
+                return (struct bench_block_case){.name = m->name,
+                                                 .shape = m->shape,
+                                                 .sizes = {.family = *f,
+                                                           .block = m->kind,
+                                                           .text_rows = m->text_rows,
+                                                           .text_columns = m->text_columns,
+                                                           .latent_channels = m->latent_channels,
+                                                           .latent_side = m->latent_side,
+                                                           .picture_side = m->picture_side,
+                                                           .type = DTYPE_BF16},
+                                                 .rounds = m->rounds};
+    assert(!"a family defines every case");
+    return (struct bench_block_case){0};
+}
 
 static enum status find_type(const char *name, enum dtype *type, struct error *e) {
     *type = name ? quantise_type(name) : DTYPE_BF16;
@@ -323,11 +312,11 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
 static void measure_parts(struct bench *bench, struct device *device, enum dtype type, struct error *e) {
     static const double share[] = {0, 0.3, 1};
     const bool compared = bench->options.type || bench->options.adapter_rank;
-    const int parts[2] = {BLOCK, compared ? SHORT_BLOCK : DECODER};
+    const char *const parts[2] = {"block", compared ? "short block" : "decoder"};
     if (bench->options.adapter_rank < 0 || bench->options.adapter_rank > SLUICE_ADAPTER_RANK_MAX)
         error_set(e, USAGE, "invalid adapter rank %d", bench->options.adapter_rank);
     for (int i = 0; i < 2 && e->code == OK; i++) {
-        struct bench_block_case c = cases[parts[i]];
+        struct bench_block_case c = bench_block_case_named(parts[i]);
         c.sizes.type = type;
         c.sizes.adapter_rank = bench->options.adapter_rank;
         c.from = share[i];

@@ -17,6 +17,9 @@ struct bench_block_case {
 
 enum { BENCH_ROUNDS_MAX = 15 };
 
+/* The case of this name that a family defines (family.measured), in bf16; there must be one. */
+struct bench_block_case bench_block_case_named(const char *name);
+
 enum status bench_block_measure(struct bench *bench, struct device *device, const struct bench_block_case *c,
                                 struct error *e);
 

@@ -14,7 +14,7 @@ bool random_component_at_last(const struct random_component_sizes *sizes, const 
 }
 
 static int choose_blocks(struct random_component *c, const struct random_component_sizes *sizes) {
-    int all = c->component.family->blocks(&c->component, c->refs), n = 0;
+    int all = c->component.family->blocks.list(&c->component, c->refs), n = 0;
     for (int i = 0; i < all; i++) {
         struct block_ref ref = c->refs[i];
         if (random_component_at_last(sizes, &ref)) all = i + 1;
@@ -35,7 +35,7 @@ static enum status bench_random_component_begin(struct random_component *c,
     c->component = (struct component){.family = sizes->family, .sys = sys, .video = sizes->chunk > 0};
     component_derive(&c->component, sizes->chosen);
     c->refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *c->refs);
-    c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->lane_state_bytes);
+    c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->state.bytes);
     if (!c->refs || !c->lane.state) return error_set(e, MEMORY, "no memory for the benchmark");
     c->n_blocks = choose_blocks(c, sizes);
     for (int b = 0; b < c->n_blocks; b++) {
@@ -83,7 +83,7 @@ static void make_weights(const struct random_component *c, const struct block_re
     for (int i = 0; i < ref->kind->n_weights; i++) {
         const struct weight_spec *spec = &ref->kind->weights[i];
         int32_t dim[WEIGHT_RANK_MAX];
-        if (spec->optional || !block_has_weight(spec, dims)) continue;
+        if (weight_is_optional(spec) || !block_has_weight(spec, dims)) continue;
         for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
         bool fits = spec->rank == 2 && dim[1] % dtype_block_values(c->type) == 0;
         struct tensor shape = {.dtype = fits ? c->type : DTYPE_BF16, .rank = spec->rank};
@@ -117,8 +117,8 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     for (int i = 0; i < ADD_TIME_IDS_MAX; i++) c->lane.add_time_ids[i] = (float)sizes->picture_side;
     c->lane.n_tokens = sizes->text_rows;
     c->lane.operand = c->device->operands.in[c->context.precision];
-    memset(c->lane.state, 0, sizes->family->lane_state_bytes);
-    sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
+    memset(c->lane.state, 0, sizes->family->state.bytes);
+    sizes->family->state.declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
         /* Fills the state with pairs of random bf16 values; each pair is also a valid f32 value. */
         struct tensor pairs = tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){1});
@@ -198,6 +198,7 @@ enum status random_component_run(struct random_component *c, struct device *devi
         const struct block_ref *ref = &c->refs[b];
         c->running = b;
         struct visit_scope scope = {.settings = c->component.settings,
+                                    .latent_format = &c->component.latent_format,
                                     .lane = &c->lane,
                                     .number = ref->number,
                                     .chunk = c->chunk,

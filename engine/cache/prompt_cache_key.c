@@ -50,8 +50,7 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
     add_text(sha, c->family->name);
     add(sha, c->dims, sizeof c->dims);
     add(sha, c->settings, sizeof c->settings);
-    for (int i = 0; i < hidden_states_count(&c->reads.hidden); i++)
-        add_number(sha, c->reads.hidden.from_end[i]);
+    for (int i = 0; i < HIDDEN_STATES_MAX; i++) add_number(sha, c->reads.hidden.layers[i]);
     add_number(sha, c->reads.hidden.final_norm);
     add_number(sha, c->reads.projected);
     add_number(sha, c->text_columns);

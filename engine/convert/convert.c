@@ -1,9 +1,9 @@
 /* Writes the converted file with its metadata, and the JSON summary. */
 #include "engine/convert/convert.h"
-#include "engine/api/arguments.h"
 
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
+#include "engine/open/public_structs.h"
 #include "loaders/json.h"
 #include "loaders/quantise/quantise.h"
 
@@ -78,48 +78,20 @@ static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata
     }
 }
 
-static json_t *value_json(const struct config_value *v) {
-    if (v->kind == CONFIG_STRING) return json_string(v->string);
-    if (v->kind == CONFIG_BOOL) return json_boolean(v->number != 0);
-    if (v->kind == CONFIG_NULL) return json_null();
-    if (v->kind == CONFIG_EMPTY) return json_array();
-    return v->integer ? json_integer((json_int_t)v->number) : json_real(v->number);
-}
-
-/* llama.cpp's general.file_type for a file whose weights mostly have the given type. */
-static double file_type(enum dtype dtype) {
-    switch (dtype) {
-    case DTYPE_F16:
-        return 1;
-    case DTYPE_Q4_0:
-        return 2;
-    case DTYPE_Q8_0:
-        return 7;
-    case DTYPE_Q5_0:
-        return 8;
-    case DTYPE_Q4_K:
-        return 14;
-    case DTYPE_Q5_K:
-        return 16;
-    case DTYPE_Q6_K:
-        return 18;
-    case DTYPE_BF16:
-        return 32;
-    default:
-        return 0;
-    }
-}
-
-/* Main type of the output file: the type in --type, else the type with the most bytes. */
-static enum dtype main_type(const struct conversion *c) {
-    if (c->options->type) return quantise_type(c->options->type);
+/* llama.cpp's general.file_type of the output: of the type in --type, else of the type with the most bytes.
+ */
+static double file_type(const struct conversion *c) {
+    static const int file_types[N_DTYPES] = {
+        [DTYPE_F16] = 1,   [DTYPE_Q4_0] = 2,  [DTYPE_Q8_0] = 7,  [DTYPE_Q5_0] = 8,
+        [DTYPE_Q4_K] = 14, [DTYPE_Q5_K] = 16, [DTYPE_Q6_K] = 18, [DTYPE_BF16] = 32};
     uint64_t bytes[N_DTYPES] = {0};
     int most = DTYPE_F32;
+    if (c->options->type) return file_types[quantise_type(c->options->type)];
     for (int i = 0; i < c->n_items; i++)
         bytes[c->items[i].dtype] += (uint64_t)tensor_bytes(&c->items[i].shape);
     for (int i = 0; i < N_DTYPES; i++)
         if (bytes[i] > bytes[most]) most = i;
-    return (enum dtype)most;
+    return file_types[most];
 }
 
 static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, int *n, const char *config) {
@@ -131,8 +103,8 @@ static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, 
             (struct gguf_metadata){.key = "general.architecture", .kind = GGUF_STRING, .text = name};
     metadata[(*n)++] =
         (struct gguf_metadata){.key = "general.quantization_version", .kind = GGUF_U32, .number = 2};
-    metadata[(*n)++] = (struct gguf_metadata){
-        .key = "general.file_type", .kind = GGUF_U32, .number = file_type(main_type(c))};
+    metadata[(*n)++] =
+        (struct gguf_metadata){.key = "general.file_type", .kind = GGUF_U32, .number = file_type(c)};
     if (config && (c->config_is_file || !c->header))
         metadata[(*n)++] = (struct gguf_metadata){.key = "config", .kind = GGUF_STRING, .text = config};
     repeat_metadata(c, metadata, n);
@@ -198,9 +170,7 @@ static enum status write_file(struct conversion *c, struct error *e) {
     char *config = NULL; /* the component's configuration as flat JSON, without keys about tensor types */
     if (c->config.n_values) {
         static const char *const others[] = {"general.file_type", "general.quantization_version", "config"};
-        json_t *json = json_object();
-        for (int i = 0; i < c->config.n_values; i++)
-            json_put(json, c->config.values[i].key, value_json(&c->config.values[i]));
+        json_t *json = config_json(&c->config);
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) json_object_del(json, others[i]);
         config = json_to_text(json, JSON_COMPACT, json_failures);
     }
@@ -234,12 +204,11 @@ enum status convert_files(struct sys *sys, const struct sluice_convert_options *
     const char *output = options->output ? options->output : "", *extension = strrchr(output, '.');
     if (json) *json = NULL;
     c.to_gguf = extension && extension > output && !strcasecmp(extension, ".gguf");
-    if (!c.to_gguf && !(extension && extension > output && !strcasecmp(extension, ".safetensors"))) {
+    if (!c.to_gguf && !(extension && extension > output && !strcasecmp(extension, ".safetensors")))
         return error_set(e, USAGE,
                          "unknown output extension" FOUND "\"%s\"" EXPECTED
                          "a name that ends in .gguf or .safetensors",
                          output);
-    }
     if (convert_open(&c, e) == OK && check_inputs_spared(&c, e) == OK && convert_choose(&c, e) == OK &&
         check_disk(&c, e) == OK && convert_prepare(&c, e) == OK && write_file(&c, e) == OK && json)
         summarise(&c, json, e);

@@ -110,17 +110,15 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     if (!base) return OK;
     int64_t columns = weight_name_columns(name);
     /* the weight is one temporal slice of a larger kernel */
-    if (index_elements(entry) != base->rows * columns) {
+    if (index_elements(entry) != base->rows * columns)
         return error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'" WHERE "%s",
                          entry->name, component->index.sources[entry->source].path);
-    }
     double scale = a->strength * (double)c->scale;
-    if (!isfinite((float)scale)) {
+    if (!isfinite((float)scale))
         return error_set(e, META,
                          "the strength of an adapter times the scale of its module '%.*s' is too large" WHERE
                          "%s",
                          c->module->name_bytes, c->module->name, adapter_source(a->adapter)->path);
-    }
     struct row_parts of_adapter = parts_of(name), of_base = parts_of(base);
     struct merged_piece *piece = &m->pieces[m->n_pieces];
     *piece = (struct merged_piece){
@@ -188,12 +186,11 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
  * is the most common one. */
 static enum status find_candidate(const struct merge_subject *s, const struct adapter *a,
                                   struct candidate *best, struct error *e) {
-    if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) {
+    if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER)
         return error_set(e, UNSUPPORTED,
                          "adapters can be merged only into transformers, UNets and text encoders" WHERE
                          "%s" FOUND "%s",
                          s->path, s->family->display_name);
-    }
     for (const struct recipe *const *r = recipes; *r && e->code != MEMORY; r++)
         for (int i = 0; (*r)->slot[i].family; i++) {
             const struct slot *slot = &(*r)->slot[i];
@@ -216,10 +213,9 @@ static enum status find_candidate(const struct merge_subject *s, const struct ad
 
 static enum status open_adapter(struct merge *m, const struct merge_subject *s,
                                 const struct sluice_lora *lora, struct error *e) {
-    if (!lora->path || !isfinite(lora->strength)) {
+    if (!lora->path || !isfinite(lora->strength))
         return error_set(e, USAGE, "a LoRA needs a file and a finite strength" WHERE "%s",
                          lora->path ? lora->path : "NULL");
-    }
     if (lora->strength == 0) return OK;
     struct merged_adapter *a = &m->adapters[m->n_adapters++];
     a->strength = lora->strength;
@@ -303,7 +299,7 @@ static float *read_factor(const struct adapter *a, const struct index_entry *ent
     int64_t n = index_elements(entry);
     float *values =
         e->code == OK ? sys_new(a->sys, (size_t)n, sizeof *values, "an adapter's values", e) : NULL;
-    if (values) adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, n, values, e);
+    if (values) source_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, n, values, e);
     return values;
 }
 

@@ -1,5 +1,6 @@
 /* Opens the inputs of a conversion: see convert.h. */
 #include "engine/convert/convert.h"
+#include "engine/open/adapter_file.h"
 #include "engine/run/component.h"
 
 #include "engine/open/model.h"
@@ -48,12 +49,11 @@ static enum status open_inputs(struct conversion *c, struct tensor_index *parts,
 
 static enum status open_files(struct conversion *c, struct error *e) {
     int n = c->options->n_inputs;
-    if (n < 1 || n > INPUTS_MAX) {
+    if (n < 1 || n > INPUTS_MAX)
         return error_set(e, USAGE,
                          "wrong number of inputs to convert" FOUND "%d inputs" EXPECTED
                          "1 to %d files or folders",
                          n, INPUTS_MAX);
-    }
     struct tensor_index *parts = c->sys->alloc(c->sys, LINE_HOST, (size_t)n * sizeof *parts);
     if (!parts) return error_set(e, MEMORY, "no memory for %d inputs", n);
     open_inputs(c, parts, n, e);
@@ -127,7 +127,7 @@ static enum status choose_part(struct conversion *c, const struct contents *cont
 static enum status find_kinds(struct conversion *c, const struct component *component, struct error *e) {
     struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
-    int n = component->family->blocks(component, refs);
+    int n = component->family->blocks.list(component, refs);
     for (int b = 0; b < n; b++)
         for (int i = 0; i < refs[b].kind->n_weights; i++) {
             const struct block_kind *kind = refs[b].kind;
@@ -196,7 +196,7 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     c->config_is_file = origin == CONFIG_JSON_FILE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);
     const struct family *encoder = recipe_family(recipe, FAMILY_ENCODER);
-    if (c->family->kind != FAMILY_DECODER || !encoder || !encoder->probe(&view)) return OK;
+    if (c->family->kind != FAMILY_DECODER || !encoder || !encoder->files.probe(&view)) return OK;
     bind_slot(c, recipe, recipe_slot(recipe, FAMILY_ENCODER), view, &config, &origin, e);
     config_destroy(&config);
     return e->code;
@@ -213,12 +213,17 @@ enum status convert_open(struct conversion *c, struct error *e) {
     for (int i = 0; i < c->whole.n_entries; i++) c->auxiliary[i] = c->whole.entries[i].used;
     if (contents_find(c->sys, &c->whole, &contents, e) != OK) return e->code;
     if (choose_part(c, &contents, e) != OK) return e->code;
-    if (!c->family && c->options->n_loras) {
+    if (!c->family && c->options->n_loras)
         return error_set(e, UNSUPPORTED,
                          "an adapter cannot be merged into weights of an unknown model" WHERE "%s" EXPECTED
                          "a transformer, UNet or text encoder",
                          c->whole.sources[0].path);
-    }
+    for (int i = 0; i < c->whole.n_entries && !c->family; i++)
+        if (adapter_is_key(c->whole.entries[i].name))
+            return error_set(e, USAGE,
+                             "the file is a LoRA or other adapter, not a model" WHERE "%s" EXPECTED
+                             "the model's file, with --lora %s to merge the adapter into it",
+                             c->whole.sources[0].path, c->whole.sources[0].path);
     if (!c->family) return index_check_quantised(&c->whole, e);
     return bind_family(c, contents.component[c->view].prefix, e);
 }

@@ -71,19 +71,6 @@ static enum status read_rows(struct conversion *c, const struct index_entry *ent
                        entry->offset + row_bytes * (uint64_t)first, e);
 }
 
-/* Returns the f32 bits of the largest magnitude as an integer. These integers sort like the magnitudes, with
- * infinity above all numbers and NaN above infinity. */
-static uint32_t largest_bits(const float *numbers, int64_t n) {
-    uint32_t largest = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &numbers[i], sizeof bits);
-        bits &= 0x7fffffff;
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
 struct convert_work {
     const struct converted *item;
     const struct tensor *read;
@@ -91,7 +78,7 @@ struct convert_work {
     float *numbers;
     char *to;             /* destination of converted rows; NULL: only scan the values */
     float *scales;        /* destination of row scales, or NULL */
-    atomic_uint *largest; /* largest magnitude so far, as f32 bits (largest_bits) */
+    atomic_uint *largest; /* largest magnitude so far, as f32 bits */
 };
 
 static void convert_rows(const void *context, int64_t first, int64_t end, int member) {
@@ -102,7 +89,13 @@ static void convert_rows(const void *context, int64_t first, int64_t end, int me
         float *row = w->numbers + r * columns;
         weights_widen(row, w->read, r, 1);
         if (w->merge) merge_add(w->merge, (w->read->scale_row + r) * columns, columns, row);
-        uint32_t here = largest_bits(row, columns), largest = atomic_load(w->largest);
+        /* As integers, f32 magnitudes keep their order, with infinity above all numbers and NaN above
+         * infinity. */
+        uint32_t here = 0, largest = atomic_load(w->largest);
+        for (int64_t i = 0; i < columns; i++) {
+            uint32_t bits = (union float_bits){.value = row[i]}.bits & 0x7fffffff;
+            here = bits > here ? bits : here;
+        }
         while (here > largest && !atomic_compare_exchange_weak(w->largest, &largest, here)) {
         }
         if (w->scales) w->scales[r] = quantise_row_scale(w->item->dtype, row, columns);

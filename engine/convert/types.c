@@ -20,6 +20,7 @@ struct rules {
     pcre2_code *code[RULES_MAX];
     enum dtype dtype[RULES_MAX];
     const char *text[RULES_MAX];
+    bool matched[RULES_MAX]; /* true: the pattern matches the name of at least one tensor */
     int n;
     pcre2_match_data *data;
     pcre2_match_context *context;
@@ -80,9 +81,8 @@ static enum status read_rule(struct rules *rules, const char *rule, bool to_gguf
 
 static enum status read_rules(struct rules *rules, const struct conversion *c, struct error *e) {
     int n = c->options->n_rules;
-    if (n > RULES_MAX) {
+    if (n > RULES_MAX)
         return error_set(e, USAGE, "too many --rule options" FOUND "%d" EXPECTED "at most %d", n, RULES_MAX);
-    }
     rules->data = pcre2_match_data_create(1, NULL);
     rules->context = pcre2_match_context_create(NULL);
     if (!rules->data || !rules->context) return error_set(e, MEMORY, "no memory for rules");
@@ -91,25 +91,24 @@ static enum status read_rules(struct rules *rules, const struct conversion *c, s
     return e->code;
 }
 
-static int find_rule(const struct rules *rules, const char *name, struct error *e) {
+/* Returns the index of the first rule that matches a tensor's name; -1: none, or an error. Updates the flags
+ * rules->matched. */
+static int find_rule(struct rules *rules, const char *name, struct error *e) {
+    int first = -1;
     for (int i = 0; i < rules->n; i++) {
+        if (first >= 0 && rules->matched[i]) continue;
         int found =
             pcre2_match(rules->code[i], (PCRE2_SPTR)name, strlen(name), 0, 0, rules->data, rules->context);
-        if (found >= 0) return i;
-        if (found == PCRE2_ERROR_NOMATCH) continue;
+        if (found >= 0) rules->matched[i] = true;
+        if (found >= 0 && first < 0) first = i;
+        if (found >= 0 || found == PCRE2_ERROR_NOMATCH) continue;
         error_set(e, USAGE,
                   "the regular expression of a rule takes too long to match a tensor name: simplify it" WHERE
                   "--rule \"%s\"" FOUND "%s",
                   rules->text[i], name);
         return -1;
     }
-    return -1;
-}
-
-static bool is_small(const struct index_entry *entry) {
-    int64_t values = 1;
-    for (int i = 0; i < entry->rank && values <= SMALL_VALUES; i++) values *= entry->dim[i];
-    return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES;
+    return first;
 }
 
 /* The smallest unquantised type that holds all values of a tensor exactly. */
@@ -117,32 +116,34 @@ static enum dtype plain_type(const struct index_entry *entry) {
     return is_f8(entry->dtype) && entry->scale == 1 && !entry->scales.bytes ? DTYPE_BF16 : DTYPE_F32;
 }
 
-/* Type of an unconverted tensor in GGUF. Vectors are f32, as GGUF readers expect. Tensors whose quantisation
- * blocks cross row boundaries are dequantised, because GGUF cannot express such blocks. */
-static enum dtype unconverted_gguf_type(const struct index_entry *entry) {
-    if (!dtype_is_weight(entry->dtype)) return entry->dtype;
-    bool plain = dtype_bits(entry->dtype) >= 16;
-    if (plain) return is_small(entry) ? DTYPE_F32 : entry->dtype;
-    int values = dtype_block_values(entry->dtype);
-    bool blocks =
-        values > 1 && !dtype_tiled_values(entry->dtype) && entry->dim[entry->rank - 1] % values == 0;
-    if (dtype_is_rotated(entry->dtype)) return plain_type(entry);
-    return blocks ? entry->dtype : plain_type(entry);
-}
-
 static bool has_layer_name(const char *name) {
     size_t n = strlen(name), tail = strlen(".weight");
     return n > tail && !strcmp(name + n - tail, ".weight");
 }
 
-/* Type of an unconverted tensor in safetensors. Types with scales need a tensor name that ends in ".weight".
- */
-static enum dtype unconverted_safetensors_type(const struct index_entry *entry, const char *name) {
+/* Type of an unconverted tensor. GGUF: vectors are f32, as GGUF readers expect. Tensors whose quantisation
+ * blocks cross row boundaries are dequantised, because GGUF cannot express such blocks. Safetensors: types
+ * with scales need a tensor name that ends in ".weight". */
+static enum dtype unconverted_type(bool to_gguf, const struct index_entry *entry, const char *name) {
     enum dtype dtype = entry->dtype;
-    if (!dtype_is_weight(dtype) || dtype_bits(dtype) >= 16) return dtype;
-    if (is_int8(dtype)) return has_layer_name(name) ? dtype : plain_type(entry);
-    if (!is_f8(dtype) || entry->scales.bytes) return plain_type(entry);
-    return entry->scale == 1 || has_layer_name(name) ? dtype : plain_type(entry);
+    bool plain = dtype_bits(dtype) >= 16;
+    if (!dtype_is_weight(dtype) || (plain && !to_gguf)) return dtype;
+    if (plain) {
+        int64_t values = 1;
+        for (int i = 0; i < entry->rank && values <= SMALL_VALUES; i++) values *= entry->dim[i];
+        return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES ? DTYPE_F32 : dtype;
+    }
+    bool keeps;
+    if (to_gguf) {
+        int values = dtype_block_values(dtype);
+        keeps = values > 1 && !dtype_tiled_values(dtype) && !dtype_is_rotated(dtype) &&
+                entry->dim[entry->rank - 1] % values == 0;
+    } else {
+        keeps = is_int8(dtype)
+                    ? has_layer_name(name)
+                    : is_f8(dtype) && !entry->scales.bytes && (entry->scale == 1 || has_layer_name(name));
+    }
+    return keeps ? dtype : plain_type(entry);
 }
 
 static enum dtype type_of(const struct conversion *c, const struct index_entry *entry, const char *name,
@@ -159,7 +160,7 @@ static enum dtype type_of(const struct conversion *c, const struct index_entry *
     if (has_scales(dtype) && !has_layer_name(name)) dtype = entry->dtype;
     bool asked = dtype == ruled && dtype_bits(dtype) >= 16;
     if (dtype != entry->dtype || asked) return dtype;
-    return c->to_gguf ? unconverted_gguf_type(entry) : unconverted_safetensors_type(entry, name);
+    return unconverted_type(c->to_gguf, entry, name);
 }
 
 /* Appends an output tensor and sets the tensor's name and scale. */
@@ -174,25 +175,23 @@ static enum status add_item(struct conversion *c, struct converted item, const c
 }
 
 /* Chooses a weight's type and adds its output tensors: the quantisation format, the scales, the weight. */
-static enum status choose_one(struct conversion *c, const struct index_entry *entry,
-                              const struct rules *rules, enum dtype wanted, struct error *e) {
+static enum status choose_one(struct conversion *c, const struct index_entry *entry, struct rules *rules,
+                              enum dtype wanted, struct error *e) {
     size_t cut = strlen(c->prefix);
     const char *name = strncmp(entry->name, c->prefix, cut) ? entry->name : entry->name + cut;
     const char *path = c->whole.sources[entry->source].path;
     int rule = find_rule(rules, name, e);
     if (e->code != OK) return e->code;
-    if (entry->rank > TENSOR_RANK_MAX) {
+    if (entry->rank > TENSOR_RANK_MAX)
         return error_set(e, UNSUPPORTED,
                          "tensor '%s' has too many dimensions" WHERE "%s" FOUND "%d" EXPECTED "at most %d",
                          entry->name, path, entry->rank, TENSOR_RANK_MAX);
-    }
     enum dtype dtype = type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
-    if (merge_changes(c->merge, entry) && !quantise_can(dtype, dtype_block_values(dtype))) {
+    if (merge_changes(c->merge, entry) && !quantise_can(dtype, dtype_block_values(dtype)))
         return error_set(e, UNSUPPORTED,
                          "tensor '%s' cannot keep its type when an adapter is merged into it" WHERE "%s" FOUND
                          "%s" EXPECTED "another type by --type",
                          entry->name, path, dtype_name(dtype));
-    }
     bool made = dtype != entry->dtype, int8 = is_int8(dtype);
     bool of_rows = int8 && (made || entry->scales.bytes);
     bool scaled = int8 || (is_f8(dtype) && (made || entry->scale != 1));
@@ -228,7 +227,7 @@ static int compare_places(const void *a, const void *b) {
     return one->offset < other->offset ? -1 : one->offset > other->offset;
 }
 
-static enum status choose_all(struct conversion *c, const struct rules *rules, struct error *e) {
+static enum status choose_all(struct conversion *c, struct rules *rules, struct error *e) {
     struct sys *sys = c->sys;
     size_t n = (size_t)c->whole.n_entries + 1;
     enum dtype wanted = N_DTYPES;
@@ -249,6 +248,12 @@ static enum status choose_all(struct conversion *c, const struct rules *rules, s
     /* output tensors are sorted by their position in the input file, for sequential reading */
     if (found) qsort(sorted, (size_t)found, sizeof *sorted, compare_places);
     for (int i = 0; i < found && e->code == OK; i++) choose_one(c, sorted[i], rules, wanted, e);
+    for (int i = 0; i < rules->n && e->code == OK; i++)
+        if (!rules->matched[i])
+            error_set(e, USAGE,
+                      "no tensor name matches this --rule" WHERE "--rule \"%s\"" EXPECTED
+                      "a pattern that matches a name listed by `sluice inspect --tensors`",
+                      rules->text[i]);
     sys->release(sys, sorted);
     return e->code;
 }

@@ -34,7 +34,7 @@ enum status control_video_fill(const struct job *job, const struct encoded *enco
         if (!job->request.n_control || (!mask && !reactive))
             memset(frame.data, 0, (size_t)tensor_bytes(&frame));
         else if (control_video_read(job, chunk->first_frame + i, &picture, e) == OK)
-            picture_to_masked(&picture, mask, reactive, frame);
+            picture_to_tensor(&picture, mask, reactive, frame);
     }
     return e->code;
 }

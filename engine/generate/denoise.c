@@ -4,8 +4,8 @@
 #include "engine/generate/dump.h"
 #include "engine/generate/frame_conditioning.h"
 #include "engine/generate/preview.h"
-#include "engine/generate/progress.h"
-#include "engine/job/schedule.h"
+#include "engine/generate/running.h"
+#include "engine/job/job.h"
 
 #include <string.h>
 
@@ -57,7 +57,8 @@ static enum status move_sample(struct running *r, int i_call, int image, int pla
     /* Guidance. */
     if (call->slg_scale != 0) guidance_slg_begin(skipped, guided, call->slg_scale);
     if (call->scale != 1)
-        recipe->guide(guided, l->prediction[l->images_per_group + place], recipe->patch, call->scale);
+        recipe->denoising.guide(guided, l->prediction[l->images_per_group + place], recipe->patch,
+                                call->scale);
     if (call->slg_scale != 0) guidance_slg_add(guided, skipped);
     if (previews) preview_capture(job, image, i_call, output);
     /* Calls the sampler's update with the denoiser's output converted to the prediction type that the sampler

@@ -104,7 +104,8 @@ enum status dump_save_picture(struct sys *sys, const char *folder, const char *n
     int32_t dim[4] = {1, 3, picture.dim[0], picture.dim[1]};
     struct named_tensor tensor = {name, tensor_make(NULL, DTYPE_F32, 4, dim)};
     struct stream stream = {.tensors = &picture};
-    if (path) safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_planar}, e);
+    const struct safetensors_content content = {.tensors = &tensor, .n_tensors = 1};
+    if (path) safetensors_write_content(sys, path, &content, &(struct tensor_maker){&stream, next_planar}, e);
     sys->release(sys, path);
     return e->code;
 }

@@ -17,7 +17,7 @@ void frame_conditioning_fill(const struct job *job, const struct frame_chunk *ch
         const struct sluice_picture *picture = conditioning_frame(job, chunk->first_frame + i);
         struct tensor frame = tensor_reshape(tensor_slice(out, i, 1), 3, out.dim + 1);
         if (picture)
-            picture_to_tensor(picture, NULL, frame);
+            picture_to_tensor(picture, NULL, false, frame);
         else
             memset(frame.data, 0, (size_t)tensor_bytes(&frame));
     }

@@ -5,11 +5,10 @@
 #include "engine/generate/dump.h"
 #include "engine/generate/images.h"
 #include "engine/generate/initial_latents.h"
-#include "engine/generate/progress.h"
 #include "engine/generate/prompt_embeds.h"
+#include "engine/generate/running.h"
 #include "engine/job/layout.h"
-#include "engine/job/stages.h"
-#include "engine/machine/device_open.h"
+#include "engine/machine/machine.h"
 
 #include <string.h>
 

@@ -51,7 +51,7 @@ static void fill_picture(const struct job *job, int i) {
     const struct picture_format *format = &job->model->component[encoded->slot].picture_format;
     struct tensor out = tensor_reshape(t->picture, 3, t->picture.dim + 1);
     if (format->deviation[0] == 0)
-        picture_to_tensor(&picture, mask, out);
+        picture_to_tensor(&picture, mask, false, out);
     else
         picture_to_vision(&picture, format->mean, format->deviation, out);
 }
@@ -105,20 +105,20 @@ static void begin_at_picture(struct running *r, int image, struct tensor moments
     const struct layout *l = &job->layout;
     bool blends = job_blends_mask(job);
     struct tensor latent = l->latent[image], picture = blends ? l->inpaint_latent[image] : l->prediction[0];
-    take_latent(r, image, moments, job->model->recipe->samples_posterior, picture);
+    take_latent(r, image, moments, job->model->recipe->images.samples_posterior, picture);
     if (!r->latent_file) draw_noise(r, image, latent);
     /* Kept because the inpainting blend adds the initial noise to the input image's latent again after every
      * step. */
     const struct tensor *noise = &l->inpaint_noise[image];
     if (noise->rank) memcpy(noise->data, latent.data, (size_t)tensor_bytes(noise));
-    if (blends && job->model->recipe->samples_posterior) draw_noise(r, image, l->prediction[0]);
+    if (blends && job->model->recipe->images.samples_posterior) draw_noise(r, image, l->prediction[0]);
     begin_sampling(job, image, blends && job->request.strength == 1 ? NULL : picture.data);
 }
 
 /* Returns the concat channels that hold the latent of the masked image; the mask is in the other channels. */
 static struct tensor masked_latent(const struct job *job, int image) {
     struct tensor concat = job->layout.concat[image];
-    bool first = job->model->recipe->concat == CONCAT_FILL;
+    bool first = job->model->recipe->images.concat == CONCAT_FILL;
     return tensor_slice(concat, first ? 0 : concat.dim[0] - job->latents.C, job->latents.C);
 }
 
@@ -128,8 +128,8 @@ static void take_masked(struct running *r, int image, struct tensor moments) {
     const struct sluice_picture *mask = &job->pictures.fitted[PICTURE_MASK];
     int factor = model_component(job->model, FAMILY_ENCODER)->pixel_factor;
     struct tensor concat = job->layout.concat[image];
-    take_latent(r, image, moments, job->model->recipe->samples_posterior, masked_latent(job, image));
-    if (job->model->recipe->concat == CONCAT_FILL)
+    take_latent(r, image, moments, job->model->recipe->images.samples_posterior, masked_latent(job, image));
+    if (job->model->recipe->images.concat == CONCAT_FILL)
         mask_to_channels(mask, factor,
                          latent_planes(tensor_slice(concat, job->latents.C, concat.dim[0] - job->latents.C)));
     else

@@ -1,17 +1,17 @@
 #include "engine/generate/prompt_embeds.h"
 
 #include "engine/generate/dump.h"
-#include "engine/generate/progress.h"
+#include "engine/generate/running.h"
+#include "engine/job/layout.h"
 #include "engine/job/prompts.h"
-#include "engine/job/stages.h"
 
 #include <string.h>
 
 /* Copies one text encoder's output rows to their columns of the prompt's combined embedding. */
 static void copy_rows(struct tensor to, int32_t row, int32_t column, struct tensor from) {
     for (int32_t i = 0; i < from.dim[0]; i++)
-        memcpy((float *)to.data + (int64_t)(row + i) * to.dim[1] + column,
-               (const float *)from.data + (int64_t)i * from.dim[1], (size_t)from.dim[1] * sizeof(float));
+        memcpy((float *)to.data + (int64_t)(row + i) * to.dim[1] + column, tensor_slice(from, i, 1).data,
+               (size_t)from.dim[1] * sizeof(float));
 }
 
 static double mean_of(const float *values, int64_t n) {
@@ -40,8 +40,8 @@ static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
     const struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
     const struct text_places p = prompts_place_texts(job, prompt);
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        const struct condition *c = &recipe->condition[i];
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        const struct condition *c = &recipe->text.condition[i];
         struct tensor encoded = l->encoder_text[c->slot][prompt], row = l->encoder_pooled[c->slot][prompt];
         int32_t dropped = job->prompts.tokens[c->slot][prompt].drop_idx, at = p.row[i];
         if (c->what == CONDITION_POOLED) {
@@ -50,9 +50,12 @@ static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
             continue;
         }
         if (c->slot != slot || encoded.data == l->text[prompt].data) continue;
-        if (encoded.rank)
-            copy_rows(l->text[prompt], at, p.column[i],
-                      tensor_slice(encoded, dropped, encoded.dim[0] - dropped));
+        int32_t n = encoded.rank ? encoded.dim[0] - dropped : 0;
+        for (int k = 0, parts = condition_parts(c); k < parts && n; k++) {
+            int32_t columns = encoded.dim[1] / parts;
+            copy_rows(l->text[prompt], at + k * n, p.column[i],
+                      tensor_slice_columns(tensor_slice(encoded, dropped, n), k * columns, columns));
+        }
         for (int k = 0; k < job->pictures.n_encoded; k++) {
             if (job->pictures.encoded[k].slot != slot) continue;
             copy_rows(l->text[prompt], at, p.column[i], l->encoded[k].tokens);

@@ -13,7 +13,8 @@ const struct component *job_tiny_decoder(const struct job *job) {
 }
 
 bool job_blends_mask(const struct job *job) {
-    return job->request.mask && !job->settings.decode_only && job->model->recipe->concat == CONCAT_NONE;
+    return job->request.mask && !job->settings.decode_only &&
+           job->model->recipe->images.concat == CONCAT_NONE;
 }
 
 int job_branches(const struct job *job) {
@@ -40,4 +41,96 @@ int job_find_encoded(const struct job *job, int slot, int n_chunks, int number) 
 char *job_numbered(const char *name, int i, char out[16]) {
     i ? snprintf(out, 16, "%s_%d", name, i + 1) : snprintf(out, 16, "%s", name);
     return out;
+}
+
+/* ---- schedule ---- */
+
+/* Fills the step grid; image-to-image skips the first steps, by strength. */
+static void fill_grid(struct job *job) {
+    const struct sluice_request *r = &job->request;
+    struct job_schedule *to = &job->schedule;
+    struct schedule_options options = job->settings.sampling.grid;
+    options.n = r->steps;
+    options.shift = r->flow_shift;
+    options.terminal = job->settings.terminal;
+    options.is_flow = job->settings.sampling.prediction->is_flow;
+    options.exponential_shift = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    options.table = to->noise;
+    sampling_fill(&job->settings.sampling, &options, &to->grid);
+    to->n_steps = r->steps;
+    if (!r->init_image || job->model->init != INIT_IMG2IMG) return;
+    int first = sampling_first_step(&job->settings.sampling, r->steps, r->strength), last = to->grid.n - 1;
+    if (first > last) first = last;
+    grid_skip(&to->grid, first);
+    to->n_steps -= first;
+}
+
+/* Appends the denoiser calls of a step, one per evaluation of the sampler. */
+static void list_step(struct job *job, int step) {
+    const struct sluice_request *r = &job->request;
+    struct job_schedule *to = &job->schedule;
+    const struct sampling *s = &job->settings.sampling;
+    struct job_span *span = &to->spans[to->n_spans - 1];
+    struct denoiser_call call = {.step = step, .scale = span->scale};
+    /* Skip-layer guidance applies to guided steps. As in diffusers 0.42 (pipelines/stable_diffusion_3), steps
+     * that run are counted from 0 and the interval is open at both ends; img2img also counts from its first
+     * step that runs. */
+    bool in_interval = step > to->n_steps * r->slg_start && step < to->n_steps * r->slg_end;
+    if (span->scale != 1 && r->n_slg_layers && in_interval) call.slg_scale = r->slg_scale;
+    for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
+        call.at = to->grid.step[step].at;
+        if (call.evaluation && !s->sampler->evaluation_point(&to->grid, step, call.evaluation, &call.at))
+            break;
+        call.input_scale = call.at.input_scale;
+        if (call.input_scale != 1) to->scales_input = true;
+        if (call.slg_scale != 0 && !span->n_slg_calls++) span->first_slg_call = span->n_calls;
+        to->calls[to->n_calls] = call;
+        to->timestep_inputs[to->n_calls++] = s->prediction->timestep_input(call.at.timestep);
+        span->n_calls++;
+    }
+    to->calls[to->n_calls - 1].ends_step = true;
+}
+
+enum status schedule_make(struct job *job, struct error *e) {
+    const struct sluice_model *m = job->model;
+    struct job_schedule *to = &job->schedule;
+    const struct recipe *recipe = m->recipe;
+    size_t n = (size_t)job->request.steps + GRID_EXTRA_STEPS;
+    size_t calls = n * (size_t)job->settings.sampling.sampler->evaluations;
+    struct sys *sys = job->sys;
+    bool adds = !job->settings.sampling.prediction->is_flow;
+    if (adds) to->noise = sys->alloc(sys, LINE_HOST, sizeof *to->noise);
+    to->grid.step = sys->alloc(sys, LINE_HOST, n * sizeof *to->grid.step);
+    to->calls = sys->alloc(sys, LINE_HOST, calls * sizeof *to->calls);
+    to->timestep_inputs = sys->alloc(sys, LINE_HOST, calls * sizeof *to->timestep_inputs);
+    if ((adds && !to->noise) || !to->grid.step || !to->calls || !to->timestep_inputs)
+        return error_set(e, MEMORY, "no memory for %zu steps", n);
+    if (adds) noise_table_fill(to->noise, &job->settings.sampling.noise);
+    fill_grid(job);
+    for (int step = 0; step < to->grid.n; step++) {
+        /* Models with two denoisers (WAN 2.2) use the second one below the boundary timestep. */
+        float timestep = to->grid.step[step].at.timestep;
+        bool low = m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
+        double scale = low ? job->request.cfg_scale_low : job->request.cfg_scale;
+        if (!to->n_spans || to->spans[to->n_spans - 1].slot != recipe->denoising.span[low].slot)
+            to->spans[to->n_spans++] = (struct job_span){.slot = recipe->denoising.span[low].slot,
+                                                         .first_call = to->n_calls,
+                                                         .scale = scale,
+                                                         .n_prompts = scale == 1 ? 1 : 2};
+        list_step(job, step);
+    }
+    return OK;
+}
+
+bool schedule_previews_step(const struct job *job, int step) {
+    bool last = step + 1 == job->schedule.grid.n;
+    return job->settings.preview != PREVIEW_NONE && (step + 1) % job->request.preview_every == 0 &&
+           (!last || job->request.no_decode);
+}
+
+int schedule_count_previews(const struct job *job) {
+    int n = 0;
+    for (int step = 0; step < job->schedule.grid.n; step++)
+        n += schedule_previews_step(job, step) ? job->latents.batch : 0;
+    return n;
 }

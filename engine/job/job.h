@@ -202,7 +202,7 @@ struct layout {
     int images_per_group; /* number of images in the largest group of the batch */
 
     struct stage stages[PLAN_STAGES_MAX];
-    const struct stage_kind *kind[PLAN_STAGES_MAX]; /* stages.h */
+    const struct stage_kind *kind[PLAN_STAGES_MAX]; /* layout.h */
     int slot[PLAN_STAGES_MAX];
     int span[PLAN_STAGES_MAX]; /* denoise stages: index in job_schedule.spans */
     int n_stages;
@@ -288,5 +288,13 @@ double job_flops(const struct job *job);
 int job_find_encoded(const struct job *job, int slot, int n_chunks, int number);
 /* Name of item i, from 0, in the series NAME, NAME_2, ...; out has 16 bytes. Returns out. */
 char *job_numbered(const char *name, int i, char out[16]);
+
+/* Fills job->schedule from the resolved request. Fails with MEMORY. */
+enum status schedule_make(struct job *job, struct error *e);
+/* True if previews are shown after this step. The last step has no preview, because the decoded image
+ * follows, unless decoding is off. */
+bool schedule_previews_step(const struct job *job, int step);
+/* Number of previews of the run, over all images. */
+int schedule_count_previews(const struct job *job);
 
 #endif

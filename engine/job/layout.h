@@ -1,5 +1,6 @@
 /* Makes layouts: a job as stages with lanes, visits and inter-stage buffers, for one layout_choice. The
- * planner makes a layout for each choice and compares them; all layouts give the same images. */
+ * planner makes a layout for each choice and compares them; all layouts give the same images. A stage kind
+ * connects the lanes of a stage to the tensors of the layout. */
 #ifndef SLUICE_JOB_LAYOUT_H
 #define SLUICE_JOB_LAYOUT_H
 
@@ -19,5 +20,19 @@ void layout_release(struct job *job);
 
 /* Builds the executor's input for a layout. */
 struct run layout_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks);
+
+struct stage_kind {
+    const char *name;
+    bool denoises; /* true: a stage of the denoiser, with a lane for each image and guidance branch */
+    /* true: computes in the device's most exact precision, whatever the request asks for. */
+    bool default_precision;
+    bool full_frames;     /* true: has full-frame buffers, which --vae-tiling makes smaller */
+    bool encodes_prompts; /* true: a text or vision stage, whose time is not predicted */
+    /* Connects the lanes of stage s to the tensors of the layout. */
+    void (*connect)(const struct job *job, const struct layout *layout, int s, struct lane *lanes);
+};
+
+extern const struct stage_kind stage_text, stage_vision, stage_encode, stage_hoist, stage_denoise,
+    stage_decode;
 
 #endif

@@ -1,11 +1,11 @@
 #include "engine/job/open.h"
 
-#include "engine/job/candidates.h"
 #include "engine/job/layout.h"
 #include "engine/job/pictures.h"
+#include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
-#include "engine/job/schedule.h"
+#include "engine/job/job.h"
 
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
  * before their base components change, because a component with adapters refers to the base component's
@@ -33,7 +33,7 @@ static enum status set_sizes(struct job *job, struct error *e) {
     settings->decoder_slot = model_decoder_slot(m, parent ? tiny_previews : !tiny_previews);
     const struct component *decoder = &m->component[settings->decoder_slot];
     int factor = component_frame_factor(decoder), pixel_factor = decoder->pixel_factor;
-    bool is_vace = m->recipe->concat == CONCAT_CONTROL && !settings->decode_only;
+    bool is_vace = m->recipe->images.concat == CONCAT_CONTROL && !settings->decode_only;
     bool animates = r->init_image && m->init == INIT_FIRST_FRAME && !settings->decode_only;
     int32_t frames = (r->frames - 1) / factor + 1;
     settings->n_prompts = r->cfg_scale == 1 && (!m->boundary || r->cfg_scale_low == 1) ? 1 : 2;
@@ -49,7 +49,7 @@ static enum status set_sizes(struct job *job, struct error *e) {
     if (animates || is_vace)
         job->pictures.n_encoded_chunks =
             component_frame_chunks(model_component(m, FAMILY_ENCODER), frames, job->pictures.encoded_chunks);
-    if (animates && m->recipe->concat == CONCAT_NONE) size->n_clean_frames = 1;
+    if (animates && m->recipe->images.concat == CONCAT_NONE) size->n_clean_frames = 1;
     /* The latent and the frames of one chunk must have at most INT32_MAX values, and the video at most
      * FRAME_CHUNKS_MAX chunks. */
     int64_t latent = (int64_t)size->F * size->Y * size->X, chunk = (int64_t)r->width * r->height * factor;
@@ -89,13 +89,12 @@ enum status job_open(struct job *job, const struct job_context *context, const s
     const struct sluice_model *model = context->model;
     struct sluice_request *r = &job->request;
     *job = (struct job){.sys = model->sys, .context = *context, .model = model, .device = context->device};
-    if (model->decodes_only && !latent_dim) {
+    if (model->decodes_only && !latent_dim)
         return error_set(
             e, USAGE,
             "only the VAE of this model was opened: it can decode latents, not generate images" WHERE
             "%s" EXPECTED "sluice_decode, or the model opened without decodes_only",
             model->name);
-    }
     for (int i = 0; i < SLOTS_MAX; i++)
         if (model->component[i].family && model->component[i].family->kind == FAMILY_TEXT)
             job->prompts.text_slot[job->prompts.n_texts++] = i;

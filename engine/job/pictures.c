@@ -65,20 +65,20 @@ void pictures_assume(struct job *job) {
     struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
     if (job->settings.decode_only || (r->prompt && !job->model->published)) return;
-    if (!r->n_references && recipe->references_min) {
+    if (!r->n_references && recipe->images.references_min) {
         job->pictures.references[0] = assume_picture(job, PICTURE_REFERENCES);
         r->references = job->pictures.references;
         r->n_references = 1;
         job->pictures.reference_assumed = true;
     }
-    bool inpaints = recipe->concat == CONCAT_FILL || recipe->concat == CONCAT_INPAINT;
+    bool inpaints = recipe->images.concat == CONCAT_FILL || recipe->images.concat == CONCAT_INPAINT;
     if (inpaints && !r->mask && !r->init_image) {
         r->init_image = assume_picture(job, PICTURE_INIT);
         r->mask = assume_picture(job, PICTURE_MASK);
         r->strength = 1;
         job->pictures.mask_assumed = true;
     }
-    if (recipe->concat == CONCAT_I2V) {
+    if (recipe->images.concat == CONCAT_I2V) {
         bool ends = request_vision_frames(job->model) == 2;
         job->pictures.frames_assumed = !r->init_image || (ends && !r->end_image);
         if (!r->init_image) r->init_image = assume_picture(job, PICTURE_INIT);
@@ -140,7 +140,7 @@ void pictures_fit(struct job *job) {
     for (int i = 0; i < request_vision_frames(job->model); i++) {
         int from = i ? PICTURE_END : PICTURE_INIT;
         struct picture_size unfitted = input_size(job, from);
-        struct vision_grid grid = vision->family->vision_grid(vision, unfitted.width, unfitted.height);
+        struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
         struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
         struct fitting fitting = {.from = unfitted,
                                   .size = size,
@@ -201,7 +201,7 @@ enum status pictures_read(struct job *job, struct error *e) {
 
 static void list_vision_input(struct job *job, int slot, int number, struct picture_size vision_size) {
     const struct component *c = &job->model->component[slot];
-    struct vision_grid grid = c->family->vision_grid(c, vision_size.width, vision_size.height);
+    struct vision_grid grid = c->family->lanes.vision_grid(c, vision_size.width, vision_size.height);
     job->pictures.encoded[job->pictures.n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
                                                                         .slot = slot,
                                                                         .reference = number,
@@ -226,7 +226,7 @@ static void list_one(struct job *job, enum encoded_kind kind, int number, int n_
 void pictures_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
-    bool control = recipe->concat == CONCAT_CONTROL, animates = job->model->init == INIT_FIRST_FRAME;
+    bool control = recipe->images.concat == CONCAT_CONTROL, animates = job->model->init == INIT_FIRST_FRAME;
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++) {
         /* A vision encoder reads every reference, or first and last frame. */
         if (recipe->slot[slot].family->kind != FAMILY_VISION) continue;
@@ -238,11 +238,11 @@ void pictures_list_encoded(struct job *job) {
     if (recipe_slot(recipe, FAMILY_ENCODER) == SLOTS_MAX) return;
     /* Inpainting models at strength 1 begin with pure noise and read only the masked image. Encoding the
      * input image too would draw from the generator and shift all later random numbers. */
-    bool unread = recipe->concat == CONCAT_INPAINT && r->strength == 1;
+    bool unread = recipe->images.concat == CONCAT_INPAINT && r->strength == 1;
     if (r->init_image && job->model->init == INIT_IMG2IMG && !unread) list_one(job, ENCODED_INIT, 0, 1);
     if (r->mask && !job_blends_mask(job) && !control) list_one(job, ENCODED_MASKED, 0, 1);
     for (int i = 0; i < r->n_references && !control; i++) list_one(job, ENCODED_REFERENCE, i, 1);
-    if (r->init_image && animates && recipe->concat == CONCAT_I2V)
+    if (r->init_image && animates && recipe->images.concat == CONCAT_I2V)
         list_one(job, ENCODED_FRAMES, 0, job->pictures.n_encoded_chunks);
     else if (r->init_image && animates)
         list_one(job, ENCODED_FIRST, 0, 1);

@@ -1,15 +1,273 @@
 #include "engine/job/planner.h"
 
-#include "engine/job/candidates.h"
+#include "engine/job/layout.h"
+#include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
-#include "engine/job/stages.h"
-#include "engine/machine/device_open.h"
+#include "engine/job/request.h"
+#include "engine/job/job.h"
 #include "engine/machine/machine.h"
+#include "engine/machine/rates_file.h"
 #include "loaders/json.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Heap bytes of a run, rounded up: descriptors (visits, ring fills, lists), input images, the caller's
+ * pixels, and the device's table of oneDNN primitives. */
+static uint64_t host_bytes(const struct job *job, const struct layout *l) {
+    const struct job *preview = job->preview_job;
+    uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0;
+    for (int slot = 0; slot < SLOTS_MAX; slot++) {
+        for (int i = 0; i < PROMPTS_MAX; i++) tokens += (uint64_t)job->prompts.tokens[slot][i].n_ids;
+        for (int i = 0; i < GATHERED_MAX && job->prompts.gathered[slot]; i++)
+            rows += sizeof(struct block) +
+                    (uint64_t)job->prompts.gathered[slot][i].n_segments * sizeof(struct packed_segment);
+    }
+    for (int i = 0; i < PICTURES_MAX; i++) {
+        const struct sluice_picture *unfitted = &job->pictures.input[i], *used = &job->pictures.fitted[i];
+        pictures += (uint64_t)used->width * (uint64_t)used->height * 3;
+        if (i < PICTURE_VISION && unfitted->rgb && !used->rgb)
+            pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * 3;
+    }
+    pictures += pictures_control_bytes(job);
+    return align_up(
+        job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows +
+            (uint64_t)(job->candidates.n + 1) * run_need_bytes(l->n_stages) + pictures +
+            (uint64_t)job->request.caller_bytes + job->prompts.hits.peak_bytes +
+            (preview ? sizeof *preview + preview->need->host_bytes - preview->model->host_bytes : 0) +
+            requantised_bytes(job->request.converted ? NULL : job->context.requantised,
+                              plan_readers(job->device->memory, PLAN_BOUNCE)) +
+            session_adapters_bytes(job->context.adapters) + (12 << 16),
+        1 << 16);
+}
+
+void candidates_add_preview(const struct job *job, bool runs_previews, struct stage_need *need) {
+    const struct job *inner = job->preview_job;
+    if (!inner) return;
+    const struct run_need *n = inner->need;
+    uint64_t primitives = n->primitives_bytes;
+    uint64_t ram = inner->plan.ram_peak_bytes - n->base_bytes - n->host_bytes;
+    uint64_t vram = n->separate ? inner->plan.vram_peak_bytes - n->device_bytes : 0;
+    need->library_bytes += primitives;
+    if (!runs_previews) return;
+    need->callback_ram_bytes = ram - (n->separate ? 0 : primitives);
+    need->callback_vram_bytes = vram - (n->separate ? primitives : 0);
+    need->callback_seconds = inner->plan.seconds * schedule_count_previews(job);
+}
+
+bool candidates_read_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes) {
+    if (choice_is(direct_io, "on")) return true;
+    if (choice_is(direct_io, "off")) return false;
+    /* A model larger than 3/4 of host memory is read past the page cache: every step reads all weights in the
+     * same order, so the cache would evict each weight before its next use. */
+    return memory_bytes && model_bytes > memory_bytes / 4 * 3;
+}
+
+/* Computes the seconds that each block takes to load beyond reading its bytes as planned: its type in the
+ * file is larger, or its weights are converted. */
+static void measure_fills(const struct job *job, const struct stage *stage, const struct rates *rates,
+                          struct stage_need *need) {
+    for (int i = 0; i < need->n_blocks; i++) {
+        const struct block *block = stage->blocks[i];
+        int64_t values = block_converted_values(block);
+        double more = (double)block_file_bytes(block) - (double)block->bytes;
+        if (values ? job->request.converted : more <= 0) continue;
+        if (rates->disk <= 0) continue;
+        need->block_fill_seconds[i] = more / rates->disk;
+        if (values) need->block_fill_seconds[i] += requantised_seconds(job->settings.weights, values);
+    }
+}
+
+/* Limits pinned memory to what the system allows, found by pinning as much as any plan could use. Fails with
+ * DEVICE if the attempt leaves the device unusable. */
+static enum status limit_pins(const struct job *job, struct run_need *need, struct error *e) {
+    const struct device_memory *own = job->device->memory;
+    uint64_t requested = PLAN_STAGING, largest = 0, budget = (uint64_t)job->request.max_ram_bytes;
+    double stalled = 0;
+    if (!own || !own->pinnable) return OK;
+    for (int s = 0; s < need->n_stages; s++) {
+        const struct stage_need *n = &need->stage[s];
+        requested += plan_pages(n->picture_bytes);
+        for (int i = 0; i < n->n_blocks; i++) {
+            requested += n->block_bytes[i];
+            if (n->block_bytes[i] > largest) largest = n->block_bytes[i];
+        }
+    }
+    requested += 4 * largest; /* four staging buffers, each as large as the largest block */
+    if (budget && requested > budget) requested = budget;
+    uint64_t allowed = own->pinnable(job->device, requested);
+    if (allowed < requested) plan_limit_pins(need, allowed);
+    return device_wait(job->device, &stalled, e);
+}
+
+/* Measures memory and time of one candidate layout by a dry run. */
+static enum status measure_layout(const struct job *job, struct layout *l, const struct rates *rates,
+                                  struct run_need *need, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    struct run run = layout_run(job, l, NULL);
+    /* Embedding tables do not count, because a run reads only a few of their rows. */
+    uint64_t model_bytes = 0;
+    need->rates = *rates;
+    need->precision = job->settings.precision;
+    need->adapters = job->settings.decode_only ? 0 : session_adapters_hash(job->context.adapters);
+    need->weights = r->converted ? N_DTYPES : job->settings.weights;
+    if (executor_measure(&run, false, need, e) != OK) return e->code;
+    for (int s = 0; s < need->n_stages; s++) {
+        struct stage_need *stage = &need->stage[s];
+        stage->pictures_place = choice_is(r->vae_tiling, "on")    ? PICTURES_ON_HOST
+                                : choice_is(r->vae_tiling, "off") ? PICTURES_ON_DEVICE
+                                                                  : PICTURES_ANYWHERE;
+        /* The on_image callback runs in the decode stage, so only this stage includes the caller's image
+         * buffer. */
+        uint64_t image_bytes = (uint64_t)r->width * (uint64_t)r->height * (uint64_t)r->image_bytes_a_pixel;
+        bool has_callback = l->kind[s] == &stage_decode && !r->no_decode && r->image_bytes_a_pixel;
+        stage->image_bytes = has_callback ? align_up((1 << 20) + image_bytes, PLAN_PAGE) : 0;
+        measure_fills(job, &l->stages[s], rates, stage);
+        candidates_add_preview(job, l->kind[s] == &stage_denoise, stage);
+        for (int i = 0; i < l->stages[s].n_model_blocks; i++) model_bytes += l->stages[s].blocks[i]->bytes;
+    }
+    need->base_bytes = machine_base_bytes() + job->device->host_bytes;
+    need->host_bytes = host_bytes(job, l);
+    need->interstage_bytes = align_up(l->interstage.peak, PLAN_PAGE);
+    if (candidates_read_direct(r->direct_io, model_bytes, machine_memory_bytes("")))
+        need->bounce_bytes = PLAN_BOUNCE;
+    /* Opening model and adapters, measuring the device and reading pictures happen one after another before
+     * the run. open_bytes is the largest temporary memory of any of them. */
+    need->open_bytes =
+        job->model->open_bytes > DEVICE_RATE_BYTES ? job->model->open_bytes : DEVICE_RATE_BYTES;
+    if (pictures_reading_bytes(job) > need->open_bytes) need->open_bytes = pictures_reading_bytes(job);
+    if (job->context.adapters && job->context.adapters->open_bytes > need->open_bytes)
+        need->open_bytes = job->context.adapters->open_bytes;
+    return limit_pins(job, need, e);
+}
+
+/* Bit set of spans (job->schedule.spans) to hoist: a span is hoisted if its precomputed timestep rows take
+ * less memory than the weights that compute them. The bit set depends on the request only. */
+static unsigned choose_hoisted(const struct job *job, struct error *e) {
+    struct layout plain, all = {0};
+    unsigned hoisted = 0;
+    layout_open(job, (struct layout_choice){.groups = 1}, NULL, &plain, e);
+    if (e->code == OK) layout_open(job, (struct layout_choice){.groups = 1, .hoisted = ~0u}, NULL, &all, e);
+    for (int s = 0; s + 1 < all.n_stages && e->code == OK && !job->model->no_hoist; s++) {
+        uint64_t without = 0, with = 0, weights = 0, pictures;
+        const struct component *c = all.stages[s].component;
+        if (!all.stages[s].hoists) continue;
+        for (int i = 0; i < c->n_blocks; i++)
+            if (block_hoists(c->blocks[i].kind)) weights += c->blocks[i].bytes;
+        executor_state_bytes(job->sys, &plain.stages[s + 1], &without, &pictures, e);
+        executor_state_bytes(job->sys, &all.stages[s + 1], &with, &pictures, e);
+        if (with - without < weights) hoisted |= 1u << all.span[s];
+    }
+    layout_close(job->sys, &plain);
+    layout_close(job->sys, &all);
+    return hoisted;
+}
+
+/* Bytes of full-frame activation buffers in a layout. */
+static uint64_t picture_bytes(const struct job *job, struct layout_choice choice, struct error *e) {
+    struct layout l;
+    uint64_t state, each, bytes = 0;
+    layout_open(job, choice, NULL, &l, e);
+    for (int s = 0; s < l.n_stages && e->code == OK; s++) {
+        if (!l.kind[s]->full_frames) continue;
+        executor_state_bytes(job->sys, &l.stages[s], &state, &each, e);
+        bytes += each;
+    }
+    layout_close(job->sys, &l);
+    return bytes;
+}
+
+/* Returns the next higher number of image groups at which the largest group has fewer images; 0: none. */
+static int next_groups(int batch, int groups) {
+    int largest = (batch + groups - 1) / groups;
+    return largest > 1 ? (batch + largest - 2) / (largest - 1) : 0;
+}
+
+/* Appends a layout's memory need to the candidates; returns the peak memory of the VAE stages. */
+static uint64_t add_candidate(struct job *job, struct layout_choice choice, const struct rates *rates, int *n,
+                              struct error *e) {
+    struct layout l = {0};
+    struct run_need *need = NULL;
+    uint64_t peak = 0;
+    if (e->code == OK && layout_open(job, choice, NULL, &l, e) == OK)
+        need = sys_new(job->sys, 1, run_need_bytes(l.n_stages), "the plan", e);
+    if (need && measure_layout(job, &l, rates, need, e) == OK)
+        for (int s = 0; s < l.n_stages; s++) {
+            if (!l.kind[s]->full_frames) continue;
+            uint64_t bytes = need->separate ? plan_fixed_vram(need, s, true) : plan_fixed_ram(need, s, false);
+            if (bytes > peak) peak = bytes;
+        }
+    job->candidates.choices[*n] = choice;
+    job->candidates.needs[(*n)++] = need;
+    layout_close(job->sys, &l);
+    return peak;
+}
+
+/* Switches the job to the candidate layout with this number of image groups and this VAE tiling. Fails with
+ * BUDGET if there is no such candidate. */
+static enum status lay_out_candidate(struct job *job, int groups, bool tiled, struct error *e) {
+    int i = 0;
+    while (i < job->candidates.n &&
+           (job->candidates.choices[i].groups != groups || job->candidates.choices[i].tiled != tiled))
+        i++;
+    if (i < job->candidates.n) {
+        struct run_need *need = job->candidates.needs[i];
+        if (job->need == need) return OK;
+        job->need = need;
+        job->candidates.chosen = i;
+        layout_close(job->sys, &job->layout);
+        return layout_open(job, job->candidates.choices[i], NULL, &job->layout, e);
+    }
+    return error_set(e, BUDGET,
+                     "this request cannot run with the image groups and VAE tiling of the plan file" FOUND
+                     "%d groups of %d images, vae_tiling %s" EXPECTED
+                     "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request",
+                     groups, job->latents.batch, tiled ? "on" : "off");
+}
+
+enum status candidates_measure(struct job *job, struct error *e) {
+    const char *how = job->request.vae_tiling;
+    int most = job->settings.decode_only ? 1 : job->latents.batch, n = 0;
+    struct rates rates;
+    rates_default(job->device->name, job->device->threads, &rates);
+    if (job->device->card) rates_of_card(job->device->card, &rates);
+    if (job->request.rates && rates_read(job->device->name, job->request.rates_name, job->request.rates,
+                                         job->device->threads, &rates, e) != OK)
+        return e->code;
+    struct layout_choice choice = {1, false, choose_hoisted(job, e)}, tiled = choice;
+    tiled.tiled = true;
+    /* VAE tiling takes less memory for large images, and more or as much for small ones. */
+    bool matters = e->code == OK && picture_bytes(job, choice, e) != picture_bytes(job, tiled, e);
+    bool asked = choice_is(how, "on"), both = matters && !asked && !choice_is(how, "off");
+    if (e->code != OK) return e->code;
+    /* candidates.n is set before the dry runs, because their estimate of host memory includes both candidate
+     * arrays. */
+    job->candidates.n = 0;
+    for (int groups = 1; groups; groups = next_groups(most, groups)) job->candidates.n += both ? 2 : 1;
+    /* Plus one: --vae-tiling on measures the tiled and the untiled layout. */
+    size_t n_max = (size_t)job->candidates.n + 1;
+    job->candidates.needs = sys_new(job->sys, n_max, sizeof *job->candidates.needs, "the plan", e);
+    if (job->candidates.needs)
+        job->candidates.choices = sys_new(job->sys, n_max, sizeof *job->candidates.choices, "the plan", e);
+    if (matters && asked && e->code == OK) {
+        /* Keeps the tiled layout only if it takes less memory. */
+        uint64_t with = add_candidate(job, tiled, &rates, &n, e);
+        uint64_t without = add_candidate(job, choice, &rates, &n, e);
+        int chosen = with < without ? 0 : 1;
+        job->sys->release(job->sys, job->candidates.needs[1 - chosen]);
+        job->candidates.needs[0] = job->candidates.needs[chosen];
+        choice = job->candidates.choices[0] = job->candidates.choices[chosen];
+        job->candidates.needs[1] = NULL;
+        n = 1;
+        choice.groups = next_groups(most, 1);
+    }
+    for (; choice.groups && e->code == OK; choice.groups = next_groups(most, choice.groups))
+        add_candidate(job, choice, &rates, &n, e);
+    for (; both && tiled.groups && e->code == OK; tiled.groups = next_groups(most, tiled.groups))
+        add_candidate(job, tiled, &rates, &n, e);
+    return e->code == OK ? lay_out_candidate(job, 1, job->candidates.choices[0].tiled, e) : e->code;
+}
 
 const struct plan_copier_limit plan_copier_limits[PLAN_COPIER_LIMITS] = {
     {"depth", offsetof(struct plan_stage, depth), 1 << 20},
@@ -34,22 +292,14 @@ static const char *plan_name(const struct job *job) {
     return job->request.plan_name ? job->request.plan_name : "plan";
 }
 
-/* Sets the place of an error: the plan file and, unless `where` is NULL, a stage of the plan. */
-static enum status set_plan_place(const struct job *job, const char *where, struct error *e) {
-    return where ? error_where(e, "%s, %s", plan_name(job), where) : error_where(e, "%s", plan_name(job));
-}
-
+/* Fails with META. where: the stage, or NULL. */
 static enum status plan_invalid(const struct job *job, struct error *e, const char *what, const char *where) {
-    error_set(e, META, "invalid plan file: %s", what);
-    set_plan_place(job, where, e);
-    return error_expected(e, "the output of `sluice plan --json`");
+    return error_set(e, META,
+                     "invalid plan file: %s" WHERE "%s%s%s" EXPECTED "the output of `sluice plan --json`",
+                     what, plan_name(job), where ? ", " : "", where ? where : "");
 }
 
-static enum status plan_mismatch(const struct job *job, struct error *e, const char *what,
-                                 const char *where) {
-    error_set(e, BUDGET, "this plan was made for another request or model: %s", what);
-    return set_plan_place(job, where, e);
-}
+#define OTHER "this plan was made for another request or model: "
 
 /* A number, boolean or string as text for messages; out has 48 bytes. Returns out. */
 static const char *value_text(const json_t *value, char out[48]) {
@@ -83,49 +333,48 @@ static enum status check_same_request(const struct job *job, const json_t *their
     for (size_t i = 0; i < sizeof keys / sizeof *keys && e->code == OK; i++) {
         const json_t *a = json_object_get(theirs, keys[i]), *b = json_object_get(ours, keys[i]);
         if (!a || !b || json_equal(a, b)) continue;
-        plan_mismatch(job, e, "its request differs", NULL);
-        error_found(e, "%s %s in the plan", keys[i], value_text(a, found));
-        error_expected(e, "%s %s as requested, or a new plan (`sluice plan ... --json`)", keys[i],
-                       value_text(b, expected));
+        error_set(e, BUDGET,
+                  OTHER "its request differs" WHERE "%s" FOUND "%s %s in the plan" EXPECTED
+                        "%s %s as requested, or a new plan (`sluice plan ... --json`)",
+                  plan_name(job), keys[i], value_text(a, found), keys[i], value_text(b, expected));
     }
     json_decref(ours);
     if (e->code != OK || !json_is_object(theirs)) return e->code;
     json_int_t frames = json_integer_value(json_object_get(theirs, "frames"));
-    if ((frames ? frames : 1) != job->request.frames) {
-        plan_mismatch(job, e, "its request differs", NULL);
-        error_found(e, "frames %lld in the plan", (long long)(frames ? frames : 1));
-        error_expected(e, "frames %d as requested, or a new plan (`sluice plan ... --json`)",
-                       job->request.frames);
-    }
+    if ((frames ? frames : 1) != job->request.frames)
+        error_set(e, BUDGET,
+                  OTHER "its request differs" WHERE "%s" FOUND "frames %lld in the plan" EXPECTED
+                        "frames %d as requested, or a new plan (`sluice plan ... --json`)",
+                  plan_name(job), (long long)(frames ? frames : 1), job->request.frames);
+    static const char *const guidance[] = {"no guidance (--cfg-scale 1)", "guidance"};
     size_t prompts = json_array_size(json_object_get(theirs, "tokens"));
-    if (prompts && (int)prompts != job->settings.n_prompts) {
-        plan_mismatch(job, e, "guidance (--cfg-scale) differs", NULL);
-        error_found(e, "a plan with %s", prompts > 1 ? "guidance" : "no guidance (--cfg-scale 1)");
-        error_expected(e, "a plan with %s",
-                       job->settings.n_prompts > 1 ? "guidance" : "no guidance (--cfg-scale 1)");
-    }
+    if (prompts && (int)prompts != job->settings.n_prompts)
+        error_set(e, BUDGET,
+                  OTHER "guidance (--cfg-scale) differs" WHERE "%s" FOUND "a plan with %s" EXPECTED
+                        "a plan with %s",
+                  plan_name(job), guidance[prompts > 1], guidance[job->settings.n_prompts > 1]);
     return e->code;
 }
 
 static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p,
                                struct error *e) {
     const struct stage *stage = &job->layout.stages[s];
-    if ((int)json_array_size(blocks) != stage->n_blocks) {
-        plan_mismatch(job, e, "the number of blocks differs", stage->name);
-        error_found(e, "%d blocks", (int)json_array_size(blocks));
-        return error_expected(e, "%d blocks", stage->n_blocks);
-    }
+    if ((int)json_array_size(blocks) != stage->n_blocks)
+        return error_set(e, BUDGET,
+                         OTHER "the number of blocks differs" WHERE "%s, %s" FOUND "%d blocks" EXPECTED
+                               "%d blocks",
+                         plan_name(job), stage->name, (int)json_array_size(blocks), stage->n_blocks);
     for (int i = 0; i < stage->n_blocks; i++) {
         json_t *block = json_array_get(blocks, (size_t)i);
         const char *name = json_string_value(json_object_get(block, "name"));
         json_t *resident = json_object_get(block, "resident");
         if (!name || !json_is_boolean(resident))
             return plan_invalid(job, e, "a block lacks \"name\" or \"resident\"", stage->name);
-        if (strcmp(name, stage->blocks[i]->name)) {
-            plan_mismatch(job, e, "the names of blocks differ", stage->name);
-            error_found(e, "block \"%.100s\"", name);
-            return error_expected(e, "block \"%s\"", stage->blocks[i]->name);
-        }
+        if (strcmp(name, stage->blocks[i]->name))
+            return error_set(e, BUDGET,
+                             OTHER "the names of blocks differ" WHERE "%s, %s" FOUND
+                                   "block \"%.100s\"" EXPECTED "block \"%s\"",
+                             plan_name(job), stage->name, name, stage->blocks[i]->name);
         plan_set_resident(p, i, json_is_true(resident));
         const char *rests = json_string_value(json_object_get(block, "tier"));
         plan_set_pooled(p, i,
@@ -142,11 +391,11 @@ static enum status read_copier_limits(const struct job *job, json_t *from, struc
         *(int32_t *)((char *)p + plan_copier_limits[i].offset) = 0;
         if (!value) continue;
         json_int_t number = json_integer_value(value);
-        if (!json_is_integer(value) || number < 0 || number > plan_copier_limits[i].most) {
-            error_set(e, META, "invalid plan file: \"%s\" is out of range", plan_copier_limits[i].key);
-            set_plan_place(job, p->name, e);
-            return error_expected(e, "a whole number from 0 to %d", plan_copier_limits[i].most);
-        }
+        if (!json_is_integer(value) || number < 0 || number > plan_copier_limits[i].most)
+            return error_set(e, META,
+                             "invalid plan file: \"%s\" is out of range" WHERE "%s, %s" EXPECTED
+                             "a whole number from 0 to %d",
+                             plan_copier_limits[i].key, plan_name(job), p->name, plan_copier_limits[i].most);
         *(int32_t *)((char *)p + plan_copier_limits[i].offset) = (int32_t)number;
     }
     return OK;
@@ -158,13 +407,15 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     json_t *ring = json_object_get(from, "ring_bytes"), *blocks = json_object_get(from, "blocks");
     if (!name || !json_is_integer(ring) || json_integer_value(ring) < 0 || !json_is_array(blocks))
         return plan_invalid(job, e, "a stage lacks \"name\", \"ring_bytes\" or \"blocks\"", name);
-    if (strcmp(name, p->name)) {
-        plan_mismatch(job, e, "the names of stages differ", NULL);
-        error_found(e, "stage \"%.100s\"", name);
-        return error_expected(e, "stage \"%s\"", p->name);
-    }
+    if (strcmp(name, p->name))
+        return error_set(e, BUDGET,
+                         OTHER "the names of stages differ" WHERE "%s" FOUND "stage \"%.100s\"" EXPECTED
+                               "stage \"%s\"",
+                         plan_name(job), name, p->name);
     uint64_t bytes = (uint64_t)json_integer_value(ring);
-    if (bytes > (uint64_t)1 << 50) return plan_mismatch(job, e, "\"ring_bytes\" is above 1 PiB", name);
+    if (bytes > (uint64_t)1 << 50)
+        return error_set(e, BUDGET, OTHER "\"ring_bytes\" is above 1 PiB" WHERE "%s, %s", plan_name(job),
+                         name);
     p->ring_bytes = align_up(bytes, PLAN_PAGE);
     /* Without "staging_bytes" in the plan file, the planner's staging size stays. */
     json_t *staging = json_object_get(from, "staging_bytes");
@@ -200,41 +451,34 @@ static enum status read_layout(struct job *job, json_t *stages, struct error *e)
         return plan_invalid(job, e, "\"groups\" is not a whole number from 1 to the batch limit", "denoise");
     if (tiling && (!how || (!tiled && strcmp(how, "off"))))
         return plan_invalid(job, e, "\"vae_tiling\" is neither \"on\" nor \"off\"", "decode");
-    return candidates_lay_out(job, (int)n, tiled, e);
+    return lay_out_candidate(job, (int)n, tiled, e);
 }
 
 /* Fails with BUDGET if the plan was made for another device, precision, weight type or other adapters. */
 static enum status check_same_device(const struct job *job, const json_t *root, struct error *e) {
-    const char *device = json_string_value(json_object_get(root, "device"));
-    if (device && strcmp(device, job->device->name)) {
-        plan_mismatch(job, e, "another device", NULL);
-        error_found(e, "%.100s", device);
-        return error_expected(e, "a plan for --device %s", job->device->name);
-    }
-    const char *precision = json_string_value(json_object_get(root, "precision"));
-    if (precision && strcmp(precision, precision_name(job->settings.precision))) {
-        plan_mismatch(job, e, "another precision", NULL);
-        error_found(e, "%.100s", precision);
-        return error_expected(e, "a plan for --precision %s", precision_name(job->settings.precision));
-    }
     const char *type = json_string_value(json_object_get(json_object_get(root, "request"), "type"));
-    if (strcmp(type ? type : "",
-               job->settings.weights == N_DTYPES ? "" : dtype_name(job->settings.weights))) {
-        plan_mismatch(job, e, "another weight type (--type)", NULL);
-        error_found(e, "%.100s", type ? type : "the files' own types");
-        return error_expected(e, "%s",
-                              job->settings.weights == N_DTYPES ? "the files' own types"
-                                                                : dtype_name(job->settings.weights));
-    }
+    enum dtype weights = job->settings.weights;
+    const struct {
+        const char *what, *theirs, *ours, *flag;
+    } same[] = {{"another device", json_string_value(json_object_get(root, "device")), job->device->name,
+                 "a plan for --device "},
+                {"another precision", json_string_value(json_object_get(root, "precision")),
+                 precision_name(job->settings.precision), "a plan for --precision "},
+                {"another weight type (--type)", type ? type : "the files' own types",
+                 weights == N_DTYPES ? "the files' own types" : dtype_name(weights), ""}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (same[i].theirs && strcmp(same[i].theirs, same[i].ours))
+            return error_set(e, BUDGET, OTHER "%s" WHERE "%s" FOUND "%.100s" EXPECTED "%s%s", same[i].what,
+                             plan_name(job), same[i].theirs, same[i].flag, same[i].ours);
     json_t *loras = planner_list_loras(job),
            *theirs = json_object_get(json_object_get(root, "request"), "loras");
     bool alike = json_equal(loras, theirs) || (!theirs && !json_array_size(loras));
     json_decref(loras);
-    if (!alike) {
-        plan_mismatch(job, e, "other LoRAs (--lora) or strengths", NULL);
-        return error_expected(e, "a new plan with these LoRAs (`sluice plan ... --json`)");
-    }
-    return OK;
+    if (alike) return OK;
+    return error_set(e, BUDGET,
+                     OTHER "other LoRAs (--lora) or strengths" WHERE "%s" EXPECTED
+                           "a new plan with these LoRAs (`sluice plan ... --json`)",
+                     plan_name(job));
 }
 
 static enum status read_plan(struct job *job, json_t *root, struct error *e) {
@@ -269,11 +513,10 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
         device_bytes = (uint64_t)json_integer_value(vram);
     plan_solve(job->need, bytes ? bytes : machine_default_budget(),
                device_bytes ? device_bytes : device_default_budget(job->device), &job->plan);
-    if ((int)json_array_size(stages) != job->layout.n_stages) {
-        plan_mismatch(job, e, "the number of stages differs", NULL);
-        error_found(e, "%d stages", (int)json_array_size(stages));
-        return error_expected(e, "%d stages", job->layout.n_stages);
-    }
+    if ((int)json_array_size(stages) != job->layout.n_stages)
+        return error_set(
+            e, BUDGET, OTHER "the number of stages differs" WHERE "%s" FOUND "%d stages" EXPECTED "%d stages",
+            plan_name(job), (int)json_array_size(stages), job->layout.n_stages);
     if (check_same_device(job, root, e) != OK) return e->code;
     json_t *keep = json_object_get(root, "keep");
     if (keep && !json_is_boolean(keep))
@@ -309,8 +552,8 @@ enum status planner_choose(struct job *job, struct error *e) {
     int chosen = plan_choose((const struct run_need *const *)job->candidates.needs, job->candidates.n,
                              ram ? ram : machine_default_budget(),
                              vram ? vram : device_default_budget(job->device), &job->plan);
-    return candidates_lay_out(job, job->candidates.choices[chosen].groups,
-                              job->candidates.choices[chosen].tiled, e);
+    return lay_out_candidate(job, job->candidates.choices[chosen].groups,
+                             job->candidates.choices[chosen].tiled, e);
 }
 
 enum status planner_decide(struct job *job, struct error *e) {

@@ -1,4 +1,5 @@
-/* Decides the plan of a job: from a plan file (--plan), or the fastest plan under the budgets. */
+/* Decides the plan of a job: from a plan file (--plan), or the fastest plan under the budgets. Makes each
+ * candidate layout, measures it by a dry run and frees it. */
 #ifndef SLUICE_JOB_PLANNER_H
 #define SLUICE_JOB_PLANNER_H
 
@@ -31,5 +32,17 @@ struct plan_copier_limit {
 };
 enum { PLAN_COPIER_LIMITS = 3 };
 extern const struct plan_copier_limit plan_copier_limits[PLAN_COPIER_LIMITS];
+
+/* Measures the memory need and time of every candidate layout, and lays the job out for the first one. Fails
+ * with USAGE, META or JSON for invalid rates, DEVICE or MEMORY. */
+enum status candidates_measure(struct job *job, struct error *e);
+/* Adds the preview job's memory and time to the measured need of a stage. A stage without previews
+ * (runs_previews false) only gets the memory that libraries hold for the whole run. Does nothing without a
+ * preview job. */
+void candidates_add_preview(const struct job *job, bool runs_previews, struct stage_need *need);
+/* True if weights are read with O_DIRECT, past the page cache. direct_io: the request's choice. model_bytes,
+ * memory_bytes: size of the model and of the machine's memory. Pure function, so that the same flags give the
+ * same plan. */
+bool candidates_read_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes);
 
 #endif

@@ -11,12 +11,11 @@ enum status prompts_extract_lora_tags(struct job *job, struct error *e) {
     const char **const texts[PROMPTS_MAX] = {&r->prompt, &r->negative_prompt};
     static const char *const names[PROMPTS_MAX] = {"prompt", "negative prompt"};
     if (job->settings.decode_only || !r->lora_dir) return OK;
-    if (!path_is_folder(r->lora_dir)) {
+    if (!path_is_folder(r->lora_dir))
         return error_set(e, MISSING,
                          "the folder of --lora-dir does not exist" WHERE "%s" EXPECTED
                          "the folder that holds the LoRA files of <lora:NAME> tags",
                          r->lora_dir);
-    }
     for (int i = 0; i < PROMPTS_MAX && e->code == OK; i++) {
         if (!*texts[i] || lora_tags_read(job->sys, names[i], *texts[i], &job->prompts.tags[i], e) != OK)
             continue;
@@ -103,9 +102,9 @@ static struct prompt_embeds embed_shapes(const struct job *job, int slot, int pr
     const struct recipe *recipe = job->model->recipe;
     const struct component *c = &job->model->component[slot];
     struct prompt_embeds t = {0};
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        if (recipe->condition[i].slot != slot) continue;
-        if (recipe->condition[i].what == CONDITION_POOLED)
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        if (recipe->text.condition[i].slot != slot) continue;
+        if (recipe->text.condition[i].what == CONDITION_POOLED)
             t.pooled = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns});
         else
             t.text = tensor_make(NULL, DTYPE_F32, 2,
@@ -278,19 +277,19 @@ struct text_places prompts_place_texts(const struct job *job, int prompt) {
     const struct recipe *recipe = job->model->recipe;
     struct text_places p = {0};
     int32_t row = 0, column = 0, last_columns = 0;
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        const struct condition *c = &recipe->condition[i];
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        const struct condition *c = &recipe->text.condition[i];
         int32_t own = model_condition_columns(job->model, i);
         if (c->what == CONDITION_POOLED) {
             p.column[i] = p.pooled_columns;
             p.pooled_columns += own;
             continue;
         }
-        /* Rows of prompt_embeds from this encoder: one per token of a text encoder, or per vision token of
-         * all pictures. */
+        /* Rows of prompt_embeds from this encoder: one per token and part of a text encoder's output, or per
+         * vision token of all pictures. */
         const struct prompt_tokens *tokens = &job->prompts.tokens[c->slot][prompt];
         bool is_text = recipe->slot[c->slot].family->kind == FAMILY_TEXT;
-        int32_t n = is_text ? tokens->n_ids - tokens->drop_idx : 0;
+        int32_t n = is_text ? (tokens->n_ids - tokens->drop_idx) * condition_parts(c) : 0;
         for (int k = 0; k < job->pictures.n_encoded && !is_text; k++)
             if (job->pictures.encoded[k].slot == c->slot)
                 n += job->pictures.encoded[k].columns * job->pictures.encoded[k].rows;

@@ -72,7 +72,7 @@ static enum status check_numbers(const struct sluice_request *r, const struct sl
         const char *at = (const char *)r + n->offset;
         double found = n->is_real ? *(const double *)(const void *)at : *(const int *)(const void *)at;
         bool lacks = (n->needs == NEEDS_LOW_NOISE_DENOISER && !(m->boundary > 0)) ||
-                     (n->needs == NEEDS_GUIDANCE_INPUT && !m->recipe->takes_guidance);
+                     (n->needs == NEEDS_GUIDANCE_INPUT && !m->recipe->denoising.takes_guidance);
         if (found != 0 && lacks) return bad_value(e, n->flag, found, n->without);
         if (!n->needs && check_range(n->flag, found, n->least, n->most, e) != OK) return e->code;
     }
@@ -108,7 +108,7 @@ static enum status check_size(const struct job *job, struct error *e) {
         tokenizer_check_text("negative prompt", r->negative_prompt, strlen(r->negative_prompt),
                              SLUICE_TEXT_BYTES_MAX, e) != OK)
         return e->code;
-    if (r->n_control && m->recipe->concat != CONCAT_CONTROL)
+    if (r->n_control && m->recipe->images.concat != CONCAT_CONTROL)
         return not_for_model(m, "--control", "a model with a control video, such as WAN VACE", e);
     if (r->frames >= 1 && r->frames <= (most ? most : 1) && (r->frames - 1) % factor == 0) return OK;
     error_set(e, USAGE, "invalid number of frames (--frames)" WHERE "%s" FOUND "%d", m->name, r->frames);
@@ -122,18 +122,17 @@ static enum status check_text_options(const struct job *job, struct error *e) {
     const struct recipe *recipe = job->model->recipe;
     bool weighs = false, skips = false;
     int least = 1, most = INT32_MAX;
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        const struct component *c = &job->model->component[recipe->condition[i].slot];
-        weighs |= recipe->slot[recipe->condition[i].slot].text.windows_max > 0;
-        if (recipe->condition[i].what != CONDITION_TOKENS || !c->skip_most) continue;
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        const struct component *c = &job->model->component[recipe->text.condition[i].slot];
+        weighs |= recipe->slot[recipe->text.condition[i].slot].text.windows_max > 0;
+        if (recipe->text.condition[i].what != CONDITION_TOKENS || !c->skip_most) continue;
         skips = true;
         if (c->skip_least > least) least = c->skip_least;
         if (c->skip_most < most) most = c->skip_most;
     }
-    if (r->prompt_weights && !choice_is(r->prompt_weights, "on") && !choice_is(r->prompt_weights, "off")) {
+    if (r->prompt_weights && !choice_is(r->prompt_weights, "on") && !choice_is(r->prompt_weights, "off"))
         return error_set(e, USAGE, "invalid value for --prompt-weights" FOUND "%s" EXPECTED "on or off",
                          r->prompt_weights);
-    }
     if (choice_is(r->prompt_weights, "on") && !weighs)
         return not_for_model(job->model, "--prompt-weights on",
                              "off: this model has no (word:1.3) prompt weights", e);
@@ -151,7 +150,7 @@ static enum status check_lists(const struct job *job, struct error *e) {
     if (skips && !r->slg_layers)
         return bad_value(e, "n_slg_layers", r->n_slg_layers, "slg_layers to be set, not NULL");
     for (int i = 0; skips && i < (m->boundary > 0 ? DENOISER_SPANS_MAX : 1); i++) {
-        const struct component *c = &m->component[m->recipe->span[i].slot];
+        const struct component *c = &m->component[m->recipe->denoising.span[i].slot];
         int last = -1;
         for (int k = 0; k < c->n_blocks; k++)
             if (c->blocks[k].kind->skippable && c->blocks[k].number > last) last = c->blocks[k].number;
@@ -185,12 +184,11 @@ static enum status check_budgets(struct job *job, struct error *e) {
     if (r->max_ram_bytes < 0)
         return bad_value(e, "the memory budget (--max-ram)", (double)r->max_ram_bytes, "a positive size");
     if (job->device->memory && r->max_vram_percent != 0 && !r->max_vram_bytes) {
-        if (!all) {
+        if (!all)
             return error_set(e, USAGE,
                              "--max-vram as a percentage needs a GPU of known memory size" FOUND
                              "%g%%" EXPECTED "a size such as 8G",
                              r->max_vram_percent);
-        }
         if (!(r->max_vram_percent > 0 && r->max_vram_percent <= 100))
             return bad_value(e, "the percentage of --max-vram", r->max_vram_percent,
                              "more than 0, up to 100");
@@ -213,8 +211,8 @@ int request_vision_frames(const struct sluice_model *m) {
     const struct component *denoiser = model_component(m, FAMILY_DENOISER),
                            *vision = model_component(m, FAMILY_VISION);
     if (!denoiser->image_columns) return 0;
-    struct vision_grid grid =
-        vision->family ? vision->family->vision_grid(vision, m->width, m->height) : (struct vision_grid){0};
+    struct vision_grid grid = vision->family ? vision->family->lanes.vision_grid(vision, m->width, m->height)
+                                             : (struct vision_grid){0};
     return denoiser->image_rows > grid.columns * grid.rows ? 2 : 1;
 }
 
@@ -222,20 +220,18 @@ int request_vision_frames(const struct sluice_model *m) {
 static enum status check_init(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    if (m->recipe->concat == CONCAT_I2V && !r->init_image) {
+    if (m->recipe->images.concat == CONCAT_I2V && !r->init_image)
         return error_set(
             e, USAGE, "this image-to-video model needs a first frame" WHERE "%s" EXPECTED "--init-img FILE",
             m->name);
-    }
     if (!r->init_image) return OK;
     if (m->init == INIT_NONE)
         return not_for_model(m, "--init-img", "an image-to-video model, such as WAN I2V or TI2V", e);
-    if (m->init == INIT_FIRST_FRAME && m->recipe->concat == CONCAT_NONE && r->frames == 1) {
+    if (m->init == INIT_FIRST_FRAME && m->recipe->images.concat == CONCAT_NONE && r->frames == 1)
         return error_set(
             e, USAGE,
             "an image-to-video request of one frame would only repeat the input image (--init-img)" EXPECTED
             "more --frames");
-    }
     if (picture_check(r->init_image, "--init-img", e) != OK) return e->code;
     if (m->init == INIT_FIRST_FRAME && r->strength != 1)
         return bad_value(e, "--strength", r->strength,
@@ -253,42 +249,38 @@ static enum status check_init(const struct job *job, struct error *e) {
 static enum status check_end(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     int vision_frames = request_vision_frames(job->model);
-    bool takes_last = job->model->recipe->concat == CONCAT_I2V && vision_frames != 1;
+    bool takes_last = job->model->recipe->images.concat == CONCAT_I2V && vision_frames != 1;
     if (!r->end_image && vision_frames < 2) return OK;
-    if (!r->end_image) {
+    if (!r->end_image)
         return error_set(e, USAGE,
                          "this model needs a first and a last frame; the last one is missing" WHERE
                          "%s" EXPECTED "--end-img FILE in addition to --init-img",
                          job->model->name);
-    }
     if (!takes_last)
         return not_for_model(job->model, "--end-img",
                              "a model that takes a last frame, such as WAN 2.2 I2V or WAN 2.1 FLF2V", e);
-    if (r->frames == 1) {
+    if (r->frames == 1)
         return error_set(
             e, USAGE, "a video of one frame has no separate last frame (--end-img)" EXPECTED "more --frames");
-    }
     return picture_check(r->end_image, "--end-img", e);
 }
 
 static enum status check_mask(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
-    enum concat_rule concat = job->model->recipe->concat;
+    enum concat_rule concat = job->model->recipe->images.concat;
     bool inpaints = concat == CONCAT_FILL || concat == CONCAT_INPAINT;
-    if (r->mask && concat == CONCAT_CONTROL && !r->n_control) {
+    if (r->mask && concat == CONCAT_CONTROL && !r->n_control)
         return error_set(e, USAGE,
                          "a mask (--mask) needs a control video to repaint, and there is none" EXPECTED
                          "--control FOLDER in addition");
-    }
     if (r->mask && concat == CONCAT_CONTROL) return picture_check(r->mask, "--mask", e);
     if (r->mask && job->model->init != INIT_IMG2IMG)
         return not_for_model(job->model, "--mask", "an image model, or WAN VACE", e);
-    if (r->mask && !r->init_image && !inpaints) {
+    if (r->mask && !r->init_image && !inpaints)
         return error_set(e, USAGE,
                          "a mask (--mask) needs an input image to repaint, and there is none" EXPECTED
                          "--init-img FILE in addition");
-    }
-    if (inpaints && !(r->mask && r->init_image)) {
+    if (inpaints && !(r->mask && r->init_image))
         return error_set(e, USAGE,
                          "this inpainting model needs an input image and a mask" WHERE "%s" FOUND
                          "%s" EXPECTED "--init-img and --mask",
@@ -296,13 +288,12 @@ static enum status check_mask(const struct job *job, struct error *e) {
                          r->init_image ? "no mask"
                          : r->mask     ? "no input image"
                                        : "neither");
-    }
     return r->mask ? picture_check(r->mask, "--mask", e) : OK;
 }
 
 struct picture_size request_vision_size(const struct recipe *recipe, const struct sluice_picture *picture) {
     struct picture_size size = {picture->width, picture->height};
-    const struct picture_areas *areas = &recipe->areas;
+    const struct picture_areas *areas = &recipe->images.areas;
     return areas->vision ? picture_area_size(size, areas->vision, areas->multiple) : size;
 }
 
@@ -311,10 +302,10 @@ struct picture_size request_vision_size(const struct recipe *recipe, const struc
 static enum status find_reference_size(const struct job *job, const struct sluice_picture *picture,
                                        struct picture_size *size, struct error *e) {
     const struct sluice_model *m = job->model;
-    const struct picture_areas *areas = &m->recipe->areas;
+    const struct picture_areas *areas = &m->recipe->images.areas;
     const struct component *vision = model_component(m, FAMILY_VISION);
     struct picture_size vision_size = request_vision_size(m->recipe, picture);
-    if (m->recipe->concat == CONCAT_CONTROL) {
+    if (m->recipe->images.concat == CONCAT_CONTROL) {
         /* A VACE reference image is cropped to whole latent pixels; its size is 0x0 if no pixel would remain
          * after scaling to the output size. */
         int factor = model_decoder(m)->pixel_factor;
@@ -330,20 +321,21 @@ static enum status find_reference_size(const struct job *job, const struct sluic
     } else if (picture_reference_size(picture, m->size_step, size, e) != OK) {
         return e->code;
     }
-    bool readable = vision_size.width && vision_size.height &&
-                    (!vision->family ||
-                     vision->family->vision_grid(vision, vision_size.width, vision_size.height).columns);
+    bool readable =
+        vision_size.width && vision_size.height &&
+        (!vision->family ||
+         vision->family->lanes.vision_grid(vision, vision_size.width, vision_size.height).columns);
     if (size->width && size->height && readable) return OK;
-    error_set(e, SHAPE, "the reference image is too narrow");
-    if (picture->name) error_where(e, "%s", picture->name);
-    error_found(e, "%dx%d", picture->width, picture->height);
-    return error_expected(e, "an image closer to a square");
+    return error_set(e, SHAPE,
+                     "the reference image is too narrow" WHERE "%s" FOUND "%dx%d" EXPECTED
+                     "an image closer to a square",
+                     picture->name ? picture->name : "", picture->width, picture->height);
 }
 
 static enum status check_references(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    int least = m->recipe->references_min, most = m->references_max;
+    int least = m->recipe->images.references_min, most = m->references_max;
     if (r->n_references < 0 || (r->n_references && !r->references))
         return bad_value(e, "n_references", r->n_references, "the number of pictures in references");
     if (r->n_references && !most)
@@ -354,11 +346,10 @@ static enum status check_references(struct job *job, struct error *e) {
                 : "a model that takes references, such as FLUX.1-Kontext, Qwen-Image-Edit or WAN VACE",
             e);
     if (r->n_references < least || r->n_references > most) {
-        error_set(e, USAGE,
+        error_set(e, USAGE, "%s" WHERE "%s" FOUND "%d",
                   r->n_references < least ? "this editing model needs a reference image (--ref-image)"
-                                          : "too many reference images (--ref-image) for this model");
-        error_where(e, "%s", m->name);
-        error_found(e, "%d", r->n_references);
+                                          : "too many reference images (--ref-image) for this model",
+                  m->name, r->n_references);
         if (!least) return error_expected(e, "at most %d", most);
         return least == most ? error_expected(e, "%d", most) : error_expected(e, "%d to %d", least, most);
     }
@@ -374,14 +365,12 @@ static enum status check_vision(const struct job *job, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_VISION);
     bool refers = job->request.n_references, begins = model_component(m, FAMILY_DENOISER)->image_columns;
     if (!(refers || begins) || slot == SLOTS_MAX || m->component[slot].family) return OK;
-    error_set(e, MISSING, "the model lacks its %s, which is needed to read %s",
-              m->recipe->slot[slot].family->display_name, begins ? "the input image" : "references");
-    if (!m->recipe->slot[slot].shares_file_with) {
-        error_where(e, "%s", m->name);
-        return error_expected(e, "%s FILE", m->recipe->slot[slot].flag);
-    }
-    error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
-    return error_expected(e, "its tensors in that file, or %s FILE", m->recipe->slot[slot].flag);
+    bool shares = m->recipe->slot[slot].shares_file_with; /* the file of the text encoder has its tensors */
+    return error_set(e, MISSING,
+                     "the model lacks its %s, which is needed to read %s" WHERE "%s" EXPECTED "%s%s FILE",
+                     m->recipe->slot[slot].family->display_name, begins ? "the input image" : "references",
+                     shares ? model_component(m, FAMILY_TEXT)->index.sources[0].path : m->name,
+                     shares ? "its tensors in that file, or " : "", m->recipe->slot[slot].flag);
 }
 
 struct picture_size request_control_size(const struct sluice_request *r) {
@@ -395,22 +384,21 @@ static enum status check_control(const struct job *job, struct error *e) {
     if (r->n_control < 0 || (r->n_control && !r->control))
         return bad_value(e, "n_control", r->n_control, "the number of frames in control");
     if (!r->n_control) return OK;
-    if (r->n_control < r->frames) {
+    if (r->n_control < r->frames)
         return error_set(e, USAGE,
                          "the control video (--control) has too few frames for --frames" FOUND
                          "%d frames for --frames %d" EXPECTED "as many frames or more",
                          r->n_control, r->frames);
-    }
     struct picture_size size = request_control_size(r);
     for (int i = 0; i < r->n_control; i++) {
         struct sluice_picture frame = {0};
         if (r->control[i]) copy_sized(&frame, sizeof frame, r->control[i]);
         if (picture_check(&frame, "--control", e) != OK) return e->code;
         if (frame.width == size.width && frame.height == size.height) continue;
-        error_set(e, USAGE, "all frames of a control video (--control) must have one size");
-        if (frame.name) error_where(e, "%s", frame.name);
-        error_found(e, "%dx%d", frame.width, frame.height);
-        return error_expected(e, "%dx%d, like the first frame", size.width, size.height);
+        return error_set(e, USAGE,
+                         "all frames of a control video (--control) must have one size" WHERE "%s" FOUND
+                         "%dx%d" EXPECTED "%dx%d, like the first frame",
+                         frame.name ? frame.name : "", frame.width, frame.height, size.width, size.height);
     }
     return OK;
 }
@@ -425,17 +413,17 @@ static enum status check_pictures(struct job *job, struct error *e) {
     /* Reference images need VAE encoder weights only if the recipe has a VAE encoder; other recipes read
      * references with the vision encoder. */
     bool refers = r->n_references && recipe_slot(job->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
-    bool control = job->model->recipe->concat == CONCAT_CONTROL;
+    bool control = job->model->recipe->images.concat == CONCAT_CONTROL;
     if (!(r->init_image || refers || control) || model_component(job->model, FAMILY_ENCODER)->family)
         return OK;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
     bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is in use, and no VAE encoder is loaded */
-    error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s",
-              tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
-              control ? "a control video (grey without --control)" : "input images",
-              tiny ? job->model->name : decoder->index.sources[0].path);
-    if (tiny) return error_expected(e, "--vae FILE of an autoencoder with 'encoder.' tensors");
-    return error_expected(e, "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
+    return error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s" EXPECTED "%s",
+                     tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
+                     control ? "a control video (grey without --control)" : "input images",
+                     tiny ? job->model->name : decoder->index.sources[0].path,
+                     tiny ? "--vae FILE of an autoencoder with 'encoder.' tensors"
+                          : "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
 }
 
 /* ---- previews ---- */
@@ -448,10 +436,9 @@ static enum status find_preview(struct job *job, struct error *e) {
     int preview = PREVIEW_LATENT;
     if (!name || job->settings.decode_only) return OK;
     while (preview < N_PREVIEWS && strcmp(name, names[preview])) preview++;
-    if (preview == N_PREVIEWS) {
+    if (preview == N_PREVIEWS)
         return error_set(e, USAGE, "invalid value for --preview" FOUND "%s" EXPECTED "latent, taesd or vae",
                          name);
-    }
     job->settings.preview = (enum preview)preview;
     if (preview == PREVIEW_LATENT) {
         /* The factors that project latent channels to RGB exist only for published VAEs. */
@@ -498,7 +485,7 @@ static struct picture_size size_of_frame(const struct job *job, struct picture_s
 static struct picture_size output_size(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    const struct picture_areas *areas = &m->recipe->areas;
+    const struct picture_areas *areas = &m->recipe->images.areas;
     const struct sluice_picture *init = r->init_image, *last = NULL;
     struct picture_size size = {m->width, m->height};
     if (job->settings.decode_only) return size;
@@ -541,7 +528,7 @@ static void fill_defaults(struct job *job) {
     if (!r->fps) r->fps = m->fps;
     if (!r->batch) r->batch = 1;
     if (!r->preview_every) r->preview_every = 1;
-    if (!r->negative_prompt) r->negative_prompt = m->recipe->default_negative;
+    if (!r->negative_prompt) r->negative_prompt = m->recipe->text.default_negative;
     if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
     job->settings.terminal = r->flow_shift == 0 ? m->shift_terminal : 0;
     if (r->flow_shift != 0) return;
@@ -594,7 +581,7 @@ enum status request_resolve(struct job *job, struct error *e) {
         check_choice("--direct-io", r->direct_io, e) != OK ||
         check_choice("--vae-tiling", r->vae_tiling, e) != OK)
         return e->code;
-    if (job->model->recipe->cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;
+    if (job->model->recipe->denoising.cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;
     if (shift != 0 && !decodes && !settings->sampling.prediction->is_flow)
         return bad_value(e, "--flow-shift", shift,
                          "no --flow-shift: this is not a flow model (or --prediction flow)");

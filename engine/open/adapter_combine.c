@@ -46,8 +46,8 @@ static enum status read_base(const struct component *c, const struct adapted_vec
     for (int i = 0; i < block->n_segments && e->code == OK; i++) {
         const struct packed_segment *s = &block->segments[i];
         if (s->packed_offset < begin || s->packed_offset >= end || s->source->file < 0) continue;
-        adapter_read_values(s->source, s->file_offset, t->shape.dtype, 0, (int64_t)s->bytes / size,
-                            to + (int64_t)(s->packed_offset - begin) / size, e);
+        source_read_values(s->source, s->file_offset, t->shape.dtype, 0, (int64_t)s->bytes / size,
+                           to + (int64_t)(s->packed_offset - begin) / size, e);
     }
     return e->code;
 }
@@ -59,7 +59,7 @@ static enum status add_change(const struct vector_change *change, float *read, f
     for (int i = 0; i < (f->n_parts ? f->n_parts : 1); i++) {
         int64_t first = f->n_parts ? f->part[i].first * columns : 0;
         int64_t n = f->n_parts ? f->part[i].rows * columns : change->values;
-        if (adapter_read_values(f->source, f->offset, f->dtype, first, n, read, e) != OK) return e->code;
+        if (source_read_values(f->source, f->offset, f->dtype, first, n, read, e) != OK) return e->code;
         for (int64_t k = 0; k < n; k++) to[k] += change->scale * read[k];
         to += n;
     }

@@ -1,33 +1,9 @@
 /* Reads adapter tensors and converts them to LoRA form: implements adapter_factors.h. */
 #include "engine/open/adapter_factors.h"
 
-#include "engine/base/half.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-/* Reads 16-bit values into the second half of the f32 output buffer and converts them from the front, so that
- * no conversion overwrites an unconverted value. */
-enum status adapter_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
-                                int64_t first, int64_t n, float *to, struct error *e) {
-    uint64_t size = dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
-    char *from = (char *)to + (uint64_t)n * (sizeof(float) - size);
-    if (dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
-        return error_set(e, UNSUPPORTED,
-                         "a vector of the model or adapter has an unsupported element type" WHERE "%s" FOUND
-                         "%s" EXPECTED "F32, F16 or BF16",
-                         source->path, dtype_name(dtype));
-    }
-    if (source_read(source, from, (uint64_t)n * size, offset + (uint64_t)first * size, e) != OK)
-        return e->code;
-    for (int64_t i = 0; i < n && size < sizeof(float); i++) {
-        uint16_t half;
-        memcpy(&half, from + (uint64_t)i * size, sizeof half);
-        to[i] = dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
-    }
-    return OK;
-}
 
 static enum status check_tensor(const struct adapter *a, const struct index_entry *entry, float *values,
                                 int64_t n_max, struct error *e) {
@@ -35,7 +11,7 @@ static enum status check_tensor(const struct adapter *a, const struct index_entr
     for (int64_t first = 0; first < all; first += n_max) {
         int64_t n = all - first < n_max ? all - first : n_max;
         bool finite = true;
-        if (adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, first, n, values, e) != OK)
+        if (source_read_values(&a->index.sources[0], entry->offset, entry->dtype, first, n, values, e) != OK)
             return e->code;
         for (int64_t i = 0; i < n; i++) finite &= isfinite(values[i]) != 0;
         if (finite) continue;
@@ -158,8 +134,8 @@ static struct matrix make(const struct adapter *a, int64_t rows, int64_t columns
 static struct matrix read_matrix(const struct adapter *a, const struct index_entry *entry, struct error *e) {
     struct matrix m = make(a, entry->dim[0], index_elements(entry) / entry->dim[0], e);
     if (m.at)
-        adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, index_elements(entry), m.at,
-                            e);
+        source_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, index_elements(entry), m.at,
+                           e);
     return m;
 }
 

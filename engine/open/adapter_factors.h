@@ -14,10 +14,6 @@
 
 #include "engine/open/adapter_file.h"
 
-/* Reads n values, from index `first`, of a tensor at byte `offset` of the file, of type F32, F16 or BF16, as
- * f32. UNSUPPORTED: another type. Also errors of source_read. */
-enum status adapter_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
-                                int64_t first, int64_t n, float *to, struct error *e);
 /* Reads all factors of an adapter once. NONFINITE, with the tensor's name, if a value is NaN or infinite.
  * Call before a run; a plan does not need this check. */
 enum status adapter_check_finite(const struct adapter *adapter, struct error *e);

@@ -123,6 +123,12 @@ bool adapter_key_read(const char *key, struct adapter_key *out) {
     return longest > 0;
 }
 
+bool adapter_is_key(const char *name) {
+    struct adapter_key key;
+    return adapter_key_read(name, &key) &&
+           (key.refused || (key.role != ADAPTER_SCALE && key.role != ADAPTER_ALPHA));
+}
+
 static const char *path_of(const struct adapter *a) {
     return a->index.sources[0].path;
 }

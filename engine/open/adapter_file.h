@@ -88,6 +88,9 @@ struct adapter_key {
 
 /* Parses a tensor name as an adapter key. False: the name is no adapter key. */
 bool adapter_key_read(const char *key, struct adapter_key *out);
+/* True for the name of a tensor that only adapter files have. Models also have tensors named scale or
+ * alpha. */
+bool adapter_is_key(const char *key);
 
 /* Prints the shape of a tensor as "[3, 64]". Returns out. */
 char *adapter_print_shape(const struct index_entry *entry, char *out, size_t bytes);

@@ -111,14 +111,15 @@ static bool find_name(struct finding *f, const struct adapter_module *m, const s
     return found;
 }
 
-/* True if an adapter's module changes a weight that the component's family does not use (family.ignorable).
+/* True if an adapter's module changes a weight that the component's family does not use
+ * (family_files.ignorable).
  */
 static bool find_ignored(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct family *family = f->model->component[slot].family;
         for (const char *const *prefix = f->prefixes.of[slot]; *prefix && family; prefix++) {
             const char *rest = **prefix ? adapter_after_prefix(text, *prefix) : NULL;
-            for (const char *const *ignored = family->ignorable; rest && *ignored; ignored++) {
+            for (const char *const *ignored = family->files.ignorable; rest && *ignored; ignored++) {
                 const char *x = rest, *y = *ignored; /* a dot in y matches an underscore in x */
                 while (*y && (*y == *x || (*y == '.' && *x == '_'))) x++, y++;
                 if (*y) continue;

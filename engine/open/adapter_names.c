@@ -71,7 +71,7 @@ static void list_block(struct listing *l, const struct component *c, const struc
 }
 
 static void list_component(struct listing *l, const struct component *c, int slot, struct block_ref *refs) {
-    int n = c->family->blocks(c, refs), blocks = 0, tables = 0;
+    int n = c->family->blocks.list(c, refs), blocks = 0, tables = 0;
     for (int i = 0; i < n; i++) {
         const struct block *block = NULL;
         struct weight_name like = {.slot = slot, .block = -1, .ref = refs[i]};

@@ -53,6 +53,10 @@ struct component_files {
     struct opened_file opened[COMPONENT_FILES_MAX];
     int n_files, n_opened;
     struct error failure; /* error of the first file under -m that could not be opened */
+    /* Called with the error of each file or folder that cannot be opened; the search then continues. Set by
+     * `inspect`. NULL: an error in a component's folder, or in a file chosen by a flag, ends the search. */
+    void (*on_failure)(void *user, const struct error *e);
+    void *user;
     /* Tensors in the files of -m that belong to no known component, mostly because of an unknown prefix. */
     struct {
         char first[96]; /* name of the first unknown tensor */

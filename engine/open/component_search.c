@@ -158,6 +158,15 @@ static void note_bundled_denoiser(struct component_files *files, const struct co
                                                               .view = i};
 }
 
+/* Passes an error other than MEMORY to files->on_failure and clears the error, if the caller set
+ * on_failure. */
+static enum status report_failure(const struct component_files *files, struct error *e) {
+    if (e->code == OK || e->code == MEMORY || !files->on_failure) return e->code;
+    files->on_failure(files->user, e);
+    *e = (struct error){0};
+    return OK;
+}
+
 /* Opens the file of a flag or folder and adds the components meant by the flag or folder. If the file has
  * none of these, adds the file's first component, or an entry without family, as misplaced. */
 static enum status open_located(struct sys *sys, struct component_files *files, const char *path,
@@ -198,6 +207,7 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
             part_flag_chooses(flag, FAMILY_DECODER) || part_flag_chooses(flag, FAMILY_TINY_DECODER);
         if (path && (!o->decodes_only || decodes))
             open_located(sys, files, path, (struct component_file){.flag = flag}, FAMILY_TEXT, e);
+        report_failure(files, e);
     }
     return e->code;
 }
@@ -294,6 +304,7 @@ static enum status open_each_folder(const struct model_folder *model, struct com
             if (path)
                 open_located(model->sys, files, path, (struct component_file){.folder = folders[i]}, order[k],
                              e);
+            report_failure(files, e);
             model->sys->release(model->sys, path);
         }
         pipeline_detect_variant(model->sys, files);
@@ -321,8 +332,8 @@ static enum status open_folders(struct sys *sys, const char *path, struct compon
     struct model_folder model = {.sys = sys, .path = path, .has_index = files->pipeline != NULL};
     /* class names in model_index.json are read, except for decoding alone */
     bool reads = files->pipeline && !files->decodes_only;
-    if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
-        open_each_folder(&model, files, e);
+    if (reads) config_read(sys, files->pipeline, &model.index, e);
+    if (report_failure(files, e) == OK) open_each_folder(&model, files, e);
     const char *folders[SLOTS_MAX];
     for (int i = 0, n = list_folders(FAMILY_DENOISER, folders); i < n; i++)
         files->n_declared_denoisers += is_declared(&model, folders[i]);
@@ -438,6 +449,7 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
     }
     if (failure.code == MEMORY) *e = failure;
     if (s->files->failure.code == OK) s->files->failure = failure;
+    report_failure(s->files, &failure);
     return e->code;
 }
 

@@ -22,9 +22,9 @@ static const char *architecture_of(const struct config *config) {
 }
 
 static bool names_family(const struct config *config, const struct family *family) {
-    const char *name = config_string(config, family->config_key, "");
-    bool is = !strcmp(name, family->config_value);
-    for (const char *const *other = family->config_others; other && *other && !is; other++)
+    const char *name = config_string(config, family->files.config_key, "");
+    bool is = !strcmp(name, family->files.config_value);
+    for (const char *const *other = family->files.config_others; other && *other && !is; other++)
         is = !strcmp(name, *other);
     return is || contents_is_architecture(family, architecture_of(config));
 }
@@ -183,8 +183,8 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
                             .sys = sys,
                             .published = recipe->slot[slot].published,
                             .video = recipe->frames_max > 0};
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        const struct condition *condition = &recipe->condition[i];
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        const struct condition *condition = &recipe->text.condition[i];
         if (condition->slot != slot) continue;
         if (condition->what == CONDITION_POOLED) {
             c->reads.pooled = true;

@@ -16,7 +16,7 @@ static void find_family(const struct tensor_index *whole, const struct family *f
             struct tensor_index view = index_view(whole, *p, 0);
             bool is_listed = contents->n == CONTENTS_MAX;
             for (int k = 0; k < i && !is_listed; k++) is_listed = slot_takes(models_slot(k), family, *p);
-            if (is_listed || !family->probe(&view)) continue;
+            if (is_listed || !family->files.probe(&view)) continue;
             contents->component[contents->n].family = family;
             contents->component[contents->n++].prefix = *p;
         }
@@ -86,7 +86,7 @@ static enum status read_architecture(struct sys *sys, const struct tensor_index 
 }
 
 bool contents_is_architecture(const struct family *family, const char *name) {
-    for (const char *const *a = family->architectures; a && *a; a++)
+    for (const char *const *a = family->files.architectures; a && *a; a++)
         if (!strcmp(*a, name)) return true;
     return false;
 }
@@ -107,7 +107,7 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
         is |= contents_is_architecture(*f, name);
     if (is) return OK;
     for (const struct family *const *f = families; *f; f++)
-        for (const char *const *a = (*f)->architectures; a && *a && bytes < sizeof known; a++)
+        for (const char *const *a = (*f)->files.architectures; a && *a && bytes < sizeof known; a++)
             if (!first || first == *f)
                 bytes += (size_t)snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "", *a);
     error_set(e, UNSUPPORTED, "%s" WHERE "%s, general.architecture" FOUND "\"%s\"",

@@ -8,14 +8,16 @@
 
 int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     const struct recipe *recipe = m->recipe;
-    int slot = recipe->condition[condition].slot;
+    int slot = recipe->text.condition[condition].slot;
     const struct component *text = &m->component[slot];
-    bool pools = recipe->condition[condition].what == CONDITION_POOLED;
-    if (text->family) return pools ? text->pooled_columns : text->text_columns;
+    bool pools = recipe->text.condition[condition].what == CONDITION_POOLED;
+    if (text->family)
+        return pools ? text->pooled_columns
+                     : text->text_columns / condition_parts(&recipe->text.condition[condition]);
     int32_t left = model_component(m, FAMILY_DENOISER)->pooled_columns;
     if (!recipe_condition(recipe, slot, CONDITION_POOLED)) return 0;
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        const struct condition *c = &recipe->condition[i];
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        const struct condition *c = &recipe->text.condition[i];
         if (c->what != CONDITION_POOLED) continue;
         if (!m->component[c->slot].family && c->slot < slot) return 0;
         left -= m->component[c->slot].pooled_columns;

@@ -18,7 +18,7 @@
 static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_ENCODER);
     const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;
-    if (slot == SLOTS_MAX || m->decodes_only || !m->recipe->slot[slot].family->probe(index)) return OK;
+    if (slot == SLOTS_MAX || m->decodes_only || !m->recipe->slot[slot].family->files.probe(index)) return OK;
     struct component *c = &m->component[slot];
     configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
@@ -53,12 +53,12 @@ static enum status mismatch(const struct component *c, const char *what, int a, 
  * first present encoder, or NULL. Returns the index after the last concatenated condition. */
 static int add_adjacent(const struct sluice_model *m, int first, const struct component **of, int *columns) {
     const struct recipe *recipe = m->recipe;
-    enum condition_kind what = recipe->condition[first].what;
+    enum condition_kind what = recipe->text.condition[first].what;
     int i = first;
     *of = NULL;
     *columns = 0;
-    for (; i < recipe->n_conditions; i++) {
-        const struct condition *c = &recipe->condition[i];
+    for (; i < recipe->text.n_conditions; i++) {
+        const struct condition *c = &recipe->text.condition[i];
         if (c->what != what || (what == CONDITION_TOKENS && i > first && !c->concat_columns)) break;
         if (!*of && m->component[c->slot].family) *of = &m->component[c->slot];
         *columns += model_condition_columns(m, i);
@@ -70,8 +70,8 @@ static int add_adjacent(const struct sluice_model *m, int first, const struct co
  * allows padding with zero columns. */
 static enum status check_columns(const struct sluice_model *m, const struct component *denoiser,
                                  struct error *e) {
-    for (int i = 0; i < m->recipe->n_conditions;) {
-        const struct condition *first = &m->recipe->condition[i];
+    for (int i = 0; i < m->recipe->text.n_conditions;) {
+        const struct condition *first = &m->recipe->text.condition[i];
         bool pools = first->what == CONDITION_POOLED;
         int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns, columns;
         const struct component *of;
@@ -85,7 +85,7 @@ static enum status check_columns(const struct sluice_model *m, const struct comp
 
 /* Number of channels that the recipe concatenates to the latent: mask, image latents, control video. */
 static int concat_expected(const struct sluice_model *m, const struct component *decoder) {
-    switch (m->recipe->concat) {
+    switch (m->recipe->images.concat) {
     case CONCAT_FILL:
         return decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor;
     case CONCAT_INPAINT:
@@ -154,7 +154,7 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     /* the denoiser's image token positions are for one image, or for two images (WAN's first and last
      * frame) */
     struct vision_grid grid = {0};
-    if (denoiser->image_columns) grid = vision->family->vision_grid(vision, m->width, m->height);
+    if (denoiser->image_columns) grid = vision->family->lanes.vision_grid(vision, m->width, m->height);
     int tokens = grid.columns * grid.rows, rows = denoiser->image_columns ? denoiser->image_rows : 0;
     if (rows && rows != tokens && rows != 2 * tokens)
         return mismatch(denoiser, "image token positions", rows, denoiser->family->display_name, tokens,
@@ -218,8 +218,8 @@ static enum status resolve_recipe(struct sluice_model *m, const struct component
     const struct recipe *guess = m->recipe;
     if (pipeline_resolve(m->sys, files, name, o->edit, &m->recipe, e) != OK) return e->code;
     m->pipeline_named = o->edit || pipeline_names(files, name);
-    if (!m->pipeline_named || !m->recipe->references_if_unnamed)
-        m->references_max = m->recipe->references_max;
+    if (!m->pipeline_named || !m->recipe->images.references_if_unnamed)
+        m->references_max = m->recipe->images.references_max;
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1)
         m->lone_expert = part_slot_by_file_name(files, denoiser);
@@ -273,7 +273,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     bool dynamic = m->shift_rule == FLOW_SHIFT_BY_TOKENS;
     m->shift_terminal = 0;
     config_float(config, "shift_terminal", 0, 0.99, &m->shift_terminal, e);
-    if (!m->recipe->shift_line.max_tokens) config_refuse(config, "use_dynamic_shifting", e);
+    if (!m->recipe->denoising.shift_line.max_tokens) config_refuse(config, "use_dynamic_shifting", e);
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
@@ -286,11 +286,11 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
  * Also errors of config_read, and errors about invalid values. */
 static enum status read_schedule(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
-    m->sampling = m->recipe->sampling;
-    m->shift_rule = m->recipe->shift_rule;
-    m->flow_shift = m->recipe->flow_shift;
-    m->shift_line = m->recipe->shift_line;
-    m->shift_terminal = m->recipe->shift_terminal;
+    m->sampling = m->recipe->denoising.sampling;
+    m->shift_rule = m->recipe->denoising.shift_rule;
+    m->flow_shift = m->recipe->denoising.flow_shift;
+    m->shift_line = m->recipe->denoising.shift_line;
+    m->shift_terminal = m->recipe->denoising.shift_terminal;
     if (!path) return OK;
     config_read(m->sys, path, &config, e);
     if (e->code == OK && sampling_read(&config, &m->sampling, e) == OK && m->sampling.prediction->is_flow)
@@ -310,37 +310,29 @@ static bool has_marker(void *user, const char *name) {
     return false;
 }
 
-static float value_of(const void *values, enum dtype dtype, int i) {
-    uint16_t half = 0;
-    if (dtype == DTYPE_F32) return ((const float *)values)[i];
-    memcpy(&half, (const char *)values + (size_t)i * sizeof half, sizeof half);
-    return dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
-}
-
 /* Standard deviation of n values. */
-static double deviation(const void *values, enum dtype dtype, int n) {
+static double deviation(const float *values, int n) {
     double sum = 0, squares = 0;
-    for (int i = 0; i < n; i++) sum += (double)value_of(values, dtype, i);
-    for (int i = 0; i < n; i++) squares += pow((double)value_of(values, dtype, i) - sum / n, 2);
+    for (int i = 0; i < n; i++) sum += (double)values[i];
+    for (int i = 0; i < n; i++) squares += pow((double)values[i] - sum / n, 2);
     return sqrt(squares / n);
 }
 
 /* Detects v-prediction by the standard deviation of the recipe's probe, a vector of the denoiser. */
 static enum status detect_by_probe(struct sluice_model *m, const struct tensor_index *index,
                                    struct error *e) {
-    const struct prediction_probe *probe = &m->recipe->prediction_probe;
+    const struct prediction_probe *probe = &m->recipe->denoising.prediction_probe;
     enum { PROBE_VALUES_MAX = 4096 };
     const struct index_entry *entry = NULL;
     for (int i = 0; i < PREDICTION_PROBE_NAMES && probe->name[i] && !entry; i++)
         entry = index_find(index, probe->name[i]);
     if (!entry || entry->rank != 1 || entry->dim[0] > PROBE_VALUES_MAX) return OK;
     if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_F16 && entry->dtype != DTYPE_BF16) return OK;
-    void *values = m->sys->alloc(m->sys, LINE_HOST, entry->bytes);
-    if (!values) return error_set(e, MEMORY, "no memory to detect the prediction type");
-    if (source_read(&index->sources[entry->source], values, entry->bytes, entry->offset, e) == OK &&
-        deviation(values, entry->dtype, entry->dim[0]) > probe->deviation)
+    float values[PROBE_VALUES_MAX];
+    if (source_read_values(&index->sources[entry->source], entry->offset, entry->dtype, 0, entry->dim[0],
+                           values, e) == OK &&
+        deviation(values, entry->dim[0]) > probe->deviation)
         m->sampling.prediction = &prediction_v;
-    m->sys->release(m->sys, values);
     return e->code;
 }
 
@@ -366,9 +358,9 @@ static enum status detect_prediction(struct sluice_model *m, struct error *e) {
 /* Reads the pipeline's settings. path: model_index.json, or NULL. */
 static enum status read_pipeline(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
-    m->force_zeros_for_empty_prompt = m->recipe->force_zeros_for_empty_prompt;
-    m->init = m->recipe->init;
-    m->boundary = m->recipe->span[1].below;
+    m->force_zeros_for_empty_prompt = m->recipe->text.force_zeros_for_empty_prompt;
+    m->init = m->recipe->images.init;
+    m->boundary = m->recipe->denoising.span[1].below;
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) != OK) goto out;
     config_bool(&config, "force_zeros_for_empty_prompt", &m->force_zeros_for_empty_prompt, e);
@@ -381,7 +373,7 @@ static enum status read_pipeline(struct sluice_model *m, const char *path, struc
     }
     /* expand_timesteps: a timestep per token, 0 for tokens of the input image's latent frame. Models that
      * read the image in concat channels have one timestep for all tokens, so the key is refused for them. */
-    if (m->recipe->frames_max && m->recipe->concat != CONCAT_NONE) {
+    if (m->recipe->frames_max && m->recipe->images.concat != CONCAT_NONE) {
         config_refuse(&config, "expand_timesteps", e);
     } else if (m->recipe->frames_max) {
         bool expands = m->init == INIT_FIRST_FRAME;
@@ -398,9 +390,9 @@ out:
  * (recipe.distilled). */
 static bool is_distilled(const struct sluice_model *m) {
     const struct sampling *s = &m->sampling;
-    return m->recipe->distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&
+    return m->recipe->defaults.distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&
            s->noise.rescale_zero_snr == ZERO_SNR_NO &&
-           model_component(m, FAMILY_DENOISER)->latent_side == m->recipe->distilled.latent_side;
+           model_component(m, FAMILY_DENOISER)->latent_side == m->recipe->defaults.distilled.latent_side;
 }
 
 /* Reads the remaining default settings (sizes, steps, guidance). path: sluice.json, or NULL. Call after
@@ -409,15 +401,15 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
     struct config config = {0};
     int side = model_component(m, FAMILY_DENOISER)->latent_side;
     side *= model_decoder(m)->pixel_factor;
-    m->width = side ? side : m->recipe->width;
-    m->height = side ? side : m->recipe->height;
-    m->steps = is_distilled(m) ? m->recipe->distilled.steps : m->recipe->steps;
-    m->cfg_scale = is_distilled(m) ? 1 : m->recipe->cfg_scale;
-    m->cfg_scale_low = m->boundary > 0 ? m->recipe->cfg_scale_low : 0;
-    m->frames = m->recipe->frames ? m->recipe->frames : 1;
-    m->fps = m->recipe->fps;
-    m->guidance = m->recipe->guidance;
-    m->strength = m->recipe->strength;
+    m->width = side ? side : m->recipe->defaults.width;
+    m->height = side ? side : m->recipe->defaults.height;
+    m->steps = is_distilled(m) ? m->recipe->defaults.distilled.steps : m->recipe->defaults.steps;
+    m->cfg_scale = is_distilled(m) ? 1 : m->recipe->defaults.cfg_scale;
+    m->cfg_scale_low = m->boundary > 0 ? m->recipe->defaults.cfg_scale_low : 0;
+    m->frames = m->recipe->defaults.frames ? m->recipe->defaults.frames : 1;
+    m->fps = m->recipe->defaults.fps;
+    m->guidance = m->recipe->defaults.guidance;
+    m->strength = m->recipe->defaults.strength;
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) == OK) {
         config_int(&config, "width", 1, 65536, &m->width, e);
@@ -429,7 +421,7 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
             config_float(&config, "cfg_scale_low", 0, SLUICE_SCALE_MAX, &m->cfg_scale_low, e);
         if (m->recipe->frames_max) config_int(&config, "frames", 1, m->recipe->frames_max, &m->frames, e);
         if (m->recipe->frames_max) config_int(&config, "fps", 1, SLUICE_FPS_MAX, &m->fps, e);
-        if (m->recipe->takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
+        if (m->recipe->denoising.takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
         if (config_find(&config, "flow_shift")) {
             m->shift_rule = FLOW_SHIFT_FIXED;
             m->shift_terminal = 0;
@@ -502,7 +494,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     /* With --family inconsistent sizes are a usage error, because the sizes come from --dims and not from a
      * file. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);
-    m->references_max = m->recipe->references_max;
+    m->references_max = m->recipe->images.references_max;
     if (e->code == OK) read_schedule(m, NULL, e);
     if (e->code == OK) read_pipeline(m, NULL, e);
     if (e->code == OK) read_defaults(m, NULL, e);

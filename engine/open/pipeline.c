@@ -14,7 +14,7 @@ const struct recipe *pipeline_guess(const struct component_files *files) {
     int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
         if (denoiser && recipe_family(*r, FAMILY_DENOISER) != denoiser->family) continue;
-        if (denoiser && files->has_variant && (*r)->variant != files->variant) continue;
+        if (denoiser && files->has_variant && (*r)->selection.variant != files->variant) continue;
         const struct component_file *in[SLOTS_MAX];
         int n = parts_of_kind(files, *r, FAMILY_DENOISER);
         parts_assign(files, *r, in);
@@ -44,7 +44,7 @@ void pipeline_detect_variant(struct sys *sys, struct component_files *files) {
 }
 
 static bool has_pipeline(const struct recipe *recipe, const char *name) {
-    for (const char *const *p = recipe->pipelines; *p; p++)
+    for (const char *const *p = recipe->selection.pipelines; *p; p++)
         if (!strcmp(*p, name)) return true;
     return false;
 }
@@ -70,8 +70,8 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     if (i == SLOTS_MAX || slot->family != decoder->family) return 0;
     configuration_begin(recipe, i, sys, &c);
     configuration_begin(recipe, i, sys, &published);
-    for (int k = 0; k < slot->family->n_dimensions; k++)
-        chosen[k] = slot_dimension(slot, &slot->family->dimensions[k]);
+    for (int k = 0; k < slot->family->config.n_dimensions; k++)
+        chosen[k] = slot_dimension(slot, &slot->family->config.dimensions[k]);
     component_derive(&published, chosen);
     c.index = parts_view(files, decoder);
     struct config_place place = {component_files_path(files, decoder), slot, &c.index};
@@ -79,8 +79,8 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     if (failure.code == OK) configuration_read(sys, &place, &config, &origin, &failure);
     *format = c.latent_format;
     bool fits = failure.code == OK && c.latent_channels == published.latent_channels;
-    bool configured =
-        !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
+    bool configured = !strcmp(config_string(&config, slot->family->files.config_key, ""),
+                              component_config_value(&published));
     bool saved = !strcmp(from->latent->recipe, recipe->name);
     config_destroy(&config);
     /* denoiser_fit is 2 if the denoiser in the decoder's file has the recipe's family and variant, and 1 if
@@ -92,7 +92,7 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
         failure = (struct error){0};
         configuration_apply(&d, component_files_path(files, denoiser),
                             &recipe->slot[recipe_slot(recipe, FAMILY_DENOISER)], &failure);
-        denoiser_fit = 1 + (failure.code == OK && d.variant == recipe->variant);
+        denoiser_fit = 1 + (failure.code == OK && d.variant == recipe->selection.variant);
     }
     return 1 + (from->latent->video && recipe->frames_max) + 2 * fits + 4 * saved + 8 * configured +
            16 * has_pipeline(recipe, from->pipeline) + 32 * denoiser_fit;
@@ -122,7 +122,7 @@ const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component
 /* True if the recipe uses the denoiser. denoiser NULL: any recipe. */
 static bool is_of(const struct recipe *recipe, const struct component *denoiser) {
     return !denoiser || (recipe_family(recipe, FAMILY_DENOISER) == denoiser->family &&
-                         recipe->variant == denoiser->variant);
+                         recipe->selection.variant == denoiser->variant);
 }
 
 /* Lists the pipelines whose recipes use the denoiser, each once. */
@@ -130,7 +130,7 @@ static void list_pipelines(const struct component *denoiser, char *list, size_t 
     size_t n = 0;
     *list = 0;
     for (const struct recipe *const *r = recipes; *r; r++)
-        for (const char *const *p = (*r)->pipelines; *p && n < bytes && is_of(*r, denoiser); p++) {
+        for (const char *const *p = (*r)->selection.pipelines; *p && n < bytes && is_of(*r, denoiser); p++) {
             bool listed = false;
             for (const struct recipe *const *s = recipes; s < r; s++)
                 listed |= is_of(*s, denoiser) && has_pipeline(*s, *p);
@@ -163,11 +163,13 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
     char known[160];
     int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
-        if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || (*r)->variant != denoiser->variant)
+        if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family ||
+            (*r)->selection.variant != denoiser->variant)
             continue;
-        if ((*r)->name_word && !part_name_has_word(files, found, (*r)->name_word)) continue;
+        if ((*r)->selection.name_word && !part_name_has_word(files, found, (*r)->selection.name_word))
+            continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
-        if ((*r)->name_word) n += SLOTS_MAX;
+        if ((*r)->selection.name_word) n += SLOTS_MAX;
         /* Prefers a recipe with as many denoisers as model_index.json lists. An absent denoiser is then a
          * missing file, not a sign of another pipeline. */
         if (!found->flag && recipe_count_slots(*r, found->family) == files->n_declared_denoisers)
@@ -190,13 +192,13 @@ static enum status choose_edit(const char *edit, const struct component *denoise
     const char *known[] = {"", "", ""};
     size_t n = 0, most = sizeof known / sizeof *known;
     for (const struct recipe *const *r = recipes; *r; r++) {
-        if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || !(*r)->edit) continue;
-        if ((*r)->variant != denoiser->variant) continue;
-        if (!strcmp((*r)->edit, edit)) {
+        if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || !(*r)->selection.edit) continue;
+        if ((*r)->selection.variant != denoiser->variant) continue;
+        if (!strcmp((*r)->selection.edit, edit)) {
             *recipe = *r;
             return OK;
         }
-        if (n < most) known[n++] = (*r)->edit;
+        if (n < most) known[n++] = (*r)->selection.edit;
     }
     error_set(e, USAGE, "--edit cannot be used with this model" WHERE "%s" FOUND "%s of %s",
               denoiser->index.sources[0].path, edit, denoiser->family->name);
@@ -209,7 +211,8 @@ bool pipeline_names(const struct component_files *files, const char *name) {
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     if (!denoiser->flag) return *name;
     for (const struct recipe *const *r = recipes; *r; r++)
-        if ((*r)->edit && recipe_family(*r, FAMILY_DENOISER) == denoiser->family && has_pipeline(*r, name))
+        if ((*r)->selection.edit && recipe_family(*r, FAMILY_DENOISER) == denoiser->family &&
+            has_pipeline(*r, name))
             return true;
     return false;
 }
@@ -231,19 +234,21 @@ bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes
     /* another recipe with the same denoiser and pipeline, chosen if the model's name has its name_word */
     const struct recipe *other = NULL;
     for (const struct recipe *const *r = recipes; *r && !other; r++)
-        if ((*r)->name_word && *r != recipe && (*r)->variant == recipe->variant &&
+        if ((*r)->selection.name_word && *r != recipe &&
+            (*r)->selection.variant == recipe->selection.variant &&
             recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
-            has_pipeline(recipe, (*r)->pipelines[0]))
+            has_pipeline(recipe, (*r)->selection.pipelines[0]))
             other = *r;
-    if (recipe->name_word)
+    if (recipe->selection.name_word)
         snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"",
-                 recipe->name, recipe->name_word);
+                 recipe->name, recipe->selection.name_word);
     else if (other)
         snprintf(
             line, bytes,
             "model taken for %s: the model's name lacks the word \"%s\" of %s (--steps %d --cfg-scale %g)",
-            recipe->name, other->name_word, other->name, other->steps, other->cfg_scale);
-    return recipe->name_word || other;
+            recipe->name, other->selection.name_word, other->name, other->defaults.steps,
+            other->defaults.cfg_scale);
+    return recipe->selection.name_word || other;
 }
 
 bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t bytes) {
@@ -251,7 +256,8 @@ bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t byt
     int listed = 0;
     const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
     for (const struct recipe *const *r = recipes; *r && n < bytes; r++) {
-        bool alike = recipe_family(*r, FAMILY_DENOISER) == denoiser && (*r)->variant == recipe->variant &&
+        bool alike = recipe_family(*r, FAMILY_DENOISER) == denoiser &&
+                     (*r)->selection.variant == recipe->selection.variant &&
                      recipe_count_slots(*r, denoiser) == recipe_count_slots(recipe, denoiser) &&
                      recipe_family(*r, FAMILY_DECODER) == recipe_family(recipe, FAMILY_DECODER);
         if (!alike || *r == recipe) continue;

@@ -73,8 +73,8 @@ bool pipeline_names(const struct component_files *files, const char *name);
 enum status pipeline_resolve(struct sys *sys, const struct component_files *files, const char *name,
                              const char *edit, const struct recipe **recipe, struct error *e);
 
-/* Writes one log line if the recipe was chosen because the model's name contains a recipe.name_word, or lacks
- * the word. */
+/* Writes one log line if the recipe was chosen because the model's name contains a
+ * recipe_selection.name_word, or lacks the word. */
 bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes);
 /* Writes one log line if several recipes have weights of the same shapes and no name distinguishes the
  * recipes. */

@@ -1,48 +1,19 @@
-/* Copies public structures: implements public_structs.h. */
 #include "engine/open/public_structs.h"
+
+#include "engine/sluice.h"
 
 #include <string.h>
 
-#define SAME(name) _Static_assert((int)SLUICE_##name == (int)name, "public and internal codes agree")
-SAME(OK);
-SAME(TRUNC);
-SAME(BADMAGIC);
-SAME(LIMIT);
-SAME(OVERFLOW);
-SAME(BOUNDS);
-SAME(OVERLAP);
-SAME(DUP);
-SAME(TYPE);
-SAME(SHAPE);
-SAME(ALIGN);
-SAME(JSON);
-SAME(UTF8);
-SAME(META);
-SAME(MISSING);
-SAME(UNUSED);
-SAME(IO);
-SAME(CHANGED);
-SAME(UNSUPPORTED);
-SAME(INTERNAL);
-SAME(USAGE);
-SAME(BUDGET);
-SAME(DEVICE);
-SAME(MEMORY);
-SAME(OUTPUT);
-SAME(NONFINITE);
-SAME(CANCELLED);
-_Static_assert((int)SLUICE_VERSION_CODE == (int)VERSION, "public and internal codes agree");
 _Static_assert(sizeof(struct sluice_error) == 1024, "the public error keeps its size");
+_Static_assert(sizeof(struct error) == offsetof(struct sluice_error, reserved) &&
+                   offsetof(struct error, expected) == offsetof(struct sluice_error, expected),
+               "the engine's error begins like the public error");
 
 int publish_error(const struct error *e, struct sluice_error *public) {
     if (!public) return (int)e->code;
     memset(public, 0, sizeof *public);
-    public->code = (int32_t)e->code;
-    public->exit_code = e->code == OK ? 0 : e->exit;
-    memcpy(public->what, e->what, sizeof public->what);
-    memcpy(public->where, e->where, sizeof public->where);
-    memcpy(public->found, e->found, sizeof public->found);
-    memcpy(public->expected, e->expected, sizeof public->expected);
+    memcpy(public, e, sizeof *e);
+    if (e->code == OK) public->exit_code = 0;
     return (int)e->code;
 }
 
@@ -61,4 +32,29 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
     memcpy(&bytes, from, sizeof bytes); /* struct_size is the first field of every public structure */
     memset(to, 0, to_bytes);
     memcpy(to, from, bytes < to_bytes ? bytes : to_bytes);
+}
+
+bool check_not_null(const void *pointer, const char *name, struct error *e) {
+    if (pointer) return true;
+    error_set(e, USAGE, "a required argument is NULL" WHERE "%s" FOUND "NULL" EXPECTED "a valid pointer",
+              name);
+    return false;
+}
+
+bool check_struct_size(const void *pointer, const char *name, struct error *e) {
+    size_t bytes;
+    if (!check_not_null(pointer, name, e)) return false;
+    memcpy(&bytes, pointer, sizeof bytes); /* every public struct begins with struct_size */
+    if (bytes >= sizeof bytes) return true;
+    error_set(e, USAGE,
+              "struct_size is not set" WHERE "%s->struct_size" FOUND "%zu" EXPECTED "sizeof the struct", name,
+              bytes);
+    return false;
+}
+
+bool check_threads(int threads, struct error *e) {
+    if (threads >= 1 && threads <= SLUICE_THREADS_MAX) return true;
+    error_set(e, USAGE, "invalid number of threads (--threads, -t)" FOUND "%d" EXPECTED "1 to %d", threads,
+              SLUICE_THREADS_MAX);
+    return false;
 }

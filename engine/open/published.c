@@ -33,8 +33,9 @@ static enum status list_choices(const struct sizes *sizes, const struct recipe *
     char names[320] = " dtype ";
     size_t n = strlen(names);
     for (const struct slot *s = recipe->slot; s->family; s++)
-        for (int i = 0; sizes_has(sizes, recipe, s) && i < s->family->n_dimensions && n < sizeof names; i++) {
-            const char *name = s->family->dimensions[i].name;
+        for (int i = 0; sizes_has(sizes, recipe, s) && i < s->family->config.n_dimensions && n < sizeof names;
+             i++) {
+            const char *name = s->family->config.dimensions[i].name;
             char word[64]; /* blanks around the name, as in the list, so that strstr finds whole names only */
             snprintf(word, sizeof word, " %s ", name ? name : "");
             if (name && !strstr(names, word)) n += (size_t)snprintf(names + n, sizeof names - n, "%s ", name);
@@ -58,8 +59,8 @@ static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe
         bool by_folder =
             strlen(slot->folder) + 1 == part_bytes && !strncmp(slot->folder, part, part_bytes - 1);
         if (!sizes_has(sizes, recipe, slot) || (part_bytes && !by_flag && !by_folder)) continue;
-        for (int i = 0; i < slot->family->n_dimensions; i++) {
-            const struct dimension *d = &slot->family->dimensions[i];
+        for (int i = 0; i < slot->family->config.n_dimensions; i++) {
+            const struct dimension *d = &slot->family->config.dimensions[i];
             if (!d->name || strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
             known = true;
             if (value < d->least || value > d->most) {
@@ -103,8 +104,8 @@ enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int onl
                        struct error *e) {
     *sizes = (struct sizes){.only = only};
     for (int s = 0; s < SLOTS_MAX && recipe->slot[s].family; s++)
-        for (int i = 0; i < recipe->slot[s].family->n_dimensions; i++)
-            sizes->of[s][i] = slot_dimension(&recipe->slot[s], &recipe->slot[s].family->dimensions[i]);
+        for (int i = 0; i < recipe->slot[s].family->config.n_dimensions; i++)
+            sizes->of[s][i] = slot_dimension(&recipe->slot[s], &recipe->slot[s].family->config.dimensions[i]);
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         size_t name = strcspn(at, "=,") + 1; /* with the "=" */
@@ -153,7 +154,8 @@ static void list_weights(struct listing *l, const struct component *c, const str
         component_block_dims(c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights; i++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
-            if (!spec->optional && block_has_weight(spec, dims)) list_weight(l, &refs[b], spec, dims);
+            if (!weight_is_optional(spec) && block_has_weight(spec, dims))
+                list_weight(l, &refs[b], spec, dims);
         }
     }
 }
@@ -206,7 +208,7 @@ static void list_file(struct listing *l, const struct binding *b, int slot) {
         bool half = of->family->kind == FAMILY_DECODER && all[i].family->kind == FAMILY_ENCODER;
         if (i != slot && !(half && !strcmp(all[i].folder, of->folder))) continue;
         derive_slot(b, i);
-        list_weights(l, b->made, b->refs, b->made->family->blocks(b->made, b->refs));
+        list_weights(l, b->made, b->refs, b->made->family->blocks.list(b->made, b->refs));
     }
 }
 

@@ -78,9 +78,7 @@ static void push_all_rows(struct resampling *r, const uint8_t *rgb, struct pictu
 }
 
 static enum status fit_no_memory(const struct sluice_picture *picture, struct error *e) {
-    error_set(e, MEMORY, "no memory to read a picture");
-    if (picture->name) error_where(e, "%s", picture->name);
-    return e->code;
+    return error_set(e, MEMORY, "no memory to read a picture" WHERE "%s", picture->name ? picture->name : "");
 }
 
 /* Reads a whole picture that has no row reader, then passes the picture's rows to the resampler. */
@@ -108,10 +106,9 @@ static enum status read_picture_rows(struct sys *sys, const struct sluice_pictur
     else if (picture->read_rows(picture, push_row, r, &failed))
         return adopt_error(&failed, e);
     if (resample_done(r)) return OK;
-    error_set(e, IO, "read_rows of a picture delivered too few rows");
-    if (picture->name) error_where(e, "%s", picture->name);
-    error_found(e, "%d rows", r->taken);
-    return error_expected(e, "%d rows", picture->height);
+    return error_set(
+        e, IO, "read_rows of a picture delivered too few rows" WHERE "%s" FOUND "%d rows" EXPECTED "%d rows",
+        picture->name ? picture->name : "", r->taken, picture->height);
 }
 
 /* Pads the fitted picture with copies of edge pixels: left and right of each row, then above and below. */

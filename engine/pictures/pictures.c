@@ -4,27 +4,26 @@
 #include <assert.h>
 #include <math.h>
 
-static void where_picture(const struct sluice_picture *picture, struct error *e) {
-    if (picture->name) error_where(e, "%s", picture->name);
+/* The picture's name in errors. */
+static const char *name_of(const struct sluice_picture *picture) {
+    return picture->name ? picture->name : "";
 }
 
 enum status picture_check(const struct sluice_picture *picture, const char *what, struct error *e) {
     bool sized = picture->width >= 1 && picture->width <= PICTURE_SIDE_MAX && picture->height >= 1 &&
                  picture->height <= PICTURE_SIDE_MAX;
     if (sized && (picture->rgb || picture->read)) return OK;
-    if (!picture->struct_size) {
+    if (!picture->struct_size)
         return error_set(
             e, USAGE, "%s: struct_size is not set" FOUND "0" EXPECTED "sizeof(struct sluice_picture)", what);
-    }
-    if (sized) {
-        error_set(e, USAGE, "%s has no pixels and no read function", what);
-        where_picture(picture, e);
-        return error_expected(e, "rgb with %dx%d pixels, or read", picture->width, picture->height);
-    }
-    error_set(e, LIMIT, "%s has an unsupported size", what);
-    where_picture(picture, e);
-    error_found(e, "%dx%d", picture->width, picture->height);
-    return error_expected(e, "sides of 1 to %d pixels", PICTURE_SIDE_MAX);
+    if (sized)
+        return error_set(e, USAGE,
+                         "%s has no pixels and no read function" WHERE "%s" EXPECTED
+                         "rgb with %dx%d pixels, or read",
+                         what, name_of(picture), picture->width, picture->height);
+    return error_set(e, LIMIT,
+                     "%s has an unsupported size" WHERE "%s" FOUND "%dx%d" EXPECTED "sides of 1 to %d pixels",
+                     what, name_of(picture), picture->width, picture->height, PICTURE_SIDE_MAX);
 }
 
 /* Grey with the rounding of Pillow's convert("L") (ITU-R 601 in 16 bits). */
@@ -45,7 +44,7 @@ float mask_level(const struct sluice_picture *mask, int y, int x) {
     return (signed_value(grey_of(mask->rgb + 3 * ((size_t)y * (size_t)mask->width + (size_t)x))) + 1) / 2;
 }
 
-void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask,
+void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        bool repainted, struct tensor out) {
     float *to = out.data;
     size_t pixels = (size_t)picture->width * (size_t)picture->height;
@@ -55,11 +54,6 @@ void picture_to_masked(const struct sluice_picture *picture, const struct sluice
         bool visible = !mask || repaints(mask->rgb + 3 * i) == repainted;
         for (size_t c = 3 * i; c < 3 * i + 3; c++) to[c] = visible ? signed_value(picture->rgb[c]) : 0;
     }
-}
-
-void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
-                       struct tensor out) {
-    picture_to_masked(picture, mask, false, out);
 }
 
 /* Linear interpolation between two pixels: the indices of the two pixels and the weight of the second. */
@@ -178,26 +172,21 @@ struct picture_size picture_area_size(struct picture_size from, int64_t area, in
                                  (int)nearbyint(height / multiple) * multiple};
 }
 
-static enum status refuse_reference(const struct sluice_picture *picture, const char *why, struct error *e) {
-    error_set(e, SHAPE, "the reference image is too %s", why);
-    where_picture(picture, e);
-    return error_found(e, "%dx%d", picture->width, picture->height);
-}
-
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
                                    struct picture_size *size, struct error *e) {
     int width = picture->width, height = picture->height;
     *size = (struct picture_size){width, height};
-    if (width < multiple || height < multiple) {
-        refuse_reference(picture, "small", e);
-        return error_expected(e, "sides of %d pixels or more", multiple);
-    }
+    if (width < multiple || height < multiple)
+        return error_set(e, SHAPE,
+                         "the reference image is too small" WHERE "%s" FOUND "%dx%d" EXPECTED
+                         "sides of %d pixels or more",
+                         name_of(picture), width, height, multiple);
     bool large = (int64_t)width * height > TRAINED_PIXELS_MAX;
-    if (large && (width > (int64_t)height * ASPECT_MAX || height > (int64_t)width * ASPECT_MAX)) {
-        refuse_reference(picture, "large for its aspect ratio", e);
-        return error_expected(e, "at most %d pixels, or an aspect ratio within %d to 1", TRAINED_PIXELS_MAX,
-                              ASPECT_MAX);
-    }
+    if (large && (width > (int64_t)height * ASPECT_MAX || height > (int64_t)width * ASPECT_MAX))
+        return error_set(e, SHAPE,
+                         "the reference image is too large for its aspect ratio" WHERE "%s" FOUND
+                         "%dx%d" EXPECTED "at most %d pixels, or an aspect ratio within %d to 1",
+                         name_of(picture), width, height, TRAINED_PIXELS_MAX, ASPECT_MAX);
     double aspect = (double)width / height, least = INFINITY;
     for (size_t i = 0; large && i < sizeof kontext_sizes / sizeof *kontext_sizes; i++) {
         double away = fabs(aspect - (double)kontext_sizes[i].width / kontext_sizes[i].height);

@@ -188,11 +188,9 @@ enum status picture_resize(struct sys *sys, const struct sluice_picture *picture
     uint64_t bytes = resample_bytes(from, &all);
     struct resampling r;
     void *memory = sys->alloc(sys, LINE_HOST, bytes);
-    if (!memory) {
-        error_set(e, MEMORY, "no memory to resize a picture");
-        if (picture->name) error_where(e, "%s", picture->name);
-        return error_expected(e, "%" PRIu64 " bytes", bytes);
-    }
+    if (!memory)
+        return error_set(e, MEMORY, "no memory to resize a picture" WHERE "%s" EXPECTED "%" PRIu64 " bytes",
+                         picture->name ? picture->name : "", bytes);
     resample_begin(&r, from, &all, memory, to, 3 * (size_t)size.width);
     for (size_t y = 0; y < (size_t)from.height; y++)
         resample_push_row(&r, picture->rgb + 3 * y * (size_t)from.width);

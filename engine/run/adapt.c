@@ -11,27 +11,28 @@ static struct tensor factor_tensor(const struct factor *f) {
 }
 
 static enum status factor_mismatch(const struct factor *f, const struct packed_tensor *t, enum status status,
-                                   struct error *e) {
+                                   const char *expected, struct error *e) {
     char found[128];
     block_print_shape(f->rank, f->dim, found, sizeof found);
-    return error_set(e, status, "adapter tensor '%s' does not fit the weight '%s'" WHERE "%s" FOUND "%s %s",
-                     f->name, t->entry->name, f->source->path, dtype_name(f->dtype), found);
+    return error_set(
+        e, status, "adapter tensor '%s' does not fit the weight '%s'" WHERE "%s" FOUND "%s %s" EXPECTED "%s",
+        f->name, t->entry->name, f->source->path, dtype_name(f->dtype), found, expected);
 }
 
 /* Checks that an adapter tensor has no scales in other tensors, that rows are whole quantisation blocks, and
  * that all used rows exist. */
 static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
     bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
-    if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {
-        factor_mismatch(f, t, UNSUPPORTED, e);
-        return error_expected(e, "F32, F16, BF16, or a quantised type whose block size divides the rows");
-    }
+    if (!computed || factor_columns(f) % dtype_block_values(f->dtype))
+        return factor_mismatch(f, t, UNSUPPORTED,
+                               "F32, F16, BF16, or a quantised type whose block size divides the rows", e);
     for (int i = 0; i < f->n_parts; i++) {
         int32_t first = f->part[i].first, rows = f->part[i].rows;
         if (first >= 0 && rows > 0 && rows <= f->dim[0] - first) continue;
-        factor_mismatch(f, t, SHAPE, e);
-        return error_expected(e, "a tensor that has rows %" PRId32 " to %" PRId64, first,
-                              (int64_t)first + rows);
+        char expected[64];
+        snprintf(expected, sizeof expected, "a tensor that has rows %" PRId32 " to %" PRId64, first,
+                 (int64_t)first + rows);
+        return factor_mismatch(f, t, SHAPE, expected, e);
     }
     return OK;
 }
@@ -61,16 +62,15 @@ static enum status check_pair(const struct adapted_weight *a, const struct packe
         memcpy(dim, weight->dim, sizeof dim);
         dim[0] = down->dim[0];
         block_print_shape(weight->rank, dim, expected, sizeof expected);
-        factor_mismatch(down, t, SHAPE, e);
-        return error_expected(e, "%s", expected);
+        return factor_mismatch(down, t, SHAPE, expected, e);
     }
     int32_t up[] = {weight->dim[0], factor_rows(down)}, rows = factor_rows(&a->up);
     fits =
         weight->rank > 2 ? !a->row && rows == weight->dim[0] : a->row >= 0 && rows <= weight->dim[0] - a->row;
     if (factor_columns(&a->up) == up[1] && fits) return OK;
     block_print_shape(2, up, expected, sizeof expected);
-    factor_mismatch(&a->up, t, SHAPE, e);
-    return error_expected(e, "%s, or some of its rows", expected);
+    strcat(expected, ", or some of its rows");
+    return factor_mismatch(&a->up, t, SHAPE, expected, e);
 }
 
 /* Adds a word to an FNV-1a hash. Multiplication carries bits upwards only, so the upper half is folded down.
@@ -181,8 +181,7 @@ static enum status replace_vector(struct block_adapter *x, const struct replaced
     if (factor_rows(f) * factor_columns(f) != tensor_elements(&t->shape)) {
         char expected[128];
         block_print_shape(t->shape.rank, t->shape.dim, expected, sizeof expected);
-        factor_mismatch(f, t, SHAPE, e);
-        return error_expected(e, "%s", expected);
+        return factor_mismatch(f, t, SHAPE, expected, e);
     }
     t->shape = tensor_make(NULL, f->dtype, t->shape.rank, t->shape.dim);
     t->packed_offset = add_factor(x->to, f);

@@ -1,7 +1,7 @@
 /* Computes advice by solving changed budgets and rates: implements advice.h. */
 #include "engine/run/advice.h"
 
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 
 #include <string.h>
 

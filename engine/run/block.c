@@ -19,7 +19,7 @@ char *block_weight_name(const char *format, int number, char *out) {
             number %= step;
             step /= BLOCK_NUMBER_STEP;
             format++;
-        } else {
+        } else if (*format != '?') {
             out[n++] = *format;
         }
     }
@@ -307,7 +307,7 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
         const char *pattern;
         if (!block_has_weight(spec, dims)) continue;
         struct index_entry *entry = find_weight(ref, spec, index, &pattern);
-        if (!entry && spec->optional) continue;
+        if (!entry && weight_is_optional(spec)) continue;
         if (!entry) return missing_weight(ref, spec, index, e);
 
         /* The weight is a whole tensor, some rows of a fused tensor, or part of a convolution kernel: one

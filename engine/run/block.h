@@ -6,123 +6,23 @@
 #define SLUICE_RUN_BLOCK_H
 
 #include "engine/base/index.h"
-#include "kernels/device.h"
+#include "engine/run/weights.h"
 
-enum {
-    WEIGHT_NAMES_MAX = 3,
-    WEIGHT_RANK_MAX = 4,
-    WEIGHT_FILE_RANK_MAX = 5,
-    BLOCK_WEIGHTS_MAX = 40,
-    BLOCK_NAME_MAX = 64
-};
-enum { WEIGHT_SLICES_MAX = 4 };
-
-/* One row of a weight table.
- *
- * Tensor names are patterns: %d stands for the block's number (block_weight_name). "attn.qkv[1/3].weight"
- * means part 1 (from 0) of the three parts of rows of the fused tensor "attn.qkv.weight"; "[1,0/2]" means
- * part 1, then part 0. A weight is searched under its names, then under the authors' checkpoint name. */
-struct weight_spec {
-    size_t offset; /* byte offset of the weight's struct tensor in the weights structure */
-    const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */
-    const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or equal to the first name:
-                                    no such name */
-    /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts. */
-    const int *part_rows;
-    int rank;
-    int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
-    int ones; /* index into dims: number of axes of size 1 that the shape may have at its end in files; 0:
-                 none */
-    bool one_first; /* the tensor may have an additional leading axis of size 1 in files */
-    /* Index of the dim with the kernel size in time of a video VAE's convolution; files store that axis
-     * before the last two. The weight is the last slice, which a causal convolution applies to a single
-     * image; other slices are not loaded. Files may merge the two outermost axes. */
-    int slices;
-    int before_last; /* with `slices`: number of time slices between the weight's slice and the last slice */
-    /* Files concatenate the kernels of input_parts weights along the input axis; this weight is number
-     * input_part. 0: the weight has its own tensor. Not combined with slices. */
-    int input_parts, input_part;
-    bool optional;         /* the tensor may be absent; it then has rank 0 */
-    bool embedding_lookup; /* embedding table: rows are copied or added, never multiplied */
-    int if_dim; /* index into dims; blocks in which that dim is 0 lack this weight. Index 0: every block has
-                   it. */
-    double init_scale; /* synthetic weights are random: uniform within init_scale / sqrt(inputs) around 0;
-                          init_scale 0: around 1 */
-};
-
-/* Weight and bias of a linear layer, a convolution or a norm. */
-struct linear_weights {
-    struct tensor weight, bias;
-};
-
-/* A row of a weight table. Arguments: weights structure, member, init_scale, tensor name, rank, dims.
- */
-#define BLOCK_WEIGHT(structure, field, init_scale_, name, rank_, ...)                                        \
-    {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
-        .init_scale = init_scale_                                                                            \
-    }
-
-/* BLOCK_WEIGHT with a name in the authors' checkpoints, present in blocks where dim `when_` is not 0. */
-#define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, checkpoint_name_, rank_, ...)            \
-    {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = checkpoint_name_,   \
-        .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_, .if_dim = when_                      \
-    }
-#define BLOCK_WEIGHT_NAMED(...) BLOCK_WEIGHT_IF(0, __VA_ARGS__)
-
-/* Weight table rows of a linear layer with a bias. `field` is a struct linear_weights; names lack ".weight"
- * and ".bias". */
-#define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
-    BLOCK_WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows,         \
-                    columns),                                                                                \
-        BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
-#define LINEAR_NAMED(...) LINEAR_IF(0, __VA_ARGS__)
-#define LINEAR(structure, field, name, rows, columns)                                                        \
-    BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 2, rows, columns),                              \
-        BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, rows)
-/* Weight table rows of a norm with a bias, and of a 2D convolution with a square kernel and a bias. */
-#define NORM_NAMED(structure, field, name, checkpoint, columns)                                              \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
-        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, columns)
-#define CONV(structure, field, name, out, in, side)                                                          \
-    BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 4, out, in, side, side),                        \
-        BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, out)
-#define CONV_NAMED(structure, field, name, checkpoint, out, in, side)                                        \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 4, out, in, side,   \
-                       side),                                                                                \
-        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, out)
-
-/* A list of weights makes both the weights structure and the weight table of a block, so that each weight is
- * written once. S: the structure; names lack ".weight" and ".bias":
- *
- *     #define LAYER(X, S, P)                                                       \
- *         X##VECTOR(S, norm, P "norm1", P "ln1", DIM)                              \
- *         X##LINEAR(S, q, P "attn.to_q", P "attn.qkv[0/3]", DIM, DIM)
- *     struct layer_weights { LAYER(FIELD_, , "") };
- *     static const struct weight_spec layer_table[] = {LAYER(ROW_, layer_weights, "layers.%d.")};
- *
- * VECTOR is an RMS norm's weight, MATRIX a linear layer without bias, NORM a norm with bias. */
-#define FIELD_VECTOR(S, field, ...) struct tensor field;
-#define FIELD_MATRIX(S, field, ...) struct tensor field;
-#define FIELD_LINEAR(S, field, ...) struct linear_weights field;
-#define FIELD_NORM(S, field, ...)   struct linear_weights field;
-#define ROW_VECTOR(S, field, name, checkpoint, columns)                                                      \
-    BLOCK_WEIGHT_NAMED(S, field, 0, name ".weight", checkpoint ".weight", 1, columns),
-#define ROW_MATRIX(S, field, name, checkpoint, rows, columns)                                                \
-    BLOCK_WEIGHT_NAMED(S, field, 1, name ".weight", checkpoint ".weight", 2, rows, columns),
-#define ROW_LINEAR(S, ...) LINEAR_NAMED(S, __VA_ARGS__),
-#define ROW_NORM(S, ...)   NORM_NAMED(S, __VA_ARGS__),
+enum { BLOCK_WEIGHTS_MAX = 40, BLOCK_NAME_MAX = 64 };
 
 /* Initialises a block kind from a weight table and its weights structure. More initialisers may follow as
  * arguments. */
-#define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \
+#define BLOCK_KIND(name_, format_, table, structure, ...)                                                    \
     {                                                                                                        \
         .name = name_, .format = format_, .weights = table, .n_weights = COUNT_OF(table),                    \
-        .weights_bytes = sizeof(struct structure), .forward = forward_, __VA_ARGS__                          \
+        .weights_bytes = sizeof(struct structure), .forward = __VA_ARGS__                                    \
     }
 
-#define COUNT_OF(table) (int)(sizeof table / sizeof table[0])
+/* Defines a block kind; BLOCK_OF_LIST also defines its weight table kind_table (see weights.h). */
+#define BLOCK(kind, ...) static const struct block_kind kind = BLOCK_KIND(__VA_ARGS__)
+#define BLOCK_OF_LIST(kind, name, format, LIST, structure, P, C, ...)                                        \
+    WEIGHT_TABLE(kind##_table, LIST, structure, P, C);                                                       \
+    BLOCK(kind, name, format, kind##_table, structure, __VA_ARGS__)
 
 struct visit_scope;
 
@@ -145,7 +45,8 @@ struct block_kind {
     const struct weight_spec *weights;
     int n_weights;
     size_t weights_bytes;
-    bool embedding_table; /* the block is an embedding table: only requested rows are read, see family.rows */
+    bool embedding_table; /* the block is an embedding table: only requested rows are read, see
+                             family_blocks.rows */
     /* Quantisation does not change the weights of this kind: used for VAEs and for small weights that affect
      * the whole result (embedders, final layers). Embedding tables are never quantised either. */
     bool never_quantised;
@@ -272,15 +173,10 @@ static inline char *packed_byte(const struct block *block, const struct packed_p
  * several sequences of blocks with different names, each sequence starts at a multiple of BLOCK_ROW_STEP. */
 enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
 
-/* Formats a tensor name of a weight table for a block, without the brackets of a pattern. The last %d is the
- * block's number in its sequence; with several %d, each takes two decimal digits of the number and the first
- * takes the rest. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
+/* Formats a tensor name of a weight table for a block, without the brackets and the ? of a pattern. The last
+ * %d is the block's number in its sequence; with several %d, each takes two decimal digits of the number and
+ * the first takes the rest. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
-
-/* True if the block has the weight: the dim number weight_spec.if_dim is not 0 in dims. */
-static inline bool block_has_weight(const struct weight_spec *spec, const int32_t *dims) {
-    return !spec->if_dim || dims[spec->if_dim];
-}
 
 /* Returns pattern number i under which files may have a weight: its names, then the checkpoint name; NULL
  * after the last. *number: the block's number in that pattern. */

@@ -1,6 +1,7 @@
 /* Configures and binds components: implements component.h. */
 #include "engine/run/component.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +29,9 @@ static void dimension_read(struct component *c, const struct dimension *d, struc
     c->dims[d->place] = d->rank ? component_dim(c, name, d->rank, d->axis, e) : found;
 }
 
-static void setting_put(struct component *c, const struct setting *s, double value) {
-    unsigned char *at = c->settings + s->offset;
+/* base: the structure that holds the setting: the family's settings, or a struct latent_format. */
+static void setting_put(void *base, const struct setting *s, double value) {
+    unsigned char *at = (unsigned char *)base + s->offset;
     int whole = (int)value;
     float narrow = (float)value;
     switch (s->type) {
@@ -74,9 +76,9 @@ static double setting_published(const struct component *c, const struct setting 
 }
 
 /* Sets a list setting to its first published values, as many as its length dim requires. */
-static void setting_publish_list(struct component *c, const struct setting_list *s) {
+static void setting_publish_list(const struct component *c, void *base, const struct setting_list *s) {
     int n = c->dims[s->count] < s->n_published ? c->dims[s->count] : s->n_published;
-    if (n) memcpy(c->settings + s->offset, s->published, (size_t)n * sizeof *s->published);
+    if (n) memcpy((unsigned char *)base + s->offset, s->published, (size_t)n * sizeof *s->published);
 }
 
 static void setting_mismatch(const struct component *c, const struct setting_list *s,
@@ -95,8 +97,9 @@ static void setting_mismatch(const struct component *c, const struct setting_lis
 
 /* Reads a list setting of exactly the required length, else META. If the configuration lacks the list, the
  * published values are used, provided that their number matches. */
-static void setting_read_list(struct component *c, const struct setting_list *s, const struct config *config,
-                              struct error *e) {
+static void setting_read_list(const struct component *c, void *base, const struct setting_list *s,
+                              const struct config *config, struct error *e) {
+    float *list = (float *)(void *)((unsigned char *)base + s->offset);
     const struct config_value *number = config_find(config, s->key);
     int n = c->dims[s->count], declared = config_list_length(config, s->key);
     char key[64];
@@ -104,12 +107,12 @@ static void setting_read_list(struct component *c, const struct setting_list *s,
     bool published = none && n == s->n_published;
     bool fits = declared == n || published || (none && s->derived);
     if (n > s->capacity || !fits) setting_mismatch(c, s, config, declared, e);
-    if (published) setting_publish_list(c, s);
+    if (published) setting_publish_list(c, base, s);
     for (int i = 0; i < declared && e->code == OK; i++) {
         double value = 0;
         snprintf(key, sizeof key, "%s.%d", s->key, i);
         config_float(config, key, s->least, s->most, &value, e);
-        ((float *)(void *)(c->settings + s->offset))[i] = (float)value;
+        list[i] = (float)value;
     }
 }
 
@@ -137,67 +140,180 @@ static bool setting_may_be_object(const struct setting *s, int i_key) {
     return false;
 }
 
-static void setting_read(struct component *c, const struct setting *s, const struct config *config,
-                         struct error *e) {
+static void setting_read(const struct component *c, void *base, const struct setting *s,
+                         const struct config *config, struct error *e) {
     double value = setting_published(c, s);
     int word = (int)value;
     if (s->type == SETTING_WORD) setting_read_word(s, config, &word, e);
     for (int i = 0; i < SETTING_KEYS_MAX && s->keys[i] && s->type != SETTING_WORD; i++)
         if (config_find(config, s->keys[i]) || !setting_may_be_object(s, i))
             setting_read_number(s, s->keys[i], config, &value, e);
-    setting_put(c, s, s->type == SETTING_WORD ? word : value);
+    setting_put(base, s, s->type == SETTING_WORD ? word : value);
 }
 
-/* Checks that config.json's integer at the row's key equals the dim that the tensors determined. */
-static void dimension_check_key(const struct component *c, const struct dimension *d,
-                                const struct config *config, struct error *e) {
-    int declared = c->dims[d->place];
-    if (e->code != OK || config_int(config, d->key, 0, INT32_MAX, &declared, e) != OK ||
-        declared == c->dims[d->place])
-        return;
-    error_set(e, META, "'%s' contradicts the %s's tensors" WHERE "%s" FOUND "%d" EXPECTED "%d", d->key,
-              c->family->display_name, config->path ? config->path : c->index.sources[0].path, declared,
-              c->dims[d->place]);
+/* META if the configuration has another number of blocks at `key` than the files. */
+static enum status dimension_check_count(const struct component *c, const struct config *config,
+                                         const char *key, int found, struct error *e) {
+    int declared = found;
+    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
+        return e->code;
+    return error_set(e, META,
+                     "configuration value '%s' differs from the number of blocks in the weights" WHERE
+                     "%s" FOUND "%d" EXPECTED "%d, as in %s",
+                     key, config->path ? config->path : c->index.sources[0].path, declared, found,
+                     c->index.sources[0].path);
+}
+
+/* Only a block count in the configuration reveals that a file lacks its last blocks. GGUF metadata of a text
+ * encoder has it at ARCHITECTURE.block_count. */
+static enum status dimension_check_blocks(const struct component *c, const struct dimension *d,
+                                          const struct config *config, struct error *e) {
+    char key[128];
+    int found = c->dims[d->place];
+    if (!d->blocks[0] || !d->key || dimension_check_count(c, config, d->key, found, e) != OK ||
+        c->family->kind != FAMILY_TEXT)
+        return e->code;
+    snprintf(key, sizeof key, "%.64s.block_count", config_string(config, "general.architecture", ""));
+    return dimension_check_count(c, config, key, found, e);
+}
+
+/* Checks that the configuration has at the row's key, if anything, what the tensors determined. */
+static enum status dimension_check_key(const struct component *c, const struct dimension *d,
+                                       const struct config *config, struct error *e) {
+    const char *declared, *path = config->path ? config->path : c->index.sources[0].path;
+    int found = c->dims[d->place], number = found;
+    if (!d->words) {
+        if (config_int(config, d->key, 0, INT32_MAX, &number, e) != OK || number == found) return e->code;
+        return error_set(e, META, "'%s' contradicts the %s's tensors" WHERE "%s" FOUND "%d" EXPECTED "%d",
+                         d->key, c->family->display_name, path, number, found);
+    }
+    const char *word = d->words[found];
+    declared = config_string(config, d->key, NULL);
+    if (!config_find(config, d->key) || (declared && word ? !strcmp(declared, word) : declared == word))
+        return OK;
+    error_set(e, META, "'%s' contradicts the %s's tensors" WHERE "%s", d->key, c->family->display_name, path);
+    error_found(e, declared ? "\"%s\"" : "null", declared);
+    if (word) return error_expected(e, "\"%s\"", word);
+    return error_expected(e, d->having ? "null, or the tensors '%s'" : "null", d->having ? *d->having : "");
+}
+
+/* ---- scaling of latents ---- */
+
+/* A list of standard deviations was read as scales: inverts it. */
+static void latent_invert_deviations(struct component *c, const struct setting_list *deviations) {
+    c->latent_format.n = c->dims[deviations->count];
+    for (int i = 0; i < c->latent_format.n; i++) c->latent_format.scale[i] = 1 / c->latent_format.scale[i];
+}
+
+static void latent_read_config(struct component *c, const struct config *config, struct error *e) {
+    const struct latent_norm *norm = &c->family->config.latent_norm;
+    c->latent_format = (struct latent_format){.n = 1, .scale = {1}};
+    for (int i = 0; i < norm->n_settings; i++)
+        setting_read(c, &c->latent_format, &norm->settings[i], config, e);
+    for (int i = 0; i < LATENT_LISTS && norm->lists; i++)
+        setting_read_list(c, &c->latent_format, &norm->lists[i], config, e);
+    if (norm->lists && e->code == OK) latent_invert_deviations(c, &norm->lists[1]);
+}
+
+/* Sets the published scaling of latents; that of tensors is unknown without files: scale 1, shift 0. */
+static void latent_publish(struct component *c) {
+    const struct latent_norm *norm = &c->family->config.latent_norm;
+    c->latent_format = (struct latent_format){.n = 1, .scale = {1}};
+    for (int i = 0; i < norm->n_settings; i++)
+        setting_put(&c->latent_format, &norm->settings[i], setting_published(c, &norm->settings[i]));
+    for (int i = 0; i < LATENT_LISTS && norm->lists; i++)
+        setting_publish_list(c, &c->latent_format, &norm->lists[i]);
+    if (norm->lists) latent_invert_deviations(c, &norm->lists[1]);
+}
+
+/* Reads weight i of the block of latent_norm, a vector [latent_channels]. MISSING; SHAPE; UNSUPPORTED: the
+ * element type. */
+static enum status latent_read_vector(const struct component *c, int i, float *to, struct error *e) {
+    const struct block_ref ref = {.kind = c->family->config.latent_norm.tensors};
+    const struct weight_spec *spec = &ref.kind->weights[i];
+    const struct index_entry *entry = block_find_weight(&ref, spec, &c->index);
+    char name[2 * BLOCK_NAME_MAX];
+    if (entry && entry->rank == 1 && entry->dim[0] == c->latent_channels &&
+        entry->dim[0] <= LATENT_VALUES_MAX)
+        return source_read_values(&c->index.sources[entry->source], entry->offset, entry->dtype, 0,
+                                  entry->dim[0], to, e);
+    return error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s" WHERE "%s" EXPECTED "%d latent channels",
+                     block_missing_name(&ref, spec, &c->index, name),
+                     entry ? "has the wrong shape" : "is missing", c->index.sources[0].path,
+                     c->latent_channels);
+}
+
+/* Reads mean and variance of each latent channel from tensors. NONFINITE: no usable scale. */
+static enum status latent_read_tensors(struct component *c, const struct config *config, struct error *e) {
+    const struct latent_norm *norm = &c->family->config.latent_norm;
+    struct latent_format *format = &c->latent_format;
+    double eps = norm->eps;
+    const struct byte_source *source = c->index.sources;
+    if (norm->tensors && source->file < 0 && !source->memory)
+        return OK; /* a model planned without files has no values of tensors */
+    if (!norm->tensors || config_float(config, norm->eps_key, 0, 1, &eps, e) != OK ||
+        latent_read_vector(c, 0, format->shift, e) != OK || latent_read_vector(c, 1, format->scale, e) != OK)
+        return e->code;
+    format->n = c->latent_channels;
+    for (int i = 0; i < format->n; i++) {
+        double mean = (double)format->shift[i], variance = (double)format->scale[i];
+        format->scale[i] = (float)(1 / sqrt(variance + eps));
+        if (isfinite(mean) && variance >= 0 && isfinite(format->scale[i]) && format->scale[i] > 0) continue;
+        return error_set(e, NONFINITE,
+                         "unusable normalisation of latent channel %d" WHERE "%s" FOUND
+                         "mean %g, variance %g" EXPECTED "finite numbers, a positive variance",
+                         i, c->index.sources[0].path, mean, variance);
+    }
+    return OK;
 }
 
 enum status component_configure(struct component *c, const struct config *config, struct error *e) {
     static const struct config nothing;
     const struct family *family = c->family;
     dimension_choose_reads(c);
-    if (family->refuse && family->refuse(c, e) != OK) return e->code;
-    for (int i = 0; i < family->n_dimensions; i++) dimension_read(c, &family->dimensions[i], e);
-    /* Only a block count in the configuration reveals that a file lacks its last blocks. */
-    for (const struct dimension *d = family->dimensions; d < family->dimensions + family->n_dimensions; d++)
-        if (d->blocks[0] && d->key && e->code == OK)
-            component_check_count(c, config, d->key, c->dims[d->place], e);
+    if (family->files.refuse && family->files.refuse(c, e) != OK) return e->code;
+    for (int i = 0; i < family->config.n_dimensions; i++) dimension_read(c, &family->config.dimensions[i], e);
+    for (int i = 0; i < family->config.n_dimensions && e->code == OK; i++)
+        dimension_check_blocks(c, &family->config.dimensions[i], config, e);
     if (e->code != OK) return e->code;
-    for (const struct expectation *x = family->expects; x && x->key; x++)
+    for (const struct expectation *x = family->config.expects; x && x->key; x++)
         x->value ? config_expect(config, x->key, x->value, e) : config_refuse(config, x->key, e);
-    for (int i = 0; i < family->n_settings; i++) setting_read(c, &family->settings[i], config, e);
-    for (int i = 0; i < family->n_lists; i++) setting_read_list(c, &family->lists[i], config, e);
-    for (int i = 0; i < family->n_picture_settings; i++)
-        setting_read(c, &family->picture_settings[i], config->pictures ? config->pictures : &nothing, e);
-    if (e->code != OK || (family->configure && family->configure(c, config, e) != OK)) return e->code;
-    if (family->derive) family->derive(c);
-    for (int i = 0; i < family->n_dimensions; i++)
-        if (family->dimensions[i].checked) dimension_check_key(c, &family->dimensions[i], config, e);
+    for (int i = 0; i < family->config.n_settings; i++)
+        setting_read(c, c->settings, &family->config.settings[i], config, e);
+    for (int i = 0; i < family->config.n_lists; i++)
+        setting_read_list(c, c->settings, &family->config.lists[i], config, e);
+    latent_read_config(c, config, e);
+    for (int i = 0; i < family->config.n_picture_settings; i++)
+        setting_read(c, c->settings, &family->config.picture_settings[i],
+                     config->pictures ? config->pictures : &nothing, e);
+    if (e->code != OK || (family->config.configure && family->config.configure(c, config, e) != OK))
+        return e->code;
+    if (family->config.derive) family->config.derive(c);
+    latent_read_tensors(c, config, e);
+    for (int i = 0; i < family->config.n_dimensions && e->code == OK; i++)
+        if (family->config.dimensions[i].checked)
+            dimension_check_key(c, &family->config.dimensions[i], config, e);
     return e->code;
 }
 
 void component_derive(struct component *c, const int *chosen) {
     const struct family *family = c->family;
     dimension_choose_reads(c);
-    for (int i = 0; i < family->n_dimensions; i++) {
-        const struct dimension *d = &family->dimensions[i];
+    for (int i = 0; i < family->config.n_dimensions; i++) {
+        const struct dimension *d = &family->config.dimensions[i];
         if (d->name) c->dims[d->place] = chosen ? chosen[i] : d->published;
     }
-    for (int i = 0; i < family->n_settings; i++)
-        setting_put(c, &family->settings[i], setting_published(c, &family->settings[i]));
-    for (int i = 0; i < family->n_picture_settings; i++)
-        setting_put(c, &family->picture_settings[i], setting_published(c, &family->picture_settings[i]));
-    for (int i = 0; i < family->n_lists; i++) setting_publish_list(c, &family->lists[i]);
-    if (family->derive_dims) family->derive_dims(c);
-    if (family->derive) family->derive(c);
+    for (int i = 0; i < family->config.n_settings; i++)
+        setting_put(c->settings, &family->config.settings[i],
+                    setting_published(c, &family->config.settings[i]));
+    for (int i = 0; i < family->config.n_picture_settings; i++)
+        setting_put(c->settings, &family->config.picture_settings[i],
+                    setting_published(c, &family->config.picture_settings[i]));
+    for (int i = 0; i < family->config.n_lists; i++)
+        setting_publish_list(c, c->settings, &family->config.lists[i]);
+    latent_publish(c);
+    if (family->config.derive_dims) family->config.derive_dims(c);
+    if (family->config.derive) family->config.derive(c);
 }
 
 struct config_text {
@@ -280,20 +396,18 @@ static void config_text_number(struct config_text *text, double value, bool narr
 }
 
 static void config_text_list(struct config_text *text, const struct component *c,
-                             const struct setting_list *s) {
-    const float *list = (const float *)(const void *)(c->settings + s->offset);
+                             const struct setting_list *s, const float *values, int n_values) {
     if (!c->dims[s->count]) return;
     config_text_key(text, s->key);
     for (int i = 0; i < c->dims[s->count]; i++) {
         config_text_add(text, i ? ", " : "[");
-        config_text_number(text, (double)list[i], true);
+        config_text_number(text, i < n_values ? (double)values[i] : 0, true);
     }
     config_text_add(text, "]");
 }
 
-static void config_text_setting(struct config_text *text, const struct component *c,
-                                const struct setting *s) {
-    const unsigned char *at = c->settings + s->offset;
+static void config_text_setting(struct config_text *text, const void *base, const struct setting *s) {
+    const unsigned char *at = (const unsigned char *)base + s->offset;
     double value = 0;
     float narrow;
     int whole;
@@ -318,18 +432,29 @@ static void config_text_setting(struct config_text *text, const struct component
 
 static void config_text_component(struct config_text *text, const struct component *c) {
     const struct family *family = c->family;
-    for (int i = 0; i < family->n_dimensions; i++)
-        config_text_dimension(text, &family->dimensions[i], c->dims[family->dimensions[i].place]);
-    for (int i = 0; i < family->n_settings; i++) config_text_setting(text, c, &family->settings[i]);
-    for (int i = 0; i < family->n_lists; i++) config_text_list(text, c, &family->lists[i]);
+    const struct latent_norm *norm = &family->config.latent_norm;
+    for (int i = 0; i < family->config.n_dimensions; i++)
+        config_text_dimension(text, &family->config.dimensions[i],
+                              c->dims[family->config.dimensions[i].place]);
+    for (int i = 0; i < family->config.n_settings; i++)
+        config_text_setting(text, c->settings, &family->config.settings[i]);
+    for (int i = 0; i < family->config.n_lists; i++) {
+        const struct setting_list *list = &family->config.lists[i];
+        config_text_list(text, c, list, (const float *)(const void *)(c->settings + list->offset),
+                         list->capacity);
+    }
+    for (int i = 0; i < norm->n_settings; i++)
+        config_text_setting(text, &c->latent_format, &norm->settings[i]);
+    for (int i = 0; i < LATENT_LISTS && norm->lists; i++)
+        config_text_list(text, c, &norm->lists[i], norm->lists[i].published, norm->lists[i].n_published);
 }
 
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes) {
     const struct family *first = components[0]->family;
     struct config_text text = {.out = out, .bytes = out_bytes};
-    config_text_add(&text, "{\"%s\": \"%s\"", first->config_key, component_config_value(components[0]));
+    config_text_add(&text, "{\"%s\": \"%s\"", first->files.config_key, component_config_value(components[0]));
     for (int i = 0; i < n; i++) {
-        const char *own = components[i]->config_rest, *rest = own ? own : components[i]->family->config_rest;
+        const char *own = components[i]->config_rest, *rest = own ? own : components[i]->family->config.rest;
         if (rest) config_text_add(&text, ", %s", rest);
     }
     for (int i = 0; i < n; i++) config_text_component(&text, components[i]);
@@ -341,9 +466,9 @@ int component_write_config(const struct component *const *components, int n, cha
 int component_write_pictures(const struct component *c, char *out, size_t out_bytes) {
     const struct family *family = c->family;
     struct config_text text = {.out = out, .bytes = out_bytes};
-    config_text_add(&text, "{%s", family->pictures_rest);
-    for (int i = 0; i < family->n_picture_settings; i++)
-        config_text_setting(&text, c, &family->picture_settings[i]);
+    config_text_add(&text, "{%s", family->config.pictures_rest);
+    for (int i = 0; i < family->config.n_picture_settings; i++)
+        config_text_setting(&text, c->settings, &family->config.picture_settings[i]);
     config_text_key(&text, NULL);
     config_text_add(&text, "}\n");
     return text.n;
@@ -387,7 +512,7 @@ enum status component_bind(struct component *c, const struct config *config, str
     if (component_configure(c, config, e) != OK) return e->code;
     struct block_ref *refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
-    int n = c->family->blocks(c, refs);
+    int n = c->family->blocks.list(c, refs);
     c->blocks = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *c->blocks);
     if (!c->blocks) error_set(e, MEMORY, "no memory for %d blocks", n);
     for (int i = 0; i < n && e->code == OK; i++) bind_ref(c, &refs[i], e);

@@ -34,7 +34,8 @@ struct dimension {
     const char *const *having;
     const char *key; /* key in the config.json that is written; reading uses tensor shapes; NULL: config.json
                         omits the dim */
-    bool checked; /* error META if a configuration has another integer at `key` than the tensors determine */
+    bool checked;    /* error META if a configuration has another value at `key` than the tensors determine:
+                        another    integer, or of `words` another string */
     enum dimension_form form;
     const char *const *words; /* strings that config.json stores for 0, 1, ...; a NULL string: no key */
 };

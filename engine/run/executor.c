@@ -71,7 +71,7 @@ static enum status stage_memory_take(const struct run *run, const struct stage_n
 static enum status stage_memory_open(struct sys *sys, struct stage *stage, struct stage_memory *memory,
                                      struct error *e) {
     const struct family *family = stage->component->family;
-    size_t largest = 1, lane_bytes = family->lane_state_bytes;
+    size_t largest = 1, lane_bytes = family->state.bytes;
     for (int i = 0; i < stage->n_blocks; i++) {
         size_t bytes = block_weights_bytes(stage->blocks[i]);
         if (bytes > largest) largest = bytes;
@@ -84,7 +84,7 @@ static enum status stage_memory_open(struct sys *sys, struct stage *stage, struc
     bool ok = true;
     for (int i = 0; i < stage->n_lanes * stage->n_groups; i++)
         stage->lanes[i].state = (char *)memory->lane_states + (size_t)(i % stage->n_lanes) * lane_bytes;
-    family->declare(stage->component, stage->lanes, stage->n_lanes, &memory->state, pictures, &ok);
+    family->state.declare(stage->component, stage->lanes, stage->n_lanes, &memory->state, pictures, &ok);
     return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
 }
 
@@ -123,6 +123,7 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
         struct visit_scope scope = {
             .settings = stage->component->settings,
+            .latent_format = &stage->component->latent_format,
             .lane = &lanes[i],
             .number = block->number,
             .chunk = stage->n_chunks ? evaluation % stage->n_chunks : 0,

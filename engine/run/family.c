@@ -5,35 +5,16 @@
 #include <string.h>
 
 const char *component_config_value(const struct component *c) {
-    return c->config_value ? c->config_value : c->family->config_value;
+    return c->config_value ? c->config_value : c->family->files.config_value;
 }
 
 const char *component_architecture(const struct component *c) {
-    const char *const *usual = c->family->architectures;
+    const char *const *usual = c->family->files.architectures;
     return c->architecture ? c->architecture : usual ? *usual : "";
 }
 
 const char *component_first_existing(const struct component *c, const char *name, const char *other) {
     return !index_find(&c->index, name) && index_find(&c->index, other) ? other : name;
-}
-
-enum status component_check_count(const struct component *c, const struct config *config, const char *key,
-                                  int found, struct error *e) {
-    int declared = found;
-    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
-        return e->code;
-    return error_set(e, META,
-                     "configuration value '%s' differs from the number of blocks in the weights" WHERE
-                     "%s" FOUND "%d" EXPECTED "%d, as in %s",
-                     key, config->path ? config->path : c->index.sources[0].path, declared, found,
-                     c->index.sources[0].path);
-}
-
-enum status component_check_blocks(const struct component *c, const struct config *config, int found,
-                                   struct error *e) {
-    char key[128];
-    snprintf(key, sizeof key, "%.64s.block_count", config_string(config, "general.architecture", ""));
-    return component_check_count(c, config, key, found, e);
 }
 
 bool component_has_block(const struct component *c, const char *const *names, int number) {
@@ -72,7 +53,7 @@ enum status component_refuse_similar(const struct component *c, const struct sim
 }
 
 bool family_ignores(const struct family *family, const char *name) {
-    for (const char *const *prefix = family->ignorable; *prefix; prefix++)
+    for (const char *const *prefix = family->files.ignorable; *prefix; prefix++)
         if (!strncmp(name, *prefix, strlen(*prefix))) return true;
     /* logit_scale is CLIP's temperature, not a scale of quantised weights. */
     static const char temperature[] = "logit_scale";
@@ -82,7 +63,7 @@ bool family_ignores(const struct family *family, const char *name) {
 
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     memcpy(dims, c->dims, sizeof c->dims);
-    if (c->family->block_dims) c->family->block_dims(c, ref, dims);
+    if (c->family->blocks.dims) c->family->blocks.dims(c, ref, dims);
 }
 
 static void report_missing(const struct component *c, const struct block_ref *ref,
@@ -96,7 +77,7 @@ static void report_missing(const struct component *c, const struct block_ref *re
         struct index_entry *entry = block_find_weight(ref, spec, &c->index);
         if (entry)
             entry->used = true;
-        else if (!spec->optional && !ref->unused)
+        else if (!weight_is_optional(spec) && !ref->unused)
             report(user, block_missing_name(ref, spec, &c->index, name));
     }
 }
@@ -106,21 +87,21 @@ enum status component_list_missing(struct component *c, void (*report)(void *use
     if (!c->blocks) return OK; /* the component has no dims, so its blocks are unknown */
     struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
-    int n = c->family->blocks(c, refs);
+    int n = c->family->blocks.list(c, refs);
     for (int i = 0; i < n; i++) report_missing(c, &refs[i], report, user);
     c->sys->release(c->sys, refs);
     return OK;
 }
 
 struct tensor component_state_tensor(const struct component *c, const struct lane *lane, const char *name) {
-    for (int i = 0; i < c->family->n_state; i++)
-        if (!strcmp(c->family->state[i].name, name))
-            return *(const struct tensor *)((const char *)lane->state + c->family->state[i].offset);
+    for (int i = 0; i < c->family->state.n_tensors; i++)
+        if (!strcmp(c->family->state.tensors[i].name, name))
+            return *(const struct tensor *)((const char *)lane->state + c->family->state.tensors[i].offset);
     return (struct tensor){0};
 }
 
 int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks) {
-    if (c->family->chunks) return c->family->chunks(c, latent_frames, chunks);
+    if (c->family->lanes.chunks) return c->family->lanes.chunks(c, latent_frames, chunks);
     int32_t factor = component_frame_factor(c);
     for (int32_t i = 0; i < latent_frames && latent_frames <= FRAME_CHUNKS_MAX; i++)
         chunks[i] = (struct frame_chunk){i, 1, i ? 1 + factor * (i - 1) : 0, i ? factor : 1};

@@ -7,7 +7,7 @@
 #include "engine/base/config.h"
 #include "engine/run/block.h"
 #include "engine/run/dimension.h"
-#include "engine/run/lane.h"
+#include "engine/run/hidden_states.h"
 #include "kernels/ops.h"
 
 struct component;
@@ -54,33 +54,6 @@ struct vision_grid {
     } whole;
 };
 
-/* The hidden states of a text encoder that a pipeline reads: hidden_states[-1 - from_end[i]]. from_end 0 is
- * the output of the last layer after the final norm; earlier states have no norm, unless final_norm is set.
- * Several states are concatenated by columns, in this order. */
-enum { HIDDEN_STATES_MAX = 4 };
-struct hidden_states {
-    int n; /* number of hidden states that the pipeline reads; 0 means 1 */
-    int from_end[HIDDEN_STATES_MAX];
-    bool final_norm; /* the final norm is applied to all hidden states that are read */
-};
-
-static inline int hidden_states_count(const struct hidden_states *h) {
-    return h->n ? h->n : 1;
-}
-/* Number of layers after the last hidden state that is read, and after the first one. */
-static inline int hidden_states_least(const struct hidden_states *h) {
-    int least = h->from_end[0];
-    for (int i = 1; i < h->n; i++)
-        if (h->from_end[i] < least) least = h->from_end[i];
-    return least;
-}
-static inline int hidden_states_most(const struct hidden_states *h) {
-    int most = h->from_end[0];
-    for (int i = 1; i < h->n; i++)
-        if (h->from_end[i] > most) most = h->from_end[i];
-    return most;
-}
-
 /* The text encoder outputs that a pipeline reads. */
 struct text_reads {
     struct hidden_states hidden;
@@ -104,13 +77,20 @@ struct predicted_block {
     int chunk; /* frames per chunk of a video VAE; 0: a single image */
 };
 
+/* Sizes at which `sluice bench block` measures a family on the CPU, one case of the benchmark. */
+struct measured_block {
+    const char *name, *shape; /* name of the case, such as "block", and its description in the report; a NULL
+                                 name ends a list */
+    const char *kind;         /* name of the measured block's kind; NULL: all blocks */
+    int32_t text_rows, text_columns, latent_channels, latent_side, picture_side; /* as in predicted_block */
+    int rounds;
+};
+
 /* Initialisers of predicted_block for an image of 1024 x 1024 with 16 latent channels. */
 #define PREDICTED_IMAGE .latent_channels = 16, .latent_side = 128, .picture_side = 1024
 
-struct family {
-    const char *name;
-    enum family_kind kind;
-    const char *display_name; /* readable name, such as "T5 text encoder" */
+/* How files are recognised as those of a family, while a model is opened. */
+struct family_files {
     /* Values of general.architecture in GGUF files, usual one first, NULL-terminated. NULL: no GGUF files. */
     const char *const *architectures;
     /* A config.json with the string config_value at config_key belongs to this family. */
@@ -120,6 +100,31 @@ struct family {
     bool (*probe)(const struct tensor_index *index);
     /* Rejects other architectures with the same tensor names, before dims are read. May be NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
+    /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. */
+    const char *const *ignorable;
+};
+
+enum { LATENT_LISTS = 2 }; /* mean, standard deviation */
+
+/* Where the scaling of a VAE's latents (component.latent_format) is in files: configuration values for all
+ * channels together, a list per channel, or tensors. Without any: scale 1, shift 0. */
+struct latent_norm {
+    const struct setting *settings; /* scale and shift of all channels; offsets in struct latent_format */
+    int n_settings;
+    /* Mean and standard deviation of each channel, two lists: latent = (z - mean) / deviation. Offsets in
+     * struct latent_format. NULL: none. */
+    const struct setting_list *lists;
+    /* Block with two weights [C]: mean and variance of each latent channel, latent = (z - mean) /
+     * sqrt(variance + eps). The values are read when the model is opened; family_blocks.list lists the block
+     * as unused. NULL: none. */
+    const struct block_kind *tensors;
+    const char *eps_key; /* configuration key of eps */
+    double eps;          /* published eps */
+};
+
+/* How a component's dims and settings are read from files, chosen for a synthetic component, and written as
+ * config.json (component.h). */
+struct family_config {
     /* Tables of dims, settings and required configuration values (`expects`: may be NULL; a NULL key ends
      * that table). */
     const struct dimension *dimensions;
@@ -128,6 +133,7 @@ struct family {
     int n_settings;
     const struct setting_list *lists;
     int n_lists;
+    struct latent_norm latent_norm;
     /* Table of the settings that a vision encoder reads from preprocessor_config.json (config.pictures). */
     const struct setting *picture_settings;
     int n_picture_settings;
@@ -140,21 +146,29 @@ struct family {
     void (*derive_dims)(struct component *c);
     /* Sets dims that depend on other dims, and the component's public fields. Called last. May be NULL. */
     void (*derive)(struct component *c);
-    struct text_reads reads;   /* outputs of a text encoder that are used by default */
-    const char *config_rest;   /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
+    const char *rest;          /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
     const char *pictures_rest; /* additional text of preprocessor_config.json; NULL: none */
-    /* Lists all blocks in visit order in refs. Returns their number, at most FAMILY_BLOCKS_MAX. */
-    int (*blocks)(const struct component *c, struct block_ref *refs);
-    /* True if this lane does not need the block and skips it. NULL: no lane skips a block. */
-    bool (*skips_block)(const struct component *c, const struct block *block, const struct lane *lane);
-    /* Adjusts a copy of the dims for one block, if blocks of one kind differ in shape. May be NULL. */
-    void (*block_dims)(const struct component *c, const struct block_ref *ref, int32_t *dims);
-    /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. */
-    const char *const *ignorable;
+};
 
-    size_t lane_state_bytes;
-    const struct state_tensor *state; /* named tensors, for comparison with reference outputs */
-    int n_state;
+/* The blocks of a component, listed when files are bound; which of them a lane needs. */
+struct family_blocks {
+    /* Lists all blocks in visit order in refs. Returns their number, at most FAMILY_BLOCKS_MAX. */
+    int (*list)(const struct component *c, struct block_ref *refs);
+    /* Adjusts a copy of the dims for one block, if blocks of one kind differ in shape. May be NULL. */
+    void (*dims)(const struct component *c, const struct block_ref *ref, int32_t *dims);
+    /* True if this lane does not need the block and skips it. NULL: no lane skips a block. */
+    bool (*skips)(const struct component *c, const struct block *block, const struct lane *lane);
+    /* Writes the indices of the embedding-table rows that a lane needs, unless `rows` is NULL. Returns their
+     * number. Each lane of a text encoder has its own rows; lanes of other stages share them. Not called for
+     * lanes that lanes.check rejects. Function NULL: the lane's token ids. */
+    int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
+};
+
+/* The state of a stage's lanes: lane.state. */
+struct family_state {
+    size_t bytes;                       /* size of the structure at lane.state */
+    const struct state_tensor *tensors; /* named tensors, for comparison with reference outputs */
+    int n_tensors;
     /* Declares every lane's state from the lanes' shapes: takes tensors from the arenas (which only count in
      * a dry run) and fills the structures at lanes[i].state, zeroed by the caller. *ok becomes false if an
      * arena is full. `pictures` is the arena of full-frame buffers. If the plan does not keep these buffers
@@ -162,25 +176,38 @@ struct family {
      * hoisting stage. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
-    /* Writes the indices of the embedding-table rows that a lane needs, unless `rows` is NULL. Returns their
-     * number. Each lane of a text encoder has its own rows; lanes of other stages share them. Not called for
-     * lanes that check_lanes rejects. Function NULL: the lane's token ids. */
-    int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
-    /* For vision encoders: the token grid for an image of this size in pixels. */
-    struct vision_grid (*vision_grid)(const struct component *c, int width, int height);
+};
+
+/* What a stage computes for its lanes, for the layout and the plan of a job. */
+struct family_lanes {
+    /* Rejects lanes that the weights do not support. NULL: all lanes are supported. */
+    enum status (*check)(const struct component *c, const struct lane *lanes, int n_lanes, struct error *e);
+    /* Builds a visit list that the blocks' update rates cannot describe. Mostly NULL: see
+     * component_visits. */
+    enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e);
     /* For video VAEs: splits latent_frames frames into chunks, one per evaluation. Returns their number, and
      * writes nothing if that exceeds FRAME_CHUNKS_MAX. State passes from chunk to chunk, so a repeated
      * evaluation starts from the lane's first chunk, which reads no state. Function NULL: one chunk per
      * latent frame. */
     int (*chunks)(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
-    /* Rejects lanes that the weights do not support. NULL: all lanes are supported. */
-    enum status (*check_lanes)(const struct component *c, const struct lane *lanes, int n_lanes,
-                               struct error *e);
-    /* Builds a visit list that the blocks' update rates cannot describe. Mostly NULL: see
-     * component_visits. */
-    enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                          int evaluations, struct visit_list *list, struct error *e);
+    /* For vision encoders: the token grid for an image of this size in pixels. */
+    struct vision_grid (*vision_grid)(const struct component *c, int width, int height);
+};
+
+struct family {
+    const char *name;
+    enum family_kind kind;
+    const char *display_name; /* readable name, such as "T5 text encoder" */
+    const void *details;      /* constants that the family's own callbacks read; NULL: none */
+    struct family_files files;
+    struct family_config config;
+    struct text_reads reads; /* outputs of a text encoder that are used by default */
+    struct family_blocks blocks;
+    struct family_state state;
+    struct family_lanes lanes;
     struct predicted_block predicted;
+    const struct measured_block *measured; /* NULL: the family is not measured */
 };
 
 /* Image normalisation of a vision encoder, per colour: (value - mean) / deviation for values 0 to 1.
@@ -216,15 +243,16 @@ struct component {
     int latent_side;     /* a denoiser's native image size, in latent pixels per side */
     int pixel_factor;    /* image pixels per latent pixel of a VAE, per side */
     int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
-    struct latent_format latent_format;   /* scale and shift of a VAE's latents */
+    /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
+    struct latent_format latent_format;
     struct picture_format picture_format; /* image normalisation of a vision encoder */
-    const char *architecture;             /* replaces family.architectures[0]; NULL: unchanged */
-    const char *config_value;             /* replaces family.config_value; NULL: unchanged */
-    const char *config_rest;              /* replaces family.config_rest; NULL: unchanged */
-    int variant; /* selects the recipe whose recipe.variant is equal, for families with several recipes */
+    const char *architecture;             /* replaces family.files.architectures[0]; NULL: unchanged */
+    const char *config_value;             /* replaces family.files.config_value; NULL: unchanged */
+    const char *config_rest;              /* replaces family.config.rest; NULL: unchanged */
+    int variant; /* selects the recipe whose selection.variant is equal, for families with several recipes */
 };
 
-/* Returns the string that the component's config.json has at family.config_key. */
+/* Returns the string that the component's config.json has at family.files.config_key. */
 const char *component_config_value(const struct component *c);
 /* Returns the component's general.architecture in GGUF files; "": none. */
 const char *component_architecture(const struct component *c);
@@ -237,12 +265,6 @@ bool family_ignores(const struct family *family, const char *name);
 const char *component_first_existing(const struct component *c, const char *name, const char *other);
 /* True if a tensor has one of these names (NULL-terminated), with `number` for %d. */
 bool component_has_block(const struct component *c, const char *const *names, int number);
-/* META if config.json has another number of blocks at `key` than the files (found). */
-enum status component_check_count(const struct component *c, const struct config *config, const char *key,
-                                  int found, struct error *e);
-/* META if a GGUF file's metadata (ARCHITECTURE.block_count) has another number of blocks than the files. */
-enum status component_check_blocks(const struct component *c, const struct config *config, int found,
-                                   struct error *e);
 /* Returns the size of axis `place` of a tensor of this rank; on failure 1, with *e MISSING or SHAPE. */
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 
@@ -251,7 +273,7 @@ struct similar_architecture {
     const char *prefix, *what;
 };
 /* Returns UNSUPPORTED, naming the first architecture of the list that the tensors match. For
- * family.refuse. */
+ * family.files.refuse. */
 enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
                                      const char *expected, struct error *e);
 
@@ -267,14 +289,14 @@ void component_destroy(struct component *c);
  * tables take; their weights not included. */
 uint64_t component_layout_bytes(const struct component *c);
 
-/* Returns the tensor of this name in a lane's state (see family.state); rank 0 if there is none. */
+/* Returns the tensor of this name in a lane's state (see family_state.tensors); rank 0 if there is none. */
 struct tensor component_state_tensor(const struct component *c, const struct lane *lane, const char *name);
 
 /* Returns frame_factor, at least 1: video frames per latent frame after the first. */
 static inline int component_frame_factor(const struct component *c) {
     return c->frame_factor ? c->frame_factor : 1;
 }
-/* Splits the frames of a latent into the chunks of a VAE: see family.chunks. */
+/* Splits the frames of a latent into the chunks of a VAE: see family_lanes.chunks. */
 int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
 
 #endif

@@ -72,7 +72,7 @@ struct lane {
     bool padding; /* padding lane, which completes a group of lanes; never computed */
 
     /* Structure of the family's state tensors: the executor allocates it when the stage begins, and
-     * family->declare fills it. */
+     * family->state.declare fills it. */
     void *state;
 };
 
@@ -109,9 +109,12 @@ static inline struct tensor lane_picture(const struct lane *lane) {
     return tensor_reshape(tensor_slice(lane->picture, 0, 1), 3, lane->picture.dim + 1);
 }
 
+struct latent_format;
+
 /* Inputs of a block's forward function besides the weights. */
 struct visit_scope {
-    const void *settings; /* settings structure of the component's family */
+    const void *settings;                      /* settings structure of the component's family */
+    const struct latent_format *latent_format; /* scaling of the component's latents, for a VAE decoder */
     const struct lane *lane;
     int number; /* number of the block: the %d in its tensor names */
     int chunk;  /* index of the chunk of video frames, in a VAE's stage */

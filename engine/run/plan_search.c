@@ -13,7 +13,7 @@
  * fewest bytes. So memory is used even where computation is predicted to be the limit: rates may be wrong,
  * and residents need no waiting if bus or disk is slower than assumed. If a rate is unknown, fewer streamed
  * bytes are better. */
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 
 #include <string.h>
 

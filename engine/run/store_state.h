@@ -1,8 +1,8 @@
 /* Internals of the store, for its own files only:
  *
  *     store_fills.c    opening, stages, change of plan; the list of fills and their places in ring and
- * resident memory; acquire, await and release (I2 to I7) store_pieces.c   how the bytes of a fill are moved,
- * piece by piece, and by which thread (I1, I4, I8)
+ *                      resident memory; acquire, await and release (I2 to I7)
+ *     store_pieces.c   how the bytes of a fill are moved, piece by piece, and by which thread (I1, I4, I8)
  *
  * store.h lists the numbered invariants. All functions except opening and closing run under the store's lock;
  * a function that releases the lock for a while documents it. */

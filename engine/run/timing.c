@@ -1,5 +1,5 @@
-/* Simulates a stage that streams weights through a ring: implements timing.h. */
-#include "engine/run/timing.h"
+/* Simulates a stage that streams weights through a ring: implements a part of plan.h. */
+#include "engine/run/plan.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,8 +20,8 @@ static double transfer_seconds(uint64_t bytes, double rate) {
     return rate > 0 ? (double)bytes / rate : 0;
 }
 
-struct load block_stream_first_load(const struct block_stream *c) {
-    struct load load = {{0}};
+struct stage_load block_stream_first_load(const struct block_stream *c) {
+    struct stage_load load = {{0}};
     for (int i = 0; i < c->n; i++) {
         load.busy[BOUND_COMPUTE] += c->compute[i];
         load.busy[BOUND_BUS] += c->bus[i];
@@ -30,8 +30,8 @@ struct load block_stream_first_load(const struct block_stream *c) {
     return load;
 }
 
-struct load block_stream_later_load(const struct block_stream *c, const struct plan_stage *stage) {
-    struct load load = {{0}};
+struct stage_load block_stream_later_load(const struct block_stream *c, const struct plan_stage *stage) {
+    struct stage_load load = {{0}};
     for (int i = c->n_once; i < c->n; i++) {
         load.busy[BOUND_COMPUTE] += c->compute[i];
         if (plan_is_resident(stage, c->place[i])) continue;
@@ -41,7 +41,7 @@ struct load block_stream_later_load(const struct block_stream *c, const struct p
     return load;
 }
 
-static double largest_load(const struct load *load) {
+static double largest_load(const struct stage_load *load) {
     return larger(load->busy[BOUND_COMPUTE], larger(load->busy[BOUND_BUS], load->busy[BOUND_DISK]));
 }
 
@@ -154,14 +154,14 @@ static bool same_length(double a, double b, double of) {
 }
 
 /* Times at which compute, bus and disk finish the visits simulated so far. */
-static struct load load_so_far(const struct simulation *s) {
-    return (struct load){
+static struct stage_load load_so_far(const struct simulation *s) {
+    return (struct stage_load){
         {[BOUND_COMPUTE] = end_of(s, s->visit - 1), [BOUND_BUS] = s->bus_free, [BOUND_DISK] = s->disk_free}};
 }
 
 /* Lower bound of the predicted seconds: n more evaluations in which no resource waits. */
-static double least_seconds(const struct load *so_far, const struct load *later, int n) {
-    struct load load = *so_far;
+static double least_seconds(const struct stage_load *so_far, const struct stage_load *later, int n) {
+    struct stage_load load = *so_far;
     for (int b = 0; b < N_BOUNDS; b++) load.busy[b] += n * later->busy[b];
     return largest_load(&load);
 }
@@ -193,13 +193,13 @@ static void timing_run(const struct block_stream *c, const struct plan_stage *st
                        struct timing *timing) {
     /* Not initialised, because it is large; simulation_begin sets the fields that are read. */
     struct simulation s;
-    struct load later = block_stream_later_load(c, stage);
+    struct stage_load later = block_stream_later_load(c, stage);
     double ended[SIMULATED] = {0}, lag = -1;
     int n = 0;
     simulation_begin(&s, c, stage);
     for (bool alike = false; n < c->evaluations && n < SIMULATED && !alike; n++) {
         simulate(&s, c->n_once, c->n, n == 0);
-        struct load so_far = load_so_far(&s);
+        struct stage_load so_far = load_so_far(&s);
         timing->seconds = least_seconds(&so_far, &later, c->evaluations - n - 1);
         if (timing->seconds > enough) return;
         ended[n] = end_of(&s, s.visit - 1);
@@ -246,7 +246,7 @@ void block_stream_make(const struct stage_need *need, const struct rates *rates,
 }
 
 double block_stream_bound(const struct block_stream *c, const struct plan_stage *stage) {
-    struct load later = block_stream_later_load(c, stage);
+    struct stage_load later = block_stream_later_load(c, stage);
     return least_seconds(&c->start, &later, c->evaluations - 1);
 }
 
@@ -257,7 +257,7 @@ double block_stream_seconds(const struct block_stream *c, const struct plan_stag
 }
 
 struct timing block_stream_timing(const struct block_stream *c, const struct plan_stage *stage) {
-    struct load first = block_stream_first_load(c), later = block_stream_later_load(c, stage);
+    struct stage_load first = block_stream_first_load(c), later = block_stream_later_load(c, stage);
     struct timing timing = {.bound = BOUND_COMPUTE};
     double longest = -1;
     int more = c->evaluations - 1;

@@ -47,7 +47,7 @@ static void add_block(const struct visit_builder *l, int i, struct visit visit) 
     const struct block *block = block_at(c, i);
     bool of_table = i < c->n_tables;
     visit.block = of_table ? c->n_blocks + i : i - c->n_tables;
-    if (!of_table && c->family->skips_block && c->family->skips_block(c, block, l->lanes)) return;
+    if (!of_table && c->family->blocks.skips && c->family->blocks.skips(c, block, l->lanes)) return;
     if (of_table && c->family->kind == FAMILY_TEXT) {
         visit.n_lanes = 1;
         visit.block = c->n_blocks + i * l->n_lanes;
@@ -90,8 +90,8 @@ static void add_block(const struct visit_builder *l, int i, struct visit visit) 
 enum status component_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                              int evaluations, struct visit_list *list, struct error *e) {
     const struct family *family = c->family;
-    if (family->check_lanes && family->check_lanes(c, lanes, n_lanes, e) != OK) return e->code;
-    if (family->visits) return family->visits(c, stage, lanes, n_lanes, evaluations, list, e);
+    if (family->lanes.check && family->lanes.check(c, lanes, n_lanes, e) != OK) return e->code;
+    if (family->lanes.visits) return family->lanes.visits(c, stage, lanes, n_lanes, evaluations, list, e);
     bool one_by_one = family->kind != FAMILY_TEXT && family->kind != FAMILY_DENOISER;
     struct visit_builder l = {c, lanes, n_lanes, one_by_one ? evaluations / n_lanes : 0, list, e};
     int hoisted = lanes[0].hoisted, n = c->n_tables + c->n_blocks;
@@ -122,12 +122,12 @@ enum status component_gather_rows(const struct component *c, int i_table, const 
                                   struct block *out, struct error *e) {
     const struct family *family = c->family;
     const struct block *table = &c->tables[i_table];
-    if (!family->rows) return block_gather_rows(c->sys, table, lane->tokens, lane->n_tokens, out, e);
-    if (family->check_lanes && family->check_lanes(c, lane, 1, e) != OK) return e->code;
-    int n = family->rows(c, i_table, lane, NULL);
+    if (!family->blocks.rows) return block_gather_rows(c->sys, table, lane->tokens, lane->n_tokens, out, e);
+    if (family->lanes.check && family->lanes.check(c, lane, 1, e) != OK) return e->code;
+    int n = family->blocks.rows(c, i_table, lane, NULL);
     int32_t *rows = sys_new(c->sys, (size_t)n, sizeof *rows, "the row numbers of an embedding table", e);
     if (!rows) return e->code;
-    family->rows(c, i_table, lane, rows);
+    family->blocks.rows(c, i_table, lane, rows);
     block_gather_rows(c->sys, table, rows, n, out, e);
     c->sys->release(c->sys, rows);
     return e->code;

@@ -4,10 +4,6 @@
 #include <math.h>
 #include <stddef.h>
 
-float prediction_input_scale(const struct prediction *prediction, const struct grid_point *at) {
-    return prediction->input_scale ? prediction->input_scale(at) : at->input_scale;
-}
-
 static float timestep_input_sigma(float timestep) {
     return timestep / 1000;
 }

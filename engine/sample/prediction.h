@@ -20,8 +20,6 @@ struct prediction {
     bool is_flow;
     /* Computes the denoiser's timestep input from a training timestep. */
     float (*timestep_input)(float timestep);
-    /* Factor on the sample in the denoiser's input. NULL: input_scale of the grid point. */
-    float (*input_scale)(const struct grid_point *at);
     /* Converts the denoiser's output (n values) to another prediction form, in place. sample: the sample that
      * was evaluated; at: the sample's noise level. */
     void (*convert)(float *output, const float *sample, int64_t n, const struct grid_point *at,
@@ -34,7 +32,5 @@ extern const struct prediction prediction_flow, prediction_flow_inverted, predic
 extern const struct prediction prediction_eps; /* the denoiser's output is the noise */
 /* v prediction: the output is signal * noise - noise_factor * image, for a sample of variance 1. */
 extern const struct prediction prediction_v;
-
-float prediction_input_scale(const struct prediction *prediction, const struct grid_point *at);
 
 #endif

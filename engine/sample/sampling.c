@@ -26,11 +26,10 @@ static enum status choose_prediction(const char *name, struct sampling *s, struc
     if (!name || !strcmp(name, own->name)) return OK;
     for (size_t i = 0; i < sizeof added / sizeof *added && !own->is_flow; i++)
         if (!strcmp(name, added[i]->name)) s->prediction = added[i];
-    if (s->prediction == own) {
+    if (s->prediction == own)
         return error_set(e, USAGE,
                          "this model cannot use that prediction type (--prediction)" FOUND "%s" EXPECTED "%s",
                          name, own->is_flow ? "flow: this is a flow model" : "eps, v or flow");
-    }
     if (!s->prediction->is_flow) return OK;
     s->schedule = &schedule_flow;
     if (s->sampler->no_flow_reason) s->sampler = &sampler_euler;
@@ -128,11 +127,10 @@ void sampling_fill(const struct sampling *sampling, const struct schedule_option
 enum status sampling_detect(sampling_has_tensor *has, void *user, struct sampling *sampling,
                             struct error *e) {
     bool edm = has(user, "edm_vpred.sigma_max");
-    if (has(user, "edm_mean")) {
+    if (has(user, "edm_mean"))
         return error_set(e, UNSUPPORTED,
                          "unsupported model: its latents are scaled differently (Playground 2.5)" FOUND
                          "the tensor edm_mean");
-    }
     if (!edm && !has(user, "v_pred")) return OK;
     sampling->prediction = &prediction_v;
     if (edm) { /* EDM: sigmas from 0.002 to 120, timesteps are log(sigma) / 4 */

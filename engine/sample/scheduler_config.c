@@ -2,6 +2,7 @@
  * of diffusers 0.42, schedulers/. */
 #include "engine/sample/sampling.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Flags of a scheduler class: the keys that the class reads (READS_), and default values of keys. */
@@ -74,62 +75,18 @@ static const struct scheduler_class classes[] = {
 
 enum { N_CLASSES = sizeof classes / sizeof *classes };
 
-/* Keys of all scheduler classes; any other key is refused. */
-static const char *const known_keys[] = {
-    "algorithm_type",
-    "base_image_seq_len",
-    "base_shift",
-    "beta_end",
-    "beta_schedule",
-    "beta_start",
-    "clip_sample",
-    "clip_sample_range",
-    "disable_corrector",
-    "dynamic_thresholding_ratio",
-    "euler_at_final",
-    "final_sigmas_type",
-    "flow_shift",
-    "interpolation_type",
-    "invert_sigmas",
-    "lambda_min_clipped",
-    "lower_order_final",
-    "max_image_seq_len",
-    "max_shift",
-    "noise_sampler_seed",
-    "num_train_timesteps",
-    "original_inference_steps",
-    "predict_x0",
-    "prediction_type",
-    "rescale_betas_zero_snr",
-    "rho",
-    "sample_max_value",
-    "set_alpha_to_one",
-    "shift",
-    "shift_terminal",
-    "sigma_data",
-    "sigma_max",
-    "sigma_min",
-    "sigma_schedule",
-    "skip_prk_steps",
-    "solver_order",
-    "solver_p",
-    "solver_type",
-    "steps_offset",
-    "stochastic_sampling",
-    "thresholding",
-    "time_shift_type",
-    "timestep_scaling",
-    "timestep_spacing",
-    "timestep_type",
-    "trained_betas",
-    "use_beta_sigmas",
-    "use_dynamic_shifting",
-    "use_exponential_sigmas",
-    "use_flow_sigmas",
-    "use_karras_sigmas",
-    "use_lu_lambdas",
-    "variance_type",
-};
+/* Keys of all scheduler classes, each between blanks; any other key is refused. */
+static const char known_keys[] =
+    " algorithm_type base_image_seq_len base_shift beta_end beta_schedule beta_start clip_sample"
+    " clip_sample_range disable_corrector dynamic_thresholding_ratio euler_at_final"
+    " final_sigmas_type flow_shift interpolation_type invert_sigmas lambda_min_clipped"
+    " lower_order_final max_image_seq_len max_shift noise_sampler_seed num_train_timesteps"
+    " original_inference_steps predict_x0 prediction_type rescale_betas_zero_snr rho"
+    " sample_max_value set_alpha_to_one shift shift_terminal sigma_data sigma_max sigma_min"
+    " sigma_schedule skip_prk_steps solver_order solver_p solver_type steps_offset"
+    " stochastic_sampling thresholding time_shift_type timestep_scaling timestep_spacing"
+    " timestep_type trained_betas use_beta_sigmas use_dynamic_shifting use_exponential_sigmas"
+    " use_flow_sigmas use_karras_sigmas use_lu_lambdas variance_type ";
 
 /* Fails with UNSUPPORTED; the error has the path of scheduler_config.json. expected: text for the error, or
  * NULL. */
@@ -145,9 +102,9 @@ static enum status unsupported(const struct config *config, const char *what, co
 static enum status check_keys(const struct config *config, struct error *e) {
     for (int i = 0; i < config->n_values; i++) {
         const char *key = config->values[i].key;
-        size_t k = 0, n = sizeof known_keys / sizeof *known_keys, length = strcspn(key, ".");
-        while (k < n && (strncmp(key, known_keys[k], length) || known_keys[k][length])) k++;
-        if (k < n || *key == '_') continue;
+        char word[64]; /* the key between blanks; a longer key is unknown */
+        snprintf(word, sizeof word, " %.*s ", (int)strcspn(key, "."), key);
+        if (*key == '_' || (!strchr(key, ' ') && strstr(known_keys, word))) continue;
         return unsupported(config, "unknown key in the scheduler configuration", key, NULL, e);
     }
     return OK;

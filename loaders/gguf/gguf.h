@@ -45,7 +45,6 @@ struct gguf_value {
  * gguf_close; borrows nothing from the source. */
 enum status gguf_read(const struct byte_source *source, struct gguf **header, struct error *e);
 void gguf_close(struct gguf *header);
-uint64_t gguf_host_bytes(const struct gguf *header);
 
 /* Finds the value of a metadata key; false if absent. */
 bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value);

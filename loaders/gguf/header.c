@@ -7,27 +7,11 @@
 
 #include "engine/base/checked.h"
 
-enum {
-    PAGE = 4096,
-    FIRST_PIECE = 64 << 10,
-    LARGEST_PIECE = 16 << 20,
-    LEAST_RESERVED = 32 << 20,
-    SHOWN_NAME_MAX = 120
-};
+enum { PAGE = 4096, FIRST_PIECE = 64 << 10, LARGEST_PIECE = 16 << 20, LEAST_RESERVED = 32 << 20 };
 
 enum { FIXED_BYTES = 24, MAGIC_BYTES = 4, LEAST_VERSION = 2, MOST_VERSION = 3 };
 
 static const char magic[] = "GGUF";
-
-enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
-                      struct error *e) {
-    int shown = place->name.bytes < SHOWN_NAME_MAX ? (int)place->name.bytes : SHOWN_NAME_MAX;
-    if (place->kind)
-        error_set(e, code, "%s '%.*s': %s", place->kind, shown, place->name.text, what);
-    else
-        error_set(e, code, "%s", what);
-    return error_where(e, "%s, byte %" PRIu64, place->source->path, at);
-}
 
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text) {
     return (uint64_t)(text.text - (const char *)place->header->text);
@@ -49,10 +33,9 @@ static enum status read_on(struct gguf_place *place, uint64_t end, struct error 
     uint64_t pages = align_up(to, PAGE) - header->committed;
     if (header_limit_check(header->sys, place->source->path, pages, e) != OK) return e->code;
     if (to < end ||
-        (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages))) {
+        (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages)))
         return error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a header" WHERE "%s", to,
                          place->source->path);
-    }
     header->committed += pages;
     uint64_t from = header->bytes;
     if (source_read(place->source, header->text + from, to - from, from, e) == OK) header->bytes = to;
@@ -60,15 +43,14 @@ static enum status read_on(struct gguf_place *place, uint64_t end, struct error 
 }
 
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e) {
-    if (n > gguf_left(place)) {
-        gguf_fail(place, place->at, TRUNC, "file ends too early, maybe an incomplete download", e);
-        error_found(e, "%" PRIu64 " bytes", gguf_left(place));
-        return error_expected(e, "at least %" PRIu64, n);
-    }
-    if (n > GGUF_HEADER_BYTES_MAX - place->at) {
-        gguf_fail(place, place->at, LIMIT, "header is too long", e);
-        return error_expected(e, "at most %d bytes", GGUF_HEADER_BYTES_MAX);
-    }
+    if (n > gguf_left(place))
+        return gguf_fail(e, TRUNC, place, place->at,
+                         "file ends too early, maybe an incomplete download" FOUND "%" PRIu64
+                         " bytes" EXPECTED "at least %" PRIu64,
+                         gguf_left(place), n);
+    if (n > GGUF_HEADER_BYTES_MAX - place->at)
+        return gguf_fail(e, LIMIT, place, place->at, "header is too long" EXPECTED "at most %d bytes",
+                         GGUF_HEADER_BYTES_MAX);
     return n <= place->header->bytes - place->at ? OK : read_on(place, place->at + n, e);
 }
 
@@ -91,10 +73,10 @@ enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t 
         return OK;
     }
     bool beyond = text->bytes > left;
-    gguf_fail(place, at, beyond ? BOUNDS : LIMIT,
-              beyond ? "a string extends past the end of the file" : "a string is too long", e);
-    error_found(e, "%s of %" PRIu64 " bytes", what, text->bytes);
-    return error_expected(e, "at most %" PRIu64, beyond ? left : most);
+    return gguf_fail(e, beyond ? BOUNDS : LIMIT, place, at,
+                     "%s" FOUND "%s of %" PRIu64 " bytes" EXPECTED "at most %" PRIu64,
+                     beyond ? "a string extends past the end of the file" : "a string is too long", what,
+                     text->bytes, beyond ? left : most);
 }
 
 enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *name,
@@ -102,11 +84,11 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
     uint64_t at = place->at;
     if (gguf_take_text(place, what, most, name, e) != OK) return e->code;
     if (!name->bytes)
-        gguf_fail(place, at, META, "name is empty", e);
+        gguf_fail(e, META, place, at, "name is empty");
     else if (memchr(name->text, 0, name->bytes))
-        gguf_fail(place, at, META, "name contains a NUL byte", e);
+        gguf_fail(e, META, place, at, "name contains a NUL byte");
     else if (utf8_valid_bytes(name->text, name->bytes) < name->bytes)
-        gguf_fail(place, at, UTF8, "name is not valid UTF-8", e);
+        gguf_fail(e, UTF8, place, at, "name is not valid UTF-8");
     else
         return OK;
     error_found(e, "%s of %" PRIu64 " bytes", what, name->bytes);
@@ -116,9 +98,10 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e) {
     if (n <= gguf_left(place) / least_bytes) return OK;
-    gguf_fail(place, place->at, TRUNC, "file is too short for its contents, maybe an incomplete download", e);
-    error_found(e, "%" PRIu64 " bytes for %" PRIu64 " %s", gguf_left(place), n, what);
-    return error_expected(e, "at least %" PRIu64 " bytes each", least_bytes);
+    return gguf_fail(e, TRUNC, place, place->at,
+                     "file is too short for its contents, maybe an incomplete download" FOUND "%" PRIu64
+                     " bytes for %" PRIu64 " %s" EXPECTED "at least %" PRIu64 " bytes each",
+                     gguf_left(place), n, what, least_bytes);
 }
 
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b) {
@@ -129,9 +112,8 @@ int gguf_compare_texts(struct gguf_text a, struct gguf_text b) {
 static enum status check_most(struct gguf_place *place, uint64_t n, uint64_t most, const char *what,
                               struct error *e) {
     if (n <= most) return OK;
-    gguf_fail(place, place->at - 8, LIMIT, what, e);
-    error_found(e, "%" PRIu64, n);
-    return error_expected(e, "at most %" PRIu64, most);
+    return gguf_fail(e, LIMIT, place, place->at - 8, "%s" FOUND "%" PRIu64 EXPECTED "at most %" PRIu64, what,
+                     n, most);
 }
 
 /* Reserves address space for the largest possible header, and reads the fixed part: magic, version, and the
@@ -141,27 +123,26 @@ static enum status read_fixed(struct gguf_place *place, uint64_t *n_tensors, uin
                               struct error *e) {
     struct gguf *header = place->header;
     uint64_t bytes = gguf_left(place), version = 0;
-    if (bytes < FIXED_BYTES) {
-        gguf_fail(place, 0, TRUNC, "file is too short for a GGUF header", e);
-        error_found(e, "%" PRIu64 " bytes", bytes);
-        return error_expected(e, "at least %d", FIXED_BYTES);
-    }
+    if (bytes < FIXED_BYTES)
+        return gguf_fail(e, TRUNC, place, 0,
+                         "file is too short for a GGUF header" FOUND "%" PRIu64 " bytes" EXPECTED
+                         "at least %d",
+                         bytes, FIXED_BYTES);
     header->reserved = bytes < GGUF_HEADER_BYTES_MAX ? bytes : GGUF_HEADER_BYTES_MAX;
     header->text = header->sys->reserve(header->sys, header->reserved);
     while (!header->text && header->reserved > LEAST_RESERVED) {
         header->reserved /= 2;
         header->text = header->sys->reserve(header->sys, header->reserved);
     }
-    if (!header->text) {
+    if (!header->text)
         return error_set(e, MEMORY, "no memory for a header of up to %" PRIu64 " bytes" WHERE "%s",
                          header->reserved, place->source->path);
-    }
     if (gguf_need(place, FIXED_BYTES, e) != OK) return e->code;
     const unsigned char *first = header->text;
     if (memcmp(first, magic, MAGIC_BYTES)) {
         const char *kind = file_kind_of(first);
         bool safetensors = first[FILE_KIND_BYTES] == '{' && !first[FILE_KIND_BYTES - 1];
-        gguf_fail(place, 0, BADMAGIC, "not a GGUF file", e);
+        gguf_fail(e, BADMAGIC, place, 0, "not a GGUF file");
         if (kind || safetensors)
             error_found(e, "%s", kind ? kind : "a safetensors file");
         else
@@ -173,10 +154,9 @@ static enum status read_fixed(struct gguf_place *place, uint64_t *n_tensors, uin
     if (gguf_take(place, 4, &version, e) != OK) return e->code;
     if (version < LEAST_VERSION || version > MOST_VERSION) {
         bool big_endian = version && !(version & 0xffff); /* the bytes of the version number are reversed */
-        gguf_fail(place, MAGIC_BYTES, VERSION,
-                  big_endian ? "big-endian GGUF files are not supported" : "unsupported GGUF version", e);
-        error_found(e, "0x%" PRIx64, version);
-        return error_expected(e, "%d or %d", LEAST_VERSION, MOST_VERSION);
+        return gguf_fail(e, VERSION, place, MAGIC_BYTES, "%s" FOUND "0x%" PRIx64 EXPECTED "%d or %d",
+                         big_endian ? "big-endian GGUF files are not supported" : "unsupported GGUF version",
+                         version, LEAST_VERSION, MOST_VERSION);
     }
     if (gguf_take(place, 8, n_tensors, e) != OK) return e->code;
     if (check_most(place, *n_tensors, LOADER_TENSORS_MAX, "too many tensors", e) != OK) return e->code;
@@ -189,7 +169,7 @@ enum status gguf_read(const struct byte_source *source, struct gguf **header, st
     uint64_t n_tensors = 0, n_pairs = 0, alignment = 0;
     struct gguf *h = *header = sys_new(sys, 1, sizeof *h, "a header", e);
     if (!h) return e->code;
-    *h = (struct gguf){.sys = sys, .host_bytes = sizeof *h};
+    *h = (struct gguf){.sys = sys};
     struct gguf_place place = {.source = source, .header = h};
     if (read_fixed(&place, &n_tensors, &n_pairs, e) != OK ||
         gguf_read_pairs(&place, n_pairs, &alignment, e) != OK ||
@@ -205,7 +185,6 @@ enum status gguf_read(const struct byte_source *source, struct gguf **header, st
         h->committed = keep;
     }
     h->bytes = place.at;
-    h->host_bytes += h->committed;
     return OK;
 }
 
@@ -218,10 +197,6 @@ void gguf_close(struct gguf *header) {
     sys->release(sys, header->tensors);
     sys->release(sys, header->architecture);
     sys->release(sys, header);
-}
-
-uint64_t gguf_host_bytes(const struct gguf *header) {
-    return header->host_bytes;
 }
 
 bool gguf_is(struct sys *sys, const char *path) {

@@ -45,7 +45,6 @@ struct gguf {
     int n_tensors;
     uint64_t name_bytes; /* total bytes of the tensor names, each with a NUL */
     char *architecture;
-    uint64_t host_bytes;
 };
 
 /* A position in a header, and the key or tensor being read, for messages. */
@@ -57,9 +56,17 @@ struct gguf_place {
     struct gguf_text name; /* name of the key or tensor being read */
 };
 
-/* Sets an error with the message "KIND 'NAME': WHAT", the file's path and the byte offset `at`. */
-enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
-                      struct error *e);
+/* Sets an error "KIND 'NAME': WHAT" with the file's path and the byte offset `at`. what: a format as in
+ * error_set, without WHERE. */
+#define gguf_fail(e, code, place, at, what, ...)                                                             \
+    error_set(e, code, "%s%s%.*s%s" what WHERE "%s, byte %" PRIu64, (place)->kind ? (place)->kind : "",      \
+              (place)->kind ? " '" : "", gguf_shown_bytes(place), (place)->kind ? (place)->name.text : "",   \
+              (place)->kind ? "': " : "", ##__VA_ARGS__, (place)->source->path, (uint64_t)(at))
+static inline int gguf_shown_bytes(const struct gguf_place *place) {
+    enum { SHOWN_NAME_MAX = 120 };
+    if (!place->kind) return 0;
+    return place->name.bytes < SHOWN_NAME_MAX ? (int)place->name.bytes : SHOWN_NAME_MAX;
+}
 /* Returns the byte offset in the file of a string in the header. */
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
 /* Number of bytes from the current position to the end of the file. */

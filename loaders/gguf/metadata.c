@@ -26,14 +26,13 @@ static enum status take_kind(struct gguf_place *place, enum gguf_kind *kind, str
         *kind = (enum gguf_kind)number;
         return OK;
     }
-    gguf_fail(place, at, TYPE, "unknown value type", e);
-    error_found(e, "%" PRIu64, number);
-    return error_expected(e, "0 to %d", N_GGUF_KINDS - 1);
+    return gguf_fail(e, TYPE, place, at, "unknown value type" FOUND "%" PRIu64 EXPECTED "0 to %d", number,
+                     N_GGUF_KINDS - 1);
 }
 
 static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at, struct error *e) {
-    gguf_fail(place, at, LIMIT, "array is too long", e);
-    return error_expected(e, "at most %d bytes", GGUF_ARRAY_BYTES_MAX);
+    return gguf_fail(e, LIMIT, place, at, "array is too long" EXPECTED "at most %d bytes",
+                     GGUF_ARRAY_BYTES_MAX);
 }
 
 /* Reads element type and length of an array; the file size limits the length. */
@@ -41,14 +40,15 @@ static enum status take_array(struct gguf_place *place, struct gguf_value *value
     value->array = true;
     if (take_kind(place, &value->kind, e) != OK) return e->code;
     if (value->kind == GGUF_ARRAY)
-        return gguf_fail(place, place->at, UNSUPPORTED, "array of arrays is not supported", e);
+        return gguf_fail(e, UNSUPPORTED, place, place->at, "array of arrays is not supported");
     uint64_t at = place->at, least = value->kind == GGUF_STRING ? 8 : (uint64_t)number_bytes[value->kind];
     if (gguf_take(place, 8, &value->n, e) != OK) return e->code;
     value->at = place->at;
     if (value->n <= gguf_left(place) / least) return OK;
-    gguf_fail(place, at, BOUNDS, "array extends past the end of the file", e);
-    error_found(e, "%" PRIu64 " elements", value->n);
-    return error_expected(e, "at most %" PRIu64, gguf_left(place) / least);
+    return gguf_fail(e, BOUNDS, place, at,
+                     "array extends past the end of the file" FOUND "%" PRIu64 " elements" EXPECTED
+                     "at most %" PRIu64,
+                     value->n, gguf_left(place) / least);
 }
 
 /* Reads the value of a metadata pair. */
@@ -80,8 +80,8 @@ static enum status take_value(struct gguf_place *place, struct gguf_value *value
     value->bytes = place->at - value->at;
     for (uint64_t i = 0; i < value->n && value->kind == GGUF_BOOL; i++) {
         if (value->data[i] <= 1) continue;
-        gguf_fail(place, value->at + i, META, "a bool is neither 0 nor 1", e);
-        return error_found(e, "%d", value->data[i]);
+        return gguf_fail(e, META, place, value->at + i, "a bool is neither 0 nor 1" FOUND "%d",
+                         value->data[i]);
     }
     return OK;
 }
@@ -98,8 +98,8 @@ static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     place->kind = "key";
     place->name = one->key;
     uint64_t at = gguf_at(place, one->key), later = gguf_at(place, other->key);
-    gguf_fail(place, at < later ? later : at, DUP, "occurs twice", e);
-    return error_found(e, "also at byte %" PRIu64, at < later ? at : later);
+    return gguf_fail(e, DUP, place, at < later ? later : at, "occurs twice" FOUND "also at byte %" PRIu64,
+                     at < later ? at : later);
 }
 
 /* Reads the alignment of the tensor data, which also determines the offset of the first tensor. */
@@ -107,15 +107,14 @@ static enum status read_alignment(struct gguf_place *place, uint64_t *alignment,
     struct gguf_value value;
     *alignment = GGUF_ALIGNMENT;
     if (!gguf_find(place->header, "general.alignment", &value)) return OK;
-    if (value.kind != GGUF_U32 || value.array) {
-        gguf_fail(place, value.at, META, "general.alignment must be u32", e);
-        return error_found(e, "%s%s", value.array ? "an array of " : "", kind_names[value.kind]);
-    }
+    if (value.kind != GGUF_U32 || value.array)
+        return gguf_fail(e, META, place, value.at, "general.alignment must be u32" FOUND "%s%s",
+                         value.array ? "an array of " : "", kind_names[value.kind]);
     *alignment = gguf_little_endian(value.data, 4);
     if (*alignment && *alignment <= GGUF_ALIGNMENT_MAX && !(*alignment & (*alignment - 1))) return OK;
-    gguf_fail(place, value.at, ALIGN, "general.alignment is invalid", e);
-    error_found(e, "%" PRIu64, *alignment);
-    return error_expected(e, "a power of two up to %d", GGUF_ALIGNMENT_MAX);
+    return gguf_fail(e, ALIGN, place, value.at,
+                     "general.alignment is invalid" FOUND "%" PRIu64 EXPECTED "a power of two up to %d",
+                     *alignment, GGUF_ALIGNMENT_MAX);
 }
 
 static enum status read_architecture(struct gguf_place *place, struct error *e) {
@@ -124,19 +123,17 @@ static enum status read_architecture(struct gguf_place *place, struct error *e) 
     struct gguf_text text = {"", 0};
     uint64_t begin = 0;
     bool found = gguf_find(header, "general.architecture", &value);
-    if (found && (value.kind != GGUF_STRING || value.array)) {
-        gguf_fail(place, value.at, META, "general.architecture must be a string", e);
-        return error_found(e, "%s%s", value.array ? "an array of " : "", kind_names[value.kind]);
-    }
+    if (found && (value.kind != GGUF_STRING || value.array))
+        return gguf_fail(e, META, place, value.at, "general.architecture must be a string" FOUND "%s%s",
+                         value.array ? "an array of " : "", kind_names[value.kind]);
     if (found) gguf_next_text(&value, &begin, &text);
     if (text.bytes > LOADER_NAME_MAX)
-        return gguf_fail(place, value.at, LIMIT, "general.architecture is too long", e);
+        return gguf_fail(e, LIMIT, place, value.at, "general.architecture is too long");
     if (utf8_valid_bytes(text.text, text.bytes) < text.bytes)
-        return gguf_fail(place, value.at, UTF8, "general.architecture is not valid UTF-8", e);
+        return gguf_fail(e, UTF8, place, value.at, "general.architecture is not valid UTF-8");
     if (text.bytes && memchr(text.text, 0, text.bytes))
-        return gguf_fail(place, value.at, META, "general.architecture contains a NUL byte", e);
+        return gguf_fail(e, META, place, value.at, "general.architecture contains a NUL byte");
     header->architecture = copy_text(header->sys, text.text, text.bytes, e);
-    header->host_bytes += text.bytes + 1;
     return e->code;
 }
 
@@ -149,7 +146,7 @@ static enum status check_block_count(struct gguf_place *place, struct error *e) 
     if (!value.array && gguf_integer(&value, 0, &n) && n >= 1 && n <= GGUF_BLOCKS_MAX) return OK;
     place->kind = "key";
     place->name = (struct gguf_text){key, strlen(key)};
-    gguf_fail(place, value.at, META, "invalid number of blocks", e);
+    gguf_fail(e, META, place, value.at, "invalid number of blocks");
     place->kind = NULL;
     if (value.array || value.kind == GGUF_STRING)
         error_found(e, "%s%s", value.array ? "an array of " : "", kind_names[value.kind]);
@@ -164,7 +161,6 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = sys_new(header->sys, n, sizeof *header->pairs, "the metadata of a GGUF file", e);
     if (!header->pairs) return e->code;
-    header->host_bytes += n * sizeof *header->pairs;
     for (uint64_t i = 0; i < n; i++) {
         struct gguf_pair *pair = &header->pairs[header->n_pairs];
         place->kind = NULL;

@@ -52,20 +52,17 @@ const struct gguf_type gguf_types[GGUF_TYPES] = {
 static enum status take_dims(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
     uint64_t at = place->at, rank = 0, dim = 0;
     if (gguf_take(place, 4, &rank, e) != OK) return e->code;
-    if (rank > GGUF_RANK_MAX) {
-        gguf_fail(place, at, LIMIT, "too many dimensions", e);
-        error_found(e, "%" PRIu64, rank);
-        return error_expected(e, "at most %d", GGUF_RANK_MAX);
-    }
+    if (rank > GGUF_RANK_MAX)
+        return gguf_fail(e, LIMIT, place, at, "too many dimensions" FOUND "%" PRIu64 EXPECTED "at most %d",
+                         rank, GGUF_RANK_MAX);
     tensor->rank = (int)rank;
     for (int i = tensor->rank - 1; i >= 0; i--) {
         at = place->at;
         if (gguf_take(place, 8, &dim, e) != OK) return e->code;
-        if (dim > INT32_MAX) {
-            gguf_fail(place, at, LIMIT, "a dimension is out of range", e);
-            error_found(e, "%" PRIu64, dim);
-            return error_expected(e, "at most %d", INT32_MAX);
-        }
+        if (dim > INT32_MAX)
+            return gguf_fail(e, LIMIT, place, at,
+                             "a dimension is out of range" FOUND "%" PRIu64 EXPECTED "at most %d", dim,
+                             INT32_MAX);
         tensor->dim[i] = (int32_t)dim;
     }
     return OK;
@@ -88,14 +85,13 @@ static enum status set_bytes(struct gguf_place *place, struct gguf_tensor *tenso
     int32_t columns = tensor->rank ? tensor->dim[tensor->rank - 1] : 1;
     if (!count_elements(tensor, &elements) ||
         !multiply_u64(elements / values, (uint64_t)type->bytes, &tensor->bytes) || tensor->bytes > INT64_MAX)
-        return gguf_fail(place, gguf_at(place, tensor->name), OVERFLOW,
-                         "the product of the dimensions exceeds 63 bits", e);
+        return gguf_fail(e, OVERFLOW, place, gguf_at(place, tensor->name),
+                         "the product of the dimensions exceeds 63 bits");
     if (columns % type->values == 0) return OK;
-    char what[80];
-    snprintf(what, sizeof what, "the row length is not a multiple of the block size %d", type->values);
-    gguf_fail(place, gguf_at(place, tensor->name), SHAPE, what, e);
-    error_found(e, "rows of %" PRId32 " of type %s", columns, type->name);
-    return e->code;
+    return gguf_fail(e, SHAPE, place, gguf_at(place, tensor->name),
+                     "the row length is not a multiple of the block size %d" FOUND "rows of %" PRId32
+                     " of type %s",
+                     type->values, columns, type->name);
 }
 
 /* Reads one tensor info from the GGUF header. */
@@ -109,20 +105,19 @@ static enum status take_tensor(struct gguf_place *place, uint64_t alignment, str
     if (take_dims(place, tensor, e) != OK) return e->code;
     uint64_t at = place->at;
     if (gguf_take(place, 4, &type, e) != OK) return e->code;
-    if (type >= GGUF_TYPES || !gguf_types[type].name) {
-        gguf_fail(place, at, TYPE,
-                  type < GGUF_TYPES ? "the type was removed from the GGUF format" : "unknown type", e);
-        error_found(e, "type %" PRIu64, type);
-        return error_expected(e, "a type of the GGUF format, 0 to %d", GGUF_TYPES - 1);
-    }
+    if (type >= GGUF_TYPES || !gguf_types[type].name)
+        return gguf_fail(e, TYPE, place, at,
+                         "%s" FOUND "type %" PRIu64 EXPECTED "a type of the GGUF format, 0 to %d",
+                         type < GGUF_TYPES ? "the type was removed from the GGUF format" : "unknown type",
+                         type, GGUF_TYPES - 1);
     tensor->type = (int)type;
     if (set_bytes(place, tensor, e) != OK) return e->code;
     at = place->at;
     if (gguf_take(place, 8, &tensor->offset, e) != OK) return e->code;
     if (tensor->offset % alignment == 0) return OK;
-    gguf_fail(place, at, ALIGN, "the data offset is not aligned", e);
-    error_found(e, "%" PRIu64, tensor->offset);
-    return error_expected(e, "a multiple of %" PRIu64, alignment);
+    return gguf_fail(e, ALIGN, place, at,
+                     "the data offset is not aligned" FOUND "%" PRIu64 EXPECTED "a multiple of %" PRIu64,
+                     tensor->offset, alignment);
 }
 
 static int compare_places(const void *a, const void *b) {
@@ -135,12 +130,10 @@ static int compare_names(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
-static enum status fail_layout(struct gguf_place *place, const struct gguf_tensor *tensor, enum status code,
-                               const char *what, struct error *e) {
-    place->kind = "tensor";
-    place->name = tensor->name;
-    return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
-}
+/* As gguf_fail, at the name of a tensor. */
+#define fail_layout(e, code, place, tensor, what, ...)                                                       \
+    ((place)->kind = "tensor", (place)->name = (tensor)->name,                                               \
+     gguf_fail(e, code, place, gguf_at(place, (tensor)->name), what, ##__VA_ARGS__))
 
 /* Checks that the data of the tensors, sorted by offset, lies in the file and does not overlap. Only padding
  * may lie between the data of two tensors. Offsets become offsets in the file. */
@@ -151,26 +144,23 @@ static enum status check_layout(struct gguf_place *place, uint64_t alignment, ui
     for (int i = 0; i < place->header->n_tensors; i++) {
         struct gguf_tensor *tensor = &place->header->tensors[i];
         if (tensor->bytes || tensor->offset > data_bytes) {
-            if (tensor->offset < end)
-                fail_layout(place, tensor, OVERLAP, "the data overlaps another tensor", e);
-            else if (tensor->offset - end >= alignment)
-                fail_layout(place, tensor, BOUNDS,
-                            tensor->offset > data_bytes ? "the data starts past the end of the file"
-                                                        : "the bytes before its data belong to no tensor",
-                            e);
-            if (e->code != OK) {
-                error_found(e, "data byte %" PRIu64, tensor->offset);
-                return error_expected(e, "%" PRIu64, align_up(end, alignment));
-            }
+            bool overlaps = tensor->offset < end;
+            if (overlaps || tensor->offset - end >= alignment)
+                return fail_layout(e, overlaps ? OVERLAP : BOUNDS, place, tensor,
+                                   "%s" FOUND "data byte %" PRIu64 EXPECTED "%" PRIu64,
+                                   overlaps ? "the data overlaps another tensor"
+                                   : tensor->offset > data_bytes
+                                       ? "the data starts past the end of the file"
+                                       : "the bytes before its data belong to no tensor",
+                                   tensor->offset, align_up(end, alignment));
             /* No overflow: `end` lies in the file, and no tensor has more than 2^63 bytes. */
             end = tensor->offset + tensor->bytes;
         }
-        if (end > data_bytes) {
-            fail_layout(place, tensor, TRUNC,
-                        "the file ends before the tensor does, maybe an incomplete download", e);
-            error_found(e, "a file of %" PRIu64 " bytes", file);
-            return error_expected(e, "at least %" PRIu64, data_start + end);
-        }
+        if (end > data_bytes)
+            return fail_layout(e, TRUNC, place, tensor,
+                               "the file ends before the tensor does, maybe an incomplete download" FOUND
+                               "a file of %" PRIu64 " bytes" EXPECTED "at least %" PRIu64,
+                               file, data_start + end);
         tensor->offset += data_start;
     }
     return OK;
@@ -210,9 +200,10 @@ static enum status reshape_all(struct gguf_place *place, struct error *e) {
         if (shape->array && shape->n <= GGUF_RANK_MAX && reshape(tensor, shape)) continue;
         place->kind = "key";
         place->name = pair->key;
-        gguf_fail(place, shape->at, META, "the shape does not match its tensor", e);
-        return error_expected(e, "an array of at most %d integers with the tensor's number of elements",
-                              GGUF_RANK_MAX);
+        return gguf_fail(e, META, place, shape->at,
+                         "the shape does not match its tensor" EXPECTED
+                         "an array of at most %d integers with the tensor's number of elements",
+                         GGUF_RANK_MAX);
     }
     return OK;
 }
@@ -225,14 +216,14 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     struct gguf_tensor *tensors = header->tensors =
         sys_new(header->sys, n, sizeof *tensors, "the tensors of a GGUF file", e);
     if (!tensors) return e->code;
-    header->host_bytes += n * sizeof *tensors;
     for (uint64_t i = 0; i < n; i++) {
         if (take_tensor(place, alignment, &tensors[i], e) != OK) return e->code;
         header->n_tensors++;
         header->name_bytes += tensors[i].name.bytes + 1;
         if (header->name_bytes <= LOADER_NAMES_BYTES_MAX) continue;
-        gguf_fail(place, gguf_at(place, tensors[i].name), LIMIT, "the tensor names are too long in total", e);
-        return error_expected(e, "at most %d bytes", LOADER_NAMES_BYTES_MAX);
+        return gguf_fail(e, LIMIT, place, gguf_at(place, tensors[i].name),
+                         "the tensor names are too long in total" EXPECTED "at most %d bytes",
+                         LOADER_NAMES_BYTES_MAX);
     }
     place->kind = NULL;
     /* Writers usually store tensor infos in the order of their data already. */
@@ -247,8 +238,8 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     if (twice) {
         const struct gguf_tensor *one = &tensors[twice - 1], *other = &tensors[twice];
         bool later = one->name.text < other->name.text;
-        fail_layout(place, later ? other : one, DUP, "occurs twice", e);
-        return error_found(e, "also at byte %" PRIu64, gguf_at(place, (later ? one : other)->name));
+        return fail_layout(e, DUP, place, later ? other : one, "occurs twice" FOUND "also at byte %" PRIu64,
+                           gguf_at(place, (later ? one : other)->name));
     }
     if (layout.code != OK) {
         *e = layout;

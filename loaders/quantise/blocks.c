@@ -11,61 +11,29 @@ struct trial {
     lanes scale, error;
 };
 
-/* Computes the codes of the values x for the scale 1 / inverse. */
-LANES_INLINE void codes_at(lane_ints *code, const lanes *x, const lanes *inverse, int lo, int hi) {
-    lanes v = *x * *inverse;
-    lanes_round(code, &v, lo, hi);
-}
-
-LANES_INLINE void measure(const lanes *x, struct trial *trial, int lo, int hi) {
-    lanes inverse;
-    trial->error = (lanes){0};
-    lanes_inverse(&inverse, &trial->scale);
-    for (int i = 0; i < BLOCK; i++) {
-        lane_ints code;
-        codes_at(&code, &x[i], &inverse, lo, hi);
-        lanes rest = x[i] - trial->scale * __builtin_convertvector(code, lanes);
-        trial->error += rest * rest;
-    }
-}
-
 /* Fits a scale by least squares to the codes of x for the scale 1 / inverse. */
 LANES_INLINE void fit(const lanes *x, const lanes *inverse, lanes *scale, int lo, int hi) {
-    lanes products = {0}, squares = {0}, inverse_squares;
-    for (int i = 0; i < BLOCK; i++) {
-        lane_ints code;
-        codes_at(&code, &x[i], inverse, lo, hi);
-        lanes q = __builtin_convertvector(code, lanes);
-        products += x[i] * q;
-        squares += q * q;
-    }
+    lanes products, squares, inverse_squares;
+    lanes_add_up(x, BLOCK, inverse, lo, hi, &products, &squares);
     lanes_inverse(&inverse_squares, &squares);
     *scale = products * inverse_squares;
-}
-
-LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
-    *extreme = x[0];
-    for (int i = 1; i < BLOCK; i++) {
-        lane_bits size = (lane_bits)x[i] & 0x7fffffffu, most = (lane_bits)*extreme & 0x7fffffffu;
-        *extreme = lanes_select((lane_ints)(size > most), x[i], *extreme);
-    }
 }
 
 /* Finds the scale with the least squared error. ends: codes to which candidate scales map the value of
  * largest magnitude; the first candidate is also tried without a least-squares fit. */
 LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, int n_ends, int lo, int hi) {
     lanes extreme, inverse;
-    find_extreme(x, &extreme);
+    lanes_extreme(x, BLOCK, &extreme);
     lanes_inverse(&inverse, &extreme);
     best->scale = extreme / ends[0];
     lanes_to_f16(&best->scale);
-    measure(x, best, lo, hi);
+    lanes_measure(x, BLOCK, &best->scale, lo, hi, &best->error);
     for (int i = 0; i < n_ends; i++) {
         struct trial trial;
         lanes end = inverse * ends[i];
         fit(x, &end, &trial.scale, lo, hi);
         lanes_to_f16(&trial.scale);
-        measure(x, &trial, lo, hi);
+        lanes_measure(x, BLOCK, &trial.scale, lo, hi, &trial.error);
         lane_ints better = trial.error < best->error;
         best->scale = lanes_select(better, trial.scale, best->scale);
         best->error = lanes_select(better, trial.error, best->error);
@@ -79,9 +47,9 @@ struct coded {
 
 LANES_INLINE void finish(struct coded *to, const lanes *x, const struct trial *best, unsigned broken, int lo,
                          int hi) {
-    lanes inverse;
+    lanes inverse, q;
     lanes_inverse(&inverse, &best->scale);
-    for (int i = 0; i < BLOCK; i++) codes_at(&to->code[i], &x[i], &inverse, lo, hi);
+    for (int i = 0; i < BLOCK; i++) lanes_code(&to->code[i], &q, &x[i], &inverse, lo, hi);
     for (int l = 0; l < LANES; l++) to->scale[l] = broken >> l & 1 ? F16_NAN : quantise_f16(best->scale[l]);
 }
 

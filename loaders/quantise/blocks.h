@@ -1,6 +1,6 @@
 /* Quantisers of block types, and the GNU C vectors over eight blocks that they share: lane l of value i is
- * value i of block l. No sums across lanes occur, so
- * results are bit-identical on all vector widths. Vectors are passed by address, because their ABI by value
+ * value i of block l. Results are bit-identical on all vector widths, because sums across lanes have a fixed
+ * order. Vectors are passed by address, because their ABI by value
  * depends on the processor. */
 #ifndef SLUICE_LOADERS_QUANTISE_BLOCKS_H
 #define SLUICE_LOADERS_QUANTISE_BLOCKS_H
@@ -76,6 +76,56 @@ LANES_INLINE void lanes_to_f16(lanes *v) {
 LANES_INLINE void lanes_inverse(lanes *to, const lanes *v) {
     lanes zero = {0};
     *to = (lanes)((lane_ints)(1.0f / *v) & (*v != zero));
+}
+
+/* Computes the codes lo..hi of values x for the scale 1 / inverse, and the codes as floats. */
+LANES_INLINE void lanes_code(lane_ints *code, lanes *as_float, const lanes *x, const lanes *inverse, int lo,
+                             int hi) {
+    lanes v = *x * *inverse;
+    lanes_round(code, &v, lo, hi);
+    *as_float = __builtin_convertvector(*code, lanes);
+}
+
+/* Sums over n values x: products of value and code, and squares of codes, for the scale 1 / inverse. */
+LANES_INLINE void lanes_add_up(const lanes *x, int n, const lanes *inverse, int lo, int hi, lanes *products,
+                               lanes *squares) {
+    *products = *squares = (lanes){0};
+    for (int i = 0; i < n; i++) {
+        lane_ints code;
+        lanes q;
+        lanes_code(&code, &q, &x[i], inverse, lo, hi);
+        *products += x[i] * q;
+        *squares += q * q;
+    }
+}
+
+/* Sums the squared errors of n values x with a scale. */
+LANES_INLINE void lanes_measure(const lanes *x, int n, const lanes *scale, int lo, int hi, lanes *error) {
+    lanes inverse;
+    *error = (lanes){0};
+    lanes_inverse(&inverse, scale);
+    for (int i = 0; i < n; i++) {
+        lane_ints code;
+        lanes q;
+        lanes_code(&code, &q, &x[i], &inverse, lo, hi);
+        lanes wrong = x[i] - *scale * q;
+        *error += wrong * wrong;
+    }
+}
+
+/* The value of largest magnitude of n values. */
+LANES_INLINE void lanes_extreme(const lanes *x, int n, lanes *extreme) {
+    *extreme = x[0];
+    for (int i = 1; i < n; i++) {
+        lane_bits size = (lane_bits)x[i] & 0x7fffffffu, most = (lane_bits)*extreme & 0x7fffffffu;
+        *extreme = lanes_select((lane_ints)(size > most), x[i], *extreme);
+    }
+}
+
+/* The sum of the eight lanes, in a fixed order. */
+LANES_INLINE float lanes_sum(const lanes *v) {
+    const lanes a = *v;
+    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
 /* Loads up to eight blocks of n values; blocks from n_blocks on are set to zeros. Magnitudes are limited to

@@ -23,6 +23,14 @@ LANES_INLINE void largest(lanes *to, const lanes *v) {
     *to = lanes_select(*v > *to, *v, *to);
 }
 
+/* Computes the codes 0..top of the values x for an offset and the scale 1 / inverse, and the codes as floats.
+ */
+LANES_INLINE void code_at(lane_ints *code, lanes *as_float, const lanes *x, const lanes *offset,
+                          const lanes *inverse, int top) {
+    lanes rest = *x - *offset;
+    lanes_code(code, as_float, &rest, inverse, 0, top);
+}
+
 /* Sums over a part of 32 values: codes q, squares of codes, and products of codes and values x. */
 struct sums {
     lanes q, qq, xq;
@@ -32,10 +40,9 @@ LANES_INLINE void add_up(const lanes *x, const lanes *from, const lanes *inverse
                          struct sums *sums) {
     *sums = (struct sums){{0}, {0}, {0}};
     for (int i = 0; i < PART; i++) {
-        lanes v = (x[i] - *from) * *inverse;
         lane_ints code;
-        lanes_round(&code, &v, 0, top);
-        lanes q = __builtin_convertvector(code, lanes);
+        lanes q;
+        code_at(&code, &q, &x[i], from, inverse, top);
         sums->q += q;
         sums->qq += q * q;
         sums->xq += x[i] * q;
@@ -105,10 +112,10 @@ LANES_INLINE void measure(const lanes *x, const struct affine *at, int top, lane
     *error = *mean = (lanes){0};
     lanes_inverse(&inverse, &at->scale);
     for (int i = 0; i < PART; i++) {
-        lanes v = (x[i] - at->offset) * inverse;
         lane_ints code;
-        lanes_round(&code, &v, 0, top);
-        lanes rest = x[i] - at->scale * __builtin_convertvector(code, lanes), wrong = rest - at->offset;
+        lanes q;
+        code_at(&code, &q, &x[i], &at->offset, &inverse, top);
+        lanes rest = x[i] - at->scale * q, wrong = rest - at->offset;
         *mean += rest;
         *error += wrong * wrong;
     }
@@ -150,11 +157,6 @@ LANES_INLINE void round_scales(float *scale, float *offset) {
     *offset = *offset > 0 && v[1] < 0x1p-24f ? 0x1p-24f : v[1];
 }
 
-LANES_INLINE float sum(const lanes *v) {
-    const lanes a = *v;
-    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
-}
-
 LANES_INLINE float most(const lanes *v) {
     float found = (*v)[0];
     for (int l = 1; l < LANES; l++) found = (*v)[l] > found ? (*v)[l] : found;
@@ -175,16 +177,17 @@ LANES_INLINE void refit(const lanes *x, int top, struct affine_block *b) {
     down = __builtin_convertvector(-b->offsets, lanes);
     bb = down * down * (float)PART;
     for (int i = 0; i < PART; i++) {
-        lanes v = (x[i] - at.offset) * inverse;
         lane_ints code;
-        lanes_round(&code, &v, 0, top);
+        lanes q;
+        code_at(&code, &q, &x[i], &at.offset, &inverse, top);
         lanes a = __builtin_convertvector(code * b->scales, lanes);
         aa += a * a;
         ab += a * down;
         xa += x[i] * a;
         xb += x[i] * down;
     }
-    double A = sum(&aa), B = sum(&bb), C = sum(&ab), P = sum(&xa), R = sum(&xb), determinant = A * B - C * C;
+    double A = lanes_sum(&aa), B = lanes_sum(&bb), C = lanes_sum(&ab), P = lanes_sum(&xa), R = lanes_sum(&xb),
+           determinant = A * B - C * C;
     float scale = (float)(determinant > 0 ? (P * B - R * C) / determinant : A > 0 ? P / A : 0);
     float offset = (float)(determinant > 0 ? (R * A - P * C) / determinant : B > 0 ? R / B : 0);
     b->scale = scale > 0 ? scale : b->scale;
@@ -197,7 +200,7 @@ LANES_INLINE void try_scales(const lanes *x, const struct affine *fit, int top, 
     round_scales(&trial->scale, &trial->offset);
     trial->error = zero + 0x1p120f;
     choose(x, fit, top, trial);
-    if (sum(&trial->error) < sum(&best->error)) *best = *trial;
+    if (lanes_sum(&trial->error) < lanes_sum(&best->error)) *best = *trial;
 }
 
 /* Candidates for the block's scale and offset: the integers that the largest scale and the largest offset of
@@ -227,13 +230,10 @@ struct affine_codes {
 
 LANES_INLINE void finish(struct affine_codes *to, const lanes *x, const struct affine_block *b, int top) {
     struct affine at;
-    lanes inverse;
+    lanes inverse, q;
     parts_at(b, &at);
     lanes_inverse(&inverse, &at.scale);
-    for (int i = 0; i < PART; i++) {
-        lanes v = (x[i] - at.offset) * inverse;
-        lanes_round(&to->code[i], &v, 0, top);
-    }
+    for (int i = 0; i < PART; i++) code_at(&to->code[i], &q, &x[i], &at.offset, &inverse, top);
     to->scale = quantise_f16(b->scale);
     to->offset = quantise_f16(b->offset);
     to->scales = b->scales;

@@ -16,54 +16,21 @@ struct choice {
     lanes error[GROUPS];
 };
 
-LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
-    *extreme = x[0];
-    for (int i = 1; i < PART; i++) {
-        lane_bits size = (lane_bits)x[i] & 0x7fffffffu, largest = (lane_bits)*extreme & 0x7fffffffu;
-        *extreme = lanes_select((lane_ints)(size > largest), x[i], *extreme);
-    }
-}
-
-LANES_INLINE void add_up(const lanes *x, const lanes *inverse, lanes *products, lanes *squares) {
-    *products = *squares = (lanes){0};
-    for (int i = 0; i < PART; i++) {
-        lanes v = x[i] * *inverse;
-        lane_ints code;
-        lanes_round(&code, &v, LOW, HIGH);
-        lanes q = __builtin_convertvector(code, lanes);
-        *products += x[i] * q;
-        *squares += q * q;
-    }
-}
-
 /* Codes to which candidate scales map the value of largest magnitude in a part. */
 static const float ends[] = {-32, 31, -31, -32.5f, 31.5f, -31.5f, 30.5f};
 
 LANES_INLINE void fit_part(const lanes *x, lanes *fit) {
     lanes extreme, inverse, best_gain = {-1, -1, -1, -1, -1, -1, -1, -1};
-    find_extreme(x, &extreme);
+    lanes_extreme(x, PART, &extreme);
     lanes_inverse(&inverse, &extreme);
     for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++) {
         lanes end = inverse * ends[i], products, squares, inverse_squares;
-        add_up(x, &end, &products, &squares);
+        lanes_add_up(x, PART, &end, LOW, HIGH, &products, &squares);
         lanes_inverse(&inverse_squares, &squares);
         lanes scale = products * inverse_squares, gain = products * scale;
         lane_ints better = gain > best_gain;
         *fit = lanes_select(better, scale, *fit);
         best_gain = lanes_select(better, gain, best_gain);
-    }
-}
-
-LANES_INLINE void measure(const lanes *x, const lanes *scale, lanes *error) {
-    lanes inverse;
-    *error = (lanes){0};
-    lanes_inverse(&inverse, scale);
-    for (int i = 0; i < PART; i++) {
-        lanes v = x[i] * inverse;
-        lane_ints code;
-        lanes_round(&code, &v, LOW, HIGH);
-        lanes wrong = x[i] - *scale * __builtin_convertvector(code, lanes);
-        *error += wrong * wrong;
     }
 }
 
@@ -76,7 +43,7 @@ LANES_INLINE void choose(const struct block *b, int group, struct choice *c) {
     for (int i = 0; i < 2; i++) {
         lane_ints scales = low + i;
         lanes scale = __builtin_convertvector(scales, lanes) * c->scale, error;
-        measure(b->x[group], &scale, &error);
+        lanes_measure(b->x[group], PART, &scale, LOW, HIGH, &error);
         lane_ints better = error < c->error[group];
         c->scales[group] = (scales & better) | (c->scales[group] & ~better);
         c->error[group] = lanes_select(better, error, c->error[group]);
@@ -84,8 +51,8 @@ LANES_INLINE void choose(const struct block *b, int group, struct choice *c) {
 }
 
 LANES_INLINE float sum(const lanes *one, const lanes *other) {
-    const lanes a = *one + *other;
-    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+    const lanes both = *one + *other;
+    return lanes_sum(&both);
 }
 
 LANES_INLINE float round_scale(float scale) {
@@ -109,7 +76,7 @@ LANES_INLINE void refit(const struct block *b, struct choice *c) {
     for (int group = 0; group < GROUPS; group++) {
         lanes whole = __builtin_convertvector(c->scales[group], lanes), scale = whole * c->scale, inverse;
         lanes_inverse(&inverse, &scale);
-        add_up(b->x[group], &inverse, &products[group], &squares[group]);
+        lanes_add_up(b->x[group], PART, &inverse, LOW, HIGH, &products[group], &squares[group]);
         products[group] *= whole;
         squares[group] *= whole * whole;
     }
@@ -157,13 +124,11 @@ LANES_WIDE static void code_q6_k(struct coded *to, const float *from) {
     search(&b, &best);
     to->scale = broken ? F16_NAN : quantise_f16(best.scale);
     for (int group = 0; group < GROUPS; group++) {
-        lanes scale = __builtin_convertvector(best.scales[group], lanes) * best.scale, inverse;
+        lanes scale = __builtin_convertvector(best.scales[group], lanes) * best.scale, inverse, q;
         lanes_inverse(&inverse, &scale);
         to->scales[group] = best.scales[group];
-        for (int i = 0; i < PART; i++) {
-            lanes v = b.x[group][i] * inverse;
-            lanes_round(&to->code[group][i], &v, LOW, HIGH);
-        }
+        for (int i = 0; i < PART; i++)
+            lanes_code(&to->code[group][i], &q, &b.x[group][i], &inverse, LOW, HIGH);
     }
 }
 

@@ -22,12 +22,11 @@ static enum status add_added(struct reading *r, const json_t *entry, int64_t id,
     if (!json_is_string(content))
         return reading_wrong_kind(r, "an added token's content", content, "a string", e);
     struct span text = string_span(content);
-    if (!text.bytes || text.bytes > TOKENIZER_ADDED_BYTES) {
+    if (!text.bytes || text.bytes > TOKENIZER_ADDED_BYTES)
         return error_set(e, text.bytes ? LIMIT : META,
                          "tokenizer: the length of added token \"%.40s\" is invalid" WHERE "%s" FOUND
                          "%" PRIu64 " bytes" EXPECTED "1 to %d bytes",
                          text.at, r->path, text.bytes, TOKENIZER_ADDED_BYTES);
-    }
     r->t->n_added++;
     reading_bool(r, entry, "special", "an added token's special", &token->special, e);
     token->normalized = !token->special;
@@ -42,7 +41,7 @@ static enum status add_added(struct reading *r, const json_t *entry, int64_t id,
     if (token->normalized) {
         if (text_normalize(r->t, &text, &normal, e)) return e->code;
         if (normal) token->pattern = (struct span){normal, text.bytes};
-        if (!text.bytes) return reading_fail(r, META, "an added token", "is empty after normalisation", e);
+        if (!text.bytes) return reading_fail(e, META, r, "an added token is empty after normalisation");
     }
     int32_t in_vocab = reading_vocab_id(r, token->content);
     if (in_vocab == token->id || (in_vocab < 0 && reading_take_id(r, token->id))) return OK;
@@ -57,11 +56,10 @@ enum status added_read_list(struct reading *r, const json_t *list, struct error 
     size_t n = json_array_size(list);
     if (reading_absent(list)) return OK;
     if (!json_is_array(list)) return reading_wrong_kind(r, "added_tokens", list, "an array", e);
-    if (n > TOKENIZER_ADDED_MAX) {
-        reading_fail(r, LIMIT, "the list of added tokens", "is too long", e);
-        error_found(e, "%zu", n);
-        return error_expected(e, "at most %d", TOKENIZER_ADDED_MAX);
-    }
+    if (n > TOKENIZER_ADDED_MAX)
+        return reading_fail(e, LIMIT, r,
+                            "the list of added tokens is too long" FOUND "%zu" EXPECTED "at most %d", n,
+                            TOKENIZER_ADDED_MAX);
     r->t->added = sys_new(r->t->sys, n, sizeof *r->t->added, "the added tokens", e);
     for (size_t i = 0; i < n && !e->code; i++) {
         const json_t *entry = json_array_get(list, i), *id = json_object_get(entry, "id");
@@ -107,11 +105,11 @@ static enum status list_decoder(struct reading *r, json_t *decoder, json_t *list
         int64_t id = 0;
         for (const char *c = key; *c && id >= 0; c++)
             id = *c >= '0' && *c <= '9' && id <= TOKENIZER_ID_MAX ? 10 * id + (*c - '0') : -1;
-        if (!*key || id < 0 || id > TOKENIZER_ID_MAX) {
-            reading_fail(r, META, "an id in added_tokens_decoder", "is invalid", e);
-            error_found(e, "\"%s\"", key);
-            return error_expected(e, "an integer from 0 to %d", TOKENIZER_ID_MAX);
-        }
+        if (!*key || id < 0 || id > TOKENIZER_ID_MAX)
+            return reading_fail(e, META, r,
+                                "an id in added_tokens_decoder is invalid" FOUND "\"%s\"" EXPECTED
+                                "an integer from 0 to %d",
+                                key, TOKENIZER_ID_MAX);
         json_push(list, entry_of(json_object_iter_value(at), id));
     }
     return OK;

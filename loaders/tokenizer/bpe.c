@@ -120,12 +120,11 @@ enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *
         const char *token = json_object_iter_key(at);
         const json_t *value = json_object_iter_value(at);
         if (reading_check_id(r, token, value, e)) return e->code;
-        if (!reading_take_id(r, json_integer_value(value))) {
-            error_set(e, META, "tokenizer: two tokens have the same id, the second is \"%s\"" WHERE "%s",
-                      token, r->path);
-            error_found(e, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-            return error_expected(e, "unique ids");
-        }
+        if (!reading_take_id(r, json_integer_value(value)))
+            return reading_fail(e, META, r,
+                                "two tokens have the same id, the second is \"%s\"" FOUND
+                                "%" JSON_INTEGER_FORMAT EXPECTED "unique ids",
+                                token, json_integer_value(value));
         if (json_object_iter_key_len(at) > r->longest) r->longest = json_object_iter_key_len(at);
     }
     return bpe_finish_vocab(r, suffix, e);
@@ -137,9 +136,10 @@ enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e) 
     r->t->unk = reading_vocab_id(r, string_span(unk));
     for (int byte = 0; byte < 256 && r->t->unk < 0; byte++) {
         if (r->t->byte_id[byte] >= 0 && r->t->last_id[byte] >= 0) continue;
-        reading_fail(r, META, "model.unk_token", "is not in the vocabulary", e);
-        error_found(e, "\"%s\"", json_string_value(unk));
-        return error_expected(e, "a token, because byte 0x%02x has none", (unsigned)byte);
+        return reading_fail(e, META, r,
+                            "model.unk_token is not in the vocabulary" FOUND "\"%s\"" EXPECTED
+                            "a token, because byte 0x%02x has none",
+                            json_string_value(unk), (unsigned)byte);
     }
     return OK;
 }

@@ -142,8 +142,9 @@ enum status tokenizer_read_folder(struct reading *r, struct error *e) {
     for (int i = F_SPIECE; i <= F_MODEL && !vocab && !spiece; i++)
         if (file_exists(sys, f->path[i])) spiece = f->path[i];
     if (!vocab && !spiece) {
-        reading_fail(r, MISSING, "the folder", "contains no vocabulary", e);
-        error_expected(e, "tokenizer.json, or vocab.json and merges.txt, or spiece.model");
+        reading_fail(e, MISSING, r,
+                     "the folder contains no vocabulary" EXPECTED
+                     "tokenizer.json, or vocab.json and merges.txt, or spiece.model");
     }
     for (int i = 0; i < N_DOCUMENTS && !e->code; i++)
         if (i == F_VOCAB ? vocab : file_exists(sys, f->path[i]))

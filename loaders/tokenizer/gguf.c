@@ -39,9 +39,8 @@ static bool is_text(struct gguf_text text, const char *other) {
 
 static enum status unsupported(const struct metadata *m, const char *key, struct gguf_text found,
                                const char *expected, struct error *e) {
-    reading_fail(&m->r, UNSUPPORTED, key, "is not supported", e);
-    error_found(e, "\"%.*s\"", found.bytes > 80 ? 80 : (int)found.bytes, found.text);
-    return error_expected(e, "%s", expected);
+    return reading_fail(e, UNSUPPORTED, &m->r, "%s is not supported" FOUND "\"%.*s\"" EXPECTED "%s", key,
+                        found.bytes > 80 ? 80 : (int)found.bytes, found.text, expected);
 }
 
 /* Reads a string from the metadata; "" if the key is absent. */
@@ -51,7 +50,8 @@ static enum status find_text(const struct metadata *m, const char *key, struct g
     uint64_t place = 0;
     *text = (struct gguf_text){.text = ""};
     if (!gguf_find(m->header, key, &value)) return OK;
-    if (value.array || value.kind != GGUF_STRING) return reading_fail(&m->r, META, key, "is not a string", e);
+    if (value.array || value.kind != GGUF_STRING)
+        return reading_fail(e, META, &m->r, "%s is not a string", key);
     gguf_next_text(&value, &place, text);
     return OK;
 }
@@ -61,27 +61,28 @@ static enum status find_numbers(const struct metadata *m, const char *key, bool 
                                 struct gguf_value *value, struct error *e) {
     *value = (struct gguf_value){0};
     if (!gguf_find(m->header, key, value))
-        return needed ? reading_fail(&m->r, MISSING, key, "is missing", e) : OK;
+        return needed ? reading_fail(e, MISSING, &m->r, "%s is missing", key) : OK;
     if (!value->array || value->kind == GGUF_STRING || value->kind == GGUF_BOOL)
-        return reading_fail(&m->r, META, key, "is not an array of numbers", e);
+        return reading_fail(e, META, &m->r, "%s is not an array of numbers", key);
     if (value->n == m->tokens.n) return OK;
-    reading_fail(&m->r, META, key, "has a different length than the list of tokens", e);
-    error_found(e, "%" PRIu64, value->n);
-    return error_expected(e, "%" PRIu64, m->tokens.n);
+    return reading_fail(e, META, &m->r,
+                        "%s has a different length than the list of tokens" FOUND "%" PRIu64 EXPECTED
+                        "%" PRIu64,
+                        key, value->n, m->tokens.n);
 }
 
 static enum status find_texts(const struct metadata *m, const char *key, struct gguf_value *value,
                               struct error *e) {
-    if (!gguf_find(m->header, key, value)) return reading_fail(&m->r, MISSING, key, "is missing", e);
+    if (!gguf_find(m->header, key, value)) return reading_fail(e, MISSING, &m->r, "%s is missing", key);
     if (value->array && value->kind == GGUF_STRING) return OK;
-    return reading_fail(&m->r, META, key, "is not an array of strings", e);
+    return reading_fail(e, META, &m->r, "%s is not an array of strings", key);
 }
 
 /* Fails unless a boolean metadata value is true or absent. */
 static enum status expect_flag(const struct metadata *m, const char *key, struct error *e) {
     struct gguf_value value;
     if (!gguf_find(m->header, key, &value)) return OK;
-    if (value.array || value.kind != GGUF_BOOL) return reading_fail(&m->r, META, key, "is not a bool", e);
+    if (value.array || value.kind != GGUF_BOOL) return reading_fail(e, META, &m->r, "%s is not a bool", key);
     return value.data[0] ? OK : reading_unsupported(&m->r, key, "false", "true", e);
 }
 
@@ -99,26 +100,24 @@ static enum status find_tokens(struct metadata *m, bool unigram, struct error *e
     uint64_t place = 0, bytes = 0;
     if (find_texts(m, TOKENS, &m->tokens, e) || find_numbers(m, TYPES, false, &m->types, e)) return e->code;
     if (find_numbers(m, SCORES, unigram, &m->scores, e)) return e->code;
-    if (m->tokens.n > TOKENIZER_ID_MAX) {
-        reading_fail(&m->r, LIMIT, TOKENS, "is too long", e);
-        error_found(e, "%" PRIu64 " tokens", m->tokens.n);
-        return error_expected(e, "at most %d", TOKENIZER_ID_MAX);
-    }
+    if (m->tokens.n > TOKENIZER_ID_MAX)
+        return reading_fail(e, LIMIT, &m->r,
+                            "%s is too long" FOUND "%" PRIu64 " tokens" EXPECTED "at most %d", TOKENS,
+                            m->tokens.n, TOKENIZER_ID_MAX);
     for (uint64_t id = 0; gguf_next_text(&m->tokens, &place, &text); id++) {
         int type = type_of(m, id);
-        if (!type) {
-            reading_fail(&m->r, META, TYPES, "has an unknown token type", e);
-            error_found(e, "%g of token %" PRIu64, gguf_number(&m->types, id), id);
-            return error_expected(e, "%d to %d", TYPE_NORMAL, TYPE_BYTE);
-        }
+        if (!type)
+            return reading_fail(e, META, &m->r,
+                                "%s has an unknown token type" FOUND "%g of token %" PRIu64 EXPECTED
+                                "%d to %d",
+                                TYPES, gguf_number(&m->types, id), id, TYPE_NORMAL, TYPE_BYTE);
         bool is_byte = text.bytes == 6 && !memcmp(text.text, "<0x", 3) &&
                        isxdigit((unsigned char)text.text[3]) && isxdigit((unsigned char)text.text[4]) &&
                        text.text[5] == '>';
-        if (type == TYPE_BYTE && !is_byte) {
-            reading_fail(&m->r, META, "a token for a byte", "is invalid", e);
-            error_found(e, "\"%.*s\"", text.bytes > 80 ? 80 : (int)text.bytes, text.text);
-            return error_expected(e, "<0x00> to <0xFF>");
-        }
+        if (type == TYPE_BYTE && !is_byte)
+            return reading_fail(e, META, &m->r,
+                                "a token for a byte is invalid" FOUND "\"%.*s\"" EXPECTED "<0x00> to <0xFF>",
+                                text.bytes > 80 ? 80 : (int)text.bytes, text.text);
         if (type == TYPE_BYTE && !unigram) return unsupported(m, "a token for a byte", text, "none", e);
         bytes += text.bytes; /* no overflow: the texts lie in a header in memory */
         if (type == TYPE_UNUSED) continue;
@@ -153,10 +152,9 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
     for (uint64_t id = 0; id < m->n && gguf_next_text(&m->tokens, &place, &text); id++) {
         struct word word = {.offset = used, .bytes = (uint32_t)text.bytes, .id = (int32_t)id};
         if (type_of(m, id) == TYPE_UNUSED) continue;
-        if (word_table_find(&t->words, span_in(text)) >= 0) {
-            reading_fail(&m->r, DUP, TOKENS, "has a token twice", e);
-            return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.text);
-        }
+        if (word_table_find(&t->words, span_in(text)) >= 0)
+            return reading_fail(e, DUP, &m->r, "%s has a token twice" FOUND "\"%.*s\"", TOKENS,
+                                text.bytes > 120 ? 120 : (int)text.bytes, text.text);
         memcpy(t->words.blob + word.offset, text.text, text.bytes);
         used += word.bytes;
         word_table_add(&t->words, word);
@@ -189,7 +187,7 @@ static enum status read_unigram(struct metadata *m, struct error *e) {
     if (find_tokens(m, true, e)) return e->code;
     if (gguf_find(m->header, table_key, &table) && table.n) {
         if (!table.array || (table.kind != GGUF_U8 && table.kind != GGUF_I8))
-            return reading_fail(&m->r, META, table_key, "is not an array of bytes", e);
+            return reading_fail(e, META, &m->r, "%s is not an array of bytes", table_key);
         struct span blob = {(const char *)table.data, table.n};
         if (charsmap_make(m->r.t->sys, blob, m->r.path, &m->r.t->charsmap, e)) return e->code;
     }
@@ -200,7 +198,7 @@ static enum status read_unigram(struct metadata *m, struct error *e) {
         double score = type == TYPE_USER ? 0 : gguf_number(&m->scores, id);
         if (pieces_add(&m->r, span_in(text), score, e)) return e->code;
         if (type == TYPE_UNKNOWN && unk >= 0)
-            return reading_fail(&m->r, META, TYPES, "has two unknown pieces", e);
+            return reading_fail(e, META, &m->r, "%s has two unknown pieces", TYPES);
         if (type == TYPE_UNKNOWN) unk = (int64_t)id;
         has_extra |= is_text(text, "<extra_id_0>");
         add_special(m, id, text);
@@ -220,8 +218,7 @@ enum status tokenizer_read_gguf(struct reading *r, struct error *e) {
     m.r = *r;
     if (gguf_read(&source, &m.header, e) != OK || find_text(&m, key, &kind, e) != OK) goto out;
     if (!kind.bytes) {
-        reading_fail(r, MISSING, key, "is missing", e);
-        error_expected(e, "a GGUF file with a tokenizer");
+        reading_fail(e, MISSING, r, "%s is missing" EXPECTED "a GGUF file with a tokenizer", key);
         goto out;
     }
     m.specials = json_array();

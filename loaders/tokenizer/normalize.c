@@ -209,10 +209,9 @@ static uint32_t little_32(const char *at) {
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-static enum status charsmap_fail(const char *problem, const char *path, struct error *e) {
-    return error_set(e, BOUNDS, "tokenizer: the normalisation table (precompiled_charsmap) %s" WHERE "%s",
-                     problem, path);
-}
+#define charsmap_fail(e, code, path, what, ...)                                                              \
+    error_set(e, code, "tokenizer: the normalisation table (precompiled_charsmap) " what WHERE "%s",         \
+              ##__VA_ARGS__, path)
 
 /* Visits every reachable unit (node) of the trie once, and checks that its children and its value lie inside
  * the table. reached: one byte per unit; stack: as many indices. */
@@ -223,16 +222,16 @@ static enum status check_units(const struct charsmap *map, uint8_t *reached, uin
     reached[0] = 1;
     while (n) {
         uint32_t at = stack[--n], unit = map->units[at], block = at ^ offset_of(unit);
-        if ((block | 0xFF) >= map->n_units) {
-            charsmap_fail("has an entry that points outside of the table", path, e);
-            error_found(e, "unit %" PRIu32, block | 0xFF);
-            return error_expected(e, "%" PRIu32 " units", map->n_units);
-        }
-        if (has_leaf(unit) && value_of(map->units[block]) >= map->n_texts) {
-            charsmap_fail("has an entry that refers to a text outside of the table", path, e);
-            error_found(e, "byte %" PRIu32, value_of(map->units[block]));
-            return error_expected(e, "%" PRIu32 " bytes of texts", map->n_texts);
-        }
+        if ((block | 0xFF) >= map->n_units)
+            return charsmap_fail(e, BOUNDS, path,
+                                 "has an entry that points outside of the table" FOUND
+                                 "unit %" PRIu32 EXPECTED "%" PRIu32 " units",
+                                 block | 0xFF, map->n_units);
+        if (has_leaf(unit) && value_of(map->units[block]) >= map->n_texts)
+            return charsmap_fail(e, BOUNDS, path,
+                                 "has an entry that refers to a text outside of the table" FOUND
+                                 "byte %" PRIu32 EXPECTED "%" PRIu32 " bytes of texts",
+                                 value_of(map->units[block]), map->n_texts);
         for (uint32_t label = 1; label < 256; label++) {
             uint32_t child = block ^ label;
             if (reached[child] || label_of(map->units[child]) != label) continue;
@@ -245,21 +244,20 @@ static enum status check_units(const struct charsmap *map, uint8_t *reached, uin
 
 enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
                           struct error *e) {
-    if (blob.bytes > CHARSMAP_BYTES) {
+    if (blob.bytes > CHARSMAP_BYTES)
         return error_set(e, LIMIT,
                          "tokenizer: the normalisation table (precompiled_charsmap) is too long" WHERE
                          "%s" FOUND "%" PRIu64 " bytes" EXPECTED "at most %d",
                          path, blob.bytes, CHARSMAP_BYTES);
-    }
-    if (blob.bytes < 4) return charsmap_fail("is shorter than its own length", path, e);
+    if (blob.bytes < 4) return charsmap_fail(e, BOUNDS, path, "is shorter than its own length");
     uint32_t trie_bytes = little_32(blob.at);
-    if (trie_bytes > blob.bytes - 4 || trie_bytes % 4 || !trie_bytes) {
-        charsmap_fail("has a trie of an invalid length", path, e);
-        error_found(e, "%" PRIu32 " bytes", trie_bytes);
-        return error_expected(e, "a multiple of 4, at most %" PRIu64, blob.bytes - 4);
-    }
+    if (trie_bytes > blob.bytes - 4 || trie_bytes % 4 || !trie_bytes)
+        return charsmap_fail(e, BOUNDS, path,
+                             "has a trie of an invalid length" FOUND "%" PRIu32 " bytes" EXPECTED
+                             "a multiple of 4, at most %" PRIu64,
+                             trie_bytes, blob.bytes - 4);
     if (trie_bytes < blob.bytes - 4 && blob.at[blob.bytes - 1])
-        return charsmap_fail("ends within a text", path, e);
+        return charsmap_fail(e, BOUNDS, path, "ends within a text");
     map->n_units = trie_bytes / 4;
     map->n_texts = (uint32_t)(blob.bytes - 4 - trie_bytes);
     map->units = sys_new(sys, map->n_units, sizeof *map->units, "a normalisation table", e);
@@ -344,12 +342,11 @@ enum status text_normalize(const struct tokenizer *t, struct span *text, char **
     if (t->charsmap.units) {
         uint64_t limit = GROWTH * text->bytes + 1024;
         struct normal to = {0};
-        if (!apply(&t->charsmap, *text, limit, &to)) {
+        if (!apply(&t->charsmap, *text, limit, &to))
             return error_set(e, LIMIT,
                              "the tokenizer's normalisation table makes the text too long" EXPECTED
                              "at most %" PRIu64 " bytes",
                              limit);
-        }
         *out = sys_new(t->sys, to.bytes, 1, "a normalised text", e);
         if (!*out) return e->code;
         to = (struct normal){.at = *out};

@@ -12,11 +12,6 @@
 
 enum { JSON_DEPTH = 64 };
 
-enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
-                         struct error *e) {
-    return error_set(e, code, "tokenizer: %s %s" WHERE "%s", object, problem, r->path);
-}
-
 const char *reading_kind(const json_t *value) {
     static const char *const names[] = {"an object", "an array", "a string", "an integer",
                                         "a number",  "true",     "false",    "null"};
@@ -25,16 +20,14 @@ const char *reading_kind(const json_t *value) {
 
 enum status reading_wrong_kind(const struct reading *r, const char *object, const json_t *value,
                                const char *expected, struct error *e) {
-    reading_fail(r, META, object, "has the wrong type", e);
-    error_found(e, "%s", reading_kind(value));
-    return error_expected(e, "%s", expected);
+    return reading_fail(e, META, r, "%s has the wrong type" FOUND "%s" EXPECTED "%s", object,
+                        reading_kind(value), expected);
 }
 
 enum status reading_unsupported(const struct reading *r, const char *object, const char *found,
                                 const char *expected, struct error *e) {
-    reading_fail(r, UNSUPPORTED, object, "is not supported", e);
-    error_found(e, "\"%s\"", found);
-    return error_expected(e, "%s", expected);
+    return reading_fail(e, UNSUPPORTED, r, "%s is not supported" FOUND "\"%s\"" EXPECTED "%s", object, found,
+                        expected);
 }
 
 bool reading_absent(const json_t *value) {

@@ -28,9 +28,10 @@ enum status tokenizer_read_gguf(struct reading *r, struct error *e);
 enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
                                   const json_t *special_map, struct error *e);
 
-/* Sets an error with the message "tokenizer: OBJECT PROBLEM" and the path of the file. */
-enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
-                         struct error *e);
+/* Sets an error "tokenizer: WHAT" with the path of the file. what: a format as in error_set, without WHERE.
+ */
+#define reading_fail(e, code, r, what, ...)                                                                  \
+    error_set(e, code, "tokenizer: " what WHERE "%s", ##__VA_ARGS__, (r)->path)
 enum status reading_wrong_kind(const struct reading *r, const char *object, const json_t *value,
                                const char *expected, struct error *e);
 enum status reading_unsupported(const struct reading *r, const char *object, const char *found,

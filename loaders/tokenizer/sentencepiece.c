@@ -31,21 +31,20 @@ static struct walk walk_into(const struct walk *from, struct span message) {
     return (struct walk){from->r, from->base, message.at, message.at + message.bytes};
 }
 
-static enum status field_fail(const struct walk *w, enum status code, const char *problem, struct error *e) {
-    return error_set(e, code,
-                     "tokenizer: a protobuf field of the SentencePiece model %s" WHERE "%s, byte %lld",
-                     problem, w->r->path, (long long)(w->at - w->base));
-}
+/* Sets an error at the current byte of the file. what: a format as in error_set, without WHERE. */
+#define field_fail(e, code, w, what, ...)                                                                    \
+    error_set(e, code, "tokenizer: a protobuf field of the SentencePiece model " what WHERE "%s, byte %lld", \
+              ##__VA_ARGS__, (w)->r->path, (long long)((w)->at - (w)->base))
 
 static enum status read_varint(struct walk *w, uint64_t *value, struct error *e) {
     *value = 0;
     for (int i = 0; i < 10; i++) {
-        if (w->at == w->end) return field_fail(w, BOUNDS, "ends in the middle of a number", e);
+        if (w->at == w->end) return field_fail(e, BOUNDS, w, "ends in the middle of a number");
         uint64_t byte = (unsigned char)*w->at++;
         *value |= (byte & 127) << 7 * i;
         if (byte < 128) return OK;
     }
-    return field_fail(w, BOUNDS, "has a number of more than 10 bytes", e);
+    return field_fail(e, BOUNDS, w, "has a number of more than 10 bytes");
 }
 
 /* Reads the next protobuf field; false at the end or after an error. */
@@ -57,20 +56,19 @@ static bool next_field(struct walk *w, struct field *f, struct error *e) {
     f->wire = tag & 7;
     int fixed = f->wire == WIRE_32 ? 4 : 8;
     if (!f->number)
-        field_fail(w, TYPE, "has an invalid number", e);
+        field_fail(e, TYPE, w, "has an invalid number");
     else if (f->wire == WIRE_VARINT || f->wire == WIRE_BYTES)
         read_varint(w, &f->value, e);
     else if (f->wire != WIRE_64 && f->wire != WIRE_32)
-        field_fail(w, TYPE, "has an unknown wire type", e);
+        field_fail(e, TYPE, w, "has an unknown wire type");
     else if (w->end - w->at < fixed)
-        field_fail(w, BOUNDS, "ends in the middle of a number", e);
+        field_fail(e, BOUNDS, w, "ends in the middle of a number");
     else
         for (int i = 0; i < fixed; i++) f->value |= (uint64_t)(unsigned char)*w->at++ << 8 * i;
     if (e->code || f->wire != WIRE_BYTES) return !e->code;
     if (f->value > (uint64_t)(w->end - w->at)) {
-        field_fail(w, BOUNDS, "reaches beyond the end", e);
-        error_found(e, "%" PRIu64 " bytes", f->value);
-        error_expected(e, "at most %lld", (long long)(w->end - w->at));
+        field_fail(e, BOUNDS, w, "reaches beyond the end" FOUND "%" PRIu64 " bytes" EXPECTED "at most %lld",
+                   f->value, (long long)(w->end - w->at));
         return false;
     }
     f->bytes = (struct span){w->at, f->value};
@@ -80,9 +78,10 @@ static bool next_field(struct walk *w, struct field *f, struct error *e) {
 
 static enum status expect_wire(const struct walk *w, const struct field *f, uint32_t wire, struct error *e) {
     if (f->wire == wire) return OK;
-    field_fail(w, TYPE, "has the wrong wire type", e);
-    error_found(e, "type %" PRIu32 " of field %" PRIu32, f->wire, f->number);
-    return error_expected(e, "type %" PRIu32, wire);
+    return field_fail(e, TYPE, w,
+                      "has the wrong wire type" FOUND "type %" PRIu32 " of field %" PRIu32 EXPECTED
+                      "type %" PRIu32,
+                      f->wire, f->number, wire);
 }
 
 struct piece {
@@ -133,9 +132,8 @@ static enum status walk_model(struct model *m, struct error *e) {
     }
     if (e->code) return e->code;
     if (m->trainer.at && m->normalizer.at) return OK;
-    return reading_fail(w.r, MISSING,
-                        m->trainer.at ? "the normalizer specification" : "the trainer specification",
-                        "of a SentencePiece model is missing", e);
+    return reading_fail(e, MISSING, w.r, "%s of a SentencePiece model is missing",
+                        m->trainer.at ? "the normalizer specification" : "the trainer specification");
 }
 
 /* Checks the model type, and the ids of the unknown, first, last and padding piece; -1 means absent. */
@@ -146,17 +144,17 @@ static enum status check_trainer(const struct model *m, struct error *e) {
         bool special = f.number >= TRAINER_UNK && f.number <= TRAINER_PAD;
         if (f.number != TRAINER_MODEL && !special) continue;
         if (expect_wire(&w, &f, WIRE_VARINT, e)) return e->code;
-        if (f.number == TRAINER_MODEL && f.value != UNIGRAM_MODEL) {
-            reading_fail(w.r, UNSUPPORTED, "the model type", "is not supported", e);
-            error_found(e, "%" PRIu64, f.value);
-            return error_expected(e, "1 (unigram)");
-        }
+        if (f.number == TRAINER_MODEL && f.value != UNIGRAM_MODEL)
+            return reading_fail(e, UNSUPPORTED, w.r,
+                                "the model type is not supported" FOUND "%" PRIu64 EXPECTED "1 (unigram)",
+                                f.value);
         int64_t id = (int64_t)f.value;
         if (!special || (id >= (f.number == TRAINER_UNK ? 0 : -1) && (id < 0 || (uint64_t)id < m->n_pieces)))
             continue;
-        reading_fail(w.r, META, "a special piece's id", "is invalid", e);
-        error_found(e, "%" PRId64 " in field %" PRIu32, id, f.number);
-        return error_expected(e, "one of %" PRIu64 " pieces", m->n_pieces);
+        return reading_fail(e, META, w.r,
+                            "a special piece's id is invalid" FOUND "%" PRId64 " in field %" PRIu32 EXPECTED
+                            "one of %" PRIu64 " pieces",
+                            id, f.number, m->n_pieces);
     }
     return e->code;
 }
@@ -181,7 +179,7 @@ static enum status read_pieces(struct reading *r, struct model *m, json_t *list,
         if (f.number != MODEL_PIECES) continue;
         if (read_piece(&w, f.bytes, &piece, e) || pieces_add(r, piece.text, piece.score, e)) return e->code;
         if (piece.type == TYPE_UNKNOWN && m->unk >= 0)
-            return reading_fail(r, META, "the vocabulary", "has two unknown pieces", e);
+            return reading_fail(e, META, r, "the vocabulary has two unknown pieces");
         if (piece.type == TYPE_UNKNOWN) m->unk = id;
         if (piece.type == TYPE_CONTROL || piece.type == TYPE_USER)
             added_list_token(list, id, piece.text, piece.type == TYPE_CONTROL);

@@ -205,12 +205,11 @@ enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pa
     pcre2_compile_context *context = NULL;
     int problem = 0;
     PCRE2_SIZE at = 0;
-    if (pattern.bytes > TOKENIZER_PATTERN_BYTES) {
+    if (pattern.bytes > TOKENIZER_PATTERN_BYTES)
         return error_set(e, LIMIT,
                          "tokenizer: the split pattern is too long" WHERE "%s, %s" FOUND "%" PRIu64
                          " bytes" EXPECTED "at most %d",
                          t->path, member, pattern.bytes, TOKENIZER_PATTERN_BYTES);
-    }
     tr.out = sys_new(t->sys, tr.room, 1, "the split pattern", e);
     if (!tr.out) return e->code;
     translate(&tr);

@@ -96,31 +96,33 @@ static enum status read_byte_level(struct reading *r, const json_t *level, pcre2
     return regex ? split_compile(r->t, code, span_of(gpt2_pattern), "pre_tokenizer", e) : OK;
 }
 
+/* Fails unless element i of a Sequence of pre-tokenizers has the given type. */
+static enum status expect_step(struct reading *r, const json_t *list, int i, const char *type,
+                               const char *expected, struct error *e) {
+    static const char *const names[] = {"pre_tokenizer.pretokenizers[0]", "pre_tokenizer.pretokenizers[1]"};
+    const char *found = reading_type(r, json_array_get(list, (size_t)i), names[i], e);
+    if (!found || !strcmp(found, type)) return e->code;
+    return reading_unsupported(r, "pre_tokenizer type", found, expected, e);
+}
+
 static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, struct error *e) {
-    static const char first[] = "pre_tokenizer.pretokenizers[0]", second[] = "pre_tokenizer.pretokenizers[1]";
+    static const char both[] = "Split, then ByteLevel",
+                      alone[] = "ByteLevel, or a Sequence of Split and ByteLevel";
     const char *type = reading_type(r, pre, "pre_tokenizer", e);
     if (!type) return e->code;
     const json_t *list = json_object_get(pre, "pretokenizers");
     if (!strcmp(type, "Sequence") && json_array_size(list) == 2) {
-        type = reading_type(r, json_array_get(list, 0), first, e);
-        if (!type) return e->code;
-        if (strcmp(type, "Split"))
-            return reading_unsupported(r, "pre_tokenizer type", type, "Split, then ByteLevel", e);
-        type = reading_type(r, json_array_get(list, 1), second, e);
-        if (!type) return e->code;
-        if (strcmp(type, "ByteLevel"))
-            return reading_unsupported(r, "pre_tokenizer type", type, "Split, then ByteLevel", e);
-        if (read_split(r, json_array_get(list, 0), e)) return e->code;
+        if (expect_step(r, list, 0, "Split", both, e) || expect_step(r, list, 1, "ByteLevel", both, e) ||
+            read_split(r, json_array_get(list, 0), e))
+            return e->code;
         return read_byte_level(r, json_array_get(list, 1), &r->t->resplit, e);
     }
     if (!strcmp(type, "Sequence") && json_array_size(list) == 1) {
+        if (expect_step(r, list, 0, "ByteLevel", alone, e)) return e->code;
         pre = json_array_get(list, 0);
-        type = reading_type(r, pre, first, e);
-        if (!type) return e->code;
+    } else if (strcmp(type, "ByteLevel")) {
+        return reading_unsupported(r, "pre_tokenizer type", type, alone, e);
     }
-    if (strcmp(type, "ByteLevel"))
-        return reading_unsupported(r, "pre_tokenizer type", type,
-                                   "ByteLevel, or a Sequence of Split and ByteLevel", e);
     return read_byte_level(r, pre, &r->t->split, e);
 }
 
@@ -203,11 +205,11 @@ static enum status read_model(struct reading *r, const json_t *model, struct err
         suffix = string_span(end);
     else if (!reading_absent(end))
         return reading_wrong_kind(r, "model.end_of_word_suffix", end, "a string or null", e);
-    if (suffix.bytes > TOKENIZER_SUFFIX_BYTES) {
-        reading_fail(r, LIMIT, "model.end_of_word_suffix", "is too long", e);
-        error_found(e, "%" PRIu64 " bytes", suffix.bytes);
-        return error_expected(e, "at most %d", TOKENIZER_SUFFIX_BYTES);
-    }
+    if (suffix.bytes > TOKENIZER_SUFFIX_BYTES)
+        return reading_fail(e, LIMIT, r,
+                            "model.end_of_word_suffix is too long" FOUND "%" PRIu64 " bytes" EXPECTED
+                            "at most %d",
+                            suffix.bytes, TOKENIZER_SUFFIX_BYTES);
     if (suffix.bytes) r->t->kind = "CLIP BPE";
     r->vocab = json_object_get(model, "vocab");
     if (bpe_read_vocab(r, suffix, e)) return e->code;
@@ -235,7 +237,7 @@ static enum status read_table(struct reading *r, const json_t *normalizer, struc
     base64_decode_init(&ctx);
     if (!base64_decode_update(&ctx, &bytes, blob, json_string_length(text), json_string_value(text)) ||
         !base64_decode_final(&ctx))
-        reading_fail(r, META, "normalizer.precompiled_charsmap", "is not base64", e);
+        reading_fail(e, META, r, "normalizer.precompiled_charsmap is not base64");
     else if (bytes)
         charsmap_make(r->t->sys, (struct span){(char *)blob, bytes}, r->path, &r->t->charsmap, e);
     r->t->sys->release(r->t->sys, blob);
@@ -266,15 +268,13 @@ static enum status check_unigram_pre_tokenizer(struct reading *r, const json_t *
     if (!type) return e->code;
     const json_t *list = json_object_get(pre, "pretokenizers");
     if (!strcmp(type, "Sequence") && json_array_size(list) == 2) {
-        type = reading_type(r, json_array_get(list, 0), "pre_tokenizer.pretokenizers[0]", e);
-        if (!type) return e->code;
-        if (strcmp(type, "WhitespaceSplit"))
-            return reading_unsupported(r, "pre_tokenizer type", type, "WhitespaceSplit, then Metaspace", e);
+        if (expect_step(r, list, 0, "WhitespaceSplit", "WhitespaceSplit, then Metaspace", e) ||
+            expect_step(r, list, 1, "Metaspace", "Metaspace", e))
+            return e->code;
         pre = json_array_get(list, 1);
-        type = reading_type(r, pre, "pre_tokenizer.pretokenizers[1]", e);
-        if (!type) return e->code;
+    } else if (strcmp(type, "Metaspace")) {
+        return reading_unsupported(r, "pre_tokenizer type", type, "Metaspace", e);
     }
-    if (strcmp(type, "Metaspace")) return reading_unsupported(r, "pre_tokenizer type", type, "Metaspace", e);
     const json_t *mark = json_object_get(pre, "replacement"),
                  *scheme = json_object_get(pre, "prepend_scheme");
     if (!reading_absent(mark) && !reading_is_text(mark, "\xe2\x96\x81"))
@@ -300,12 +300,11 @@ static enum status read_unigram(struct reading *r, const json_t *root, struct er
     for (uint64_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(vocab, i), *text = json_array_get(entry, 0);
         const json_t *score = json_array_get(entry, 1);
-        if (!json_is_string(text) || !json_is_number(score) || json_array_size(entry) != 2) {
+        if (!json_is_string(text) || !json_is_number(score) || json_array_size(entry) != 2)
             return error_set(e, META,
                              "tokenizer: piece %" PRIu64 " is not a text with a score" WHERE
                              "%s, model.vocab" FOUND "%s" EXPECTED "[text, score]",
                              i, r->path, reading_kind(entry));
-        }
         if (pieces_add(r, string_span(text), json_number_value(score), e)) return e->code;
     }
     if (!json_is_integer(unk)) return reading_wrong_kind(r, "model.unk_id", unk, "the id of a piece", e);
@@ -330,8 +329,9 @@ static enum status check_template(struct reading *r, const json_t *processor, co
                     (tokenizer_special(r->t, token) >= 0 || reading_vocab_id(r, span_of(token)) >= 0);
         }
         if (found) continue;
-        reading_fail(r, META, "the post_processor's template", "names a special token that is missing", e);
-        return error_found(e, "\"%s\"", name ? name : "");
+        return reading_fail(
+            e, META, r, "the post_processor's template names a special token that is missing" FOUND "\"%s\"",
+            name ? name : "");
     }
     return OK;
 }
@@ -359,16 +359,15 @@ static enum status check_lengths(struct reading *r, const json_t *root, struct e
     const json_t *fixed = json_object_get(strategy, "Fixed");
     if (!reading_absent(truncation) &&
         (!json_is_integer(most) || json_integer_value(most) < 1 || json_integer_value(stride) < 0 ||
-         json_integer_value(stride) >= json_integer_value(most))) {
-        reading_fail(r, META, "truncation", "has invalid lengths", e);
-        error_found(e, "max_length %" JSON_INTEGER_FORMAT ", stride %" JSON_INTEGER_FORMAT,
-                    json_integer_value(most), json_integer_value(stride));
-        return error_expected(e, "0 <= stride < max_length");
-    }
+         json_integer_value(stride) >= json_integer_value(most)))
+        return reading_fail(e, META, r,
+                            "truncation has invalid lengths" FOUND "max_length %" JSON_INTEGER_FORMAT
+                            ", stride %" JSON_INTEGER_FORMAT EXPECTED "0 <= stride < max_length",
+                            json_integer_value(most), json_integer_value(stride));
     if (!fixed || (json_is_integer(fixed) && json_integer_value(fixed) > 0)) return OK;
-    reading_fail(r, META, "padding", "has an invalid length", e);
-    error_found(e, "Fixed %" JSON_INTEGER_FORMAT, json_integer_value(fixed));
-    return error_expected(e, "at least 1");
+    return reading_fail(
+        e, META, r, "padding has an invalid length" FOUND "Fixed %" JSON_INTEGER_FORMAT EXPECTED "at least 1",
+        json_integer_value(fixed));
 }
 
 enum status tokenizer_read_json(struct reading *r, struct error *e) {
@@ -378,9 +377,8 @@ enum status tokenizer_read_json(struct reading *r, struct error *e) {
     if (!json_is_object(root)) {
         reading_wrong_kind(r, "the document", root, "an object", e);
     } else if (!reading_absent(version) && !reading_is_text(version, "1.0")) {
-        reading_fail(r, VERSION, "the file's version", "is not supported", e);
-        error_found(e, "%s", text_or_kind(version));
-        error_expected(e, "\"1.0\"");
+        reading_fail(e, VERSION, r, "the file's version is not supported" FOUND "%s" EXPECTED "\"1.0\"",
+                     text_or_kind(version));
     } else if (reading_is_text(json_object_get(model, "type"), "Unigram")) {
         read_unigram(r, root, e);
     } else if (!read_normalizer(r, json_object_get(root, "normalizer"), e) &&

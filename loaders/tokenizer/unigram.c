@@ -19,45 +19,38 @@ enum { PIECES_BYTES_MAX = (1 << 24) - 2, UNKNOWN_PENALTY = 10 };
 
 enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e) {
     struct tokenizer *t = r->t;
-    if (n > TOKENIZER_ID_MAX) {
-        reading_fail(r, LIMIT, "the vocabulary", "is too large", e);
-        error_found(e, "%" PRIu64 " pieces", n);
-        return error_expected(e, "at most %d", TOKENIZER_ID_MAX);
-    }
-    if (text_bytes > PIECES_BYTES_MAX) {
-        reading_fail(r, LIMIT, "the vocabulary", "is too long", e);
-        error_found(e, "%" PRIu64 " bytes of pieces", text_bytes);
-        return error_expected(e, "at most %d", PIECES_BYTES_MAX);
-    }
+    if (n > TOKENIZER_ID_MAX)
+        return reading_fail(e, LIMIT, r,
+                            "the vocabulary is too large" FOUND "%" PRIu64 " pieces" EXPECTED "at most %d", n,
+                            TOKENIZER_ID_MAX);
+    if (text_bytes > PIECES_BYTES_MAX)
+        return reading_fail(e, LIMIT, r,
+                            "the vocabulary is too long" FOUND "%" PRIu64 " bytes of pieces" EXPECTED
+                            "at most %d",
+                            text_bytes, PIECES_BYTES_MAX);
     if (word_table_make(t->sys, &t->words, n, text_bytes, e) || reading_start_ids(r, e)) return e->code;
     r->scores = sys_new(t->sys, n, sizeof *r->scores, "the scores of the pieces", e);
     return e->code;
 }
 
-static enum status bad_piece(const struct reading *r, enum status code, const char *problem,
-                             struct error *e) {
-    return error_set(e, code, "tokenizer: piece %" PRIu32 " %s" WHERE "%s", r->t->words.n_words, problem,
-                     r->path);
-}
+/* Sets an error "tokenizer: piece N WHAT" of the next piece. what: a format as in error_set, without WHERE.
+ */
+#define bad_piece(e, code, r, what, ...)                                                                     \
+    error_set(e, code, "tokenizer: piece %" PRIu32 " " what WHERE "%s", (r)->t->words.n_words,               \
+              ##__VA_ARGS__, (r)->path)
 
 enum status pieces_add(struct reading *r, struct span text, double score, struct error *e) {
     struct word_table *words = &r->t->words;
-    if (!text.bytes) return bad_piece(r, META, "is empty", e);
-    if (text.bytes > TOKENIZER_PIECE_BYTES) {
-        bad_piece(r, LIMIT, "is too long", e);
-        error_found(e, "%" PRIu64 " bytes", text.bytes);
-        return error_expected(e, "at most %d", TOKENIZER_PIECE_BYTES);
-    }
-    if (utf8_valid_bytes(text.at, text.bytes) < text.bytes) return bad_piece(r, UTF8, "is not UTF-8", e);
-    if (!isfinite(score)) {
-        bad_piece(r, META, "has an invalid score", e);
-        error_found(e, "%g", score);
-        return error_expected(e, "a finite number");
-    }
-    if (word_table_find(words, text) >= 0) {
-        bad_piece(r, DUP, "occurs twice", e);
-        return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.at);
-    }
+    if (!text.bytes) return bad_piece(e, META, r, "is empty");
+    if (text.bytes > TOKENIZER_PIECE_BYTES)
+        return bad_piece(e, LIMIT, r, "is too long" FOUND "%" PRIu64 " bytes" EXPECTED "at most %d",
+                         text.bytes, TOKENIZER_PIECE_BYTES);
+    if (utf8_valid_bytes(text.at, text.bytes) < text.bytes) return bad_piece(e, UTF8, r, "is not UTF-8");
+    if (!isfinite(score))
+        return bad_piece(e, META, r, "has an invalid score" FOUND "%g" EXPECTED "a finite number", score);
+    if (word_table_find(words, text) >= 0)
+        return bad_piece(e, DUP, r, "occurs twice" FOUND "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes,
+                         text.at);
     struct word word = {r->text_bytes, (uint32_t)text.bytes, (int32_t)words->n_words};
     memcpy(words->blob + word.offset, text.at, text.bytes);
     r->text_bytes += word.bytes;
@@ -92,11 +85,11 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e) {
     struct tokenizer *t = r->t;
     const struct word_table *words = &t->words;
     struct unigram *u = &t->unigram;
-    if (unk < 0 || unk >= words->n_words) {
-        reading_fail(r, META, "the unknown piece's id", "is invalid", e);
-        error_found(e, "%" PRId64, unk);
-        return error_expected(e, "one of %" PRIu32 " pieces", words->n_words);
-    }
+    if (unk < 0 || unk >= words->n_words)
+        return reading_fail(e, META, r,
+                            "the unknown piece's id is invalid" FOUND "%" PRId64 EXPECTED "one of %" PRIu32
+                            " pieces",
+                            unk, words->n_words);
     t->unk = (int32_t)unk;
     t->kind = "unigram";
     u->scores = r->scores;

@@ -66,7 +66,7 @@ fault barrier kernels/cuda/attention.cu tsan test_cuda_ops test_attention "$race
 fault index kernels/cuda/image.cu asan test_cuda_ops test_elementwise "AddressSanitizer|$wrong"
 fault distance kernels/cuda/attention.cu asan test_cuda_ops test_attention "AddressSanitizer|$wrong"
 fault slot engine/run/store_pieces.c tsan test_cuda_store test_copies_precede_operators "$race"
-fault pin engine/run/pinned_memory.c emu test_cuda_store test_copies_precede_operators 'copies from memory that is not pinned'
+fault pin engine/run/resident_memory.c emu test_cuda_store test_copies_precede_operators 'copies from memory that is not pinned'
 fault strides test/emu/warps.cc emu test_cuda_fragments test_strides 'FAILED.*test_strides'
 export EMU_MMA=truncate
 fault cut test/emu/warps.cc emu test_cuda_ops test_attention "$wrong"

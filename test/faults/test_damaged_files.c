@@ -39,22 +39,11 @@ struct text {
     size_t bytes;
 };
 
-static struct text read_file(const char *path) {
-    struct text t = {0};
-    FILE *f = fopen(path, "rb");
-    struct stat s;
-    if (!check(f && !fstat(fileno(f), &s), "cannot read %s", path)) return t;
-    t.bytes = (size_t)s.st_size;
-    t.at = malloc(t.bytes + 1);
-    if (fread(t.at, 1, t.bytes, f) != t.bytes) abort();
-    t.at[t.bytes] = 0;
-    fclose(f);
+static struct text text_of(const char *path) {
+    struct text t;
+    t.at = read_file(path, &t.bytes);
+    if (!t.at) abort();
     return t;
-}
-
-static void write_file(const char *path, const char *text, size_t bytes) {
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(text, 1, bytes, f) != bytes || fclose(f)) abort();
 }
 
 static void replace(struct text *t, size_t from, size_t n, const char *by, size_t by_bytes) {
@@ -115,6 +104,16 @@ static void damage(struct text *t, size_t most) {
             change_number(t, most);
         }
     }
+}
+
+/* Returns a copy with random damage number i in the first `most` bytes (0: all); `how` receives its name. */
+static struct text damaged(const struct text *whole, int i, size_t most, char how[32]) {
+    struct text t = {malloc(whole->bytes + 1), whole->bytes};
+    memcpy(t.at, whole->at, whole->bytes + 1);
+    snprintf(how, 32, "random %d", i);
+    atomic_store(&state, seed * 1000003 + (uint64_t)i);
+    damage(&t, most ? most : t.bytes);
+    return t;
 }
 
 /* Functions that read a damaged file. Each function returns its error as a public error and releases all
@@ -234,13 +233,10 @@ static bool documented(int code, const struct sluice_error *e) {
 static void check_documented(int code, const struct sluice_error *e, double seconds, const char *name,
                              const char *how, const char *path) {
     bool good = documented(code, e) && seconds < HANG_SECONDS;
-    char command[400];
     if (check(good, "%s, %s: %s, exit %d, %.1f s: %s", name, how, sluice_code_name(code), e->exit_code,
               seconds, e->what))
         return;
-    if (!path) return;
-    snprintf(command, sizeof command, "cp '%s' build/damaged_%d", path, n_failed);
-    if (system(command)) puts("cannot copy the damaged file");
+    if (path) shell("cp '%s' build/damaged_%d", path, n_failed);
 }
 
 static void read_once(const struct damaged_file *v, const char *path, const char *how, bool must_fail) {
@@ -268,8 +264,7 @@ static void cut_everywhere(const struct damaged_file *v, const char *path, const
     size_t end = whole_model->bytes;
     while (end && whole_model->at[end - 1] == '\n') end--;
     for (size_t n = 0; n < end; n += every ? 1 : 1 + below(end / 40)) {
-        char how[32];
-        snprintf(how, sizeof how, "cut at %zu", n);
+        const char *how = format_text("cut at %zu", n);
         write_file(path, whole_model->at, n);
         read_once(v, path, how, v->cuts);
     }
@@ -284,17 +279,13 @@ static void test_damaged_file(const struct damaged_file *v, int n_random, bool e
             "{\"width\": 48, \"height\": 32, \"steps\": 3, \"cfg_scale\": 1.5, \"flow_shift\": 3}";
         write_file(path, defaults, sizeof defaults - 1);
     }
-    struct text whole_model = read_file(path);
+    struct text whole_model = text_of(path);
     read_once(v, path, "whole", false);
     cut_everywhere(v, path, &whole_model, every && v->cuts);
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {malloc(whole_model.bytes + 1), whole_model.bytes};
-        memcpy(t.at, whole_model.at, whole_model.bytes + 1);
-        atomic_store(&state, seed * 1000003 + (uint64_t)i);
-        damage(&t, v->most ? v->most : t.bytes);
+        struct text t = damaged(&whole_model, i, v->most, how);
         write_file(path, t.at, t.bytes);
-        snprintf(how, sizeof how, "random %d", i);
         read_once(v, path, how, false);
         free(t.at);
     }
@@ -308,14 +299,7 @@ static struct text request_text(enum request_text which) {
                                 "\"linear\":1e9,\"attention\":1e9,"
                                 "\"conv\":1e9,\"bytes\":1e9}}";
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
-    char *json = NULL;
-    if (which == RATES) {
-        json = strdup(rates);
-    } else {
-        json_t *plan = query(&rig, &request, NULL);
-        json = json_dumps(plan, JSON_COMPACT);
-        json_decref(plan);
-    }
+    char *json = which == RATES ? strdup(rates) : json_dumps(query(&rig, &request, NULL), JSON_COMPACT);
     return (struct text){json, strlen(json)};
 }
 
@@ -324,19 +308,15 @@ static void test_damaged_request_text(enum request_text which, int n_random) {
     struct text whole_model = request_text(which);
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {strdup(whole_model.at), whole_model.bytes};
+        struct text t = damaged(&whole_model, i, 0, how);
         struct sluice_request request = request_fox(32, 16, 1, 1, 1);
-        atomic_store(&state, seed * 1000003 + (uint64_t)i);
-        damage(&t, t.bytes);
         if (i < 40) t.at[below(t.bytes)] = 0;
         if (which == PLAN) request.plan = t.at;
         if (which == RATES) request.rates = t.at;
-        snprintf(how, sizeof how, "random %d", i);
         double began = (double)clock() / CLOCKS_PER_SEC;
         struct result r = run(&rig, &request);
         check_documented(r.code, &r.error, (double)clock() / CLOCKS_PER_SEC - began, names[which], how, NULL);
         check_memory_released(&rig, true, names[which]);
-        result_free(&r);
         free(t.at);
     }
     free(whole_model.at);
@@ -353,33 +333,24 @@ static void read_latent(const char *path, const char *how, bool must_fail) {
         check(!must_fail || r.code, "%s: no error", how);
         check_memory_released(&rig, true, how);
         check(count_open_files() == n, "%s: files stay open", how);
-        result_free(&r);
     }
 }
 
 static void test_damaged_latent(int n_random, bool every) {
-    char path[200];
+    const char *path = temporary_path("latent.safetensors");
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
-    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
     request.save_latent = path;
-    struct result r = run(&rig, &request);
-    check(r.code == SLUICE_OK, "cannot make a latent: %s", r.error.what);
-    result_free(&r);
-    struct text whole_model = read_file(path);
+    run_ok(&rig, &request, "making a latent");
+    struct text whole_model = text_of(path);
     for (size_t n = 0; n < whole_model.bytes; n += every ? 1 : 1 + below(60)) {
-        char how[32];
-        snprintf(how, sizeof how, "cut at %zu", n);
+        const char *how = format_text("cut at %zu", n);
         write_file(path, whole_model.at, n);
         read_latent(path, how, true);
     }
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {malloc(whole_model.bytes + 1), whole_model.bytes};
-        memcpy(t.at, whole_model.at, whole_model.bytes + 1);
-        atomic_store(&state, seed * 1000003 + (uint64_t)i);
-        damage(&t, i % 2 ? 100 : t.bytes);
+        struct text t = damaged(&whole_model, i, i % 2 ? 100 : 0, how);
         write_file(path, t.at, t.bytes);
-        snprintf(how, sizeof how, "random %d", i);
         read_latent(path, how, false);
         free(t.at);
     }

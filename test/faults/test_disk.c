@@ -58,15 +58,14 @@ static int64_t faulty_read_at(struct sys *sys, int file, void *to, size_t bytes,
 static void choose_byte(struct rig *rig, int stage, json_t *plan) {
     const struct component *c = model_component(rig->model, stages[stage].kind);
     const struct packed_segment *largest = NULL;
-    size_t i;
     json_t *block;
-    json_array_foreach(json_object_get(stage_of(plan, stages[stage].name), "blocks"), i,
-                       block) for (int b = 0; b < c->n_blocks; b++) {
-        if (strcmp(c->blocks[b].name, json_string_value(json_object_get(block, "name")))) continue;
-        for (int k = 0; k < c->blocks[b].n_segments; k++)
-            if (!largest || c->blocks[b].segments[k].bytes > largest->bytes)
-                largest = &c->blocks[b].segments[k];
-    }
+    for (size_t i = 0; (block = block_at(stage_of(plan, stages[stage].name), i)); i++)
+        for (int b = 0; b < c->n_blocks; b++) {
+            if (strcmp(c->blocks[b].name, word(block, "name"))) continue;
+            for (int k = 0; k < c->blocks[b].n_segments; k++)
+                if (!largest || c->blocks[b].segments[k].bytes > largest->bytes)
+                    largest = &c->blocks[b].segments[k];
+        }
     faulty_byte = (struct faulty_byte){0};
     if (!check(largest && largest->bytes > 2 * SYS_DIRECT_BLOCK, "no large block in %s", stages[stage].name))
         return;
@@ -88,10 +87,8 @@ static struct sluice_request request_at(struct rig *rig, int stage, bool direct,
     request.direct_io = direct ? "on" : "off";
     bounds(rig, request, &least, &all);
     if (!keep) request.max_ram_bytes = least;
-    json_t *plan = query(rig, &request, NULL);
-    choose_byte(rig, stage, plan);
+    choose_byte(rig, stage, query(rig, &request, NULL));
     faulty_byte.at = keep ? 1 : stages[stage].visits;
-    json_decref(plan);
     return request;
 }
 
@@ -125,19 +122,14 @@ static void test_failing_disk(int stage, bool direct, bool keep) {
     if (!open_with_fault(&rig, intact)) return;
     struct sluice_request request = request_at(&rig, stage, direct, keep);
     for (size_t i = 0; i < sizeof disks / sizeof *disks && faulty_byte.source; i++) {
-        char what[96];
-        snprintf(what, sizeof what, "the disk %s in %s%s%s", disks[i].name, stages[stage].name,
-                 direct ? ", direct" : "", keep ? ", kept" : "");
-        sluice_session_close(
-            rig.session); /* a new session has no weights in memory, so it reads all of them */
-        if (!rig_open_session(&rig, &options)) break;
+        const char *what = format_text("the disk %s in %s%s%s", disks[i].name, stages[stage].name,
+                                       direct ? ", direct" : "", keep ? ", kept" : "");
+        /* a new session has no weights in memory, so it reads all of them */
+        if (!rig_open_session(&rig, options)) break;
         struct result r = run_with_fault(&rig, &request, &disks[i], what);
         disks[i].code ? check_refused(&r, disks[i].code, what) : (void)same(&want, &r, what);
         check_memory_released(&rig, keep, what);
-        result_free(&r);
-        r = run(&rig, &request);
-        same(&want, &r, what);
-        result_free(&r);
+        run_equal(&rig, &request, &want, what);
     }
     rig_close(&rig);
 }
@@ -147,8 +139,7 @@ static void cut(const char *path) {
 }
 
 static void grow(const char *path) {
-    FILE *f = fopen(path, "ab");
-    check(f && fputc('x', f) == 'x' && fclose(f) == 0, "append");
+    shell("echo >>'%s'", path);
 }
 
 static void rewrite(const char *path) {
@@ -164,9 +155,7 @@ static void touch(const char *path) {
 }
 
 static void replace_by(const char *path, const char *by) {
-    char command[768];
-    snprintf(command, sizeof command, "cp '%s' '%s.new' && mv '%s.new' '%s'", by, path, path, path);
-    check(system(command) == 0, "%s", command);
+    shell("cp '%s' '%s.new' && mv '%s.new' '%s'", by, path, path, path);
 }
 
 /* Replaces a file by a copy. Processes that opened the old file still read the old file. */
@@ -175,15 +164,11 @@ static void replace(const char *path) {
 }
 
 static void add_link(const char *path) {
-    char name[768];
-    snprintf(name, sizeof name, "%s.linked", path);
-    check(link(path, name) == 0 && unlink(name) == 0, "link");
+    shell("ln '%s' '%s.linked' && rm '%s.linked'", path, path, path);
 }
 
 static void move(const char *path) {
-    char name[768];
-    snprintf(name, sizeof name, "%s.moved", path);
-    check(rename(path, name) == 0, "rename");
+    shell("mv '%s' '%s.moved'", path, path);
 }
 
 static void protect(const char *path) {
@@ -191,8 +176,7 @@ static void protect(const char *path) {
 }
 
 static void put_back(const char *folder) {
-    char original[256];
-    snprintf(original, sizeof original, "%s%s", intact, faulty_byte.source->path + strlen(folder));
+    const char *original = format_text("%s%s", intact, faulty_byte.source->path + strlen(folder));
     replace_by(faulty_byte.source->path, original);
 }
 
@@ -211,10 +195,9 @@ static void check_changed(const struct disk_fault *change, const struct result *
 static void test_changing_file(const struct disk_fault *change, int stage, bool direct, bool early) {
     static const struct disk_fault none = {"", SLUICE_OK, 1, false, NULL};
     struct rig rig;
-    char what[96];
     const char *folder = copy_model_folder(intact, "changing");
-    snprintf(what, sizeof what, "%s in %s%s%s", change->name, stages[stage].name, direct ? ", direct" : "",
-             early ? ", early" : "");
+    const char *what = format_text("%s in %s%s%s", change->name, stages[stage].name, direct ? ", direct" : "",
+                                   early ? ", early" : "");
     if (!open_with_fault(&rig, folder)) return;
     struct sluice_request request = request_at(&rig, stage, direct, false);
     if (early) change->change(faulty_byte.source->path);
@@ -222,17 +205,13 @@ static void test_changing_file(const struct disk_fault *change, int stage, bool 
     struct result r = run_with_fault(&rig, &request, early ? &none : change, what);
     check_changed(change, &r, what);
     check_memory_released(&rig, false, what);
-    result_free(&r);
     put_back(folder);
     r = run(&rig, &request);
     check_changed(change, &r, what);
-    result_free(&r);
     faulty_byte = (struct faulty_byte){0};
     rig_close(&rig);
     if (!rig_open(&rig, folder, 1, 3)) return;
-    r = run(&rig, &request);
-    same(&want, &r, what);
-    result_free(&r);
+    run_equal(&rig, &request, &want, what);
     rig_close(&rig);
 }
 
@@ -256,6 +235,5 @@ int main(void) {
                 if (stage == 0) test_changing_file(&changes[i], stage, direct, true);
             }
         }
-    result_free(&want);
     return finish();
 }

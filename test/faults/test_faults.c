@@ -93,32 +93,27 @@ struct scene {
 
 static char prompt_cache_folder[128];
 
-static void clear_prompt_cache(void) {
-    DIR *folder = opendir(prompt_cache_folder);
-    for (struct dirent *file; folder && (file = readdir(folder));)
-        if (file->d_name[0] != '.') unlinkat(dirfd(folder), file->d_name, 0);
-    if (folder) closedir(folder);
-}
-
-static int n_cached_prompts(void) {
+/* Returns the number of cached prompts; removes their files if `remove` is true. */
+static int cached_prompts(bool remove) {
     int n = 0;
     DIR *folder = opendir(prompt_cache_folder);
-    for (struct dirent *file; folder && (file = readdir(folder));) n += file->d_name[0] != '.';
+    for (struct dirent *file; folder && (file = readdir(folder));) {
+        if (file->d_name[0] == '.') continue;
+        if (remove) unlinkat(dirfd(folder), file->d_name, 0);
+        n++;
+    }
     if (folder) closedir(folder);
     return n;
 }
 
 /* Runs twice: the first run writes the files of the prompt cache, the second reads them. */
 static struct result act_cached_prompt(struct rig *rig, const struct sluice_request *request) {
-    clear_prompt_cache();
+    cached_prompts(true);
     struct result r = run(rig, request);
-    if (r.code) return r;
-    result_free(&r);
-    return run(rig, request);
+    return r.code ? r : run(rig, request);
 }
 
 static void ignore_preview(void *user, const struct sluice_preview *preview) {
-    (void)user, (void)preview;
 }
 
 /* Opens a new session with the scene's options, without cached weights. */
@@ -126,8 +121,7 @@ static void open_session(struct rig *rig, const struct scene *scene) {
     struct sluice_session_options options = {.threads = 1};
     if (scene->previews) options.on_preview = ignore_preview;
     if (scene->cache_prompts) options.prompt_cache = prompt_cache_folder;
-    sluice_session_close(rig->session);
-    rig_open_session(rig, &options);
+    rig_open_session(rig, options);
 }
 
 /* Returns a result whose hash is that of the `bytes` bytes at `out`, not of a latent. */
@@ -147,7 +141,6 @@ static struct result act_open(struct rig *rig, const struct sluice_request *requ
     struct sluice_model *model = NULL;
     sluice_session *session = NULL;
     struct result r = {0};
-    (void)request;
     if (model_open(&rig->fault_sys.sys, &from, &model, &e) != OK) return result_of(&e, NULL, 0);
     r.code = sluice_session_open(model, &options, &session, &r.error);
     r.n_latents = 1;
@@ -184,9 +177,7 @@ static struct result act_plan(struct rig *rig, const struct sluice_request *requ
 /* Plans and runs one request; the run reuses the job that planning left in the session. */
 static struct result act_planned_run(struct rig *rig, const struct sluice_request *request) {
     struct result r = act_plan(rig, request);
-    if (r.code) return r;
-    result_free(&r);
-    return run(rig, request);
+    return r.code ? r : run(rig, request);
 }
 
 static struct result act_decode(struct rig *rig, const struct sluice_request *request) {
@@ -247,11 +238,11 @@ static struct sluice_request request_for(struct rig *rig, const struct scene *sc
 }
 
 static bool same_bytes(const char *path, const char *other) {
-    FILE *a = fopen(path, "rb"), *b = fopen(other, "rb");
-    bool same = a && b;
-    for (int c = 0; same && c != EOF;) same = (c = getc(a)) == getc(b);
-    if (a) fclose(a);
-    if (b) fclose(b);
+    size_t n, m;
+    char *a = read_file(path, &n), *b = read_file(other, &m);
+    bool same = a && b && n == m && !memcmp(a, b, n);
+    free(a);
+    free(b);
     return same;
 }
 
@@ -290,11 +281,6 @@ static void check_left(struct rig *rig, const struct scene *scene, const struct 
     check_output_files(what, false);
 }
 
-static void same_images(const struct baseline *baseline, const struct result *got, const char *what) {
-    same(&baseline->want, got, what);
-    check(got->n_images == baseline->want.n_images, "%s: %d images", what, got->n_images);
-}
-
 /* Runs the scene with one failing call; returns whether the run reached that call. */
 static bool fail_one(struct rig *rig, const struct scene *scene, const struct sluice_request *request,
                      const struct baseline *baseline, const struct kind *kind, long at, bool on) {
@@ -308,7 +294,7 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
     fault_sys_restart(&rig->fault_sys);
     n_faults += reached;
     if (r.code == SLUICE_OK)
-        same_images(baseline, &r, what);
+        same(&baseline->want, &r, what);
     else
         check(r.error.what[0] && r.error.exit_code, "%s: an error without text or exit code", what);
     int may = on ? kind->on : kind->once;
@@ -316,13 +302,12 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
           "%s: %s, exit %d: %s (%s) %s", what, sluice_code_name(r.code), r.error.exit_code, r.error.what,
           r.error.where, r.error.found);
     check_left(rig, scene, baseline, what);
-    result_free(&r);
     r = scene->act(rig, request);
-    same_images(baseline, &r, what);
+    same(&baseline->want, &r, what);
     check_left(rig, scene, baseline, what);
-    check(!scene->cache_prompts || n_cached_prompts() == 2, "%s: %d cache files for two prompts", what,
-          n_cached_prompts());
-    result_free(&r);
+    check(!scene->cache_prompts || cached_prompts(false) == 2, "%s: %d cache files for two prompts", what,
+          cached_prompts(false));
+    json_array_clear(rig->owned);
     return reached;
 }
 
@@ -356,7 +341,6 @@ static void run_scene(const char *folder, const struct scene *scene) {
     check_output_files(scene->name, true);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         fail_kind(&rig, scene, &request, &baseline, &kinds[i]);
-    result_free(&baseline.want);
     printf("%-12s %6d faults, %.0f s\n", scene->name, n_faults - before,
            rig.fault_sys.machine.clock(&rig.fault_sys.machine) - began);
     rig_close(&rig);
@@ -371,19 +355,14 @@ static void save_latent(const char *folder) {
     request.save_latent = latent;
     request.dump = NULL;
     request.no_decode = true;
-    struct result r = run(&rig, &request);
-    check(r.code == SLUICE_OK, "cannot make a latent: %s", r.error.what);
-    result_free(&r);
+    run_ok(&rig, &request, "making a latent");
     rig_close(&rig);
 }
 
 static void make_outputs(void) {
-    char whole[160];
     snprintf(outputs, sizeof outputs, "%s/out", temporary);
-    snprintf(whole, sizeof whole, "%s.whole", outputs);
-    check(!mkdir(outputs, 0777) && !mkdir(whole, 0777), "cannot make output folders");
     snprintf(prompt_cache_folder, sizeof prompt_cache_folder, "%s/prompts", temporary);
-    check(!mkdir(prompt_cache_folder, 0777), "cannot make the prompt cache's folder");
+    shell("mkdir '%s' '%s.whole' '%s'", outputs, outputs, prompt_cache_folder);
 }
 
 static struct sluice_request cached_request(struct rig *rig, bool keep) {
@@ -394,54 +373,33 @@ static struct sluice_request cached_request(struct rig *rig, bool keep) {
     return request;
 }
 
-/* Returns the file offset of a tensor's first element in a safetensors file, or -1. */
-static long tensor_offset(FILE *f, const char *tensor) {
-    unsigned char head[8];
-    uint64_t bytes = 0;
-    long offset = -1;
-    if (fread(head, 1, 8, f) != 8) return -1;
-    for (int i = 7; i >= 0; i--) bytes = bytes << 8 | head[i];
-    char *text = malloc(bytes);
-    json_t *header = text && fread(text, 1, bytes, f) == bytes ? json_loadb(text, bytes, 0, NULL) : NULL;
-    json_t *range = json_object_get(json_object_get(header, tensor), "data_offsets");
-    if (range) offset = (long)(8 + bytes) + (long)json_integer_value(json_array_get(range, 0));
-    json_decref(header);
-    free(text);
-    return offset;
-}
-
-/* Overwrites the first element of the tensor in the shard that holds it. */
-static bool put_in(const char *part, const char *tensor, float value) {
-    DIR *shards = opendir(part);
-    bool put = false;
-    for (struct dirent *shard; shards && !put && (shard = readdir(shards));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", part, shard->d_name);
-        bool weights = strstr(shard->d_name, ".safetensors") && !strstr(shard->d_name, ".json");
-        FILE *f = weights ? fopen(path, "r+b") : NULL;
-        long at = f ? tensor_offset(f, tensor) : -1;
-        put = at > 0 && !fseek(f, at, SEEK_SET) && fwrite(&value, sizeof value, 1, f) == 1;
-        if (f) fclose(f);
-    }
-    if (shards) closedir(shards);
-    return put;
+/* Overwrites the first element of a component's tensor. */
+static void put_value(const char *component, const char *tensor, float value) {
+    struct sys sys;
+    struct tensor_index index;
+    struct error e = {0};
+    sys_init_machine(&sys);
+    component_open(&sys, component, &index, &e);
+    const struct index_entry *entry = e.code ? NULL : index_find(&index, tensor);
+    FILE *f = entry ? fopen(index.sources[entry->source].path, "r+b") : NULL;
+    check(f && !fseek(f, (long)entry->offset, SEEK_SET) && fwrite(&value, sizeof value, 1, f) == 1,
+          "cannot change tensor %s of %s: %s", tensor, component, e.what);
+    if (f) fclose(f);
+    if (!e.code) index_destroy(&index);
 }
 
 static void nonfinite_in(const char *wide, const char *part, const char *tensor, const char *stage,
                          float value) {
     struct rig rig;
-    char path[256];
     const char *folder = copy_model_folder(wide, "nan");
-    snprintf(path, sizeof path, "%s/%s", folder, part);
-    if (!check(put_in(path, tensor, value), "tensor %s is not in %s", tensor, part)) return;
+    const char *path = format_text("%s/%s", folder, part);
+    put_value(path, tensor, value);
     if (!rig_open(&rig, folder, 1, 3)) return;
     struct sluice_request request = cached_request(&rig, false);
-    struct result r = run(&rig, &request);
-    check(r.code == SLUICE_NONFINITE && r.error.exit_code == 7 && strstr(r.error.where, stage),
-          "%g in %s: %s, %s (%s)", (double)value, tensor, sluice_code_name(r.code), r.error.what,
+    struct result r = run_refused(&rig, &request, "NONFINITE", 7, stage);
+    check(strstr(r.error.where, stage) != NULL, "%g in %s is reported in (%s)", (double)value, tensor,
           r.error.where);
     check_memory_released(&rig, false, tensor);
-    result_free(&r);
     rig_close(&rig);
 }
 
@@ -461,7 +419,6 @@ struct canceller {
 
 static void cancel_in_progress(void *user, const struct sluice_progress *progress) {
     struct canceller *c = user;
-    (void)progress;
     if (++c->seen == c->at_progress) sluice_cancel(c->session);
 }
 
@@ -478,15 +435,11 @@ static void test_cancelled_runs(const char *folder, bool keep) {
     if (!rig_open(&rig, folder, 1, 3)) return;
     struct sluice_request request = cached_request(&rig, keep);
     struct result want = run(&rig, &request);
-    sluice_session_close(rig.session);
-    if (!rig_open_session(&rig, &options)) return;
     rig.fault_sys.delay_us = 300;
     for (int i = 0; i < 12; i++) {
+        if (!rig_open_session(&rig, options)) return;
         c = (struct canceller){
             .session = rig.session, .at_progress = i < 3 ? i + 1 : 0, .at_read = i < 3 ? 0 : 1 + 9 * (i - 3)};
-        sluice_session_close(rig.session);
-        if (!rig_open_session(&rig, &options)) return;
-        c.session = rig.session;
         rig.fault_sys.on_read = cancel_in_read;
         rig.fault_sys.on_read_user = &c;
         fault_sys_restart(&rig.fault_sys);
@@ -494,23 +447,17 @@ static void test_cancelled_runs(const char *folder, bool keep) {
         check(r.code == SLUICE_CANCELLED && r.error.exit_code == 130, "cancel %d: %s", i,
               sluice_code_name(r.code));
         check_memory_released(&rig, keep, "cancel");
-        result_free(&r);
         rig.fault_sys.on_read = NULL;
         c = (struct canceller){.session = rig.session};
-        r = run(&rig, &request);
-        same(&want, &r, "after a cancelled run");
-        result_free(&r);
+        run_equal(&rig, &request, &want, "after a cancelled run");
     }
-    result_free(&want);
     rig_close(&rig);
 }
 
 static long allocations_of_run(struct rig *rig, const struct sluice_request *request,
                                const struct result *want) {
     fault_sys_restart(&rig->fault_sys);
-    struct result r = run(rig, request);
-    same(want, &r, "a run after a plan");
-    result_free(&r);
+    run_equal(rig, request, want, "a run after a plan");
     return rig->fault_sys.count[CALL_ALLOC];
 }
 
@@ -523,19 +470,16 @@ static void test_planned_once(const char *folder) {
     struct sluice_request request = cached_request(&rig, true);
     request.prompt = prompt;
     request.max_ram_bytes = 1 << 30;
-    struct result want = run(&rig, &request), plan;
+    struct result want = run(&rig, &request);
     long alone = allocations_of_run(&rig, &request, &want);
-    plan = act_plan(&rig, &request);
+    act_plan(&rig, &request);
     long planned = allocations_of_run(&rig, &request, &want);
     check(planned < alone / 2, "a run after its plan allocates %ld times, alone %ld times", planned, alone);
-    result_free(&plan);
     prompt[0] = 'A';
-    plan = act_plan(&rig, &request);
+    act_plan(&rig, &request);
     prompt[0] = 'a';
     long changed = allocations_of_run(&rig, &request, &want);
     check(changed == alone, "a run of a changed prompt allocates %ld times, alone %ld times", changed, alone);
-    result_free(&plan);
-    result_free(&want);
     rig_close(&rig);
 }
 

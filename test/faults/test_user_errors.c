@@ -62,19 +62,15 @@ static const struct model_defect defects[] = {
     {"invalid JSON", "transformer/config.json", "{", "[", 0, SLUICE_JSON, "transformer/config.json"},
 };
 
-/* Replaces the first occurrence of `from` in a file, then removes `cut` bytes at its end. False if `from`
- * does not occur. */
-static bool edit(const char *path, const char *from, const char *to, int cut) {
-    struct stat s;
-    FILE *f = fopen(path, "r+b");
-    char *text = f && !fstat(fileno(f), &s) ? malloc((size_t)s.st_size) : NULL;
-    bool ok = text && fread(text, 1, (size_t)s.st_size, f) == (size_t)s.st_size;
-    char *at = ok ? memmem(text, (size_t)s.st_size, from, strlen(from)) : NULL;
-    ok = at && !fseek(f, at - text, SEEK_SET) && fwrite(to, 1, strlen(to), f) == strlen(to) && !fflush(f) &&
-         !ftruncate(fileno(f), s.st_size - cut);
+/* Replaces the first occurrence of `from` in a file, then removes `cut` bytes at its end. */
+static void edit(const char *path, const char *from, const char *to, int cut) {
+    size_t n;
+    char *text = read_file(path, &n), *at = text ? memmem(text, n, from, strlen(from)) : NULL;
+    if (check(at != NULL, "%s: cannot make the defect", path)) {
+        memcpy(at, to, strlen(to));
+        write_file(path, text, n - (size_t)cut);
+    }
     free(text);
-    if (f) fclose(f);
-    return ok;
 }
 
 static void expect_open_error(const char *folder, int code, const char *word, const char *what) {
@@ -97,12 +93,9 @@ static void expect_open_error(const char *folder, int code, const char *word, co
 }
 
 static void test_defective_model(const struct model_defect *m) {
-    char path[300], command[400];
     const char *folder = copy_model_folder(model, "wrong");
-    snprintf(path, sizeof path, "%s/%s", folder, m->file);
-    snprintf(command, sizeof command, "rm -r '%s'", path);
-    check(m->from ? edit(path, m->from, m->to, m->cut) : !system(command), "%s: cannot make the defect",
-          m->name);
+    const char *path = format_text("%s/%s", folder, m->file);
+    m->from ? edit(path, m->from, m->to, m->cut) : shell("rm -r '%s'", path);
     expect_open_error(folder, m->code, m->word, m->name);
 }
 
@@ -110,49 +103,41 @@ static void test_defective_model(const struct model_defect *m) {
  * that the model is missing. */
 static void test_empty_file_and_folder(void) {
     static const char empty[] = "\2\0\0\0\0\0\0\0{}";
-    char path[300];
-    const char *folder = copy_model_folder(model, "wrong");
-    snprintf(path, sizeof path, "%s/vae/diffusion_pytorch_model.safetensors", folder);
-    FILE *f = fopen(path, "wb");
-    check(f && fwrite(empty, sizeof empty - 1, 1, f) == 1 && !fclose(f), "cannot make an empty file");
+    const char *folder = copy_model_folder(model, "wrong"), *none = temporary_path("none");
+    const char *path = format_text("%s/vae/diffusion_pytorch_model.safetensors", folder);
+    write_file(path, empty, sizeof empty - 1);
     expect_open_error(folder, SLUICE_MISSING, "no tensors", "S28 a file of no tensors");
-    snprintf(path, sizeof path, "%s/none", temporary);
-    expect_open_error(path, SLUICE_MISSING, "none", "no folder");
-    check(!mkdir(path, 0777), "cannot make a folder");
-    expect_open_error(path, SLUICE_MISSING, path, "an empty folder");
+    expect_open_error(none, SLUICE_MISSING, "none", "no folder");
+    shell("mkdir '%s'", none);
+    expect_open_error(none, SLUICE_MISSING, none, "an empty folder");
 }
 
 static char warnings[2048];
 
 static void on_log(void *user, int level, const char *line) {
-    (void)user;
     if (level == SLUICE_WARNING) strncat(warnings, line, sizeof warnings - strlen(warnings) - 1);
 }
 
 /* A wrong total_size in the shard index and a prompt above the token limit give warnings only. */
 static void test_warnings(void) {
     static char words[60000];
-    char path[300];
     const char *folder = copy_model_folder(model, "warned");
     struct sluice_session_options options = {.threads = 1, .on_log = on_log};
     struct rig rig;
-    snprintf(path, sizeof path, "%s/%s", folder, INDEX);
-    check(edit(path, "1253216", "1253217", 0), "X05: cannot make the defect");
+    const char *path = format_text("%s/%s", folder, INDEX);
+    edit(path, "1253216", "1253217", 0);
     if (!rig_open(&rig, folder, 1, 3)) return;
-    sluice_session_close(rig.session);
-    if (!rig_open_session(&rig, &options)) return;
+    if (!rig_open_session(&rig, options)) return;
     struct sluice_request request = request_fox(16, 16, 1, 1, 1);
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_OK && strstr(warnings, "total_size 1253217") && strstr(warnings, "1253216 bytes"),
           "X05 wrong total_size: %s: %s", r.error.what, warnings);
     check(!strstr(warnings, "it is cut off there"), "a short prompt is reported as truncated");
-    result_free(&r);
     for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
     request.prompt = words;
     r = run(&rig, &request);
     check(r.code == SLUICE_OK && strstr(warnings, "it is cut off there"),
           "T14: no warning for a prompt over the limit: %s", warnings);
-    result_free(&r);
     rig_close(&rig);
 }
 
@@ -202,59 +187,40 @@ static const struct bad_request bad_requests[] = {
     {"rates not an object", {.rates = "[]", .rates_name = "r.json"}, SLUICE_META, "r.json"},
 };
 
+#define EACH_FIELD(F)                                                                                        \
+    F(width)                                                                                                 \
+    F(height)                                                                                                \
+    F(steps)                                                                                                 \
+    F(batch)                                                                                                 \
+    F(cfg_scale) F(cfg_scale_low) F(guidance) F(flow_shift) F(max_ram_bytes) F(precision) F(direct_io)       \
+        F(prompt) F(init_latent) F(save_latent) F(dump) F(plan) F(plan_name) F(rates) F(rates_name)
 #define SET_IF_NONZERO(field)                                                                                \
-    if (bad_request->request.field) request.field = bad_request->request.field
+    if (bad->request.field) request.field = bad->request.field;
 
-static struct sluice_request request_of(const struct bad_request *bad_request) {
+static struct sluice_request request_of(const struct bad_request *bad) {
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
-    SET_IF_NONZERO(width);
-    SET_IF_NONZERO(height);
-    SET_IF_NONZERO(steps);
-    SET_IF_NONZERO(batch);
-    SET_IF_NONZERO(cfg_scale);
-    SET_IF_NONZERO(cfg_scale_low);
-    SET_IF_NONZERO(guidance);
-    SET_IF_NONZERO(flow_shift);
-    SET_IF_NONZERO(max_ram_bytes);
-    SET_IF_NONZERO(precision);
-    SET_IF_NONZERO(direct_io);
-    SET_IF_NONZERO(prompt);
-    SET_IF_NONZERO(init_latent);
-    SET_IF_NONZERO(save_latent);
-    SET_IF_NONZERO(dump);
-    SET_IF_NONZERO(plan);
-    SET_IF_NONZERO(plan_name);
-    SET_IF_NONZERO(rates);
-    SET_IF_NONZERO(rates_name);
+    EACH_FIELD(SET_IF_NONZERO)
     return request;
 }
 
 static int exit_of(int code) {
+    if (code == SLUICE_UTF8) return 2; /* the prompt comes from the command line, not from a file */
     return code == SLUICE_BUDGET ? 4 : code == SLUICE_OUTPUT ? 6 : code < SLUICE_INTERNAL ? 3 : 2;
 }
 
-static void test_bad_request(struct rig *rig, const struct bad_request *bad_request,
-                             const struct result *want, int64_t host) {
-    struct sluice_request request = request_of(bad_request);
+static void test_bad_request(struct rig *rig, const struct bad_request *bad, const struct result *want,
+                             int64_t host) {
+    struct sluice_request request = request_of(bad), good = request_fox(32, 16, 1, 1, 1);
     int n = count_open_files();
-    sluice_session_close(rig->session);
-    if (!rig_open_session(rig, &(struct sluice_session_options){.threads = 1})) return;
+    if (!rig_open_session(rig, (struct sluice_session_options){.threads = 1})) return;
     struct result r = run(rig, &request);
-    int exit_code =
-        bad_request->code == SLUICE_UTF8
-            ? 2
-            : exit_of(bad_request->code); /* the prompt comes from the command line, not from a file */
-    check_error(&r.error, bad_request->code, exit_code, bad_request->word, bad_request->name);
-    check_memory_released(rig, bad_request->request.save_latent,
-                          bad_request->name); /* residents of an earlier run may remain */
+    check_error(&r.error, bad->code, exit_of(bad->code), bad->word, bad->name);
+    check_memory_released(rig, bad->request.save_latent,
+                          bad->name); /* residents of an earlier run may remain */
     check(rig->fault_sys.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes in use instead of %lld",
-          bad_request->name, (long long)rig->fault_sys.sys.use.live_bytes[LINE_HOST], (long long)host);
-    check(count_open_files() == n, "%s: files stay open", bad_request->name);
-    result_free(&r);
-    request = request_fox(32, 16, 1, 1, 1);
-    r = run(rig, &request);
-    same(want, &r, bad_request->name);
-    result_free(&r);
+          bad->name, (long long)rig->fault_sys.sys.use.live_bytes[LINE_HOST], (long long)host);
+    check(count_open_files() == n, "%s: files stay open", bad->name);
+    run_equal(rig, &good, want, bad->name);
 }
 
 static void test_bad_requests_refused(void) {
@@ -268,8 +234,6 @@ static void test_bad_requests_refused(void) {
     request.steps = 0;
     struct result r = run(&rig, &request);
     check_error(&r.error, SLUICE_USAGE, 2, "1 to 10000", "0 steps");
-    result_free(&r);
-    result_free(&want);
     rig_close(&rig);
 }
 

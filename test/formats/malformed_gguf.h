@@ -4,8 +4,8 @@
  * Each file is opened twice: with counted memory, and with a header buffer of exactly the requested size, so
  * that a sanitizer detects reads beyond the buffer. Small files are also opened truncated at every byte.
  *
- * Split files (G41): test_gguf.c. Architectures of models (G39): test_gguf_metadata.c. Dequantised values
- * (G42): test_dequantise.c. */
+ * Split files (G41): test_gguf.c. Architectures of models (G39): test/models/layouts/gguf.txt. Dequantised
+ * values (G42): test_dequantise.c. */
 #ifndef SLUICE_TEST_MALFORMED_GGUF_H
 #define SLUICE_TEST_MALFORMED_GGUF_H
 
@@ -13,62 +13,6 @@
 #include "test/lib/malformed_files.h"
 
 #include <time.h>
-
-/* A growing buffer; freed with free(at). */
-struct bytes {
-    unsigned char *at;
-    size_t n, room;
-};
-
-static inline void put_zeros(struct bytes *b, size_t n) {
-    if (b->room - b->n < n) b->at = realloc(b->at, b->room = 2 * b->room + n + 64);
-    assert_non_null(b->at);
-    memset(b->at + b->n, 0, n);
-    b->n += n;
-}
-
-static inline void put_number(struct bytes *b, uint64_t number, int bytes) {
-    put_zeros(b, (size_t)bytes);
-    for (int i = 0; i < bytes; i++) b->at[b->n - (size_t)(bytes - i)] = (unsigned char)(number >> 8 * i);
-}
-
-static inline void put_raw(struct bytes *b, const char *text, size_t n) {
-    put_zeros(b, n);
-    memcpy(b->at + b->n - n, text, n);
-}
-
-/* Appends the bytes that one word of a test description stands for: 7 is a u32; 7:8 an integer of 8 bytes;
- * 'abc the three bytes abc; $abc the length 3 as a u64, then the bytes; $abc*70000 the text abc repeated
- * 70,000 times; .5 five zeros; / zeros up to a multiple of 32, /64 of 64. */
-static inline void put_word(struct bytes *b, const char *word, size_t n) {
-    if (*word == '\'') {
-        put_raw(b, word + 1, n - 1);
-    } else if (*word == '$') {
-        const char *star = memchr(word, '*', n);
-        size_t bytes = (star ? (size_t)(star - word) : n) - 1, times = star ? strtoull(star + 1, NULL, 0) : 1;
-        put_number(b, bytes * times, 8);
-        while (times--) put_raw(b, word + 1, bytes);
-    } else if (*word == '.') {
-        put_zeros(b, strtoull(word + 1, NULL, 0));
-    } else if (*word == '/') {
-        size_t align = n > 1 ? strtoull(word + 1, NULL, 0) : 32;
-        put_zeros(b, (align - b->n % align) % align);
-    } else {
-        char *end;
-        uint64_t number = strtoull(word, &end, 0);
-        put_number(b, number, *end == ':' ? atoi(end + 1) : 4);
-    }
-}
-
-static inline struct bytes bytes_of(const char *line) {
-    struct bytes b = {0};
-    while (*line) {
-        size_t n = strcspn(line, " ");
-        if (n) put_word(&b, line, n);
-        line += n + (line[n] == ' ');
-    }
-    return b;
-}
 
 #define HEAD(n_tensors, n_pairs) "'GGUF 3 " #n_tensors ":8 " #n_pairs ":8 "
 /* A tensor entry: name, dimensions (fastest first) after their number, type, offset. */
@@ -288,21 +232,18 @@ static inline void expect_line(const struct row_of_gguf *row) {
     free(file.at);
 }
 
-static void test_gguf_rows(void **state) {
-    (void)state;
+TEST(gguf_rows) {
     for (size_t i = 0; i < sizeof gguf_rows / sizeof *gguf_rows; i++) expect_line(&gguf_rows[i]);
 }
 
-static void test_G01_short_files(void **state) {
-    (void)state;
+TEST(G01_short_files) {
     for (size_t n = 0; n < 24; n++) {
         malformed_write("short.gguf", "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", n);
         expect_gguf("G01", "short.gguf", TRUNC, "at least 24");
     }
 }
 
-static void test_G02_foreign_files(void **state) {
-    (void)state;
+TEST(G02_foreign_files) {
     static const struct {
         const char *text, *kind;
     } files[] = {
@@ -322,20 +263,18 @@ static void test_G02_foreign_files(void **state) {
     }
 }
 
-static void test_G13_depth(void **state) {
-    (void)state;
+TEST(G13_depth) {
     struct bytes file = bytes_of(HEAD(0, 1) "$x 9");
     for (int i = 0; i < 1000000; i++) {
-        put_number(&file, ARRAY, 4);
-        put_number(&file, 1, 8);
+        bytes_number(&file, ARRAY, 4);
+        bytes_number(&file, 1, 8);
     }
     malformed_write("deep.gguf", file.at, file.n);
     expect_gguf("G13", "deep.gguf", UNSUPPORTED, "array of arrays");
     free(file.at);
 }
 
-static void test_G29_types(void **state) {
-    (void)state;
+TEST(G29_types) {
     static const int64_t removed[] = {4, 5, 31, 32, 33, 36, 37, 38}, unknown[] = {43, 44, 0x7fffffff, -1};
     for (int i = 0; i < 12; i++) {
         char line[200];
@@ -353,38 +292,28 @@ static void put_sparse(const char *name, const char *line, int64_t bytes) {
     free(file.at);
 }
 
-static void test_long_arrays(void **state) {
-    (void)state;
+TEST(long_arrays) {
     put_sparse("array.gguf", HEAD(0, 1) "$x 9 0 268435456:8", 300 << 20);
-    expect_gguf("256 MB of u8", "array.gguf", OK, NULL);
+    malformed_expect(gguf_open, "256 MB of u8", "array.gguf", OK, NULL);
     put_sparse("array.gguf", HEAD(0, 1) "$x 9 0 268435457:8", 300 << 20);
-    expect_gguf("a byte more", "array.gguf", LIMIT, "array is too long");
+    malformed_expect(gguf_open, "a byte more", "array.gguf", LIMIT, "array is too long");
     put_sparse("array.gguf", HEAD(0, 1) "$x 9 8 33554433:8", 300 << 20);
-    expect_gguf("empty strings", "array.gguf", LIMIT, "array is too long");
+    malformed_expect(gguf_open, "empty strings", "array.gguf", LIMIT, "array is too long");
     put_sparse("array.gguf", HEAD(0, 3) "$x 9 0 268435456:8", (int64_t)2 << 30);
-    expect_gguf("the rest is zeros", "array.gguf", META, "empty");
+    malformed_expect(gguf_open, "the rest is zeros", "array.gguf", META, "empty");
 }
 
 static void put_many(const char *to, int n_pairs, int n_tensors) {
     struct bytes file = bytes_of("'GGUF 3");
-    char name[32];
-    put_number(&file, (uint64_t)n_tensors, 8);
-    put_number(&file, (uint64_t)n_pairs, 8);
+    bytes_print_words(&file, "%d:8 %d:8", n_tensors, n_pairs);
     for (int i = 0; i < n_pairs; i++) {
-        snprintf(name, sizeof name, "$k%d", i * 7919 % n_pairs);
-        put_word(&file, name, strlen(name));
-        put_number(&file, U8, 4);
-        put_number(&file, 1, 1);
+        bytes_print_words(&file, "$k%d %d 1:1", i * 7919 % n_pairs, U8);
     }
     for (int i = 0; i < n_tensors; i++) {
-        snprintf(name, sizeof name, "$t%d", i * 7919 % n_tensors);
-        put_word(&file, name, strlen(name));
-        put_number(&file, 0, 4);
-        put_number(&file, 0, 4);
-        put_number(&file, 32 * (uint64_t)i, 8);
+        bytes_print_words(&file, "$t%d 0 0 %d:8", i * 7919 % n_tensors, 32 * i);
     }
-    put_word(&file, "/", 1);
-    put_zeros(&file, 32 * (size_t)n_tensors);
+    bytes_words(&file, "/");
+    bytes_fill(&file, 0, 32 * (size_t)n_tensors);
     malformed_write(to, file.at, file.n);
     free(file.at);
 }
@@ -432,8 +361,7 @@ static double seconds_of(const char *name) {
 /* Checks that ten times as many entries take about ten times as long; a quadratic search would take a hundred
  * times as long. Each time is the minimum of several runs, against load on the machine. Measured 2026-11: 10
  * to 13 times, by processor and sanitizer. */
-static void test_G43_caps(void **state) {
-    (void)state;
+TEST(G43_caps) {
     double few = 1e9, most = 1e9;
     put_many("few.gguf", 6553, 10000);
     put_many("most.gguf", 65536, 100000);

@@ -8,21 +8,19 @@
 
 #include "test/lib/malformed_files.h"
 
-/* Builds a file of n header bytes, a declared header length and `data` zeros. Freed by the caller. */
-static unsigned char *make(const char *header, size_t n, uint64_t length, size_t data, size_t *bytes) {
-    *bytes = 8 + n + data;
-    unsigned char *file = calloc(1, *bytes);
-    assert_non_null(file);
-    for (int i = 0; i < 8; i++) file[i] = (unsigned char)(length >> 8 * i);
-    memcpy(file + 8, header, n);
-    return file;
+/* Writes a file of n header bytes after the declared header length, followed by zeros. Returns its size. */
+static size_t put_file(const char *name, const void *header, size_t n, uint64_t length, size_t data) {
+    struct bytes file = {0};
+    bytes_number(&file, length, 8);
+    bytes_put(&file, header, n);
+    bytes_fill(&file, 0, data);
+    malformed_write(name, file.at, file.n);
+    free(file.at);
+    return file.n;
 }
 
 static void put_tensors(const char *name, const char *header, size_t data) {
-    size_t bytes;
-    unsigned char *file = make(header, strlen(header), strlen(header), data, &bytes);
-    malformed_write(name, file, bytes);
-    free(file);
+    put_file(name, header, strlen(header), strlen(header), data);
 }
 
 struct row {
@@ -33,28 +31,20 @@ struct row {
     const char *word; /* word that the error message must have; NULL: any message */
 };
 
-/* Expects that opening fails for every truncation, unless the truncation removes only bytes that no tensor
- * covers. */
-static void expect_cuts(const struct row *row, const unsigned char *file, size_t bytes) {
-    for (size_t n = 0; n < bytes; n++) {
+/* Expects the result in the table row for a file with n header bytes and the given declared header length. A
+ * small file must fail to open when cut at any byte, unless the cut removes only bytes that no tensor covers.
+ */
+static void expect_header(const struct row *row, size_t n, uint64_t length) {
+    size_t bytes = put_file("row", row->header, n, length, row->data_bytes);
+    malformed_expect(safetensors_open, row->id, "row", row->code, row->word);
+    for (size_t cut = bytes; bytes <= CUT_BYTES_MAX && cut-- > 0;) {
         struct error e;
-        malformed_write("cut", file, n);
-        if (malformed_open(safetensors_open, malformed_path("cut"), &e) == OK && row->code != BOUNDS)
-            fail_msg("%s: OK when cut at byte %zu", row->id, n);
+        assert_int_equal(truncate(malformed_path("row"), (off_t)cut), 0);
+        if (malformed_open(safetensors_open, malformed_path("row"), &e) == OK && row->code != BOUNDS)
+            fail_msg("%s: OK when cut at byte %zu", row->id, cut);
     }
 }
 
-/* Expects the result in the table row for a file with n header bytes and the given declared header length. */
-static void expect_header(const struct row *row, size_t n, uint64_t length) {
-    size_t bytes;
-    unsigned char *file = make(row->header, n, length, row->data_bytes, &bytes);
-    malformed_write("row", file, bytes);
-    malformed_expect(safetensors_open, row->id, "row", row->code, row->word);
-    if (bytes <= CUT_BYTES_MAX) expect_cuts(row, file, bytes);
-    free(file);
-}
-
-#define LENGTH(n)                  (&(const uint64_t){n})
 #define F32_ENTRY(shape, offsets)  "{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 #define ONE_TENSOR(shape, offsets) "{\"a\":" F32_ENTRY(shape, offsets) "}"
 #define OF_DTYPE(dtype, shape, offsets)                                                                      \
@@ -158,14 +148,12 @@ static const struct row rows[] = {
     {"S28 empty with data", "{}", 4, BOUNDS, "belong to no tensor"},
 };
 
-static void test_malformed_files_refused(void **state) {
-    (void)state;
+TEST(malformed_files_refused) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_header(&rows[i], strlen(rows[i].header), strlen(rows[i].header));
 }
 
-static void test_S02_lengths(void **state) {
-    (void)state;
+TEST(S02_lengths) {
     const char *one = ONE_TENSOR("[4]", "[0,16]");
     expect_header(&(struct row){"S02 N=file-7", one, 0, BOUNDS, "header extends"}, strlen(one),
                   strlen(one) + 1);
@@ -174,16 +162,14 @@ static void test_S02_lengths(void **state) {
     expect_header(&(struct row){"S06 trailing NULs", "{}\0\0", 0, JSON, "0x00"}, 4, 4);
 }
 
-static void test_S01_short_files(void **state) {
-    (void)state;
+TEST(S01_short_files) {
     for (size_t n = 0; n < 8; n++) {
         malformed_write("short", "version ", n);
         malformed_expect(safetensors_open, "S01", "short", TRUNC, "at least 8");
     }
 }
 
-static void test_S02_other_formats_refused(void **state) {
-    (void)state;
+TEST(S02_other_formats_refused) {
     static const struct {
         const char *text, *kind;
     } files[] = {
@@ -200,106 +186,95 @@ static void test_S02_other_formats_refused(void **state) {
     }
 }
 
-static void expect_text(const char *id, struct text *t, size_t data, enum status code, const char *word) {
-    expect_header(&(struct row){id, t->text, data, code, word}, t->bytes, t->bytes);
-    free(t->text);
-    *t = (struct text){0};
+static void expect_text(const char *id, struct bytes *t, size_t data, enum status code, const char *word) {
+    expect_header(&(struct row){id, (const char *)t->at, data, code, word}, t->n, t->n);
+    free(t->at);
+    *t = (struct bytes){0};
 }
 
-static void test_S08_depth(void **state) {
-    (void)state;
-    struct text t = {0};
-    text_add(&t, "{\"a\":{\"x\":");
-    text_fill(&t, '[', 1000000);
-    text_fill(&t, ']', 1000000);
-    text_add(&t, "}}");
+TEST(S08_depth) {
+    struct bytes t = {0};
+    bytes_print(&t, "{\"a\":{\"x\":");
+    bytes_fill(&t, '[', 1000000);
+    bytes_fill(&t, ']', 1000000);
+    bytes_print(&t, "}}");
     expect_text("S08", &t, 0, LIMIT, "nested");
 }
 
-static void test_S20_same_place(void **state) {
-    (void)state;
-    struct text t = {0};
-    for (int i = 0; i < 1000; i++) text_add(&t, "%c\"t%d\":" F32_ENTRY("[4]", "[0,16]"), i ? ',' : '{', i);
-    text_add(&t, "}");
+TEST(S20_same_place) {
+    struct bytes t = {0};
+    for (int i = 0; i < 1000; i++) bytes_print(&t, "%c\"t%d\":" F32_ENTRY("[4]", "[0,16]"), i ? ',' : '{', i);
+    bytes_print(&t, "}");
     expect_text("S20", &t, 16, OVERLAP, NULL);
 }
 
-static void test_S25_metadata_string(void **state) {
-    (void)state;
-    struct text t = {0};
-    text_add(&t, "{\"__metadata__\":{\"k\":\"}{][\\\"\\\\");
-    text_fill(&t, '}', 10 << 20);
-    text_add(&t, "\"},\"a\":" F32_ENTRY("[4]", "[0,16]") "}");
+TEST(S25_metadata_string) {
+    struct bytes t = {0};
+    bytes_print(&t, "{\"__metadata__\":{\"k\":\"}{][\\\"\\\\");
+    bytes_fill(&t, '}', 10 << 20);
+    bytes_print(&t, "\"},\"a\":" F32_ENTRY("[4]", "[0,16]") "}");
     expect_text("S25", &t, 16, OK, NULL);
 }
 
-static void add_tensors(struct text *t, int n) {
-    for (int i = 0; i < n; i++) text_add(t, "%c\"t%d\":" F32_ENTRY("[0]", "[0,0]"), i ? ',' : '{', i);
-    text_add(t, "}");
+static void add_tensors(struct bytes *t, int n) {
+    for (int i = 0; i < n; i++) bytes_print(t, "%c\"t%d\":" F32_ENTRY("[0]", "[0,0]"), i ? ',' : '{', i);
+    bytes_print(t, "}");
 }
 
-static void test_S26_million_entries(void **state) {
-    (void)state;
-    struct text t = {0};
+TEST(S26_million_entries) {
+    struct bytes t = {0};
     for (int i = 0; i < 1000000; i++)
-        text_add(&t, "%c\"tensor.%07d\":" F32_ENTRY("[000000004]", "[0000000000,0000000016]"), i ? ',' : '{',
-                 i);
-    text_add(&t, "}");
-    assert_true(t.bytes > 85000000 && t.bytes < 100000000);
+        bytes_print(&t, "%c\"tensor.%07d\":" F32_ENTRY("[000000004]", "[0000000000,0000000016]"),
+                    i ? ',' : '{', i);
+    bytes_print(&t, "}");
+    assert_true(t.n > 85000000 && t.n < 100000000);
     expect_text("S26", &t, 16, LIMIT, "100000"); /* the file is parsed within the hang guard's limit */
 }
 
-static void test_S26_maximum_entries(void **state) {
-    (void)state;
-    struct text t = {0};
+TEST(S26_maximum_entries) {
+    struct bytes t = {0};
     add_tensors(&t, LOADER_TENSORS_MAX);
     expect_text("at the cap of tensors", &t, 0, OK, NULL);
     add_tensors(&t, LOADER_TENSORS_MAX + 1);
     expect_text("one tensor more", &t, 0, LIMIT, "100000");
     for (size_t n = LOADER_NAME_MAX; n <= LOADER_NAME_MAX + 1; n++) {
-        text_add(&t, "{\"");
-        text_fill(&t, 'n', n);
-        text_add(&t, "\":" F32_ENTRY("[4]", "[0,16]") "}");
+        bytes_print(&t, "{\"");
+        bytes_fill(&t, 'n', n);
+        bytes_print(&t, "\":" F32_ENTRY("[4]", "[0,16]") "}");
         expect_text("length of a name", &t, 16, n > LOADER_NAME_MAX ? LIMIT : OK, NULL);
     }
 }
 
 /* Tests JSON headers that would take gigabytes if parsed to a document tree. */
-static void test_headers_that_inflate_memory(void **state) {
-    (void)state;
-    struct text t = {0};
-    text_add(&t, "{\"a\":{\"x\":\"");
-    text_fill(&t, 'x', 90000000);
-    text_add(&t, "\"}}");
+TEST(headers_that_inflate_memory) {
+    struct bytes t = {0};
+    bytes_print(&t, "{\"a\":{\"x\":\"");
+    bytes_fill(&t, 'x', 90000000);
+    bytes_print(&t, "\"}}");
     expect_text("long entry", &t, 0, LIMIT, "entry is too long");
-    text_add(&t, "{\"__metadata__\":{\"x\":\"");
-    text_fill(&t, 'x', 90000000);
-    text_add(&t, "\"}}");
+    bytes_print(&t, "{\"__metadata__\":{\"x\":\"");
+    bytes_fill(&t, 'x', 90000000);
+    bytes_print(&t, "\"}}");
     expect_text("long metadata", &t, 0, LIMIT, "__metadata__ is too long");
-    text_add(&t, "{\"__metadata__\":{");
-    for (int i = 0; i < 70000; i++) text_add(&t, "%s\"%d\":\"\"", i ? "," : "", i);
-    text_add(&t, "}}");
+    bytes_print(&t, "{\"__metadata__\":{");
+    for (int i = 0; i < 70000; i++) bytes_print(&t, "%s\"%d\":\"\"", i ? "," : "", i);
+    bytes_print(&t, "}}");
     expect_text("many metadata", &t, 0, LIMIT, "too many values");
     for (int i = 0; i < 17000; i++) {
-        text_add(&t, "%c\"%d", i ? ',' : '{', i);
-        text_fill(&t, 'n', 1000);
-        text_add(&t, "\":" F32_ENTRY("[0]", "[0,0]"));
+        bytes_print(&t, "%c\"%d", i ? ',' : '{', i);
+        bytes_fill(&t, 'n', 1000);
+        bytes_print(&t, "\":" F32_ENTRY("[0]", "[0,0]"));
     }
-    text_add(&t, "}");
+    bytes_print(&t, "}");
     expect_text("long names", &t, 0, LIMIT, "names");
 }
 
-static void test_entry_fields(void **state) {
-    (void)state;
+TEST(entry_fields) {
     put_tensors("entries",
                 "{\"z.1\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
                 "\"b\\u002Fc\":{\"dtype\":\"F4\",\"shape\":[8],\"data_offsets\":[0,4]}} ",
                 16);
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
-    sys_init_machine(&sys);
-    assert_int_equal(safetensors_open(&sys, malformed_path("entries"), &index, &e), OK);
+    struct tensor_index index = malformed_index(safetensors_open, malformed_path("entries"));
     assert_int_equal(index.n_entries, 2);
     assert_string_equal(index.entries[0].name, "b/c");
     assert_int_equal(index.entries[0].dtype, DTYPE_OTHER);
@@ -308,7 +283,7 @@ static void test_entry_fields(void **state) {
     assert_true(z->rank == 2 && z->dim[0] == 2 && z->dim[1] == 3 && z->source == 0);
     assert_int_equal(z->offset, malformed_size(malformed_path("entries")) - 12);
     assert_int_equal(z->bytes, 12);
-    index_destroy(&index);
+    malformed_close(&index);
 }
 
 #endif

@@ -1,12 +1,12 @@
 /* Dequantisation: every stored type against independent decoders, bit for bit, by rows, parts of rows, slices
  * and panels. */
+#include "test/lib/cmocka_tests.h"
 #include "test/lib/quantised_vectors.h"
 
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
 #include <nettle/sha2.h>
-#include <stdlib.h>
 
 enum { TAKEN_MOST = 64 };
 static void *taken[TAKEN_MOST];
@@ -33,8 +33,7 @@ static void expect_bits(enum dtype dtype, float *found, const float *expected, i
     }
 }
 
-static void test_values_bit_for_bit(void **state) {
-    (void)state;
+TEST(values_bit_for_bit) {
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
         int64_t n = tensor_elements(&q.values);
@@ -45,8 +44,7 @@ static void test_values_bit_for_bit(void **state) {
     }
 }
 
-static void test_all_codes_bit_for_bit(void **state) {
-    (void)state;
+TEST(all_codes_bit_for_bit) {
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
         struct quantised q = quantised_read(dtype);
@@ -71,8 +69,7 @@ static void test_all_codes_bit_for_bit(void **state) {
 }
 
 /* Dequantises slices of rows, rows with padding between them, and parts that split quantisation blocks. */
-static void test_partial_rows(void **state) {
-    (void)state;
+TEST(partial_rows) {
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
         struct quantised q = quantised_read(dtype);
@@ -101,8 +98,7 @@ static void test_partial_rows(void **state) {
 }
 
 /* The packed kernel of a convolution has rows of 3 values, which split quantisation blocks. */
-static void test_rows_without_whole_blocks(void **state) {
-    (void)state;
+TEST(rows_without_whole_blocks) {
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
         struct quantised q = quantised_read(dtype);
@@ -120,8 +116,7 @@ static void test_rows_without_whole_blocks(void **state) {
     }
 }
 
-static void test_rounding_to_bf16(void **state) {
-    (void)state;
+TEST(rounding_to_bf16) {
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
         int64_t rows = q.values.dim[0], columns = q.values.dim[1];
@@ -155,8 +150,7 @@ static struct tensor repeated(const struct quantised *q) {
     return w;
 }
 
-static void test_packed_panels(void **state) {
-    (void)state;
+TEST(packed_panels) {
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
         struct tensor w = repeated(&q);
@@ -173,13 +167,6 @@ static void test_packed_panels(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_bit_for_bit), cmocka_unit_test(test_all_codes_bit_for_bit),
-        cmocka_unit_test(test_partial_rows),       cmocka_unit_test(test_rows_without_whole_blocks),
-        cmocka_unit_test(test_rounding_to_bf16),   cmocka_unit_test(test_packed_panels),
-    };
     quantised_alloc = take;
-    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(NULL, NULL);
 }

@@ -1,24 +1,12 @@
 /* GGUF files of the reference writer (test/golden/gguf, made by gguf_files.py): tensors, metadata and
  * configuration, split files, folders, writing, and faults of memory and disk. Malformed files:
  * malformed_gguf.h. Random damage: test_damaged_files.c. */
-#include "test/lib/rig.h"
-
 #include "test/formats/malformed_gguf.h"
 
 #include <unistd.h>
 
 static const char types_file[] = "test/golden/gguf/types.gguf",
                   aligned_file[] = "test/golden/gguf/aligned.gguf";
-
-static struct bytes read_whole(const char *path) {
-    struct bytes b = {0};
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    put_zeros(&b, (size_t)malformed_size(path));
-    assert_int_equal(fread(b.at, 1, b.n, file), b.n);
-    fclose(file);
-    return b;
-}
 
 /* Element types, and the size in bytes of a row of 512 values. */
 static const struct {
@@ -40,11 +28,6 @@ static const struct {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-static void read_entry(const struct tensor_index *index, const struct index_entry *entry, void *to) {
-    struct error e = {0};
-    assert_int_equal(source_read(&index->sources[entry->source], to, entry->bytes, entry->offset, &e), OK);
-}
-
 static void expect_type(const struct tensor_index *index, int i) {
     char name[32];
     unsigned char bytes[8192];
@@ -58,18 +41,14 @@ static void expect_type(const struct tensor_index *index, int i) {
         assert_string_equal(entry->type_name, types[i].name);
     else
         assert_null(entry->type_name);
-    read_entry(index, entry, bytes);
+    malformed_read(index, entry, bytes);
     for (uint64_t k = 0; k < entry->bytes; k++) assert_int_equal(bytes[k], k % 251);
 }
 
 static void expect_types(const char *path) {
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
     float floats[24];
     char longest[128];
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, path, &index, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, path);
     assert_int_equal(index.n_entries, N_TYPES + 2);
     for (int i = 0; i < N_TYPES; i++) expect_type(&index, i);
     memset(longest, 'n', 127), longest[127] = 0;
@@ -78,43 +57,36 @@ static void expect_types(const char *path) {
     static const int32_t dim[5] = {2, 3, 1, 2, 2};
     assert_int_equal(five->rank, 5);
     assert_memory_equal(five->dim, dim, sizeof dim);
-    read_entry(&index, five, floats);
+    malformed_read(&index, five, floats);
     for (int i = 0; i < 24; i++) assert_true(floats[i] == (float)i);
-    index_destroy(&index);
-    assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
+    malformed_close(&index);
 }
 
-static void test_tensor_data_of_every_type(void **state) {
-    (void)state;
+TEST(tensor_data_of_every_type) {
     expect_types(types_file);
-    struct bytes file = read_whole(types_file);
+    struct bytes file = bytes_of_file(types_file);
     file.at[4] = 2;
     malformed_write("two.gguf", file.at, file.n);
     expect_types(malformed_path("two.gguf"));
     free(file.at);
 }
 
-static void test_custom_alignment(void **state) {
-    (void)state;
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
+TEST(custom_alignment) {
     uint16_t bias[5];
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, aligned_file, &index, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, aligned_file);
     const struct index_entry *conv = index_find(&index, "conv.weight"), *b = index_find(&index, "bias");
     static const int32_t dim[4] = {320, 4, 3, 3};
     assert_int_equal(conv->rank, 4);
     assert_memory_equal(conv->dim, dim, sizeof dim);
     assert_true(conv->dtype == DTYPE_Q4_0 && conv->bytes == 320 * 36 / 32 * 18 && conv->offset % 64 == 0);
-    read_entry(&index, b, bias);
+    malformed_read(&index, b, bias);
     static const uint16_t halves[5] = {0, 0x3c00, 0x4000, 0x4200, 0x4400};
     assert_memory_equal(bias, halves, sizeof bias);
-    index_destroy(&index);
+    malformed_close(&index);
 }
 
 static void expect_cuts_of(const char *path, size_t most) {
-    struct bytes file = read_whole(path);
+    struct bytes file = bytes_of_file(path);
     malformed_write("cut.gguf", file.at, file.n < most ? file.n : most);
     for (size_t n = file.n < most ? file.n : most; n--;) {
         struct error e;
@@ -126,8 +98,7 @@ static void expect_cuts_of(const char *path, size_t most) {
 }
 
 /* The fixture aligned.gguf ends with ten bytes of data padded to 64. */
-static void test_truncation_refused(void **state) {
-    (void)state;
+TEST(truncation_refused) {
     expect_cuts_of(types_file, 4500);
     expect_cuts_of(aligned_file, (size_t)malformed_size(aligned_file) - 54);
 }
@@ -140,7 +111,6 @@ static struct gguf *read_header(struct sys *sys, const char *path) {
     assert_int_equal(source_open(sys, path, &source, &e), OK);
     assert_int_equal(gguf_read(&source, &header, &e), OK);
     source_close(&source);
-    assert_int_equal(sys_memory_use(sys).live_bytes[LINE_HOST], gguf_host_bytes(header));
     return header;
 }
 
@@ -152,8 +122,7 @@ static double number_at(const struct gguf *header, const char *key, enum gguf_ki
     return gguf_number(&value, i);
 }
 
-static void test_metadata(void **state) {
-    (void)state;
+TEST(metadata) {
     struct sys sys;
     struct gguf_value value;
     struct gguf *header = read_header(&sys, types_file);
@@ -193,16 +162,13 @@ static void expect_texts(const struct gguf *header, const char *key, int n, cons
     assert_true(gguf_number(&value, 0) == 0);
 }
 
-static void test_string_arrays(void **state) {
-    (void)state;
+TEST(string_arrays) {
     struct sys sys;
     struct gguf_value value;
     struct gguf_text text;
     uint64_t place = 0;
     struct gguf *header = read_header(&sys, types_file);
-    expect_texts(header, "test.string", 1,
-                 (const char *[]){"Gr\xc3\xbc\xc3\x9f"
-                                  "e"});
+    expect_texts(header, "test.string", 1, (const char *[]){"Gr\303\274\303\237e"});
     expect_texts(header, "test.strings", 3, (const char *[]){"a", "", "ccc"});
     assert_true(gguf_find(header, "test.u8", &value));
     assert_false(gguf_next_text(&value, &place, &text));
@@ -216,20 +182,15 @@ static void test_string_arrays(void **state) {
     free(file.at);
 }
 
-static void test_configuration_from_metadata(void **state) {
-    (void)state;
-    struct sys sys;
-    struct tensor_index index;
+TEST(configuration_from_metadata) {
     struct config config;
     struct error e = {0};
     double real = 0;
     int blocks = 0;
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, types_file, &index, &e), OK);
-    assert_int_equal(config_parse(&sys, types_file, index.config, NULL, &config, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, types_file);
+    assert_int_equal(config_parse(index.sys, types_file, index.config, NULL, &config, &e), OK);
     assert_string_equal(config_string(&config, "general.architecture", ""), "test");
-    assert_string_equal(config_string(&config, "test.string", ""), "Gr\xc3\xbc\xc3\x9f"
-                                                                   "e");
+    assert_string_equal(config_string(&config, "test.string", ""), "Gr\303\274\303\237e");
     assert_int_equal(config_int(&config, "test.block_count", 1, 99, &blocks, &e), OK);
     assert_int_equal(blocks, 7);
     assert_int_equal(config_float(&config, "test.f32", 0, 1, &real, &e), OK);
@@ -239,28 +200,23 @@ static void test_configuration_from_metadata(void **state) {
     assert_true(config_find(&config, "test.u64")->number == 0x1p63 + 2048);
     assert_null(config_find(&config, "test.strings.0"));
     config_destroy(&config);
-    index_destroy(&index);
+    malformed_close(&index);
 }
 
 /* A model configuration omits metadata that it cannot hold; with too many keys there is no configuration. */
-static void test_values_beyond_configuration_ignored(void **state) {
-    (void)state;
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
+TEST(values_beyond_configuration_ignored) {
     struct bytes file =
         bytes_of(HEAD(0, 7) "$nan 6 0x7fc00000 $inf 12 0x7ff0000000000000:8 $bytes 8 $\xff\xfe "
                             "$nul 8 3:8 'a .1 'b $k*241 4 1 $long 8 $x*8192 $array 9 5 65:8 .260");
     malformed_write("odd.gguf", file.at, file.n);
     free(file.at);
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, malformed_path("odd.gguf"), &index, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, malformed_path("odd.gguf"));
     assert_string_equal(index.config, "{}");
-    index_destroy(&index);
+    malformed_close(&index);
     put_many("many.gguf", 65536, 0);
-    assert_int_equal(gguf_open(&sys, malformed_path("many.gguf"), &index, &e), OK);
+    index = malformed_index(gguf_open, malformed_path("many.gguf"));
     assert_null(index.config);
-    index_destroy(&index);
+    malformed_close(&index);
 }
 
 #define PART(no, count, tensors, name)                                                                       \
@@ -300,8 +256,7 @@ static const struct {
     {"G41 second is broken", PART(0, 2, 2, "a"), "'GGUF", TRUNC, "00002-of"},
 };
 
-static void test_split(void **state) {
-    (void)state;
+TEST(split) {
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
         char name[32], path[64];
         snprintf(name, sizeof name, "split%zu", i);
@@ -310,20 +265,15 @@ static void test_split(void **state) {
         expect_gguf(splits[i].id, path, splits[i].code, splits[i].word);
         malformed_expect(component_open, splits[i].id, name, splits[i].code, splits[i].word);
     }
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
-    sys_init_machine(&sys);
-    assert_int_equal(component_open(&sys, malformed_path("split0"), &index, &e), OK);
+    struct tensor_index index = malformed_index(component_open, malformed_path("split0"));
     assert_true(index.n_sources == 2 && index.n_entries == 2);
     assert_non_null(strstr(index.sources[index_find(&index, "b")->source].path, "00002-of"));
-    index_destroy(&index);
+    malformed_close(&index);
     put_line("split0/named-otherwise.gguf", PART(0, 2, 2, "a"));
     expect_gguf("no number in its name", "split0/named-otherwise.gguf", MISSING, "-00001-of-00002.gguf");
 }
 
-static void test_component_found_in_folder(void **state) {
-    (void)state;
+TEST(component_found_in_folder) {
     static const char one[] = ONE_FILE(FOUR("a", 0));
     malformed_make_folder("folder");
     put_line("folder/x-00002-of-00002.gguf", one);
@@ -340,8 +290,7 @@ static void test_component_found_in_folder(void **state) {
     malformed_expect(component_open, "not by its name", "folder/named.gguf", BADMAGIC, "a safetensors file");
 }
 
-static void test_candidate_file_names(void **state) {
-    (void)state;
+TEST(candidate_file_names) {
     struct sys sys;
     sys_init_machine(&sys);
     assert_true(component_is_candidate("x.gguf") && component_is_candidate("x-00001-of-00003.gguf"));
@@ -390,30 +339,25 @@ static enum status write_three(struct sys *sys, bool made, struct error *e) {
 }
 
 static void expect_written_data(void) {
-    struct sys sys;
-    struct tensor_index index;
-    struct error e = {0};
     unsigned char bytes[sizeof blocks];
     float floats[6];
-    sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, malformed_path("out/w.gguf"), &index, &e), OK);
+    struct tensor_index index = malformed_index(gguf_open, malformed_path("out/w.gguf"));
     const struct index_entry *w = index_find(&index, "w"), *q = index_find(&index, "q");
     assert_true(w->rank == 2 && w->dim[0] == 2 && w->dim[1] == 3 && w->offset % 32 == 0);
     assert_true(q->dtype == DTYPE_Q8_0 && q->dim[0] == 3 && q->dim[1] == 64 && q->offset % 32 == 0);
     assert_true(index_find(&index, "s")->rank == 0);
-    read_entry(&index, w, floats);
-    read_entry(&index, q, bytes);
+    malformed_read(&index, w, floats);
+    malformed_read(&index, q, bytes);
     assert_memory_equal(floats, written, sizeof written);
     assert_memory_equal(bytes, blocks, sizeof blocks);
     assert_string_equal(index.config,
                         "{\"general.architecture\":\"lumina2\",\"x.below\":-5,\"x.count\":4000000000,"
                         "\"x.eps\":9.9999999999999995e-7,\"x.on\":true,\"x.shape\":[5,-1,0,7]}");
-    index_destroy(&index);
+    malformed_close(&index);
     assert_int_equal(malformed_size(malformed_path("out/w.gguf")) % 32, 0);
 }
 
-static void test_written_file_reads_back(void **state) {
-    (void)state;
+TEST(written_file_reads_back) {
     struct sys sys;
     struct error e = {0};
     sys_init_machine(&sys);
@@ -425,8 +369,7 @@ static void test_written_file_reads_back(void **state) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-static void test_unwritable_metadata_refused(void **state) {
-    (void)state;
+TEST(unwritable_metadata_refused) {
     struct sys sys;
     sys_init_machine(&sys);
     const struct tensor t = tensor_make(written, DTYPE_F32, 1, (int32_t[]){6});
@@ -475,50 +418,10 @@ static enum status act_write(struct sys *sys, struct error *e) {
     return write_three(sys, true, e);
 }
 
-static const struct {
-    enum call call;
-    enum fault fault;
-    enum status once, other; /* statuses that an operation may return when the call fails */
-} faults[] = {
-    {CALL_ALLOC, FAULT_ERROR, MEMORY, MEMORY},  {CALL_MAP, FAULT_ERROR, MEMORY, MEMORY},
-    {CALL_COMMIT, FAULT_ERROR, MEMORY, MEMORY}, {CALL_READ, FAULT_ERROR, IO, IO},
-    {CALL_READ, FAULT_SHORT, OK, OK},           {CALL_READ, FAULT_INTERRUPTED, OK, OK},
-    {CALL_READ, FAULT_END, TRUNC, TRUNC},       {CALL_OPEN, FAULT_ERROR, IO, IO},
-    {CALL_IDENTIFY, FAULT_ERROR, IO, CHANGED},  {CALL_CREATE, FAULT_ERROR, OUTPUT, OUTPUT},
-    {CALL_WRITE, FAULT_ERROR, OUTPUT, OUTPUT},  {CALL_WRITE, FAULT_SHORT, OK, OK},
-    {CALL_WRITE, FAULT_INTERRUPTED, OK, OK},    {CALL_WRITE, FAULT_END, OUTPUT, OUTPUT},
-    {CALL_FLUSH, FAULT_ERROR, OUTPUT, OUTPUT},  {CALL_RENAME, FAULT_ERROR, OUTPUT, OUTPUT},
-};
-
-/* Fails the n-th system call of a kind, for n up to the number of calls. */
-static int fail_each(enum status (*act)(struct sys *, struct error *), size_t k) {
-    for (int at = 1;; at++) {
-        static struct fault_sys w;
-        struct error e = {0};
-        fault_sys_init(&w, 1);
-        fault_sys_fail(&w, faults[k].call, at, 0);
-        w.fault = faults[k].fault;
-        int n_open = count_open_files();
-        enum status code = act(&w.sys, &e);
-        bool reached = atomic_load(&w.count[faults[k].call]) >= at;
-        if (!(reached ? code == faults[k].once || code == faults[k].other : code == OK))
-            fail_msg("call kind %d, fault %d, call %d: %s, %s", (int)faults[k].call, (int)faults[k].fault, at,
-                     status_name(code), e.what);
-        assert_int_equal(w.sys.use.live_bytes[LINE_HOST], 0);
-        assert_int_equal(count_open_files(), n_open);
-        if (!reached) return at - 1;
-    }
-}
-
-static void test_no_leak_after_fault(void **state) {
-    (void)state;
-    int tried = 0;
-    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
-        tried += fail_each(act_open, k) + fail_each(act_open_parts, k);
-        tried += fail_each(act_write, k);
-        expect_written_data();
-    }
-    assert_true(tried > 100);
+TEST(no_leak_after_fault) {
+    assert_true(malformed_fail_calls(act_open, NULL) + malformed_fail_calls(act_open_parts, NULL) +
+                    malformed_fail_calls(act_write, expect_written_data) >
+                100);
     assert_int_equal(remove(malformed_path("out/w.gguf")), 0);
     assert_int_equal(rmdir(malformed_path("out")), 0);
 }
@@ -530,8 +433,7 @@ static void *reserve_little(struct sys *sys, size_t bytes) {
 }
 
 /* With little address space a file with a short header opens, and one with a long header is refused. */
-static void test_address_space_limit(void **state) {
-    (void)state;
+TEST(address_space_limit) {
     struct sys sys;
     struct tensor_index index;
     struct error e = {0};
@@ -547,32 +449,6 @@ static void test_address_space_limit(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gguf_rows),
-        cmocka_unit_test(test_G01_short_files),
-        cmocka_unit_test(test_G02_foreign_files),
-        cmocka_unit_test(test_G13_depth),
-        cmocka_unit_test(test_G29_types),
-        cmocka_unit_test(test_long_arrays),
-        cmocka_unit_test(test_G43_caps),
-        cmocka_unit_test(test_tensor_data_of_every_type),
-        cmocka_unit_test(test_custom_alignment),
-        cmocka_unit_test(test_truncation_refused),
-        cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_string_arrays),
-        cmocka_unit_test(test_configuration_from_metadata),
-        cmocka_unit_test(test_values_beyond_configuration_ignored),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_component_found_in_folder),
-        cmocka_unit_test(test_candidate_file_names),
-        cmocka_unit_test(test_written_file_reads_back),
-        cmocka_unit_test(test_unwritable_metadata_refused),
-        cmocka_unit_test(test_no_leak_after_fault),
-        cmocka_unit_test(test_address_space_limit),
-    };
     describe_written();
-    int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, malformed_set_up, malformed_tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(malformed_set_up, malformed_tear_down);
 }

@@ -1,12 +1,6 @@
 /* The JSON reader against Jansson's parser, and documents with failing allocations. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test/lib/cmocka_tests.h"
 #include <locale.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "engine/base/random.h"
 #include "loaders/json.h"
@@ -65,78 +59,41 @@ static const char document[] =
     "[true,false , null, \"\", \"x\", [[[\"deep\"]]]], \"long\": "
     "\"0123456789abcdefghijklmnopqrstuvwxyz\"}\t\r\n";
 
-static void test_same_as_jansson_on_syntax_cases(void **state) {
-    (void)state;
+TEST(same_as_jansson_on_syntax_cases) {
+    enum { TEXTS_MAX = 40 };
     static const struct {
-        const char *text;
         enum status code;
+        const char *texts[TEXTS_MAX];
     } rows[] = {
-        {"", JSON},
-        {" ", JSON},
-        {"{", JSON},
-        {"[1,]", JSON},
-        {"[,1]", JSON},
-        {"[1 2]", JSON},
-        {"{\"a\":1,}", JSON},
-        {"{\"a\" 1}", JSON},
-        {"{a:1}", JSON},
-        {"{\"a\":1 \"b\":2}", JSON},
-        {"[1]x", JSON},
-        {"[1}", JSON},
-        {"01", JSON},
-        {"-", JSON},
-        {"1.", JSON},
-        {".5", JSON},
-        {"1e", JSON},
-        {"+1", JSON},
-        {"NaN", JSON},
-        {"Infinity", JSON},
-        {"tru", JSON},
-        {"truex", JSON},
-        {"'a'", JSON},
-        {"\"a", JSON},
-        {"\"a\\\"", JSON},
-        {"\"\\x\"", JSON},
-        {"\"\\u12g4\"", JSON},
-        {"\"\\u12\"", JSON},
-        {"\"\x01\"", JSON},
-        {"\"\t\"", JSON},
-        {"9223372036854775808", LIMIT},
-        {"-9223372036854775809", LIMIT},
-        {"1e999", LIMIT},
-        {"-1e999", LIMIT},
-        {"{\"a\":1,\"a\":2}", DUP},
-        {"{\"a\":1,\"\\u0061\":2}", DUP},
-        {"\"\\u0000\"", META},
-        {"{\"\\u0000\":1}", META},
-        {"\"\\ud800\"", UTF8},
-        {"\"\\udc00\"", UTF8},
-        {"\"\\ud800\\u0041\"", UTF8},
-        {"\"\xff\"", UTF8},
-        {"\"\xc0\x80\"", UTF8},
-        {"\"\xed\xa0\x80\"", UTF8},
-        {"\"\xf4\x90\x80\x80\"", UTF8},
-        {"\"\xe2\x82\"", UTF8},
-        {"1e-999", OK},
-        {"-9223372036854775808", OK},
-        {"\"\\uD83D\\uDE00\"", OK},
-        {" null ", OK},
-        {document, OK},
+        {JSON, {"",        " ",           "{",         "[1,]",     "[,1]",
+                "[1 2]",   "{\"a\":1,}",  "{\"a\" 1}", "{a:1}",    "{\"a\":1 \"b\":2}",
+                "[1]x",    "[1}",         "01",        "-",        "1.",
+                ".5",      "1e",          "+1",        "NaN",      "Infinity",
+                "tru",     "truex",       "'a'",       "\"a",      "\"a\\\"",
+                "\"\\x\"", "\"\\u12g4\"", "\"\\u12\"", "\"\x01\"", "\"\t\""}},
+        {LIMIT, {"9223372036854775808", "-9223372036854775809", "1e999", "-1e999"}},
+        {DUP, {"{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}"}},
+        {META, {"\"\\u0000\"", "{\"\\u0000\":1}"}},
+        {UTF8,
+         {"\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"", "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"",
+          "\"\xf4\x90\x80\x80\"", "\"\xe2\x82\""}},
+        {OK, {"1e-999", "-9223372036854775808", "\"\\uD83D\\uDE00\"", " null ", document}},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        json_t *root;
-        enum status status = decode(rows[i].text, strlen(rows[i].text), 0, &root);
-        if (status != rows[i].code) fail_msg("'%s': %s", rows[i].text, status_name(status));
-        json_decref(root);
-        compare(rows[i].text, strlen(rows[i].text), 0);
-        compare(rows[i].text, strlen(rows[i].text), JSON_DECODE_INT_AS_REAL);
-        compare(rows[i].text, strlen(rows[i].text), JSON_ALLOW_NUL);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int k = 0; k < TEXTS_MAX && rows[i].texts[k]; k++) {
+            const char *text = rows[i].texts[k];
+            json_t *root;
+            enum status status = decode(text, strlen(text), 0, &root);
+            if (status != rows[i].code) fail_msg("'%s': %s", text, status_name(status));
+            json_decref(root);
+            compare(text, strlen(text), 0);
+            compare(text, strlen(text), JSON_DECODE_INT_AS_REAL);
+            compare(text, strlen(text), JSON_ALLOW_NUL);
+        }
 }
 
 /* Compares the parsers on texts with changed, removed and inserted bytes, and on truncated texts. */
-static void test_same_as_jansson_on_damaged_text(void **state) {
-    (void)state;
+TEST(same_as_jansson_on_damaged_text) {
     static const char bytes[] = "\"\\{}[],:0-.eEu \n\x01\x80\xc3truefalsn";
     uint64_t seed = 17, n = sizeof document - 1;
     for (uint64_t cut = 0; cut <= n; cut++) compare(document, cut, 0);
@@ -162,8 +119,7 @@ static void test_same_as_jansson_on_damaged_text(void **state) {
     }
 }
 
-static void test_decimal_comma_locale(void **state) {
-    (void)state;
+TEST(decimal_comma_locale) {
     json_t *root;
     char *before = strdup(setlocale(LC_ALL, NULL));
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
@@ -176,8 +132,7 @@ static void test_decimal_comma_locale(void **state) {
     free(before);
 }
 
-static void test_parse_without_memory(void **state) {
-    (void)state;
+TEST(parse_without_memory) {
     json_t *root;
     calls = 0;
     assert_int_equal(decode(document, sizeof document - 1, 0, &root), OK);
@@ -204,8 +159,7 @@ static char *build(void) {
 }
 
 /* JSON output is the complete text or NULL, and free() releases it, whatever allocator Jansson uses. */
-static void test_print_without_memory(void **state) {
-    (void)state;
+TEST(print_without_memory) {
     calls = 0;
     char *whole = build();
     assert_non_null(whole);
@@ -223,8 +177,7 @@ static void test_print_without_memory(void **state) {
     free(whole);
 }
 
-static void test_embedder_keeps_its_allocator(void **state) {
-    (void)state;
+TEST(embedder_keeps_its_allocator) {
     json_malloc_t alloc;
     json_free_t release;
     json_get_alloc_funcs(&alloc, &release);
@@ -233,15 +186,5 @@ static void test_embedder_keeps_its_allocator(void **state) {
 
 int main(void) {
     json_set_alloc_funcs(embedder_alloc, embedder_free);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_jansson_on_syntax_cases),
-        cmocka_unit_test(test_same_as_jansson_on_damaged_text),
-        cmocka_unit_test(test_decimal_comma_locale),
-        cmocka_unit_test(test_parse_without_memory),
-        cmocka_unit_test(test_print_without_memory),
-        cmocka_unit_test(test_embedder_keeps_its_allocator),
-    };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(NULL, NULL);
 }

@@ -1,21 +1,16 @@
-/* engine/pictures/pictures.c against diffusers, Pillow and PyTorch (test/golden/pictures/arithmetic.py):
- * sizes, resampling, image tensors, masks, posteriors; and refusals. */
-#include "engine/pictures/pictures.h"
+/* engine/pictures against diffusers, Pillow and PyTorch (test/golden/pictures/arithmetic.py, fit.py): sizes,
+ * resampling, image tensors, masks, posteriors; fitting images to a size, from memory or row by row, in the
+ * declared memory; and refusals. */
 #include "engine/base/random.h"
+#include "engine/pictures/fit.h"
+#include "engine/pictures/pictures.h"
 #include "loaders/loaders.h"
+#include "test/lib/cmocka_tests.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct sys machine;
-static struct tensor_index truth;
+static struct tensor_index truth, fits; /* arithmetic.safetensors, fit.safetensors */
 static struct error problem;
 
 static _Alignas(64) char pool[16 << 20];
@@ -26,12 +21,6 @@ static void *pool_alloc(size_t bytes) {
     pool_used += (bytes + 63) / 64 * 64;
     assert_true(pool_used <= sizeof pool);
     return memset(memory, 0, bytes);
-}
-
-static int empty_pool(void **state) {
-    (void)state;
-    pool_used = 0;
-    return 0;
 }
 
 static void assert_ok(void) {
@@ -45,16 +34,20 @@ static struct tensor floats(int32_t a, int32_t b, int32_t c) {
     return t;
 }
 
-static struct tensor known(const char *name) {
-    const struct index_entry *entry = index_find(&truth, name);
-    if (!entry) fail_msg("the fixture has no tensor %s", name);
+static struct tensor tensor_of_entry(const struct tensor_index *index, const struct index_entry *entry) {
     struct tensor t = tensor_make(pool_alloc(entry->bytes), entry->dtype, entry->rank, entry->dim);
-    source_read(&truth.sources[entry->source], t.data, entry->bytes, entry->offset, &problem);
+    source_read(&index->sources[entry->source], t.data, entry->bytes, entry->offset, &problem);
     assert_ok();
     return t;
 }
 
-/* Returns RGB noise, as arithmetic.py's draw() does. */
+static struct tensor known(const char *name) {
+    const struct index_entry *entry = index_find(&truth, name);
+    if (!entry) fail_msg("the fixture has no tensor %s", name);
+    return tensor_of_entry(&truth, entry);
+}
+
+/* Returns RGB noise, as drawn.py's draw() does. */
 static struct sluice_picture drawn(uint64_t seed, int width, int height) {
     size_t n = (size_t)width * (size_t)height * 3;
     uint8_t *rgb = pool_alloc(n);
@@ -74,8 +67,7 @@ static void assert_code(enum status code, const char *text) {
     problem = (struct error){0};
 }
 
-static void test_invalid_pictures_refused(void **state) {
-    (void)state;
+TEST(invalid_pictures_refused) {
     static const int sides[][2] = {{0, 1}, {1, 0}, {-3, 5}, {16385, 1}, {1, 16385}};
     struct sluice_picture p = drawn(1, 5, 7);
     picture_check(&p, "the mask", &problem);
@@ -102,8 +94,7 @@ static void assert_read_at(int width, int height, int multiple, int to_width, in
                  to_height);
 }
 
-static void test_reference_sizes(void **state) {
-    (void)state;
+TEST(reference_sizes) {
     assert_read_at(1024, 1024, 16, 1024, 1024);
     assert_read_at(16, 16, 16, 16, 16);
     assert_read_at(31, 47, 16, 16, 32);
@@ -118,8 +109,7 @@ static void test_reference_sizes(void **state) {
     for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
 }
 
-static void test_area_sizes(void **state) {
-    (void)state;
+TEST(area_sizes) {
     struct tensor areas = known("areas");
     const int32_t *row = areas.data;
     for (int i = 0; i < areas.dim[0]; i++, row += 5) {
@@ -131,8 +121,7 @@ static void test_area_sizes(void **state) {
     assert_int_equal(areas.dim[0], 300);
 }
 
-static void test_extreme_aspect_ratios(void **state) {
-    (void)state;
+TEST(extreme_aspect_ratios) {
     static const int sides[][2] = {{15, 64}, {64, 15}, {1, 1}, {4097, 1024}, {1024, 4097}, {16384, 65}};
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
         struct sluice_picture p = {.width = sides[i][0], .height = sides[i][1], .name = "fox.png"};
@@ -181,8 +170,7 @@ static int check_all_resized(const char *kind, enum resampler by, int *differing
 
 /* Measured on noise, where many values clip: all values equal those of Pillow (x86-64, with the sine of
  * glibc 2.36) and of PyTorch (which needs no library function). */
-static void test_resizing_equals_pillow_and_pytorch(void **state) {
-    (void)state;
+TEST(resizing_equals_pillow_and_pytorch) {
     int differing = 0, largest = 0;
     assert_int_equal(check_all_resized("resize/", PILLOW_LANCZOS, &differing, &largest), 7);
     assert_true(largest <= 1 && differing <= 20);
@@ -208,8 +196,7 @@ static void check_uniform_images(enum resampler by) {
     assert_ok();
 }
 
-static void test_resizing_keeps_uniform_images(void **state) {
-    (void)state;
+TEST(resizing_keeps_uniform_images) {
     check_uniform_images(PILLOW_LANCZOS);
     check_uniform_images(TORCH_BICUBIC);
 }
@@ -224,8 +211,7 @@ static uint64_t bytes_of(struct picture_size from, struct picture_size to) {
 }
 
 /* Resampling allocates exactly resample_bytes, little more than 2 MiB for any legal reference image. */
-static void test_resizing_memory_bounded(void **state) {
-    (void)state;
+TEST(resizing_memory_bounded) {
     static const int sides[] = {16, 17, 33, 64, 700, 1031, 4096, 9999, 16383, 16384};
     enum { N = sizeof sides / sizeof *sides };
     uint64_t most = 0;
@@ -252,14 +238,13 @@ static void test_resizing_memory_bounded(void **state) {
     assert_code(MEMORY, "fox.png");
 }
 
-static void test_tensor_of_picture(void **state) {
-    (void)state;
+TEST(tensor_of_picture) {
     uint8_t rgb[768];
     for (int i = 0; i < 256; i++)
         for (int c = 0; c < 3; c++) rgb[3 * i + c] = (uint8_t)((i + 256 * c) % 256);
     struct sluice_picture p = {.width = 16, .height = 16, .rgb = rgb};
     struct tensor ours = floats(16, 16, 3), t = known("tensor");
-    picture_to_tensor(&p, NULL, ours);
+    picture_to_tensor(&p, NULL, false, ours);
     const float *made = ours.data, *expected = t.data;
     for (int i = 0; i < 768; i++) assert_true(made[i] == expected[i % 3 * 256 + i / 3]);
     static const float mean[] = {0.48145466F, 0.4578275F, 0.40821073F},
@@ -269,12 +254,11 @@ static void test_tensor_of_picture(void **state) {
     for (int i = 0; i < 768; i++) assert_true(made[i] == seen[i % 3 * 256 + i / 3]);
 }
 
-static void test_mask_channels(void **state) {
-    (void)state;
+TEST(mask_channels) {
     struct tensor rgb = known("mask_rgb"), t = known("masked"), channels = known("channels");
     struct sluice_picture mask = {.width = 48, .height = 32, .rgb = rgb.data}, init = drawn(7, 48, 32);
     struct tensor ours = floats(32, 48, 3);
-    picture_to_tensor(&init, &mask, ours);
+    picture_to_tensor(&init, &mask, false, ours);
     const float *made = ours.data, *expected = t.data;
     for (int i = 0; i < 48 * 32 * 3; i++) assert_true(made[i] == expected[i % 3 * 48 * 32 + i / 3]);
     struct tensor control = floats(64, 4, 6);
@@ -292,8 +276,7 @@ static void test_mask_channels(void **state) {
     assert_memory_equal(small.data, control.data, (size_t)tensor_bytes(&small));
 }
 
-static void test_posterior_sample(void **state) {
-    (void)state;
+TEST(posterior_sample) {
     struct tensor moments = known("moments"), noise = known("noise"), sampled = known("sampled");
     struct tensor ours = floats(4, 5, 7), mean = known("mean");
     const struct latent_format format = {.n = 1, .scale = {0.3611f}, .shift = {0.1159f}};
@@ -314,8 +297,7 @@ static void test_posterior_sample(void **state) {
 }
 
 /* Test images are larger and smaller than the target size and have other aspect ratios. */
-static void test_padding_to_size(void **state) {
-    (void)state;
+TEST(padding_to_size) {
     double most = 0;
     int n = 0;
     for (int i = 0; i < truth.n_entries; i++) {
@@ -340,10 +322,137 @@ static void test_padding_to_size(void **state) {
     assert_true(most <= 3e-7); /* 3e-7 absolute, for values of at most 1 */
 }
 
+static int rows_kept = INT32_MAX, failing; /* of the callbacks below */
+
+static int read_noise(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
+    memcpy(rgb, picture->user, (size_t)picture->width * (size_t)picture->height * 3);
+    e->code = failing;
+    e->exit_code = 3;
+    return failing;
+}
+
+static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                     void *to, struct sluice_error *e) {
+    for (int y = 0; y < picture->height && y < rows_kept; y++)
+        take(to, (const uint8_t *)picture->user + 3 * (size_t)y * (size_t)picture->width);
+    e->code = failing;
+    e->exit_code = 3;
+    return failing;
+}
+
+enum delivery { HAS_PIXELS, IN_ROWS, WHOLE, N_DELIVERIES };
+
+/* Returns the image as a program gives it: with its pixels, or with callbacks that read rows or all pixels.
+ */
+static struct sluice_picture delivered(enum delivery how, struct sluice_picture p) {
+    p.user = (void *)(uintptr_t)p.rgb;
+    p.read = read_noise;
+    p.reading_bytes = 1000;
+    if (how != HAS_PIXELS) p.rgb = NULL;
+    if (how == IN_ROWS) p.read_rows = read_rows;
+    return p;
+}
+
+/* The fixture's tensor "crop/W/H/W2/H2" is noise of W x H, fitted to W2 x H2. */
+TEST(fitted_pixels_equal_diffusers) {
+    static uint8_t made[64 * 64 * 3];
+    for (int i = 0; i < fits.n_entries; i++)
+        for (int how = 0; how < N_DELIVERIES; how++) {
+            const struct index_entry *entry = &fits.entries[i];
+            char name[16];
+            struct picture_size from, to;
+            enum fit fit;
+            pool_used = 0;
+            assert_int_equal(sscanf(entry->name, "%15[a-z]/%d/%d/%d/%d", name, &from.width, &from.height,
+                                    &to.width, &to.height),
+                             5);
+            fit_find(name, &fit, &problem);
+            struct tensor expected = tensor_of_entry(&fits, entry);
+            struct fitting f = fit_make(fit, from, to);
+            struct sluice_picture p = delivered(
+                how, drawn((uint64_t)from.width * 65536 + (uint64_t)from.height, from.width, from.height));
+            assert_int_equal(entry->bytes, 3 * f.size.width * f.size.height);
+            memset(made, 1, sizeof made);
+            fit_read(&machine, &p, &f, made, &problem);
+            assert_ok();
+            if (memcmp(made, expected.data, entry->bytes)) fail_msg("%s", entry->name);
+            assert_int_equal(made[entry->bytes], 1);
+        }
+    assert_int_equal(fits.n_entries, 39);
+}
+
+/* Fitting an image takes exactly the declared memory: a few rows if the image is read row by row. */
+TEST(fitting_memory_as_declared) {
+    struct picture_size from = {500, 500}, to = {20, 30};
+    for (int how = 0; how < N_DELIVERIES; how++) {
+        struct sys counting;
+        sys_init_machine(&counting);
+        pool_used = 0;
+        struct sluice_picture p = delivered(how, drawn(1, from.width, from.height));
+        struct fitting f = fit_make(FIT_CROP, from, to);
+        fit_read(&counting, &p, &f, pool_alloc(20 * 30 * 3), &problem);
+        assert_ok();
+        struct memory_use use = sys_memory_use(&counting);
+        uint64_t pages = how == WHOLE ? 4096 : 0;
+        uint64_t predicted = fit_bytes(&p, &f) - p.reading_bytes, took = use.peak_bytes[LINE_HOST];
+        assert_true(took >= predicted && took <= predicted + pages);
+        assert_int_equal(use.live_bytes[LINE_HOST], 0);
+        assert_true(how == WHOLE ? predicted > 750000 : predicted < 100000);
+    }
+}
+
+/* Images with the largest sides need little memory, also when very high and narrow. */
+TEST(large_images_need_little_memory) {
+    static const struct picture_size sizes[] = {
+        {16384, 16384}, {8000, 16384}, {16384, 1}, {1, 16384}, {16384, 8000}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (enum fit fit = 0; fit < N_FITS; fit++) {
+            struct sluice_picture p = delivered(
+                IN_ROWS, (struct sluice_picture){.width = sizes[i].width, .height = sizes[i].height});
+            struct fitting f = fit_make(fit, sizes[i], (struct picture_size){512, 512});
+            assert_true(fit_bytes(&p, &f) < 6 << 20);
+            assert_true(f.part.size.width >= 1 && f.part.size.height >= 1);
+            assert_true(f.part.x >= 0 && f.part.x + f.part.size.width <= f.part.whole.width);
+            assert_true(f.part.y >= 0 && f.part.y + f.part.size.height <= f.part.whole.height);
+            assert_true(f.left >= 0 && f.left + f.part.size.width <= f.size.width);
+            assert_true(f.top >= 0 && f.top + f.part.size.height <= f.size.height);
+        }
+}
+
+static void expect_failure(struct sys *sys, enum delivery how, enum status code) {
+    enum { ROWS_LOST = 3 };
+    struct sluice_picture p = delivered(how, drawn(1, 50, 40));
+    struct fitting f = fit_make(FIT_STRETCH, (struct picture_size){50, 40}, (struct picture_size){20, 30});
+    rows_kept = 40 - ROWS_LOST;
+    fit_read(sys, &p, &f, pool_alloc(20 * 30 * 3), &problem);
+    rows_kept = INT32_MAX;
+    assert_int_equal(problem.code, code);
+    problem = (struct error){0};
+}
+
+TEST(read_failures_reported) {
+    struct sys poor;
+    enum fit fit;
+    sys_init_machine(&poor);
+    expect_failure(&machine, IN_ROWS, IO);
+    failing = SLUICE_TRUNC;
+    expect_failure(&machine, IN_ROWS, TRUNC);
+    expect_failure(&machine, WHOLE, TRUNC);
+    failing = 0;
+    poor.map = alloc_none;
+    expect_failure(&poor, WHOLE, MEMORY);
+    poor.alloc = alloc_none;
+    expect_failure(&poor, HAS_PIXELS, MEMORY);
+    assert_int_equal(fit_find("fill", &fit, &problem), USAGE);
+    problem = (struct error){0};
+    assert_true(fit_find(NULL, &fit, &problem) == OK && fit == FIT_CROP);
+}
+
 static int open_truth(void **state) {
     (void)state;
     sys_init_machine(&machine);
     safetensors_open(&machine, "test/golden/pictures/arithmetic.safetensors", &truth, &problem);
+    safetensors_open(&machine, "test/golden/pictures/fit.safetensors", &fits, &problem);
     assert_ok();
     return 0;
 }
@@ -351,24 +460,10 @@ static int open_truth(void **state) {
 static int close_truth(void **state) {
     (void)state;
     index_destroy(&truth);
+    index_destroy(&fits);
     return 0;
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_pool)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(test_invalid_pictures_refused),
-        TEST(test_reference_sizes),
-        TEST(test_area_sizes),
-        TEST(test_extreme_aspect_ratios),
-        TEST(test_resizing_equals_pillow_and_pytorch),
-        TEST(test_resizing_keeps_uniform_images),
-        TEST(test_resizing_memory_bounded),
-        TEST(test_tensor_of_picture),
-        TEST(test_mask_channels),
-        TEST(test_posterior_sample),
-        TEST(test_padding_to_size),
-    };
-    return cmocka_run_group_tests(tests, open_truth, close_truth);
+    return run_all_tests(open_truth, close_truth);
 }

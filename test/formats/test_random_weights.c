@@ -1,17 +1,10 @@
 /* Random weights of every type, dequantised: finite, with the requested standard deviation. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "test/lib/cmocka_tests.h"
 #include "engine/bench/random_weights.h"
 #include "kernels/cpu/weights.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { ROWS = 160, COLUMNS = 768, PIECES = 3 };
 
@@ -75,8 +68,7 @@ static void check(enum dtype dtype, double init_scale, bool scaled, bool row_sca
                  m.largest);
 }
 
-static void test_mean_and_deviation_of_all_types(void **state) {
-    (void)state;
+TEST(mean_and_deviation_of_all_types) {
     for (int dtype = 0; dtype < N_DTYPES; dtype++)
         for (double init_scale = 0.5; init_scale < 9 && dtype_is_weight((enum dtype)dtype);
              init_scale += 3.5) {
@@ -88,9 +80,8 @@ static void test_mean_and_deviation_of_all_types(void **state) {
         }
 }
 
-static void test_norms_around_one(void **state) {
+TEST(norms_around_one) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct statistics m = make(types[i], 0, false, false);
         assert_true(fabs(m.mean - 1) < 0.01 && m.largest < 1.2 && m.size < 1.01);
@@ -98,11 +89,5 @@ static void test_norms_around_one(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mean_and_deviation_of_all_types),
-        cmocka_unit_test(test_norms_around_one),
-    };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(NULL, NULL);
 }

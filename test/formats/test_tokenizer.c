@@ -5,27 +5,17 @@
  * tokenizer: 256 bytes with ids in byte order, a few merges. Each opening runs under a hang guard, must
  * release all memory, and allocates at most 64 MiB beyond the file's size.
  *
- * Ids beyond the embedding's rows: test_gguf_metadata.c. The token limit of prompts: test_user_errors.c.
- * Random damage: test_damaged_files.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+ * Ids beyond the embedding's rows: test/models/layouts/gguf.txt. The token limit of prompts:
+ * test_user_errors.c. Random damage: test_damaged_files.c. */
+#include "test/lib/tokenizer_files.h"
 
 #include <dirent.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
 #endif
-
-#include "test/lib/tokenizer_files.h"
 
 /* Parts of a tokenizer.json; NULL takes the default. */
 struct recipe {
@@ -57,57 +47,41 @@ static const struct recipe defaults = {
     .members = "\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"post_processor\":null",
 };
 
-/* GPT-2's bytes_to_unicode, written independently of the loader. */
-static int alphabet(int byte) {
-    if (byte <= 32) return 256 + byte;
-    if (byte == 0x7F) return 289;
-    if (byte >= 0x80 && byte <= 0xA0) return 290 + byte - 0x80;
-    return byte == 0xAD ? 323 : byte;
-}
-
 static const char *chosen(const char *given, const char *fallback) {
     return given ? given : fallback;
 }
 
-/* Returns the text of tokenizer.json. Freed by the caller. */
-static char *write_json(struct recipe r) {
+/* Writes tokenizer.json. */
+static void write_recipe(struct recipe r) {
     const struct recipe *d = &defaults;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
-    fprintf(out, "{%s,\"normalizer\":%s,\"pre_tokenizer\":%s,\"added_tokens\":[%s],\"model\":{%s,\"vocab\":{",
-            chosen(r.members, d->members), chosen(r.normalizer, d->normalizer),
-            chosen(r.pre_tokenizer, d->pre_tokenizer), chosen(r.added, d->added), chosen(r.model, d->model));
-    for (int byte = 0; byte < 256; byte++) fprintf(out, "\"\\u%04x\":%d,", (unsigned)alphabet(byte), byte);
-    fprintf(out, "%s},\"merges\":[%s]}}", chosen(r.vocab, d->vocab), chosen(r.merges, d->merges));
-    assert_int_equal(fclose(out), 0);
-    return text;
+    struct bytes b = {0};
+    bytes_print(&b, "{%s,\"normalizer\":%s,\"pre_tokenizer\":%s,\"added_tokens\":[%s],",
+                chosen(r.members, d->members), chosen(r.normalizer, d->normalizer),
+                chosen(r.pre_tokenizer, d->pre_tokenizer), chosen(r.added, d->added));
+    bytes_print(&b, "\"model\":{%s,\"vocab\":{", chosen(r.model, d->model));
+    for (int byte = 0; byte < 256; byte++)
+        bytes_print(&b, "\"\\u%04x\":%d,", (unsigned)gpt2_character(byte), byte);
+    bytes_print(&b, "%s},\"merges\":[%s]}}", chosen(r.vocab, d->vocab), chosen(r.merges, d->merges));
+    malformed_write("tokenizer.json", b.at, b.n);
+    free(b.at);
 }
 
 static struct tokenizer *open_recipe(struct recipe recipe) {
-    struct tokenizer *t;
-    struct error e;
-    char line[1024], *text = write_json(recipe);
-    tokenizer_put(tokenizer_json, text, strlen(text));
-    free(text);
-    if (tokenizer_open_path(tokenizer_json, &t, &e) != OK) fail_msg("%s", error_line(&e, line, sizeof line));
-    return t;
+    write_recipe(recipe);
+    return tokenizer_open_good("tokenizer.json", NULL);
 }
 
-static void expect_text_failure(const char *text, enum status code, const char *says) {
-    tokenizer_put(tokenizer_json, text, strlen(text));
-    expect_open_failure(tokenizer_json, code, says);
+static void expect_json_failure(const char *text, enum status code, const char *says) {
+    malformed_write_text("tokenizer.json", text);
+    expect_open_failure("tokenizer.json", code, says);
 }
 
 static void expect_failure(struct recipe recipe, enum status code, const char *says) {
-    char *text = write_json(recipe);
-    expect_text_failure(text, code, says);
-    free(text);
+    write_recipe(recipe);
+    expect_open_failure("tokenizer.json", code, says);
 }
 
-static void test_goldens(void **state) {
-    (void)state;
+TEST(goldens) {
     DIR *golden = opendir("test/golden");
     assert_non_null(golden);
     int n = 0;
@@ -123,8 +97,7 @@ static void test_goldens(void **state) {
     assert_true(n > 0);
 }
 
-static void test_merge_order(void **state) {
-    (void)state;
+TEST(merge_order) {
     struct tokenizer *t = open_recipe((struct recipe){0});
     assert_int_equal(tokenizer_size(t), 301);
     IDS(t, "abc", ABC);
@@ -146,8 +119,7 @@ static void test_merge_order(void **state) {
     tokenizer_close_clean(t);
 }
 
-static void test_added_tokens(void **state) {
-    (void)state;
+TEST(added_tokens) {
     static const char added[] =
         "{\"id\":300,\"content\":\"<e>\",\"special\":true},{\"id\":301,\"content\":\"<e>x\",\"normalized\":"
         "false},"
@@ -171,8 +143,7 @@ static void test_added_tokens(void **state) {
     tokenizer_close_clean(t);
 }
 
-static void test_unknown_bytes(void **state) {
-    (void)state;
+TEST(unknown_bytes) {
     static const char head[] =
         "{\"pre_tokenizer\":" SPLIT("x+") ",\"model\":{\"vocab\":{\"a\":0,\"?\":1},\"merges\":[]%s}}";
     static const struct {
@@ -186,22 +157,19 @@ static void test_unknown_bytes(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[1024];
-        struct tokenizer *t;
-        struct error e;
         snprintf(text, sizeof text, head, rows[i].members);
-        tokenizer_put(tokenizer_json, text, strlen(text));
-        assert_int_equal(tokenizer_open_path(tokenizer_json, &t, &e), OK);
+        malformed_write_text("tokenizer.json", text);
+        struct tokenizer *t = tokenizer_open_good("tokenizer.json", NULL);
         assert_ids(t, "abcda", 5, rows[i].ids, rows[i].n);
         tokenizer_close_clean(t);
     }
     char text[1024];
     snprintf(text, sizeof text, head, ",\"unk_token\":\"#\"");
-    expect_text_failure(text, META, "unk_token");
+    expect_json_failure(text, META, "unk_token");
 }
 
 /* Patterns for which PCRE2's and Oniguruma's syntax or Unicode differ; expected: Oniguruma. */
-static void test_patterns_as_oniguruma(void **state) {
-    (void)state;
+TEST(patterns_as_oniguruma) {
     struct tokenizer *t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\s+|\\\\S")});
     IDS(t, "ab", 'a', 'b');
     tokenizer_close_clean(t);
@@ -212,10 +180,7 @@ static void test_patterns_as_oniguruma(void **state) {
     t = open_recipe((struct recipe){.vocab = "\"\\u0132b\":256",
                                     .merges = "\"\\u0132 b\"", /* GPT-2's character of byte 0x90 */
                                     .pre_tokenizer = SPLIT("\\\\p{L}+")});
-    IDS(t,
-        "\xf0\x9e\x93\x90"
-        "b",
-        0xF0, 0x9E, 0x93, 256);
+    IDS(t, "\360\236\223\220b", 0xF0, 0x9E, 0x93, 256); /* U+1E4D0 */
     tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\d*")}); /* a regex with empty matches */
     IDS(t, "ab1bc", 'a', 'b', '1', 'b', 'c');
@@ -226,77 +191,51 @@ static void test_patterns_as_oniguruma(void **state) {
     tokenizer_close_clean(t);
 }
 
-static void put_in_folder(const char *name, const char *text) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/old/%s", tokenizer_folder, name);
-    if (text)
-        tokenizer_put(path, text, strlen(text));
-    else
-        unlink(path);
-}
-
-static void test_vocab_json_and_merges_txt(void **state) {
-    (void)state;
-    char path[64];
-    struct tokenizer *t;
-    struct error e;
-    snprintf(path, sizeof path, "%s/old", tokenizer_folder);
-    assert_int_equal(mkdir(path, 0777), 0);
-    expect_open_failure(path, MISSING, "tokenizer");
-    put_in_folder("vocab.json", "{\"a\":0,\"b\":1,\"#\":2,\"##\":3,\"ab\":4}");
-    expect_open_failure(path, MISSING, "merges.txt");
-    put_in_folder("merges.txt", "#version: 0.2\n# #\r\na b\n\n");
-    put_in_folder("added_tokens.json", "{\"<x>\":5,\"<y>\":6}");
-    put_in_folder("special_tokens_map.json", "{\"eos_token\":{\"content\":\"<x>\"}}");
-    assert_int_equal(tokenizer_open_path(path, &t, &e), OK);
+TEST(vocab_json_and_merges_txt) {
+    malformed_write_text("tokenizer.json", NULL);
+    expect_open_failure("", MISSING, "tokenizer");
+    expect_text_failure("vocab.json", "{\"a\":0,\"b\":1,\"#\":2,\"##\":3,\"ab\":4}", MISSING, "merges.txt");
+    malformed_write_text("merges.txt", "#version: 0.2\n# #\r\na b\n\n");
+    malformed_write_text("added_tokens.json", "{\"<x>\":5,\"<y>\":6}");
+    malformed_write_text("special_tokens_map.json", "{\"eos_token\":{\"content\":\"<x>\"}}");
+    struct tokenizer *t = tokenizer_open_good("", NULL);
     IDS(t, "ab##<x>b<y>", 4, 3, 5, 1, 6);
     tokenizer_close_clean(t);
-    put_in_folder("tokenizer_config.json",
-                  "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"added_tokens_decoder\":{"
-                  "\"7\":{\"content\":\"<z>\",\"special\":true}}}");
-    assert_int_equal(tokenizer_open_path(path, &t, &e), OK);
+    static const char config[] = "tokenizer_config.json";
+    malformed_write_text(config, "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"added_tokens_decoder\":{"
+                                 "\"7\":{\"content\":\"<z>\",\"special\":true}}}");
+    t = tokenizer_open_good("", NULL);
     IDS(t, "a<z>", 0, 7);
     assert_int_equal(tokenizer_special(t, "<x>"), -1);
     tokenizer_close_clean(t);
-    put_in_folder("tokenizer_config.json", "{\"added_tokens_decoder\":{\"x7\":{\"content\":\"<z>\"}}}");
-    expect_open_failure(path, META, "x7");
-    put_in_folder("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\"}");
-    expect_open_failure(path, UNSUPPORTED, "LlamaTokenizer");
-    put_in_folder("tokenizer_config.json", NULL);
-    put_in_folder("merges.txt", "a b c\n");
-    expect_open_failure(path, META, "two parts");
-    put_in_folder("merges.txt", "a \xff\n");
-    expect_open_failure(path, UTF8, "byte 2");
+    expect_text_failure(config, "{\"added_tokens_decoder\":{\"x7\":{\"content\":\"<z>\"}}}", META, "x7");
+    expect_text_failure(config, "{\"tokenizer_class\":\"LlamaTokenizer\"}", UNSUPPORTED, "LlamaTokenizer");
+    malformed_write_text(config, NULL);
+    expect_text_failure("merges.txt", "a b c\n", META, "two parts");
+    expect_text_failure("merges.txt", "a \xff\n", UTF8, "byte 2");
     static const char *const names[] = {"vocab.json", "merges.txt", "added_tokens.json",
                                         "special_tokens_map.json"};
-    for (int i = 0; i < 4; i++) put_in_folder(names[i], NULL);
-    assert_int_equal(rmdir(path), 0);
+    for (int i = 0; i < 4; i++) malformed_write_text(names[i], NULL);
 }
 
-static void test_t01_damaged_json(void **state) {
-    (void)state;
-    char *text = write_json((struct recipe){0});
-    for (size_t n = 0; n < strlen(text); n++) {
-        struct tokenizer *t;
-        struct error e;
-        tokenizer_put(tokenizer_json, text, n);
-        assert_int_equal(tokenizer_open_path(tokenizer_json, &t, &e), JSON);
+TEST(t01_damaged_json) {
+    write_recipe((struct recipe){0});
+    for (int64_t n = malformed_size(malformed_path("tokenizer.json")); n-- > 0;) {
+        assert_int_equal(truncate(malformed_path("tokenizer.json"), n), 0);
+        expect_open_failure("tokenizer.json", JSON, "");
     }
-    free(text);
-    char *deep = malloc(1000001);
-    memset(deep, '[', 1000000);
-    deep[1000000] = 0;
-    expect_text_failure(deep, LIMIT, "nested");
-    free(deep);
-    tokenizer_put(tokenizer_json, "{", 1);
-    assert_int_equal(truncate(tokenizer_json, (off_t)2 << 30), 0);
-    expect_open_failure(tokenizer_json, LIMIT, "256000000");
-    expect_text_failure("[]", META, "an object");
-    expect_text_failure("{}", META, "pre_tokenizer");
+    struct bytes deep = {0};
+    bytes_fill(&deep, '[', 1000000);
+    expect_json_failure((char *)deep.at, LIMIT, "nested");
+    free(deep.at);
+    malformed_write_text("tokenizer.json", "{");
+    assert_int_equal(truncate(malformed_path("tokenizer.json"), (off_t)2 << 30), 0);
+    expect_open_failure("tokenizer.json", LIMIT, "256000000");
+    expect_json_failure("[]", META, "an object");
+    expect_json_failure("{}", META, "pre_tokenizer");
 }
 
-static void test_t02_vocabulary(void **state) {
-    (void)state;
+TEST(t02_vocabulary) {
     expect_failure((struct recipe){.vocab = "\"q1\":-1"}, META, "-1");
     expect_failure((struct recipe){.vocab = "\"q1\":4294967296"}, META, "4294967296");
     expect_failure((struct recipe){.vocab = "\"q1\":1.5"}, META, "\"q1\"");
@@ -311,8 +250,7 @@ static void test_t02_vocabulary(void **state) {
     tokenizer_close_clean(t);
 }
 
-static void test_t03_merges(void **state) {
-    (void)state;
+TEST(t03_merges) {
     expect_failure((struct recipe){.merges = "\"a qq\""}, META, "\"qq\"");
     expect_failure((struct recipe){.merges = "\"a x\""}, META, "\"ax\"");
     expect_failure((struct recipe){.merges = "\"abc abc\""}, META, "longer");
@@ -324,8 +262,7 @@ static void test_t03_merges(void **state) {
     expect_failure((struct recipe){.merges = "7"}, META, "merge rule 0");
 }
 
-static void test_t04_added_tokens(void **state) {
-    (void)state;
+TEST(t04_added_tokens) {
     expect_failure((struct recipe){.added = "{\"id\":97,\"content\":\"<e>\"}"}, META, "97");
     expect_failure((struct recipe){.added = "{\"id\":300,\"content\":\"ab\"}"}, META, "256");
     expect_failure(
@@ -345,8 +282,7 @@ static void test_t04_added_tokens(void **state) {
     expect_failure((struct recipe){.added = long_token}, LIMIT, "257 bytes");
 }
 
-static void test_t05_lengths_and_template(void **state) {
-    (void)state;
+TEST(t05_lengths_and_template) {
 #define TEMPLATE(id, tokens)                                                                                 \
     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"" id        \
     "\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{\"A\":{\"id\":\"A\",\"ids\":[300],\"tokens\":["     \
@@ -363,8 +299,7 @@ static void test_t05_lengths_and_template(void **state) {
             "\"truncation\":{\"max_length\":8,\"stride\":7},\"padding\":{\"strategy\":\"BatchLongest\"}"}));
 }
 
-static void test_t06_unsupported(void **state) {
-    (void)state;
+TEST(t06_unsupported) {
     static const struct {
         const char *pattern, *says;
     } patterns[] = {
@@ -393,8 +328,7 @@ static void test_t06_unsupported(void **state) {
     expect_failure((struct recipe){.model = "\"dropout\":0.1"}, UNSUPPORTED, "dropout");
 }
 
-static void test_t06_backtracking(void **state) {
-    (void)state;
+TEST(t06_backtracking) {
     struct tokenizer *t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("(a+)+(b|c)")});
     struct error e = {0};
     int32_t *ids;
@@ -404,7 +338,7 @@ static void test_t06_backtracking(void **state) {
                      LIMIT);
     hang_guard(0, 0);
     assert_null(ids);
-    assert_non_null(strstr(e.where, tokenizer_folder));
+    assert_non_null(strstr(e.where, malformed_path("tokenizer.json")));
     tokenizer_close_clean(t);
 }
 
@@ -420,8 +354,7 @@ static void expect_usage(struct tokenizer *t, const char *text, size_t bytes, en
     assert_non_null(strstr(error_line(&e, line, sizeof line), says));
 }
 
-static void test_t14_texts(void **state) {
-    (void)state;
+TEST(t14_texts) {
     struct tokenizer *t = open_recipe((struct recipe){0});
     static const char *const invalid[] = {"ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80",
                                           "ab\xf4\x90\x80\x80"};
@@ -438,8 +371,7 @@ static void test_t14_texts(void **state) {
 
 /* A long word with cascading merges, marks that normalisation reorders, white space that makes the pattern
  * backtrack, and prefixes of added tokens: time must be linear. */
-static void test_linear_time(void **state) {
-    (void)state;
+TEST(linear_time) {
     struct tokenizer *t =
         open_recipe((struct recipe){.added = "{\"id\":300,\"content\":\"<|end|>\",\"lstrip\":true}"});
     expect_linear_time(t, (const char *const[]){"abcxxbca", "\xcc\x81\xcc\xa3", "  \t ", "<|en",
@@ -447,15 +379,10 @@ static void test_linear_time(void **state) {
     tokenizer_close_clean(t);
 }
 
-static void test_every_allocation_fails(void **state) {
-    (void)state;
-    static const char text[] = "abc e\xcc\x81 <|end|> xx\n";
-    char *json =
-        write_json((struct recipe){.model = "\"ignore_merges\":true",
-                                   .added = "{\"id\":300,\"content\":\"e\\u0301\",\"normalized\":true}"});
-    tokenizer_put(tokenizer_json, json, strlen(json));
-    free(json);
-    expect_memory_failures(tokenizer_json, text);
+TEST(every_allocation_fails) {
+    write_recipe((struct recipe){.model = "\"ignore_merges\":true",
+                                 .added = "{\"id\":300,\"content\":\"e\\u0301\",\"normalized\":true}"});
+    expect_memory_failures("tokenizer.json", "abc e\xcc\x81 <|end|> xx\n");
 }
 
 /* Fails one of Jansson's allocations: a JSON member lost in this way would silently give other tokens. */
@@ -472,14 +399,13 @@ static void *failing_json_alloc(size_t bytes) {
 #endif
 }
 
-static void test_every_json_allocation_fails(void **state) {
-    (void)state;
+TEST(every_json_allocation_fails) {
     struct tokenizer *t = NULL;
     struct error e = {0};
     tokenizer_close_clean(open_recipe((struct recipe){.model = "\"ignore_merges\":true"}));
     sys_init_machine(&tokenizer_sys);
     json_calls = 0;
-    assert_int_equal(tokenizer_open(&tokenizer_sys, tokenizer_json, &t, &e), OK);
+    assert_int_equal(tokenizer_open(&tokenizer_sys, malformed_path("tokenizer.json"), &t, &e), OK);
     tokenizer_close_clean(t);
     long n = json_calls;
     assert_true(n > 100);
@@ -488,49 +414,25 @@ static void test_every_json_allocation_fails(void **state) {
         e = (struct error){0};
         json_calls = 0;
         json_fails_at = at;
-        enum status status = tokenizer_open(&tokenizer_sys, tokenizer_json, &t, &e);
+        enum status status = tokenizer_open(&tokenizer_sys, malformed_path("tokenizer.json"), &t, &e);
         if (status != MEMORY) fail_msg("allocation %ld: %s %s", at, status_name(status), e.what);
         tokenizer_close_clean(t);
     }
     json_fails_at = 0;
 }
 
-static void test_open_bytes(void **state) {
-    (void)state;
-    struct stat s;
+TEST(open_bytes) {
     tokenizer_close_clean(open_recipe((struct recipe){0}));
-    assert_int_equal(stat(tokenizer_json, &s), 0);
-    uint64_t bound = tokenizer_open_bytes(&tokenizer_sys, tokenizer_json);
-    assert_true(bound > (uint64_t)s.st_size);
-    assert_int_equal(tokenizer_open_bytes(&tokenizer_sys, tokenizer_folder), bound);
-    assert_int_equal(truncate(tokenizer_json, 10 * s.st_size), 0);
-    assert_true(tokenizer_open_bytes(&tokenizer_sys, tokenizer_json) > bound);
+    const char *path = malformed_path("tokenizer.json");
+    int64_t bytes = malformed_size(path);
+    uint64_t bound = tokenizer_open_bytes(&tokenizer_sys, path);
+    assert_true(bound > (uint64_t)bytes);
+    assert_int_equal(tokenizer_open_bytes(&tokenizer_sys, malformed_path("")), bound);
+    assert_int_equal(truncate(path, 10 * bytes), 0);
+    assert_true(tokenizer_open_bytes(&tokenizer_sys, path) > bound);
 }
 
 int main(void) {
     json_set_alloc_funcs(failing_json_alloc, free); /* set before the first use of Jansson */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_merge_order),
-        cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_unknown_bytes),
-        cmocka_unit_test(test_patterns_as_oniguruma),
-        cmocka_unit_test(test_vocab_json_and_merges_txt),
-        cmocka_unit_test(test_t01_damaged_json),
-        cmocka_unit_test(test_t02_vocabulary),
-        cmocka_unit_test(test_t03_merges),
-        cmocka_unit_test(test_t04_added_tokens),
-        cmocka_unit_test(test_t05_lengths_and_template),
-        cmocka_unit_test(test_t06_unsupported),
-        cmocka_unit_test(test_t06_backtracking),
-        cmocka_unit_test(test_t14_texts),
-        cmocka_unit_test(test_linear_time),
-        cmocka_unit_test(test_every_allocation_fails),
-        cmocka_unit_test(test_every_json_allocation_fails),
-        cmocka_unit_test(test_open_bytes),
-    };
-    int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(malformed_set_up, malformed_tear_down);
 }

@@ -1,16 +1,10 @@
 /* CLIP's tokenizer: ids against the reference's (test/golden/tokens_flux.py), from both file formats; and its
  * special rules: matches are pieces, lower case, end-of-word marks, special tokens that the configuration
  * only names. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
-#include "test/lib/tokenizer_kinds.h"
+#include "test/lib/tokenizer_files.h"
 
-static void test_goldens(void **state) {
-    (void)state;
+TEST(goldens) {
     compare_packed("clip", (const char *const[]){"vocab.json", "merges.txt", "tokenizer_config.json",
                                                  "special_tokens_map.json", NULL});
     compare_packed("clip_json", (const char *const[]){"tokenizer.json", NULL});
@@ -23,20 +17,14 @@ static const char vocab[] =
 static const char merges[] = "#version: 0.2\na b</w>\na b\n";
 
 static struct tokenizer *open_small(const char *config, const char *special_map) {
-    struct tokenizer *t;
-    struct error e;
-    char line[1024];
-    tokenizer_put_file("vocab.json", vocab);
-    tokenizer_put_file("merges.txt", merges);
-    tokenizer_put_file("tokenizer_config.json", config);
-    tokenizer_put_file("special_tokens_map.json", special_map);
-    if (tokenizer_open_path(tokenizer_folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
-    assert_string_equal(tokenizer_kind(t), "CLIP BPE");
-    return t;
+    malformed_write_text("vocab.json", vocab);
+    malformed_write_text("merges.txt", merges);
+    malformed_write_text("tokenizer_config.json", config);
+    malformed_write_text("special_tokens_map.json", special_map);
+    return tokenizer_open_good("", "CLIP BPE");
 }
 
-static void test_ids_of_words(void **state) {
-    (void)state;
+TEST(ids_of_words) {
     struct tokenizer *t = open_small(NULL, NULL); /* the loader recognises CLIP by its tokens */
     assert_int_equal(tokenizer_size(t), 10);
     assert_int_equal(tokenizer_special(t, "<|endoftext|>"), 9);
@@ -52,8 +40,7 @@ static void test_ids_of_words(void **state) {
 
 /* Where flags or ids of special tokens contradict each other, the last one in the file applies. Absent
  * special tokens get the defaults of transformers' CLIPTokenizer class. */
-static void test_named_tokens(void **state) {
-    (void)state;
+TEST(named_tokens) {
     struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);
     IDS(t, "a!!", 3, 2, 2);
     tokenizer_close_clean(t);
@@ -68,18 +55,18 @@ static void test_named_tokens(void **state) {
                    "{\"pad_token\":\"!\"}");
     IDS(t, "<|STARTOFTEXT|>!", 8, 5);
     tokenizer_close_clean(t);
-    expect_folder_failure("tokenizer_config.json",
-                          "{\"tokenizer_class\":\"CLIPTokenizer\",\"bos_token\":{\"content\":5}}", META,
-                          "a string");
-    expect_folder_failure("tokenizer_config.json",
-                          "{\"tokenizer_class\":\"CLIPTokenizer\",\"added_tokens_decoder\":{\"3\":{"
-                          "\"content\":\"b</w>\"}}}",
-                          META, "conflicts");
-    expect_folder_failure("tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\"}", UNSUPPORTED,
-                          "BertTokenizer");
-    tokenizer_put_file("tokenizer_config.json", NULL);
-    tokenizer_put_file("special_tokens_map.json", NULL);
-    expect_folder_failure("merges.txt", "a c</w>\n", META, "c</w>");
+    expect_text_failure("tokenizer_config.json",
+                        "{\"tokenizer_class\":\"CLIPTokenizer\",\"bos_token\":{\"content\":5}}", META,
+                        "a string");
+    expect_text_failure("tokenizer_config.json",
+                        "{\"tokenizer_class\":\"CLIPTokenizer\",\"added_tokens_decoder\":{\"3\":{"
+                        "\"content\":\"b</w>\"}}}",
+                        META, "conflicts");
+    expect_text_failure("tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\"}", UNSUPPORTED,
+                        "BertTokenizer");
+    malformed_write_text("tokenizer_config.json", NULL);
+    malformed_write_text("special_tokens_map.json", NULL);
+    expect_text_failure("merges.txt", "a c</w>\n", META, "c</w>");
 }
 
 #define JSON(normalizers, split, suffix)                                                                     \
@@ -92,8 +79,7 @@ static void test_named_tokens(void **state) {
     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" regex "\"},\"content\":\"" to "\"}"
 #define KEEP "\"behavior\":\"Removed\",\"invert\":true"
 
-static void test_malformed_json_refused(void **state) {
-    (void)state;
+TEST(malformed_json_refused) {
     static const struct {
         const char *text;
         enum status code;
@@ -108,28 +94,21 @@ static void test_malformed_json_refused(void **state) {
         {JSON("", KEEP, "\"a suffix of 17 by\""), LIMIT, "17 bytes"},
         {JSON("", KEEP, "5"), META, "suffix"},
     };
-    struct tokenizer *t;
-    struct error e;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tokenizer_put(tokenizer_json, rows[i].text, strlen(rows[i].text));
-        expect_open_failure(tokenizer_json, rows[i].code, rows[i].says);
-    }
-    static const char good[] = JSON("{\"type\":\"Lowercase\"}", KEEP, "\".\"");
-    tokenizer_put(tokenizer_json, good, sizeof good - 1);
-    assert_int_equal(tokenizer_open_path(tokenizer_json, &t, &e), OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_text_failure("tokenizer.json", rows[i].text, rows[i].code, rows[i].says);
+    malformed_write_text("tokenizer.json", JSON("{\"type\":\"Lowercase\"}", KEEP, "\".\""));
+    struct tokenizer *t = tokenizer_open_good("tokenizer.json", NULL);
     IDS(t, "xxAB-bab", 2, 1, 2);
     tokenizer_close_clean(t);
-    unlink(tokenizer_json);
+    malformed_write_text("tokenizer.json", NULL);
 }
 
-static void test_every_allocation_fails(void **state) {
-    (void)state;
+TEST(every_allocation_fails) {
     tokenizer_close_clean(open_small("{\"bos_token\":\"<|startoftext|>\"}", NULL));
-    expect_memory_failures(tokenizer_folder, "AB <|endoftext|> \xc3\x89!");
+    expect_memory_failures("", "AB <|endoftext|> \xc3\x89!");
 }
 
-static void test_linear_time(void **state) {
-    (void)state;
+TEST(linear_time) {
     struct tokenizer *t = open_small(NULL, NULL);
     expect_linear_time(t,
                        (const char *const[]){"abab", "\xcc\x81\xcc\xa3", "  \t ", "<|en", "\xc4\xb0", NULL});
@@ -137,8 +116,7 @@ static void test_linear_time(void **state) {
 }
 
 /* Generated tokenizers have the requested size, and their bytes are in the published order. */
-static void test_generated_tokenizer(void **state) {
-    (void)state;
+TEST(generated_tokenizer) {
     static const int sizes[] = {514, 1000, 49408};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct tokenizer *t = open_synthetic("CLIP BPE", sizes[i], NULL);
@@ -155,17 +133,5 @@ static void test_generated_tokenizer(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_ids_of_words),
-        cmocka_unit_test(test_named_tokens),
-        cmocka_unit_test(test_malformed_json_refused),
-        cmocka_unit_test(test_every_allocation_fails),
-        cmocka_unit_test(test_linear_time),
-        cmocka_unit_test(test_generated_tokenizer),
-    };
-    int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(malformed_set_up, malformed_tear_down);
 }

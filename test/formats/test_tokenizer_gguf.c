@@ -4,71 +4,40 @@
  * The expected ids are those that the same tokenizers give when stored in other formats
  * (test/golden/tokens_gguf.py made the files). Files are built key by key from two small tokenizers; defects
  * of GGUF itself: test_gguf.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "loaders/gguf/gguf.h"
+#include "test/lib/tokenizer_files.h"
 
 #include <math.h>
 
-#include "test/lib/tokenizer_kinds.h"
-
-#include "loaders/gguf/gguf.h"
-
-struct bytes {
-    char at[1 << 16];
-    size_t n;
-};
-
-static void add(struct bytes *b, const void *from, size_t n) {
-    assert_true(b->n + n <= sizeof b->at);
-    if (n) memcpy(b->at + b->n, from, n);
-    b->n += n;
-}
-
-static void add_u32(struct bytes *b, uint32_t value) {
-    add(b, &value, sizeof value);
-}
-
-static void add_u64(struct bytes *b, uint64_t value) {
-    add(b, &value, sizeof value);
-}
-
-static void add_string(struct bytes *b, const char *text, size_t n) {
-    add_u64(b, n);
-    add(b, text, n);
-}
-
+static const char tokenizer_gguf[] = "tokenizer.gguf";
 static struct bytes keys;
-static uint64_t n_keys;
-
-static void begin_key(const char *key, uint32_t kind) {
-    add_string(&keys, key, strlen(key));
-    add_u32(&keys, kind);
-    n_keys++;
-}
+static int n_keys;
 
 static void put_string(const char *key, const char *text) {
     if (!text) return;
-    begin_key(key, GGUF_STRING);
-    add_string(&keys, text, strlen(text));
+    bytes_print_words(&keys, "$%s %d $%s", key, GGUF_STRING, text);
+    n_keys++;
 }
 
-static void begin_array(const char *key, uint32_t kind, uint64_t n) {
-    begin_key(key, GGUF_ARRAY);
-    add_u32(&keys, kind);
-    add_u64(&keys, n);
+static void begin_array(const char *key, int kind, int n) {
+    bytes_print_words(&keys, "$%s %d %d %d:8", key, GGUF_ARRAY, kind, n);
+    n_keys++;
 }
 
+static void add_string(const char *text) {
+    bytes_number(&keys, strlen(text), 8);
+    bytes_put(&keys, text, strlen(text));
+}
+
+/* Writes the keys as a file, and begins the next one. */
 static void write_keys(void) {
-    static struct bytes file;
-    file.n = 0;
-    add(&file, "GGUF\3\0\0\0", 8);
-    add_u64(&file, 0);
-    add_u64(&file, n_keys);
-    add(&file, keys.at, keys.n);
-    tokenizer_put_bytes("tokenizer.gguf", file.at, file.n);
+    struct bytes file = {0};
+    bytes_print_words(&file, "'GGUF 3 0:8 %d:8", n_keys);
+    bytes_put(&file, keys.at, keys.n);
+    malformed_write(tokenizer_gguf, file.at, file.n);
+    free(file.at);
+    keys.n = 0, n_keys = 0;
 }
 
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER, NOT_USED, BYTE };
@@ -94,14 +63,6 @@ struct recipe {
     size_t table_bytes;
 };
 
-/* GPT-2's bytes_to_unicode, written independently of the loader. */
-static int alphabet(int byte) {
-    if (byte <= 32) return 256 + byte;
-    if (byte == 0x7F) return 289;
-    if (byte >= 0x80 && byte <= 0xA0) return 290 + byte - 0x80;
-    return byte == 0xAD ? 323 : byte;
-}
-
 enum { AB = 256, ABC, END, THINK, SPARE, MORE, TOKENS_MAX = 300 };
 
 static char byte_texts[256][3];
@@ -109,7 +70,7 @@ static char byte_texts[256][3];
 static int bpe_tokens(const struct recipe *r, struct token *tokens) {
     int n = 0;
     for (int byte = r->few ? 'a' : 0; byte < (r->few ? 'd' : 256); byte++) {
-        int code = alphabet(byte);
+        int code = gpt2_character(byte);
         if (code < 128)
             snprintf(byte_texts[n], 3, "%c", code);
         else
@@ -142,101 +103,74 @@ static int unigram_tokens(const struct recipe *r, struct token *tokens) {
 }
 
 static void put_tokens(const struct recipe *r, const struct token *tokens, int n) {
-    if (!r->no_tokens) begin_array("tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)n);
-    for (int i = 0; i < n && !r->no_tokens; i++) add_string(&keys, tokens[i].text, strlen(tokens[i].text));
-    if (!r->no_types)
-        begin_array("tokenizer.ggml.token_type", r->types_kind ? (uint32_t)r->types_kind : GGUF_I32,
-                    (uint64_t)(n - r->types_less));
-    for (int i = 0; i < n - r->types_less && !r->no_types; i++) add_u32(&keys, (uint32_t)tokens[i].type);
+    int n_types = n - r->types_less;
+    if (!r->no_tokens) begin_array("tokenizer.ggml.tokens", GGUF_STRING, n);
+    for (int i = 0; i < n && !r->no_tokens; i++) add_string(tokens[i].text);
+    if (r->no_types) return;
+    begin_array("tokenizer.ggml.token_type", r->types_kind ? r->types_kind : GGUF_I32, n_types);
+    for (int i = 0; i < n_types; i++) bytes_number(&keys, (uint32_t)tokens[i].type, 4);
 }
 
 static void write_bpe(struct recipe r) {
     struct token tokens[TOKENS_MAX];
     int n = bpe_tokens(&r, tokens);
-    keys.n = n_keys = 0;
     put_string("general.architecture", r.architecture);
     put_string("tokenizer.ggml.model", r.model ? r.model : "gpt2");
     put_string("tokenizer.ggml.pre", r.pre ? r.pre : "qwen2");
     put_tokens(&r, tokens, n);
     if (!r.no_merges) begin_array("tokenizer.ggml.merges", GGUF_STRING, r.merge ? 3 : 2);
-    if (!r.no_merges) add_string(&keys, "a b", 3);
-    if (!r.no_merges) add_string(&keys, "ab c", 4);
-    if (r.merge) add_string(&keys, r.merge, strlen(r.merge));
+    if (!r.no_merges) add_string("a b"), add_string("ab c");
+    if (r.merge) add_string(r.merge);
     write_keys();
 }
 
 static void write_unigram(struct recipe r) {
     struct token tokens[TOKENS_MAX];
     int n = unigram_tokens(&r, tokens);
-    keys.n = n_keys = 0;
     put_string("tokenizer.ggml.model", "t5");
     put_tokens(&r, tokens, n);
-    if (!r.no_scores) begin_array("tokenizer.ggml.scores", GGUF_F32, (uint64_t)(n - r.scores_less));
-    for (int i = 0; i < n - r.scores_less && !r.no_scores; i++) add(&keys, &tokens[i].score, 4);
-    begin_key("tokenizer.ggml.add_space_prefix", GGUF_BOOL);
-    add(&keys, r.no_prefix ? "" : "\1", 1);
+    if (!r.no_scores) begin_array("tokenizer.ggml.scores", GGUF_F32, n - r.scores_less);
+    for (int i = 0; i < n - r.scores_less && !r.no_scores; i++) bytes_put(&keys, &tokens[i].score, 4);
+    bytes_print_words(&keys, "$tokenizer.ggml.add_space_prefix %d %d:1", GGUF_BOOL, !r.no_prefix);
+    n_keys++;
     if (r.table) {
-        begin_array("tokenizer.ggml.precompiled_charsmap", r.table_kind ? (uint32_t)r.table_kind : GGUF_U8,
-                    r.table_bytes);
-        add(&keys, r.table, r.table_bytes);
+        begin_array("tokenizer.ggml.precompiled_charsmap", r.table_kind ? r.table_kind : GGUF_U8,
+                    (int)r.table_bytes);
+        bytes_put(&keys, r.table, r.table_bytes);
     }
     write_keys();
 }
 
-static const char *gguf_path(void) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/tokenizer.gguf", tokenizer_folder);
-    return path;
-}
-
-static struct tokenizer *open_written(const char *kind) {
-    struct tokenizer *t;
-    struct error e;
-    char line[1024];
-    if (tokenizer_open_path(gguf_path(), &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
-    assert_string_equal(tokenizer_kind(t), kind);
-    return t;
-}
-
 static void expect_bpe_failure(struct recipe r, enum status code, const char *says) {
     write_bpe(r);
-    expect_open_failure(gguf_path(), code, says);
+    expect_open_failure(tokenizer_gguf, code, says);
 }
 
 static void expect_unigram_failure(struct recipe r, enum status code, const char *says) {
     write_unigram(r);
-    expect_open_failure(gguf_path(), code, says);
+    expect_open_failure(tokenizer_gguf, code, says);
 }
 
 /* Opens a GGUF tokenizer and expects the ids of the same tokenizer in another file format. */
-static void compare_golden(const char *name, const char *cases) {
-    char file[64], path[128];
-    snprintf(file, sizeof file, "%s.gguf", name);
+static void compare_golden(const char *file, const char *cases) {
     tokenizer_unpack("gguf", file);
-    snprintf(path, sizeof path, "%s/%s", tokenizer_folder, file);
     if (strstr(cases, "tokenizer_cases")) {
-        compare_cases(path, cases);
+        compare_cases(malformed_path(file), cases);
     } else {
-        char unpacked[128];
         tokenizer_unpack(cases, "cases.json");
-        snprintf(unpacked, sizeof unpacked, "%s/cases.json", tokenizer_folder);
-        compare_cases(path, unpacked);
-        unlink(unpacked);
+        compare_cases(malformed_path(file), malformed_path("cases.json"));
     }
-    unlink(path);
 }
 
-static void test_goldens(void **state) {
-    (void)state;
-    compare_golden("qwen", "test/golden/zimage_a/tokenizer_cases.json");
-    compare_golden("t5", "t5_json");
-    compare_golden("t5_added", "t5_json");
+TEST(goldens) {
+    compare_golden("qwen.gguf", "test/golden/zimage_a/tokenizer_cases.json");
+    compare_golden("t5.gguf", "t5_json");
+    compare_golden("t5_added.gguf", "t5_json");
 }
 
-static void test_bpe_ids(void **state) {
-    (void)state;
+TEST(bpe_ids) {
     write_bpe((struct recipe){0});
-    struct tokenizer *t = open_written("BPE");
+    struct tokenizer *t = tokenizer_open_good(tokenizer_gguf, "BPE");
     assert_int_equal(tokenizer_size(t), THINK + 1);
     assert_int_equal(tokenizer_special(t, "<|end|>"), END);
     assert_int_equal(tokenizer_special(t, "<think>"), THINK);
@@ -248,10 +182,9 @@ static void test_bpe_ids(void **state) {
     tokenizer_close_clean(t);
 }
 
-static void test_unigram_ids(void **state) {
-    (void)state;
+TEST(unigram_ids) {
     write_unigram((struct recipe){0});
-    struct tokenizer *t = open_written("unigram");
+    struct tokenizer *t = tokenizer_open_good(tokenizer_gguf, "unigram");
     assert_int_equal(tokenizer_size(t), 107);
     assert_int_equal(tokenizer_special(t, "</s>"), 1);
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), 106);
@@ -259,7 +192,7 @@ static void test_unigram_ids(void **state) {
     tokenizer_close_clean(t);
     /* A user-defined token's score must not change the penalty of unknown characters. */
     write_unigram((struct recipe){.token = &(struct token){"<mine>", USER, -1000}});
-    t = open_written("unigram");
+    t = tokenizer_open_good(tokenizer_gguf, "unigram");
     assert_int_equal(tokenizer_special(t, "<mine>"), 7);
     assert_int_equal(tokenizer_size(t), 108);
     IDS(t, "a<mine>x", 3, 4, 7, 3, 2);
@@ -267,13 +200,12 @@ static void test_unigram_ids(void **state) {
 }
 
 /* The pre-tokenizer is the model's default if the file names none. */
-static void test_pre_tokenizer(void **state) {
-    (void)state;
+TEST(pre_tokenizer) {
     static const char says[] = "tokenizer.ggml.pre is not supported";
     write_bpe((struct recipe){.pre = "default", .architecture = "qwen3"});
-    tokenizer_close_clean(open_written("BPE"));
+    tokenizer_close_clean(tokenizer_open_good(tokenizer_gguf, "BPE"));
     write_bpe((struct recipe){.pre = "", .architecture = "qwen2"});
-    tokenizer_close_clean(open_written("BPE"));
+    tokenizer_close_clean(tokenizer_open_good(tokenizer_gguf, "BPE"));
     expect_bpe_failure((struct recipe){.pre = "default"}, UNSUPPORTED, says);
     expect_bpe_failure((struct recipe){.pre = "default", .architecture = "llama"}, UNSUPPORTED, says);
     expect_bpe_failure((struct recipe){.pre = "llama-bpe", .architecture = "qwen3"}, UNSUPPORTED, says);
@@ -281,8 +213,7 @@ static void test_pre_tokenizer(void **state) {
     expect_bpe_failure((struct recipe){.model = ""}, MISSING, "tokenizer.ggml.model is missing");
 }
 
-static void test_t12_lengths(void **state) {
-    (void)state;
+TEST(t12_lengths) {
     static const char says[] = "has a different length than the list of tokens";
     expect_bpe_failure((struct recipe){.types_less = 1}, META, says);
     expect_unigram_failure((struct recipe){.types_less = 1}, META, says);
@@ -290,8 +221,7 @@ static void test_t12_lengths(void **state) {
     expect_unigram_failure((struct recipe){.scores_less = 107}, META, says);
 }
 
-static void test_t12_byte_tokens(void **state) {
-    (void)state;
+TEST(t12_byte_tokens) {
     static const char *const wrong[] = {"<0x-1>", "<0xZZ>", "<0x1>", "<0x111>", "0x41", ""};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct token token = {wrong[i], BYTE, 0};
@@ -301,11 +231,10 @@ static void test_t12_byte_tokens(void **state) {
     struct token byte = {"<0x41>", BYTE, 0};
     expect_bpe_failure((struct recipe){.token = &byte}, UNSUPPORTED, "<0x41>");
     write_unigram((struct recipe){.token = &byte});
-    tokenizer_close_clean(open_written("unigram"));
+    tokenizer_close_clean(tokenizer_open_good(tokenizer_gguf, "unigram"));
 }
 
-static void test_unknown_kinds_refused(void **state) {
-    (void)state;
+TEST(unknown_kinds_refused) {
     expect_bpe_failure((struct recipe){.no_tokens = true}, MISSING, "tokenizer.ggml.tokens is missing");
     expect_bpe_failure((struct recipe){.no_merges = true}, MISSING, "tokenizer.ggml.merges is missing");
     expect_bpe_failure((struct recipe){.types_kind = GGUF_F32}, META, "an unknown token type");
@@ -320,11 +249,10 @@ static void test_unknown_kinds_refused(void **state) {
     }
     /* Without token types all tokens are normal, none special. */
     write_bpe((struct recipe){.no_types = true, .token = &(struct token){"y!", NORMAL, 0}});
-    expect_open_failure(gguf_path(), DUP, "\"[PAD]\"");
+    expect_open_failure(tokenizer_gguf, DUP, "\"[PAD]\"");
 }
 
-static void test_malformed_tokens_refused(void **state) {
-    (void)state;
+TEST(malformed_tokens_refused) {
     char longest[600];
     memset(longest, 'x', sizeof longest);
     longest[599] = 0;
@@ -340,13 +268,12 @@ static void test_malformed_tokens_refused(void **state) {
     expect_unigram_failure((struct recipe){.token = &(struct token){"x", UNKNOWN, 0}}, META, "two unknown");
     /* A token may be invalid UTF-8, because no text ever produces such a token. */
     write_bpe((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}});
-    struct tokenizer *t = open_written("BPE");
+    struct tokenizer *t = tokenizer_open_good(tokenizer_gguf, "BPE");
     assert_int_equal(tokenizer_size(t), MORE + 1);
     tokenizer_close_clean(t);
 }
 
-static void test_malformed_merges_refused(void **state) {
-    (void)state;
+TEST(malformed_merges_refused) {
     expect_bpe_failure((struct recipe){.merge = "ab"}, META, "does not have two parts");
     expect_bpe_failure((struct recipe){.merge = "a b c"}, META, "does not have two parts");
     expect_bpe_failure((struct recipe){.merge = "a zz"}, META, "not in the vocabulary");
@@ -354,8 +281,7 @@ static void test_malformed_merges_refused(void **state) {
     expect_bpe_failure((struct recipe){.merge = "<|end|> <|end|>"}, META, "longer than any token");
 }
 
-static void test_malformed_character_map_refused(void **state) {
-    (void)state;
+TEST(malformed_character_map_refused) {
     expect_unigram_failure((struct recipe){.table = "abc", .table_bytes = 3}, BOUNDS, "normalisation table");
     expect_unigram_failure((struct recipe){.table = "\x7f\0\0\0abcd", .table_bytes = 8}, BOUNDS,
                            "an invalid length");
@@ -364,53 +290,32 @@ static void test_malformed_character_map_refused(void **state) {
 }
 
 /* Every truncation must fail, and no changed byte may cause worse than an error. */
-static void test_damage_never_crashes(void **state) {
-    (void)state;
+TEST(damage_never_crashes) {
     for (int unigram = 0; unigram < 2; unigram++) {
         unigram ? write_unigram((struct recipe){0}) : write_bpe((struct recipe){.few = true});
-        static char file[1 << 16], changed[1 << 16];
-        FILE *from = fopen(gguf_path(), "rb");
-        assert_non_null(from);
-        size_t n = fread(file, 1, sizeof file, from);
-        assert_int_equal(fclose(from), 0);
-        for (size_t i = 0; i < n; i++) {
+        struct bytes file = bytes_of_file(malformed_path(tokenizer_gguf));
+        for (size_t i = 0; i < file.n; i++) {
             struct tokenizer *t;
             struct error e;
-            tokenizer_put_bytes("tokenizer.gguf", file, i);
-            assert_int_not_equal(tokenizer_open_path(gguf_path(), &t, &e), OK);
-            memcpy(changed, file, n);
-            changed[i] ^= (char)(1 + i % 255);
-            tokenizer_put_bytes("tokenizer.gguf", changed, n);
-            if (tokenizer_open_path(gguf_path(), &t, &e) == OK) tokenizer_close_clean(t);
+            malformed_write(tokenizer_gguf, file.at, i);
+            assert_int_not_equal(tokenizer_open_path(malformed_path(tokenizer_gguf), &t, &e), OK);
+            unsigned char byte = file.at[i];
+            file.at[i] ^= (unsigned char)(1 + i % 255);
+            malformed_write(tokenizer_gguf, file.at, file.n);
+            file.at[i] = byte;
+            if (tokenizer_open_path(malformed_path(tokenizer_gguf), &t, &e) == OK) tokenizer_close_clean(t);
         }
+        free(file.at);
     }
 }
 
-static void test_every_allocation_fails(void **state) {
-    (void)state;
+TEST(every_allocation_fails) {
     write_bpe((struct recipe){0});
-    expect_memory_failures(gguf_path(), "abc<|end|> d");
+    expect_memory_failures(tokenizer_gguf, "abc<|end|> d");
     write_unigram((struct recipe){0});
-    expect_memory_failures(gguf_path(), "ab <extra_id_3>b");
+    expect_memory_failures(tokenizer_gguf, "ab <extra_id_3>b");
 }
 
 int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_bpe_ids),
-        cmocka_unit_test(test_unigram_ids),
-        cmocka_unit_test(test_pre_tokenizer),
-        cmocka_unit_test(test_t12_lengths),
-        cmocka_unit_test(test_t12_byte_tokens),
-        cmocka_unit_test(test_unknown_kinds_refused),
-        cmocka_unit_test(test_malformed_tokens_refused),
-        cmocka_unit_test(test_malformed_merges_refused),
-        cmocka_unit_test(test_malformed_character_map_refused),
-        cmocka_unit_test(test_damage_never_crashes),
-        cmocka_unit_test(test_every_allocation_fails),
-    };
-    int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(malformed_set_up, malformed_tear_down);
 }

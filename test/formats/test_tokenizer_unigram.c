@@ -1,30 +1,16 @@
 /* T5's tokenizer (unigram): ids against the reference's (test/golden/tokens_flux.py), from both file formats,
  * and files with one defect each. Names of tests begin with the number of the defect (t07 ...). Files are
  * built field by field from one small model. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "test/lib/tokenizer_files.h"
 
 #include <math.h>
 
-#include "test/lib/tokenizer_kinds.h"
-
-struct bytes {
-    char at[1 << 19];
-    size_t n;
-};
-
-static void add(struct bytes *b, const char *from, size_t n) {
-    assert_true(b->n + n <= sizeof b->at);
-    memcpy(b->at + b->n, from, n);
-    b->n += n;
-}
+static const char spiece[] = "spiece.model";
 
 static void add_varint(struct bytes *b, uint64_t value) {
-    for (; value > 127; value >>= 7) add(b, (char[]){(char)(value | 128)}, 1);
-    add(b, (char[]){(char)value}, 1);
+    for (; value > 127; value >>= 7) bytes_number(b, value | 128, 1);
+    bytes_number(b, value, 1);
 }
 
 static void add_number(struct bytes *b, int field, int64_t value) {
@@ -32,20 +18,20 @@ static void add_number(struct bytes *b, int field, int64_t value) {
     add_varint(b, (uint64_t)value);
 }
 
-static void add_text(struct bytes *b, int field, const char *text, size_t n) {
+static void add_text(struct bytes *b, int field, const void *text, size_t n) {
     add_varint(b, (uint64_t)field << 3 | 2);
     add_varint(b, n);
-    add(b, text, n);
+    bytes_put(b, text, n);
 }
 
 static void add_piece(struct bytes *b, const char *text, size_t n, float score, int type) {
-    static struct bytes piece;
-    piece.n = 0;
+    struct bytes piece = {0};
     add_text(&piece, 1, text, n);
-    add(&piece, "\x15", 1);
-    add(&piece, (const char *)&score, 4);
+    bytes_number(&piece, 0x15, 1);
+    bytes_put(&piece, &score, 4);
     add_number(&piece, 3, type);
     add_text(b, 1, piece.at, piece.n);
+    free(piece.at);
 }
 
 enum { PAD, END, UNK, MARK, A, B, AB, CD, N_PIECES, EXTRA_0 = N_PIECES + 99 };
@@ -85,34 +71,27 @@ static void write_model(struct recipe r) {
     add_text(&part, 1, "identity", 8);
     if (r.table) add_text(&part, 2, r.table, r.table_bytes);
     if (!r.no_normalizer) add_text(&model, 3, part.at, part.n);
-    if (r.tail) add(&model, r.tail, r.tail_bytes);
-    tokenizer_put_bytes("spiece.model", model.at, model.n);
+    if (r.tail) bytes_put(&model, r.tail, r.tail_bytes);
+    malformed_write(spiece, model.at, model.n);
 }
 
 static struct tokenizer *open_recipe(struct recipe r) {
-    struct tokenizer *t;
-    struct error e;
-    char line[1024];
     write_model(r);
-    if (tokenizer_open_path(tokenizer_folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
-    assert_string_equal(tokenizer_kind(t), "unigram");
-    return t;
+    return tokenizer_open_good("", "unigram");
 }
 
 static void expect_failure(struct recipe r, enum status code, const char *says) {
     write_model(r);
-    expect_open_failure(tokenizer_folder, code, says);
+    expect_open_failure("", code, says);
 }
 
-static void test_goldens(void **state) {
-    (void)state;
+TEST(goldens) {
     compare_packed("t5", (const char *const[]){"spiece.model", "tokenizer_config.json", NULL});
     compare_packed("t5_json", (const char *const[]){"tokenizer.json", NULL});
     compare_packed("umt5", (const char *const[]){"spiece.model", "tokenizer_config.json", NULL});
 }
 
-static void test_ids_of_words(void **state) {
-    (void)state;
+TEST(ids_of_words) {
     struct tokenizer *t = open_recipe((struct recipe){0});
     assert_int_equal(tokenizer_size(t), N_PIECES + 100);
     assert_int_equal(tokenizer_special(t, "</s>"), END);
@@ -124,10 +103,7 @@ static void test_ids_of_words(void **state) {
     IDS(t, "aab", MARK, A, AB);
     IDS(t, "xyab\xc3\xa9", MARK, UNK, AB, UNK);
     IDS(t, "xy x", MARK, UNK, MARK, UNK);
-    IDS(t,
-        "a\xe2\x96\x81\xe2\x96\x81"
-        "b",
-        MARK, A, MARK, MARK, B);
+    IDS(t, "a\342\226\201\342\226\201b", MARK, A, MARK, MARK, B); /* U+2581 twice */
     IDS(t, "a</s> b<extra_id_0>", MARK, A, END, MARK, B, EXTRA_0);
     IDS(t, "a\0b", MARK, A, UNK, B);
     assert_ids(t, "  ", 2, NULL, 0);
@@ -139,8 +115,7 @@ static void test_ids_of_words(void **state) {
 
 /* Of segmentations with equal scores, the one with the longest last piece is chosen, independent of rounding
  * errors in the sums. */
-static void test_equal_scores_prefer_longer_last_piece(void **state) {
-    (void)state;
+TEST(equal_scores_prefer_longer_last_piece) {
     struct tokenizer *t = open_recipe((struct recipe){.piece = "aa", .piece_bytes = 2, .score = -4.1F});
     int32_t want[64] = {MARK, A};
     char text[64];
@@ -150,78 +125,60 @@ static void test_equal_scores_prefer_longer_last_piece(void **state) {
     tokenizer_close_clean(t);
 }
 
-static void test_configuration(void **state) {
-    (void)state;
-    struct tokenizer *t;
-    struct error e;
-    tokenizer_put_file(
+TEST(configuration) {
+    malformed_write_text(
         "tokenizer_config.json",
         "{\"tokenizer_class\":\"T5TokenizerFast\",\"extra_ids\":1,\"added_tokens_decoder\":{\"1\":{"
         "\"content\":"
         "\"</s>\",\"special\":true,\"rstrip\":true},\"8\":{\"content\":\"<extra_id_0>\",\"lstrip\":true}}}");
-    t = open_recipe((struct recipe){0});
+    struct tokenizer *t = open_recipe((struct recipe){0});
     assert_int_equal(tokenizer_size(t), N_PIECES + 1);
     IDS(t, "a  <extra_id_0>b</s>  a", MARK, A, N_PIECES, MARK, B, END, MARK, A);
     tokenizer_close_clean(t);
-    expect_folder_failure("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\"}", UNSUPPORTED,
-                          "LlamaTokenizer");
-    expect_folder_failure("tokenizer_config.json", "{\"extra_ids\":1001}", META, "extra_ids");
-    expect_folder_failure("tokenizer_config.json", "{\"extra_ids\":\"5\"}", META, "a string");
-    tokenizer_put_file("tokenizer_config.json", NULL);
-    char path[128];
-    snprintf(path, sizeof path, "%s/spiece.model", tokenizer_folder);
-    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* the path of the file instead of its folder */
+    expect_text_failure("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\"}", UNSUPPORTED,
+                        "LlamaTokenizer");
+    expect_text_failure("tokenizer_config.json", "{\"extra_ids\":1001}", META, "extra_ids");
+    expect_text_failure("tokenizer_config.json", "{\"extra_ids\":\"5\"}", META, "a string");
+    malformed_write_text("tokenizer_config.json", NULL);
+    t = tokenizer_open_good(spiece, "unigram"); /* the path of the file instead of its folder */
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
     tokenizer_close_clean(t);
 }
 
-static void test_t01_every_truncation(void **state) {
-    (void)state;
+TEST(t01_every_truncation) {
     struct tokenizer *t;
     struct error e;
     write_model((struct recipe){0});
     for (size_t n = 0; n < model.n; n++) {
-        tokenizer_put_bytes("spiece.model", model.at, n);
-        enum status status = tokenizer_open_path(tokenizer_folder, &t, &e);
+        malformed_write(spiece, model.at, n);
+        enum status status = tokenizer_open_path(malformed_path(""), &t, &e);
         if (status != BOUNDS && status != MISSING)
             fail_msg("%zu bytes: %s %s", n, status_name(status), e.what);
     }
 }
 
-static void test_t07_wire_format(void **state) {
-    (void)state;
+TEST(t07_wire_format) {
 #define TAIL(text) (struct recipe){.tail = text, .tail_bytes = sizeof(text) - 1}
-    expect_failure(TAIL("\x98\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS, "more than 10 bytes");
-    expect_failure(TAIL("\xa0\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS,
-                   "more than 10 bytes");
-    expect_failure(TAIL("\xa0\x06\x80"), BOUNDS, "middle of a number");
-    expect_failure(TAIL("\xa2\x06\x05"
-                        "abc"),
-                   BOUNDS, "5 bytes");
-    expect_failure(TAIL("\xa2\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS, "18446744073709551615");
-    expect_failure(TAIL("\x02\x00"), TYPE, "an invalid number");
-    expect_failure(TAIL("\xa3\x06"), TYPE,
-                   "an unknown wire type"); /* protobuf's group start and end, and an undefined wire type */
-    expect_failure(TAIL("\xa4\x06"), TYPE, "an unknown wire type");
-    expect_failure(TAIL("\xa6\x06"), TYPE, "an unknown wire type");
-    expect_failure(TAIL("\xa7\x06"), TYPE, "an unknown wire type");
-    expect_failure(TAIL("\xa5\x06"
-                        "abc"),
-                   BOUNDS, "middle of a number");
-    expect_failure(TAIL("\xa1\x06"
-                        "abcdefg"),
-                   BOUNDS, "middle of a number");
-    expect_failure(TAIL("\x08\x01"), TYPE, "type 0 of field 1");
-    expect_failure(TAIL("\x0a\x02\x08\x01"), TYPE, "type 0 of field 1");
-    expect_failure(TAIL("\x0a\x02\x12\x00"), TYPE, "type 2 of field 2");
-    tokenizer_close_clean(open_recipe(TAIL("\xa2\x06\x03"
-                                           "abc\xa5\x06"
-                                           "abcd\xa1\x06"
-                                           "abcdefgh\xa0\x06\x01")));
+    expect_failure(TAIL("\x98\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"), BOUNDS, "more than 10 bytes");
+    expect_failure(TAIL("\240\6\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"), BOUNDS, "more than 10 bytes");
+    expect_failure(TAIL("\240\6\x80"), BOUNDS, "middle of a number");
+    expect_failure(TAIL("\242\6\5abc"), BOUNDS, "5 bytes");
+    expect_failure(TAIL("\242\6\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"), BOUNDS, "18446744073709551615");
+    expect_failure(TAIL("\2\0"), TYPE, "an invalid number");
+    /* protobuf's group start and end, and undefined wire types */
+    expect_failure(TAIL("\243\6"), TYPE, "an unknown wire type");
+    expect_failure(TAIL("\244\6"), TYPE, "an unknown wire type");
+    expect_failure(TAIL("\246\6"), TYPE, "an unknown wire type");
+    expect_failure(TAIL("\247\6"), TYPE, "an unknown wire type");
+    expect_failure(TAIL("\245\6abc"), BOUNDS, "middle of a number");
+    expect_failure(TAIL("\241\6abcdefg"), BOUNDS, "middle of a number");
+    expect_failure(TAIL("\10\1"), TYPE, "type 0 of field 1");
+    expect_failure(TAIL("\n\2\10\1"), TYPE, "type 0 of field 1");
+    expect_failure(TAIL("\n\2\22\0"), TYPE, "type 2 of field 2");
+    tokenizer_close_clean(open_recipe(TAIL("\242\6\3abc\245\6abcd\241\6abcdefgh\240\6\1")));
 }
 
-static void test_t08_pieces(void **state) {
-    (void)state;
+TEST(t08_pieces) {
     static char long_piece[200000];
     memset(long_piece, 'x', sizeof long_piece);
     expect_failure((struct recipe){.piece = long_piece, .piece_bytes = sizeof long_piece}, LIMIT,
@@ -240,8 +197,7 @@ struct table {
     char texts[8];
 };
 
-static void test_t09_normalisation(void **state) {
-    (void)state;
+TEST(t09_normalisation) {
     enum { LEAF = 1 << 8, OFFSET = 10 };
     struct table good = {.bytes = 1024, .texts = "b\0cd"};
     good.units[0] = 0x10 << OFFSET;                 /* the root's children are at 0x10 ^ byte */
@@ -256,10 +212,8 @@ static void test_t09_normalisation(void **state) {
                        "shorter than its own length");
     expect_failure((struct recipe){.table = "\5\0\0\0abcdefgh", .table_bytes = 12}, BOUNDS, "5 bytes");
     expect_failure((struct recipe){.table = "\0\0\0\0abcdefg", .table_bytes = 12}, BOUNDS, "0 bytes");
-    expect_failure((struct recipe){.table = "\xff\xff\xff\xff"
-                                            "abcdefg",
-                                   .table_bytes = 12},
-                   BOUNDS, "4294967295");
+    expect_failure((struct recipe){.table = "\377\377\377\377abcdefg", .table_bytes = 12}, BOUNDS,
+                   "4294967295");
     expect_failure((struct recipe){.table = (const char *)&good, .table_bytes = 4 + 1024 + 4}, BOUNDS,
                    "ends within a text");
     struct table bad = good;
@@ -277,8 +231,7 @@ static void test_t09_normalisation(void **state) {
 }
 
 /* A trie with a cycle, and replacements longer than the limit. */
-static void test_t09_cyclic_map_refused(void **state) {
-    (void)state;
+TEST(t09_cyclic_map_refused) {
     static struct {
         uint32_t bytes, units[256];
         char text[100000];
@@ -301,8 +254,7 @@ static void test_t09_cyclic_map_refused(void **state) {
 }
 
 /* Tests 70 pieces, each a prefix of the next: first as normal pieces, then as user-defined tokens. */
-static void test_t10_nested(void **state) {
-    (void)state;
+TEST(t10_nested) {
     char text[80];
     memset(text, 'x', sizeof text);
     for (int type = 1; type <= 4; type += 3) {
@@ -311,10 +263,8 @@ static void test_t10_nested(void **state) {
         for (size_t n = 1; n <= 70; n++) add_piece(&model, text, n, -1 - (float)n / 128, type);
         add_text(&model, 2, "\x18\x01", 2);
         add_text(&model, 3, "", 0);
-        tokenizer_put_bytes("spiece.model", model.at, model.n);
-        struct tokenizer *t;
-        struct error e;
-        assert_int_equal(tokenizer_open_path(tokenizer_folder, &t, &e), OK);
+        malformed_write(spiece, model.at, model.n);
+        struct tokenizer *t = tokenizer_open_good("", NULL);
         if (type == 4)
             assert_ids(t, text, 75, (const int32_t[]){70, 5}, 2);
         else
@@ -323,8 +273,7 @@ static void test_t10_nested(void **state) {
     }
 }
 
-static void test_t11_special_ids(void **state) {
-    (void)state;
+TEST(t11_special_ids) {
     enum { UNK_ID = 40, BOS_ID, EOS_ID, PAD_ID };
     expect_failure((struct recipe){.no_unk = true}, META, "unknown piece");
     expect_failure((struct recipe){.piece = "<u>", .piece_bytes = 3, .type = 2}, META, "two unknown");
@@ -345,8 +294,7 @@ static void test_t11_special_ids(void **state) {
     "\"unk_id\":" unk ",\"vocab\":[[\"<unk>\",0],[\"</s>\",0.0],[\"\xe2\x96\x81\",-2],[\"a\",-3.5]" vocab    \
     "]}}"
 
-static void test_malformed_json_refused(void **state) {
-    (void)state;
+TEST(malformed_json_refused) {
     static const struct {
         const char *text;
         enum status code;
@@ -371,38 +319,30 @@ static void test_malformed_json_refused(void **state) {
         {JSON("{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}", WORDS, "", "0"), BOUNDS,
          "shorter"},
     };
-    struct tokenizer *t;
-    struct error e;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tokenizer_put(tokenizer_json, rows[i].text, strlen(rows[i].text));
-        expect_open_failure(tokenizer_json, rows[i].code, rows[i].says);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_text_failure("tokenizer.json", rows[i].text, rows[i].code, rows[i].says);
     /* format of earlier versions of Hugging Face tokenizers */
-    static const char older[] = JSON("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
-                                     "\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]}",
-                                     META_SPACE, "", "0");
-    tokenizer_put(tokenizer_json, older, sizeof older - 1);
-    assert_int_equal(tokenizer_open_path(tokenizer_json, &t, &e), OK);
+    malformed_write_text("tokenizer.json",
+                         JSON("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
+                              "\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]}",
+                              META_SPACE, "", "0"));
+    struct tokenizer *t = tokenizer_open_good("tokenizer.json", NULL);
     IDS(t, " a  a</s>b", 2, 3, 2, 3, 1, 2, 0);
     tokenizer_close_clean(t);
-    unlink(tokenizer_json);
+    malformed_write_text("tokenizer.json", NULL);
 }
 
-static void test_every_allocation_fails(void **state) {
-    (void)state;
+TEST(every_allocation_fails) {
     struct table table = {.bytes = 1024, .texts = "b"};
     write_model((struct recipe){.table = (const char *)&table, .table_bytes = 4 + 1024 + 2});
-    expect_memory_failures(tokenizer_folder, "ab <extra_id_0> x");
+    expect_memory_failures("", "ab <extra_id_0> x");
 }
 
 /* One word with overlapping pieces, unknown characters, clusters of marks, white space, and prefixes of
  * special tokens: time must be linear. */
-static void test_linear_time(void **state) {
-    (void)state;
+TEST(linear_time) {
     tokenizer_unpack("t5", "spiece.model");
-    struct tokenizer *t;
-    struct error e;
-    assert_int_equal(tokenizer_open_path(tokenizer_folder, &t, &e), OK);
+    struct tokenizer *t = tokenizer_open_good("", NULL);
     expect_linear_time(t, (const char *const[]){"haha...", "\xcc\x81\xcc\xa3", "  \t ", "<extra_id",
                                                 "\xe2\x96\x81", "\xef\xb7\xba", NULL});
     tokenizer_close_clean(t);
@@ -420,8 +360,7 @@ static void first_ids(struct tokenizer *t, int32_t *first, int most) {
 }
 
 /* Generated tokenizers have the requested size and give the same ids in either format. */
-static void test_generated_tokenizer(void **state) {
-    (void)state;
+TEST(generated_tokenizer) {
     static const int rows[] = {256, 1000, 32128}, sizes[] = {256, 1000, 32100};
     static const char *const without[] = {"tokenizer.json", "spiece.model"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -441,25 +380,5 @@ static void test_generated_tokenizer(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_ids_of_words),
-        cmocka_unit_test(test_equal_scores_prefer_longer_last_piece),
-        cmocka_unit_test(test_configuration),
-        cmocka_unit_test(test_t01_every_truncation),
-        cmocka_unit_test(test_t07_wire_format),
-        cmocka_unit_test(test_t08_pieces),
-        cmocka_unit_test(test_t09_normalisation),
-        cmocka_unit_test(test_t09_cyclic_map_refused),
-        cmocka_unit_test(test_t10_nested),
-        cmocka_unit_test(test_t11_special_ids),
-        cmocka_unit_test(test_malformed_json_refused),
-        cmocka_unit_test(test_every_allocation_fails),
-        cmocka_unit_test(test_linear_time),
-        cmocka_unit_test(test_generated_tokenizer),
-    };
-    int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(malformed_set_up, malformed_tear_down);
 }

@@ -1,13 +1,7 @@
 /* The built-in Unicode tables against installed libraries, for every code point: utf8proc for letters and
  * marks, PCRE2 for other properties. Intended differences are listed with their reason; the first unexpected
  * one is printed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test/lib/cmocka_tests.h"
 #include <utf8proc.h>
 
 #include "loaders/tokenizer/tables.h"
@@ -49,19 +43,16 @@ static void compare_class(const char *pattern, bool (*ours)(int32_t)) {
     pcre2_code_free(unassigned);
 }
 
-static void test_white_space_class(void **state) {
-    (void)state;
+TEST(white_space_class) {
     compare_class("\\p{White_Space}", code_is_space);
 }
 
-static void test_word_class(void **state) {
-    (void)state;
+TEST(word_class) {
     compare_class("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]", code_is_word);
 }
 
 /* Lower case of Unicode 16 and 17; a utf8proc that has the capital letter must agree (2.8 has Unicode 15). */
-static void test_lower_case(void **state) {
-    (void)state;
+TEST(lower_case) {
     int later = 0;
     struct tokenizer t = {.sys = &sys, .lower = true};
     for (int32_t code = 0; code < CODES; code++) {
@@ -129,8 +120,7 @@ static void compare_nfc(int32_t code, bool between) {
     free(theirs);
 }
 
-static void test_nfc(void **state) {
-    (void)state;
+TEST(nfc) {
     for (int32_t code = 1; code < CODES; code++) {
         if (is_surrogate(code)) continue;
         compare_nfc(code, false);
@@ -140,13 +130,5 @@ static void test_nfc(void **state) {
 
 int main(void) {
     sys_init_machine(&sys);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_white_space_class),
-        cmocka_unit_test(test_word_class),
-        cmocka_unit_test(test_lower_case),
-        cmocka_unit_test(test_nfc),
-    };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return run_all_tests(NULL, NULL);
 }

@@ -104,7 +104,8 @@ static void test_inputs_equal_pipeline(const char *fixture, const struct recipe 
     json_array_foreach(json_object_get(all, "cases"), index, one) {
         int32_t pictures[LANE_REFERENCES_MAX];
         int n = (int)json_array_size(json_object_get(one, "references"));
-        for (int i = 0; i < n; i++) pictures[i] = check_pixels((int)index, i, area, recipe->areas.multiple);
+        for (int i = 0; i < n; i++)
+            pictures[i] = check_pixels((int)index, i, area, recipe->images.areas.multiple);
         if (!n) continue;
         n_pictures += n;
         check_ids(text_of(recipe), tokenizer, (int)index, "cond", json_object_get(one, "prompt"), pictures,

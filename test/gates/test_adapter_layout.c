@@ -1,5 +1,5 @@
-/* LoRA-style adapters, packed before a block's base weights: results, bytes read, residents, rejected shapes.
- * Builds without oneDNN, so that ThreadSanitizer can check it. */
+/* LoRA-style adapters, packed before a block's base weights: results, order of the pairs, hashes, rejected
+ * shapes. test_lora_streaming.c tests sessions: bytes read, residents, bits under budgets. */
 #include "engine/run/adapt.h"
 #include "test/lib/synthetic_run.h"
 
@@ -14,7 +14,7 @@ static struct adapter {
     struct adapted_weight pairs[SYNTHETIC_STAGES][PAIRS_MAX];
     struct replaced_vector vectors[SYNTHETIC_STAGES][VECTORS_MAX];
     struct adaptation all[SYNTHETIC_STAGES];
-} adapters[2];
+} adapter;
 
 static struct component adapted[SYNTHETIC_STAGES];
 
@@ -82,89 +82,31 @@ static struct factor two_parts(struct factor f) {
 
 /* Attaches two LoRA pairs with a shared `down` factor to the weight UP, one pair to DOWN, and replaced
  * vectors to BIAS and NORM. */
-static void attach(struct adapter *a, int s, int b, float strength) {
+static void attach(struct adapter *a, int s, int b) {
     struct adaptation *all = &a->all[s];
     struct adapted_weight *pair = &a->pairs[s][all->n_weights];
     struct factor down = factor_of(a, "u.down", s, b), up = factor_of(a, "u.up", s, b);
-    *pair++ = (struct adapted_weight){b, UP, down, two_parts(up), 1, 0.5f * strength};
-    *pair++ = (struct adapted_weight){b, UP, down, up, 0, -0.25f * strength};
+    *pair++ = (struct adapted_weight){b, UP, down, two_parts(up), 1, 0.5f};
+    *pair++ = (struct adapted_weight){b, UP, down, up, 0, -0.25f};
     down = factor_of(a, "d.down", s, b), up = factor_of(a, "d.up", s, b);
-    *pair++ = (struct adapted_weight){b, DOWN, down, up, 0, strength};
+    *pair++ = (struct adapted_weight){b, DOWN, down, up, 0, 1};
     all->n_weights += 3;
     if (shape_of(&synthetic.components[s].blocks[b], BIAS))
         a->vectors[s][all->n_vectors++] = (struct replaced_vector){b, BIAS, factor_of(a, "bias", s, b)};
     a->vectors[s][all->n_vectors++] = (struct replaced_vector){b, NORM, factor_of(a, "norm", s, b)};
 }
 
-static void make_adapter(struct adapter *a, uint64_t seed) {
-    *a = (struct adapter){0};
-    write_files(a, seed);
-}
-
-static void attach_all(struct adapter *a, float strength) {
-    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
-        a->all[s] = (struct adaptation){.weights = a->pairs[s], .vectors = a->vectors[s]};
-        for (int b = 0; b < synthetic.components[s].n_blocks && strength != 0; b++)
-            if (has_products(&synthetic.components[s].blocks[b])) attach(a, s, b, strength);
-    }
-}
-
-static void remove_adapter(struct adapter *a) {
-    index_destroy(&a->files.index);
-    synthetic_files_remove(&a->files);
-}
-
-static void detach(void) {
-    for (int s = 0; s < SYNTHETIC_STAGES; s++)
-        if (adapted[s].family) component_destroy(&adapted[s]);
-}
-
-/* Switches all synthetic stages to components with the adapter, or (NULL) to the base components. */
-static void use(const struct adapter *a) {
+/* Switches all synthetic stages to components with the adapter. */
+static void use_adapter(void) {
     struct error e = {0};
-    detach();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
-        struct component *c = &synthetic.components[s];
-        if (a) {
-            component_adapt(c, &a->all[s], &adapted[s], &e);
-            assert_ok(&e);
-            c = &adapted[s];
-        }
+        struct component *c = &adapted[s];
+        component_adapt(&synthetic.components[s], &adapter.all[s], c, &e);
+        assert_ok(&e);
         synthetic.stages[s].component = c;
         for (int b = 0; b < c->n_blocks; b++) synthetic.list[s][b] = &c->blocks[b];
     }
     synthetic_measure();
-}
-
-static float plain_latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
-
-static void run_plain(void) {
-    synthetic_reset(false);
-    run_plain_loop();
-    memcpy(plain_latent, synthetic.latent, sizeof synthetic.latent);
-}
-
-static void run_planned(uint64_t budget) {
-    struct error e = {0};
-    plan_solve(&synthetic.need, budget, 0, &synthetic.plan);
-    synthetic_reset(false);
-    synthetic_execute(&e);
-    assert_ok(&e);
-    assert_memory_equal(plain_latent, synthetic.latent, sizeof synthetic.latent);
-    assert_no_memory_violation();
-}
-
-static uint64_t minimum_budget(void) {
-    struct plan plan;
-    plan_solve(&synthetic.need, 1, 0, &plan);
-    return plan.ram_least_bytes;
-}
-
-static uint64_t all_adapter_bytes(void) {
-    uint64_t bytes = 0;
-    for (int s = 0; s < SYNTHETIC_STAGES; s++)
-        for (int b = 0; b < adapted[s].n_blocks; b++) bytes += adapted[s].blocks[b].adapter_bytes;
-    return bytes;
 }
 
 static double value_of(const struct adapter *a, const struct factor *f, int32_t row, int32_t column) {
@@ -223,10 +165,8 @@ static void merge(const struct adapter *a, const struct adapted_weight *pair, st
     put_values(w, merged);
 }
 
-static const struct adapter *merged_adapter;
-
 static void merge_into(const struct visit *v, void *weights) {
-    const struct adapter *a = merged_adapter;
+    const struct adapter *a = &adapter;
     const struct block *block = synthetic.stages[v->stage].blocks[v->block];
     for (int i = 0; i < a->all[v->stage].n_weights; i++) {
         const struct adapted_weight *pair = &a->pairs[v->stage][i];
@@ -253,35 +193,38 @@ static double difference(const float *a, const float *b) {
 
 static void begin(void) {
     synthetic_make();
-    make_adapter(&adapters[0], seed_base + 100);
-    make_adapter(&adapters[1], seed_base + 200);
-    attach_all(&adapters[0], 1);
-    attach_all(&adapters[1], 1);
+    adapter = (struct adapter){0};
+    write_files(&adapter, seed_base + 100);
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+        adapter.all[s] = (struct adaptation){.weights = adapter.pairs[s], .vectors = adapter.vectors[s]};
+        for (int b = 0; b < synthetic.components[s].n_blocks; b++)
+            if (has_products(&synthetic.components[s].blocks[b])) attach(&adapter, s, b);
+    }
 }
 
 static void end(void) {
-    detach();
-    for (int i = 0; i < 2; i++) remove_adapter(&adapters[i]);
+    for (int s = 0; s < SYNTHETIC_STAGES; s++)
+        if (adapted[s].family) component_destroy(&adapted[s]);
+    index_destroy(&adapter.files.index);
+    synthetic_files_remove(&adapter.files);
     synthetic_remove();
 }
 
 /* Checks adapters on all or some rows of a weight, two LoRA pairs on one weight, a shared `down` factor and
  * replaced vectors against merged weights. */
-static void test_adapter_matches_merged_weights(void **state) {
-    (void)state;
+TEST(test_adapter_matches_merged_weights) {
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],
         merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     begin();
-    run_plain();
+    synthetic_expect(false);
     memcpy(base, synthetic.latent[1], sizeof base);
-    merged_adapter = &adapters[0];
     synthetic.change_weights = merge_into;
-    run_plain();
+    synthetic_expect(false);
     synthetic.change_weights = NULL;
     while (n_merged_values) free(merged_values[--n_merged_values]);
     memcpy(merged, synthetic.latent[1], sizeof merged);
-    use(&adapters[0]);
-    run_plain();
+    use_adapter();
+    synthetic_expect(false);
     double adapter_error = difference(synthetic.latent[1][0], merged), base_error = difference(base, merged);
     printf("relative error against merged weights: %.1e; without the adapter: %.1e\n", adapter_error,
            base_error);
@@ -301,11 +244,10 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
 
 /* Checks three properties of packed LoRA pairs: their order, the byte range that an operator awaits for each
  * factor, and that a shared factor is stored once. */
-static void test_packed_pairs_keep_order_and_share_factors(void **state) {
-    (void)state;
+TEST(test_packed_pairs_keep_order_and_share_factors) {
     begin();
-    use(&adapters[0]);
-    struct adapter *a = &adapters[0];
+    use_adapter();
+    struct adapter *a = &adapter;
     struct reader reader = {0};
     struct error e = {0};
     const struct block *block = &adapted[0].blocks[a->pairs[0][0].block];
@@ -330,71 +272,6 @@ static void test_packed_pairs_keep_order_and_share_factors(void **state) {
     end();
 }
 
-static void test_every_budget_keeps_bits_and_memory(void **state) {
-    (void)state;
-    begin();
-    use(&adapters[0]);
-    run_plain();
-    uint64_t least = minimum_budget();
-    for (uint64_t budget = least; budget < least + (900 << 10); budget += 24 << 10) {
-        fault_sys.delay_us = (budget - least) % (72 << 10) ? 0 : 300;
-        run_planned(budget);
-        assert_true(memory_checker.pages_peak <= planned_pages());
-    }
-    assert_true(synthetic.plan.keep);
-    /* this run reads nothing: the previous run left all blocks resident */
-    assert_int_equal(synthetic.counters.bytes_read, 0);
-    end();
-}
-
-static void test_streamed_step_reads_factor_bytes(void **state) {
-    (void)state;
-    int64_t read[2], factors = 0;
-    begin();
-    for (int i = 0; i < 2; i++) {
-        use(i ? &adapters[0] : NULL);
-        run_plain();
-        run_planned(minimum_budget());
-        read[i] = synthetic.counters.bytes_read;
-        residents_destroy(&synthetic.residents);
-    }
-    for (int s = 0; s < SYNTHETIC_STAGES; s++)
-        for (int b = 0; b < adapted[s].n_blocks; b++) {
-            const struct block *block = &adapted[s].blocks[b];
-            for (int i = 0; i < block->n_segments; i++)
-                if (block->segments[i].packed_offset < block->adapter_bytes)
-                    factors += (int64_t)block->segments[i].bytes * synthetic_evaluations[s];
-        }
-    assert_int_equal(read[1] - read[0], factors);
-    end();
-}
-
-/* With all blocks resident, a new strength reads nothing, a new adapter only the adapter's bytes, and
- * removing the adapter nothing. */
-static void test_adapter_change_reads_only_new_bytes(void **state) {
-    (void)state;
-    begin();
-    static float base[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
-    use(NULL);
-    run_plain();
-    run_planned(1 << 30);
-    memcpy(base, synthetic.latent, sizeof base);
-    for (int i = 0; i < 6; i++) {
-        static const float strengths[] = {1, 0.5f, 1, 0, 0, 1};
-        struct adapter *a = &adapters[i == 2];
-        attach_all(a, strengths[i]);
-        use(i == 4 ? NULL : a);
-        run_plain();
-        run_planned(1 << 30);
-        bool reads = i == 0 || i == 2 || i == 5;
-        assert_true(reads ? synthetic.counters.bytes_read > 0 &&
-                                synthetic.counters.bytes_read <= (int64_t)all_adapter_bytes()
-                          : !synthetic.counters.bytes_read);
-        assert_int_equal(!memcmp(base, synthetic.latent, sizeof base), strengths[i] == 0);
-    }
-    end();
-}
-
 static uint64_t adapter_hash_with(const struct adapter *a, int block) {
     struct component c;
     struct error e = {0};
@@ -406,10 +283,9 @@ static uint64_t adapter_hash_with(const struct adapter *a, int block) {
 }
 
 /* Flips the highest bits of two 64-bit words: the hash of the adapter bytes must change. */
-static void test_hash_detects_two_flipped_signs(void **state) {
-    (void)state;
+TEST(test_hash_detects_two_flipped_signs) {
     begin();
-    struct adapter *a = &adapters[0];
+    struct adapter *a = &adapter;
     int derived = 0;
     for (int i = 0; i < a->all[0].n_vectors; i++) {
         const struct replaced_vector *v = &a->vectors[0][i];
@@ -442,10 +318,9 @@ static void expect(enum status status, const char *what, struct adapted_weight p
     if (found != status || (status != OK && !strstr(line, what))) fail_msg("%d: %s", found, line);
 }
 
-static void test_mismatched_factors_are_rejected(void **state) {
-    (void)state;
+TEST(test_mismatched_factors_are_rejected) {
     begin();
-    const struct adapted_weight fits = adapters[0].pairs[0][1];
+    const struct adapted_weight fits = adapter.pairs[0][1];
     struct adapted_weight p = fits;
     expect(OK, "", p);
     p.down.dim[1]++;
@@ -469,15 +344,14 @@ static void test_mismatched_factors_are_rejected(void **state) {
     end();
 }
 
-static void test_failed_allocation_leaks_nothing(void **state) {
-    (void)state;
+TEST(test_failed_allocation_leaks_nothing) {
     begin();
     int64_t before = fault_sys_live_bytes(&fault_sys);
     for (long k = 1;; k++) {
         struct error e = {0};
         memory_checker_restart();
         fault_sys_fail(&fault_sys, CALL_ALLOC, k, 0);
-        if (component_adapt(&synthetic.components[1], &adapters[0].all[1], &adapted[1], &e) == OK) {
+        if (component_adapt(&synthetic.components[1], &adapter.all[1], &adapted[1], &e) == OK) {
             assert_true(k > 10);
             break;
         }
@@ -489,15 +363,5 @@ static void test_failed_allocation_leaks_nothing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adapter_matches_merged_weights),
-        cmocka_unit_test(test_packed_pairs_keep_order_and_share_factors),
-        cmocka_unit_test(test_every_budget_keeps_bits_and_memory),
-        cmocka_unit_test(test_streamed_step_reads_factor_bytes),
-        cmocka_unit_test(test_adapter_change_reads_only_new_bytes),
-        cmocka_unit_test(test_hash_detects_two_flipped_signs),
-        cmocka_unit_test(test_mismatched_factors_are_rejected),
-        cmocka_unit_test(test_failed_allocation_leaks_nothing),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return seeded_main();
 }

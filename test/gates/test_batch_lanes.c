@@ -6,16 +6,9 @@
 enum { BUDGETS = 9, ALONE = 5 };
 
 static struct sluice_request request_of(int batch, double cfg_scale) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = "an old harbour at dawn, fishing boats, gulls over the mole",
-                                   .negative_prompt = "blurry",
-                                   .width = 96,
-                                   .height = 64,
-                                   .steps = 3,
-                                   .batch = batch,
-                                   .cfg_scale = cfg_scale,
-                                   .seed = 11,
-                                   .max_ram_bytes = plenty};
+    struct sluice_request request = request_fox(96, 64, 3, batch, cfg_scale);
+    request.prompt = "an old harbour at dawn, fishing boats, gulls over the mole";
+    return request;
 }
 
 /* Makes the memory and time needs of a batch (struct run_need): state bytes grow with the group size
@@ -95,8 +88,6 @@ static void test_fastest_grouping_is_chosen(void) {
         for (int k = 0; k < NEEDS; k++) all[k] = &needs[k];
         check_choices(all, NEEDS, chosen);
     }
-    printf("groups of %d, %d and %d lanes chosen %d, %d, %d times\n", together[0], together[1], together[2],
-           chosen[0], chosen[1], chosen[2]);
     check(chosen[0] && chosen[1] && chosen[2], "a group size was never chosen");
 }
 
@@ -141,7 +132,6 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
               "%s: evaluations or lanes do not match %d groups", what, groups);
         check_used(rig, r.plan, what);
     }
-    result_free(&r);
     return groups;
 }
 
@@ -150,25 +140,19 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
 static void edited_groups(struct rig *rig, struct sluice_request request,
                           const struct single_runs *single_runs, int *n_runs) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {
-        char what[64];
         json_t *plan = query(rig, &request, NULL);
         json_object_set_new(stage_of(plan, "denoise"), "groups", json_integer(groups));
-        char *text = json_dumps(plan, 0);
         struct sluice_request r = request;
-        r.plan = text;
-        snprintf(what, sizeof what, "batch %d in %d groups", r.batch, groups);
+        r.plan = plan_text(rig, plan);
+        const char *what = format_text("batch %d in %d groups", r.batch, groups);
         int together = (r.batch + groups - 1) / groups;
         if (groups <= r.batch && (r.batch + together - 1) / together == groups) {
             check(run_group(rig, &r, single_runs, what) == groups, "%s: the run has another number of groups",
                   what);
             n_runs[groups]++;
         } else {
-            struct result refused = run(rig, &r);
-            check(refused.code == SLUICE_BUDGET, "%s: %s", what, sluice_code_name(refused.code));
-            result_free(&refused);
+            run_refused(rig, &r, "BUDGET", 4, "");
         }
-        free(text);
-        json_decref(plan);
     }
 }
 
@@ -178,11 +162,10 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
     int fewest = request.batch;
     bounds(rig, request, &least, &all);
     for (int i = 0; i < BUDGETS; i++) {
-        char what[96];
         struct sluice_request r = request;
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
         rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0;
-        snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
+        const char *what = format_text("%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
         int groups = run_group(rig, &r, single_runs, what);
         if (groups && groups < fewest) fewest = groups;
         n_runs[groups]++;
@@ -191,9 +174,7 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
     check(fewest == 1, "%s: several groups although all lanes fit at once", name);
     edited_groups(rig, request, single_runs, n_runs);
     request.max_ram_bytes = least - 1;
-    struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET, "%s below the minimum budget: %s", name, sluice_code_name(r.code));
-    result_free(&r);
+    run_refused(rig, &request, "BUDGET", 4, "");
 }
 
 /* With the environment variable THOROUGH, tests with and without guidance and three batch sizes; else only
@@ -214,7 +195,6 @@ static void test_batch_equals_single_seeds(const char *folder, const char *name,
             request.no_decode = i == 1;
             one_batch(&rig, request, &single_runs, name, n_runs);
         }
-        for (int i = 0; i < ALONE; i++) result_free(&single_runs.image[i]);
     }
     for (int groups = 1; groups <= (thorough() ? ALONE : batch); groups++)
         check(n_runs[groups] || groups == 4, "%s: no run had %d groups", name, groups);

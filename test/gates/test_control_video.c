@@ -1,26 +1,15 @@
 /* VACE requests with a control video and reference images: rejected requests, frame counts, VAE-encoded
  * chunks, frames from memory and from callbacks, saved latents, encoder retries. test_golden.c compares the
  * videos with the reference. */
-#include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
 
 enum { FRAMES = 9, CONTROL_FRAMES = 10 };
 
-static uint8_t noise[CONTROL_FRAMES][96 * 64 * 3];
 static struct sluice_picture frames[CONTROL_FRAMES];
 static const struct sluice_picture *list[CONTROL_FRAMES];
 static struct sluice_picture fox, den;
 
-static struct sluice_picture picture_of(int i, int width, int height) {
-    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
-                                   .width = width,
-                                   .height = height,
-                                   .rgb = noise[i],
-                                   .name = "fox.png"};
-}
-
 static int read_noise(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
-    (void)e;
     memcpy(rgb, picture->user, (size_t)picture->width * (size_t)picture->height * 3);
     return SLUICE_OK;
 }
@@ -28,13 +17,11 @@ static int read_noise(const struct sluice_picture *picture, uint8_t *rgb, struct
 static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *e) {
     const uint8_t *rgb = picture->user;
-    (void)e;
     for (int y = 0; y < picture->height; y++) take(to, rgb + (size_t)y * (size_t)picture->width * 3);
     return SLUICE_OK;
 }
 
 static int read_nothing(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
-    (void)picture, (void)rgb;
     e->code = SLUICE_IO;
     e->exit_code = 3;
     snprintf(e->what, sizeof e->what, "frame is missing");
@@ -43,7 +30,7 @@ static int read_nothing(const struct sluice_picture *picture, uint8_t *rgb, stru
 
 static void set_frames(int width, int height) {
     for (int i = 0; i < CONTROL_FRAMES; i++) {
-        frames[i] = picture_of(i, width, height);
+        frames[i] = noise_picture(i, width, height);
         list[i] = &frames[i];
     }
 }
@@ -59,7 +46,7 @@ static struct sluice_request request_of(int n_control) {
 }
 
 static void test_invalid_requests_are_rejected(struct rig *rig) {
-    const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = picture_of(0, 4096, 1),
+    const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = noise_picture(0, 4096, 1),
                                        *thin = &thread, none = {0};
     struct sluice_request r = request_of(FRAMES - 1);
     run_refused(
@@ -97,11 +84,15 @@ static void test_invalid_requests_are_rejected(struct rig *rig) {
     set_frames(48, 32);
 }
 
-static int evaluations(struct rig *rig, const struct sluice_request *r, const char *stage) {
-    json_t *plan = query(rig, r, NULL), *found = stage_of(plan, stage);
-    int n = found ? (int)number(found, "evaluations") : 0;
-    json_decref(plan);
-    return n;
+/* Checks the planned evaluations of the stages encode, encode_2 and decode; 0: no such stage. */
+static void check_evaluations(struct rig *rig, const struct sluice_request *r, int encode, int encode_2,
+                              const char *what) {
+    json_t *plan = query(rig, r, NULL);
+    check(number(stage_of(plan, "encode"), "evaluations") == encode &&
+              number(stage_of(plan, "encode_2"), "evaluations") == encode_2 &&
+              number(stage_of(plan, "decode"), "evaluations") == 3,
+          "%s: %d and %d encoded chunks", what, (int)number(stage_of(plan, "encode"), "evaluations"),
+          (int)number(stage_of(plan, "encode_2"), "evaluations"));
 }
 
 /* Checks the number of encoded chunks in plans. Without a control video, one grey video replaces the inactive
@@ -109,22 +100,16 @@ static int evaluations(struct rig *rig, const struct sluice_request *r, const ch
 static void test_plan_counts_encoded_chunks(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(0);
-    check(evaluations(rig, &r, "encode") == 3, "encoded chunks without a control video: %d",
-          evaluations(rig, &r, "encode"));
+    check_evaluations(rig, &r, 3, 0, "without a control video");
     r = request_of(CONTROL_FRAMES);
-    check(evaluations(rig, &r, "encode") == 6, "encoded chunks of inactive and reactive video: %d",
-          evaluations(rig, &r, "encode"));
-    check(evaluations(rig, &r, "decode") == 3, "decoded chunks: %d", evaluations(rig, &r, "decode"));
+    check_evaluations(rig, &r, 6, 0, "inactive and reactive video");
     r.references = references;
     r.n_references = 2;
-    check(evaluations(rig, &r, "encode") == 2 && evaluations(rig, &r, "encode_2") == 6 &&
-              evaluations(rig, &r, "decode") == 3,
-          "chunks with two reference images");
+    check_evaluations(rig, &r, 2, 6, "with two reference images");
     r.frames = 0;
-    json_t *plan = query(rig, &r, NULL), *request = json_object_get(plan, "request");
+    json_t *request = json_object_get(query(rig, &r, NULL), "request");
     check(number(request, "frames") == FRAMES && number(request, "control") == CONTROL_FRAMES,
           "default frame count with a control video: %d", (int)number(request, "frames"));
-    json_decref(plan);
 }
 
 /* Control frames from memory and from a callback of either kind give bit-identical results. */
@@ -132,60 +117,48 @@ static void test_frame_callbacks_keep_bits(struct rig *rig, int width, int heigh
     struct sluice_request r = request_of(FRAMES);
     r.mask = &den;
     set_frames(width, height);
-    struct result want = run(rig, &r);
-    check(!want.code, "control video: %s", want.error.what);
+    struct result want = run_ok(rig, &r, "control video");
     for (int rows = 0; rows < 2; rows++) {
         for (int i = 0; i < CONTROL_FRAMES; i++) {
             frames[i].rgb = NULL;
-            frames[i].user = noise[i];
+            frames[i].user = noise_pixels(i);
             frames[i].read = read_noise;
             frames[i].read_rows = rows ? read_rows : NULL;
         }
-        struct result got = run(rig, &r);
-        same(&want, &got, rows ? "frames read by rows" : "frames read whole");
-        result_free(&got);
+        run_equal(rig, &r, &want, rows ? "frames read by rows" : "frames read whole");
     }
     set_frames(width, height);
-    noise[FRAMES - 1][100] ^= 0x55;
+    noise_pixels(FRAMES - 1)[100] ^= 0x55;
     struct result other = run(rig, &r);
     check(strcmp(other.latent[0], want.latent[0]) != 0, "the last control frame has no effect");
-    noise[FRAMES - 1][100] ^= 0x55;
+    noise_pixels(FRAMES - 1)[100] ^= 0x55;
     r.mask = NULL;
     struct result all = run(rig, &r);
     check(strcmp(all.latent[0], want.latent[0]) != 0, "the mask has no effect");
-    result_free(&want);
-    result_free(&other);
-    result_free(&all);
     set_frames(48, 32);
 }
 
 static void test_saved_latent_omits_reference_frames(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den}, *const turned[] = {&den, &fox};
-    char path[128];
+    const char *path = temporary_path("latent.safetensors");
     struct sluice_request r = request_of(0);
-    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
     r.references = references;
     r.n_references = 2;
     r.save_latent = path;
-    struct result generated = run(rig, &r);
-    check(!generated.code && generated.n_images == 1, "run with reference images: %s", generated.error.what);
+    struct result generated = run_ok(rig, &r, "with reference images");
+    check(generated.n_images == 1, "%d videos", generated.n_images);
     r.save_latent = NULL;
     struct result decoded = run_or_decode(rig, &r, path);
     check(!decoded.code && !strcmp(generated.image[0], decoded.image[0]),
           "the saved latent decodes to another video: %s", decoded.error.what);
     r.n_control = CONTROL_FRAMES;
     r.control = NULL;
-    result_free(&decoded);
     decoded = run_or_decode(rig, &r, path);
     check(!decoded.code, "decoding fails with n_control set: %s", decoded.error.what);
     r.n_control = 0;
     r.references = turned;
-    struct result other = run(rig, &r);
-    check(!other.code && strcmp(generated.latent[0], other.latent[0]) != 0,
-          "the order of reference images has no effect");
-    result_free(&generated);
-    result_free(&decoded);
-    result_free(&other);
+    struct result other = run_ok(rig, &r, "turned reference images");
+    check(strcmp(generated.latent[0], other.latent[0]) != 0, "the order of reference images has no effect");
 }
 
 /* The inactive video, the reactive video and the reference images share one VAE input buffer, so a retry of
@@ -201,12 +174,9 @@ static void test_encoder_retries_without_memory(struct rig *rig) {
 }
 
 int main(void) {
-    uint64_t seed = 12;
     struct rig rig;
-    for (size_t i = 0; i < sizeof noise; i++)
-        noise[i / sizeof *noise][i % sizeof *noise] = (uint8_t)(random_next(&seed) >> 56);
-    fox = picture_of(0, 64, 40);
-    den = picture_of(1, 40, 64);
+    fox = noise_picture(0, 64, 40);
+    den = noise_picture(1, 40, 64);
     set_frames(48, 32);
     temporary_make();
     if (rig_open(&rig, "test/golden/wan_vace/model", 1, 1)) {

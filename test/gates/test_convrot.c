@@ -7,8 +7,6 @@
 
 enum { PATH = 192 };
 
-static uint8_t noise[48 * 40 * 3];
-
 /* Paths of a model's component files in one weight type, with the command-line flag of each file. */
 struct parts {
     struct sluice_part part[SLOTS_MAX];
@@ -27,8 +25,7 @@ static void convert_parts(const struct recipe *recipe, const char *folder, const
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
         if (!is_converted(slot)) continue;
-        char input[PATH];
-        snprintf(input, sizeof input, "%s/%s", folder, slot->folder);
+        const char *input = format_text("%s/%s", folder, slot->folder);
         snprintf(to->path[to->n], PATH, "%s/%s%d.safetensors", temporary, type, i);
         const char *inputs[] = {from ? from->path[to->n] : input};
         struct sluice_convert_options options = {.struct_size = sizeof options,
@@ -66,28 +63,19 @@ static void count_rotated_of_family(const struct component *c) {
 
 /* Runs two denoising steps with the given component files. */
 static struct result run_with_parts(const char *folder, const struct parts *parts) {
-    static const struct sluice_picture fox = {
-        .struct_size = sizeof fox, .width = 48, .height = 40, .rgb = noise, .name = "fox.png"};
-    static const struct sluice_picture *const references[] = {&fox};
-    struct rig rig = {0};
-    struct result r = {0};
-    struct error e = {0};
-    struct sluice_model_options from = {
-        .struct_size = sizeof from, .model = folder, .parts = parts->part, .n_parts = parts->n};
-    struct sluice_session_options options = {.struct_size = sizeof options, .device = "cpu", .threads = 2};
-    fault_sys_init(&rig.fault_sys, 1);
-    if (!check(model_open(&rig.fault_sys.sys, &from, &rig.model, &e) == OK, "%s: %s (%s)", folder, e.what,
-               e.where) ||
-        !rig_open_session(&rig, &options))
-        return r;
+    const struct sluice_picture fox = noise_picture(0, 48, 40), *const references[] = {&fox};
+    struct rig rig;
+    if (!rig_open_with(
+            &rig, (struct sluice_model_options){.model = folder, .parts = parts->part, .n_parts = parts->n},
+            (struct sluice_session_options){.device = "cpu", .threads = 2}, 1))
+        return (struct result){0};
     const struct recipe *recipe = rig.model->recipe;
     for (int i = 0; recipe->slot[i].family; i++) count_rotated_of_family(&rig.model->component[i]);
     int side = rig.model->size_step;
     struct sluice_request request = request_fox(3 * side, 2 * side, 2, 1, 1);
-    if (recipe->references_min) request.references = references, request.n_references = 1;
+    if (recipe->images.references_min) request.references = references, request.n_references = 1;
     request.no_decode = true;
-    r = run(&rig, &request);
-    check(!r.code, "%s: %s (%s)", folder, r.error.what, r.error.where);
+    struct result r = run_ok(&rig, &request, folder);
     rig_close(&rig);
     return r;
 }
@@ -106,9 +94,6 @@ static void test_rotated_equals_dequantised(const char *folder) {
     same(&of_f32, &of_int8, folder);
     check(strcmp(as_files.latent[0], of_int8.latent[0]) != 0, "%s: rotated int8 does not change the latent",
           folder);
-    result_free(&as_files);
-    result_free(&of_int8);
-    result_free(&of_f32);
 }
 
 /* A Flux model whose CLIP and T5 rows are multiples of the rotation group of 16; no fixture has such rows. */
@@ -125,7 +110,6 @@ static const char *flux_checkpoint(void) {
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(i * 2654435761u >> 13);
     test_rotated_equals_dequantised("test/golden/zimage_a/model");
     test_rotated_equals_dequantised("test/golden/sd1/model");
     test_rotated_equals_dequantised("test/golden/qwen_image/model");

@@ -5,8 +5,6 @@
 #include "test/lib/model_paths.h"
 #include "test/lib/rig.h"
 
-#include <sys/stat.h>
-
 enum { WIDTH = 272, HEIGHT = 208 };
 
 static const char *const settings[] = {"off", "on", "auto"};
@@ -22,8 +20,7 @@ static json_int_t decode_bytes(json_t *plan) {
 }
 
 static const char *tiling_of(json_t *plan) {
-    const char *how = json_string_value(json_object_get(stage_of(plan, "decode"), "vae_tiling"));
-    return how ? how : "none";
+    return word(stage_of(plan, "decode"), "vae_tiling");
 }
 
 /* Each value of --vae-tiling (off, on, auto) gives the same pixels at its minimum budget. `auto` needs no
@@ -40,8 +37,7 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
         for (int k = 0; k < 2; k++) {
             request.max_ram_bytes = k ? plenty : least[i];
             fault_sys_restart(&rig->fault_sys);
-            struct result r = run(rig, &request);
-            same(&want, &r, settings[i]);
+            struct result r = run_equal(rig, &request, &want, settings[i]);
             check(rig->fault_sys.sys.use.peak_bytes[LINE_STATE] <=
                       number(r.plan, "cross_bytes") + decode_bytes(r.plan),
                   "--vae-tiling %s: more state bytes than planned", settings[i]);
@@ -54,16 +50,12 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
                 check(decode_bytes(r.plan) == state[!k],
                       "auto plans neither the state bytes of on nor of off");
             }
-            result_free(&r);
         }
     }
-    printf("decode of %dx%d: state %lld untiled, %lld tiled; minimum budget %lld and %lld\n", WIDTH, HEIGHT,
-           (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
     check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves no memory");
     /* a run with `auto` keeps the buffer layouts for `on` and `off`, which take at most 256 KiB more than
      * `on` alone */
     check(least[2] - least[1] < 1 << 18, "auto needs more memory than on");
-    result_free(&want);
 }
 
 /* Small, flat or narrow images gain nothing from VAE tiling, but tiling must not cost more memory. */
@@ -84,39 +76,25 @@ static void test_tiling_never_costs_memory(struct rig *rig) {
 /* The tiling setting of a plan file applies unless the request contradicts it. */
 static void test_plan_sets_tiling(struct rig *rig) {
     struct sluice_request request = request_decode("on");
-    json_t *plan = query(rig, &request, NULL);
-    char *text = json_dumps(plan, 0);
+    const char *plan = plan_text(rig, query(rig, &request, NULL));
     for (int i = 0; i < 3; i++) {
         request = request_decode(settings[i]);
-        request.plan = text;
-        struct result r = run(rig, &request);
-        if (i)
-            check(r.code == SLUICE_OK && !strcmp(tiling_of(r.plan), "on"),
-                  "plan with tiling, --vae-tiling %s: %s", settings[i], r.error.what);
-        else
-            check(r.code == SLUICE_BUDGET, "plan with tiling, --vae-tiling off: %s",
-                  sluice_code_name(r.code));
-        result_free(&r);
+        request.plan = plan;
+        struct result r =
+            i ? run_ok(rig, &request, "plan with tiling") : run_refused(rig, &request, "BUDGET", 4, "");
+        check(!i || !strcmp(tiling_of(r.plan), "on"), "plan with tiling, --vae-tiling %s", settings[i]);
     }
-    free(text);
-    json_decref(plan);
     request = request_decode("maybe");
-    struct result r = run(rig, &request);
-    check(r.code == SLUICE_USAGE, "--vae-tiling maybe: %s", sluice_code_name(r.code));
-    result_free(&r);
+    run_refused(rig, &request, "USAGE", 2, "--vae-tiling");
 }
 
-static void refused(struct rig *rig, struct sluice_request request, const char *starts, const char *helps,
-                    const char * not ) {
+static void refused(struct rig *rig, struct sluice_request request, const char *what, const char *advice,
+                    const char *no_advice) {
     fault_sys_restart(&rig->fault_sys);
-    struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET && r.error.exit_code == 4, "expected BUDGET: %s", sluice_code_name(r.code));
+    struct result r = run_refused(rig, &request, "BUDGET", 4, what);
     check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "weights are read before the request is rejected");
-    check(!strncmp(r.error.what, starts, strlen(starts)), "rejected with '%s', expected '%s'", r.error.what,
-          starts);
-    check(strstr(r.error.expected, helps) && !(not &&strstr(r.error.expected, not )), "wrong advice: %s",
-          r.error.expected);
-    result_free(&r);
+    check(strstr(r.error.expected, advice) && !(no_advice && strstr(r.error.expected, no_advice)),
+          "wrong advice: %s", r.error.expected);
 }
 
 /* Each option that the rejection message recommends must make the request fit the budget. */
@@ -132,17 +110,13 @@ static void test_rejected_decode_advises_options(struct rig *rig) {
     request.max_ram_bytes = untiled - 1;
     refused(rig, request, "only the decode is too large", "--vae-tiling on; or --no-decode", NULL);
     request.vae_tiling = "on";
-    struct result r = run(rig, &request);
-    check(r.code == SLUICE_OK, "--vae-tiling on helps: %s", r.error.what);
-    result_free(&r);
+    run_ok(rig, &request, "--vae-tiling on");
     request.max_ram_bytes = tiled - 1;
     refused(rig, request, "only the decode is too large", "--no-decode --save-latent", "--vae-tiling");
     request.vae_tiling = "auto";
     refused(rig, request, "only the decode is too large", "--no-decode --save-latent", "--vae-tiling");
     request.no_decode = true;
-    r = run(rig, &request);
-    check(r.code == SLUICE_OK && r.n_latents == 1, "--no-decode helps: %s", r.error.what);
-    result_free(&r);
+    check(run_ok(rig, &request, "--no-decode").n_latents == 1, "--no-decode gives no latent");
     request = request_decode(NULL);
     request.max_ram_bytes = without / 2;
     refused(rig, request, "the run does not fit", "at least", "--no-decode");
@@ -150,58 +124,31 @@ static void test_rejected_decode_advises_options(struct rig *rig) {
 
 /* All memory allocations fail from the start of the decode stage on. */
 static void test_failed_decode_leaves_latent(struct rig *rig) {
-    static char path[128];
-    struct stat s;
-    struct sluice_error e;
-    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    const char *path = temporary_path("latent.safetensors");
     struct sluice_request request = request_decode(NULL);
-    struct result want = run(rig, &request), r;
+    struct result want = run(rig, &request);
     request.save_latent = path;
     request.no_decode = true;
     fault_sys_restart(&rig->fault_sys);
-    r = run(rig, &request);
+    run_ok(rig, &request, "run without decoding");
     long maps = atomic_load(&rig->fault_sys.count[CALL_MAP]);
-    check(r.code == SLUICE_OK && remove(path) == 0, "the latent was not saved: %s", r.error.what);
-    result_free(&r);
+    check(remove(path) == 0, "the latent was not saved");
     request.no_decode = false;
     fault_sys_fail(&rig->fault_sys, CALL_MAP, maps + 1, LONG_MAX);
-    r = run(rig, &request);
-    check(r.code == SLUICE_MEMORY && r.error.exit_code == 5 && !r.n_images && r.n_latents == 1,
-          "decode without memory: %s, %d images", sluice_code_name(r.code), r.n_images);
-    check(stat(path, &s) == 0, "the failed decode left no latent");
-    result_free(&r);
+    struct result r = run_refused(rig, &request, "MEMORY", 5, "");
+    check(!r.n_images && r.n_latents == 1, "decode without memory: %d images", r.n_images);
     fault_sys_restart(&rig->fault_sys);
     request = request_decode("on");
-    int code = sluice_decode(rig->session, &request, path, &e);
-    char *text = NULL, hash[IMAGES][HEX] = {{0}};
-    sluice_report(rig->session, &text, NULL);
-    json_t *report = json_loads(text, 0, NULL);
-    read_hashes(json_object_get(report, "image_sha256"), hash);
-    check(code == SLUICE_OK && !strcmp(hash[0], want.image[0]), "the latent decodes to another image: %s",
-          code ? e.what : hash[0]);
-    json_decref(report);
-    sluice_free(text);
-    result_free(&want);
+    struct result decoded = run_or_decode(rig, &request, path);
+    check(decoded.code == SLUICE_OK && !strcmp(decoded.image[0], want.image[0]),
+          "the latent decodes to another image: %s", decoded.error.what);
 }
 
 typedef struct model_paths options;
 
-static const char *under(const char *name) {
-    static char path[8][256];
-    static int next;
-    char *to = path[next++ % 8];
-    snprintf(to, sizeof path[0], "%s/%s", temporary, name);
-    return to;
-}
-
-static bool open_alone(struct rig *rig, options from, const char *what) {
-    struct error e = {0};
-    struct sluice_session_options session = {.threads = 2};
+static bool open_alone(struct rig *rig, options from) {
     from.decodes_only = true;
-    memset(rig, 0, sizeof *rig);
-    fault_sys_init(&rig->fault_sys, 3);
-    model_open(&rig->fault_sys.sys, model_options(&from), &rig->model, &e);
-    return check(e.code == OK, "%s: %s (%s)", what, e.what, e.where) && rig_open_session(rig, &session);
+    return rig_open_with(rig, *model_options(&from), (struct sluice_session_options){.threads = 2}, 3);
 }
 
 static json_int_t decode_least(struct rig *rig, const char *latent) {
@@ -211,9 +158,7 @@ static json_int_t decode_least(struct rig *rig, const char *latent) {
     char *text = NULL;
     int code = sluice_plan_query(rig->session, &request, latent, &text, &fits, &e);
     check(code == SLUICE_OK && fits, "plan: %s", e.what);
-    json_t *plan = text ? json_loads(text, 0, NULL) : NULL;
-    json_int_t least = ram(plan, "least");
-    json_decref(plan);
+    json_int_t least = ram(rig_own(rig, json_loads(text ? text : "", 0, NULL)), "least");
     sluice_free(text);
     return least;
 }
@@ -227,45 +172,33 @@ static void decodes(options from, const char *latent, const struct result *want,
     struct sluice_error e;
     char *text = NULL;
     bool fits;
-    if (!open_alone(&rig, from, what)) return;
+    if (!open_alone(&rig, from)) return;
     request.max_ram_bytes = decode_least(&rig, latent);
     check(request.max_ram_bytes <= most, "%s: minimum budget %lld exceeds %lld", what,
           (long long)request.max_ram_bytes, (long long)most);
     struct result r = run_or_decode(&rig, &request, latent);
     check(r.code == SLUICE_OK && r.n_images == 1 && !strcmp(r.image[0], want->image[0]), "%s: %s", what,
           r.code ? r.error.what : r.image[0]);
-    result_free(&r);
     request.max_ram_bytes--;
     r = run_or_decode(&rig, &request, latent);
     check(r.code == SLUICE_BUDGET, "%s, one byte below the minimum: %s", what, sluice_code_name(r.code));
-    result_free(&r);
-    r = run(&rig, &request);
-    check(r.code == SLUICE_USAGE && r.error.exit_code == 2 && strstr(r.error.what, "only the VAE"),
-          "%s generates: %s", what, r.error.what);
-    result_free(&r);
+    run_refused(&rig, &request, "USAGE", 2, "only the VAE");
     check(sluice_plan_query(rig.session, &request, NULL, &text, &fits, &e) == SLUICE_USAGE && !text,
           "%s plans a generation", what);
     rig_close(&rig);
 }
 
-static void shell(const char *command) {
-    check(system(command) == 0, "%s", command);
-}
-
 /* Makes two model folders: `only` has just vae/; `spoilt` has vae/ and damaged configuration files. */
 static void make_partial_folders(const char *folder) {
-    char command[1024];
-    snprintf(command, sizeof command,
-             "cd '%s' && mkdir only spoilt && cp -r '%s/vae' only && cp -r '%s/vae' spoilt && "
-             "mkdir spoilt/transformer spoilt/scheduler && echo '[' >spoilt/model_index.json && "
-             "echo '[' >spoilt/scheduler/scheduler_config.json && echo '[' >spoilt/sluice.json",
-             temporary, folder, folder);
-    shell(command);
+    shell("cd '%s' && mkdir only spoilt && cp -r '%s/vae' only && cp -r '%s/vae' spoilt && "
+          "mkdir spoilt/transformer spoilt/scheduler && echo '[' >spoilt/model_index.json && "
+          "echo '[' >spoilt/scheduler/scheduler_config.json && echo '[' >spoilt/sluice.json",
+          temporary, folder, folder);
 }
 
 static void test_vae_alone_decodes(struct rig *rig, const char *folder) {
     static const char weights[] = "only/vae/diffusion_pytorch_model.safetensors";
-    const char *latent = under("alone.safetensors");
+    const char *latent = temporary_path("alone.safetensors");
     struct sluice_request request = request_decode(NULL);
     struct error e = {0};
     sluice_model *model = NULL;
@@ -273,40 +206,39 @@ static void test_vae_alone_decodes(struct rig *rig, const char *folder) {
     struct result want = run(rig, &request);
     json_int_t most = decode_least(rig, latent);
     make_partial_folders(folder);
-    decodes((options){.model = folder}, latent, &want, most, "VAE of a whole model");
-    decodes((options){.vae = under("only/vae")}, latent, &want, most, "--vae with a folder");
-    decodes((options){.vae = under(weights)}, latent, &want, most, "--vae with a file");
-    decodes((options){.model = under("only")}, latent, &want, most, "-m with vae/");
-    decodes((options){.model = under("only/vae")}, latent, &want, most, "-m with vae/ itself");
-    decodes((options){.model = under(weights)}, latent, &want, most, "-m with a file");
-    decodes((options){.model = under("spoilt")}, latent, &want, most, "damaged files of other parts");
-    decodes((options){.vae = under("only/vae"), .llm = "/nowhere", .tokenizer = "/nowhere"}, latent, &want,
-            most, "missing files of other parts");
-    char text_encoder[256];
-    snprintf(text_encoder, sizeof text_encoder, "%s/text_encoder", folder);
+    const struct {
+        options from;
+        const char *what;
+    } rows[] = {{{.model = folder}, "VAE of a whole model"},
+                {{.vae = temporary_path("only/vae")}, "--vae with a folder"},
+                {{.vae = temporary_path(weights)}, "--vae with a file"},
+                {{.model = temporary_path("only")}, "-m with vae/"},
+                {{.model = temporary_path("only/vae")}, "-m with vae/ itself"},
+                {{.model = temporary_path(weights)}, "-m with a file"},
+                {{.model = temporary_path("spoilt")}, "damaged files of other parts"},
+                {{.vae = temporary_path("only/vae"), .llm = "/nowhere", .tokenizer = "/nowhere"},
+                 "missing files of other parts"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        decodes(rows[i].from, latent, &want, most, rows[i].what);
+    const char *text_encoder = format_text("%s/text_encoder", folder);
     options from = {.model = text_encoder, .decodes_only = true};
     check(model_open(NULL, model_options(&from), &model, &e) == MISSING && e.exit == 3 &&
               strstr(e.what, "no 'vae'") && strstr(e.expected, "--vae"),
           "folder without a VAE: %s, %s", e.what, e.expected);
-    result_free(&want);
 }
 
 /* Returns the hash of the image decoded with this shift_factor in vae/config.json (NULL: no key). */
 static void decode_shifted(const char *shift, char hash[HEX]) {
     struct rig rig;
     struct sluice_request request = request_decode(NULL);
-    char command[1024], line[64] = "";
+    char line[64] = "";
     if (shift) snprintf(line, sizeof line, ", \"shift_factor\": %s", shift);
-    snprintf(
-        command, sizeof command,
-        "cd '%s' && sed 's/, \"shift_factor\": [0-9.]*/%s/' only/vae/config.json >spoilt/vae/config.json",
-        temporary, line);
-    shell(command);
-    if (!open_alone(&rig, (options){.vae = under("spoilt/vae")}, "shifted")) return;
-    struct result r = run_or_decode(&rig, &request, under("alone.safetensors"));
+    shell("cd '%s' && sed 's/, \"shift_factor\": [0-9.]*/%s/' only/vae/config.json >spoilt/vae/config.json",
+          temporary, line);
+    if (!open_alone(&rig, (options){.vae = temporary_path("spoilt/vae")})) return;
+    struct result r = run_or_decode(&rig, &request, temporary_path("alone.safetensors"));
     check(r.code == SLUICE_OK, "shift_factor %s: %s", shift ? shift : "missing", r.error.what);
     memcpy(hash, r.image[0], HEX);
-    result_free(&r);
     rig_close(&rig);
 }
 

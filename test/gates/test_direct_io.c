@@ -1,7 +1,7 @@
 /* Direct I/O (O_DIRECT): reads at every alignment, with short, interrupted and failing reads and changed
  * files; file systems that reject O_DIRECT; the automatic choice; whole runs, counted in plan and report. */
 #include "test/lib/rig.h"
-#include "engine/job/candidates.h"
+#include "engine/job/planner.h"
 #include "test/lib/random_models.h"
 
 #include <errno.h>
@@ -13,20 +13,34 @@ static unsigned char contents[FILE_BYTES];
 static _Alignas(SYS_DIRECT_BLOCK) unsigned char got[FILE_BYTES + SYS_DIRECT_BLOCK + 1];
 static _Alignas(SYS_DIRECT_BLOCK) char bounce_memory[BOUNCE_MAX];
 
-static const char *write_file(const char *name) {
-    static char path[160];
+/* Writes a new file of `contents`. */
+static const char *write_contents(const char *name) {
+    const char *path = temporary_path(name);
     atomic_ullong random = 17;
     for (int i = 0; i < FILE_BYTES; i++) contents[i] = (unsigned char)random_next_atomic(&random);
-    snprintf(path, sizeof path, "%s/%s", temporary, name);
     remove(path);
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(contents, sizeof contents, 1, f) != 1 || fclose(f)) abort();
+    write_file(path, contents, sizeof contents);
     return path;
 }
 
-static bool open_source(struct fault_sys *w, const char *path, struct byte_source *source) {
+/* A file of `contents`, open on a simulated system. */
+struct opened {
+    struct fault_sys sys;
+    struct byte_source source;
+    const char *path;
+};
+
+static bool open_file(struct opened *f, const char *name) {
     struct error e = {0};
-    return check(source_open(&w->sys, path, source, &e) == OK, "open: %s", e.what);
+    fault_sys_init(&f->sys, 5);
+    f->path = write_contents(name);
+    return check(source_open(&f->sys.sys, f->path, &f->source, &e) == OK, "open: %s", e.what);
+}
+
+static bool open_direct(struct opened *f, const char *name) {
+    if (!open_file(f, name)) return false;
+    int refused = source_open_direct(&f->source);
+    return check(refused == 0, "cannot open a file in %s for direct I/O: %s", temporary, strerror(-refused));
 }
 
 /* Reads the given byte range into a buffer aligned like the file offset, then into a misaligned buffer. */
@@ -57,25 +71,19 @@ static void every_edge(const struct byte_source *source, uint64_t bounce_bytes) 
 }
 
 static void test_every_alignment_reads_right_bytes(void) {
-    struct fault_sys w;
-    struct byte_source source;
-    fault_sys_init(&w, 5);
-    if (!open_source(&w, write_file("aligned"), &source)) return;
-    int refused = source_open_direct(&source);
-    if (check(refused == 0, "cannot open a file in %s for direct I/O: %s", temporary, strerror(-refused))) {
-        for (int mode = 0; mode < 3; mode++) {
-            w.short_reads = mode == 1;
-            w.interrupts = mode == 2;
-            for (uint64_t blocks = 1; blocks <= 4; blocks *= 2)
-                every_edge(&source, blocks * SYS_DIRECT_BLOCK);
-        }
-        w.short_reads = w.interrupts = false;
-        for (uint64_t at = 0; at <= 4097; at++) read_once(&source, SYS_DIRECT_BLOCK, at, 4097 - at);
-        check(source_open_direct(&source) == 0 && atomic_load(&w.count[CALL_OPEN_DIRECT]) == 1,
-              "an already direct source is opened a second time");
+    struct opened f;
+    if (!open_direct(&f, "aligned")) return;
+    for (int mode = 0; mode < 3; mode++) {
+        f.sys.short_reads = mode == 1;
+        f.sys.interrupts = mode == 2;
+        for (uint64_t blocks = 1; blocks <= 4; blocks *= 2) every_edge(&f.source, blocks * SYS_DIRECT_BLOCK);
     }
-    source_close(&source);
-    source_close(&source);
+    f.sys.short_reads = f.sys.interrupts = false;
+    for (uint64_t at = 0; at <= 4097; at++) read_once(&f.source, SYS_DIRECT_BLOCK, at, 4097 - at);
+    check(source_open_direct(&f.source) == 0 && atomic_load(&f.sys.count[CALL_OPEN_DIRECT]) == 1,
+          "an already direct source is opened a second time");
+    source_close(&f.source);
+    source_close(&f.source);
 }
 
 static enum status read_wrong(const struct byte_source *source, uint64_t offset, uint64_t bytes,
@@ -86,74 +94,64 @@ static enum status read_wrong(const struct byte_source *source, uint64_t offset,
 
 /* Direct and buffered reads past the end of a file fail with the same error code. */
 static void test_read_past_end_fails_alike(void) {
-    struct fault_sys w;
-    struct byte_source source;
-    fault_sys_init(&w, 5);
-    if (!open_source(&w, write_file("short"), &source) || source_open_direct(&source)) return;
+    struct opened f;
+    if (!open_direct(&f, "short")) return;
     for (uint64_t at = FILE_BYTES - 3000; at < FILE_BYTES + 9000; at += 1500) {
         struct error direct = {0}, buffered = {0};
         uint64_t bytes = at < FILE_BYTES ? FILE_BYTES - at + 1 : 1;
-        read_wrong(&source, at, bytes, &direct);
-        source_read(&source, got, bytes, at, &buffered);
+        read_wrong(&f.source, at, bytes, &direct);
+        source_read(&f.source, got, bytes, at, &buffered);
         check(direct.code == TRUNC && buffered.code == TRUNC,
               "read past the end at %llu: codes %d (direct), %d (buffered)", (unsigned long long)at,
               (int)direct.code, (int)buffered.code);
     }
-    source_close(&source);
+    source_close(&f.source);
 }
 
 static void test_failing_read_is_reported(void) {
-    struct fault_sys w;
-    struct byte_source source;
-    fault_sys_init(&w, 5);
-    if (!open_source(&w, write_file("failing"), &source) || source_open_direct(&source)) return;
+    struct opened f;
+    if (!open_direct(&f, "failing")) return;
     for (long n = 1; n <= 2; n++) {
         struct error e = {0};
-        fault_sys_fail(&w, CALL_READ, n, 0);
-        check(read_wrong(&source, 1, FILE_BYTES - 1, &e) == IO && strstr(e.where, "failing") &&
+        fault_sys_fail(&f.sys, CALL_READ, n, 0);
+        check(read_wrong(&f.source, 1, FILE_BYTES - 1, &e) == IO && strstr(e.where, "failing") &&
                   !strcmp(e.found, strerror(EIO)),
               "failing read %ld: %s %s", n, e.where, e.found);
     }
-    source_close(&source);
+    source_close(&f.source);
 }
 
 static void test_changed_file_is_detected(void) {
     for (int cut = 0; cut < 2; cut++) {
-        struct fault_sys w;
-        struct byte_source source;
+        struct opened f;
         struct error e = {0};
-        const char *path = write_file("changing");
-        fault_sys_init(&w, 5);
-        if (!open_source(&w, path, &source) || source_open_direct(&source)) return;
-        FILE *f = fopen(path, "r+b");
+        if (!open_direct(&f, "changing")) return;
+        FILE *file = fopen(f.path, "r+b");
         if (cut)
-            check(ftruncate(fileno(f), 100) == 0, "truncate");
+            check(ftruncate(fileno(file), 100) == 0, "truncate");
         else
-            fputc(contents[0] ^ 1, f);
-        fclose(f);
-        check(read_wrong(&source, 0, 200, &e) == CHANGED, "%s file: %s", cut ? "truncated" : "rewritten",
+            fputc(contents[0] ^ 1, file);
+        fclose(file);
+        check(read_wrong(&f.source, 0, 200, &e) == CHANGED, "%s file: %s", cut ? "truncated" : "rewritten",
               e.what);
-        source_close(&source);
+        source_close(&f.source);
     }
 }
 
 /* Reads become buffered where O_DIRECT fails at open or at the first read, or the file was replaced. */
 static void test_refused_direct_io_falls_back(void) {
     for (int how = 0; how < 3; how++) {
-        struct fault_sys w;
-        struct byte_source source;
+        struct opened f;
         struct error e = {0};
-        const char *path = write_file("refused");
-        fault_sys_init(&w, 5);
-        if (!open_source(&w, path, &source)) return;
-        if (how == 0) fault_sys_fail(&w, CALL_OPEN_DIRECT, 1, 0);
-        if (how == 1) fault_sys_fail(&w, CALL_READ, 1, 0);
-        if (how == 2) write_file("refused");
-        int refused = source_open_direct(&source), expected[] = {-EINVAL, -EIO, -ESTALE};
-        check(refused == expected[how] && !source_is_direct(&source), "refusal %d: %d", how, refused);
-        enum status status = source_read(&source, got, FILE_BYTES, 0, &e);
+        if (!open_file(&f, "refused")) return;
+        if (how == 0) fault_sys_fail(&f.sys, CALL_OPEN_DIRECT, 1, 0);
+        if (how == 1) fault_sys_fail(&f.sys, CALL_READ, 1, 0);
+        if (how == 2) write_contents("refused");
+        int refused = source_open_direct(&f.source), expected[] = {-EINVAL, -EIO, -ESTALE};
+        check(refused == expected[how] && !source_is_direct(&f.source), "refusal %d: %d", how, refused);
+        enum status status = source_read(&f.source, got, FILE_BYTES, 0, &e);
         check(status == OK && !memcmp(got, contents, FILE_BYTES), "after refusal %d: %s", how, e.what);
-        source_close(&source);
+        source_close(&f.source);
     }
 }
 
@@ -171,7 +169,6 @@ static void test_automatic_choice(void) {
 static char last_line[512];
 
 static void store_warning(void *user, int level, const char *line) {
-    (void)user;
     if (level == SLUICE_WARNING) snprintf(last_line, sizeof last_line, "%s", line);
 }
 
@@ -184,11 +181,9 @@ static struct sluice_request request_small(const char *direct_io) {
 }
 
 static bool open_rig(struct rig *rig, const char *folder) {
-    struct sluice_session_options options = {.threads = 1, .on_log = store_warning};
-    if (!rig_open(rig, folder, 1, 3)) return false;
-    sluice_session_close(rig->session);
     last_line[0] = 0;
-    return rig_open_session(rig, &options);
+    return rig_open(rig, folder, 1, 3) &&
+           rig_open_session(rig, (struct sluice_session_options){.threads = 1, .on_log = store_warning});
 }
 
 static struct result run_with(struct rig *rig, const char *direct_io, bool least, const struct result *want) {
@@ -210,15 +205,13 @@ static void test_direct_io_keeps_bits(const char *folder) {
     struct rig rig;
     if (!open_rig(&rig, folder)) return;
     struct result want = run_with(&rig, "off", true, NULL);
-    struct result least = run_with(&rig, "on", true, &want), all = run_with(&rig, "on", false, &want);
+    struct result least = run_with(&rig, "on", true, &want);
+    run_with(&rig, "on", false, &want);
     check(number(want.plan, "bounce_bytes") == 0 && number(least.plan, "bounce_bytes") == PLAN_BOUNCE,
           "bounce_bytes of the plan");
     check(ram(least.plan, "least") - ram(want.plan, "least") == PLAN_BOUNCE,
           "the minimum budget grew by %lld bytes", ram(least.plan, "least") - ram(want.plan, "least"));
     check(!last_line[0], "unexpected warning: %s", last_line);
-    result_free(&want);
-    result_free(&least);
-    result_free(&all);
     rig_close(&rig);
 }
 
@@ -229,15 +222,13 @@ static void test_refusing_file_warns_once(const char *folder) {
         if (!open_rig(&rig, folder)) return;
         struct result want = run_with(&rig, "off", true, NULL);
         fault_sys_fail(&rig.fault_sys, CALL_OPEN_DIRECT, n < 4 ? n : 1, n < 4 ? 0 : LONG_MAX);
-        struct result r = run_with(&rig, "on", true, &want);
+        run_with(&rig, "on", true, &want);
         check(!strncmp(last_line, "reading through the page cache: ", 32) && strstr(last_line, folder) &&
                   strstr(last_line, strerror(EINVAL)),
               "refusal %d: wrong warning: %s", n, last_line);
         json_int_t direct = rig_stages_sum(&rig, "bytes_direct"), moved = rig_stages_sum(&rig, "bytes_moved");
         check(n < 4 ? direct > 0 && direct < moved : direct == 0, "refusal %d: %lld bytes read directly", n,
               direct);
-        result_free(&want);
-        result_free(&r);
         rig_close(&rig);
     }
 }
@@ -245,13 +236,11 @@ static void test_refusing_file_warns_once(const char *folder) {
 /* A plan file's direct I/O setting applies unless the request has one; invalid values are rejected. */
 static void test_plan_file_sets_direct_io(const char *folder) {
     struct rig rig;
-    struct sluice_error e;
-    static const int64_t wrong[] = {-1, (int64_t)1 << 40};
     if (!open_rig(&rig, folder)) return;
     struct sluice_request request = request_small("on");
     request.max_ram_bytes = plenty;
     json_t *plan = query(&rig, &request, NULL);
-    char *text = json_dumps(plan, 0);
+    const char *text = plan_text(&rig, plan);
     for (int i = 0; i < 3; i++) {
         static const char *const asked[] = {NULL, "auto", "off"};
         struct sluice_request again = request_small(asked[i]);
@@ -259,24 +248,18 @@ static void test_plan_file_sets_direct_io(const char *folder) {
         json_t *read = query(&rig, &again, NULL);
         check(number(read, "bounce_bytes") == (i < 2 ? PLAN_BOUNCE : 0),
               "bounce_bytes after reading the plan back: %lld", number(read, "bounce_bytes"));
-        if (i < 2)
-            check(!strcmp(json_string_value(json_object_get(plan, "hash")),
-                          json_string_value(json_object_get(read, "hash"))),
-                  "the plan that was read back has another hash");
-        json_decref(read);
+        check(i == 2 || !strcmp(word(plan, "hash"), word(read, "hash")),
+              "the plan that was read back has another hash");
     }
-    free(text);
+    json_t *wrong[] = {json_integer(-1), json_integer((json_int_t)1 << 40), json_string("much")};
     for (int i = 0; i < 3; i++) {
         struct sluice_request bad = request_small(NULL);
-        json_object_set_new(plan, "bounce_bytes", i < 2 ? json_integer(wrong[i]) : json_string("much"));
-        bad.plan = text = json_dumps(plan, 0);
-        check(sluice_run(rig.session, &bad, &e) == SLUICE_META, "bounce_bytes %d: %s", i, e.what);
-        free(text);
+        json_object_set_new(plan, "bounce_bytes", wrong[i]);
+        bad.plan = plan_text(&rig, plan);
+        run_refused(&rig, &bad, "META", 3, "bounce_bytes");
     }
     request = request_small("maybe");
-    check(sluice_run(rig.session, &request, &e) == SLUICE_USAGE && strstr(e.what, "--direct-io"), "maybe: %s",
-          e.what);
-    json_decref(plan);
+    run_refused(&rig, &request, "USAGE", 2, "--direct-io");
     rig_close(&rig);
 }
 

@@ -2,19 +2,8 @@
  * without images, detection of the pipeline, models without vision or VAE encoder. test_vision_inputs.c
  * compares pixels, and test_golden.c images, with the reference. */
 #include "engine/pictures/pictures.h"
-#include "engine/base/random.h"
 #include "test/lib/gates.h"
 #include "test/lib/layout_checks.h"
-
-static uint8_t noise[6000 * 64 * 3];
-
-static struct sluice_picture picture_of(int width, int height) {
-    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
-                                   .width = width,
-                                   .height = height,
-                                   .rgb = noise,
-                                   .name = "fox.png"};
-}
 
 static struct sluice_request request_of(const struct sluice_picture *const *references, int n) {
     struct sluice_request r = request_fox(0, 0, 2, 1, 1);
@@ -25,7 +14,7 @@ static struct sluice_request request_of(const struct sluice_picture *const *refe
 }
 
 static void test_image_count_is_checked(struct rig *rig, int most) {
-    struct sluice_picture fox = picture_of(40, 30);
+    struct sluice_picture fox = noise_picture(0, 40, 30);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox, &fox};
     struct sluice_request r = request_of(NULL, 0);
     run_refused(rig, &r, "USAGE", 2, "--ref-image");
@@ -37,19 +26,17 @@ static void test_image_count_is_checked(struct rig *rig, int most) {
 static void test_extreme_aspects_are_rejected(struct rig *rig) {
     static const int wrong[][2] = {{16384, 1}, {1, 16384}, {640, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct sluice_picture thread = picture_of(wrong[i][0], wrong[i][1]);
+        struct sluice_picture thread = noise_picture(0, wrong[i][0], wrong[i][1]);
         const struct sluice_picture *one = &thread;
         struct sluice_request r = request_of(&one, 1);
         r.width = r.height = 64;
         run_refused(rig, &r, "SHAPE", 3, "fox.png");
     }
-    struct sluice_picture dot = picture_of(1, 1), none = picture_of(0, 1);
+    struct sluice_picture dot = noise_picture(0, 1, 1), none = noise_picture(0, 0, 1);
     const struct sluice_picture *one = &dot, *nothing = &none;
     struct sluice_request r = request_of(&one, 1);
     r.width = r.height = 64;
-    struct result got = run(rig, &r);
-    check(!got.code && got.n_latents == 1, "image of one pixel: %s", got.error.what);
-    result_free(&got);
+    check(run_ok(rig, &r, "image of one pixel").n_latents == 1, "image of one pixel: no latent");
     r = request_of(&nothing, 1);
     run_refused(rig, &r, "LIMIT", 3, "0x1");
 }
@@ -60,9 +47,9 @@ static json_t *planned_request(struct rig *rig, const struct sluice_request *r, 
 }
 
 static void test_sizes_follow_last_image(struct rig *rig) {
-    const struct picture_areas *areas = &rig->model->recipe->areas;
+    const struct picture_areas *areas = &rig->model->recipe->images.areas;
     int n = rig->model->references_max;
-    struct sluice_picture wide = picture_of(300, 200), tall = picture_of(100, 310);
+    struct sluice_picture wide = noise_picture(0, 300, 200), tall = noise_picture(0, 100, 310);
     const struct sluice_picture *const references[] = {&wide, &wide, &tall}, *const *first =
                                                                                  references + 3 - n;
     struct sluice_request r = request_of(first, n);
@@ -81,12 +68,10 @@ static void test_sizes_follow_last_image(struct rig *rig) {
     check(number(stage_of(plan, "vision"), "evaluations") == n &&
               number(stage_of(plan, "encode"), "lanes") == n,
           "images of the stages vision and encode");
-    json_decref(plan);
     r.height = 80;
     request = planned_request(rig, &r, &plan);
     check(number(request, "width") == output_size.width && number(request, "height") == 80,
           "output size with --height");
-    json_decref(plan);
 }
 
 static int tokens_of(json_t *request) {
@@ -95,7 +80,7 @@ static int tokens_of(json_t *request) {
 
 /* Planning without a prompt and without images assumes one reference image. Each image adds prompt tokens. */
 static void test_plan_assumes_one_image(struct rig *rig) {
-    struct sluice_picture fox = picture_of(64, 64);
+    struct sluice_picture fox = noise_picture(0, 64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
     struct sluice_request r = request_of(NULL, 0);
     r.prompt = NULL;
@@ -104,7 +89,6 @@ static void test_plan_assumes_one_image(struct rig *rig) {
     check(json_is_true(json_object_get(request, "reference_assumed")) &&
               json_array_size(json_object_get(request, "references")) == 1 && stage_of(plan, "vision"),
           "the plan assumes no image");
-    json_decref(plan);
     for (int n = 1; n <= rig->model->references_max; n++) {
         r = request_of(references, n);
         request = planned_request(rig, &r, &plan);
@@ -113,7 +97,6 @@ static void test_plan_assumes_one_image(struct rig *rig) {
         if (n == 1)
             check(tokens_of(request) < tokens, "the assumed longest prompt has only %d tokens", tokens);
         last = tokens_of(request);
-        json_decref(plan);
     }
 }
 
@@ -137,41 +120,31 @@ static void test_image_is_one_token(struct rig *rig, const char *folder) {
 
 static bool opened(struct rig *rig, const char *folder, const char *edit, const char *recipe, int least,
                    int most) {
-    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder, .edit = edit};
-    struct sluice_session_options one = {.threads = 1};
-    struct error e = {0};
-    *rig = (struct rig){0};
-    fault_sys_init(&rig->fault_sys, 5);
-    if (!check(model_open(&rig->fault_sys.sys, &from, &rig->model, &e) == OK, "%s: %s (%s)", folder, e.what,
-               e.where))
+    if (!rig_open_with(rig, (struct sluice_model_options){.model = folder, .edit = edit},
+                       (struct sluice_session_options){.threads = 1}, 5))
         return false;
     const struct recipe *found = rig->model->recipe;
-    check(!strcmp(found->name, recipe) && found->references_min == least &&
-              rig->model->references_max == most,
-          "%s with --edit %s: recipe %s, %d to %d images", folder, edit ? edit : "unset", found->name,
-          found->references_min, rig->model->references_max);
-    return rig_open_session(rig, &one);
+    return check(!strcmp(found->name, recipe) && found->images.references_min == least &&
+                     rig->model->references_max == most,
+                 "%s with --edit %s: recipe %s, %d to %d images", folder, edit ? edit : "unset", found->name,
+                 found->images.references_min, rig->model->references_max);
 }
 
 static void test_edit_flag_selects_pipeline(const char *fixture) {
     const char *folder = copy_model_folder(fixture, "unnamed");
-    struct sluice_picture fox = picture_of(64, 64);
+    struct sluice_picture fox = noise_picture(0, 64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
     struct sluice_request r = request_of(references, 2), none = request_of(NULL, 0);
-    char index[TENSOR_SET_PATH];
     struct rig rig;
     struct error e = {0};
-    snprintf(index, sizeof index, "%s/model_index.json", folder);
-    check(!remove(index), "cannot remove %s", index);
+    shell("rm '%s/model_index.json'", folder);
     if (opened(&rig, folder, NULL, "qwen_image", 0, 3)) {
         json_t *plan, *request = planned_request(&rig, &r, &plan);
         check(json_array_size(json_object_get(request, "references")) == 2,
               "images of a model without model_index.json");
-        json_decref(plan);
         request = planned_request(&rig, &none, &plan);
         check(!stage_of(plan, "vision") && number(request, "width") == rig.model->width,
               "text request to a model without model_index.json");
-        json_decref(plan);
         rig_close(&rig);
     }
     if (opened(&rig, folder, "plus", "qwen_image_edit_plus", 1, 3)) rig_close(&rig);
@@ -191,20 +164,18 @@ static void test_edit_flag_selects_pipeline(const char *fixture) {
 static const char *copy_without_tensors(const char *fixture, const char *component, const char *prefix,
                                         const char *name) {
     const char *folder = copy_model_folder(fixture, name);
-    char path[TENSOR_SET_PATH], command[TENSOR_SET_PATH + 64];
     struct tensor_set *p = tensor_set_from_component(fixture, component);
     tensor_set_drop(p, prefix);
-    snprintf(command, sizeof command, "rm %s/%s/*.safetensors*", folder, component);
-    check(!system(command), "%s", command);
-    snprintf(path, sizeof path, "%s/%s/%s.safetensors", folder, component,
-             strcmp(component, "vae") ? "model" : "diffusion_pytorch_model");
+    shell("rm '%s/%s'/*.safetensors*", folder, component);
+    const char *path = format_text("%s/%s/%s.safetensors", folder, component,
+                                   strcmp(component, "vae") ? "model" : "diffusion_pytorch_model");
     write_tensor_set(p, path, NULL);
     tensor_set_free(p);
     return folder;
 }
 
 static void test_missing_encoder_is_named(const char *fixture) {
-    struct sluice_picture fox = picture_of(64, 64);
+    struct sluice_picture fox = noise_picture(0, 64, 64);
     const struct sluice_picture *one = &fox;
     struct sluice_request r = request_of(&one, 1);
     struct rig rig;
@@ -222,22 +193,20 @@ static void test_missing_encoder_is_named(const char *fixture) {
 
 static int read_fails(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
     struct error no = {0};
-    (void)picture, (void)rgb;
     error_set(&no, TRUNC, "the image is truncated");
     return publish_error(&no, e);
 }
 
 static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *e) {
-    (void)e;
-    for (int y = 0; y < picture->height; y++) take(to, noise + y % 64);
+    for (int y = 0; y < picture->height; y++) take(to, noise_pixels(0) + y % 64);
     return SLUICE_OK;
 }
 
 /* Input images are scaled row by row: 6000x4000 takes only a few rows more memory than 60x40. */
 static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     enum { ROWS_BYTES = 2 << 20 };
-    struct sluice_picture large = picture_of(6000, 4000), small = picture_of(60, 40);
+    struct sluice_picture large = noise_picture(0, 6000, 4000), small = noise_picture(0, 60, 40);
     large.rgb = NULL;
     large.read = read_fails;
     large.read_rows = read_rows;
@@ -245,23 +214,19 @@ static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     json_int_t peak[2];
     for (int i = 0; i < 2; i++) {
         struct sluice_request r = request_of(references + i, 1);
-        json_t *plan = query(rig, &r, NULL);
-        peak[i] = ram(plan, "peak");
-        json_decref(plan);
+        peak[i] = ram(query(rig, &r, NULL), "peak");
     }
     check(peak[0] - peak[1] < ROWS_BYTES, "a large image takes %lld bytes more",
           (long long)(peak[0] - peak[1]));
     struct sluice_request r = request_of(references, 1);
     r.width = r.height = 64;
-    struct result got = run(rig, &r);
-    check(!got.code && got.n_latents == 1, "large image: %s", got.error.what);
-    result_free(&got);
+    check(run_ok(rig, &r, "large image").n_latents == 1, "large image: no latent");
 }
 
 /* The latent depends on the order of reference images. An unreadable image ends the run without leaks. */
 static void test_image_order_matters(struct rig *rig) {
-    struct sluice_picture a = picture_of(60, 40), b = picture_of(60, 40), broken = picture_of(60, 40);
-    b.rgb = noise + 999;
+    struct sluice_picture a = noise_picture(0, 60, 40), b = noise_picture(1, 60, 40),
+                          broken = noise_picture(0, 60, 40);
     broken.rgb = NULL;
     broken.read = read_fails;
     const struct sluice_picture *const orders[][2] = {{&a, &b}, {&b, &a}, {&a, &a}, {&a, &b}, {&a, &broken}};
@@ -280,16 +245,13 @@ static void test_image_order_matters(struct rig *rig) {
     check(got[4].code && !strcmp(sluice_code_name(got[4].code), "TRUNC"), "unreadable image: %s",
           got[4].error.what);
     check_memory_released(rig, true, "image reading");
-    for (int i = 0; i < 5; i++) result_free(&got[i]);
 }
 
 int main(void) {
     static const char plus[] = "test/golden/qwen_edit_plus/model", plain[] = "test/golden/qwen_edit/model";
-    uint64_t random = 7;
     struct rig rig;
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(random_next(&random) >> 56);
     if (opened(&rig, plus, NULL, "qwen_image_edit_plus", 1, 3)) {
         test_image_count_is_checked(&rig, 3);
         test_extreme_aspects_are_rejected(&rig);

@@ -3,44 +3,14 @@
  * stage start. Builds without oneDNN, so that ThreadSanitizer can check it. The environment variable SEED
  * changes all random cases. */
 #include "test/lib/check.h"
+#include "test/lib/random_needs.h"
 #include "test/lib/synthetic_run.h"
 
 /* plans: number of random plans; stride: every stride-th operator is made to fail, in a run of its own */
 static int plans, stride;
 
-static uint64_t random_state;
-
-static uint64_t below(uint64_t n) {
-    return random_below(&random_state, n);
-}
-
-static uint64_t page_align(uint64_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
-}
-
 static struct run_need need;
 static struct plan plan, reduced;
-
-static void make_need(void) {
-    memset(&need, 0, sizeof need);
-    need.n_stages = 1 + (int)below(4);
-    need.separate = !below(4);
-    need.rates = (struct rates){.disk = 1e9, .h2d = 4e9};
-    for (int s = 0; s < need.n_stages; s++) {
-        struct stage_need *n = &need.stage[s];
-        n->n_blocks = 1 + (int)below(40);
-        n->evaluations = 1 + (int)below(5);
-        n->activation_bytes = below(1 << 20);
-        uint64_t size = 256 * (1 + below(4000));
-        bool equal = below(2), sided = below(2);
-        for (int b = 0; b < n->n_blocks; b++) {
-            n->block_bytes[b] = equal ? size : below(9) ? 256 * below(4000) : 0;
-            n->block_adapter_bytes[b] = sided ? below(n->block_bytes[b] / 512 + 1) * 256 : 0;
-            n->block_repeats[b] = n->block_keepable[b] = below(9) != 0;
-            n->block_seconds[b] = 1e-3;
-        }
-    }
-}
 
 static void make_plan(void) {
     plan_begin(&need, &plan);
@@ -72,7 +42,7 @@ static uint64_t own_pages(int s, int block) {
         for (int b = 0; b < block; b++)
             if (plan_is_resident(&plan.stage[s], b)) from += part_bytes(n, b, part);
         uint64_t to = (from + part_bytes(n, block, part)) / PLAN_PAGE * PLAN_PAGE;
-        if (to > page_align(from)) pages += to - page_align(from);
+        if (to > plan_pages(from)) pages += to - plan_pages(from);
     }
     return pages;
 }
@@ -94,13 +64,12 @@ static uint64_t check_stage(int s, bool held) {
     return freed;
 }
 
-static void test_evicted_plan_fits_and_frees_enough(void **state) {
-    (void)state;
+TEST(test_evicted_plan_fits_and_frees_enough) {
     int enough = 0, nothing = 0, others_first = 0;
     for (uint64_t i = 0; i < (uint64_t)plans; i++) {
         struct error e = {0};
-        random_state = seed_base + i;
-        make_need();
+        seeded_state = seed_base + i;
+        random_need(&need, !below(4), 1 + (int)below(4), 40);
         make_plan();
         int stage = (int)below((uint64_t)need.n_stages);
         uint32_t held = (uint32_t)below(1 << need.n_stages) | (uint32_t)1 << stage;
@@ -122,18 +91,9 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
 
 /* Of 60 equal residents, evicted blocks are spread evenly: at most 60 / evicted + 1 remaining residents are
  * adjacent. */
-static void test_eviction_spreads_streamed_blocks(void **state) {
-    (void)state;
+TEST(test_eviction_spreads_streamed_blocks) {
     for (int k = 1; k < 30; k++) {
-        memset(&need, 0, sizeof need);
-        need.n_stages = 1;
-        struct stage_need *n = &need.stage[0];
-        n->evaluations = 4;
-        n->n_blocks = 60;
-        for (int b = 0; b < 60; b++) {
-            n->block_bytes[b] = 1 << 20;
-            n->block_repeats[b] = n->block_keepable[b] = true;
-        }
+        add_blocks(one_stage(&need, 4, 0), 60, 1 << 20, 0);
         plan_begin(&need, &plan);
         for (int b = 0; b < 60; b++) plan_set_resident(&plan.stage[0], b, true);
         plan_evaluate(&need, &plan);
@@ -165,14 +125,12 @@ static struct {
 } pressure;
 
 static uint64_t bytes_needed(void *user) {
-    (void)user;
     pressure.asked++;
     pressure.live = memory_checker.pages_live;
     return below(3) ? 0 : pressure.bytes;
 }
 
 static void evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
-    (void)user;
     assert_true(first == synthetic.visits.visits || first[-1].stage != first->stage ||
                 first[-1].evaluation != first->evaluation);
     assert_true(bytes > 0);
@@ -185,7 +143,6 @@ static void evicted(void *user, const struct visit *first, uint64_t bytes, enum 
 }
 
 static bool no_tick(void *user, const struct visit *visit, double done, struct error *e) {
-    (void)user, (void)visit, (void)done, (void)e;
     return true;
 }
 
@@ -204,51 +161,28 @@ static enum status failing_run(struct device *device, const struct op *op, void 
     return arithmetic_run(device, op, workspace, e);
 }
 
-static float want[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
-
 static void make(void) {
     synthetic_make();
     synthetic.run.hooks = &hooks;
     synthetic.device.device.run = arithmetic_run;
-    synthetic_reset(false);
-    run_plain_loop();
-    memcpy(want, synthetic.latent, sizeof want);
+    synthetic_expect(false);
     synthetic.device.device.run = failing_run;
-}
-
-static void choose_plan(void) {
-    plan_solve(&synthetic.need, (uint64_t)1 << 30, 0, &synthetic.plan);
-    synthetic.plan.keep = (int32_t)below(2);
-    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
-        for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
-            plan_set_resident(&synthetic.plan.stage[s], b, below(4));
-        synthetic.plan.stage[s].ring_bytes =
-            plan_least_ring(&synthetic.need.stage[s], &synthetic.plan.stage[s]) +
-            PLAN_PAGE * below(2) * below(60);
-    }
-    plan_evaluate(&synthetic.need, &synthetic.plan);
+    memset(&pressure, 0, sizeof pressure);
 }
 
 static void run_same(void) {
-    struct error e = {0};
     synthetic.device.runs = 0;
     fault_sys.delay_us = below(2) ? 0 : 300;
-    synthetic_reset(false);
-    synthetic_execute(&e);
-    assert_ok(&e);
-    assert_memory_equal(want, synthetic.latent, sizeof want);
+    synthetic_run_same(false);
     assert_true(memory_checker.pages_peak <= planned_pages());
-    assert_no_memory_violation();
 }
 
 /* Another program takes memory now and then. The session's next run loads the evicted blocks again. */
-static void test_eviction_on_request_keeps_bits(void **state) {
-    (void)state;
+TEST(test_eviction_on_request_keeps_bits) {
     make();
-    memset(&pressure, 0, sizeof pressure);
     for (uint64_t i = 0; i < (uint64_t)plans / 10; i++) {
-        random_state = seed_base + 50000 + i;
-        choose_plan();
+        seeded_state = seed_base + 50000 + i;
+        synthetic_random_plan(75, 60);
         for (int run = 0; run < 3; run++) {
             if (!synthetic.plan.keep) residents_destroy(&synthetic.residents);
             pressure.bytes = run == 2 ? 0 : below(4) ? 1 + below(300 << 10) : UINT64_MAX;
@@ -261,15 +195,13 @@ static void test_eviction_on_request_keeps_bits(void **state) {
 }
 
 /* One operator fails with MEMORY: the run evicts a resident and continues, or returns the error. */
-static void test_failed_operator_evicts_and_retries(void **state) {
-    (void)state;
+TEST(test_failed_operator_evicts_and_retries) {
     make();
-    memset(&pressure, 0, sizeof pressure);
     int rescued = 0, failed = 0;
     for (int at = 1;; at += stride) {
         struct error e = {0};
-        random_state = seed_base + 60000 + (uint64_t)at;
-        choose_plan();
+        seeded_state = seed_base + 60000 + (uint64_t)at;
+        synthetic_random_plan(75, 60);
         residents_destroy(&synthetic.residents);
         if (at % 9 == 0) plan_solve(&synthetic.need, 0, 0, &synthetic.plan);
         synthetic.device.runs = pressure.evicted = pressure.again = 0;
@@ -279,7 +211,9 @@ static void test_failed_operator_evicts_and_retries(void **state) {
         int runs = synthetic.device.runs;
         pressure.fail_at = 0;
         if (e.code == OK && runs < at) break;
-        if (e.code == OK) assert_true(pressure.again == 1 && !memcmp(want, synthetic.latent, sizeof want));
+        if (e.code == OK)
+            assert_true(pressure.again == 1 &&
+                        !memcmp(synthetic_want, synthetic.latent, sizeof synthetic_want));
         if (e.code != OK) assert_true(e.code == MEMORY && pressure.again == 0);
         assert_true(memory_checker.pages_peak <= planned_pages());
         rescued += e.code == OK;
@@ -287,16 +221,14 @@ static void test_failed_operator_evicts_and_retries(void **state) {
         run_same();
     }
     assert_true(rescued > 3 * failed && failed > 0);
-    residents_destroy(&synthetic.residents);
     synthetic_remove();
 }
 
 /* An operator always fails with MEMORY: the run returns the error after at most two evictions. */
-static void test_failing_operator_ends_run(void **state) {
-    (void)state;
+TEST(test_failing_operator_ends_run) {
     make();
-    random_state = seed_base;
-    choose_plan();
+    seeded_state = seed_base;
+    synthetic_random_plan(75, 60);
     for (int at = 1; at < 40; at += 3) {
         struct error e = {0};
         memset(&pressure, 0, sizeof pressure);
@@ -310,7 +242,6 @@ static void test_failing_operator_ends_run(void **state) {
         pressure.fail_at = 0;
         run_same();
     }
-    residents_destroy(&synthetic.residents);
     synthetic_remove();
 }
 
@@ -347,7 +278,7 @@ static bool start_fails(enum call call, long at, long more) {
         assert_int_equal(use.live_bytes[line], 0);
     assert_true(memory_checker.pages_peak <= planned_pages());
     if (!there) assert_ok(&e);
-    if (e.code == OK) assert_memory_equal(want, synthetic.latent, sizeof want);
+    if (e.code == OK) assert_memory_equal(synthetic_want, synthetic.latent, sizeof synthetic_want);
     if (e.code == OK) assert_true(there == (pressure.begun_again > 0));
     if (e.code != OK) assert_int_equal(e.code, MEMORY);
     if (e.code != OK && !more && atomic_load(&fault_sys.count[CALL_THREAD])) assert_false(could_evict());
@@ -371,14 +302,12 @@ static void one_plan(void) {
     residents_destroy(&synthetic.residents);
 }
 
-static void test_failed_stage_start_evicts_and_retries(void **state) {
-    (void)state;
+TEST(test_failed_stage_start_evicts_and_retries) {
     make();
-    memset(&pressure, 0, sizeof pressure);
     memset(&stage_starts, 0, sizeof stage_starts);
     for (uint64_t i = 0; i < (uint64_t)plans / 100; i++) {
-        random_state = seed_base + 70000 + i;
-        choose_plan();
+        seeded_state = seed_base + 70000 + i;
+        synthetic_random_plan(75, 60);
         one_plan();
     }
     assert_true(stage_starts.continued > stage_starts.failed && stage_starts.failed > 0);
@@ -388,11 +317,5 @@ static void test_failed_stage_start_evicts_and_retries(void **state) {
 int main(void) {
     plans = thorough() ? 2000 : 100;
     stride = thorough() ? 1 : 7;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_evicted_plan_fits_and_frees_enough),
-                                       cmocka_unit_test(test_eviction_spreads_streamed_blocks),
-                                       cmocka_unit_test(test_eviction_on_request_keeps_bits),
-                                       cmocka_unit_test(test_failed_operator_evicts_and_retries),
-                                       cmocka_unit_test(test_failing_operator_ends_run),
-                                       cmocka_unit_test(test_failed_stage_start_evicts_and_retries)};
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return seeded_main();
 }

@@ -4,25 +4,16 @@
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/api/plan_json.h"
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "bench/dev/paced.h"
 
+#include "test/lib/random_needs.h"
 #include "test/lib/synthetic_run.h"
 
 enum { NEEDS = 60, PLANS = 40, PLENTY = 1 << 30 };
 
 static struct run_need need;
 static struct plan plan, other;
-static uint64_t random_state;
-
-static uint64_t below(uint64_t n) {
-    return random_below(&random_state, n);
-}
-
-static uint64_t page_align(uint64_t bytes) {
-    return align_up(bytes, PLAN_PAGE);
-}
-
 /* Adds full-frame buffers to a stage's needs. Their bus traffic costs from almost 0 to several times the
  * compute time. */
 static void make_full_frames(struct stage_need *n) {
@@ -32,34 +23,12 @@ static void make_full_frames(struct stage_need *n) {
         n->block_picture_bytes[i] = below(5) ? below(n->picture_bytes) * traffic / 8 : 0;
 }
 
-static void make_stage(struct stage_need *n, int n_blocks) {
-    n->n_blocks = n_blocks;
-    n->evaluations = below(4) ? 2 + (int)below(12) : 1;
-    n->state_bytes = 256 * below(100);
-    n->activation_bytes = below(1 << 18);
-    n->workspace_bytes = below(2) * below(1 << 16);
-    n->library_bytes = below(1 << 14);
-    for (int i = 0; i < n_blocks; i++) {
-        n->block_bytes[i] = 256 * (1 + below(2000));
-        n->block_repeats[i] = below(8);
-        n->block_keepable[i] = below(10);
-        n->block_seconds[i] = 1e-9 * (double)below(1 << 19);
-    }
-}
-
-/* Makes random memory and time needs of a run (struct run_need) with full-frame buffers in the last stage and
- * in some other stages. */
+/* Makes a random need with full-frame buffers in the last stage and in some other stages. */
 static void make_need(bool separate, int n_stages) {
-    memset(&need, 0, sizeof need);
-    need.n_stages = n_stages;
-    need.separate = separate;
-    need.rates = (struct rates){.disk = 1e8 * (double)(1 + below(9)), .h2d = 1e9};
-    need.base_bytes = below(1 << 18);
-    need.interstage_bytes = below(1 << 16);
-    need.open_bytes = below(1 << 18);
-    need.device_bytes = separate ? below(1 << 18) : 0;
+    random_need(&need, separate, n_stages, 7);
+    need.host_bytes = 0;
     for (int s = 0; s < n_stages; s++) {
-        make_stage(&need.stage[s], 1 + (int)below(7));
+        need.stage[s].image_bytes = 0;
         if (s == n_stages - 1 || below(2)) make_full_frames(&need.stage[s]);
     }
 }
@@ -67,8 +36,7 @@ static void make_need(bool separate, int n_stages) {
 static uint64_t all_bytes(void) {
     uint64_t bytes = 0;
     for (int s = 0; s < need.n_stages; s++) {
-        bytes += page_align(need.stage[s].picture_bytes) + PLAN_PAGE;
-        for (int i = 0; i < need.stage[s].n_blocks; i++) bytes += need.stage[s].block_bytes[i];
+        bytes += plan_pages(need.stage[s].picture_bytes) + PLAN_PAGE + stage_bytes(&need.stage[s]);
     }
     return bytes;
 }
@@ -77,10 +45,10 @@ static uint64_t all_bytes(void) {
 static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
     const struct stage_need *n = &need.stage[s];
     *ram =
-        need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? page_align(n->picture_bytes) : 0);
+        need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? plan_pages(n->picture_bytes) : 0);
     *vram = need.device_bytes + n->library_bytes +
-            page_align(n->state_bytes + (host ? 0 : n->picture_bytes)) + page_align(n->activation_bytes) +
-            page_align(n->workspace_bytes);
+            plan_pages(n->state_bytes + (host ? 0 : n->picture_bytes)) + plan_pages(n->activation_bytes) +
+            plan_pages(n->workspace_bytes);
 }
 
 /* Returns the minimum VRAM or RAM budget with a budget of `other_bytes` for the other memory; 0 if no plan
@@ -124,8 +92,7 @@ static void check_peaks(void) {
 
 /* With full-frame buffers in host memory, each operator waits while its part of the buffers crosses the bus.
  */
-static void test_host_buffers_cost_bus_time(void **state) {
-    (void)state;
+TEST(test_host_buffers_cost_bus_time) {
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);
     need.separate = true;
@@ -143,16 +110,15 @@ static void test_host_buffers_cost_bus_time(void **state) {
 
 /* A plan that may place the buffers is as fast as the faster of two fixed placements: buffers counted as VRAM
  * state, or as host memory and bus time. */
-static void test_faster_placement_is_chosen(void **state) {
-    (void)state;
+TEST(test_faster_placement_is_chosen) {
     static struct run_need device, host;
     int chosen[2] = {0};
     for (int i = 0; i < NEEDS; i++) {
-        random_state = seed_base + 1000 + (uint64_t)i;
+        seeded_state = seed_base + 1000 + (uint64_t)i;
         make_need(true, 1);
         device = host = need;
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
-        uint64_t pictures = page_align(need.stage[0].picture_bytes);
+        uint64_t pictures = plan_pages(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
         /* opening files needs temporary memory, which is freed before the full-frame buffers are allocated */
         host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0;
@@ -178,14 +144,12 @@ static void test_faster_placement_is_chosen(void **state) {
             chosen[plan.stage[0].pictures_on_host]++;
         }
     }
-    print_message("buffers in VRAM %d times, in host memory %d times\n", chosen[0], chosen[1]);
     assert_true(chosen[0] > NEEDS && chosen[1] > NEEDS);
 }
 
-static void test_plenty_places_buffers_in_vram(void **state) {
-    (void)state;
+TEST(test_plenty_places_buffers_in_vram) {
     for (int i = 0; i < NEEDS; i++) {
-        random_state = seed_base + 2000 + (uint64_t)i;
+        seeded_state = seed_base + 2000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
         if (i % 2) need.rates = (struct rates){0};
         plan_solve(&need, PLENTY, PLENTY, &plan);
@@ -196,8 +160,7 @@ static void test_plenty_places_buffers_in_vram(void **state) {
 
 /* Without rates the solver compares the bytes that cross the bus: two more streamed blocks of 1 MiB against
  * full-frame buffers in host memory. */
-static void test_unknown_rates_compare_bytes(void **state) {
-    (void)state;
+TEST(test_unknown_rates_compare_bytes) {
     for (int dear = 0; dear < 2; dear++) {
         memset(&need, 0, sizeof need);
         need.separate = true;
@@ -216,14 +179,13 @@ static void test_unknown_rates_compare_bytes(void **state) {
     }
 }
 
-static void test_more_memory_is_never_slower(void **state) {
-    (void)state;
+TEST(test_more_memory_is_never_slower) {
     enum { STEPS = 7 };
     int moved = 0;
     for (int i = 0; i < NEEDS / 3; i++) {
         double seconds[STEPS][STEPS];
         int on_host[STEPS][STEPS];
-        random_state = seed_base + 3000 + (uint64_t)i;
+        seeded_state = seed_base + 3000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
         uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX),
                  step = all_bytes() / (STEPS - 2);
@@ -243,25 +205,11 @@ static void test_more_memory_is_never_slower(void **state) {
     assert_true(moved > 0);
 }
 
-/* Checks that the given budgets are rejected, and that the error states the minimum of the memory (RAM or
- * VRAM) that is too small. */
-static void check_refused(uint64_t ram, uint64_t vram) {
-    struct error e = {0};
-    char number[32];
-    plan_solve(&need, ram, vram, &plan);
-    assert_int_equal(plan_check(&need, &plan, &e), BUDGET);
-    bool device = plan.ram_peak_bytes <= ram;
-    snprintf(number, sizeof number, " %lluB",
-             (unsigned long long)(device ? plan.vram_least_bytes : plan.ram_least_bytes));
-    assert_non_null(strstr(e.what, number));
-}
-
 /* Plans fit at the minimum RAM and VRAM budgets; a budget that is one byte smaller is rejected. */
-static void test_minimum_budgets_are_exact(void **state) {
-    (void)state;
+TEST(test_minimum_budgets_are_exact) {
     int evicted[2] = {0}, found = 0;
     for (int i = 0; i < 4 * NEEDS; i++) {
-        random_state = seed_base + 4000 + (uint64_t)i;
+        seeded_state = seed_base + 4000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
         uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX),
                  more = all_bytes() / 2;
@@ -273,25 +221,22 @@ static void test_minimum_budgets_are_exact(void **state) {
         assert_int_equal(plan_exists(&need, r, v), ram_of_v && r >= ram_of_v);
         evicted[0] += !ram_of_v, evicted[1] += !vram_of_r;
         if (!ram_of_v || !vram_of_r) continue;
-        check_refused(ram_of_v - 1, v);
-        check_refused(r, vram_of_r - 1);
+        check_refused(&need, ram_of_v - 1, v);
+        check_refused(&need, r, vram_of_r - 1);
         plan_solve(&need, ram_of_v, v, &plan);
         check_peaks();
         plan_solve(&need, r, vram_of_r, &plan);
         check_peaks();
         found++;
     }
-    print_message("%d feasible pairs; the other budget is too small for any plan %d and %d times\n", found,
-                  evicted[0], evicted[1]);
     assert_true(found > NEEDS && evicted[0] > 0 && evicted[1] > 0);
 }
 
 /* A buffer placement set by the request is used, and the minimum budgets are computed for this placement. */
-static void test_requested_placement_is_used(void **state) {
-    (void)state;
+TEST(test_requested_placement_is_used) {
     for (int i = 0; i < 2 * NEEDS; i++) {
         bool host = i % 2;
-        random_state = seed_base + 9000 + (uint64_t)i;
+        seeded_state = seed_base + 9000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
         for (int s = 0; s < need.n_stages; s++)
             need.stage[s].pictures_place = host ? PICTURES_ON_HOST : PICTURES_ON_DEVICE;
@@ -305,8 +250,8 @@ static void test_requested_placement_is_used(void **state) {
             for (int s = 0; s < need.n_stages; s++)
                 assert_int_equal(plan.stage[s].pictures_on_host, host && need.stage[s].picture_bytes);
         }
-        check_refused(ram - 1, vram);
-        check_refused(ram, vram - 1);
+        check_refused(&need, ram - 1, vram);
+        check_refused(&need, ram, vram - 1);
         /* the plan file has another buffer placement than the request; plan_evaluate restores the requested
          * placement */
         plan.stage[need.n_stages - 1].pictures_on_host = !host;
@@ -317,11 +262,10 @@ static void test_requested_placement_is_used(void **state) {
 
 /* The minimum budgets that plan_solve reports are feasible. Of several alternative needs, the smallest
  * minimum is reported. */
-static void test_minimum_over_needs(void **state) {
-    (void)state;
+TEST(test_minimum_over_needs) {
     static struct run_need needs[2];
     for (int i = 0; i < 2 * NEEDS; i++) {
-        random_state = seed_base + 5000 + (uint64_t)i;
+        seeded_state = seed_base + 5000 + (uint64_t)i;
         make_need(true, 2);
         plan_solve(&need, 0, 0, &plan);
         plan_solve(&need, plan.ram_least_bytes, plan.vram_least_bytes, &plan);
@@ -345,10 +289,9 @@ static void test_minimum_over_needs(void **state) {
 }
 
 /* On devices that share memory with the host, full-frame buffers count as state bytes. */
-static void test_unified_memory_counts_buffers_as_state(void **state) {
-    (void)state;
+TEST(test_unified_memory_counts_buffers_as_state) {
     for (int i = 0; i < NEEDS; i++) {
-        random_state = seed_base + 6000 + (uint64_t)i;
+        seeded_state = seed_base + 6000 + (uint64_t)i;
         make_need(false, 1 + (int)below(3));
         uint64_t budget = PLENTY >> below(14);
         plan_solve(&need, budget, below(2) * PLENTY, &plan);
@@ -378,31 +321,16 @@ static void declare_full_frames(const struct component *c, struct lane *lanes, i
 }
 
 static struct family family_full_frames;
-static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
-/* Builds the synthetic pipeline for a device with its own memory; `latent` receives a plain loop's result. */
+/* Builds the synthetic pipeline for a device with its own memory. */
 static void synthetic_make_full_frames(void) {
-    struct error e = {0};
     synthetic_make();
-    synthetic_reset(false);
-    run_plain_loop();
-    memcpy(latent, synthetic.latent, sizeof latent);
+    synthetic_expect(false);
     family_full_frames = synthetic_family;
-    family_full_frames.declare = declare_full_frames;
+    family_full_frames.state.declare = declare_full_frames;
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.components[s].family = &family_full_frames;
-    synthetic.need.separate = true;
-    synthetic.run.device = synthetic.residents.device =
-        paced_open(&fault_sys.sys, &synthetic.device.device, 0, &e);
-    assert_ok(&e);
-    executor_measure(&synthetic.run, true, &synthetic.need, &e);
-    assert_ok(&e);
-}
-
-static void synthetic_remove_full_frames(void) {
-    residents_destroy(&synthetic.residents);
-    assert_int_equal(sys_memory_use(&fault_sys.sys).live_bytes[LINE_DEVICE], 0);
-    synthetic.run.device->destroy(synthetic.run.device);
-    synthetic_remove();
+    synthetic_use_bus(0);
+    synthetic_measure();
 }
 
 /* Returns a block's full-frame bytes read and written per lane, derived by hand from its forward. */
@@ -413,8 +341,7 @@ static uint64_t traffic(const struct block *block) {
     return block->kind == &synthetic_kind_scale ? 2 * picture : 3 * picture;
 }
 
-static void test_measured_traffic_matches_forwards(void **state) {
-    (void)state;
+TEST(test_measured_traffic_matches_forwards) {
     synthetic_make_full_frames();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
@@ -425,7 +352,7 @@ static void test_measured_traffic_matches_forwards(void **state) {
         for (int b = 0; b < n->n_blocks; b++)
             assert_int_equal(n->block_picture_bytes[b], lanes * traffic(synthetic.list[s][b]));
     }
-    synthetic_remove_full_frames();
+    synthetic_remove();
 }
 
 /* Checks that device memory equals the plan without library bytes, and that host memory stays within the
@@ -435,7 +362,7 @@ static void check_used(void) {
     uint64_t library = 0, store = 0, pictures = 0;
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct plan_stage *p = &synthetic.plan.stage[s];
-        uint64_t on_host = p->pictures_on_host ? page_align(synthetic.need.stage[s].picture_bytes) : 0;
+        uint64_t on_host = p->pictures_on_host ? plan_pages(synthetic.need.stage[s].picture_bytes) : 0;
         if (p->library_bytes > library) library = p->library_bytes;
         if (on_host > pictures) pictures = on_host;
         if (p->peak_ram_bytes - on_host > store) store = p->peak_ram_bytes - on_host;
@@ -448,46 +375,38 @@ static void check_used(void) {
 }
 
 static void run_plan(void) {
-    struct error e = {0};
     residents_destroy(&synthetic.residents);
-    synthetic_reset(false);
-    synthetic_execute(&e);
-    assert_ok(&e);
-    assert_memory_equal(latent, synthetic.latent, sizeof latent);
+    synthetic_run_same(false);
     check_used();
 }
 
 static void make_plan(void) {
-    plan_begin(&synthetic.need, &synthetic.plan);
+    synthetic_random_plan(50, 20);
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         struct plan_stage *p = &synthetic.plan.stage[s];
-        for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++) {
-            plan_set_resident(p, b, below(2));
+        for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
             plan_set_pooled(p, b, !plan_is_resident(p, b) && below(2));
-        }
-        p->ring_bytes = plan_least_ring(&synthetic.need.stage[s], p) + PLAN_PAGE * below(20);
         p->staging_bytes = plan_least_staging(&synthetic.need, p, s) + PLAN_PAGE * below(20);
         p->pictures_on_host = (int16_t)below(2);
     }
+    synthetic.plan.keep = false;
     plan_evaluate(&synthetic.need, &synthetic.plan);
 }
 
-static void test_random_plans_keep_bits_and_memory(void **state) {
-    (void)state;
-    random_state = seed_base + 7000;
+TEST(test_random_plans_keep_bits_and_memory) {
+    seeded_state = seed_base + 7000;
     synthetic_make_full_frames();
     for (int i = 0; i < PLANS; i++) {
         make_plan();
         synthetic.run.readers = (int)below(4);
         run_plan();
     }
-    synthetic_remove_full_frames();
+    synthetic_remove();
 }
 
 /* Runs at the minimum RAM budget with plenty of VRAM, and at the minimum VRAM budget with plenty of RAM: the
  * scarce memory decides where the full-frame buffers are placed. */
-static void test_runs_at_minimum_budgets(void **state) {
-    (void)state;
+TEST(test_runs_at_minimum_budgets) {
     synthetic_make_full_frames();
     for (int host = 0; host < 2; host++) {
         plan_solve(&synthetic.need, host ? PLENTY : 0, host ? 0 : PLENTY, &synthetic.plan);
@@ -498,15 +417,14 @@ static void test_runs_at_minimum_budgets(void **state) {
         assert_int_equal(synthetic.plan.stage[1].pictures_on_host, host);
         run_plan();
     }
-    synthetic_remove_full_frames();
+    synthetic_remove();
 }
 
 /* Every memory map and commit call is made to fail, each in a run of its own: the run returns MEMORY and
  * leaks nothing. */
-static void test_failed_allocation_leaks_nothing(void **state) {
-    (void)state;
+TEST(test_failed_allocation_leaks_nothing) {
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
-    random_state = seed_base + 8000;
+    seeded_state = seed_base + 8000;
     synthetic_make_full_frames();
     make_plan();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.plan.stage[s].pictures_on_host = 1;
@@ -528,7 +446,7 @@ static void test_failed_allocation_leaks_nothing(void **state) {
         }
         assert_true(done);
     }
-    synthetic_remove_full_frames();
+    synthetic_remove();
 }
 
 static const char *const model_path = "test/golden/zimage_a/model";
@@ -549,8 +467,7 @@ static char *plan_text(struct job *job, json_t *override) {
 }
 
 /* On a device with its own memory, a plan that was printed as JSON and read back has the same hash. */
-static void test_plan_json_roundtrip(void **state) {
-    (void)state;
+TEST(test_plan_json_roundtrip) {
     static struct job job;
     static struct sys sys;
     struct error e = {0};
@@ -591,21 +508,5 @@ static void test_plan_json_roundtrip(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_buffers_cost_bus_time),
-        cmocka_unit_test(test_faster_placement_is_chosen),
-        cmocka_unit_test(test_plenty_places_buffers_in_vram),
-        cmocka_unit_test(test_unknown_rates_compare_bytes),
-        cmocka_unit_test(test_more_memory_is_never_slower),
-        cmocka_unit_test(test_minimum_budgets_are_exact),
-        cmocka_unit_test(test_requested_placement_is_used),
-        cmocka_unit_test(test_minimum_over_needs),
-        cmocka_unit_test(test_unified_memory_counts_buffers_as_state),
-        cmocka_unit_test(test_measured_traffic_matches_forwards),
-        cmocka_unit_test(test_random_plans_keep_bits_and_memory),
-        cmocka_unit_test(test_runs_at_minimum_budgets),
-        cmocka_unit_test(test_failed_allocation_leaks_nothing),
-        cmocka_unit_test(test_plan_json_roundtrip),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return seeded_main();
 }

@@ -76,9 +76,7 @@ static bool open_counting(struct rig *rig, const char *folder, bool plain) {
 }
 
 static struct result run_fresh(struct rig *rig, const struct sluice_request *request) {
-    struct sluice_session_options options = {.threads = 2};
-    sluice_session_close(rig->session);
-    rig_open_session(rig, &options);
+    rig_open_session(rig, (struct sluice_session_options){.threads = 2});
     ledger_open(model_component(rig->model, FAMILY_DENOISER));
     return run(rig, request);
 }
@@ -92,21 +90,17 @@ static struct sluice_request request_of(int steps, int batch, double cfg_scale) 
 /* Returns the number of a stage's blocks with `name` in their names and the given value of "hoisted". */
 static int count_blocks(json_t *plan, const char *stage, const char *name, bool hoisted) {
     int n = 0;
-    size_t i;
     json_t *block;
-    json_array_foreach(json_object_get(stage_of(plan, stage), "blocks"), i, block) n +=
-        strstr(json_string_value(json_object_get(block, "name")), name) &&
-        json_is_true(json_object_get(block, "hoisted")) == hoisted;
+    for (size_t i = 0; (block = block_at(stage_of(plan, stage), i)); i++)
+        n += strstr(word(block, "name"), name) && json_is_true(json_object_get(block, "hoisted")) == hoisted;
     return n;
 }
 
 static json_int_t streaming_bytes(json_t *stage) {
     json_int_t bytes = 0;
-    size_t i;
     json_t *block;
-    json_array_foreach(json_object_get(stage, "blocks"), i,
-                       block) if (!json_is_true(json_object_get(block, "resident"))) bytes +=
-        number(block, "bytes");
+    for (size_t i = 0; (block = block_at(stage, i)); i++)
+        if (!json_is_true(json_object_get(block, "resident"))) bytes += number(block, "bytes");
     return bytes;
 }
 
@@ -139,20 +133,14 @@ static json_int_t rows_bytes(struct rig *rig, struct sluice_request request) {
     rig->model->no_hoist = true;
     json_t *plain = query(rig, &request, NULL);
     rig->model->no_hoist = false;
-    json_int_t rows = number(stage_of(hoisted, "denoise"), "state_bytes") -
-                      number(stage_of(plain, "denoise"), "state_bytes");
-    json_decref(hoisted);
-    json_decref(plain);
-    return rows;
+    return number(stage_of(hoisted, "denoise"), "state_bytes") -
+           number(stage_of(plain, "denoise"), "state_bytes");
 }
 
 static bool is_hoisted(struct rig *rig, int steps, int batch, int64_t budget) {
     struct sluice_request request = request_of(steps, batch, 1);
     request.max_ram_bytes = budget;
-    json_t *plan = query(rig, &request, NULL);
-    bool hoisted = count_blocks(plan, "hoist", "modulation", true) > 0;
-    json_decref(plan);
-    return hoisted;
+    return count_blocks(query(rig, &request, NULL), "hoist", "modulation", true) > 0;
 }
 
 /* Modulation is hoisted up to the number of steps at which the hoisted rows take more bytes than the
@@ -174,8 +162,6 @@ static void test_only_steps_decide_hoisting(const char *folder) {
     for (int i = 0; i < 2; i++)
         check(is_hoisted(&rig, low + i, 4, plenty) == !i && is_hoisted(&rig, low + i, 1, 1) == !i,
               "%s: %d steps: batch size or budget changes hoisting", folder, low + i);
-    printf("%s: hoisted up to %d steps, rows %lld bytes for weights of %lld\n", folder, low, (long long)rows,
-           (long long)weights);
     rig_close(&rig);
 }
 
@@ -186,20 +172,18 @@ static int
 static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_request request,
                         const char *name) {
     json_int_t least, all, plain_least, plain_all;
-    char what[128];
     bounds(hoisted, request, &least, &all);
     bounds(plain, request, &plain_least, &plain_all);
     struct result want = run_fresh(plain, &request);
     for (int i = 0; i < BUDGETS; i++) {
         struct sluice_request r = request;
-        snprintf(what, sizeof what, "%s, %d steps, batch %d, cfg %g, budget %d of %d", name, r.steps, r.batch,
-                 r.cfg_scale, i, BUDGETS - 1);
+        const char *what = format_text("%s, %d steps, batch %d, cfg %g, budget %d of %d", name, r.steps,
+                                       r.batch, r.cfg_scale, i, BUDGETS - 1);
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
         struct result got = run_fresh(hoisted, &r);
         check_reads(1, what);
         same(&want, &got, what);
         check_plan(got.plan, true, what);
-        result_free(&got);
         r.max_ram_bytes = plain_least + (plain_all - plain_least) * i / (BUDGETS - 1);
         got = run_fresh(plain, &r);
         int evaluations = (int)number(stage_of(got.plan, "denoise"), "evaluations");
@@ -207,11 +191,7 @@ static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_re
         n_streamed += evaluations > 1 && n_read(evaluations) > 0;
         same(&want, &got, what);
         check_plan(got.plan, false, what);
-        result_free(&got);
     }
-    printf("%s, %d steps, batch %d, cfg %g: minimum budget %lld with hoisting, %lld without\n", name,
-           request.steps, request.batch, request.cfg_scale, (long long)least, (long long)plain_least);
-    result_free(&want);
 }
 
 /* Runs with and without hoisting alternate in one session, so that residents move between stages. */
@@ -220,16 +200,13 @@ static void alternate_hoisting(struct rig *rig, const char *name) {
     request.no_decode = false;
     struct result want = run_fresh(rig, &request);
     for (int i = 0; i < 6; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "%s alternating %d", name, i);
+        const char *what = format_text("%s alternating %d", name, i);
         rig->model->no_hoist = i % 3 == 1;
         request.steps = i == 4 ? 5 : 3;
         struct result got = run(rig, &request);
         if (request.steps == 3) same(&want, &got, what);
-        result_free(&got);
     }
     rig->model->no_hoist = false;
-    result_free(&want);
 }
 
 static void test_hoisting_keeps_bits(const char *folder, const char *name) {
@@ -267,9 +244,8 @@ static void test_prompt_blocks_are_read_once(struct once o) {
     for (int steps = 1; steps <= 3; steps += 2) {
         struct sluice_request request = request_of(steps, 1, 3.5);
         json_int_t least, all;
-        char what[64];
         request.frames = o.frames;
-        snprintf(what, sizeof what, "%s, %d steps", o.name, steps);
+        const char *what = format_text("%s, %d steps", o.name, steps);
         bounds(&rig, request, &least, &all);
         request.max_ram_bytes = least;
         struct result got = run_fresh(&rig, &request);
@@ -278,7 +254,6 @@ static void test_prompt_blocks_are_read_once(struct once o) {
         int n = count_blocks(got.plan, "hoist", o.word, true);
         check(n == o.blocks && !count_blocks(got.plan, "denoise", o.word, false),
               "%s: %d blocks in the hoist stage", what, n);
-        result_free(&got);
     }
     rig_close(&rig);
 }
@@ -293,9 +268,7 @@ static void test_position_rows_are_read_once(const char *folder, const char *nam
     struct sluice_request request = request_of(3, 1, 3.5);
     bounds(&rig, request, &budget[0], &budget[1]);
     for (int i = 0; i < 2 && check(c->n_tables == 1, "%s: %d tables", name, c->n_tables); i++) {
-        struct sluice_session_options options = {.threads = 2};
-        sluice_session_close(rig.session);
-        rig_open_session(&rig, &options);
+        rig_open_session(&rig, (struct sluice_session_options){.threads = 2});
         ledger.n = 0;
         ledger_add(table);
         request.max_ram_bytes = budget[i];
@@ -304,7 +277,6 @@ static void test_position_rows_are_read_once(const char *folder, const char *nam
         long long rows = request.width / 16 * (request.height / 16);
         check(got.code == SLUICE_OK && read == rows * row,
               "%s, budget %d: read %lld bytes of positions, expected %lld", name, i, read, rows * row);
-        result_free(&got);
     }
     rig_close(&rig);
 }

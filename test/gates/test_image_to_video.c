@@ -1,26 +1,13 @@
 /* Image to video: rejected requests, output size, plans without images, vision encoder input, encoder retries
  * when an operator has no memory. test_golden.c compares the videos with the reference. */
 #include "engine/pictures/pictures.h"
-#include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
 
 #include <math.h>
-#include <sys/stat.h>
 
 enum { FRAMES = 9 };
 
-static uint8_t noise[300 * 200 * 3];
-
-static struct sluice_picture picture_of(int width, int height) {
-    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
-                                   .width = width,
-                                   .height = height,
-                                   .rgb = noise,
-                                   .name = "fox.png"};
-}
-
-static const struct sluice_picture wide = {
-    .struct_size = sizeof wide, .width = 300, .height = 200, .rgb = noise, .name = "wide.png"};
+static struct sluice_picture wide;
 
 static struct sluice_request request_of(const struct sluice_picture *first,
                                         const struct sluice_picture *last) {
@@ -51,7 +38,7 @@ static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool 
     r = request_of(&wide, ends ? &wide : NULL);
     r.frames = 8;
     run_refused(rig, &r, "USAGE", 2, "found 8, expected 1 to 1021, one more than a multiple of 4");
-    struct sluice_picture none = picture_of(0, 1);
+    struct sluice_picture none = noise_picture(0, 0, 1);
     r = request_of(&none, ends ? &wide : NULL);
     run_refused(rig, &r, "LIMIT", 3, "0x1");
     r = request_of(&wide, &none);
@@ -75,32 +62,30 @@ static void test_text_models_reject_images(struct rig *rig) {
     run_refused(rig, &r, "USAGE", 2, "--end-img cannot be used with this model");
 }
 
-/* The default output size has the model's pixel count and the input image's aspect ratio; sides are multiples
- * of size_step. */
+/* The default output size has the model's pixel count and the input image's aspect ratio; with one side
+ * given, the other follows the aspect ratio. Sides are multiples of size_step. */
 static void test_default_size_follows_image(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     const struct sluice_model *m = rig->model;
-    r.width = r.height = 0;
-    json_t *plan = query(rig, &r, NULL), *request = json_object_get(plan, "request");
-    double width = sqrt(m->width * (double)m->height * wide.width / wide.height), step = m->size_step;
-    check(fabs((double)number(request, "width") - floor(width / step) * step) < 1 &&
-              fabs((double)number(request, "height") -
-                   floor(width * wide.height / wide.width / step) * step) < 1,
-          "default output size %dx%d", (int)number(request, "width"), (int)number(request, "height"));
-    check(number(request, "frames") == FRAMES && !json_object_get(request, "frames_assumed") &&
-              !json_object_get(request, "strength"),
-          "frames, frames_assumed or strength of the plan's request");
-    json_decref(plan);
-    r.width = 6 * m->size_step;
-    plan = query(rig, &r, NULL), request = json_object_get(plan, "request");
-    check((int)number(request, "width") == r.width && (int)number(request, "height") == 4 * m->size_step,
-          "output size with --width: %dx%d", (int)number(request, "width"), (int)number(request, "height"));
-    json_decref(plan);
-    r.width = 0, r.height = 4 * m->size_step;
-    plan = query(rig, &r, NULL), request = json_object_get(plan, "request");
-    check((int)number(request, "width") == 6 * m->size_step && (int)number(request, "height") == r.height,
-          "output size with --height: %dx%d", (int)number(request, "width"), (int)number(request, "height"));
-    json_decref(plan);
+    int step = m->size_step;
+    double width = sqrt(m->width * (double)m->height * wide.width / wide.height);
+    const struct {
+        int width, height, expected_width, expected_height; /* 0: not given */
+    } rows[] = {{0, 0, (int)(width / step) * step, (int)(width * wide.height / wide.width / step) * step},
+                {6 * step, 0, 6 * step, 4 * step},
+                {0, 4 * step, 6 * step, 4 * step}};
+    for (int i = 0; i < 3; i++) {
+        r.width = rows[i].width;
+        r.height = rows[i].height;
+        json_t *request = json_object_get(query(rig, &r, NULL), "request");
+        check(number(request, "width") == rows[i].expected_width &&
+                  number(request, "height") == rows[i].expected_height,
+              "size %dx%d of a request for %dx%d", (int)number(request, "width"),
+              (int)number(request, "height"), r.width, r.height);
+        check(number(request, "frames") == FRAMES && !json_object_get(request, "frames_assumed") &&
+                  !json_object_get(request, "strength"),
+              "frames, frames_assumed or strength of the plan's request");
+    }
 }
 
 /* Checks plans made without the input images. images: number of images in the vision stage; chunks: number of
@@ -114,57 +99,44 @@ static void test_plan_assumes_images(struct rig *rig, int images, int chunks) {
           "unexpected number of encoded chunks: %d", (int)number(stage_of(plan, "encode"), "evaluations"));
     check(images ? number(stage_of(plan, "vision"), "evaluations") == images : !stage_of(plan, "vision"),
           "the vision stage does not have %d images", images);
-    json_decref(plan);
 }
 
-static char *file_of(const char *folder, const char *name, size_t *bytes) {
-    static char content[2][1 << 20];
-    static int which;
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "rb");
-    *bytes = f ? fread(content[which ^= 1], 1, sizeof *content, f) : 0;
-    if (f) fclose(f);
-    return content[which];
+static char *dumped(const char *folder, const char *name, size_t *bytes) {
+    const char *path = format_text("%s/%s", folder, name);
+    return read_file(path, bytes);
 }
 
 /* One input image at two output sizes gives equal vision embeddings and different concat channels. */
 static void test_vision_input_ignores_output_size(struct rig *rig, bool ends) {
-    char folders[2][128];
+    const char *folders[] = {temporary_path("seen_0"), temporary_path("seen_1")};
+    char *seen[2], *concat[2];
     size_t n[2], m[2];
     for (int i = 0; i < 2; i++) {
         struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
-        snprintf(folders[i], sizeof folders[i], "%s/seen_%d", temporary, i);
-        mkdir(folders[i], 0777);
+        shell("mkdir '%s'", folders[i]);
         r.width = i ? 32 : 64;
         r.height = i ? 64 : 32;
         r.dump = folders[i];
-        struct result got = run(rig, &r);
-        check(!got.code, "run %d: %s", i, got.error.what);
-        result_free(&got);
+        run_ok(rig, &r, folders[i]);
+        seen[i] = dumped(folders[i], "seen.safetensors", &n[i]);
+        concat[i] = dumped(folders[i], "concat.safetensors", &m[i]);
     }
-    const char *a = file_of(folders[0], "seen.safetensors", &n[0]),
-               *b = file_of(folders[1], "seen.safetensors", &n[1]);
-    check(n[0] && n[0] == n[1] && !memcmp(a, b, n[0]), "vision embeddings depend on the output size");
-    a = file_of(folders[0], "concat.safetensors", &m[0]);
-    b = file_of(folders[1], "concat.safetensors", &m[1]);
-    check(m[0] > 512 && m[1] > 512 && (m[0] != m[1] || memcmp(a, b, m[0])),
+    check(n[0] && n[0] == n[1] && !memcmp(seen[0], seen[1], n[0]),
+          "vision embeddings depend on the output size");
+    check(m[0] > 512 && m[1] > 512 && (m[0] != m[1] || memcmp(concat[0], concat[1], m[0])),
           "concat channels ignore the output size");
+    for (int i = 0; i < 2; i++) free(seen[i]), free(concat[i]);
 }
 
 /* A request with input images decodes a saved latent to the same frames as a request without input images. */
 static void test_saved_latent_decodes_alike(struct rig *rig) {
-    char path[128];
     struct sluice_request r = request_of(&wide, NULL);
-    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    const char *path = temporary_path("latent.safetensors");
     r.save_latent = path;
-    struct result generated = run(rig, &r);
+    struct result generated = run_ok(rig, &r, "with input images");
     r.save_latent = NULL;
     struct result got = run_or_decode(rig, &r, path);
-    check(!generated.code && !got.code && !strcmp(generated.image[0], got.image[0]), "decoded: %s",
-          got.error.what);
-    result_free(&generated);
-    result_free(&got);
+    check(!got.code && !strcmp(generated.image[0], got.image[0]), "decoded: %s", got.error.what);
 }
 
 /* A retry of the VAE encoder restarts at the first frame; the host writes the input image again. */
@@ -175,9 +147,8 @@ static void test_encoder_retries_without_memory(struct rig *rig, bool ends) {
 }
 
 int main(void) {
-    uint64_t seed = 11;
     struct rig rig;
-    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(random_next(&seed) >> 56);
+    wide = noise_picture(0, 300, 200);
     temporary_make();
     if (rig_open(&rig, "test/golden/wan_i2v/model", 1, 1)) {
         test_invalid_requests_are_rejected(&rig, false, true, false);

@@ -48,8 +48,8 @@ static struct sluice_request request_with(const struct sluice_lora *loras, int n
     return r;
 }
 
-static json_int_t adapter_bytes(json_t *plan, const char *stage) {
-    return number(stage_of(plan, stage), "adapter_bytes");
+static json_int_t adapter_bytes(json_t *plan) {
+    return number(stage_of(plan, "denoise"), "adapter_bytes");
 }
 
 static void test_every_plan_keeps_bits(const struct random_setup *m) {
@@ -65,8 +65,13 @@ static void test_every_plan_keeps_bits(const struct random_setup *m) {
     edited_plan(&rig, adapted, &want, m->recipe);
     edited_plans(&rig, adapted, &want, thorough_or(EDITS_ALL, 4), m->recipe);
     rig_close(&rig);
-    result_free(&base);
-    result_free(&want);
+}
+
+/* Expects that the request, run with a new model and session, gives the result of another request. */
+static void expect_same(const struct random_setup *m, struct sluice_request request,
+                        const struct result *want, const char *what) {
+    struct result got = run_fresh(m->folder, 2, request);
+    same(want, &got, what);
 }
 
 /* A LoRA strength of 1e-30 changes no bit: quantisation scales come from the base weights alone. */
@@ -76,10 +81,7 @@ static void test_negligible_strength_changes_nothing(const struct random_setup *
     r.type = type;
     struct result want = run_fresh(m->folder, 2, r);
     r.n_loras = 1;
-    struct result got = run_fresh(m->folder, 2, r);
-    same(&want, &got, "LoRA strength 1e-30");
-    result_free(&want);
-    result_free(&got);
+    expect_same(m, r, &want, "LoRA strength 1e-30");
 }
 
 /* Weights are quantised while they are read (--type); the quantisation scales are computed at the start of
@@ -97,74 +99,53 @@ static void test_quantised_weights_with_adapters(const struct random_setup *m, c
     check(strcmp(want.latent[0], other.latent[0]), "%s: --type %s does not change the latent", m->recipe,
           type);
     r.type = type;
-    struct result again = run_same(&rig, &r, &want, "the same --type a second time");
+    run_same(&rig, &r, &want, "the same --type a second time");
     test_negligible_strength_changes_nothing(m, type);
     rig_close(&rig);
-    result_free(&want);
-    result_free(&other);
-    result_free(&again);
 }
 
-static json_int_t block_bytes(json_t *plan, const char *stage) {
-    json_int_t bytes = 0;
-    size_t i;
-    json_t *block;
-    json_array_foreach(json_object_get(stage_of(plan, stage), "blocks"), i, block) bytes +=
-        number(block, "bytes");
-    return bytes;
+static json_t *plan_with(struct rig *rig, const struct sluice_lora *loras, int n, json_int_t budget) {
+    struct sluice_request request = request_with(loras, n);
+    json_int_t all;
+    if (!budget) bounds(rig, request, &budget, &all);
+    request.max_ram_bytes = budget;
+    return query(rig, &request, NULL);
 }
 
 /* The plan counts the adapter bytes that each step reads. The plan hash depends on each adapter's summed
  * strength. */
 static void test_plan_counts_adapters(const struct random_setup *m) {
-    struct sluice_lora one[] = {{m->first, 0.6}}, none[] = {{m->first, 0}},
-                       twice[] = {{m->first, 0.3}, {m->first, 0.3}};
-    struct sluice_request plain = request_with(NULL, 0), adapted = request_with(one, 1);
+    const struct sluice_lora one[] = {{m->first, 0.6}}, none[] = {{m->first, 0}}, more[] = {{m->first, 0.7}},
+                             twice[] = {{m->first, 0.3}, {m->first, 0.3}};
     struct rig rig;
-    json_int_t least, all;
     if (!rig_open(&rig, m->folder, 2, 5)) return;
-    bounds(&rig, plain, &least, &all);
-    plain.max_ram_bytes = least;
-    json_t *before = query(&rig, &plain, NULL);
-    bounds(&rig, adapted, &least, &all);
-    adapted.max_ram_bytes = least;
-    json_t *after = query(&rig, &adapted, NULL);
-    json_int_t grown = block_bytes(after, "denoise") - block_bytes(before, "denoise");
-    check(adapter_bytes(after, "denoise") > 0 && grown == adapter_bytes(after, "denoise"),
+    json_t *before = plan_with(&rig, NULL, 0, 0), *after = plan_with(&rig, one, 1, 0);
+    json_int_t grown = blocks_bytes(after, "denoise") - blocks_bytes(before, "denoise");
+    check(adapter_bytes(after) > 0 && grown == adapter_bytes(after),
           "%s: planned weights of a step grow by %lld bytes, expected %lld", m->recipe, (long long)grown,
-          (long long)adapter_bytes(after, "denoise"));
-    check(json_number_value(json_object_get(stage_of(after, "denoise"), "adapter_flops")) > 0,
-          "%s: the plan counts no FLOPs for adapters", m->recipe);
-    const char *hash = json_string_value(json_object_get(after, "hash"));
-    adapted.loras = twice;
-    adapted.n_loras = 2;
-    json_t *same_plan = query(&rig, &adapted, NULL);
-    check(!strcmp(hash, json_string_value(json_object_get(same_plan, "hash"))),
-          "%s: a LoRA given twice at half strength changes the plan hash", m->recipe);
-    adapted.loras = none;
-    adapted.n_loras = 1;
-    adapted.max_ram_bytes = plain.max_ram_bytes;
-    json_t *without = query(&rig, &adapted, NULL);
-    check(!strcmp(json_string_value(json_object_get(before, "hash")),
-                  json_string_value(json_object_get(without, "hash"))),
-          "%s: a LoRA of strength 0 changes the plan hash", m->recipe);
-    one->strength = 0.7;
-    adapted = request_with(one, 1);
-    adapted.max_ram_bytes = least;
-    json_t *stronger = query(&rig, &adapted, NULL);
-    check(strcmp(hash, json_string_value(json_object_get(stronger, "hash"))),
-          "%s: the plan hash ignores the strength", m->recipe);
-    json_decref(before), json_decref(after), json_decref(same_plan), json_decref(without),
-        json_decref(stronger);
+          (long long)adapter_bytes(after));
+    check(real(stage_of(after, "denoise"), "adapter_flops") > 0, "%s: the plan counts no FLOPs for adapters",
+          m->recipe);
+    const struct {
+        json_t *plan, *other;
+        bool same;
+        const char *what;
+    } rows[] = {
+        {after, plan_with(&rig, twice, 2, ram(after, "budget")), true, "a LoRA given twice at half strength"},
+        {before, plan_with(&rig, none, 1, ram(before, "budget")), true, "a LoRA of strength 0"},
+        {after, plan_with(&rig, more, 1, ram(after, "budget")), false, "another strength"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check(!strcmp(word(rows[i].plan, "hash"), word(rows[i].other, "hash")) == rows[i].same,
+              "%s: %s: plan hashes", m->recipe, rows[i].what);
     rig_close(&rig);
 }
 
 static json_int_t fresh_bytes(const struct random_setup *m, const struct sluice_request *request) {
     struct rig rig;
     if (!rig_open(&rig, m->folder, 2, 5)) return 0;
-    struct result got = run(&rig, request);
+    run(&rig, request);
     json_int_t bytes = rig_stages_sum(&rig, "bytes_moved");
-    result_free(&got);
     rig_close(&rig);
     return bytes;
 }
@@ -180,14 +161,12 @@ static json_int_t expected_adapter_bytes(const struct random_setup *m, struct sl
  * (`rows` bytes) and, if `reads`, the adapter bytes. */
 static void run_changed(struct rig *rig, const struct random_setup *m, struct sluice_request request,
                         bool reads, json_int_t rows, const char *what) {
-    struct result want = run_fresh(m->folder, 2, request), got = run(rig, &request);
+    struct result want = run_fresh(m->folder, 2, request);
+    run_equal(rig, &request, &want, what);
     json_int_t read = rig_stages_sum(rig, "bytes_moved"),
                bytes = rows + (reads ? expected_adapter_bytes(m, request) : 0);
-    same(&want, &got, what);
     check(read == bytes, "%s, %s: read %lld bytes, expected %lld", m->recipe, what, (long long)read,
           (long long)bytes);
-    result_free(&want);
-    result_free(&got);
 }
 
 static void test_session_change_reads_only_adapter(const struct random_setup *m) {
@@ -197,10 +176,7 @@ static void test_session_change_reads_only_adapter(const struct random_setup *m)
     struct sluice_request r = request_with(NULL, 0);
     if (!rig_open(&rig, m->folder, 2, 5)) return;
     r.max_ram_bytes = plenty;
-    for (int i = 0; i < 2; i++) {
-        struct result got = run(&rig, &r);
-        result_free(&got);
-    }
+    for (int i = 0; i < 2; i++) run(&rig, &r);
     json_int_t rows = rig_stages_sum(&rig, "bytes_moved");
     r.loras = first;
     r.n_loras = 1;
@@ -218,13 +194,6 @@ static void test_session_change_reads_only_adapter(const struct random_setup *m)
     check(rows < (json_int_t)index_bytes(&model_component(rig.model, FAMILY_DENOISER)->index) / 8,
           "%s: embedding rows of %lld bytes exceed an eighth of the model", m->recipe, (long long)rows);
     rig_close(&rig);
-}
-
-static void expect_same(const struct random_setup *m, struct sluice_request request,
-                        const struct result *want, const char *what) {
-    struct result got = run_fresh(m->folder, 2, request);
-    same(want, &got, what);
-    result_free(&got);
 }
 
 static void test_tags_equal_options(const struct random_setup *m) {
@@ -255,8 +224,6 @@ static void test_tags_equal_options(const struct random_setup *m) {
     snprintf(marked, sizeof marked, "%s <lora:%s:0>", plain.prompt, name);
     r.prompt = marked;
     expect_same(m, r, &base, "LoRA tag of strength 0");
-    result_free(&base);
-    result_free(&want);
 }
 
 static void test_prompt_cache_separates_adapters(const struct random_setup *m) {
@@ -265,32 +232,18 @@ static void test_prompt_cache_separates_adapters(const struct random_setup *m) {
     struct rig rig;
     struct sluice_request r = request_with(NULL, 0);
     if (!rig_open(&rig, m->folder, 2, 5)) return;
-    sluice_session_close(rig.session);
-    if (!rig_open_session(&rig, &options)) return;
+    if (!rig_open_session(&rig, options)) return;
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 3; i++) {
             r.loras = i == 1 ? first : stronger;
             r.n_loras = i > 0;
-            struct result want = run_fresh(m->folder, 2, r), got = run(&rig, &r);
-            same(&want, &got, "with the prompt cache");
-            json_t *report = rig_report(&rig), *plan = json_object_get(report, "plan");
-            bool hit = json_object_get(json_object_get(plan, "request"), "prompt_cache_hits");
+            struct result want = run_fresh(m->folder, 2, r),
+                          got = run_equal(&rig, &r, &want, "with the prompt cache");
+            bool hit = json_object_get(json_object_get(got.plan, "request"), "prompt_cache_hits");
             check(hit == (round > 0), "%s, round %d, request %d: unexpected prompt cache %s", m->recipe,
                   round, i, hit ? "hit" : "miss");
-            json_decref(report);
-            result_free(&want);
-            result_free(&got);
         }
     rig_close(&rig);
-}
-
-static void write_config(const char *folder, int alpha) {
-    char path[200];
-    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-    FILE *file = fopen(path, "w");
-    if (!check(file != NULL, "%s", path)) return;
-    fprintf(file, "{\"lora_alpha\": %d}", alpha);
-    fclose(file);
 }
 
 /* A changed alpha in adapter_config.json must invalidate residents and prompt cache. */
@@ -300,22 +253,19 @@ static void test_changed_alpha_file_is_reread(const struct random_setup *m, cons
     struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = 64 << 20};
     struct rig rig;
     struct sluice_request r = request_with(one, 1);
-    char first[sizeof((struct result){0}).latent[0]];
+    char first[HEX];
     snprintf(folder, sizeof folder, "%s/beside", temporary);
     snprintf(file, sizeof file, "%s/adapter_model.safetensors", folder);
     if (!check(!mkdir(folder, 0777) && !rename(path, file), "%s", folder)) return;
     if (!rig_open(&rig, m->folder, 2, 5)) return;
-    sluice_session_close(rig.session);
-    if (!rig_open_session(&rig, &options)) return;
+    if (!rig_open_session(&rig, options)) return;
     for (int i = 0; i < 2; i++) {
-        write_config(folder, i ? 40 : 4);
-        struct result want = run_fresh(m->folder, 2, r), got = run(&rig, &r);
-        same(&want, &got, "alpha in adapter_config.json");
+        write_text_below(folder, "adapter_config.json", i ? "{\"lora_alpha\": 40}" : "{\"lora_alpha\": 4}");
+        struct result want = run_fresh(m->folder, 2, r);
+        run_equal(&rig, &r, &want, "alpha in adapter_config.json");
         check(!i || strcmp(first, want.latent[0]), "%s: lora_alpha in adapter_config.json has no effect",
               m->recipe);
         memcpy(first, want.latent[0], sizeof first);
-        result_free(&want);
-        result_free(&got);
     }
     rig_close(&rig);
 }

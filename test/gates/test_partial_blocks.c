@@ -34,8 +34,7 @@ static struct store *open_slow_block(bool separate, struct error *e) {
 }
 
 /* Reading the second piece of a block fails after the acquire: awaiting the bytes returns the error. */
-static void test_failed_piece_fails_await(void **state) {
-    (void)state;
+TEST(test_failed_piece_fails_await) {
     for (int separate = 0; separate < 2; separate++) {
         struct error e = {0};
         char line[1200];
@@ -54,8 +53,7 @@ static void test_failed_piece_fails_await(void **state) {
 
 /* Releasing a block waits until a read of the block in flight ends, before another block reuses the memory.
  */
-static void test_cancelled_await_waits_for_read(void **state) {
-    (void)state;
+TEST(test_cancelled_await_waits_for_read) {
     for (int separate = 0; separate < 2; separate++) {
         struct error e = {0};
         struct store *store = open_slow_block(separate, &e);
@@ -71,8 +69,7 @@ static void test_cancelled_await_waits_for_read(void **state) {
 }
 
 /* Random models on a device with its own memory; slow reads let the reader threads finish in any order. */
-static void test_reads_finish_in_any_order(void **state) {
-    (void)state;
+TEST(test_reads_finish_in_any_order) {
     for (int i = 0, n = 0; n < MODELS; i++) {
         store_fixture_make(seed_base + 20000 + (uint64_t)i);
         bool wanted = store_fixture.separate && store_fixture.readers > 1;
@@ -84,42 +81,22 @@ static void test_reads_finish_in_any_order(void **state) {
 }
 
 /* Behind a bus every block arrives in pieces of one page; operators wait for the pieces that they read. */
-static void test_pieces_keep_bits(void **state) {
-    (void)state;
-    static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
-    struct error e = {0};
+TEST(test_pieces_keep_bits) {
     synthetic_make();
-    store_fixture.random = seed_base + 10000;
-    synthetic_reset(false);
-    run_plain_loop();
-    memcpy(latent, synthetic.latent, sizeof latent);
-    synthetic.need.separate = true;
-    synthetic.run.device = synthetic.residents.device =
-        paced_open(&fault_sys.sys, &synthetic.device.device, 20e6, &e);
+    seeded_state = seed_base + 10000;
+    synthetic_expect(false);
+    synthetic_use_bus(20e6);
     for (int i = 0; i < PLANS; i++) {
-        plan_begin(&synthetic.need, &synthetic.plan);
-        for (int s = 0; s < SYNTHETIC_STAGES; s++) {
-            struct plan_stage *p = &synthetic.plan.stage[s];
-            uint64_t largest = 0;
-            for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++) {
-                uint64_t bytes = synthetic.need.stage[s].block_bytes[b];
-                plan_set_resident(p, b, !below(4));
-                if (bytes > largest) largest = bytes;
-            }
-            p->ring_bytes = align_up(largest, PLAN_PAGE) + PLAN_PAGE * below(20) * below(2);
-            p->staging_bytes = PLAN_PAGE * (2 + below(STAGING_PAGES - 1));
-        }
+        synthetic_random_plan(25, 20);
+        for (int s = 0; s < SYNTHETIC_STAGES; s++)
+            synthetic.plan.stage[s].staging_bytes = PLAN_PAGE * (2 + below(STAGING_PAGES - 1));
+        synthetic.plan.keep = false;
         plan_evaluate(&synthetic.need, &synthetic.plan);
         synthetic.run.readers = (int)below(4);
         fault_sys.delay_us = below(2) ? 0 : 300;
-        synthetic_reset(false);
-        synthetic_execute(&e);
-        assert_ok(&e);
-        assert_memory_equal(latent, synthetic.latent, sizeof latent);
+        synthetic_run_same(false);
         assert_true(memory_checker.pages_peak <= planned_pages() + STAGING_PAGES * PLAN_PAGE);
     }
-    residents_destroy(&synthetic.residents);
-    synthetic.run.device->destroy(synthetic.run.device);
     synthetic_remove();
 }
 
@@ -178,8 +155,7 @@ static void unbind_parts(struct block *block) {
 }
 
 /* Weights take one part, two parts, or two parts in reverse order of a fused tensor. */
-static void test_fused_tensor_parts_are_packed(void **state) {
-    (void)state;
+TEST(test_fused_tensor_parts_are_packed) {
     struct block block;
     struct error e = {0};
     struct part_weights w;
@@ -202,8 +178,7 @@ static void test_fused_tensor_parts_are_packed(void **state) {
 }
 
 /* A fused tensor with too few rows for its parts is rejected. */
-static void test_short_fused_tensor_is_rejected(void **state) {
-    (void)state;
+TEST(test_short_fused_tensor_is_rejected) {
     struct block block;
     struct error e = {0};
     bind_parts(10, &block, &e);
@@ -215,8 +190,7 @@ static void test_short_fused_tensor_is_rejected(void **state) {
 
 /* Direct reads go straight to staging. Only the disk blocks at both ends of a piece use the bounce buffer,
  * which has one page. If all bytes passed through the bounce buffer, there would be thousands of reads. */
-static void test_direct_reads_skip_bounce_buffer(void **state) {
-    (void)state;
+TEST(test_direct_reads_skip_bounce_buffer) {
     one_block(5 << 20, 0);
     store_fixture.separate = store_fixture.need.separate = true;
     store_fixture.plan.stage[0].staging_bytes = PLAN_STAGING;
@@ -227,20 +201,10 @@ static void test_direct_reads_skip_bounce_buffer(void **state) {
     memory_checker_restart();
     run_whole(false);
     uint64_t pieces = store_fixture.blocks[0][0].bytes / (PLAN_STAGED_PIECE - PLAN_PAGE) + 1;
-    printf("%d direct reads for %d pieces\n", memory_checker.n_reads, (int)pieces);
     assert_true(memory_checker.n_reads >= (int)pieces && memory_checker.n_reads <= 3 * (int)pieces);
     store_fixture_remove();
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct_reads_skip_bounce_buffer),
-        cmocka_unit_test(test_failed_piece_fails_await),
-        cmocka_unit_test(test_cancelled_await_waits_for_read),
-        cmocka_unit_test(test_reads_finish_in_any_order),
-        cmocka_unit_test(test_pieces_keep_bits),
-        cmocka_unit_test(test_fused_tensor_parts_are_packed),
-        cmocka_unit_test(test_short_fused_tensor_is_rejected),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return seeded_main();
 }

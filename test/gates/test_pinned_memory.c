@@ -1,8 +1,9 @@
 /* Plans with a limit on pinned host memory: the unpinned part of a host pool is copied through staging.
  * test_cuda_store.c and test_cuda_gate.c check the copies. The environment variable SEED changes all random
  * cases. */
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "test/lib/assert_ok.h"
+#include "test/lib/random_needs.h"
 #include "test/lib/seeded.h"
 
 #include <string.h>
@@ -11,69 +12,36 @@ enum { NEEDS = 24, LIMITS = 6 };
 
 static struct run_need need;
 static struct plan plan;
-static uint64_t random_state;
-
-static uint64_t below(uint64_t n) {
-    return random_below(&random_state, n);
-}
-
-static double from_to(double least, double most) {
-    return least + (most - least) * (double)below(1 << 20) / (1 << 20);
-}
-
-static uint64_t block_bytes(const struct stage_need *n, uint64_t *largest) {
-    uint64_t all = 0;
-    for (int i = 0; i < n->n_blocks; i++) {
-        all += n->block_bytes[i];
-        if (n->block_bytes[i] > *largest) *largest = n->block_bytes[i];
-    }
-    return all;
-}
-
-/* Makes the needs of a run (struct run_need) whose disk, bus, host copies and compute take about equal time.
- */
+/* Makes a random need in which every block may stay in host memory, and host copies may be the bottleneck. */
 static void make_need(void) {
-    memset(&need, 0, sizeof need);
-    need.separate = true;
-    need.n_stages = 1 + (int)below(2);
+    random_need(&need, true, 1 + (int)below(2), 8);
     need.interstage_bytes = PLAN_PAGE * below(100);
-    need.rates = (struct rates){.disk = from_to(0.1e9, 1e9), .h2d = 1e9, .host_copy = from_to(0.1e9, 2e9)};
+    need.rates.host_copy = from_to(0.1e9, 2e9);
     for (int s = 0; s < need.n_stages; s++) {
         struct stage_need *n = &need.stage[s];
-        n->evaluations = 2 + (int)below(10);
-        n->lanes = n->groups = 1;
-        n->n_blocks = 2 + (int)below(7);
+        n->evaluations += 1;
         for (int i = 0; i < n->n_blocks; i++) {
-            n->block_bytes[i] = 256 * (400 + below(4000));
+            n->block_bytes[i] += 256 * 400;
             n->block_repeats[i] = n->block_keepable[i] = true;
-            n->block_seconds[i] = (double)n->block_bytes[i] / 1e9 * from_to(0.1, 2);
         }
     }
 }
 
 /* One of two blocks in host memory is not pinned: each step copies it to staging, in parallel with transfers
  * over the bus. */
-static void test_unpinned_pool_costs_host_copies(void **state) {
-    (void)state;
+TEST(test_unpinned_pool_costs_host_copies) {
     static const uint64_t mb = 1000000;
     const double piece = PLAN_STAGED_PIECE / 1e9;
     static const struct {
         double host_copy, seconds; /* seconds: predicted time without the last staged piece of bytes */
     } cases[] = {{10e9, 2.6}, {0.25e9, 3.2}, {0, 2.6}};
-    memset(&need, 0, sizeof need);
-    memset(&plan, 0, sizeof plan);
+    add_blocks(one_stage(&need, 4, 1e8), 2, (double)(100 * mb), 0);
     need.separate = true;
-    need.n_stages = 1;
-    need.rates = (struct rates){.disk = 1e8, .h2d = 1e9};
-    need.stage[0].evaluations = 4;
-    need.stage[0].n_blocks = 2;
+    need.rates.h2d = 1e9;
+    memset(&plan, 0, sizeof plan);
     plan.stage[0].ring_bytes = plan.stage[0].staging_bytes = plan.stage[0].pool_bytes = 200 * mb;
     plan.stage[0].pinned_bytes = 199 * mb;
-    for (int i = 0; i < 2; i++) {
-        need.stage[0].block_bytes[i] = 100 * mb;
-        need.stage[0].block_repeats[i] = true;
-        plan_set_pooled(&plan.stage[0], i, true);
-    }
+    for (int i = 0; i < 2; i++) plan_set_pooled(&plan.stage[0], i, true);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         need.rates.host_copy = cases[i].host_copy;
         assert_float_equal(timing_predict(&need, &plan, 0).seconds, cases[i].seconds + piece, 1e-6);
@@ -102,14 +70,17 @@ static uint64_t check_pinned(int *n_limited) {
 /* Lowering the limit on pinned memory never makes a plan faster, as long as the staging buffers keep their
  * size.
  */
-static void test_lower_pin_limit_is_never_faster(void **state) {
-    (void)state;
+TEST(test_lower_pin_limit_is_never_faster) {
     int limited = 0, slower = 0;
     for (int i = 0; i < NEEDS; i++) {
-        random_state = seed_base + (uint64_t)i;
+        seeded_state = seed_base + (uint64_t)i;
         make_need();
         uint64_t all = 0, largest = 0;
-        for (int s = 0; s < need.n_stages; s++) all += block_bytes(&need.stage[s], &largest);
+        for (int s = 0; s < need.n_stages; s++) {
+            all += stage_bytes(&need.stage[s]);
+            for (int b = 0; b < need.stage[s].n_blocks; b++)
+                if (need.stage[s].block_bytes[b] > largest) largest = need.stage[s].block_bytes[b];
+        }
         plan_solve(&need, 0, 0, &plan);
         uint64_t vram = plan.vram_least_bytes, ram = plan.ram_least_bytes + 2 * all;
         plan_solve(&need, ram, vram, &plan);
@@ -128,13 +99,11 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
         plan_solve(&need, ram, vram, &plan);
         check_pinned(&limited);
     }
-    print_message("%d stages with partly pinned pools, %d needs slower\n", limited, slower);
     assert_true(limited >= NEEDS && slower > 0);
 }
 
 /* Full-frame buffers in host memory must be pinned, so a low pin limit keeps them in VRAM. */
-static void test_pin_limit_moves_full_frames_to_vram(void **state) {
-    (void)state;
+TEST(test_pin_limit_moves_full_frames_to_vram) {
     struct error e = {0};
     make_need();
     struct stage_need *n = &need.stage[need.n_stages - 1];
@@ -152,10 +121,5 @@ static void test_pin_limit_moves_full_frames_to_vram(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unpinned_pool_costs_host_copies),
-        cmocka_unit_test(test_lower_pin_limit_is_never_faster),
-        cmocka_unit_test(test_pin_limit_moves_full_frames_to_vram),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return seeded_main();
 }

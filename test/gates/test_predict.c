@@ -1,19 +1,13 @@
 /* `bench block --predict` against formulas: FLOPs of products, bytes moved by elementwise passes, kernel
  * launches and seconds. test_cuda_work.c compares the launches with those of a CUDA device. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "engine/bench/predict.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/cuda.h"
 #include "models/models.h"
 #include "models/row_chunk.h"
+#include "test/lib/seeded.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static struct sys sys;
@@ -67,8 +61,7 @@ static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2;
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
-static void test_flops_match_formulas(void **state) {
-    (void)state;
+TEST(test_flops_match_formulas) {
     const struct formula formulas[] = {
         {&family_zimage, T, 2 * T * (4 * C * C + 3 * C * F), 4 * T * T * C, 0},
         {&family_flux, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
@@ -108,8 +101,7 @@ static void test_flops_match_formulas(void **state) {
 }
 
 /* Checks the bytes that elementwise passes of a Z-Image block move at 1024x1024, and the block's launches. */
-static void test_pass_bytes_and_launches(void **state) {
-    (void)state;
+TEST(test_pass_bytes_and_launches) {
     enum { LAUNCHES_MOST = 60 };
     const double pass_bytes_most = 1.4e9;
     struct predict_case c = predict_case_of(&family_zimage);
@@ -129,8 +121,7 @@ static void assert_chunk(struct device *device, int32_t rows, int32_t chunk) {
 }
 
 /* Chunk sizes in rows are constants, because results depend on them. A GPU uses as few chunks as possible. */
-static void test_chunk_sizes_are_constant(void **state) {
-    (void)state;
+TEST(test_chunk_sizes_are_constant) {
     struct device *cpu = cpu_open(&sys, 1, &(struct error){0});
     assert_non_null(cpu);
     for (int32_t rows = 1; rows < 768; rows += 59) assert_chunk(cpu, rows, rows);
@@ -147,8 +138,7 @@ static void test_chunk_sizes_are_constant(void **state) {
 }
 
 /* Quantised weights cost additional dequantisation passes, but no additional products. */
-static void test_quantised_weights_add_passes_only(void **state) {
-    (void)state;
+TEST(test_quantised_weights_add_passes_only) {
     struct predict_case stored = predict_case_of(&family_zimage);
     struct predict_rows plain = predict(card, &stored);
     stored.sizes.type = DTYPE_Q4_K;
@@ -161,8 +151,7 @@ static void test_quantised_weights_add_passes_only(void **state) {
 }
 
 /* Elementwise passes follow memory bandwidth; products stay below the peak, slower for few rows. */
-static void test_seconds_follow_card(void **state) {
-    (void)state;
+TEST(test_seconds_follow_card) {
     enum { WHOLE = 4128, PARTS = 8 };
     const struct cuda_card *of;
     for (int i = 0; (of = cuda_card_at(i)); i++) {
@@ -183,8 +172,7 @@ static void test_seconds_follow_card(void **state) {
 }
 
 /* Attention pads heads of 40 columns to 48, and the prediction counts the padding. */
-static void test_padded_heads_are_counted(void **state) {
-    (void)state;
+TEST(test_padded_heads_are_counted) {
     struct predict_row row = {0};
     struct predict_case c = predict_case_of(&family_unet);
     struct predict_rows rows = predict(card, &c);
@@ -193,14 +181,12 @@ static void test_padded_heads_are_counted(void **state) {
     assert_near(row.seconds, row.flops * 48 / 40 / (card->attention * card->product_flops), 0.05);
 }
 
-static void test_unknown_names_are_rejected(void **state) {
-    (void)state;
+TEST(test_unknown_names_are_rejected) {
     static const char *const asked[] = {"3060", "4060", "4090", "h100"};
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) assert_non_null(cuda_card_named(asked[i]));
 }
 
 static int set_up(void **state) {
-    (void)state;
     sys_init_machine(&sys);
     card = cuda_card_at(0);
     cuda = cuda_plan_device(&sys, card, &(struct error){0});
@@ -208,7 +194,6 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
     cuda->destroy(cuda);
     struct memory_use use = sys_memory_use(&sys);
     for (int i = 0; i < N_MEMORY_LINES; i++)
@@ -217,16 +202,5 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flops_match_formulas),
-        cmocka_unit_test(test_pass_bytes_and_launches),
-        cmocka_unit_test(test_quantised_weights_add_passes_only),
-        cmocka_unit_test(test_chunk_sizes_are_constant),
-        cmocka_unit_test(test_seconds_follow_card),
-        cmocka_unit_test(test_padded_heads_are_counted),
-        cmocka_unit_test(test_unknown_names_are_rejected),
-    };
-    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_main(set_up, tear_down);
 }

@@ -53,19 +53,15 @@ static const char *tiny_decoder(void) {
     return random_model("tiny", "taesd", "latent_channels=16,dtype=f32", 5);
 }
 
-static bool open_recording(struct rig *rig, const char *folder, const char *tiny) {
-    struct error e = {0};
-    const struct sluice_part part = {"--taesd", tiny};
-    struct sluice_model_options from = {
-        .struct_size = sizeof from, .model = folder, .parts = &part, .n_parts = tiny != NULL};
+/* Opens the model, with a tiny autoencoder if previews are decoded by one ("taesd"). */
+static bool open_recording(struct rig *rig, const char *folder, const char *preview) {
+    bool tiny = !strcmp(preview, "taesd");
+    const struct sluice_part part = {"--taesd", tiny ? tiny_decoder() : NULL};
     struct sluice_session_options options = {
         .threads = 2, .on_preview = on_preview, .on_image = on_image, .on_log = on_log, .user = &recorder};
-    memset(rig, 0, sizeof *rig);
     memset(&recorder, 0, sizeof recorder);
-    fault_sys_init(&rig->fault_sys, 3);
-    if (!check(model_open(&rig->fault_sys.sys, &from, &rig->model, &e) == OK, "%s: %s", folder, e.what))
-        return false;
-    return rig_open_session(rig, &options);
+    return rig_open_with(rig, (struct sluice_model_options){.model = folder, .parts = &part, .n_parts = tiny},
+                         options, 3);
 }
 
 static struct sluice_request request_of(const char *preview) {
@@ -87,8 +83,7 @@ static void check_previews(struct rig *rig, const char *folder, struct sluice_re
     plain.preview = NULL;
     struct result want = run_fresh(folder, 2, plain);
     recorder.n = 0;
-    struct result got = run(rig, &r);
-    same(&want, &got, what);
+    struct result got = run_equal(rig, &r, &want, what);
     int of = recorder.n ? recorder.shown[0].of : 0;
     check(recorder.n && recorder.n == n_expected(&r, of), "%s: %d previews in %d steps", what, recorder.n,
           of);
@@ -102,8 +97,6 @@ static void check_previews(struct rig *rig, const char *folder, struct sluice_re
         check(s->of == of && s->step == (i / r.batch + 1) * (r.preview_every ? r.preview_every : 1),
               "%s: unexpected preview after step %d of %d", what, s->step, s->of);
     }
-    result_free(&want);
-    result_free(&got);
 }
 
 static void check_preview_size(int width, int height, const char *what) {
@@ -114,11 +107,9 @@ static void check_preview_size(int width, int height, const char *what) {
 
 static void test_previews_keep_bits(const char *folder, const char *preview, int factor) {
     struct rig rig;
-    char what[128];
     struct sluice_request r = request_of(preview);
-    snprintf(what, sizeof what, "%s, %s", folder, preview);
-    bool tiny = !strcmp(preview, "taesd");
-    if (!open_recording(&rig, folder, tiny ? tiny_decoder() : NULL)) return;
+    const char *what = format_text("%s, %s", folder, preview);
+    if (!open_recording(&rig, folder, preview)) return;
     check_previews(&rig, folder, r, what);
     check_preview_size(48 / factor, 32 / factor, what);
     r.batch = 3;
@@ -136,7 +127,7 @@ static void test_previews_of_every_sampler(void) {
     const char *folder = "test/golden/sd1/model";
     struct rig rig;
     struct sluice_request r = request_of("latent");
-    if (!open_recording(&rig, folder, NULL)) return;
+    if (!open_recording(&rig, folder, r.preview)) return;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         r.sampler = names[i];
         check_previews(&rig, folder, r, names[i]);
@@ -152,7 +143,7 @@ static void test_previews_of_videos(void) {
     r.width = r.height = 64;
     r.frames = 17;
     r.steps = 3;
-    if (!open_recording(&rig, one, NULL)) return;
+    if (!open_recording(&rig, one, r.preview)) return;
     check_previews(&rig, one, r, "a video's latent");
     check_preview_size(3 * 4, 2 * 4, "contact sheet of five frames");
     r.preview = "vae";
@@ -160,7 +151,7 @@ static void test_previews_of_videos(void) {
     check_previews(&rig, one, r, "first frame of a video");
     check_preview_size(64, 64, "a frame");
     rig_close(&rig);
-    if (!open_recording(&rig, two, NULL)) return;
+    if (!open_recording(&rig, two, r.preview)) return;
     r.steps = 4;
     r.preview_every = 1;
     check_previews(&rig, two, r, "pipeline with two denoisers");
@@ -184,15 +175,14 @@ static void test_last_latent_preview_is_final(void) {
     struct rig rig;
     struct tensor_index index;
     struct error e = {0};
-    char path[256];
     int32_t dim[5];
     struct sluice_request r = request_of("latent");
-    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    const char *path = format_text("%s/latent.safetensors", temporary);
     r.no_decode = true;
     r.save_latent = path;
-    if (!open_recording(&rig, "test/golden/zimage_a/model", NULL)) return;
+    if (!open_recording(&rig, "test/golden/zimage_a/model", r.preview)) return;
     const struct latent_colours *colours = rig.model->recipe->colours;
-    struct result got = run(&rig, &r);
+    run(&rig, &r);
     check(recorder.n == 5, "%d previews", recorder.n);
     latent_open(&rig.fault_sys.sys, path, &index, dim, &e);
     int n = dim[3] * dim[4];
@@ -208,7 +198,6 @@ static void test_last_latent_preview_is_final(void) {
           n_unlike(want, recorder.last, n * 3), n * 3);
     free(values);
     index_destroy(&index);
-    result_free(&got);
     rig_close(&rig);
 }
 
@@ -220,15 +209,14 @@ static void test_last_decoded_preview_is_image(const char *folder, int width, in
     static const struct sluice_picture *const list[] = {&picture};
     struct rig rig;
     struct sluice_request r = request_of(preview);
-    bool tiny = !strcmp(preview, "taesd");
     r.width = width;
     r.height = height;
     r.no_decode = true;
     r.frames = 1;
     r.references = list;
     r.n_references = references;
-    if (!open_recording(&rig, folder, tiny ? tiny_decoder() : NULL)) return;
-    struct result compared = run(&rig, &r);
+    if (!open_recording(&rig, folder, preview)) return;
+    run(&rig, &r);
     r.no_decode = false;
     r.preview = NULL; /* without previews the tiny autoencoder decodes the final image */
     struct result generated = run(&rig, &r);
@@ -236,8 +224,6 @@ static void test_last_decoded_preview_is_image(const char *folder, int width, in
           generated.n_images);
     int n = n_unlike(recorder.last, recorder.picture, width * height * 3);
     check(!n, "%s, %s: %d preview values differ from the image", folder, preview, n);
-    result_free(&compared);
-    result_free(&generated);
     rig_close(&rig);
 }
 
@@ -257,14 +243,13 @@ static void test_preview_blends_inpainting(void) {
     r.mask = &mask;
     r.strength = 1;
     r.no_decode = true;
-    if (!open_recording(&rig, "test/golden/zimage_a/model", NULL)) return;
-    struct result got = run(&rig, &r);
+    if (!open_recording(&rig, "test/golden/zimage_a/model", r.preview)) return;
+    run(&rig, &r);
     static uint8_t end[sizeof recorder.last];
     memcpy(end, recorder.last, sizeof end);
     recorder.n = 0;
     r.preview_every = 4;
-    result_free(&got);
-    got = run(&rig, &r);
+    run(&rig, &r);
     const struct shown *s = recorder.shown;
     check(recorder.n == 1 && s->step == 4, "%d previews, the last after step %d", recorder.n, s->step);
     int kept = 0, generated = 0;
@@ -275,7 +260,6 @@ static void test_preview_blends_inpainting(void) {
         }
     check(!kept && generated, "%d values differ in the unmasked region, %d in the masked one", kept,
           generated);
-    result_free(&got);
     rig_close(&rig);
 }
 
@@ -285,7 +269,6 @@ static struct rig *observed;
 static atomic_llong most_live;
 
 static void record_memory(void *user, long n) {
-    (void)user, (void)n;
     long long live = fault_sys_live_bytes(&observed->fault_sys), before = atomic_load(&most_live);
     while (live > before && !atomic_compare_exchange_weak(&most_live, &before, live)) {
     }
@@ -294,9 +277,8 @@ static void record_memory(void *user, long n) {
 /* Returns the planned bytes, without the bytes of the bare process and of libraries. */
 static json_int_t planned_without_libraries(json_t *plan) {
     json_int_t most = 0;
-    size_t i;
     json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+    for (size_t i = 0; (stage = stage_at(plan, i)); i++) {
         json_int_t bytes = number(stage, "peak_ram_bytes") - number(stage, "library_bytes");
         if (bytes > most) most = bytes;
     }
@@ -309,18 +291,12 @@ static void within_budget(struct rig *rig, const struct sluice_request *r, const
     rig->fault_sys.on_read = record_memory;
     atomic_store(&most_live, 0);
     recorder.n = 0;
-    struct result got = run(rig, r);
+    struct result got = run_equal(rig, r, want, what);
     rig->fault_sys.on_read = NULL;
-    same(want, &got, what);
     check(recorder.n > 0, "%s: no preview was shown", what);
     json_int_t peak = planned_without_libraries(got.plan);
     check(atomic_load(&most_live) <= peak, "%s: %lld bytes used, %lld planned", what, atomic_load(&most_live),
           (long long)peak);
-    result_free(&got);
-}
-
-static double denoising_seconds(json_t *plan) {
-    return json_number_value(json_object_get(stage_of(plan, "denoise"), "seconds"));
 }
 
 /* A run with previews fits its minimum budget, and one byte less is rejected. The minimum of a run without
@@ -328,14 +304,13 @@ static double denoising_seconds(json_t *plan) {
 static void test_previews_are_planned(const char *preview) {
     struct rig rig;
     json_int_t least, all, without;
-    const char *folder = wide_checkpoint(), *tiny = strcmp(preview, "taesd") ? NULL : tiny_decoder();
     struct sluice_request r = request_of(preview);
     r.width = 160;
     r.height = 128;
     r.steps = 2;
     struct sluice_request plain = r;
     plain.preview = NULL;
-    if (!open_recording(&rig, folder, tiny)) return;
+    if (!open_recording(&rig, wide_checkpoint(), preview)) return;
     struct result want = run(&rig, &r);
     bounds(&rig, r, &least, &all);
     for (int i = 0; i < 2; i++) {
@@ -343,78 +318,66 @@ static void test_previews_are_planned(const char *preview) {
         within_budget(&rig, &r, &want, preview);
     }
     r.max_ram_bytes = least - 1;
-    struct result got = run(&rig, &r);
-    check(got.code == SLUICE_BUDGET, "%s: one byte below the minimum budget: %s", preview,
-          sluice_code_name(got.code));
-    result_free(&got);
-    if (!tiny) { /* previews add time, because their decoder is not the VAE */
+    run_refused(&rig, &r, "BUDGET", 4, "");
+    if (!strcmp(preview, "vae")) { /* previews add time, because their decoder is not the VAE */
         json_t *plan = query(&rig, &plain, NULL);
-        check(denoising_seconds(plan) < denoising_seconds(want.plan),
+        check(real(stage_of(plan, "denoise"), "seconds") < real(stage_of(want.plan, "denoise"), "seconds"),
               "%s: the plan counts no time for previews", preview);
-        json_decref(plan);
         bounds(&rig, plain, &without, &all);
         check(without < least, "%s: the plan counts no memory for previews: %lld", preview, (long long)least);
     }
-    result_free(&want);
     rig_close(&rig);
 }
 
 static void test_preview_without_memory_continues(void) {
     struct rig rig;
     struct sluice_request r = request_of("vae");
-    if (!open_recording(&rig, "test/golden/zimage_a/model", NULL)) return;
+    if (!open_recording(&rig, "test/golden/zimage_a/model", r.preview)) return;
     struct result want = run(&rig, &r);
     check(recorder.n == 4, "%d previews", recorder.n);
     recorder.n = 0;
     recorder.starved = &rig.fault_sys;
-    struct result got = run(&rig, &r);
-    same(&want, &got, "run whose second preview has no memory");
+    run_equal(&rig, &r, &want, "run whose second preview has no memory");
     check(recorder.n == 1 && recorder.n_warned == 1, "%d previews, %d warnings", recorder.n,
           recorder.n_warned);
     recorder.starved = NULL;
     fault_sys_restart(&rig.fault_sys);
-    result_free(&want);
-    result_free(&got);
     rig_close(&rig);
 }
 
 static void test_cancel_from_preview(const char *preview) {
     struct rig rig;
     struct sluice_request r = request_of(preview);
-    if (!open_recording(&rig, "test/golden/zimage_a/model", NULL)) return;
+    if (!open_recording(&rig, "test/golden/zimage_a/model", r.preview)) return;
     recorder.cancelled = rig.session;
     struct result got = run(&rig, &r);
     check(got.code == SLUICE_CANCELLED && recorder.n == 1, "%s: %s, %d previews", preview,
           sluice_code_name(got.code), recorder.n);
-    result_free(&got);
-    rig_close(&rig);
-}
-
-static void check_rejected(const char *folder, struct sluice_request r, const char *what) {
-    struct rig rig;
-    if (!open_recording(&rig, folder, NULL)) return;
-    struct result got = run(&rig, &r);
-    check(got.code == SLUICE_USAGE && strstr(got.error.what, what), "%s: %s %s", what,
-          sluice_code_name(got.code), got.error.what);
-    result_free(&got);
     rig_close(&rig);
 }
 
 static void test_invalid_previews_are_rejected(void) {
-    const char *folder = "test/golden/zimage_a/model";
+    static const struct {
+        const char *fixture, *preview;
+        int every;
+        const char *words;
+    } rows[] = {{"zimage_a", "sketch", 0, "invalid value for --preview"},
+                {"zimage_a", "taesd", 0, "needs a tiny autoencoder"},
+                {"zimage_a", "latent", -1, "--preview-every"},
+                {"flux_a", "latent", 0, "no colour table"}};
     struct rig rig;
     struct sluice_request r = request_of("latent");
-    if (!rig_open(&rig, folder, 2, 3)) return;
-    struct result got = run(&rig, &r);
-    check(got.code == SLUICE_USAGE && strstr(got.error.what, "on_preview callback"),
-          "previews without a callback: %s", sluice_code_name(got.code));
-    result_free(&got);
+    if (!rig_open(&rig, "test/golden/zimage_a/model", 2, 3)) return;
+    run_refused(&rig, &r, "USAGE", 2, "on_preview callback");
     rig_close(&rig);
-    check_rejected(folder, request_of("sketch"), "invalid value for --preview");
-    check_rejected(folder, request_of("taesd"), "needs a tiny autoencoder");
-    check_rejected("test/golden/flux_a/model", request_of("latent"), "no colour table");
-    r.preview_every = -1;
-    check_rejected(folder, r, "--preview-every");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        r = request_of(rows[i].preview);
+        r.preview_every = rows[i].every;
+        const char *folder = format_text("test/golden/%s/model", rows[i].fixture);
+        if (!open_recording(&rig, folder, "latent")) return;
+        run_refused(&rig, &r, "USAGE", 2, rows[i].words);
+        rig_close(&rig);
+    }
 }
 
 int main(void) {

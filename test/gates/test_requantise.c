@@ -39,34 +39,32 @@ static struct result test_type_keeps_bits(const char *folder, const char *type, 
     return want;
 }
 
-static int64_t denoiser_bytes(json_t *plan) {
-    int64_t bytes = 0;
-    size_t i;
-    json_t *block;
-    json_array_foreach(json_object_get(stage_of(plan, "denoise"), "blocks"), i, block) bytes +=
-        number(block, "bytes");
-    return bytes;
-}
-
 /* Latents and plan hashes differ between weight types; types with fewer bits have fewer bytes in the plan. */
-static void test_types_differ(const struct result *results) {
-    for (int i = 0; i < TYPES; i++)
+static void test_types_differ(const char *folder, const struct result *results) {
+    struct rig rig;
+    json_t *plans[TYPES];
+    if (!rig_open(&rig, folder, 2, 3)) return;
+    for (int i = 0; i < TYPES; i++) {
+        struct sluice_request request = request_of(types[i]);
+        plans[i] = query(&rig, &request, NULL);
         for (int k = 0; k < i; k++) {
-            const char *one = json_string_value(json_object_get(results[i].plan, "hash")),
-                       *other = json_string_value(json_object_get(results[k].plan, "hash"));
             check(strcmp(results[i].latent[0], results[k].latent[0]), "%s and %s give equal latents",
                   types[i], types[k]);
-            check(one && other && strcmp(one, other), "%s and %s have one plan hash", types[i], types[k]);
+            check(strcmp(word(plans[i], "hash"), word(plans[k], "hash")), "%s and %s have one plan hash",
+                  types[i], types[k]);
         }
-    check(denoiser_bytes(results[4].plan) < denoiser_bytes(results[2].plan), "q4_k is not smaller than q8_0");
-    check(denoiser_bytes(results[2].plan) < denoiser_bytes(results[6].plan), "q8_0 is not smaller than f16");
+    }
+    check(blocks_bytes(plans[4], "denoise") < blocks_bytes(plans[2], "denoise"),
+          "q4_k is not smaller than q8_0");
+    check(blocks_bytes(plans[2], "denoise") < blocks_bytes(plans[6], "denoise"),
+          "q8_0 is not smaller than f16");
+    rig_close(&rig);
 }
 
 /* f32 represents every bf16 value exactly. */
 static void test_f32_is_lossless(const char *folder, const struct result *f32) {
     struct result stored = run_fresh(folder, 2, request_of(NULL));
     check(!strcmp(stored.latent[0], f32->latent[0]), "bf16 weights stored as f32 give another latent");
-    result_free(&stored);
 }
 
 /* A request with `converted` set only plans for files converted beforehand; running it is an error. */
@@ -79,10 +77,7 @@ static void test_planned_type_cannot_run(const char *folder) {
     json_t *plan = query(&rig, &request, &fits);
     check(fits && json_is_true(json_object_get(json_object_get(plan, "request"), "converted")),
           "plan with request.converted");
-    struct result r = run(&rig, &request);
-    check(r.code == SLUICE_USAGE, "run with files that do not exist: %s", r.error.what);
-    result_free(&r);
-    json_decref(plan);
+    run_refused(&rig, &request, "USAGE", 2, "");
     rig_close(&rig);
 }
 
@@ -93,11 +88,9 @@ static void test_session_changes_type(const char *folder, const struct result *r
     if (!rig_open(&rig, folder, 2, 3)) return;
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         struct sluice_request request = request_of(types[order[i]]);
-        struct result r = run_same(&rig, &request, &results[order[i]], types[order[i]]);
-        result_free(&r);
+        run_same(&rig, &request, &results[order[i]], types[order[i]]);
         request.type = NULL;
-        if (i == 1) r = run_same(&rig, &request, &results[7], "type of the files");
-        if (i == 1) result_free(&r);
+        if (i == 1) run_same(&rig, &request, &results[7], "type of the files");
     }
     rig_close(&rig);
 }
@@ -108,21 +101,13 @@ static void test_invalid_types_are_rejected(const char *folder) {
     if (!rig_open(&rig, folder, 1, 3)) return;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct sluice_request request = request_of(wrong[i]);
-        struct result r = run(&rig, &request);
-        check(r.code == SLUICE_USAGE && strstr(r.error.expected, "q4_k"), "--type '%s': %s", wrong[i],
-              sluice_code_name(r.code));
-        result_free(&r);
+        run_refused(&rig, &request, "USAGE", 2, "q4_k");
     }
     struct sluice_request request = request_of("q8_0");
-    json_t *plan = query(&rig, &request, NULL);
-    char *text = json_dumps(plan, 0);
+    const char *plan = plan_text(&rig, query(&rig, &request, NULL));
     request = request_of("f8_e4m3");
-    request.plan = text;
-    struct result r = run(&rig, &request);
-    check(r.code == SLUICE_BUDGET, "a plan for q8_0 is accepted for f8_e4m3: %s", sluice_code_name(r.code));
-    result_free(&r);
-    free(text);
-    json_decref(plan);
+    request.plan = plan;
+    run_refused(&rig, &request, "BUDGET", 4, "");
     rig_close(&rig);
 }
 
@@ -140,10 +125,8 @@ static void test_cancel_while_scaling(const char *folder, const struct result *w
     fault_sys_restart(&rig.fault_sys);
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_CANCELLED, "cancelled: %s", sluice_code_name(r.code));
-    result_free(&r);
     rig.fault_sys.on_read = NULL;
-    r = run_same(&rig, &request, want, "after a cancelled run");
-    result_free(&r);
+    run_same(&rig, &request, want, "after a cancelled run");
     rig_close(&rig);
 }
 
@@ -155,12 +138,11 @@ int main(void) {
     /* Comparisons of sessions use two threads, because on some processors the thread count changes bits. */
     for (int i = 0; i < TYPES; i++)
         results[i] = test_type_keeps_bits(folder, types[i], i % 2 && i < 7 ? 1 : 2, i == 2 || i == 4);
-    test_types_differ(results);
+    test_types_differ(folder, results);
     test_f32_is_lossless(folder, &results[7]);
     test_session_changes_type(folder, results);
     test_planned_type_cannot_run(folder);
     test_invalid_types_are_rejected(folder);
     test_cancel_while_scaling(folder, &results[0]);
-    for (int i = 0; i < TYPES; i++) result_free(&results[i]);
     return finish();
 }

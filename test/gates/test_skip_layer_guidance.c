@@ -12,7 +12,6 @@ enum { LAYERS = 4, STEPS = 4 };
 static char warnings[2048];
 
 static void on_log(void *user, int level, const char *line) {
-    (void)user;
     if (level == SLUICE_WARNING) strncat(warnings, line, sizeof warnings - strlen(warnings) - 1);
 }
 
@@ -59,9 +58,7 @@ static void test_interval_selects_steps(struct rig *rig) {
               "from %g to %g: unexpected warnings: %s", rows[i].start, rows[i].end, warnings);
         check(any == (json_object_get(json_object_get(r.plan, "request"), "slg_layers") != NULL),
               "from %g to %g: wrong request in the plan", rows[i].start, rows[i].end);
-        result_free(&r);
     }
-    result_free(&without);
 }
 
 static void check_no_effect(struct rig *rig, struct sluice_request request, const char *why) {
@@ -69,11 +66,8 @@ static void check_no_effect(struct rig *rig, struct sluice_request request, cons
     plain.n_slg_layers = 0;
     struct result without = run(rig, &plain);
     *warnings = 0;
-    struct result r = run(rig, &request);
-    same(&without, &r, why);
+    run_equal(rig, &request, &without, why);
     check(strstr(warnings, why) != NULL, "no warning '%s', but: %s", why, warnings);
-    result_free(&without);
-    result_free(&r);
 }
 
 static void test_useless_settings_warn(struct rig *rig) {
@@ -90,16 +84,11 @@ static double flops_of(struct rig *rig, struct sluice_request request, const cha
     json_t *plan = query(rig, &request, &fits);
     double flops = json_number_value(json_object_get(stage_of(plan, stage), "flops"));
     check(flops > 0 && fits, "the plan has no FLOPs or does not fit");
-    json_decref(plan);
     return flops;
 }
 
-static char *hash_of(struct rig *rig, struct sluice_request request, char out[HEX]) {
-    bool fits = false;
-    json_t *plan = query(rig, &request, &fits);
-    snprintf(out, HEX, "%s", json_string_value(json_object_get(plan, "hash")));
-    json_decref(plan);
-    return out;
+static const char *hash_of(struct rig *rig, struct sluice_request request) {
+    return word(query(rig, &request, NULL), "hash");
 }
 
 /* In the plan, the SLG lane costs as much as one lane without the skipped layers. One of each denoiser's two
@@ -118,11 +107,9 @@ static void test_plan_counts_skipped_layers(struct rig *rig) {
         check(fabs(third - expected) < 1e-9 * guided && third > 0, "%s: %.17g more FLOPs, expected %.17g",
               stage, third, expected);
     }
-    char with[HEX], without[HEX];
-    check(strcmp(hash_of(rig, request_of(2, 0, 1), with), hash_of(rig, request_of(0, 0, 1), without)),
-          "plans with and without SLG have one hash");
-    check(strcmp(hash_of(rig, request_of(2, 0, 1), with), hash_of(rig, request_of(2, 0, 0.5), without)),
-          "plans with other SLG steps have one hash");
+    const char *whole = hash_of(rig, request_of(2, 0, 1));
+    check(strcmp(whole, hash_of(rig, request_of(0, 0, 1))), "plans with and without SLG have one hash");
+    check(strcmp(whole, hash_of(rig, request_of(2, 0, 0.5))), "plans with other SLG steps have one hash");
 }
 
 enum { BATCH = 5 };
@@ -141,8 +128,7 @@ static void test_groups_keep_bits(struct rig *rig) {
         json_object_set_new(stage_of(plan, "denoise"), "groups", json_integer(groups[k]));
         json_object_set_new(stage_of(plan, "denoise_2"), "groups", json_integer(groups[k]));
         struct sluice_request edited = request;
-        char *text = json_dumps(plan, 0);
-        edited.plan = text;
+        edited.plan = plan_text(rig, plan);
         fault_sys_restart(&rig->fault_sys);
         struct result r = run(rig, &edited);
         int together = (BATCH + groups[k] - 1) / groups[k];
@@ -154,40 +140,31 @@ static void test_groups_keep_bits(struct rig *rig) {
         check(rig->fault_sys.sys.use.peak_bytes[LINE_STATE] <=
                   number(r.plan, "cross_bytes") + number(stage_of(r.plan, "denoise"), "state_bytes"),
               "%d groups: more state bytes than planned", groups[k]);
-        result_free(&r);
-        free(text);
-        json_decref(plan);
     }
-    for (int i = 0; i < BATCH; i++) result_free(&single_runs[i]);
-}
-
-static void check_rejected(struct rig *rig, struct sluice_request request, const char *word) {
-    struct result r = run(rig, &request);
-    char line[1024];
-    sluice_error_line(&r.error, line, sizeof line);
-    check(r.code == SLUICE_USAGE && strstr(line, word), "%s: %s", word, line);
-    result_free(&r);
 }
 
 static void test_invalid_requests_are_rejected(struct rig *rig) {
-    static const int beyond[] = {1, LAYERS}, below[] = {-1};
-    struct sluice_request request = request_of(2, 0, 1);
-    request.slg_layers = beyond;
-    check_rejected(rig, request, "invalid value for --slg-layers: found 4, expected layers from 0 to 3");
-    request.slg_layers = below;
-    request.n_slg_layers = 1;
-    check_rejected(rig, request, "found -1");
-    request.slg_layers = NULL;
-    check_rejected(rig, request, "slg_layers to be set");
-    request.n_slg_layers = -1;
-    check_rejected(rig, request, "found -1, expected 0 to");
-    request = request_of(2, NAN, 1);
-    check_rejected(rig, request, "--slg-start");
-    request = request_of(2, 0, 1.5);
-    check_rejected(rig, request, "invalid value for --slg-end: found 1.5, expected 0 to 1");
-    request = request_of(2, 0, 1);
-    request.slg_scale = INFINITY;
-    check_rejected(rig, request, "--slg-scale");
+    static const int beyond[] = {1, LAYERS}, negative[] = {-1};
+    static const struct {
+        const int *layers;
+        int n;
+        double start, end, scale;
+        const char *words;
+    } rows[] = {
+        {beyond, 2, 0, 1, 1, "invalid value for --slg-layers: found 4, expected layers from 0 to 3"},
+        {negative, 1, 0, 1, 1, "found -1"},
+        {NULL, 1, 0, 1, 1, "slg_layers to be set"},
+        {NULL, -1, 0, 1, 1, "found -1, expected 0 to"},
+        {layers, 2, NAN, 1, 1, "--slg-start"},
+        {layers, 2, 0, 1.5, 1, "invalid value for --slg-end: found 1.5, expected 0 to 1"},
+        {layers, 2, 0, 1, INFINITY, "--slg-scale"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sluice_request request = request_of(rows[i].n, rows[i].start, rows[i].end);
+        request.slg_layers = rows[i].layers;
+        request.slg_scale = rows[i].scale;
+        run_refused(rig, &request, "USAGE", 2, rows[i].words);
+    }
 }
 
 static void test_other_models_reject_slg(void) {
@@ -196,7 +173,7 @@ static void test_other_models_reject_slg(void) {
     if (!rig_open(&rig, "test/golden/zimage_a/model", 1, 3)) return;
     request.slg_layers = layers;
     request.n_slg_layers = 1;
-    check_rejected(&rig, request, "a model with skip-layer guidance");
+    run_refused(&rig, &request, "USAGE", 2, "a model with skip-layer guidance");
     rig_close(&rig);
 }
 
@@ -206,8 +183,7 @@ int main(void) {
     temporary_make();
     gates_begin();
     if (!rig_open(&rig, synthetic_checkpoint(), 1, 3)) return finish();
-    sluice_session_close(rig.session);
-    if (!rig_open_session(&rig, &options)) return finish();
+    if (!rig_open_session(&rig, options)) return finish();
     test_interval_selects_steps(&rig);
     test_useless_settings_warn(&rig);
     test_plan_counts_skipped_layers(&rig);

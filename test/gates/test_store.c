@@ -23,13 +23,11 @@ static void every_layout(uint64_t n) {
     }
 }
 
-static void test_every_layout_delivers_right_bytes(void **state) {
-    (void)state;
+TEST(test_every_layout_delivers_right_bytes) {
     every_layout((uint64_t)layouts);
 }
 
-static void test_every_sliced_layout_delivers_right_bytes(void **state) {
-    (void)state;
+TEST(test_every_sliced_layout_delivers_right_bytes) {
     store_fixture_sliced = true;
     every_layout((uint64_t)layouts / 2);
     store_fixture_sliced = false;
@@ -45,8 +43,7 @@ static void run_again(void) {
 }
 
 /* A session adds, changes and removes adapters. Of blocks that stay resident, only adapter bytes are read. */
-static void test_changed_adapters_read_only_their_bytes(void **state) {
-    (void)state;
+TEST(test_changed_adapters_read_only_their_bytes) {
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
         static const uint64_t percents[] = {30, 100, 0, 0, 30};
         store_fixture_make(seed_base + 9000 + i);
@@ -63,8 +60,7 @@ static void test_changed_adapters_read_only_their_bytes(void **state) {
 }
 
 /* Blocks that stay resident under a changed plan are moved, not read again, if memory permits. */
-static void test_changed_plan_moves_residents(void **state) {
-    (void)state;
+TEST(test_changed_plan_moves_residents) {
     int moved = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
         store_fixture_make(seed_base + 12000 + i);
@@ -86,8 +82,7 @@ static void test_changed_plan_moves_residents(void **state) {
     assert_true(moved > layouts);
 }
 
-static void test_changed_layout_frees_residents(void **state) {
-    (void)state;
+TEST(test_changed_layout_frees_residents) {
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         store_fixture_make(seed_base + 1000 + i);
         make_plan(true);
@@ -99,8 +94,7 @@ static void test_changed_layout_frees_residents(void **state) {
     }
 }
 
-static void test_fewer_stages_free_residents(void **state) {
-    (void)state;
+TEST(test_fewer_stages_free_residents) {
     struct error e = {0};
     uint64_t seed = seed_base;
     for (store_fixture_make(seed); !store_fixture.blocks[1][0].bytes; store_fixture_make(++seed))
@@ -124,8 +118,7 @@ static void test_fewer_stages_free_residents(void **state) {
 }
 
 /* One read fails: acquiring the block returns the error, bytes read before are right, and nothing hangs. */
-static void test_failed_read_reaches_acquire(void **state) {
-    (void)state;
+TEST(test_failed_read_reaches_acquire) {
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 2000 + i);
         run_whole(false);
@@ -148,8 +141,7 @@ static void test_failed_read_reaches_acquire(void **state) {
 }
 
 /* Closes the store at any visit with reads in flight, with or without a release and stage end. */
-static void test_close_during_reads(void **state) {
-    (void)state;
+TEST(test_close_during_reads) {
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 3000 + i);
         fault_sys.delay_us = 2000;
@@ -171,8 +163,7 @@ static void test_close_during_reads(void **state) {
     }
 }
 
-static void test_tick_ends_a_wait(void **state) {
-    (void)state;
+TEST(test_tick_ends_a_wait) {
     int ended = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         store_fixture_make(seed_base + 4000 + i);
@@ -191,12 +182,6 @@ static void test_tick_ends_a_wait(void **state) {
     assert_true(ended > 5);
 }
 
-/* A tick callback that ends a wait without setting an error must not count as success. */
-static bool silent_tick(void *user) {
-    (void)user;
-    return false;
-}
-
 static void read_directly(void) {
     store_fixture_open_direct(UINT64_MAX);
     store_fixture.plan.bounce_bytes = PLAN_PAGE * 15;
@@ -204,21 +189,14 @@ static void read_directly(void) {
     memory_checker_restart();
 }
 
-static void test_await_yields_only_ready(void **state) {
-    (void)state;
+/* A tick callback that ends a wait without setting an error must not count as success. */
+TEST(test_await_yields_only_ready) {
     one_block(1000, 0);
     fault_sys.delay_us = 400000;
+    store_fixture.readers = 1;
+    store_fixture.silent_tick = true;
     struct error e = {0};
-    struct store_options options = {.sys = &fault_sys.sys,
-                                    .stages = store_fixture.stages,
-                                    .visits = &store_fixture.visits,
-                                    .need = &store_fixture.need,
-                                    .plan = &store_fixture.plan,
-                                    .residents = &store_fixture.residents,
-                                    .readers = 1,
-                                    .tick = silent_tick};
-    struct store *store;
-    store_open(&options, &store, &e);
+    struct store *store = store_fixture_open(&e);
     store_begin_stage(store, 0, &e);
     struct packed_place place;
     enum status status = store_acquire(store, 0, &place, &e);
@@ -229,8 +207,7 @@ static void test_await_yields_only_ready(void **state) {
 }
 
 /* Three threads read a block of several pieces; invariant I1: each byte is read by exactly one thread. */
-static void test_each_byte_is_read_once(void **state) {
-    (void)state;
+TEST(test_each_byte_is_read_once) {
     for (int direct = 0; direct < 2; direct++) {
         one_block(5 << 20, 0);
         if (direct) read_directly();
@@ -243,8 +220,7 @@ static void test_each_byte_is_read_once(void **state) {
 }
 
 /* The residents of one block must not be reused for a different block. */
-static void test_other_block_is_not_reused(void **state) {
-    (void)state;
+TEST(test_other_block_is_not_reused) {
     one_block(1000, 0);
     store_fixture.stages[0].n_model_blocks = 1;
     store_fixture.plan.keep = true;
@@ -260,8 +236,7 @@ static void test_other_block_is_not_reused(void **state) {
     store_fixture_remove();
 }
 
-static void test_stall_is_counted(void **state) {
-    (void)state;
+TEST(test_stall_is_counted) {
     one_block(1000, 0);
     atomic_store(&fault_sys.random, 1); /* fault_sys delays the read by nearly half a second */
     fault_sys.delay_us = 500000;
@@ -289,8 +264,7 @@ static void truncate_file(bool direct) {
     store_fixture_remove();
 }
 
-static void test_truncated_file_is_detected(void **state) {
-    (void)state;
+TEST(test_truncated_file_is_detected) {
     truncate_file(false);
     truncate_file(true);
 }
@@ -299,8 +273,7 @@ static enum status expected_of(enum call call) {
     return call == CALL_READ ? IO : call == CALL_THREAD ? DEVICE : MEMORY;
 }
 
-static void test_failed_call_leaks_nothing(void **state) {
-    (void)state;
+TEST(test_failed_call_leaks_nothing) {
     store_fixture_make(seed_base + 5);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD};
     for (int i = 0; i < 4; i++)
@@ -322,40 +295,13 @@ static void test_failed_call_leaks_nothing(void **state) {
     store_fixture_remove();
 }
 
-static int64_t resident_pages(void) {
-    int64_t bytes = 0;
-    for (int i = 0; i < store_fixture.plan.n_stages * PACKED_PARTS; i++) {
-        const struct resident_part *part =
-            &store_fixture.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS];
-        if (part->base) bytes += (int64_t)part->bytes;
-    }
-    return bytes;
-}
-
-static void test_eviction_frees_pages(void **state) {
-    (void)state;
-    static struct plan reduced[2];
+TEST(test_eviction_frees_pages) {
     int replanned = 0, smaller = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 6000 + i);
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
-        int at = 0, seam = 0, n = 0;
-        for (; n < 2 && (seam = next_evaluation_start(seam + 1)) >= 0; n++) {
-            drive_from(store, at, seam, &e);
-            assert_ok(&e);
-            at = seam;
-            reduced_plan(&reduced[n]);
-            int64_t before = memory_checker.pages_live, held = resident_pages();
-            store_replan(store, &reduced[n], seam, &e);
-            assert_ok(&e);
-            smaller += memory_checker.pages_live < before && held > 0;
-            store_fixture.plan = reduced[n]; /* the checker compares later stages with the reduced plan */
-            store_fixture.evicted = true;
-            replanned++;
-        }
-        drive_from(store, at, -1, &e);
-        assert_ok(&e);
+        replanned += drive_replanned(store, &smaller, &e);
         if (below(2)) store_end_stage(store, store_fixture.stage);
         store_close(store);
         memory_checker_restart();
@@ -366,8 +312,7 @@ static void test_eviction_frees_pages(void **state) {
     assert_true(replanned > layouts / 3 && smaller > layouts / 13);
 }
 
-static void test_visit_list_grows(void **state) {
-    (void)state;
+TEST(test_visit_list_grows) {
     memory_checker_init(0);
     struct visit_list list = {.sys = &fault_sys.sys};
     struct error e = {0};
@@ -385,15 +330,9 @@ static void test_visit_list_grows(void **state) {
     assert_int_equal(fault_sys_live_bytes(&fault_sys), 0);
 }
 
-static uint64_t least_budget(void) {
-    plan_solve(&synthetic.need, UINT64_MAX, 0, &synthetic.plan);
-    return synthetic.plan.ram_least_bytes;
-}
-
 /* The expected needs (struct run_need) are computed by hand from the forward functions in synthetic_family.c.
  * Every third layer (number % 3 == 1) has the width 2 F, the others F. */
-static void test_measured_need_matches_forwards(void **state) {
-    (void)state;
+TEST(test_measured_need_matches_forwards) {
     synthetic_make();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
@@ -439,29 +378,20 @@ static void check_events(void) {
 }
 
 /* Every budget gives the bits of a plain loop, NaN included, and uses at most the planned pages. */
-static void test_every_budget_keeps_bits(void **state) {
-    (void)state;
-    static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
+TEST(test_every_budget_keeps_bits) {
     synthetic_make();
-    uint64_t least = least_budget();
+    uint64_t least = synthetic_least_budget();
     for (int nan = 0; nan < 2; nan++) {
-        synthetic_reset(nan);
-        run_plain_loop();
-        memcpy(latent, synthetic.latent, sizeof latent);
-        assert_int_equal(nan, isnan(latent[1][1][SYNTHETIC_COLUMNS + 3]) != 0);
+        synthetic_expect(nan);
+        assert_int_equal(nan, isnan(synthetic_want[1][1][SYNTHETIC_COLUMNS + 3]) != 0);
         for (uint64_t budget = least; budget < least + (700 << 10); budget += (uint64_t)budget_step) {
-            struct error e = {0};
             plan_solve(&synthetic.need, budget, 0, &synthetic.plan);
             fault_sys.delay_us = budget % 5 ? 0 : 300;
-            synthetic_reset(nan);
-            synthetic_execute(&e);
-            assert_ok(&e);
-            assert_memory_equal(latent, synthetic.latent, sizeof latent);
+            synthetic_run_same(nan);
             check_events();
             assert_true(memory_checker.pages_peak <= planned_pages());
             assert_true(synthetic.counters.bytes_moved >= 0 &&
                         synthetic.done <= synthetic.need.stage[0].flops + synthetic.need.stage[1].flops);
-            assert_no_memory_violation();
         }
         assert_true(synthetic.plan.keep);
         assert_int_equal(synthetic.counters.bytes_moved, 0);
@@ -471,41 +401,29 @@ static void test_every_budget_keeps_bits(void **state) {
 }
 
 /* Runs plans in which ring, residents and activations grow or shrink from stage to stage. */
-static void test_uneven_stages_keep_memory(void **state) {
-    (void)state;
+TEST(test_uneven_stages_keep_memory) {
     synthetic_make();
-    store_fixture.random = seed_base + 9000;
+    synthetic_expect(false);
+    seeded_state = seed_base + 9000;
     for (int i = 0; i < layouts / 4; i++) {
-        struct error e = {0};
-        plan_solve(&synthetic.need, least_budget(), 0, &synthetic.plan);
-        synthetic.plan.keep = !below(3);
-        for (int s = 0; s < SYNTHETIC_STAGES; s++) {
-            for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
-                plan_set_resident(&synthetic.plan.stage[s], b, below(2));
-            uint64_t most = plan_least_ring(&synthetic.need.stage[s], &synthetic.plan.stage[s]);
-            synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
-        }
+        synthetic_random_plan(50, 60);
         /* a large ring in one stage, which must be freed before the next stage */
         if (i < SYNTHETIC_STAGES) {
-            plan_solve(&synthetic.need, least_budget(), 0, &synthetic.plan);
+            plan_solve(&synthetic.need, synthetic_least_budget(), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
+            plan_evaluate(&synthetic.need, &synthetic.plan);
         }
-        plan_evaluate(&synthetic.need, &synthetic.plan);
-        synthetic_reset(false);
         residents_destroy(&synthetic.residents);
-        synthetic_execute(&e);
-        assert_ok(&e);
+        synthetic_run_same(false);
         assert_in_range(memory_checker.pages_peak, 1, (uint64_t)planned_pages());
-        assert_no_memory_violation();
     }
     synthetic_remove();
 }
 
-static void test_cancel_at_any_tick(void **state) {
-    (void)state;
+TEST(test_cancel_at_any_tick) {
     synthetic_make();
     struct error ok = {0};
-    plan_solve(&synthetic.need, least_budget() + (64 << 10), 0, &synthetic.plan);
+    plan_solve(&synthetic.need, synthetic_least_budget() + (64 << 10), 0, &synthetic.plan);
     synthetic_reset(false);
     synthetic_execute(&ok);
     assert_ok(&ok);
@@ -535,10 +453,9 @@ static bool has_residents(const struct plan *plan) {
 
 /* Every call that can fail is made to fail, each in a run of its own: the error is clean and nothing leaks,
  * or the run continues with fewer residents (test_evict.c checks the bits). */
-static void test_failed_call_ends_run_cleanly(void **state) {
-    (void)state;
+TEST(test_failed_call_ends_run_cleanly) {
     synthetic_make();
-    plan_solve(&synthetic.need, least_budget() + (64 << 10), 0, &synthetic.plan);
+    plan_solve(&synthetic.need, synthetic_least_budget() + (64 << 10), 0, &synthetic.plan);
     int64_t before = fault_sys_live_bytes(&fault_sys);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD, CALL_READ};
     for (int i = 0; i < 5; i++)
@@ -568,29 +485,5 @@ int main(void) {
     layouts = thorough() ? 180 : 60;
     stride = thorough() ? 1 : 5;
     budget_step = thorough() ? 8192 : 3 * 8192;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_visit_list_grows),
-        cmocka_unit_test(test_every_layout_delivers_right_bytes),
-        cmocka_unit_test(test_every_sliced_layout_delivers_right_bytes),
-        cmocka_unit_test(test_changed_adapters_read_only_their_bytes),
-        cmocka_unit_test(test_changed_plan_moves_residents),
-        cmocka_unit_test(test_changed_layout_frees_residents),
-        cmocka_unit_test(test_fewer_stages_free_residents),
-        cmocka_unit_test(test_failed_read_reaches_acquire),
-        cmocka_unit_test(test_close_during_reads),
-        cmocka_unit_test(test_tick_ends_a_wait),
-        cmocka_unit_test(test_await_yields_only_ready),
-        cmocka_unit_test(test_each_byte_is_read_once),
-        cmocka_unit_test(test_other_block_is_not_reused),
-        cmocka_unit_test(test_stall_is_counted),
-        cmocka_unit_test(test_truncated_file_is_detected),
-        cmocka_unit_test(test_failed_call_leaks_nothing),
-        cmocka_unit_test(test_eviction_frees_pages),
-        cmocka_unit_test(test_measured_need_matches_forwards),
-        cmocka_unit_test(test_every_budget_keeps_bits),
-        cmocka_unit_test(test_uneven_stages_keep_memory),
-        cmocka_unit_test(test_cancel_at_any_tick),
-        cmocka_unit_test(test_failed_call_ends_run_cleanly),
-    };
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return seeded_main();
 }

@@ -4,20 +4,15 @@
  * time is compared with a plain loop over operators and pieces. The paced device measures the gain and checks
  * weight bytes. */
 #include "engine/run/executor.h"
-#include "engine/run/timing.h"
+#include "engine/run/plan.h"
 #include "bench/dev/timed.h"
 #include "kernels/ops.h"
 #include "bench/dev/paced.h"
 #include "test/lib/word_file.h"
+#include "test/lib/seeded.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { OPS = 6, BLOCKS = 5, STEPS = 6, COLUMNS = 1024, TOKENS = 64 };
 
@@ -47,11 +42,10 @@ static const struct block_kind kind_products = {.name = "products",
 
 static void declare_nothing(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                             struct arena *pictures, bool *ok) {
-    (void)c, (void)lanes, (void)n_lanes, (void)arena, (void)pictures, (void)ok;
 }
 
 static const struct family family_products = {
-    .name = "products", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
+    .name = "products", .kind = FAMILY_DENOISER, .state.bytes = 1, .state.declare = declare_nothing};
 
 static struct fixture {
     struct sys *sys;
@@ -72,18 +66,15 @@ static struct fixture {
 } fixture;
 
 static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
-    (void)user;
     fixture.ended[visit->evaluation] = fixture.sys->clock(fixture.sys);
     return e->code;
 }
 
 static enum status stage_ended(void *user, int stage, struct error *e) {
-    (void)user, (void)stage;
     return e->code;
 }
 
 static bool never_cancel(void *user, const struct visit *visit, double done, struct error *e) {
-    (void)user, (void)visit, (void)done, (void)e;
     return true;
 }
 
@@ -201,10 +192,9 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
 }
 
 /* The last case has a block of more pieces than the store can wait for one by one. */
-static void test_overlap_matches_virtual_clock(void **state) {
+TEST(test_overlap_matches_virtual_clock) {
     static const struct timed_case cases[] = {
         {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};
-    (void)state;
     for (int i = 0; i < COUNT_OF(cases); i++) {
         double in_order = run_timed(&cases[i], 12e9, false);
         run_timed(&cases[i], 12e9, true);
@@ -234,12 +224,10 @@ struct checking_device {
 };
 
 static void cost_nothing(const struct device *device, const struct op *op, struct op_cost *cost) {
-    (void)device, (void)op;
     *cost = (struct op_cost){0};
 }
 
 static enum status prepare_nothing(struct device *device, const struct op *op, struct error *e) {
-    (void)device, (void)op, (void)e;
     return OK;
 }
 
@@ -253,7 +241,6 @@ static enum status check_weight(struct device *device, const struct op *op, void
     uint64_t offset = ((uint64_t)block * OPS + (uint64_t)(last_first ? OPS - 1 - i : i)) * bytes;
     const uint16_t *words = weight->data;
     bool right = true;
-    (void)workspace;
     for (uint64_t k = 0; k < bytes / 2; k += CHECK_STRIDE)
         right = right && words[k] == word_at(offset + 2 * k);
     l->n_wrong += !right;
@@ -285,9 +272,8 @@ static double run_paced(bool last_first, int readers) {
     return seconds;
 }
 
-static void test_overlap_gains_on_paced_device(void **state) {
+TEST(test_overlap_gains_on_paced_device) {
     double no_overlap = 2 * BLOCKS * OPS * PACED_ROWS * COLUMNS * 2 / paced_bus;
-    (void)state;
     for (int readers = 1; readers < 4; readers++) {
         double in_order = run_paced(false, readers), last_first = run_paced(true, readers);
         printf("paced, %d readers: in order %.4f s per step, reversed %.4f; no overlap %.4f\n", readers,
@@ -304,13 +290,11 @@ static struct {
 } awaited;
 
 static bool record_await(void *user, const struct tensor *tensor) {
-    (void)user;
     awaited.data[awaited.n++] = tensor->data;
     return true;
 }
 
 static enum status run_nothing(struct device *device, const struct op *op, void *workspace, struct error *e) {
-    (void)device, (void)op, (void)workspace;
     return e->code;
 }
 
@@ -335,68 +319,65 @@ static void expect_awaited(int n) {
     awaited.n = 0;
 }
 
-static void test_operators_await_every_input(void **state) {
+static struct tensor rows(int i) {
+    return tensor_at_place(i, 2, 2, 8, 0);
+}
+
+static struct tensor vector(int i) {
+    return tensor_at_place(i, 1, 8, 0, 0);
+}
+
+static struct tensor matrix(int i) {
+    return tensor_at_place(i, 2, 8, 8, 0);
+}
+
+TEST(test_operators_await_every_input) {
     struct error e = {0};
     struct device device = {.name = "nothing", .cost = cost_nothing, .run = run_nothing};
     struct context context = {.device = &device, .error = &e, .await = record_await}, *x = &context;
-    (void)state;
     awaited.n = 0;
-    struct epilogue epilogue = {.bias = tensor_at_place(3, 1, 8, 0, 0),
-                                .residual = tensor_at_place(4, 2, 2, 8, 0)};
-    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-              tensor_at_place(2, 2, 8, 8, 0), epilogue);
+    struct epilogue epilogue = {.bias = vector(3), .residual = rows(4)};
+    op_linear(x, rows(0), rows(1), matrix(2), epilogue);
     expect_awaited(4);
-    epilogue.gate = tensor_at_place(5, 1, 8, 0, 0);
-    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-              tensor_at_place(2, 2, 8, 8, 0), epilogue);
+    epilogue.gate = vector(5);
+    op_linear(x, rows(0), rows(1), matrix(2), epilogue);
     expect_awaited(5);
-    op_linear_few(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                  tensor_at_place(2, 2, 8, 8, 0), tensor_at_place(3, 1, 8, 0, 0), 0);
+    op_linear_few(x, rows(0), rows(1), matrix(2), vector(3), 0);
     expect_awaited(3);
-    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                 tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
+    op_attention(x, rows(0), rows(1), rows(2), rows(3),
                  (struct attention_options){.queries = 2, .keys = 2, .scale = 1});
     expect_awaited(3);
-    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                 tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
+    op_attention(x, rows(0), rows(1), rows(2), rows(3),
                  (struct attention_options){
                      .queries = 2, .keys = 2, .scale = 1, .relative_bias = tensor_at_place(4, 2, 2, 3, 0)});
     expect_awaited(4);
     op_relative_bias(x, tensor_at_place(0, 2, 2, 3, 0), tensor_at_place(1, 2, 8, 2, 0),
                      (struct distance_buckets){20});
     expect_awaited(1);
-    struct modulation m = {.scale = tensor_at_place(3, 1, 8, 0, 0),
-                           .gate = tensor_at_place(4, 1, 8, 0, 0),
-                           .base = tensor_at_place(5, 2, 2, 8, 0)};
-    op_rms_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                tensor_at_place(2, 1, 8, 0, 0), 0, m);
+    struct modulation m = {.scale = vector(3), .gate = vector(4), .base = rows(5)};
+    op_rms_norm(x, rows(0), rows(1), vector(2), 0, m);
     expect_awaited(5);
-    op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
-                  (struct affine){.scale = tensor_at_place(2, 1, 8, 0, 0)}, 0);
+    op_layer_norm(x, rows(0), rows(1), (struct affine){.scale = vector(2)}, 0);
     expect_awaited(2);
-    struct affine affine = {tensor_at_place(2, 1, 8, 0, 0), tensor_at_place(3, 1, 8, 0, 0),
-                            tensor_at_place(4, 1, 8, 0, 0), tensor_at_place(5, 1, 8, 0, 0)};
-    op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), affine, 0);
+    struct affine affine = {vector(2), vector(3), vector(4), vector(5)};
+    op_layer_norm(x, rows(0), rows(1), affine, 0);
     expect_awaited(5);
-    op_add(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 1, 8, 0));
+    op_add(x, rows(0), rows(1), tensor_at_place(2, 2, 1, 8, 0));
     expect_awaited(2);
-    struct group_norm norm = {tensor_at_place(2, 2, 4, 2, 0), tensor_at_place(3, 1, 8, 0, 0),
-                              tensor_at_place(4, 1, 8, 0, 0)};
-    op_group_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), norm);
+    struct group_norm norm = {tensor_at_place(2, 2, 4, 2, 0), vector(3), vector(4)};
+    op_group_norm(x, rows(0), rows(1), norm);
     expect_awaited(4);
     op_group_statistics(x, tensor_at_place(0, 2, 4, 2, 0), tensor_at_place(1, 3, 2, 2, 8),
                         (struct rows_before){0}, 4, 0);
     expect_awaited(1);
     struct rotation rotation = {.heads = 2, .pairs = ROPE_HALVES, .norm = tensor_at_place(3, 1, 4, 0, 0)};
-    op_rope(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 3, 2, 2, 2),
-            rotation);
+    op_rope(x, rows(0), rows(1), tensor_at_place(2, 3, 2, 2, 2), rotation);
     expect_awaited(3);
-    op_glu(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0),
-           ACTIVATION_SILU);
+    op_glu(x, rows(0), rows(1), rows(2), ACTIVATION_SILU);
     expect_awaited(2);
-    op_copy(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0));
+    op_copy(x, rows(0), rows(1));
     expect_awaited(1);
-    op_broadcast_row(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 1, 8, 0));
+    op_broadcast_row(x, rows(0), tensor_at_place(1, 2, 1, 8, 0));
     expect_awaited(1);
     struct conv_options conv = {.norm = {tensor_at_place(5, 2, 4, 2, 0), tensor_at_place(6, 1, 3, 0, 0),
                                          tensor_at_place(7, 1, 3, 0, 0)},
@@ -414,12 +395,5 @@ static void test_operators_await_every_input(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overlap_matches_virtual_clock),
-        cmocka_unit_test(test_overlap_gains_on_paced_device),
-        cmocka_unit_test(test_operators_await_every_input),
-    };
-    int n = COUNT_OF(tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return tests_main(NULL, NULL);
 }

@@ -85,3 +85,21 @@ const char *adapter_writer_end(struct adapter_writer *w, const char *path, const
     *w = (struct adapter_writer){0};
     return path;
 }
+
+struct sluice_model *adapter_test_model(const char *name) {
+    bool folder = strchr(name, '/') != NULL;
+    struct sluice_model_options options = {
+        .struct_size = sizeof options, .model = folder ? name : NULL, .family = folder ? NULL : name};
+    struct sluice_model *model = NULL;
+    struct error e = {0};
+    model_open(NULL, &options, &model, &e);
+    if (!check(e.code == OK, "%s: %s", name, e.what)) exit(finish());
+    return model;
+}
+
+int adapter_dimensions(const char *text, int32_t *dim) {
+    int rank = 0;
+    for (char *end; *text && *text != '-'; text = *end ? end + 1 : end)
+        dim[rank++] = (int32_t)strtol(text, &end, 10);
+    return rank;
+}

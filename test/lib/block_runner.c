@@ -1,6 +1,6 @@
 #include "test/lib/block_runner.h"
 
-#include "engine/run/pinned_memory.h"
+#include "engine/run/resident_memory.h"
 #include "engine/run/reader.h"
 #include "engine/run/visit.h"
 
@@ -61,13 +61,13 @@ struct block_runner *runner_open(const struct golden *g, int slot, struct lane l
         lane.picture = tensor_reshape(
             lane.picture, 4, (int32_t[]){1, lane.picture.dim[0], lane.picture.dim[1], lane.picture.dim[2]});
     b->lane = lane;
-    b->lane.state = test_memory(b->component->family->lane_state_bytes);
+    b->lane.state = test_memory(b->component->family->state.bytes);
     b->state = arena_counting();
-    b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
+    b->component->family->state.declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     b->state = (struct arena){.bytes = b->state.peak};
     b->state.base = test_memory(b->state.bytes);
-    memset(b->lane.state, 0, b->component->family->lane_state_bytes);
-    b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
+    memset(b->lane.state, 0, b->component->family->state.bytes);
+    b->component->family->state.declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     assert_true(ok);
     b->scratch = (struct arena){.bytes = RUNNER_SCRATCH, .base = device_bytes(RUNNER_SCRATCH)};
     b->eager = eager_open(golden_state.device);
@@ -96,6 +96,7 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
     reader_read(&reader, block, 0, block->bytes, packed, &b->error);
     block_point(block, packed_contiguous(block, packed), weights);
     struct visit_scope scope = {.settings = b->settings,
+                                .latent_format = &b->component->latent_format,
                                 .lane = &b->lane,
                                 .number = block->number,
                                 .chunk = b->chunk,
@@ -188,4 +189,46 @@ struct tensor runner_convolve(struct block_runner *b, struct tensor in, struct t
               (struct conv_options){.upsample = up, .finish = finish});
     assert_ok(&b->error);
     return out;
+}
+
+/* Runs a text encoder's blocks on token ids. `skipped`: index of a block that does not run, -1: none. */
+static struct block_runner *runner_encode(struct block_runner *b, struct tensor ids, int skipped) {
+    runner_gather(b, ids);
+    for (int k = 0; k < b->component->n_blocks; k++)
+        if (k != skipped) runner_run(b, &b->component->blocks[k], 0);
+    return b;
+}
+
+void expect_two_hidden_states(const struct golden *g, struct component *c, struct tensor ids,
+                              struct block_runner *(*open)(const struct golden *g, struct tensor ids)) {
+    const int i_last = c->n_blocks - 2;
+    const struct text_reads reads = c->reads;
+    struct block_runner *last = runner_encode(open(g, ids), ids, -1);
+    c->reads.hidden =
+        (struct hidden_states){.layers = {c->blocks[i_last].number}, .final_norm = FINAL_NORM_OF_ALL};
+    c->family->config.derive(c);
+    struct block_runner *normed = runner_encode(open(g, ids), ids, i_last);
+    int32_t columns = c->text_columns, rows = last->lane.text.dim[0];
+    size_t bytes = (size_t)columns * sizeof(float);
+    for (int all = 0; all < 2; all++) {
+        c->reads.hidden = (struct hidden_states){.layers = {-2, -1},
+                                                 .final_norm = all ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_LAST};
+        c->family->config.derive(c);
+        assert_int_equal(c->text_columns, 2 * columns);
+        struct block_runner *both = runner_encode(open(g, ids), ids, -1);
+        c->reads = reads;
+        c->family->config.derive(c);
+        bool equal = true;
+        for (int32_t i = 0; i < rows; i++) {
+            const float *row = (const float *)both->lane.text.data + (int64_t)i * 2 * columns;
+            const float *plain = (const float *)last->lane.text.data + (int64_t)i * columns;
+            const float *earlier = (const float *)normed->lane.text.data + (int64_t)i * columns;
+            assert_memory_equal(row + columns, plain, bytes);
+            equal = equal && !memcmp(row, earlier, bytes);
+        }
+        assert_true(equal == (all == 1));
+        runner_close(both);
+    }
+    runner_close(last);
+    runner_close(normed);
 }

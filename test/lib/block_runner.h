@@ -75,4 +75,10 @@ void runner_run_all_without(struct block_runner *b, int block, int weight);
 struct tensor runner_convolve(struct block_runner *b, struct tensor in, struct tensor weight,
                               struct tensor bias, struct tensor residual, int up, enum finishing finish);
 
+/* Checks that a text encoder writes two hidden states side by side to lane.text: the one before the last
+ * layer, with or without the final norm, and the last one. The encoder's last blocks are the last layer and
+ * the final norm. open: opens a runner on token ids. */
+void expect_two_hidden_states(const struct golden *g, struct component *c, struct tensor ids,
+                              struct block_runner *(*open)(const struct golden *g, struct tensor ids));
+
 #endif

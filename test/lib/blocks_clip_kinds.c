@@ -28,11 +28,12 @@ enum { FILES = 2 };
 /* Returns which hidden states and pooled row SD1, SD2 or SDXL reads from this CLIP encoder. */
 static struct text_reads reads_of(const struct golden *g) {
     if (!strcmp(g->name, "clip/l"))
-        return (struct text_reads){.hidden = {.final_norm = true}, .tokens = true, .pooled = true};
+        return (struct text_reads){
+            .hidden = {.final_norm = FINAL_NORM_OF_ALL}, .tokens = true, .pooled = true};
     if (!strcmp(g->name, "clip/h"))
-        return (struct text_reads){.hidden = {.from_end = {1}, .final_norm = true}, .tokens = true};
-    return (struct text_reads){
-        .hidden = {.from_end = {1}}, .tokens = true, .pooled = true, .projected = true};
+        return (struct text_reads){.hidden = {.layers = {-2}, .final_norm = FINAL_NORM_OF_ALL},
+                                   .tokens = true};
+    return (struct text_reads){.hidden = {.layers = {-2}}, .tokens = true, .pooled = true, .projected = true};
 }
 
 /* Reads the encoder's configuration. For the file with OpenCLIP's tensor names the test passes only the
@@ -62,7 +63,7 @@ static void open_file(struct golden *g, bool open) {
     safetensors_open(&golden_state.sys, path, &c->index, &e);
     read_config(g, open, &config, &e);
     assert_ok(&e);
-    assert_true(c->family->probe(&c->index));
+    assert_true(c->family->files.probe(&c->index));
     component_bind(c, &config, &e);
     assert_ok(&e);
     assert_int_equal(c->n_unknown, 0);
@@ -147,7 +148,7 @@ static void test_rows(const struct golden *g) {
             runner_close(b);
         }
         struct block_runner *b = encoded(g, file, 0, c->reads.pooled);
-        expect_rows(g, b->lane.text, c->reads.hidden.from_end[0] + 1);
+        expect_rows(g, b->lane.text, hidden_states_min_layers(&c->reads.hidden));
         runner_close(b);
     }
 }
@@ -159,6 +160,17 @@ static void test_pooled(const struct golden *g) {
         expect_close(g, "pooled", b->lane.pooled, golden(g, "pooled").data);
         runner_close(b);
     }
+}
+
+static struct block_runner *open_rows(const struct golden *g, struct tensor ids) {
+    (void)ids;
+    return encode_open(g, 0, 0, false);
+}
+
+/* Only CLIP-L's last blocks are the last layer and the final norm. */
+static void test_two_hidden_states(const struct golden *g) {
+    if (file_of(g, 0)->reads.projected || hidden_states_min_layers(&file_of(g, 0)->reads.hidden) > 1) return;
+    expect_two_hidden_states(g, &g->model->component[0], golden(g, "ids"), open_rows);
 }
 
 static void assert_same(struct tensor a, struct tensor b) {
@@ -208,11 +220,11 @@ static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3, NOTHING = 1e-6;
     const struct component *c = file_of(g, 0);
     bool pools = c->reads.pooled;
-    struct block_runner *whole = encoded(g, 0, 1 + c->reads.hidden.from_end[0], pools);
+    struct block_runner *whole = encoded(g, 0, hidden_states_min_layers(&c->reads.hidden), pools);
     double least = INFINITY;
     for (int i = 0; i < c->n_blocks; i++)
         for (int w = 0; w < c->blocks[i].n_tensors; w++) {
-            struct block_runner *b = encode_open(g, 0, 1 + c->reads.hidden.from_end[0], pools);
+            struct block_runner *b = encode_open(g, 0, hidden_states_min_layers(&c->reads.hidden), pools);
             encode(g, b, i, w);
             double moved = distance(b->lane.text.data, whole->lane.text.data, tensor_elements(&b->lane.text));
             if (pools)
@@ -228,13 +240,15 @@ static void test_influence(const struct golden *g) {
     runner_close(whole);
 }
 
-static const struct golden_test tests[] = {{"rows", test_rows, PRECISION_F32, false, NULL},
-                                           {"pooled", test_pooled, PRECISION_F32, false, "pooled"},
-                                           {"names", test_names, PRECISION_F32, false, NULL},
-                                           {"visits", test_visits, PRECISION_F32, false, NULL},
-                                           {"influence", test_influence, PRECISION_F32, false, NULL},
-                                           {"rows, bf16", test_rows, PRECISION_BF16, true, NULL},
-                                           {"pooled, bf16", test_pooled, PRECISION_BF16, true, "pooled"},
-                                           {"names, bf16", test_names, PRECISION_BF16, true, NULL}};
+static const struct golden_test tests[] = {
+    {"rows", test_rows, PRECISION_F32, false, NULL},
+    {"two hidden states", test_two_hidden_states, PRECISION_F32, false, NULL},
+    {"pooled", test_pooled, PRECISION_F32, false, "pooled"},
+    {"names", test_names, PRECISION_F32, false, NULL},
+    {"visits", test_visits, PRECISION_F32, false, NULL},
+    {"influence", test_influence, PRECISION_F32, false, NULL},
+    {"rows, bf16", test_rows, PRECISION_BF16, true, NULL},
+    {"pooled, bf16", test_pooled, PRECISION_BF16, true, "pooled"},
+    {"names, bf16", test_names, PRECISION_BF16, true, NULL}};
 
 const struct suite blocks_clip_kinds = {"clip_kinds", tests, COUNT_OF(tests), tolerances, tolerances};

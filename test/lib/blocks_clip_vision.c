@@ -22,7 +22,7 @@ static struct block_runner *open_picture(const struct golden *g, size_t one, con
     struct tensor picture = test_tensor(DTYPE_F32, 3, (int32_t[]){planes.dim[1], planes.dim[2], 3});
     for (int32_t i = 0; i < 3 * pixels; i++)
         ((float *)picture.data)[i] = ((float *)planes.data)[i % 3 * pixels + i / 3];
-    struct vision_grid grid = c->family->vision_grid(c, planes.dim[2], planes.dim[1]);
+    struct vision_grid grid = c->family->lanes.vision_grid(c, planes.dim[2], planes.dim[1]);
     assert_int_equal(grid.width, planes.dim[2]);
     assert_int_equal(grid.height, planes.dim[1]);
     int32_t rows[] = {grid.columns * grid.rows, c->text_columns};
@@ -50,7 +50,7 @@ static void test_layer(const struct golden *g) {
 static void cut_out(const struct component *c, struct tensor picture, struct vision_grid *grid,
                     uint8_t **made) {
     struct picture_size from = {picture.dim[1], picture.dim[0]};
-    *grid = c->family->vision_grid(c, from.width, from.height);
+    *grid = c->family->lanes.vision_grid(c, from.width, from.height);
     struct picture_part part = {.by = TORCH_BICUBIC,
                                 .whole = {grid->whole.width, grid->whole.height},
                                 .x = grid->whole.left,

@@ -31,7 +31,7 @@ static struct vision_span picture_of(const struct golden *g, size_t one, int i) 
     if (!has_golden(g, rows)) return span;
     const struct component *c = tower_of(g);
     struct tensor picture = golden(g, pixels);
-    struct vision_grid grid = c->family->vision_grid(c, picture.dim[1], picture.dim[0]);
+    struct vision_grid grid = c->family->lanes.vision_grid(c, picture.dim[1], picture.dim[0]);
     span.rows = golden(g, rows);
     span.height = grid.rows;
     span.width = grid.columns;
@@ -107,48 +107,13 @@ static void test_hidden(const struct golden *g) {
     }
 }
 
-/* Runs the text encoder's blocks on case 0. `skipped`: name of a block that does not run, or NULL. The caller
- * closes the block runner. */
-static struct block_runner *run_encoder(const struct golden *g, const char *skipped) {
-    struct tensor ids = golden(g, "case0.ids.cond");
-    struct block_runner *b = open_case(g, 0, ids);
-    runner_gather(b, ids);
-    for (int k = 0; k < b->component->n_blocks; k++)
-        if (!skipped || strcmp(b->component->blocks[k].name, skipped) != 0)
-            runner_run(b, &b->component->blocks[k], 0);
-    return b;
+static struct block_runner *open_first_case(const struct golden *g, struct tensor ids) {
+    return open_case(g, 0, ids);
 }
 
-/* Two hidden states are concatenated by columns: the one before the last layer, with or without the final
- * norm, and the last one. */
 static void test_two_hidden_states(const struct golden *g) {
-    struct component *c = &g->model->component[slot_of(g)];
-    char last[BLOCK_NAME_MAX];
-    /* The last block is the final norm, the one before is the last layer. */
-    snprintf(last, sizeof last, "layers.%d", c->n_blocks - 2);
-    struct block_runner *of_last = run_encoder(g, NULL), *normed = run_encoder(g, last);
-    int32_t columns = c->text_columns, rows = of_last->lane.text.dim[0];
-    for (int final_norm = 0; final_norm < 2; final_norm++) {
-        c->reads.hidden = (struct hidden_states){.n = 2, .from_end = {1, 0}, .final_norm = final_norm};
-        c->family->derive(c);
-        assert_int_equal(c->text_columns, 2 * columns);
-        struct block_runner *both = run_encoder(g, NULL);
-        c->reads.hidden = (struct hidden_states){0};
-        c->family->derive(c);
-        bool equal = true;
-        for (int32_t i = 0; i < rows; i++) {
-            const float *row = (const float *)both->lane.text.data + (int64_t)i * 2 * columns;
-            const float *plain = (const float *)of_last->lane.text.data + (int64_t)i * columns;
-            const float *earlier = (const float *)normed->lane.text.data + (int64_t)i * columns;
-            size_t bytes = (size_t)columns * sizeof *row;
-            assert_memory_equal(row + columns, plain, bytes);
-            equal = equal && !memcmp(row, earlier, bytes);
-        }
-        assert_true(equal == (final_norm == 1));
-        runner_close(both);
-    }
-    runner_close(of_last);
-    runner_close(normed);
+    expect_two_hidden_states(g, &g->model->component[slot_of(g)], golden(g, "case0.ids.cond"),
+                             open_first_case);
 }
 
 static const struct golden_test tests[] = {

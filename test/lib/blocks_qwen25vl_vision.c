@@ -37,7 +37,7 @@ static struct block_runner *open_picture(const struct golden *g, size_t one, int
     snprintf(name, sizeof name, "case%zu.pixels.reference_%03d", one, i);
     if (!has_golden(g, name)) return NULL;
     struct tensor pixels = golden(g, name);
-    struct vision_grid grid = c->family->vision_grid(c, pixels.dim[1], pixels.dim[0]);
+    struct vision_grid grid = c->family->lanes.vision_grid(c, pixels.dim[1], pixels.dim[0]);
     assert_int_equal(grid.width, pixels.dim[1]);
     assert_int_equal(grid.height, pixels.dim[0]);
     int32_t rows[] = {grid.columns * grid.rows, c->text_columns};
@@ -78,7 +78,7 @@ static void test_merger(const struct golden *g) {
     struct tensor merged = test_tensor(DTYPE_F32, 2, out.dim), rows = b->lane.text;
     const struct component *c = b->component;
     struct tensor pixels = golden(g, "case0.pixels.reference_000");
-    struct vision_grid grid = c->family->vision_grid(c, pixels.dim[1], pixels.dim[0]);
+    struct vision_grid grid = c->family->lanes.vision_grid(c, pixels.dim[1], pixels.dim[0]);
     int32_t window =
         (int32_t)json_integer_value(json_object_get(json_object_get(g->expect, "model"), "tower_window")) /
         28;

@@ -106,10 +106,21 @@ static void test_hidden(const struct golden *g) {
     }
 }
 
+static struct block_runner *open_tokens(const struct golden *g, struct tensor ids) {
+    return open_rows(g, ids.dim[0]);
+}
+
+static void test_two_hidden_states(const struct golden *g) {
+    char name[64];
+    snprintf(name, sizeof name, "case0.%s.cond", t5_of(g).ids);
+    expect_two_hidden_states(g, &g->model->component[t5_of(g).slot], golden(g, name), open_tokens);
+}
+
 #define TESTS(in)                                                                                            \
     {"embedding", test_embedding, PRECISION_F32, false, in},                                                 \
         {"distance bias", test_bias, PRECISION_F32, false, in},                                              \
         {"layer", test_layer, PRECISION_F32, false, in}, {"hidden", test_hidden, PRECISION_F32, false, in},  \
+        {"two hidden states", test_two_hidden_states, PRECISION_F32, false, in},                             \
         {"embedding, bf16", test_embedding, PRECISION_BF16, true, in},                                       \
         {"distance bias, bf16", test_bias, PRECISION_BF16, true, in},                                        \
         {"layer, bf16", test_layer, PRECISION_BF16, true, in}, {                                             \

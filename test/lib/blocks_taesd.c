@@ -21,7 +21,7 @@ void taesd_open(struct golden *g) {
     golden_open_component(g, (struct component){.family = &family_taesd},
                           strcmp(g->name, "taesd/authors") != 0);
     for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->probe(&g->model->component[ONLY_SLOT].index), *f == &family_taesd);
+        assert_int_equal((*f)->files.probe(&g->model->component[ONLY_SLOT].index), *f == &family_taesd);
 }
 
 void taesd_close(struct golden *g) {

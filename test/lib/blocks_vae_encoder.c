@@ -32,7 +32,7 @@ static int encoder_slot(const struct golden *g) {
 
 void vae_encoder_open(struct golden *g) {
     golden_open_component(g, (struct component){.family = &family_vae_kl_encoder}, true);
-    assert_true(!family_vae_kl.probe(&g->model->component[ONLY_SLOT].index));
+    assert_true(!family_vae_kl.files.probe(&g->model->component[ONLY_SLOT].index));
 }
 
 void vae_encoder_close(struct golden *g) {

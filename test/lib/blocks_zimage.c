@@ -37,7 +37,7 @@ static struct tensor caption_rows(const struct block_runner *b, const char *name
 
 /* Sets a float in the settings, selected by the key of config.json. */
 static void set_float(struct component *c, const char *key, float value) {
-    const struct setting *s = c->family->settings;
+    const struct setting *s = c->family->config.settings;
     while (strcmp(s->keys[0], key)) s++;
     memcpy(c->settings + s->offset, &value, sizeof value);
 }

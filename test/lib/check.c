@@ -1,6 +1,7 @@
 #include "test/lib/check.h"
 
-#include <dirent.h>
+#include "test/lib/temporary_folder.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,16 +24,23 @@ bool check(bool good, const char *format, ...) {
     return false;
 }
 
+const char *format_text(const char *format, ...) {
+    static char texts[64][512];
+    static int next;
+    char *text = texts[next++ % 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof *texts, format, args);
+    va_end(args);
+    return text;
+}
+
 bool thorough(void) {
     return getenv("THOROUGH") != NULL;
 }
 
 int count_open_files(void) {
-    DIR *folder = opendir("/proc/self/fd");
-    int n = 0;
-    while (folder && readdir(folder)) n++;
-    if (folder) closedir(folder);
-    return n;
+    return count_files("/proc/self/fd");
 }
 
 int finish(void) {

@@ -8,6 +8,9 @@ extern int n_passed, n_failed;
 
 __attribute__((format(printf, 2, 3))) bool check(bool good, const char *format, ...);
 
+/* Returns a formatted text of at most 511 bytes, valid until 64 further calls. */
+__attribute__((format(printf, 1, 2))) const char *format_text(const char *format, ...);
+
 /* True if the environment variable THOROUGH is set (make check-all): tests then try every budget, fixture and
  * plan instead of a few. */
 bool thorough(void);

@@ -16,18 +16,14 @@ static void collect_image(void *user, const struct sluice_image *image) {
 
 struct decoded_images decode_images(options from, const char *latent) {
     struct decoded_images decoded = {0};
-    struct error e = {0};
-    struct rig rig = {0};
+    struct rig rig;
     struct sluice_session_options session = {.threads = 1, .on_image = collect_image, .user = &decoded};
     from.decodes_only = true;
     from.latent = latent;
-    fault_sys_init(&rig.fault_sys, 1);
-    model_open(&rig.fault_sys.sys, model_options(&from), &rig.model, &e);
-    if (check(e.code == OK, "%s: %s (%s)", latent, e.what, e.where) && rig_open_session(&rig, &session)) {
+    if (rig_open_with(&rig, *model_options(&from), session, 1)) {
         struct sluice_request request = request_fox(8, 8, 1, 1, 1);
         struct result r = run_or_decode(&rig, &request, latent);
         check(r.code == SLUICE_OK && decoded.frames > 0, "%s: %s", latent, r.error.what);
-        result_free(&r);
     }
     rig_close(&rig);
     return decoded;

@@ -43,10 +43,7 @@ void operators_fail_in_turn(struct rig *rig, const struct sluice_request *reques
         struct result got = run(rig, request);
         if (got.code == SLUICE_OK) same(&want, &got, "with a failing operator");
         again += got.code == SLUICE_OK;
-        result_free(&got);
     }
     operators_end(rig);
-    result_free(&want);
-    printf("operators: %d of %d runs with a failing operator succeeded\n", again, TRIES);
     check(again >= TRIES / 2, "only %d of %d runs with a failing operator succeeded", again, TRIES);
 }

@@ -126,7 +126,6 @@ static int64_t faulty_write(struct sys *sys, int file, const void *from, size_t 
 /* Skips the flush to disk, which would only cost time. */
 static int faulty_flush(struct sys *sys, int file) {
     struct fault_sys *w = (struct fault_sys *)sys;
-    (void)file;
     return fails(w, CALL_FLUSH) ? -EIO : 0;
 }
 

@@ -1,6 +1,6 @@
 /* Fixtures: the models that the test programs run over. Each test program loops over the rows of this table.
- * A family adds one row per recipe. Its recipes share block suites, file layouts and invalid models, in
- * blocks_FAMILY.c, layouts_FAMILY.c and invalid_models.c of test/lib.
+ * A family adds one row per recipe. Its recipes share block suites, in blocks_FAMILY.c of
+ * test/lib, and a script of test/models/layouts.
  *
  *     test_blocks              each block against the reference, on the reference's input
  *     test_golden              whole pipelines against the reference
@@ -8,8 +8,8 @@
  *     test_residency           no plan changes a bit; test_cuda_gate: the same on the CUDA device
  *     test_mixed_types         pipelines from quantised and repacked weight files
  *     test_loras               pipelines with adapters of every file format
- *     test_layouts             other file layouts of the same weights
- *     test_invalid_models      models that resemble the family and must be refused */
+ *     test_layouts             other file layouts of the same weights, and invalid models: scripts name the
+ *                              fixtures */
 #ifndef SLUICE_TEST_FIXTURES_H
 #define SLUICE_TEST_FIXTURES_H
 
@@ -19,9 +19,6 @@
 
 struct gate;
 struct golden;
-struct layouts;
-struct invalid_models;
-struct expected_recipe;
 struct suite;
 struct tolerance;
 
@@ -41,12 +38,8 @@ struct fixture {
     const struct tolerance *gpu_tolerances;
     /* Files of other formats that the reference's runs use; NULL: those in model/. */
     const struct stored *stored;
-    bool has_adapters;             /* the reference's runs use adapters */
-    const struct gate *gate;       /* requests of the residency test; NULL: not tested */
-    const struct layouts *layouts; /* file layouts made from the fixture's model, or NULL */
-    const struct expected_recipe
-        *expected; /* expected results of opening and inspecting the model, or NULL */
-    const struct invalid_models *invalid_models; /* invalid models made from the fixture's model, or NULL */
+    bool has_adapters;       /* the reference's runs use adapters */
+    const struct gate *gate; /* requests of the residency test; NULL: not tested */
     const char *(*model)(
         void); /* writes the model and returns its folder; NULL: the model is in the reference data */
     /* Open and close reference data that have no whole model in model/; NULL for all others. */

@@ -38,31 +38,16 @@ const struct gate gate_zimage_wide = {
 
 enum { SIDE_MOST = 128 };
 static uint8_t noise_rgb[SIDE_MOST * SIDE_MOST * 3];
-static const struct sluice_picture picture = {.struct_size = sizeof picture,
-                                              .width = 48,
-                                              .height = 32,
-                                              .rgb = noise_rgb,
-                                              .name = "picture"},
-                                   mask = {.struct_size = sizeof mask,
-                                           .width = 48,
-                                           .height = 32,
-                                           .rgb = noise_rgb + 3 * 48 * 32,
-                                           .name = "mask"},
-                                   end_picture = {.struct_size = sizeof end_picture,
-                                                  .width = 48,
-                                                  .height = 32,
-                                                  .rgb = noise_rgb + 555,
-                                                  .name = "end picture"},
-                                   wide_picture = {.struct_size = sizeof wide_picture,
-                                                   .width = 96,
-                                                   .height = 32,
-                                                   .rgb = noise_rgb,
-                                                   .name = "wide picture"},
-                                   tall_picture = {.struct_size = sizeof tall_picture,
-                                                   .width = 16,
-                                                   .height = 80,
-                                                   .rgb = noise_rgb + 999,
-                                                   .name = "tall picture"};
+#define PICTURE(width_, height_, offset, name_)                                                              \
+    {                                                                                                        \
+        .struct_size = sizeof(struct sluice_picture), .width = width_, .height = height_,                    \
+        .rgb = noise_rgb + (offset), .name = name_                                                           \
+    }
+static const struct sluice_picture picture = PICTURE(48, 32, 0, "picture"),
+                                   mask = PICTURE(48, 32, 3 * 48 * 32, "mask"),
+                                   end_picture = PICTURE(48, 32, 555, "end picture"),
+                                   wide_picture = PICTURE(96, 32, 0, "wide picture"),
+                                   tall_picture = PICTURE(16, 80, 999, "tall picture");
 static const struct sluice_picture *const references[] = {&wide_picture, &tall_picture};
 
 void gates_begin(void) {

@@ -1,6 +1,6 @@
 #include "test/lib/golden.h"
 
-#include "engine/run/pinned_memory.h"
+#include "engine/run/resident_memory.h"
 #include "engine/run/component.h"
 #include "test/lib/device.h"
 
@@ -28,7 +28,7 @@ void golden_open_component(struct golden *g, struct component component, bool co
     snprintf(path, sizeof path, "%s/config.json", g->path);
     if (configured) config_read(sys, path, &config, &e);
     assert_ok(&e);
-    assert_true(c->family->probe(&c->index));
+    assert_true(c->family->files.probe(&c->index));
     component_bind(c, &config, &e);
     assert_ok(&e);
     assert_int_equal(c->n_unknown, 0);

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "engine/machine/device_open.h"
+#include "engine/machine/machine.h"
 #include "engine/open/model.h"
 #include "kernels/ops.h"
 #include "test/lib/assert_ok.h"

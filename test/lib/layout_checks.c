@@ -19,7 +19,7 @@ bool rig_open_paths(struct rig *rig, options from, const char *what) {
     char line[1024];
     model_open(&rig->fault_sys.sys, model_options(&from), &rig->model, &e);
     return check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line)) &&
-           rig_open_session(rig, &session);
+           rig_open_session(rig, session);
 }
 
 void expect_same_result(options from, const char *what) {
@@ -29,7 +29,6 @@ void expect_same_result(options from, const char *what) {
     if (!rig_open_paths(&rig, from, what)) return;
     struct result got = run(&rig, &r);
     same(&expected_result, &got, what);
-    result_free(&got);
     bounds(&rig, r, &least, &all);
     r.max_ram_bytes = least;
     got = run(&rig, &r);
@@ -37,7 +36,6 @@ void expect_same_result(options from, const char *what) {
     /* If opening the model takes more memory than any stage, even a plan for the least budget keeps
      * residents. */
     check_memory_released(&rig, json_is_true(json_object_get(got.plan, "keep")), what);
-    result_free(&got);
     rig_close(&rig);
 }
 

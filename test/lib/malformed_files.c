@@ -1,5 +1,8 @@
 #include "test/lib/malformed_files.h"
 
+#include "test/lib/assert_ok.h"
+#include "test/lib/check.h"
+#include "test/lib/fault_sys.h"
 #include "test/lib/hang_guard.h"
 
 #include <dirent.h>
@@ -10,7 +13,7 @@ const char *malformed_path(const char *name) {
     static char paths[8][512];
     static int next;
     char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    snprintf(path, sizeof paths[0], *name ? "%s/%s" : "%s", folder, name);
     return path;
 }
 
@@ -22,7 +25,10 @@ void malformed_write(const char *name, const void *bytes, size_t n) {
 }
 
 void malformed_write_text(const char *name, const char *text) {
-    malformed_write(name, text, strlen(text));
+    if (text)
+        malformed_write(name, text, strlen(text));
+    else
+        unlink(malformed_path(name));
 }
 
 void malformed_make_folder(const char *name) {
@@ -61,20 +67,75 @@ void malformed_expect(opener *open, const char *id, const char *name, enum statu
                  word ? word : "", line);
 }
 
-void text_add(struct text *t, const char *format, ...) {
-    if (t->room - t->bytes < 4096) t->text = realloc(t->text, t->room = 2 * t->room + 8192);
-    assert_non_null(t->text);
-    va_list args;
-    va_start(args, format);
-    t->bytes += (size_t)vsnprintf(t->text + t->bytes, t->room - t->bytes, format, args);
-    va_end(args);
+static struct sys index_sys;
+
+struct tensor_index malformed_index(opener *open, const char *path) {
+    struct tensor_index index;
+    struct error e = {0};
+    sys_init_machine(&index_sys);
+    open(&index_sys, path, &index, &e);
+    assert_ok(&e);
+    return index;
 }
 
-void text_fill(struct text *t, char c, size_t n) {
-    if (t->room - t->bytes <= n) t->text = realloc(t->text, t->room = 2 * t->room + n + 1);
-    assert_non_null(t->text);
-    memset(t->text + t->bytes, c, n);
-    t->text[t->bytes += n] = 0;
+void malformed_close(struct tensor_index *index) {
+    index_destroy(index);
+    assert_int_equal(sys_memory_use(&index_sys).live_bytes[LINE_HOST], 0);
+}
+
+void malformed_read(const struct tensor_index *index, const struct index_entry *entry, void *to) {
+    struct error e = {0};
+    source_read(&index->sources[entry->source], to, entry->bytes, entry->offset, &e);
+    assert_ok(&e);
+}
+
+static const struct {
+    enum call call;
+    enum fault fault;
+    enum status once, other; /* statuses that an operation may return when the call fails */
+} faults[] = {
+    {CALL_ALLOC, FAULT_ERROR, MEMORY, MEMORY},  {CALL_MAP, FAULT_ERROR, MEMORY, MEMORY},
+    {CALL_COMMIT, FAULT_ERROR, MEMORY, MEMORY}, {CALL_READ, FAULT_ERROR, IO, IO},
+    {CALL_READ, FAULT_SHORT, OK, OK},           {CALL_READ, FAULT_INTERRUPTED, OK, OK},
+    {CALL_READ, FAULT_END, TRUNC, TRUNC},       {CALL_OPEN, FAULT_ERROR, IO, IO},
+    {CALL_IDENTIFY, FAULT_ERROR, IO, CHANGED},  {CALL_CREATE, FAULT_ERROR, OUTPUT, OUTPUT},
+    {CALL_WRITE, FAULT_ERROR, OUTPUT, OUTPUT},  {CALL_WRITE, FAULT_SHORT, OK, OK},
+    {CALL_WRITE, FAULT_INTERRUPTED, OK, OK},    {CALL_WRITE, FAULT_END, OUTPUT, OUTPUT},
+    {CALL_FLUSH, FAULT_ERROR, OUTPUT, OUTPUT},  {CALL_RENAME, FAULT_ERROR, OUTPUT, OUTPUT},
+};
+
+/* Fails the n-th call of a kind, for n up to the number of calls. */
+static int fail_each(operation *run, size_t k) {
+    for (int at = 1;; at++) {
+        static struct fault_sys w;
+        struct error e = {0};
+        fault_sys_init(&w, 1);
+        fault_sys_fail(&w, faults[k].call, at, 0);
+        w.fault = faults[k].fault;
+        int n_open = count_open_files();
+        enum status code = run(&w.sys, &e);
+        bool reached = atomic_load(&w.count[faults[k].call]) >= at;
+        if (!(reached ? code == faults[k].once || code == faults[k].other : code == OK))
+            fail_msg("call kind %d, fault %d, call %d: %s, %s", (int)faults[k].call, (int)faults[k].fault, at,
+                     status_name(code), e.what);
+        assert_int_equal(code, e.code);
+        assert_int_equal(w.sys.use.live_bytes[LINE_HOST], 0);
+        assert_int_equal(count_open_files(), n_open);
+        if (!reached) return at - 1;
+    }
+}
+
+int malformed_fail_calls(operation *run, void (*unharmed)(void)) {
+    int n = 0;
+    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
+        n += fail_each(run, k);
+        if (unharmed) unharmed();
+    }
+    return n;
+}
+
+int malformed_fail_allocations(operation *run) {
+    return fail_each(run, 0);
 }
 
 static int remove_one(const char *path) {

@@ -3,27 +3,22 @@
 #ifndef SLUICE_TEST_MALFORMED_FILES_H
 #define SLUICE_TEST_MALFORMED_FILES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test/lib/cmocka_tests.h"
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "loaders/loaders.h"
+#include "test/lib/bytes.h"
 
 enum { CUT_BYTES_MAX = 1024 };
 
-/* Returns a path in the test's folder, valid for the next seven calls. */
+/* Returns a path in the test's folder, valid for the next seven calls; name "": the folder itself. */
 const char *malformed_path(const char *name);
 
 void malformed_write(const char *name, const void *bytes, size_t n);
+
+/* Writes a text file; text NULL removes the file. */
 void malformed_write_text(const char *name, const char *text);
 void malformed_make_folder(const char *name);
 
@@ -37,14 +32,24 @@ enum status malformed_open(opener *open, const char *path, struct error *e);
 /* Expects an error with the given code whose text names the file and contains `word`. */
 void malformed_expect(opener *open, const char *id, const char *name, enum status code, const char *word);
 
-/* A growing text; free with free(text.text). */
-struct text {
-    char *text;
-    size_t bytes, room;
-};
+/* Opens a good file with a machine whose memory malformed_close then checks. The next call reuses the
+ * machine. */
+struct tensor_index malformed_index(opener *open, const char *path);
+void malformed_close(struct tensor_index *index);
 
-__attribute__((format(printf, 2, 3))) void text_add(struct text *t, const char *format, ...);
-void text_fill(struct text *t, char c, size_t n);
+/* Reads a tensor's bytes. */
+void malformed_read(const struct tensor_index *index, const struct index_entry *entry, void *to);
+
+/* An operation that uses the system calls and the memory of `sys`, and frees its result. */
+typedef enum status operation(struct sys *sys, struct error *e);
+
+/* Runs the operation with each of its allocations, reads, writes and other calls failing in turn. Expects the
+ * status code of that failure, no leaked memory and no file left open. Calls unharmed (NULL: none) after each
+ * kind of failure. Returns the number of failed calls. */
+int malformed_fail_calls(operation *run, void (*unharmed)(void));
+
+/* The same for allocations only. */
+int malformed_fail_allocations(operation *run);
 
 /* cmocka fixtures: create and remove the folder. */
 int malformed_set_up(void **state);

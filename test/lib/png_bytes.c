@@ -4,32 +4,18 @@
 #include <string.h>
 #include <zlib.h>
 
-void png_put(struct bytes *b, const void *from, size_t n) {
-    if (b->n + n > b->room) {
-        b->room = 2 * (b->n + n);
-        b->at = realloc(b->at, b->room);
-        if (!b->at) abort();
-    }
-    if (n) memcpy(b->at + b->n, from, n);
-    b->n += n;
-}
-
-void png_put_byte(struct bytes *b, unsigned value) {
-    png_put(b, &(unsigned char){(unsigned char)value}, 1);
-}
-
 void png_put_u32(struct bytes *b, uint32_t value) {
-    for (int shift = 24; shift >= 0; shift -= 8) png_put_byte(b, value >> shift & 255);
+    for (int shift = 24; shift >= 0; shift -= 8) bytes_number(b, value >> shift, 1);
 }
 
 void png_put_signature(struct bytes *b) {
-    png_put(b, "\x89PNG\r\n\x1a\n", 8);
+    bytes_put(b, "\x89PNG\r\n\x1a\n", 8);
 }
 
 void png_put_chunk(struct bytes *b, const char *type, const void *data, size_t n) {
     png_put_u32(b, (uint32_t)n);
-    png_put(b, type, 4);
-    png_put(b, data, n);
+    bytes_put(b, type, 4);
+    bytes_put(b, data, n);
     png_put_u32(b, (uint32_t)crc32(0, b->at + b->n - n - 4, (uInt)(n + 4)));
 }
 
@@ -37,8 +23,8 @@ void png_put_ihdr(struct bytes *b, struct kind k) {
     struct bytes data = {0};
     png_put_u32(&data, k.width);
     png_put_u32(&data, k.height);
-    png_put(&data, (unsigned char[]){(unsigned char)k.depth, (unsigned char)k.colours, 0, 0, k.interlaced},
-            5);
+    bytes_put(&data, (unsigned char[]){(unsigned char)k.depth, (unsigned char)k.colours, 0, 0, k.interlaced},
+              5);
     png_put_chunk(b, "IHDR", data.at, data.n);
     free(data.at);
 }
@@ -86,11 +72,11 @@ static void png_put_pass(struct bytes *b, struct kind k, const unsigned step[4])
             if (k.depth == 16) row[bit / 8] = (unsigned char)(v >> 8), row[bit / 8 + 1] = (unsigned char)v;
             if (k.depth <= 8) row[bit / 8] |= (unsigned char)(v << (8 - k.depth - bit % 8));
         }
-        png_put_byte(b, i % 5);
-        for (size_t j = 0; j < row_bytes; j++)
-            png_put_byte(b,
-                         (unsigned char)(row[j] - png_predicted(i % 5, j < back ? 0 : row[j - back],
-                                                                before[j], j < back ? 0 : before[j - back])));
+        bytes_number(b, i % 5, 1);
+        for (size_t j = 0; j < row_bytes; j++) {
+            unsigned char left = j < back ? 0 : row[j - back], corner = j < back ? 0 : before[j - back];
+            bytes_number(b, row[j] - (unsigned)png_predicted(i % 5, left, before[j], corner), 1);
+        }
         unsigned char *swap = row;
         row = before;
         before = swap;
@@ -112,7 +98,7 @@ void png_put_deflated(struct bytes *b, const void *from, size_t n) {
     uLongf room = compressBound(n);
     unsigned char *to = malloc(room);
     if (!to || compress2(to, &room, from, n, 6) != Z_OK) abort();
-    png_put(b, to, room);
+    bytes_put(b, to, room);
     free(to);
 }
 

@@ -2,17 +2,10 @@
 #ifndef SLUICE_TEST_PNG_BYTES_H
 #define SLUICE_TEST_PNG_BYTES_H
 
+#include "test/lib/bytes.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-struct bytes {
-    unsigned char *at;
-    size_t n, room;
-};
-
-void png_put(struct bytes *b, const void *from, size_t n);
-void png_put_byte(struct bytes *b, unsigned value);
 void png_put_u32(struct bytes *b, uint32_t value);
 void png_put_signature(struct bytes *b);
 void png_put_chunk(struct bytes *b, const char *type, const void *data, size_t n);

@@ -1,20 +1,14 @@
 #include "test/lib/residency.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 int thorough_or(int thoroughly, int n) {
     return thorough() ? thoroughly : n;
 }
 
 static json_int_t largest(json_t *plan, const char *key) {
     json_int_t most = 0;
-    size_t i;
     json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+    for (size_t i = 0; (stage = stage_at(plan, i)); i++)
         if (number(stage, key) > most) most = number(stage, key);
-    }
     return most;
 }
 
@@ -38,13 +32,11 @@ static void check_lines(struct rig *rig, json_t *plan, const char *what) {
  * visit. An allocation in the middle of a stage would split the group of discards that the test counts for
  * the stage. */
 static void check_quiet(struct rig *rig, json_t *plan, const char *what) {
-    long stages = 0;
-    size_t i;
+    long stages = 0, n = 0;
     json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+    for (; (stage = stage_at(plan, (size_t)n)); n++)
         stages += number(stage, "streamed_bytes_per_evaluation") > 0;
-    }
-    check(atomic_load(&rig->fault_sys.n_groups) <= (long)json_array_size(json_object_get(plan, "stages")),
+    check(atomic_load(&rig->fault_sys.n_groups) <= n,
           "%s: allocations between visits split the releases into %ld groups", what,
           atomic_load(&rig->fault_sys.n_groups));
     check(!stages || atomic_load(&rig->fault_sys.n_discards) >= stages,
@@ -65,19 +57,18 @@ struct result run_same(struct rig *rig, const struct sluice_request *request, co
 
 static void note_plan(struct tally *t, json_t *plan) {
     char *text = t->residents[t->n];
-    size_t at = 0, i, k;
+    size_t at = 0;
     json_t *stage, *block;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage)
-        json_array_foreach(json_object_get(stage, "blocks"), k, block) if (at < sizeof t->residents[0] - 1)
+    for (size_t i = 0; (stage = stage_at(plan, i)); i++)
+        for (size_t k = 0; (block = block_at(stage, k)) && at < sizeof t->residents[0] - 1; k++)
             text[at++] = json_is_true(json_object_get(block, "resident")) ? '1' : '0';
     bool known = false;
     for (int b = 0; b < t->n; b++) known = known || !strcmp(text, t->residents[b]);
     t->different += !known;
     t->n++;
-    t->n_stages = (int)json_array_size(json_object_get(plan, "stages"));
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
-        snprintf(t->stage[i], sizeof t->stage[i], "%s", json_string_value(json_object_get(stage, "name")));
-        t->streams[i] += number(stage, "streamed_bytes_per_evaluation") > 0;
+    for (t->n_stages = 0; (stage = stage_at(plan, (size_t)t->n_stages)); t->n_stages++) {
+        snprintf(t->stage[t->n_stages], sizeof *t->stage, "%s", word(stage, "name"));
+        t->streams[t->n_stages] += number(stage, "streamed_bytes_per_evaluation") > 0;
     }
 }
 
@@ -94,19 +85,13 @@ struct tally budgets(struct rig *rig, struct sluice_request request, const struc
     t = (struct tally){0};
     bounds(rig, request, &least, &all);
     for (int i = 0; i < n; i++) {
-        char what[128];
         double part = (double)i / (n - 1);
         request.max_ram_bytes = least + (int64_t)((double)(all - least) * part * part);
-        snprintf(what, sizeof what, "%s%s budget %lld", name, request.no_decode ? " no_decode" : "",
-                 (long long)request.max_ram_bytes);
+        const char *what = format_text("%s%s budget %lld", name, request.no_decode ? " no_decode" : "",
+                                       (long long)request.max_ram_bytes);
         struct result r = run_same(rig, &request, want, what);
         if (r.plan) note_plan(&t, r.plan);
-        result_free(&r);
     }
-    printf("%-16s%-10s %d budgets %lld..%lld, %d resident sets; streams", name,
-           request.no_decode ? "no_decode" : "", t.n, (long long)least, (long long)all, t.different);
-    for (int i = 0; i < t.n_stages; i++) printf(" %s %d", t.stage[i], t.streams[i]);
-    puts("");
     return t;
 }
 
@@ -114,19 +99,13 @@ void direct_reads(struct rig *rig, struct sluice_request request, const struct r
                   const char *name) {
     json_int_t least, all;
     for (int i = 0; i < n; i++) {
-        char what[64];
         request.direct_io = i % 2 ? "off" : "on";
         bounds(rig, request, &least, &all);
         request.max_ram_bytes = least + (all - least) * i / (n - 1);
-        snprintf(what, sizeof what, "%s --direct-io %s %d", name, request.direct_io, i);
+        const char *what = format_text("%s --direct-io %s %d", name, request.direct_io, i);
         struct result r = run_same(rig, &request, want, what);
         check((number(r.plan, "bounce_bytes") > 0) == !(i % 2), "%s: direct_io was not applied", what);
-        result_free(&r);
     }
-}
-
-static json_int_t pages(json_int_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
 /* Bytes of the blocks that a stage streams: of the largest block, and of all. */
@@ -136,23 +115,23 @@ struct flow {
 
 static struct flow edit_residents(json_t *stage, int percent, atomic_ullong *random) {
     struct flow flow = {0};
-    size_t i;
     json_t *block;
-    json_array_foreach(json_object_get(stage, "blocks"), i, block) {
+    for (size_t i = 0; (block = block_at(stage, i)); i++) {
         bool resident = (int)(random_next_atomic(random) % 100) < percent;
         json_int_t bytes = resident ? 0 : number(block, "bytes");
         json_object_set_new(block, "resident", json_boolean(resident));
         if (bytes > flow.largest) flow.largest = bytes;
         flow.whole += bytes;
     }
-    return (struct flow){pages(flow.largest), pages(flow.whole)};
+    return (struct flow){(json_int_t)plan_pages((uint64_t)flow.largest),
+                         (json_int_t)plan_pages((uint64_t)flow.whole)};
 }
 
 static json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
     if (edit % 3 == 0) return flow.largest;
     if (edit % 3 == 1) return flow.whole;
-    return flow.largest +
-           pages((json_int_t)(random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1)));
+    uint64_t more = random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1);
+    return flow.largest + (json_int_t)plan_pages(more);
 }
 
 /* Random state, and properties of a request that limit the random edits of its plan. tiles: the plan may
@@ -165,15 +144,13 @@ struct edits {
 static struct edits edits_of(struct rig *rig, struct sluice_request request, uint64_t seed) {
     json_t *plan = query(rig, &request, NULL);
     json_object_set_new(stage_of(plan, "decode"), "vae_tiling", json_string("on"));
-    char *tiled = json_dumps(plan, 0), *answer = NULL;
+    char *answer = NULL;
     struct sluice_error e;
     bool fits;
-    request.plan = tiled;
+    request.plan = plan_text(rig, plan);
     struct edits edits = {seed,
                           sluice_plan_query(rig->session, &request, NULL, &answer, &fits, &e) == SLUICE_OK};
     sluice_free(answer);
-    free(tiled);
-    json_decref(plan);
     return edits;
 }
 
@@ -194,9 +171,8 @@ static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_
     static const int bounces[] = {
         0, 32 * PLAN_PAGE, PLAN_BOUNCE / 4,
         PLAN_BOUNCE}; /* bounce buffers of one page are tested in test_direct_io.c */
-    size_t i;
     json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, edits, ring_less);
+    for (size_t i = 0; (stage = stage_at(plan, i)); i++) edit_stage(stage, edit, edits, ring_less);
     json_object_set_new(plan, "bounce_bytes", json_integer(bounces[(edit + edit / 5) % 4]));
     json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2));
 }
@@ -208,12 +184,12 @@ struct variety {
 };
 
 static void note_variety(struct variety *v, json_t *plan) {
-    const json_t *stage = stage_of(plan, "denoise");
-    v->tiled[!strcmp(json_string_value(json_object_get(stage_of(plan, "decode"), "vae_tiling")), "on")]++;
-    if (!number(stage_of(plan, "denoise"), "streamed_bytes_per_evaluation")) return;
-    v->depth[json_integer_value(json_object_get(stage, "depth"))]++;
-    v->no_wrap[json_integer_value(json_object_get(stage, "no_wrap"))]++;
-    v->waits[json_integer_value(json_object_get(stage, "waits"))]++;
+    json_t *stage = stage_of(plan, "denoise");
+    v->tiled[!strcmp(word(stage_of(plan, "decode"), "vae_tiling"), "on")]++;
+    if (!streamed(plan, "denoise")) return;
+    v->depth[number(stage, "depth")]++;
+    v->no_wrap[number(stage, "no_wrap")]++;
+    v->waits[number(stage, "waits")]++;
     v->direct[number(plan, "bounce_bytes") > 0]++;
 }
 
@@ -235,21 +211,16 @@ void edited_plan(struct rig *rig, struct sluice_request request, const struct re
     struct edits edits = edits_of(rig, request, 78);
     json_t *plan = query(rig, &request, NULL);
     edit_plan(plan, 0, &edits, 0);
-    char *text = json_dumps(plan, 0);
-    request.plan = text;
+    request.plan = plan_text(rig, plan);
     struct result r = run_same(rig, &request, want, what);
     if (r.plan) check(streamed(r.plan, "denoise") > 0, "%s: the denoiser should stream", what);
-    result_free(&r);
-    free(text);
-    json_decref(plan);
 }
 
 static void check_streams(json_t *plan, const char *what) {
-    size_t i;
     json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) check(
-        !json_array_size(json_object_get(stage, "blocks")) || number(stage, "streamed_bytes_per_evaluation"),
-        "%s: %s should stream", what, json_string_value(json_object_get(stage, "name")));
+    for (size_t i = 0; (stage = stage_at(plan, i)); i++)
+        check(!block_at(stage, 0) || number(stage, "streamed_bytes_per_evaluation"), "%s: %s should stream",
+              what, word(stage, "name"));
 }
 
 void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want, int n,
@@ -259,28 +230,20 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
     json_t *plan = query(rig, &request, NULL);
     request.max_ram_bytes = 0; /* the request sets no budget, because the edited plan contains one */
     for (int i = 0; i < n; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "%s edited plan %d", name, i);
+        const char *what = format_text("%s edited plan %d", name, i);
         edit_plan(plan, i, &edits, 0);
-        char *text = json_dumps(plan, 0);
-        request.plan = text;
+        request.plan = plan_text(rig, plan);
         struct result r = run_same(rig, &request, want, what);
         if (r.plan) note_variety(&variety, r.plan);
         if (r.plan && i % 5 == 0) check_streams(r.plan, what);
-        result_free(&r);
-        free(text);
     }
     if (n >= EDITS_ALL) check_variety(&variety, edits.tiles, name);
     edit_plan(plan, 0, &edits, PLAN_PAGE);
-    char *text = json_dumps(plan, 0);
-    request.plan = text;
+    request.plan = plan_text(rig, plan);
     fault_sys_restart(&rig->fault_sys);
-    struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET && !atomic_load(&rig->fault_sys.count[CALL_MAP]),
-          "%s: a ring one page too small must be refused before mapping: %s", name, sluice_code_name(r.code));
-    result_free(&r);
-    free(text);
-    json_decref(plan);
+    run_refused(rig, &request, "BUDGET", 4, "");
+    check(!atomic_load(&rig->fault_sys.count[CALL_MAP]),
+          "%s: a ring one page too small is refused after mapping", name);
 }
 
 void batch_against_seeds(struct rig *rig, struct sluice_request request, json_int_t least, const char *name) {
@@ -291,18 +254,15 @@ void batch_against_seeds(struct rig *rig, struct sluice_request request, json_in
     check(strcmp(all.latent[0], all.latent[1]) && strcmp(all.image[1], all.image[2]),
           "%s: different seeds give the same image", name);
     for (int k = 0; k < 3; k++) {
-        char what[64];
         struct sluice_request one = request;
         one.batch = 1;
         one.seed = seed + (uint64_t)k;
         if (k == 1)
             one.max_ram_bytes = least; /* the least budget of a batch of 2 is enough for a batch of 1 */
-        snprintf(what, sizeof what, "%s image %d of 3, cfg %g", name, k, one.cfg_scale);
+        const char *what = format_text("%s image %d of 3, cfg %g", name, k, one.cfg_scale);
         struct result r = run(rig, &one);
         same_from(&all, k, &r, what);
-        result_free(&r);
     }
-    result_free(&all);
 }
 
 struct result run_fresh(const char *folder, int threads, struct sluice_request request) {
@@ -311,5 +271,6 @@ struct result run_fresh(const char *folder, int threads, struct sluice_request r
     if (rig_open(&rig, folder, threads, 5)) r = run(&rig, &request);
     check(r.code == SLUICE_OK, "%s: %s (%s)", folder, r.error.what, r.error.found);
     rig_close(&rig);
+    r.plan = NULL;
     return r;
 }

@@ -11,8 +11,7 @@ enum { BUDGETS_MOST = 10, EDITS_ALL = 16 };
 /* Returns `thoroughly` if the environment variable THOROUGH is set, else n. */
 int thorough_or(int thoroughly, int n);
 
-/* Runs the request; expects images with the hashes of `want`, and memory peaks within the plan. The caller
- * frees the result. */
+/* Runs the request; expects images with the hashes of `want`, and memory peaks within the plan. */
 struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *what);
 
@@ -44,7 +43,7 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
 /* Expects that image k of a batch of three is the image of seed + k. */
 void batch_against_seeds(struct rig *rig, struct sluice_request request, json_int_t least, const char *name);
 
-/* Runs the request with a new model and session. */
+/* Runs the request with a new model and session. The result has no plan. */
 struct result run_fresh(const char *folder, int threads, struct sluice_request request);
 
 #endif

@@ -1,26 +1,41 @@
 #include "test/lib/rig.h"
 
+#include "engine/base/random.h"
 #include "test/lib/device.h"
 
-bool rig_open_session(struct rig *rig, struct sluice_session_options *options) {
-    if (!options->device) options->device = test_device();
+bool rig_open_session(struct rig *rig, struct sluice_session_options options) {
     struct sluice_error e;
-    options->struct_size = sizeof *options;
-    return check(!sluice_session_open(rig->model, options, &rig->session, &e), "session: %s", e.what);
+    options.struct_size = sizeof options;
+    if (!options.device) options.device = test_device();
+    sluice_session_close(rig->session);
+    rig->session = NULL;
+    return check(!sluice_session_open(rig->model, &options, &rig->session, &e), "session: %s", e.what);
+}
+
+bool rig_open_with(struct rig *rig, struct sluice_model_options from, struct sluice_session_options options,
+                   uint64_t seed) {
+    struct error e = {0};
+    from.struct_size = sizeof from;
+    *rig = (struct rig){0};
+    fault_sys_init(&rig->fault_sys, seed);
+    model_open(&rig->fault_sys.sys, &from, &rig->model, &e);
+    return check(e.code == OK, "%s: %s (%s)", from.model, e.what, e.where) && rig_open_session(rig, options);
 }
 
 bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed) {
-    struct error e = {0};
-    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
-    struct sluice_session_options options = {.threads = threads};
-    memset(rig, 0, sizeof *rig);
-    fault_sys_init(&rig->fault_sys, seed);
-    if (!check(model_open(&rig->fault_sys.sys, &from, &rig->model, &e) == OK, "%s: %s", folder, e.what))
+    if (!rig_open_with(rig, (struct sluice_model_options){.model = folder},
+                       (struct sluice_session_options){.threads = threads}, seed))
         return false;
     /* Opening the tokenizer of a tiny model may take more memory than the run, on processors for which oneDNN
      * needs little. The least budget would then hold all weights, and nothing would stream. */
     rig->model->open_bytes = 0;
-    return rig_open_session(rig, &options);
+    return true;
+}
+
+json_t *rig_own(struct rig *rig, json_t *json) {
+    if (!rig->owned) rig->owned = json_array();
+    if (json) json_array_append_new(rig->owned, json);
+    return json;
 }
 
 void check_memory_released(struct rig *rig, bool keep, const char *what) {
@@ -33,23 +48,20 @@ void check_memory_released(struct rig *rig, bool keep, const char *what) {
 void rig_close(struct rig *rig) {
     sluice_session_close(rig->session);
     sluice_model_close(rig->model);
+    json_decref(rig->owned);
     for (int i = 0; i < N_MEMORY_LINES; i++)
         check(rig->fault_sys.sys.use.live_bytes[i] == 0, "memory line %d leaks %lld bytes", i,
               (long long)rig->fault_sys.sys.use.live_bytes[i]);
     rig->session = NULL;
     rig->model = NULL;
+    rig->owned = NULL;
 }
 
-int read_hashes(json_t *list, char (*to)[HEX]) {
+static int read_hashes(json_t *list, char (*to)[HEX]) {
     int n = (int)json_array_size(list);
     for (int i = 0; i < n && i < IMAGES; i++)
         snprintf(to[i], HEX, "%s", json_string_value(json_array_get(list, (size_t)i)));
     return n;
-}
-
-void result_free(struct result *r) {
-    json_decref(r->plan);
-    r->plan = NULL;
 }
 
 /* Checks that no stage or step took less time than the plan's lower bound. */
@@ -66,7 +78,7 @@ static void check_floors(json_t *list) {
 json_t *rig_report(struct rig *rig) {
     char *text = NULL;
     sluice_report(rig->session, &text, NULL);
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *report = text ? rig_own(rig, json_loads(text, 0, NULL)) : NULL;
     sluice_free(text);
     return report;
 }
@@ -77,7 +89,6 @@ json_int_t rig_stages_sum(struct rig *rig, const char *key) {
     size_t i;
     json_array_foreach(json_object_get(report, "stages"), i, stage) sum +=
         json_integer_value(json_object_get(stage, key));
-    json_decref(report);
     return sum;
 }
 
@@ -88,10 +99,9 @@ struct result run_or_decode(struct rig *rig, const struct sluice_request *reques
     json_t *report = rig_report(rig);
     r.n_latents = read_hashes(json_object_get(report, "latent_sha256"), r.latent);
     r.n_images = read_hashes(json_object_get(report, "image_sha256"), r.image);
-    r.plan = json_incref(json_object_get(report, "plan"));
+    r.plan = json_object_get(report, "plan");
     check_floors(json_object_get(report, "stages"));
     check_floors(json_object_get(report, "steps"));
-    json_decref(report);
     return r;
 }
 
@@ -99,15 +109,29 @@ struct result run(struct rig *rig, const struct sluice_request *request) {
     return run_or_decode(rig, request, NULL);
 }
 
-void run_refused(struct rig *rig, const struct sluice_request *request, const char *code, int exit_code,
-                 const char *words) {
+struct result run_ok(struct rig *rig, const struct sluice_request *request, const char *what) {
+    struct result r = run(rig, request);
+    check(!r.code, "%s: %s %s (%s) found %s", what, sluice_code_name(r.code), r.error.what, r.error.where,
+          r.error.found);
+    return r;
+}
+
+struct result run_equal(struct rig *rig, const struct sluice_request *request, const struct result *want,
+                        const char *what) {
+    struct result r = run(rig, request);
+    same(want, &r, what);
+    return r;
+}
+
+struct result run_refused(struct rig *rig, const struct sluice_request *request, const char *code,
+                          int exit_code, const char *words) {
     struct result r = run(rig, request);
     char line[1024];
     sluice_error_line(&r.error, line, sizeof line);
     check(r.code && !strcmp(sluice_code_name(r.code), code) && r.error.exit_code == exit_code &&
               strstr(line, words),
           "not refused as '%s': %s %s", words, sluice_code_name(r.code), line);
-    result_free(&r);
+    return r;
 }
 
 bool same_from(const struct result *want, int first, const struct result *got, const char *what) {
@@ -142,10 +166,28 @@ bool sample_latent(const struct sluice_model_options *from, struct sluice_reques
         check(!rig.model->component[i].n_unknown, "%s: %d unknown tensors in slot %d", what,
               rig.model->component[i].n_unknown, i);
     memcpy(latent, r.latent[0], HEX);
-    result_free(&r);
     sluice_session_close(rig.session);
     sluice_model_close(rig.model);
+    json_decref(rig.owned);
     return !r.code;
+}
+
+uint8_t *noise_pixels(int number) {
+    static uint8_t noise[10][192 << 10];
+    static bool filled;
+    uint64_t random = 7;
+    for (size_t i = 0; i < sizeof noise && !filled; i++)
+        noise[i / sizeof *noise][i % sizeof *noise] = (uint8_t)(random_next(&random) >> 56);
+    filled = true;
+    return noise[number];
+}
+
+struct sluice_picture noise_picture(int number, int width, int height) {
+    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
+                                   .width = width,
+                                   .height = height,
+                                   .rgb = noise_pixels(number),
+                                   .name = "fox.png"};
 }
 
 struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale) {

@@ -119,11 +119,9 @@ static float picture(int i) {
     return pattern(i / 7 * 7 + 6 - i % 7) * 3;
 }
 
-static void denoise(const struct sampler_run *c, const float *sample, const struct grid_point *at,
-                    float *out) {
-    float scale = prediction_input_scale(c->sampling.prediction, at);
+static void denoise(const float *sample, const struct grid_point *at, float *out) {
     for (int i = 0; i < N; i++) {
-        float x = sample[i] * scale;
+        float x = sample[i] * at->input_scale;
         out[i] = x / (fabsf(x) + 0.5f) + pattern(i) * (0.0005f * at->timestep);
     }
 }
@@ -165,7 +163,7 @@ void sampler_run_execute(struct sampler_run *c, int n, double strength, float *s
     list_calls(c);
     grid_initial_sample(&c->grid, sample, strength > 0 ? of_picture : NULL, N);
     for (int i = 0; i < c->n_calls; i++) {
-        denoise(c, sample, &c->call[i].at, output);
+        denoise(sample, &c->call[i].at, output);
         update(c, i, &random, sample, output);
     }
 }

@@ -1,6 +1,14 @@
 #include "test/lib/seeded.h"
 
-uint64_t seed_base;
+uint64_t seed_base, seeded_state;
+
+uint64_t below(uint64_t n) {
+    return random_below(&seeded_state, n);
+}
+
+double from_to(double least, double most) {
+    return least + (most - least) * (double)below(1 << 20) / (1 << 20);
+}
 
 int tests_run(const struct CMUnitTest *tests, size_t n_tests, CMFixtureFunction begin,
               CMFixtureFunction end) {
@@ -17,4 +25,21 @@ int seeded_run(const struct CMUnitTest *tests, size_t n_tests) {
     seed_base = seed ? strtoull(seed, NULL, 0) : 1;
     alarm(900); /* SIGALRM ends the program after 900 s, in case of a deadlock */
     return tests_run(tests, n_tests, NULL, NULL);
+}
+
+enum { TESTS_MAX = 64 };
+static struct CMUnitTest added[TESTS_MAX];
+static size_t n_added;
+
+void test_add(const char *name, CMUnitTestFunction function) {
+    if (n_added == TESTS_MAX) abort();
+    added[n_added++] = (struct CMUnitTest){.name = name, .test_func = function};
+}
+
+int tests_main(CMFixtureFunction begin, CMFixtureFunction end) {
+    return tests_run(added, n_added, begin, end);
+}
+
+int seeded_main(void) {
+    return seeded_run(added, n_added);
 }

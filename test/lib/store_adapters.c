@@ -62,7 +62,7 @@ static uint64_t adapters_hash(int s) {
 static void fit_ring(int s) {
     struct plan_stage *p = &store_fixture.plan.stage[s];
     for (int b = 0; b < store_fixture.stages[s].n_blocks; b++) {
-        uint64_t bytes = page_align(store_fixture.blocks[s][b].bytes);
+        uint64_t bytes = plan_pages(store_fixture.blocks[s][b].bytes);
         if (!plan_is_resident(p, b) && p->ring_bytes < bytes) p->ring_bytes = bytes;
     }
 }
@@ -126,8 +126,8 @@ bool store_fixture_kept(int s, int b, bool pool, enum packed_part part) {
     int n = store_fixture.stages[s].n_blocks;
     if (!store_fixture.last_plan.keep || !store_fixture.plan.keep || !is_kept(s, b, pool)) return false;
     if (part == PACKED_ADAPTER && !store_fixture.same_adapters[s]) return false;
-    uint64_t was = page_align(kept_offset(&store_fixture.last_plan, s, n, pool, part)),
-             is = page_align(kept_offset(&store_fixture.plan, s, n, pool, part));
+    uint64_t was = plan_pages(kept_offset(&store_fixture.last_plan, s, n, pool, part)),
+             is = plan_pages(kept_offset(&store_fixture.plan, s, n, pool, part));
     /* A kept block may move to an offset that is higher by at most the growth of the total size. */
     for (int i = 0; i < n; i++) {
         uint64_t from = kept_offset(&store_fixture.last_plan, s, i, pool, part),

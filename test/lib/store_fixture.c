@@ -12,39 +12,29 @@ static const struct block_kind raw_kind = {
     .weights =
         (const struct weight_spec[]){
             {.offset = 0, .names = {"raw.%d.0"}, .rank = 1, .dim = {0}, .init_scale = 1},
-            {.offset = sizeof(struct tensor),
-             .names = {"raw.%d.1"},
-             .rank = 1,
-             .dim = {1},
-             .optional = true,
-             .init_scale = 1},
+            {.offset = sizeof(struct tensor), .names = {"raw.%d.1?"}, .rank = 1, .dim = {1}, .init_scale = 1},
             {.offset = 2 * sizeof(struct tensor),
-             .names = {"raw.%d.2"},
+             .names = {"raw.%d.2?"},
              .rank = 1,
              .dim = {2},
-             .optional = true,
              .init_scale = 1}},
     .n_weights = 3,
     .weights_bytes = sizeof(struct raw_weights),
 };
 /* Declares a weight that is the last of four temporal slices of a convolution kernel. */
-#define SLICED(i, ...)                                                                                       \
+#define SLICED(i, name)                                                                                      \
     {                                                                                                        \
-        .offset = (i) * sizeof(struct tensor), .names = {"raw.%d." #i}, .rank = 4, .dim = {i, 3, 4, 4},      \
-        .slices = 4, .init_scale = 1, __VA_ARGS__                                                            \
+        .offset = (i) * sizeof(struct tensor), .names = {name}, .rank = 4, .dim = {i, 3, 4, 4}, .slices = 4, \
+        .init_scale = 1                                                                                      \
     }
-static const struct weight_spec sliced_weights[] = {SLICED(0, .optional = false), SLICED(1, .optional = true),
-                                                    SLICED(2, .optional = true)};
+static const struct weight_spec sliced_weights[] = {SLICED(0, "raw.%d.0"), SLICED(1, "raw.%d.1?"),
+                                                    SLICED(2, "raw.%d.2?")};
 static const struct block_kind sliced_kind = BLOCK_KIND("sliced", "sliced.%d", sliced_weights, raw_weights,
                                                         NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind empty_kind = {.name = "empty", .format = "empty", .weights_bytes = 1};
 
 struct store_fixture store_fixture;
 bool store_fixture_sliced;
-
-uint64_t below(uint64_t n) {
-    return random_below(&store_fixture.random, n);
-}
 
 static void make_weights(int s, int b, int parts) {
     for (int i = 0; i < parts; i++) {
@@ -156,15 +146,19 @@ void store_fixture_open_direct(uint64_t odds) {
     }
 }
 
-void store_fixture_make(uint64_t seed) {
+static void begin(uint64_t seed) {
     memory_checker_init(seed);
     memset(&store_fixture, 0, sizeof store_fixture);
-    store_fixture.random = seed;
-    store_fixture.readers = (int)below(5);
-    store_fixture.separate = below(2);
     store_fixture.ticks_left = -1;
     store_fixture.visits.sys = store_fixture.residents.sys = &fault_sys.sys;
     synthetic_files_begin(&store_fixture.files, &fault_sys.sys, seed);
+}
+
+void store_fixture_make(uint64_t seed) {
+    begin(seed);
+    seeded_state = seed;
+    store_fixture.readers = (int)below(5);
+    store_fixture.separate = below(2);
     int n_stages = 1 + (int)below(STAGES), n_blocks[STAGES];
     for (int s = 0; s < n_stages; s++) make_sizes(s, n_blocks[s] = 1 + (int)below(BLOCKS));
     synthetic_files_end(&store_fixture.files);
@@ -199,12 +193,8 @@ void store_fixture_remove(void) {
 }
 
 void one_block(int32_t elements, uint64_t ring_bytes) {
-    memory_checker_init(seed_base);
-    memset(&store_fixture, 0, sizeof store_fixture);
+    begin(seed_base);
     store_fixture.readers = 3;
-    store_fixture.ticks_left = -1;
-    store_fixture.visits.sys = store_fixture.residents.sys = &fault_sys.sys;
-    synthetic_files_begin(&store_fixture.files, &fault_sys.sys, seed_base);
     store_fixture.dims[0][0][0] = elements;
     synthetic_files_add(&store_fixture.files, "raw.0.0", DTYPE_F32, 1, &elements);
     synthetic_files_end(&store_fixture.files);
@@ -223,6 +213,7 @@ void one_block(int32_t elements, uint64_t ring_bytes) {
 static bool store_fixture_tick(void *user) {
     struct error *e = user;
     double now = fault_sys.sys.clock(&fault_sys.sys);
+    if (store_fixture.silent_tick) return false;
     if (store_fixture.ticks_left > 0) store_fixture.ticks_left--;
     if (store_fixture.ticks_left != 0 && now - store_fixture.began < HANG_SECONDS) return true;
     error_set(e, store_fixture.ticks_left ? INTERNAL : CANCELLED,
@@ -467,16 +458,12 @@ void run_whole(bool second_run) {
         if (takes > most) most = takes;
     }
     if (second_run)
-        most += (int64_t)page_align((uint64_t)most / 64) +
+        most += (int64_t)plan_pages((uint64_t)most / 64) +
                 2 * PLAN_PAGE; /* moving kept blocks takes extra pages */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
     for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until adapters change */
     store_fixture.last_plan = store_fixture.plan;
-}
-
-uint64_t page_align(uint64_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
 int next_evaluation_start(int from) {
@@ -496,11 +483,38 @@ void reduced_plan(struct plan *reduced) {
             if (!plan_is_resident(&reduced->stage[s], b) && store_fixture.blocks[s][b].bytes > largest)
                 largest = store_fixture.blocks[s][b].bytes;
         }
-        if (reduced->stage[s].ring_bytes < page_align(largest))
-            reduced->stage[s].ring_bytes = page_align(largest);
+        if (reduced->stage[s].ring_bytes < plan_pages(largest))
+            reduced->stage[s].ring_bytes = plan_pages(largest);
         if (below(3)) reduced->stage[s].ring_bytes += PLAN_PAGE * below(8);
         if (store_fixture.separate)
             reduced->stage[s].staging_bytes = store_fixture.plan.stage[s].staging_bytes;
     }
     plan_evaluate(&store_fixture.need, reduced);
+}
+
+static bool holds_residents(void) {
+    for (int i = 0; i < store_fixture.plan.n_stages * PACKED_PARTS; i++)
+        if (store_fixture.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS].base) return true;
+    return false;
+}
+
+int drive_replanned(struct store *store, int *n_freed, struct error *e) {
+    static struct plan reduced[2];
+    int at = 0, seam = 0, n = 0;
+    for (; n < 2 && (seam = next_evaluation_start(seam + 1)) >= 0; n++) {
+        drive_from(store, at, seam, e);
+        assert_ok(e);
+        at = seam;
+        reduced_plan(&reduced[n]);
+        int64_t before = memory_checker.pages_live;
+        bool held = holds_residents();
+        store_replan(store, &reduced[n], seam, e);
+        assert_ok(e);
+        if (n_freed) *n_freed += memory_checker.pages_live < before && held;
+        store_fixture.plan = reduced[n]; /* the checker compares later stages with the reduced plan */
+        store_fixture.evicted = true;
+    }
+    drive_from(store, at, -1, e);
+    assert_ok(e);
+    return n;
 }

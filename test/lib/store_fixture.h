@@ -32,7 +32,6 @@ extern struct store_fixture {
     struct run_need need;
     struct plan plan, last_plan; /* plan of the current run; plan of the previous complete run */
     struct residents residents;
-    uint64_t random;
     int readers;
     bool direct;   /* files are read with O_DIRECT, if the file system allows direct reads */
     bool separate; /* true: the device has its own memory */
@@ -40,12 +39,11 @@ extern struct store_fixture {
     int stage;     /* stage that drive() currently runs, or -1 */
     struct packed_place place; /* address of the packed block of the current visit */
     const struct block *block;
+    bool silent_tick; /* store_acquire and store_await are cancelled at once, without an error */
     int ticks_left; /* number of ticks after which store_acquire is cancelled; negative: the test fails at the
                        hang limit */
     double began;
 } store_fixture;
-
-uint64_t below(uint64_t n);
 
 void store_fixture_make(uint64_t seed);
 void store_fixture_remove(void);
@@ -70,6 +68,10 @@ struct store *store_fixture_open(struct error *e);
 /* Runs the visits from `at` to the end, or to `stop` exclusive; returns the index reached. The last stage
  * stays open. A failed visit may be released. */
 int drive_from(struct store *store, int at, int stop, struct error *e);
+/* Drives the store to the end; at up to two starts of an evaluation, the plan loses residents. Returns the
+ * number of these changes; counts those that freed memory in *n_freed unless NULL. */
+int drive_replanned(struct store *store, int *n_freed, struct error *e);
+
 int drive(struct store *store, int stop, struct error *e);
 
 /* Returns the file contents of the source, from byte `at` on. */
@@ -82,8 +84,6 @@ void run_whole(bool second_run);
 
 /* Returns the bytes of a stage's weights that may outlive a run. */
 int64_t keepable_bytes(int s);
-
-uint64_t page_align(uint64_t bytes);
 
 /* Returns the index of the first visit, at or after `from`, of an evaluation that is not the first of its
  * stage; -1 if there is none. */

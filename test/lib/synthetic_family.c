@@ -7,17 +7,22 @@
 #include <stdio.h>
 #include <string.h>
 
-struct synthetic_once {
-    struct tensor row;
-};
-
-struct synthetic_mix {
-    struct tensor norm, up, bias, down;
-};
-
-struct synthetic_scale {
-    struct tensor norm;
-};
+/* clang-format off */
+#define ONCE(X, S)                                                                                           \
+    X##WEIGHT(S, row, (.rank = 2, .dim = {SYNTHETIC_ONE, SYNTHETIC_D}, .init_scale = 1), "row")
+#define MIX(X, S)                                                                                            \
+    X##WEIGHT(S, norm, (.rank = 1, .dim = {SYNTHETIC_D}), "norm")                                            \
+    X##WEIGHT(S, up, (.rank = 2, .dim = {SYNTHETIC_F, SYNTHETIC_D}, .init_scale = 1), "up")                  \
+    X##WEIGHT(S, bias, (.rank = 1, .dim = {SYNTHETIC_F}, .init_scale = 1), "bias?")                          \
+    X##WEIGHT(S, down, (.rank = 2, .dim = {SYNTHETIC_D, SYNTHETIC_F}, .init_scale = 1), "down")
+#define SCALE(X, S) X##WEIGHT(S, norm, (.rank = 1, .dim = {SYNTHETIC_D}), "norm")
+struct synthetic_once { ONCE(FIELD_, ) };
+struct synthetic_mix { MIX(FIELD_, ) };
+struct synthetic_scale { SCALE(FIELD_, ) };
+WEIGHT_TABLE(synthetic_once_table, ONCE, synthetic_once, "", "");
+WEIGHT_TABLE(synthetic_mix_table, MIX, synthetic_mix, "mix.%d.", "mix.%d.");
+WEIGHT_TABLE(synthetic_scale_table, SCALE, synthetic_scale, "scale.%d.", "scale.%d.");
+/* clang-format on */
 
 static void synthetic_once_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct synthetic_state *s = scope->lane->state;
@@ -56,67 +61,16 @@ static void synthetic_end_forward(struct context *x, const void *weights, const 
     op_glu(x, scope->lane->prediction, s->x, s->base, ACTIVATION_SILU);
 }
 
-const struct block_kind synthetic_kind_once = {
-    .name = "once",
-    .format = "once",
-    .weights = (const struct weight_spec[]){{.offset = offsetof(struct synthetic_once, row),
-                                             .names = {"row"},
-                                             .rank = 2,
-                                             .dim = {SYNTHETIC_ONE, SYNTHETIC_D},
-                                             .init_scale = 1}},
-    .n_weights = 1,
-    .weights_bytes = sizeof(struct synthetic_once),
-    .forward = synthetic_once_forward,
-};
+const struct block_kind synthetic_kind_once =
+    BLOCK_KIND("once", "once", synthetic_once_table, synthetic_once, synthetic_once_forward);
 static const struct block_kind synthetic_kind_start = {
     .name = "start", .format = "start", .weights_bytes = 1, .forward = synthetic_start_forward};
-static const struct block_kind synthetic_kind_mix = {
-    .name = "mix",
-    .format = "mix.%d",
-    .weights = (const struct weight_spec[]){{.offset = offsetof(struct synthetic_mix, norm),
-                                             .names = {"mix.%d.norm"},
-                                             .rank = 1,
-                                             .dim = {SYNTHETIC_D},
-                                             .init_scale = 0},
-                                            {.offset = offsetof(struct synthetic_mix, up),
-                                             .names = {"mix.%d.up"},
-                                             .rank = 2,
-                                             .dim = {SYNTHETIC_F, SYNTHETIC_D},
-                                             .init_scale = 1},
-                                            {.offset = offsetof(struct synthetic_mix, bias),
-                                             .names = {"mix.%d.bias"},
-                                             .rank = 1,
-                                             .dim = {SYNTHETIC_F},
-                                             .optional = true,
-                                             .init_scale = 1},
-                                            {.offset = offsetof(struct synthetic_mix, down),
-                                             .names = {"mix.%d.down"},
-                                             .rank = 2,
-                                             .dim = {SYNTHETIC_D, SYNTHETIC_F},
-                                             .init_scale = 1}},
-    .n_weights = 4,
-    .weights_bytes = sizeof(struct synthetic_mix),
-    .forward = synthetic_mix_forward,
-};
-const struct block_kind synthetic_kind_scale = {
-    .name = "scale",
-    .format = "scale.%d",
-    .weights = (const struct weight_spec[]){{.offset = offsetof(struct synthetic_scale, norm),
-                                             .names = {"scale.%d.norm"},
-                                             .rank = 1,
-                                             .dim = {SYNTHETIC_D},
-                                             .init_scale = 0}},
-    .n_weights = 1,
-    .weights_bytes = sizeof(struct synthetic_scale),
-    .forward = synthetic_scale_forward,
-};
+static const struct block_kind synthetic_kind_mix =
+    BLOCK_KIND("mix", "mix.%d", synthetic_mix_table, synthetic_mix, synthetic_mix_forward);
+const struct block_kind synthetic_kind_scale =
+    BLOCK_KIND("scale", "scale.%d", synthetic_scale_table, synthetic_scale, synthetic_scale_forward);
 const struct block_kind synthetic_kind_end = {
     .name = "end", .format = "end", .weights_bytes = 1, .forward = synthetic_end_forward};
-
-static enum status synthetic_configure(struct component *c, const struct config *config, struct error *e) {
-    (void)c, (void)config;
-    return e->code; /* no settings to read: synthetic_open sets the component's dimensions */
-}
 
 static int synthetic_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -164,13 +118,10 @@ static enum status synthetic_visits(const struct component *c, int stage, const 
 const struct family synthetic_family = {
     .name = "synthetic",
     .kind = FAMILY_DENOISER,
-    .configure = synthetic_configure,
-    .blocks = synthetic_blocks,
-    .block_dims = synthetic_block_dims,
-    .ignorable = (const char *const[]){NULL},
-    .lane_state_bytes = sizeof(struct synthetic_state),
-    .declare = synthetic_declare,
-    .visits = synthetic_visits,
+    .files = {.ignorable = (const char *const[]){NULL}},
+    .blocks = {.list = synthetic_blocks, .dims = synthetic_block_dims},
+    .state = {.bytes = sizeof(struct synthetic_state), .declare = synthetic_declare},
+    .lanes = {.visits = synthetic_visits},
 };
 
 /* Adds the tensors of a layer; every other layer is bf16. */

@@ -6,7 +6,7 @@
 #include "models/models.h"
 
 #define SYNTHETIC_FAMILIES(X)                                                                                \
-    X(synthetic_text) X(synthetic_llm) X(synthetic_vision) X(synthetic_denoiser) X(synthetic_video_vae)
+    X(synthetic_text) X(synthetic_vision) X(synthetic_denoiser) X(synthetic_video_vae)
 #define SYNTHETIC_RECIPES(X) X(synthetic)
 
 SYNTHETIC_FAMILIES(DECLARE_FAMILY)
@@ -31,7 +31,8 @@ enum {
     SYNTHETIC_PADDED = 11,
     SYNTHETIC_DROPPED = 2
 };
-#define SYNTHETIC_EPS      1e-5f
-#define SYNTHETIC_BOUNDARY 0.551 /* fraction of the timesteps below which the second denoiser runs */
+#define SYNTHETIC_EPS            1e-5f
+#define SYNTHETIC_BATCH_NORM_EPS 0.25  /* published batch_norm_eps of the VAE */
+#define SYNTHETIC_BOUNDARY       0.551 /* fraction of the timesteps below which the second denoiser runs */
 
 #endif

@@ -114,22 +114,25 @@ static struct matrix embedded(const struct component *c, const char *name, const
     return x;
 }
 
-/* Returns a prompt's token rows after `layers` encoder layers. *pooled: the row of the first end-of-text
- * token after all layers. */
-static struct matrix encode(const struct synthetic_input *in, int slot, int prompt, int layers,
-                            struct matrix *pooled) {
+enum { LAYERS_MAX = 3 };
+
+/* Computes a prompt's token rows after each of n_layers encoder layers, `normed` by the final norm if that
+ * layer is marked so. *pooled: the row of the first end-of-text token after all layers, not normed. */
+static void encode(const struct synthetic_input *in, int slot, int prompt, int n_layers, const bool *normed,
+                   struct matrix after[LAYERS_MAX], struct matrix *pooled) {
     const struct component *c = &in->model->component[slot];
     const int32_t *ids = in->tokens[slot][prompt].ids;
     int n = in->tokens[slot][prompt].n, end = 0;
-    struct matrix x = embedded(c, "text.embedding.weight", ids, n), text = {0};
-    for (int layer = 0; layer < 3; layer++) {
-        if (layer == layers) text = rms_norm(x, weight(c, "text.norm.weight", 0));
+    struct matrix x = embedded(c, "text.embedding.weight", ids, n);
+    for (int layer = 0; layer < n_layers; layer++) {
         mlp(c, "text", layer, x);
+        after[layer] = zeros(x.rows, x.columns);
+        add(after[layer], x);
+        if (normed[layer]) after[layer] = rms_norm(x, weight(c, "text.norm.weight", 0));
     }
     while (ids[end] != ids[n - 1]) end++;
     struct matrix row = {1, x.columns, x.at + end * x.columns};
     *pooled = product(row, weight(c, "text.pool.weight", 0), weight(c, "text.pool.bias", 0).at);
-    return text;
 }
 
 /* Returns the image resized to `size`, with values from -1 to 1. */
@@ -186,28 +189,30 @@ static void put(struct matrix to, int row, int column, struct matrix from, int f
                (size_t)from.columns * sizeof *to.at);
 }
 
-/* Returns the conditioning of a prompt: the rows of both small encoders, concatenated by columns; then the
- * LLM's rows, then the images' rows. */
+/* Returns the conditioning of a prompt: by columns two layers of the first encoder and one of the second;
+ * then the rows of two layers of the third, then the images' rows. */
 static struct matrix condition(const struct synthetic_input *in, int prompt, struct matrix *pooled) {
-    struct matrix rows[2], a = encode(in, SYNTHETIC_TEXT, prompt, 2, &rows[0]);
-    struct matrix b = encode(in, SYNTHETIC_TEXT_2, prompt, 1, &rows[1]), vision[REFERENCE_PICTURES_MAX];
-    const struct component *c = &in->model->component[SYNTHETIC_LLM];
-    struct matrix words = rms_norm(embedded(c, "llm.embedding.weight", in->tokens[SYNTHETIC_LLM][prompt].ids,
-                                            in->tokens[SYNTHETIC_LLM][prompt].n),
-                                   weight(c, "llm.norm.weight", 0));
-    int below = b.rows > SYNTHETIC_PADDED ? b.rows : SYNTHETIC_PADDED, kept = words.rows - SYNTHETIC_DROPPED;
-    int pictures = below + (kept > SYNTHETIC_PADDED ? kept : SYNTHETIC_PADDED), all = pictures;
+    static const bool normed[LAYERS_MAX] = {true, true, true}, only_last[LAYERS_MAX] = {false, true};
+    struct matrix rows[3], a[LAYERS_MAX], b[LAYERS_MAX], words[LAYERS_MAX], vision[REFERENCE_PICTURES_MAX];
+    encode(in, SYNTHETIC_TEXT, prompt, 3, normed, a, &rows[0]);
+    encode(in, SYNTHETIC_TEXT_2, prompt, 3, normed, b, &rows[1]);
+    encode(in, SYNTHETIC_LLM, prompt, 2, only_last, words, &rows[2]);
+    int below = b->rows > SYNTHETIC_PADDED ? b->rows : SYNTHETIC_PADDED;
+    int kept = words->rows - SYNTHETIC_DROPPED;
+    int pictures = below + (2 * kept > SYNTHETIC_PADDED ? 2 * kept : SYNTHETIC_PADDED), all = pictures;
     for (int i = 0; i < in->request->n_references; i++) {
         vision[i] = encode_image(in, in->request->references[i]);
         all += vision[i].rows;
     }
     struct matrix text = zeros(all, 64);
-    put(text, 0, 0, a, 0);
-    put(text, 0, a.columns, b, 0);
-    put(text, below, 0, words, SYNTHETIC_DROPPED);
+    put(text, 0, 0, a[0], 0);
+    put(text, 0, a->columns, a[1], 0);
+    put(text, 0, 2 * a->columns, b[1], 0);
+    put(text, below, 0, words[1], SYNTHETIC_DROPPED);
+    put(text, below + kept, 0, words[0], SYNTHETIC_DROPPED);
     for (int i = 0; i < in->request->n_references; pictures += vision[i++].rows)
         put(text, pictures, 0, vision[i], 0);
-    *pooled = zeros(1, 64);
+    *pooled = zeros(1, rows[0].columns + rows[1].columns);
     put(*pooled, 0, 0, rows[0], 0);
     put(*pooled, 0, rows[0].columns, rows[1], 0);
     return text;
@@ -245,6 +250,21 @@ static struct matrix attention(struct matrix q, struct matrix k, struct matrix v
     return out;
 }
 
+/* The weight of one stream of a double block, such as "text.q". */
+static struct matrix stream(const struct component *c, int layer, const char *name) {
+    char format[64];
+    snprintf(format, sizeof format, "denoiser.layers.%%d.%s.weight", name);
+    return weight(c, format, layer);
+}
+
+/* Returns the rows of `top`, then those of `bottom`. */
+static struct matrix below(struct matrix top, struct matrix bottom) {
+    struct matrix all = zeros(top.rows + bottom.rows, top.columns);
+    put(all, 0, 0, top, 0);
+    put(all, top.rows, 0, bottom, 0);
+    return all;
+}
+
 static bool is_skipped(const struct sluice_request *r, int layer) {
     int i = 0;
     while (i < r->n_slg_layers && r->slg_layers[i] != layer) i++;
@@ -277,17 +297,25 @@ static struct matrix predict_noise(const struct component *c, struct matrix z, c
         if (skips && is_skipped(skips, i)) continue;
         struct matrix m = product(condition, weight(c, "denoiser.layers.%d.modulation.weight", i),
                                   weight(c, "denoiser.layers.%d.modulation.bias", i).at);
-        struct matrix n = layer_norm(x, m.at, m.at + x.columns);
-        struct matrix keys = product(text, weight(c, "denoiser.layers.%d.k.weight", i), NULL);
-        rotate(keys);
-        struct matrix attended =
-            attention(product(n, weight(c, "denoiser.layers.%d.q.weight", i), NULL), keys,
-                      product(text, weight(c, "denoiser.layers.%d.v.weight", i), NULL));
-        add(x, product(attended, weight(c, "denoiser.layers.%d.out.weight", i), NULL));
-        n = layer_norm(x, m.at, m.at + x.columns);
-        struct matrix up = product(n, weight(c, "denoiser.layers.%d.up.weight", i), NULL);
-        gelu(up);
-        add(x, product(up, weight(c, "denoiser.layers.%d.down.weight", i), NULL));
+        struct matrix n = layer_norm(text, m.at, m.at + x.columns), q, k, v;
+        struct matrix n_x = layer_norm(x, m.at + 2 * x.columns, m.at + 3 * x.columns);
+        k = product(n, stream(c, i, "text.k"), NULL);
+        rotate(k);
+        q = below(product(n, stream(c, i, "text.q"), NULL), product(n_x, stream(c, i, "image.q"), NULL));
+        k = below(k, product(n_x, stream(c, i, "image.k"), NULL));
+        v = below(product(n, stream(c, i, "text.v"), NULL), product(n_x, stream(c, i, "image.v"), NULL));
+        q = attention(q, k, v);
+        k = (struct matrix){x.rows, x.columns, q.at + text.rows * text.columns};
+        q.rows = text.rows;
+        add(text, product(q, stream(c, i, "text.out"), NULL));
+        add(x, product(k, stream(c, i, "image.out"), NULL));
+        n = product(layer_norm(text, m.at, m.at + x.columns), stream(c, i, "text.up"), NULL);
+        gelu(n);
+        add(text, product(n, stream(c, i, "text.down"), NULL));
+        n = product(layer_norm(x, m.at + 2 * x.columns, m.at + 3 * x.columns), stream(c, i, "image.up"),
+                    NULL);
+        gelu(n);
+        add(x, product(n, stream(c, i, "image.down"), NULL));
     }
     return product(layer_norm(x, NULL, NULL), weight(c, "denoiser.out.weight", 0),
                    weight(c, "denoiser.out.bias", 0).at);
@@ -322,12 +350,12 @@ static struct matrix denoised(const struct synthetic_input *in, const double *x,
 static void decode_video(const struct synthetic_input *in, const double *latent, const int32_t *dim,
                          double *frames) {
     const struct component *c = &in->model->component[SYNTHETIC_VIDEO_VAE];
-    const struct latent_format *format = &c->latent_format;
     int pixels = dim[1] * dim[2], n = dim[0] * pixels;
-    struct matrix z = zeros(n, SYNTHETIC_CHANNELS);
+    struct matrix z = zeros(n, SYNTHETIC_CHANNELS), mean = weight(c, "video_vae.bn.running_mean", 0);
+    struct matrix variance = weight(c, "video_vae.bn.running_var", 0);
     for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++)
         z.at[i % n * SYNTHETIC_CHANNELS + i / n] =
-            latent[i] / (double)format->scale[i / n] + (double)format->shift[i / n];
+            latent[i] * sqrt(variance.at[i / n] + SYNTHETIC_BATCH_NORM_EPS) + mean.at[i / n];
     struct matrix x = product(z, weight(c, "video_vae.in.weight", 0), weight(c, "video_vae.in.bias", 0).at);
     gelu(x);
     for (int layer = 0; layer < 3; layer++) {
@@ -392,9 +420,13 @@ void synthetic_reference_open(struct synthetic_reference *truth, const struct sy
     for (int prompt = 0;
          prompt < (r->cfg_scale == 1 && (r->cfg_scale_low == 0 || r->cfg_scale_low == 1) ? 1 : 2); prompt++)
         text[prompt] = condition(in, prompt, &pooled[prompt]);
-    *truth = (struct synthetic_reference){text->rows,     text->columns,
-                                          text->at,       pooled->at,
-                                          zeros(1, n).at, zeros(r->frames, 3 * r->height * r->width).at};
+    *truth = (struct synthetic_reference){.rows = text->rows,
+                                          .columns = text->columns,
+                                          .pooled_columns = pooled->columns,
+                                          .text = text->at,
+                                          .pooled = pooled->at,
+                                          .latent = zeros(1, n).at,
+                                          .frames = zeros(r->frames, 3 * r->height * r->width).at};
     sample(in, text, pooled, dim, truth->latent);
     decode_video(in, truth->latent, dim, truth->frames);
 }

@@ -18,8 +18,8 @@ struct synthetic_input {
 };
 
 struct synthetic_reference {
-    int32_t rows, columns; /* size of the first prompt's conditioning */
-    double *text, *pooled; /* conditioning [rows, columns], pooled embedding [columns] */
+    int32_t rows, columns, pooled_columns; /* sizes of the first prompt's conditioning */
+    double *text, *pooled; /* conditioning [rows, columns], pooled embedding [pooled_columns] */
     double *latent;        /* denoised latent [C, F, Y, X] */
     double *frames;        /* video frames [frames, 3, height, width] */
 };

@@ -1,5 +1,7 @@
 #include "test/lib/synthetic_run.h"
 
+#include "bench/dev/paced.h"
+
 const int32_t synthetic_dims[SYNTHETIC_STAGES][4] = {{SYNTHETIC_COLUMNS, 40, SYNTHETIC_ROWS, 5},
                                                      {SYNTHETIC_COLUMNS, 100, SYNTHETIC_ROWS, 8}};
 const int synthetic_lanes[SYNTHETIC_STAGES] = {1, SYNTHETIC_LANES},
@@ -8,7 +10,6 @@ const int synthetic_lanes[SYNTHETIC_STAGES] = {1, SYNTHETIC_LANES},
 struct synthetic synthetic;
 
 enum status synthetic_evaluation_ended(void *user, const struct visit *visit, struct error *e) {
-    (void)user;
     for (int i = 0; i < synthetic.stages[visit->stage].n_lanes; i++)
         for (int k = 0; k < SYNTHETIC_ROWS * SYNTHETIC_COLUMNS; k++)
             synthetic.latent[visit->stage][i][k] += 0.1f * synthetic.prediction[visit->stage][i][k];
@@ -17,7 +18,6 @@ enum status synthetic_evaluation_ended(void *user, const struct visit *visit, st
 }
 
 enum status synthetic_stage_ended(void *user, int stage, struct error *e) {
-    (void)user;
     if (stage == 0)
         for (int i = 0; i < SYNTHETIC_LANES; i++)
             for (int k = 0; k < SYNTHETIC_ROWS * SYNTHETIC_COLUMNS; k++)
@@ -27,7 +27,6 @@ enum status synthetic_stage_ended(void *user, int stage, struct error *e) {
 }
 
 static bool synthetic_tick(void *user, const struct visit *visit, double done, struct error *e) {
-    (void)user;
     assert_true(visit >= synthetic.visits.visits &&
                 visit < synthetic.visits.visits + synthetic.visits.n_visits);
     assert_true(done >= synthetic.done);
@@ -75,8 +74,8 @@ static void synthetic_make_stage(int s, struct error *e) {
                                          .evaluations = synthetic_evaluations[s],
                                          .timesteps = timesteps};
     snprintf(synthetic.stages[s].name, sizeof synthetic.stages[s].name, "stage %c", (char)('a' + s));
-    synthetic_family.visits(c, s, synthetic.lanes[s], synthetic_lanes[s], synthetic_evaluations[s],
-                            &synthetic.visits, e);
+    synthetic_family.lanes.visits(c, s, synthetic.lanes[s], synthetic_lanes[s], synthetic_evaluations[s],
+                                  &synthetic.visits, e);
 }
 
 void synthetic_measure(void) {
@@ -104,8 +103,18 @@ void synthetic_make(void) {
     synthetic_measure();
 }
 
+void synthetic_use_bus(double bytes_per_second) {
+    struct error e = {0};
+    synthetic.need.separate = true;
+    synthetic.run.device = synthetic.residents.device =
+        paced_open(&fault_sys.sys, &synthetic.device.device, bytes_per_second, &e);
+    assert_ok(&e);
+}
+
 void synthetic_remove(void) {
     residents_destroy(&synthetic.residents);
+    assert_int_equal(sys_memory_use(&fault_sys.sys).live_bytes[LINE_DEVICE], 0);
+    if (synthetic.residents.device) synthetic.residents.device->destroy(synthetic.residents.device);
     visit_list_destroy(&synthetic.visits);
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         component_destroy(&synthetic.components[s]);
@@ -173,7 +182,7 @@ void run_plain_loop(void) {
                             .workspace_bytes = ROOM,
                             .error = &e};
         for (int k = 0; k < stage->n_lanes; k++) stage->lanes[k].state = &states[k];
-        synthetic_family.declare(stage->component, stage->lanes, stage->n_lanes, &state, &state, &ok);
+        synthetic_family.state.declare(stage->component, stage->lanes, stage->n_lanes, &state, &state, &ok);
         plain_visit(v, &x);
         if (v->ends_evaluation) synthetic_evaluation_ended(NULL, v, &e);
         if (i + 1 == synthetic.visits.n_visits || synthetic.visits.visits[i + 1].stage != v->stage)
@@ -182,4 +191,40 @@ void run_plain_loop(void) {
     free(memory);
     assert_true(ok);
     assert_ok(&e);
+}
+
+float synthetic_want[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
+
+void synthetic_expect(bool nan) {
+    synthetic_reset(nan);
+    run_plain_loop();
+    memcpy(synthetic_want, synthetic.latent, sizeof synthetic_want);
+}
+
+void synthetic_run_same(bool nan) {
+    struct error e = {0};
+    synthetic_reset(nan);
+    synthetic_execute(&e);
+    assert_ok(&e);
+    assert_memory_equal(synthetic_want, synthetic.latent, sizeof synthetic_want);
+    assert_no_memory_violation();
+}
+
+uint64_t synthetic_least_budget(void) {
+    static struct plan plan;
+    plan_solve(&synthetic.need, UINT64_MAX, 0, &plan);
+    return plan.ram_least_bytes;
+}
+
+void synthetic_random_plan(uint64_t percent, uint64_t pages) {
+    plan_begin(&synthetic.need, &synthetic.plan);
+    synthetic.plan.keep = (int32_t)below(2);
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+        struct plan_stage *p = &synthetic.plan.stage[s];
+        for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
+            plan_set_resident(p, b, below(100) < percent);
+        p->ring_bytes = plan_least_ring(&synthetic.need.stage[s], p) + PLAN_PAGE * below(2) * below(pages);
+        p->staging_bytes = plan_least_staging(&synthetic.need, p, s);
+    }
+    plan_evaluate(&synthetic.need, &synthetic.plan);
 }

@@ -65,6 +65,24 @@ void synthetic_execute(struct error *e);
 /* Runs as a plain loop over blocks, without store, plan or executor. */
 void run_plain_loop(void);
 
+/* The latents that every run must give, set by synthetic_expect. */
+extern float synthetic_want[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
+
+/* Runs the plain loop and stores its latents in synthetic_want. */
+void synthetic_expect(bool nan);
+
+/* Runs synthetic.plan and expects the latents of synthetic_want and no memory violation. */
+void synthetic_run_same(bool nan);
+
+/* Runs on a device with its own memory behind a bus of this speed; 0: as fast as the host. */
+void synthetic_use_bus(double bytes_per_second);
+
+uint64_t synthetic_least_budget(void);
+
+/* Sets synthetic.plan: blocks are resident with this probability in percent; rings have the minimum size or
+ * up to `pages` pages more. */
+void synthetic_random_plan(uint64_t percent, uint64_t pages);
+
 /* Returns the planned pages of all memory lines at the worst moment. */
 int64_t planned_pages(void);
 

@@ -27,7 +27,7 @@ __attribute__((constructor)) static void copy_published(void) {
     static const struct recipe *const from[] = {PUBLISHED_RECIPES(RECIPE_ROW)};
     for (int i = 0; i < PUBLISHED; i++) {
         published[i] = *from[i];
-        struct picture_areas *areas = &published[i].areas;
+        struct picture_areas *areas = &published[i].images.areas;
         areas->vision = small_area(areas->vision);
         areas->vae = small_area(areas->vae);
         areas->output = small_area(areas->output);

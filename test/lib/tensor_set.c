@@ -1,5 +1,7 @@
 #include "test/lib/tensor_set.h"
 
+#include "loaders/loaders.h"
+
 struct item *tensor_set_add(struct tensor_set *p, const char *prefix, const char *name, const char *type,
                             int rank, const int32_t *dim, const void *data, size_t bytes) {
     if (p->n == TENSOR_SET_MAX) abort();
@@ -24,14 +26,6 @@ struct item *tensor_set_find(struct tensor_set *p, const char *name) {
     return NULL;
 }
 
-char *read_whole_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    char *text = calloc(1, 1 << 16);
-    if (!f || !text || !fread(text, 1, (1 << 16) - 1, f)) abort();
-    fclose(f);
-    return text;
-}
-
 struct tensor_set *tensor_set_from_file(const char *path) {
     struct sys sys;
     struct tensor_index index;
@@ -51,10 +45,12 @@ struct tensor_set *tensor_set_from_file(const char *path) {
 
 struct tensor_set *tensor_set_from_component(const char *model, const char *component) {
     char path[TENSOR_SET_PATH];
+    size_t bytes;
     snprintf(path, sizeof path, "%s/%s", model, component);
     struct tensor_set *p = tensor_set_from_file(path);
     snprintf(path, sizeof path, "%s/%s/config.json", model, component);
-    p->config = read_whole_file(path);
+    p->config = read_file(path, &bytes);
+    if (!p->config) abort();
     return p;
 }
 
@@ -70,6 +66,9 @@ struct tensor_set *tensor_set_copy(const struct tensor_set *from, const char *pr
     if (!p) abort();
     tensor_set_append(p, from, prefix);
     if (from->config) p->config = strdup(from->config);
+    p->key = from->key;
+    memcpy(p->gguf, from->gguf, sizeof p->gguf);
+    p->n_gguf = from->n_gguf;
     return p;
 }
 
@@ -91,36 +90,6 @@ void join_rows(struct tensor_set *p, struct item *to, const char *name) {
     snprintf(t->name, sizeof t->name, "-");
 }
 
-/* Fuses q, k and v into one tensor of three times the rows. */
-static void fuse(struct tensor_set *p, struct item *q) {
-    for (int i = 0; i < 2; i++) {
-        char name[TENSOR_SET_NAME];
-        snprintf(name, sizeof name, "%s", q->name);
-        memcpy(strstr(name, "to_q"), i ? "to_v" : "to_k", 4);
-        join_rows(p, q, name);
-    }
-    rename_part(q, "to_q", "qkv");
-}
-
-void join_named(struct tensor_set *p, struct item *to, const char *from, const char *other) {
-    char name[TENSOR_SET_NAME];
-    snprintf(name, sizeof name, "%s", to->name);
-    char *at = strstr(name, from), tail[TENSOR_SET_NAME];
-    snprintf(tail, sizeof tail, "%s", at + strlen(from));
-    snprintf(at, sizeof name - (size_t)(at - name), "%s%s", other, tail);
-    join_rows(p, to, name);
-}
-
-void swap_halves(struct item *item) {
-    size_t half = item->bytes / 2;
-    unsigned char *first = malloc(half);
-    if (!first) abort();
-    memcpy(first, item->data, half);
-    memmove(item->data, item->data + half, half);
-    memcpy(item->data + half, first, half);
-    free(first);
-}
-
 void tensor_set_drop(struct tensor_set *p, const char *prefix) {
     int kept = 0;
     for (int i = 0; i < p->n; i++)
@@ -129,63 +98,6 @@ void tensor_set_drop(struct tensor_set *p, const char *prefix) {
         else
             free(p->item[i].data);
     p->n = kept;
-}
-
-void rename_zimage_to_checkpoint(struct tensor_set *p, int split) {
-    static const char *const parts[][2] = {{"all_final_layer.2-1.", "final_layer."},
-                                           {"all_x_embedder.2-1.", "x_embedder."},
-                                           {".attention.to_out.0.", ".attention.out."},
-                                           {".attention.norm_k.", ".attention.k_norm."},
-                                           {".attention.norm_q.", ".attention.q_norm."}};
-    char kept[32];
-    snprintf(kept, sizeof kept, "layers.%d.", split);
-    for (int i = 0; i < p->n; i++) {
-        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
-            rename_part(&p->item[i], parts[k][0], parts[k][1]);
-        if (strstr(p->item[i].name, ".attention.to_q.") && strncmp(p->item[i].name, kept, strlen(kept)))
-            fuse(p, &p->item[i]);
-    }
-    tensor_set_drop(p, "-");
-}
-
-void rename_vae_to_checkpoint(struct tensor_set *p) {
-    static const char *const parts[][2] = {{".mid_block.resnets.0.", ".mid.block_1."},
-                                           {".mid_block.resnets.1.", ".mid.block_2."},
-                                           {".mid_block.attentions.0.", ".mid.attn_1."},
-                                           {"attn_1.group_norm.", "attn_1.norm."},
-                                           {"attn_1.to_out.0.", "attn_1.proj_out."},
-                                           {"attn_1.to_q.", "attn_1.q."},
-                                           {"attn_1.to_k.", "attn_1.k."},
-                                           {"attn_1.to_v.", "attn_1.v."},
-                                           {"conv_norm_out.", "norm_out."},
-                                           {"encoder.down_blocks.", "encoder.down."},
-                                           {".downsamplers.0.conv.", ".downsample.conv."},
-                                           {".resnets.", ".block."},
-                                           {".conv_shortcut.", ".nin_shortcut."},
-                                           {".upsamplers.0.conv.", ".upsample.conv."}};
-    int last = 0;
-    for (int i = 0; i < p->n; i++) {
-        const char *at = strstr(p->item[i].name, "up_blocks.");
-        if (at && at[10] - '0' > last) last = at[10] - '0';
-    }
-    for (int i = 0; i < p->n; i++) {
-        struct item *t = &p->item[i];
-        char *at = strstr(t->name, "up_blocks.");
-        if (at) at[10] = (char)('0' + last - (at[10] - '0'));
-        rename_part(t, "up_blocks.", "up.");
-        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) rename_part(t, parts[k][0], parts[k][1]);
-        if (t->rank != 2) continue;
-        t->rank = 4;
-        t->dim[2] = t->dim[3] = 1;
-    }
-}
-
-const char *temporary_path(const char *name) {
-    static char paths[16][TENSOR_SET_PATH];
-    static int next;
-    char *path = paths[next++ % 16];
-    snprintf(path, TENSOR_SET_PATH, "%s/%s", temporary, name);
-    return path;
 }
 
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
@@ -219,6 +131,44 @@ void write_tensor_set(const struct tensor_set *p, const char *path, const char *
     write_tensors(p, 0, p->n, path, "config", config);
 }
 
+/* The tensor of a set that is being written, and its bytes that are written. */
+struct giving {
+    const struct tensor_set *set;
+    int tensor;
+    uint64_t given;
+};
+
+static enum status give_bytes(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+    struct giving *g = user;
+    (void)e;
+    if (i != g->tensor) g->given = 0;
+    g->tensor = i;
+    memcpy(to, g->set->item[i].data + g->given, bytes);
+    g->given += bytes;
+    return OK;
+}
+
+static enum dtype dtype_named(const char *name) {
+    enum dtype dtype = 0;
+    while (strcmp(dtype_name(dtype), name) != 0) dtype++;
+    return dtype;
+}
+
+void write_gguf(struct tensor_set *p, const char *path) {
+    static struct named_tensor tensors[TENSOR_SET_MAX];
+    struct sys sys;
+    struct error e = {0};
+    struct giving giving = {p, -1, 0};
+    sys_init_machine(&sys);
+    for (int i = 0; i < p->n; i++) {
+        const struct item *t = &p->item[i];
+        tensors[i] = (struct named_tensor){t->name, tensor_make(NULL, dtype_named(t->type), t->rank, t->dim)};
+    }
+    gguf_write_made(&sys, path, p->gguf, p->n_gguf, tensors, p->n,
+                    &(struct tensor_maker){&giving, give_bytes}, &e);
+    check(e.code == OK, "%s: %s", path, e.what);
+}
+
 void write_sharded(const struct tensor_set *p, const char *folder, const char *config) {
     static const char *const names[] = {"model-00001-of-00002.safetensors",
                                         "model-00002-of-00002.safetensors"};
@@ -235,10 +185,4 @@ void write_sharded(const struct tensor_set *p, const char *folder, const char *c
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
     json_dump_file(root, path, 0);
     json_decref(root);
-}
-
-void write_file(const char *path, const char *bytes, size_t n) {
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(bytes, 1, n, f) != n) abort();
-    fclose(f);
 }

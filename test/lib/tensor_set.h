@@ -3,11 +3,12 @@
 #ifndef SLUICE_TEST_TENSOR_SET_H
 #define SLUICE_TEST_TENSOR_SET_H
 
+#include "loaders/gguf/gguf.h"
 #include "test/lib/rig.h"
 
 #include <sys/stat.h>
 
-enum { TENSOR_SET_MAX = 2048, TENSOR_SET_NAME = 200, TENSOR_SET_PATH = 400 };
+enum { TENSOR_SET_MAX = 2048, TENSOR_SET_NAME = 200, TENSOR_SET_PATH = 400, GGUF_PAIRS = 6 };
 
 struct item {
     char name[TENSOR_SET_NAME];
@@ -21,7 +22,10 @@ struct item {
 struct tensor_set {
     struct item item[TENSOR_SET_MAX];
     int n;
-    char *config; /* JSON text of the component's config.json, or NULL */
+    char *config;    /* JSON text of the component's config.json, or NULL */
+    const char *key; /* key of the configuration in the metadata of a file; NULL: the usual key */
+    struct gguf_metadata gguf[GGUF_PAIRS];
+    int n_gguf;
 };
 
 struct item *tensor_set_add(struct tensor_set *p, const char *prefix, const char *name, const char *type,
@@ -30,8 +34,6 @@ struct item *tensor_set_add(struct tensor_set *p, const char *prefix, const char
 void tensor_set_free(struct tensor_set *p);
 
 struct item *tensor_set_find(struct tensor_set *p, const char *name);
-
-char *read_whole_file(const char *path);
 
 /* Reads the tensors of a file, or of a component's folder, whose config.json is not read. */
 struct tensor_set *tensor_set_from_file(const char *path);
@@ -48,24 +50,8 @@ void rename_part(struct item *item, const char *from, const char *to);
 /* Appends the rows of tensor `name` to tensor `to`. Tensor `name` is then empty and renamed "-". */
 void join_rows(struct tensor_set *p, struct item *to, const char *name);
 
-/* Appends rows like join_rows; the source is the tensor with the name of `to`, in which `other` replaces
- * `from`. */
-void join_named(struct tensor_set *p, struct item *to, const char *from, const char *other);
-
-/* Swaps shift and scale of a norm, because checkpoint and diffusers store them in opposite order. */
-void swap_halves(struct item *item);
-
+/* Removes the tensors whose names start with the prefix. */
 void tensor_set_drop(struct tensor_set *p, const char *prefix);
-
-/* Renames to the Z-Image checkpoint's names, also used by ComfyUI; in layer number `split`, q, k and v stay
- * separate tensors. Inverse of diffusers 0.42, single_file_utils.py,
- * convert_z_image_transformer_checkpoint_to_diffusers. */
-void rename_zimage_to_checkpoint(struct tensor_set *p, int split);
-
-/* Gives a VAE the Flux checkpoint's names: decoder levels reversed, projections as 1x1 convolutions. */
-void rename_vae_to_checkpoint(struct tensor_set *p);
-
-const char *temporary_path(const char *name);
 
 /* Writes tensors [first, first + n). metadata: JSON text stored under `key`, or NULL. */
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
@@ -73,9 +59,10 @@ void write_tensors(const struct tensor_set *p, int first, int n, const char *pat
 
 void write_tensor_set(const struct tensor_set *p, const char *path, const char *config);
 
+/* Writes a GGUF file with the metadata p->gguf. */
+void write_gguf(struct tensor_set *p, const char *path);
+
 /* Writes two shards and their index into a new folder. */
 void write_sharded(const struct tensor_set *p, const char *folder, const char *config);
-
-void write_file(const char *path, const char *bytes, size_t n);
 
 #endif

@@ -1,43 +1,49 @@
 #include "test/lib/tokenizer_files.h"
 
-#include <sys/stat.h>
+#include "bench/dev/synthetic_tokenizer.h"
+
+#include <jansson.h>
+#include <math.h>
 #include <time.h>
-
-char tokenizer_folder[] = "/tmp/sluice_tokenizer_XXXXXX";
-char tokenizer_json[64];
-
-void tokenizer_put(const char *path, const char *text, size_t bytes) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-}
+#include <zlib.h>
 
 struct sys tokenizer_sys;
 
-void tokenizer_assert_nothing_left(void) {
+static void assert_nothing_left(void) {
     assert_int_equal(sys_memory_use(&tokenizer_sys).live_bytes[LINE_HOST], 0);
 }
 
 enum status tokenizer_open_path(const char *path, struct tokenizer **t, struct error *e) {
+    enum { OURS_MAX = 64 << 20 };
     *e = (struct error){0};
-    struct stat s = {0};
-    (void)!stat(path, &s);
     sys_init_machine(&tokenizer_sys);
     hang_guard(HANG_SECONDS, WAIT_SECONDS);
     enum status status = tokenizer_open(&tokenizer_sys, path, t, e);
     hang_guard(0, 0);
     assert_int_equal(status, e->code);
-    assert_true(sys_memory_use(&tokenizer_sys).peak_bytes[LINE_HOST] <= s.st_size + OURS_MAX);
+    assert_true(sys_memory_use(&tokenizer_sys).peak_bytes[LINE_HOST] <= malformed_size(path) + OURS_MAX);
     if (status == OK) return OK;
     assert_null(*t);
-    tokenizer_assert_nothing_left();
+    assert_nothing_left();
     return status;
+}
+
+static struct tokenizer *open_good(const char *path, const char *kind) {
+    struct tokenizer *t;
+    struct error e;
+    char line[1024];
+    if (tokenizer_open_path(path, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
+    if (kind) assert_string_equal(tokenizer_kind(t), kind);
+    return t;
+}
+
+struct tokenizer *tokenizer_open_good(const char *name, const char *kind) {
+    return open_good(malformed_path(name), kind);
 }
 
 void tokenizer_close_clean(struct tokenizer *t) {
     tokenizer_close(t);
-    tokenizer_assert_nothing_left();
+    assert_nothing_left();
 }
 
 void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32_t *want, int n) {
@@ -53,27 +59,29 @@ void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32
     tokenizer_sys.release(&tokenizer_sys, ids);
 }
 
-void expect_open_failure(const char *path, enum status code, const char *text_in_error) {
+void expect_open_failure(const char *name, enum status code, const char *word) {
     struct tokenizer *t;
     struct error e;
     char line[2048];
-    if (tokenizer_open_path(path, &t, &e) == OK)
-        fail_msg("opened, expected %s: %s", status_name(code), text_in_error);
+    if (tokenizer_open_path(malformed_path(name), &t, &e) == OK)
+        fail_msg("opened, expected %s: %s", status_name(code), word);
     error_line(&e, line, sizeof line);
-    if (e.code != code || !strstr(line, text_in_error) || !strstr(e.where, tokenizer_folder))
-        fail_msg("%s: %s; expected %s: %s", status_name(e.code), line, status_name(code), text_in_error);
+    if (e.code != code || !strstr(line, word) || !strstr(e.where, malformed_path("")))
+        fail_msg("%s: %s; expected %s: %s", status_name(e.code), line, status_name(code), word);
+}
+
+void expect_text_failure(const char *name, const char *text, enum status code, const char *word) {
+    malformed_write_text(name, text);
+    expect_open_failure("", code, word);
 }
 
 void compare_cases(const char *model, const char *cases) {
-    struct tokenizer *t;
-    struct error e;
-    char line[1024];
-    json_t *list = json_load_file(cases, JSON_ALLOW_NUL, NULL);
+    json_t *list = json_load_file(cases, JSON_ALLOW_NUL, NULL), *one;
+    size_t i;
     assert_true(json_array_size(list) > 0);
-    if (tokenizer_open_path(model, &t, &e) != OK) fail_msg("%s", error_line(&e, line, sizeof line));
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *text = json_object_get(json_array_get(list, i), "text");
-        const json_t *ids = json_object_get(json_array_get(list, i), "ids");
+    struct tokenizer *t = open_good(model, NULL);
+    json_array_foreach(list, i, one) {
+        const json_t *text = json_object_get(one, "text"), *ids = json_object_get(one, "ids");
         int32_t want[65536];
         assert_true(json_is_string(text) && json_array_size(ids) < 65536);
         for (size_t k = 0; k < json_array_size(ids); k++)
@@ -84,96 +92,111 @@ void compare_cases(const char *model, const char *cases) {
     tokenizer_close_clean(t);
 }
 
-/* Returns the CPU time of this thread. Wall time would include other programs' load. */
-static double processor_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+void tokenizer_unpack(const char *kind, const char *name) {
+    char path[256], bytes[4096];
+    snprintf(path, sizeof path, "test/golden/tokens/%s/%s", kind, name);
+    if (access(path, R_OK)) snprintf(path, sizeof path, "test/golden/tokens/%s/%s.gz", kind, name);
+    gzFile from = gzopen(path, "rb");
+    FILE *to = fopen(malformed_path(name), "wb");
+    assert_true(from && to);
+    for (int n; (n = gzread(from, bytes, sizeof bytes)) > 0;)
+        assert_int_equal(fwrite(bytes, 1, (size_t)n, to), n);
+    assert_int_equal(gzclose(from), Z_OK);
+    assert_int_equal(fclose(to), 0);
 }
 
-/* Returns the CPU seconds to encode the text: the best of five. */
-static double seconds(struct tokenizer *t, const char *text, size_t bytes) {
+void compare_packed(const char *kind, const char *const *files) {
+    for (int i = 0; files[i]; i++) tokenizer_unpack(kind, files[i]);
+    tokenizer_unpack(kind, "cases.json");
+    compare_cases(malformed_path(""), malformed_path("cases.json"));
+    malformed_write_text("cases.json", NULL);
+    for (int i = 0; files[i]; i++) malformed_write_text(files[i], NULL);
+}
+
+static const char *failing_name, *failing_text;
+
+static enum status open_and_encode(struct sys *sys, struct error *e) {
+    struct tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    int n_ids;
+    if (!tokenizer_open(sys, malformed_path(failing_name), &t, e))
+        tokenizer_encode(t, failing_text, strlen(failing_text), &ids, &n_ids, e);
+    sys->release(sys, ids);
+    tokenizer_close(t);
+    return e->code;
+}
+
+void expect_memory_failures(const char *name, const char *text) {
+    failing_name = name, failing_text = text;
+    assert_true(malformed_fail_allocations(open_and_encode) > 10);
+}
+
+/* Returns the CPU seconds of this thread to encode the text: the best of n. Other programs' load changes wall
+ * time. */
+static double seconds(struct tokenizer *t, const char *text, size_t bytes, int n) {
     double best = 1e9;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < n; i++) {
         struct error e = {0};
+        struct timespec start, end;
         int32_t *ids;
-        int n;
-        double start = processor_seconds();
+        int n_ids;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
         hang_guard(HANG_SECONDS, WAIT_SECONDS);
-        assert_int_equal(tokenizer_encode(t, text, bytes, &ids, &n, &e), OK);
+        assert_int_equal(tokenizer_encode(t, text, bytes, &ids, &n_ids, &e), OK);
         hang_guard(0, 0);
-        double took = processor_seconds() - start;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        double took = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
         if (took < best) best = took;
         tokenizer_sys.release(&tokenizer_sys, ids);
     }
     return best;
 }
 
-static void *(*real_alloc)(struct sys *, enum memory_line, size_t);
-static int allocs_left;
-
-static void *failing_alloc(struct sys *s, enum memory_line line, size_t bytes) {
-    return allocs_left-- > 0 ? real_alloc(s, line, bytes) : NULL;
-}
-
-void expect_memory_failures(const char *path, const char *text) {
-    int n = 0;
-    for (enum status status = MEMORY; status != OK; n++) {
-        struct tokenizer *t = NULL;
-        struct error e = {0};
-        int32_t *ids = NULL;
-        int n_ids;
-        sys_init_machine(&tokenizer_sys);
-        real_alloc = tokenizer_sys.alloc;
-        tokenizer_sys.alloc = failing_alloc;
-        allocs_left = n;
-        status = tokenizer_open(&tokenizer_sys, path, &t, &e);
-        if (!status) status = tokenizer_encode(t, text, strlen(text), &ids, &n_ids, &e);
-        if (status && status != MEMORY) fail_msg("allocation %d: %s", n, e.what);
-        tokenizer_sys.release(&tokenizer_sys, ids);
-        tokenizer_close_clean(t);
-    }
-    assert_true(n > 10);
-}
-
 void expect_linear_time(struct tokenizer *t, const char *const *units) {
-    enum { LONG = 1000000 };
-    char *text = malloc(LONG + 16);
-    for (size_t i = 0; units[i]; i++) {
+    enum { LONG = 1000000, TRIES = 5 };
+    struct bytes text = {0};
+    for (size_t i = 0; units[i]; i++, text.n = 0) {
         size_t unit = strlen(units[i]), n = LONG / unit;
-        for (size_t k = 0; k < n; k++) memcpy(text + k * unit, units[i], unit);
-        double tenth = seconds(t, text, n / 10 * unit), whole = seconds(t, text, n * unit);
-        if (whole > 40 * tenth + 0.01) /* an encoder of quadratic time would take a hundred times as long */
+        for (size_t k = 0; k < n; k++) bytes_put(&text, units[i], unit);
+        double tenth = seconds(t, (char *)text.at, n / 10 * unit, TRIES), whole = 1e9;
+        /* An encoder of quadratic time would take a hundred times as long. */
+        for (int k = 0; k < TRIES && whole > 40 * tenth + 0.01; k++)
+            whole = fmin(whole, seconds(t, (char *)text.at, n * unit, 1));
+        if (whole > 40 * tenth + 0.01)
             fail_msg("unit %zu: %.4f s, ten times the text %.4f s", i, tenth, whole);
     }
-    free(text);
+    free(text.at);
 }
 
-void tokenizer_put_bytes(const char *name, const char *text, size_t bytes) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", tokenizer_folder, name);
-    if (text)
-        tokenizer_put(path, text, bytes);
-    else
-        unlink(path);
+struct tokenizer *open_synthetic(const char *kind, int n_ids, const char *without) {
+    struct synthetic_tokenizer made;
+    struct error e = {0};
+    sys_init_machine(&tokenizer_sys);
+    assert_int_equal(synthetic_tokenizer_make(&tokenizer_sys, kind, n_ids, &made, &e), OK);
+    assert_nothing_left();
+    for (int i = 0; i < made.n_files; i++)
+        if (!without || strcmp(made.files[i].name, without))
+            malformed_write(made.files[i].name, made.files[i].text, made.files[i].bytes);
+    struct tokenizer *t = tokenizer_open_good("", NULL);
+    assert_non_null(strstr(kind, tokenizer_kind(t)));
+    for (int i = 0; i < made.n_files; i++) malformed_write_text(made.files[i].name, NULL);
+    synthetic_tokenizer_destroy(&made);
+    return t;
 }
 
-void tokenizer_put_file(const char *name, const char *text) {
-    tokenizer_put_bytes(name, text, text ? strlen(text) : 0);
+void expect_synthetic_failure(const char *kind, int n_ids, const char *word) {
+    struct synthetic_tokenizer made;
+    struct error e = {0};
+    char line[1024];
+    sys_init_machine(&tokenizer_sys);
+    assert_int_equal(synthetic_tokenizer_make(&tokenizer_sys, kind, n_ids, &made, &e), USAGE);
+    assert_int_equal(made.n_files, 0);
+    assert_non_null(strstr(error_line(&e, line, sizeof line), word));
 }
 
-int tokenizer_make_folder(void **state) {
-    (void)state;
-    if (!mkdtemp(tokenizer_folder)) return -1;
-    snprintf(tokenizer_json, sizeof tokenizer_json, "%s/tokenizer.json", tokenizer_folder);
-    return 0;
-}
-
-int tokenizer_remove_folder(void **state) {
-    (void)state;
-    static const char *const names[] = {
-        "tokenizer.json",          "vocab.json",   "merges.txt",    "tokenizer_config.json",
-        "special_tokens_map.json", "spiece.model", "tokenizer.gguf"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) tokenizer_put_file(names[i], NULL);
-    return rmdir(tokenizer_folder);
+int gpt2_character(int byte) {
+    if (byte <= 32) return 256 + byte;
+    if (byte == 0x7F) return 289;
+    if (byte >= 0x80 && byte <= 0xA0) return 290 + byte - 0x80;
+    return byte == 0xAD ? 323 : byte;
 }

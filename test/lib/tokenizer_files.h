@@ -1,35 +1,29 @@
-/* Helpers of the tokenizer tests: files in a temporary folder, opening and encoding under the hang guard, and
- * comparison with reference ids. */
+/* Helpers of the tokenizer tests: opening and encoding under the hang guard, and comparison with reference
+ * ids. Files lie in the folder of malformed_files.h. */
 #ifndef SLUICE_TEST_TOKENIZER_FILES_H
 #define SLUICE_TEST_TOKENIZER_FILES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "loaders/tokenizer/tokenizer.h"
 #include "test/lib/hang_guard.h"
+#include "test/lib/malformed_files.h"
 
-enum { OURS_MAX = 64 << 20, TEXT_MAX = 1 << 20 };
+enum { TEXT_MAX = 1 << 20 };
 
-extern char tokenizer_folder[];
-extern char tokenizer_json[64];
-
-void tokenizer_put(const char *path, const char *text, size_t bytes);
-
+/* Counts the memory of the tokenizer that was opened last. */
 extern struct sys tokenizer_sys;
 
-void tokenizer_assert_nothing_left(void);
 enum status tokenizer_open_path(const char *path, struct tokenizer **t, struct error *e);
+
+/* Opens a file of the test's folder, or the folder if name is "". Fails the test unless the tokenizer is of
+ * the given kind (NULL: any). */
+struct tokenizer *tokenizer_open_good(const char *name, const char *kind);
+
+/* Expects an error with the given code whose text contains `word` and the test's folder. */
+void expect_open_failure(const char *name, enum status code, const char *word);
+
+/* Writes a file of the test's folder, then expects that the tokenizer in the folder fails to open. */
+void expect_text_failure(const char *name, const char *text, enum status code, const char *word);
+
 void tokenizer_close_clean(struct tokenizer *t);
 
 /* Encodes the text and expects the n given ids. */
@@ -41,19 +35,28 @@ void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32
         assert_ids(t, text, sizeof(text) - 1, want, (int)(sizeof want / sizeof *want));                      \
     } while (0)
 
-void expect_open_failure(const char *path, enum status code, const char *text_in_error);
+/* Opens a tokenizer and compares its ids with those of the file `cases`. */
 void compare_cases(const char *model, const char *cases);
 
-/* Fails each allocation of opening and encoding once; expects MEMORY and no leak. */
-void expect_memory_failures(const char *path, const char *text);
+/* Copies a file of test/golden/tokens/KIND, unpacked if necessary, into the test's folder. */
+void tokenizer_unpack(const char *kind, const char *name);
+
+/* Compares the tokenizer in the given files with the ids in test/golden/tokens/KIND. */
+void compare_packed(const char *kind, const char *const *files);
+
+/* Fails each allocation of opening and encoding once: the tokenizer in file `name`, or in the folder if name
+ * is "".
+ */
+void expect_memory_failures(const char *name, const char *text);
 
 /* Encodes each unit repeated up to 10^6 bytes. Ten times the text may take at most forty times as long. */
 void expect_linear_time(struct tokenizer *t, const char *const *units);
 
-/* Writes a file into the test's folder; text NULL removes it. */
-void tokenizer_put_bytes(const char *name, const char *text, size_t bytes);
-void tokenizer_put_file(const char *name, const char *text);
-int tokenizer_make_folder(void **state);
-int tokenizer_remove_folder(void **state);
+/* Opens a synthetic tokenizer that lacks the file named by `without`; NULL: no file is missing. */
+struct tokenizer *open_synthetic(const char *kind, int n_ids, const char *without);
+void expect_synthetic_failure(const char *kind, int n_ids, const char *word);
+
+/* GPT-2's bytes_to_unicode, written independently of the loader. */
+int gpt2_character(int byte);
 
 #endif

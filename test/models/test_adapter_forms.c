@@ -9,6 +9,7 @@
 #include "engine/open/adapter_combine.h"
 #include "test/lib/adapter_files.h"
 #include "test/lib/check.h"
+#include "test/lib/script.h"
 #include "test/lib/temporary_folder.h"
 
 #define LINEAR_MODULE                                                                                        \
@@ -19,16 +20,6 @@
 enum { ROWS_MOST = 96, COLUMNS_MOST = 252, ROLES = 8 };
 
 static struct sluice_model *zimage, *sd1;
-
-static struct sluice_model *open_model(const char *folder) {
-    struct sluice_model_options options = {.struct_size = sizeof options, .model = folder};
-    struct sluice_model *model = NULL;
-    struct error e = {0};
-    char line[1024];
-    model_open(NULL, &options, &model, &e);
-    check(e.code == OK, "%s: %s", folder, error_line(&e, line, sizeof line));
-    return model;
-}
 
 /* One tensor of an adapter file. end: text after the module's name in the tensor's name. */
 struct file_tensor {
@@ -84,7 +75,7 @@ static float *read_factor(const struct factor *f, int64_t *n) {
     *n = 1;
     for (int i = 0; i < f->rank; i++) *n *= f->dim[i];
     float *at = malloc((size_t)*n * sizeof *at);
-    check(adapter_read_values(f->source, f->offset, f->dtype, 0, *n, at, &e) == OK, "%s", e.what);
+    check(source_read_values(f->source, f->offset, f->dtype, 0, *n, at, &e) == OK, "%s", e.what);
     return at;
 }
 
@@ -171,119 +162,52 @@ static double lokr_both_whole(const struct file_tensor *g, int o, int i) {
     return at2(&g[0], o / g[1].dim[0], i / g[1].dim[1]) * at2(&g[1], o % g[1].dim[0], i % g[1].dim[1]);
 }
 
-static struct form {
-    const char *name, *module;
-    struct file_tensor tensors[ROLES];
-    double (*formula)(const struct file_tensor *g, int o, int i);
-    double divisor; /* the formula's scale is alpha / divisor; 0: alpha has no effect */
-} forms[] = {
-    {"LoRA",
-     LINEAR_MODULE,
-     {{"lora_down.weight", 2, {3, 36}, {0}}, {"lora_up.weight", 2, {96, 3}, {0}}},
-     lora,
-     3},
-    {"LoRA of a convolution",
-     CONV_MODULE,
-     {{"lora_down.weight", 4, {2, 28, 3, 3}, {0}}, {"lora_up.weight", 4, {12, 2, 1, 1}, {0}}},
-     lora,
-     2},
-    {"LoRA with a middle",
-     CONV_MODULE,
-     {{"lora_down.weight", 4, {3, 28, 1, 1}, {0}},
-      {"lora_up.weight", 4, {12, 2, 1, 1}, {0}},
-      {"lora_mid.weight", 4, {2, 3, 3, 3}, {0}}},
-     locon,
-     3},
-    {"LoHa",
-     LINEAR_MODULE,
-     {{"hada_w1_a", 2, {96, 3}, {0}},
-      {"hada_w1_b", 2, {3, 36}, {0}},
-      {"hada_w2_a", 2, {96, 4}, {0}},
-      {"hada_w2_b", 2, {4, 36}, {0}}},
-     loha,
-     3},
-    {"LoHa of a convolution",
-     CONV_MODULE,
-     {{"hada_w1_a", 2, {12, 2}, {0}},
-      {"hada_w1_b", 2, {2, 252}, {0}},
-      {"hada_w2_a", 2, {12, 3}, {0}},
-      {"hada_w2_b", 2, {3, 252}, {0}}},
-     loha,
-     2},
-    {"LoHa with a core",
-     CONV_MODULE,
-     {{"hada_w1_a", 2, {2, 12}, {0}},
-      {"hada_w1_b", 2, {3, 28}, {0}},
-      {"hada_w2_a", 2, {3, 12}, {0}},
-      {"hada_w2_b", 2, {2, 28}, {0}},
-      {"hada_t1", 4, {2, 3, 3, 3}, {0}},
-      {"hada_t2", 4, {3, 2, 3, 3}, {0}}},
-     loha_cored,
-     3},
-    {"LoKr, w2 factored",
-     LINEAR_MODULE,
-     {{"lokr_w1", 2, {4, 3}, {0}}, {"lokr_w2_a", 2, {24, 5}, {0}}, {"lokr_w2_b", 2, {5, 12}, {0}}},
-     lokr_whole_factored,
-     5},
-    {"LoKr, both factored",
-     LINEAR_MODULE,
-     {{"lokr_w1_a", 2, {8, 2}, {0}},
-      {"lokr_w1_b", 2, {2, 6}, {0}},
-      {"lokr_w2_a", 2, {12, 3}, {0}},
-      {"lokr_w2_b", 2, {3, 6}, {0}}},
-     lokr_both_factored,
-     3},
-    {"LoKr, w1 factored",
-     LINEAR_MODULE,
-     {{"lokr_w1_a", 2, {32, 2}, {0}}, {"lokr_w1_b", 2, {2, 9}, {0}}, {"lokr_w2", 2, {3, 4}, {0}}},
-     lokr_factored_whole,
-     2},
-    {"LoKr of a convolution",
-     CONV_MODULE,
-     {{"lokr_w1", 2, {3, 4}, {0}}, {"lokr_w2_a", 2, {4, 2}, {0}}, {"lokr_w2_b", 2, {2, 63}, {0}}},
-     lokr_whole_factored,
-     2},
-    {"LoKr with a core",
-     CONV_MODULE,
-     {{"lokr_w1", 2, {3, 4}, {0}},
-      {"lokr_w2_a", 2, {2, 4}, {0}},
-      {"lokr_w2_b", 2, {3, 7}, {0}},
-      {"lokr_t2", 4, {2, 3, 3, 3}, {0}}},
-     lokr_cored,
-     3},
-    {"a difference", LINEAR_MODULE, {{"diff", 2, {96, 36}, {0}}}, whole, 0},
-    {"a difference of a convolution", CONV_MODULE, {{"diff", 4, {12, 28, 3, 3}, {0}}}, whole, 0},
-    /* LoKr with two small full matrices: applied as low-rank factors; alpha has no effect. */
-    {"LoKr, neither w1 nor w2 factored",
-     LINEAR_MODULE,
-     {{"lokr_w1", 2, {32, 9}, {0}}, {"lokr_w2", 2, {3, 4}, {0}}},
-     lokr_both_whole,
-     0},
-};
-
-static void test_product_equals_formula(struct form *f) {
+/* form WHAT MODEL FORMULA DIVISOR END SHAPE... */
+static void command_form(struct command *c) {
+    static const struct {
+        const char *name;
+        double (*compute)(const struct file_tensor *g, int o, int i);
+    } formulas[] = {
+        {"lora", lora},
+        {"locon", locon},
+        {"loha", loha},
+        {"loha_cored", loha_cored},
+        {"lokr_whole_factored", lokr_whole_factored},
+        {"lokr_both_factored", lokr_both_factored},
+        {"lokr_factored_whole", lokr_factored_whole},
+        {"lokr_cored", lokr_cored},
+        {"whole", whole},
+        {"lokr_both_whole", lokr_both_whole},
+    };
     static double made[ROWS_MOST * COLUMNS_MOST];
-    const struct sluice_model *m = strcmp(f->module, LINEAR_MODULE) ? sd1 : zimage;
-    const float alpha = 5;
+    static struct file_tensor tensors[ROLES];
+    const struct sluice_model *m = is(c->word[1], "sd1") ? sd1 : zimage;
+    const float alpha = 5, divisor = strtof(c->word[3], NULL);
     struct adapter *a;
     struct adapter_match match;
-    int n = 0;
+    int n = 0, f = 0;
     int64_t columns = 1;
-    double worst = 0, largest = 0, scale = f->divisor > 0 ? (double)(alpha / (float)f->divisor) : 1;
-    while (n < ROLES && f->tensors[n].end) n++;
-    if (!open_and_match(m, write_module(f->module, f->tensors, n, &alpha), &a, &match)) return;
+    double worst = 0, largest = 0, scale = divisor > 0 ? (double)(alpha / divisor) : 1;
+    while (f < COUNT_OF(formulas) - 1 && !is(formulas[f].name, c->word[2])) f++;
+    for (int i = 4; i + 1 < c->n; i += 2, n++) {
+        tensors[n].end = c->word[i];
+        tensors[n].rank = adapter_dimensions(c->word[i + 1], tensors[n].dim);
+    }
+    if (!open_and_match(m, write_module(m == sd1 ? CONV_MODULE : LINEAR_MODULE, tensors, n, &alpha), &a,
+                        &match))
+        return;
     const struct adapter_part *part = denoiser_part(m, &match);
-    if (check(part->n_weights == 1 && part->n_vectors == 0, "%s: %d weights", f->name, part->n_weights)) {
+    if (check(part->n_weights == 1 && part->n_vectors == 0, "%s: %d weights", c->word[0], part->n_weights)) {
         multiply(&part->weights[0], made, &columns);
         for (int o = 0; o < part->weights[0].up.dim[0]; o++)
             for (int i = 0; i < columns; i++) {
-                double truth = scale * f->formula(f->tensors, o, i);
+                double truth = scale * formulas[f].compute(tensors, o, i);
                 worst = fmax(worst, fabs(made[o * columns + i] - truth));
                 largest = fmax(largest, fabs(truth));
             }
     }
     /* tolerance 1e-6: the change of the weight is computed in f64 and rounded to f32 once */
-    check(largest > .1 && worst < 1e-6 * largest, "%s: off by %g of %g", f->name, worst, largest);
+    check(largest > .1 && worst < 1e-6 * largest, "%s: off by %g of %g", c->word[0], worst, largest);
     adapter_match_destroy(&match);
     adapter_close(a);
 }
@@ -295,7 +219,7 @@ static void read_bias(const struct sluice_model *m, const char *name, float *to,
     struct error e = {0};
     const struct index_entry *entry = index_find(&c->index, name);
     if (check(entry && entry->dim[0] == n, "%s", name))
-        adapter_read_values(&c->index.sources[entry->source], entry->offset, entry->dtype, 0, n, to, &e);
+        source_read_values(&c->index.sources[entry->source], entry->offset, entry->dtype, 0, n, to, &e);
 }
 
 /* Adds differences to a fused bias (strength 0.5), to one part of the fused bias (-2) and to norms (".diff").
@@ -304,7 +228,7 @@ static void test_bias_and_norm_differences(void) {
     enum { DIM = 36 };
     static struct file_tensor fused = {"diff_b", 1, {3 * DIM}, {0}}, part = {"diff_b", 1, {DIM}, {0}};
     static const char *const names[] = {"to_q", "to_k", "to_v"};
-    struct sluice_model *m = open_model("test/golden/flux_a/model");
+    struct sluice_model *m = adapter_test_model("test/golden/flux_a/model");
     int slot = recipe_slot(m->recipe, FAMILY_DENOISER);
     struct adapter *one = NULL, *other = NULL;
     struct adapter_match first, second;
@@ -341,116 +265,50 @@ static void test_bias_and_norm_differences(void) {
     model_close(m);
 }
 
-static const struct {
-    const char *what, *type; /* type: dtype of a scalar tensor ".alpha"; NULL: no such tensor */
-    int size;
-    union {
-        float f32;
-        double f64;
-        int64_t i64;
-        uint16_t half;
-    } alpha;
-    const char *metadata;
-    float scale;
-} scales[] = {
-    {"no alpha", NULL, 0, {0}, NULL, 1},
-    {"F32", "F32", 4, {.f32 = 2}, NULL, .5f},
-    {"F64", "F64", 8, {.f64 = 6}, NULL, 1.5f},
-    {"I64", "I64", 8, {.i64 = 8}, NULL, 2},
-    {"BF16", "BF16", 2, {.half = 0x4040}, NULL, .75f},
-    {"F16", "F16", 2, {.half = 0x4200}, NULL, .75f},
-    {"peft", NULL, 0, {0}, "{\"transformer.r\": 4, \"transformer.lora_alpha\": 8}", 2},
-    {"peft, keys without a component", NULL, 0, {0}, "{\"r\": 4, \"lora_alpha\": 12}", 3},
-    {"rslora", NULL, 0, {0}, "{\"transformer.lora_alpha\": 8, \"transformer.use_rslora\": true}", 4},
-    {"alpha_pattern",
-     NULL,
-     0,
-     {0},
-     "{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"layers.0.feed_forward.w1\": 2}}",
-     .5f},
-    {"alpha_pattern, end of a name",
-     NULL,
-     0,
-     {0},
-     "{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"w1\": 1, \"w2\": 9}}",
-     .25f},
-    {"alpha of another component", NULL, 0, {0}, "{\"text_encoder.lora_alpha\": 8}", 1},
-    {"the file's alpha before the configuration's",
-     "F32",
-     4,
-     {.f32 = 1},
-     "{\"transformer.lora_alpha\": 8}",
-     .25f},
-};
-
-static void test_alpha_scales(void) {
+/* scale WHAT SCALE [.alpha TYPE VALUE] [metadata JSON] */
+static void command_scale(struct command *c) {
     static const char module[] = "transformer.layers.0.feed_forward.w1";
-    for (int i = 0; i < COUNT_OF(scales); i++) {
-        char path[128], name[128];
-        struct adapter_writer w;
-        struct adapter *a;
-        struct adapter_match match;
-        snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
-        adapter_writer_begin(&w);
-        snprintf(name, sizeof name, "%s.lora_A.weight", module);
-        adapter_writer_add_f32(&w, name, NULL, 4, 36, 0);
-        snprintf(name, sizeof name, "%s.lora_B.weight", module);
-        adapter_writer_add_f32(&w, name, NULL, 96, 4, 0);
-        snprintf(name, sizeof name, "%s.alpha", module);
-        if (scales[i].type)
-            adapter_writer_add(&w, name, scales[i].type, scales[i].size, 0, NULL, &scales[i].alpha);
-        if (!open_and_match(zimage, adapter_writer_end(&w, path, scales[i].metadata), &a, &match)) continue;
-        const struct adapter_part *part = denoiser_part(zimage, &match);
-        check(part->n_weights == 1 && part->weights[0].scale == scales[i].scale, "%s: scale %g, not %g",
-              scales[i].what, (double)part->weights[0].scale, (double)scales[i].scale);
-        adapter_match_destroy(&match);
-        adapter_close(a);
+    char name[128];
+    const char *metadata = NULL;
+    float scale = strtof(c->word[1], NULL);
+    struct adapter_writer w;
+    struct adapter *a;
+    struct adapter_match match;
+    adapter_writer_begin(&w);
+    snprintf(name, sizeof name, "%s.lora_A.weight", module);
+    adapter_writer_add_f32(&w, name, NULL, 4, 36, 0);
+    snprintf(name, sizeof name, "%s.lora_B.weight", module);
+    adapter_writer_add_f32(&w, name, NULL, 96, 4, 0);
+    for (int i = 2; i < c->n; i++) {
+        if (is(c->word[i], "metadata")) {
+            metadata = c->word[++i];
+            continue;
+        }
+        const char *type = c->word[i + 1], *value = c->word[i + 2];
+        const float f32 = strtof(value, NULL);
+        const double f64 = strtod(value, NULL);
+        const int64_t i64 = atoi(value);
+        const uint16_t half = (uint16_t)strtol(value, NULL, 16);
+        const void *data = is(type, "F32")   ? (const void *)&f32
+                           : is(type, "F64") ? (const void *)&f64
+                           : is(type, "I64") ? (const void *)&i64
+                                             : &half;
+        snprintf(name, sizeof name, "%s%s", module, c->word[i]);
+        adapter_writer_add(&w, name, type,
+                           strstr(type, "16")   ? 2
+                           : strstr(type, "32") ? 4
+                                                : 8,
+                           0, NULL, data);
+        i += 2;
     }
-}
-
-static const struct {
-    const char *file, *prefix;
-    int first, second; /* first, second: expected numbers of weights changed in the high-noise and in the
-                          low-noise transformer */
-    int notes;         /* expected number of warnings about which transformer was assumed */
-} halves[] = {
-    {"wan_high_noise_4steps.safetensors", "diffusion_model.", 1, 0, 1},
-    {"Wan2.2-LowNoise.safetensors", "diffusion_model.", 0, 1, 1},
-    {"high_noise_and_low_noise.safetensors", "diffusion_model.", 1, 1, 1},
-    {"lightning.safetensors", "transformer.", 1, 1, 1},
-    {"highway.safetensors", "transformer.", 1, 1, 1},
-    {"low/lightning.safetensors", "transformer.", 0, 1, 1},
-    {"lightning.safetensors", "transformer_2.", 0, 1, 0},
-};
-
-static void test_adapter_goes_to_the_right_transformer(void) {
-    struct sluice_model *m = open_model("test/golden/wan22/model");
-    char path[256], name[128], command[256];
-    const struct component *c = model_component(m, FAMILY_DENOISER);
-    const struct index_entry *entry = index_find(&c->index, "blocks.0.attn1.to_q.weight");
-    snprintf(command, sizeof command, "mkdir -p '%s/low'", temporary);
-    if (!check(entry && !system(command), "%s", command)) return;
-    for (int i = 0; i < COUNT_OF(halves); i++) {
-        struct adapter_writer w;
-        struct adapter *a;
-        struct adapter_match match;
-        snprintf(path, sizeof path, "%s/%s", temporary, halves[i].file);
-        adapter_writer_begin(&w);
-        snprintf(name, sizeof name, "%sblocks.0.attn1.to_q.lora_A.weight", halves[i].prefix);
-        adapter_writer_add_f32(&w, name, NULL, 2, entry->dim[1], 0);
-        snprintf(name, sizeof name, "%sblocks.0.attn1.to_q.lora_B.weight", halves[i].prefix);
-        adapter_writer_add_f32(&w, name, NULL, entry->dim[0], 2, 0);
-        if (!open_and_match(m, adapter_writer_end(&w, path, NULL), &a, &match)) continue;
-        int of[2] = {0}, n = 0;
-        for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family; slot++)
-            if (m->recipe->slot[slot].family->kind == FAMILY_DENOISER) of[n++] = match.part[slot].n_weights;
-        check(of[0] == halves[i].first && of[1] == halves[i].second && match.n_notes == halves[i].notes,
-              "%s, %s: %d and %d weights, %d notes", halves[i].file, halves[i].prefix, of[0], of[1],
-              match.n_notes);
-        adapter_match_destroy(&match);
-        adapter_close(a);
-    }
-    model_close(m);
+    if (!open_and_match(zimage, adapter_writer_end(&w, temporary_path("adapter.safetensors"), metadata), &a,
+                        &match))
+        return;
+    const struct adapter_part *part = denoiser_part(zimage, &match);
+    check(part->n_weights == 1 && part->weights[0].scale == scale, "%s: scale %g, not %g", c->word[0],
+          (double)part->weights[0].scale, (double)scale);
+    adapter_match_destroy(&match);
+    adapter_close(a);
 }
 
 static void test_inspect_counts_dora(void) {
@@ -471,13 +329,13 @@ static void test_inspect_counts_dora(void) {
 }
 
 int main(void) {
+    static const struct script_command commands[] = {
+        {"form", 6, command_form}, {"scale", 2, command_scale}, {0}};
     temporary_make();
-    zimage = open_model("test/golden/zimage_a/model");
-    sd1 = open_model("test/golden/sd1/model");
-    for (int i = 0; i < COUNT_OF(forms) && zimage && sd1; i++) test_product_equals_formula(&forms[i]);
+    zimage = adapter_test_model("test/golden/zimage_a/model");
+    sd1 = adapter_test_model("test/golden/sd1/model");
+    script_run("test/models/adapters/values.txt", commands, NULL);
     test_bias_and_norm_differences();
-    test_alpha_scales();
-    test_adapter_goes_to_the_right_transformer();
     test_inspect_counts_dora();
     model_close(zimage);
     model_close(sd1);

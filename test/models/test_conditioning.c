@@ -83,7 +83,6 @@ static struct texts run_prompt(struct rig *rig, struct sluice_request request) {
         memcpy(t.latent, r.latent[0], HEX);
         for (int i = 0; i < N_TENSORS; i++) read_tensor_dump(&t, i, folder);
     }
-    result_free(&r);
     return t;
 }
 
@@ -108,7 +107,6 @@ static bool is_zero(const struct texts *t, int i) {
 static void expect_usage_error(struct rig *rig, struct sluice_request request, const char *what) {
     struct result r = run(rig, &request);
     check(r.code == SLUICE_USAGE, "%s: %d, %s", what, r.code, r.error.what);
-    result_free(&r);
 }
 
 enum { WINDOW = 77 };
@@ -316,7 +314,6 @@ static void test_least_budget_keeps_bits(struct rig *rig) {
     request.max_ram_bytes--;
     struct result r = run(rig, &request);
     check(r.code == SLUICE_BUDGET, "below the least budget: %d", r.code);
-    result_free(&r);
     json_decref(plan);
     sluice_free(json);
     texts_free(&plain);

@@ -3,9 +3,9 @@
  * also measures guidance, steps, seed and the negative prompt.
  *
  * DEMO_PROMPTS=200 draws all instead of the first 30; with fewer than 30, for sanitizers, no score is
- * required. DEMO_MODEL=DIR tests another model than models/demo; DEMO_KEEP=DIR keeps the images and prints
- * the readings. Run from the repository's root. */
+ * required. DEMO_MODEL=DIR tests another model than models/demo. Run from the repository's root. */
 #include "engine/sluice.h"
+#include "test/lib/check.h"
 #include "test/lib/demo_reader.h"
 #include "test/lib/demo_scene.h"
 #include "engine/base/random.h"
@@ -37,24 +37,6 @@ static const struct gate {
     {BACKGROUND, false, 100, 100}, {COLOUR, false, 100, 99.5}, {SIDE, false, 100, 100},
     {SHAPE, true, 85, 88.1},       {COUNT, true, 100, 96.3},
 };
-
-static int n_passed, n_failed;
-
-__attribute__((format(printf, 2, 3))) static void check(bool good, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    *(good ? &n_passed : &n_failed) += 1;
-    fputs(good ? "ok     " : "FAILED ", stdout);
-    vprintf(format, args);
-    puts("");
-    va_end(args);
-    fflush(stdout);
-}
-
-static int finish(void) {
-    printf("%d passed, %d failed\n", n_passed, n_failed);
-    return n_failed != 0;
-}
 
 #define DRAWINGS "test/golden/demo/"
 enum { SHEET_ACROSS = 12, FIELDS = 6, LINE_MAX_BYTES = 512 };
@@ -238,36 +220,13 @@ static struct demo {
     sluice_session *session;
     struct sluice_request defaults;
     struct reading last;
-    const char *keep;
     int n_drawn, n_prompts, n_errors;
 } demo;
-
-static void keep_picture(const struct sluice_image *image) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%04d.ppm", demo.keep, demo.n_drawn);
-    FILE *file = fopen(path, "wb");
-    if (!file) return;
-    fprintf(file, "P6 %d %d 255\n", image->width, image->height);
-    fwrite(image->rgb, 3, (size_t)image->width * (size_t)image->height, file);
-    fclose(file);
-}
 
 static void on_image(void *user, const struct sluice_image *image) {
     struct demo *d = user;
     d->last = read_picture(&(struct picture){image->width, image->height, image->rgb});
-    if (d->keep) keep_picture(image);
     d->n_drawn++;
-}
-
-static void print_reading(const char *prompt) {
-    printf("%04d %s: on %s", demo.n_drawn - 1, prompt,
-           demo.last.background == UNCLEAR ? "?" : colour_words[demo.last.background]);
-    for (int i = 0; i < demo.last.n_regions; i++) {
-        const struct detected_region *p = &demo.last.region[i];
-        printf(", %s %s (%.2f) at %+.2f %+.2f", colour_words[p->colour], shape_words[p->shape], p->overlap,
-               p->dx, p->dy);
-    }
-    puts("");
 }
 
 /* Draws a prompt with its own seed; the seed does not depend on other request fields. */
@@ -282,7 +241,6 @@ static struct reading draw_prompt(const struct sluice_request *like, const char 
         demo.n_errors++;
         printf("%s: %s\n", prompt, sluice_error_line(&error, line, sizeof line));
     }
-    if (demo.keep) print_reading(prompt);
     return demo.last;
 }
 
@@ -292,7 +250,6 @@ static bool demo_open(const char *folder) {
     struct sluice_session_options options = {
         .struct_size = sizeof options, .device = "cpu", .on_image = on_image, .user = &demo};
     const char *n = getenv("DEMO_PROMPTS");
-    demo.keep = getenv("DEMO_KEEP");
     demo.n_prompts = n ? atoi(n) : PROMPTS_FEW;
     demo.defaults.struct_size = sizeof demo.defaults;
     int status = sluice_model_open(&from, &demo.model, &error);

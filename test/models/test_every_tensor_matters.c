@@ -16,11 +16,7 @@
  */
 #define LEAST   1e-3
 #define NOTHING 1e-5
-#ifdef __SANITIZE_ADDRESS__
 enum { STRIDE = 24 };
-#else
-enum { STRIDE = 16 };
-#endif
 
 enum { STEPS = 2 };
 

@@ -49,13 +49,13 @@ static const int part_rows[] = {FIRST, SECOND};
         .dim = {rows_, INNER, SIDE, SIDE}, .slices = SLICES                                                  \
     }
 static const struct weight_spec table[] = {
-    BLOCK_WEIGHT(weights, bias, 1, "bias", 1, OUTER),
-    {.offset = offsetof(struct weights, kernel),
-     .names = {"kernel.weight"},
-     .rank = 4,
-     .dim = {OUTER, INNER, SIDE, SIDE},
-     .slices = SLICES,
-     .init_scale = 1},
+    ROW_WEIGHT(WEIGHTS_OF(weights), bias, SHAPED(1, OUTER),
+               "bias"){.offset = offsetof(struct weights, kernel),
+                       .names = {"kernel.weight"},
+                       .rank = 4,
+                       .dim = {OUTER, INNER, SIDE, SIDE},
+                       .slices = SLICES,
+                       .init_scale = 1},
     PART_OF_ROWS(second, 1, SECOND),
     PART_OF_ROWS(first, 0, FIRST),
 };

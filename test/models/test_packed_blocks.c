@@ -47,9 +47,9 @@ static const struct weight_spec swapped[] = {{.offset = offsetof(struct weights,
                                               .part_rows = part_rows,
                                               .rank = 2,
                                               .dim = {TWO_PARTS, COLUMNS}}};
-static const struct weight_spec whole[] = {BLOCK_WEIGHT(weights, a, 1, "all.weight", 2, WHOLE, COLUMNS)};
+static const struct weight_spec whole[] = {ROW_MATRIX(WEIGHTS_OF(weights), a, WHOLE, COLUMNS, "all")};
 static const struct weight_spec convolution[] = {
-    BLOCK_WEIGHT(weights, a, 1, "all.weight", 4, WHOLE, COLUMNS, SIDE, SIDE)};
+    ROW_KERNEL(WEIGHTS_OF(weights), a, WHOLE, COLUMNS, SIDE, "all")};
 
 static const struct block_kind in_thirds =
     BLOCK_KIND("thirds", "thirds", thirds, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);

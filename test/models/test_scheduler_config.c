@@ -11,148 +11,122 @@
 
 #include <cmocka.h>
 
-static enum status read_text(const char *text, bool mends, struct sampling *s, struct error *e) {
+/* The sampling of Stable Diffusion's recipes, of Wan's, and of flow-matching recipes whose pipeline sets the
+ * schedule. */
+static const struct sampling eps = {.prediction = &prediction_eps, .schedule = &schedule_diffusers_euler},
+                             eps_old = {.prediction = &prediction_eps,
+                                        .schedule = &schedule_diffusers_euler,
+                                        .fixes_legacy_config = true},
+                             flow_of_class = {.prediction = &prediction_flow_timestep,
+                                              .schedule = &schedule_flow_unipc,
+                                              .sampler = &sampler_unipc,
+                                              .grid_from_class = true},
+                             flow_of_pipeline = {.prediction = &prediction_flow,
+                                                 .schedule = &schedule_flow,
+                                                 .sampler = &sampler_euler};
+
+/* Reads a scheduler_config.json of this class (NULL: none) and further keys, with ' for ", into s. */
+static enum status read_config(const char *class, const char *keys, struct sampling *s, struct error *e) {
     struct config_value values[CONFIG_KEYS_MAX];
+    char text[512];
+    snprintf(text, sizeof text, "{%s%s%s%s%s}", class ? "'_class_name': '" : "", class ? class : "",
+             class ? "'" : "", class && *keys ? ", " : "", keys);
+    for (char *at = text; *at; at++)
+        if (*at == '\'') *at = '"';
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
     struct config config = sampler_run_config(object, values);
-    *s = (struct sampling){
-        .prediction = &prediction_eps, .schedule = &schedule_diffusers_euler, .fixes_legacy_config = mends};
     sampling_read(&config, s, e);
     json_decref(object);
     return e->code;
 }
 
-static struct sampling expect_read(const char *text, bool mends) {
-    struct sampling s;
+static struct sampling expect_read(const struct sampling *of, const char *class, const char *keys) {
+    struct sampling s = *of;
     struct error e = {0};
-    read_text(text, mends, &s, &e);
+    read_config(class, keys, &s, &e);
     assert_ok(&e);
     return s;
 }
 
-static void expect_refused(const char *text, bool mends, const char *what) {
-    struct sampling s;
-    struct error e = {0};
-    char line[1024];
-    read_text(text, mends, &s, &e);
-    error_line(&e, line, sizeof line);
-    if ((e.code != UNSUPPORTED && e.code != META) || !strstr(line, what))
-        fail_msg("%s: %d, %s: does not contain '%s'", text, e.code, line, what);
-}
-
-#define OF(name, rest)      "{\"_class_name\": \"" name "\", " rest " \"x\": 0, \"_y\": 1}"
-#define FILE_OF(name, rest) "{\"_class_name\": \"" name "\"" rest "}"
+#define EULER    "EulerDiscreteScheduler"
+#define DPM      "DPMSolverMultistepScheduler"
+#define UNIPC    "UniPCMultistepScheduler"
+#define MATCHING "FlowMatchEulerDiscreteScheduler"
+#define FLOW     "'use_flow_sigmas': true, 'prediction_type': 'flow_prediction'"
 
 static void test_unsupported_values_refused(void **state) {
+    static const struct {
+        const struct sampling *of;
+        const char *class, *keys, *found; /* found: text of the error */
+    } rows[] = {
+        {&eps, NULL, "", "_class_name"},
+        {&eps, "DPMSolverSDEScheduler", "", "DPMSolverSDEScheduler"},
+        {&eps, "DPMSolverSinglestepScheduler", "", "DPMSolverSinglestepScheduler"},
+        {&eps, MATCHING, "", MATCHING},
+        {&eps, EULER, "'x': 0, '_y': 1", "found x"},
+        {&eps, EULER, "'prediction_type': 'sample'", "sample"},
+        {&eps, EULER, "'timestep_spacing': 'odd'", "odd"},
+        {&eps, EULER, "'beta_schedule': 'laplace'", "laplace"},
+        {&eps, EULER, "'beta_start': -1", "beta_start"},
+        {&eps, EULER, "'num_train_timesteps': 500", "500"},
+        {&eps, EULER, "'sigma_min': 2, 'sigma_max': 1", "sigma_max"},
+        {&eps, EULER, "'interpolation_type': 'log_linear'", "log"},
+        {&eps, EULER, "'final_sigmas_type': 'one'", "one"},
+        {&eps, EULER, "'use_karras_sigmas': true, 'use_beta_sigmas': true", "use_beta_sigmas"},
+        {&eps, DPM, "'algorithm_type': 'dpmsolver'", "dpmsolver"},
+        {&eps, DPM, "'solver_order': 4", "solver_order"},
+        {&eps, DPM, "'algorithm_type': 'sde-dpmsolver++', 'solver_order': 3", "solver_order"},
+        {&eps, DPM, "'use_lu_lambdas': true", "use_lu_lambdas"},
+        {&eps, DPM, "'use_flow_sigmas': true", "use_flow_sigmas"},
+        {&eps, DPM, "'lambda_min_clipped': -5.1", "lambda_min_clipped"},
+        {&eps, UNIPC, "'predict_x0': false", "predict_x0"},
+        {&eps, UNIPC, "'disable_corrector.0': 0", "disable_corrector"},
+        {&eps, "DDPMScheduler", "'clip_sample': false, 'variance_type': 'fixed_large'", "fixed_large"},
+        {&eps, "DDIMScheduler", "", "clip_sample"},
+        {&eps, "DDIMScheduler", "'clip_sample': false, 'thresholding': true", "thresholding"},
+        {&eps, "PNDMScheduler", "", "skip_prk_steps"},
+        {&flow_of_pipeline, UNIPC, FLOW, UNIPC},
+        {&flow_of_class, EULER, "", EULER},
+        {&flow_of_class, UNIPC, "", "use_flow_sigmas"},
+        {&flow_of_class, UNIPC, "'use_flow_sigmas': true", "prediction_type"},
+        {&flow_of_class, UNIPC, "'use_flow_sigmas': true, 'prediction_type': 'epsilon'", "epsilon"},
+        {&flow_of_class, UNIPC, FLOW ", 'use_karras_sigmas': true", "use_karras_sigmas"},
+        {&flow_of_class, UNIPC, FLOW ", 'final_sigmas_type': 'sigma_min'", "sigma_min"},
+        {&flow_of_class, MATCHING, "'odd': 1", "odd"},
+        {&flow_of_pipeline, NULL, "'invert_sigmas': true", "invert_sigmas"},
+    };
     (void)state;
-    expect_refused("{}", false, "_class_name");
-    expect_refused(FILE_OF("DPMSolverSDEScheduler", ""), false, "DPMSolverSDEScheduler");
-    expect_refused(FILE_OF("DPMSolverSinglestepScheduler", ""), false, "DPMSolverSinglestepScheduler");
-    expect_refused(FILE_OF("FlowMatchEulerDiscreteScheduler", ""), false, "FlowMatchEulerDiscreteScheduler");
-    expect_refused(OF("EulerDiscreteScheduler", ""), false, "found x");
-    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"prediction_type\": \"sample\""), false, "sample");
-    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"timestep_spacing\": \"odd\""), false, "odd");
-    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"beta_schedule\": \"laplace\""), false, "laplace");
-    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"beta_start\": -1"), false, "beta_start");
-    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"num_train_timesteps\": 500"), false, "500");
-    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"sigma_min\": 2, \"sigma_max\": 1"), false,
-                   "sigma_max");
-    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"interpolation_type\": \"log_linear\""), false,
-                   "log");
-    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"final_sigmas_type\": \"one\""), false, "one");
-    expect_refused(
-        FILE_OF("EulerDiscreteScheduler", ", \"use_karras_sigmas\": true, \"use_beta_sigmas\": true"), false,
-        "use_beta_sigmas");
-    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"algorithm_type\": \"dpmsolver\""), false,
-                   "dpmsolver");
-    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"solver_order\": 4"), false, "solver_order");
-    expect_refused(FILE_OF("DPMSolverMultistepScheduler",
-                           ", \"algorithm_type\": \"sde-dpmsolver++\", \"solver_order\": 3"),
-                   false, "solver_order");
-    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"use_lu_lambdas\": true"), false,
-                   "use_lu_lambdas");
-    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"use_flow_sigmas\": true"), false,
-                   "use_flow_sigmas");
-    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"lambda_min_clipped\": -5.1"), false,
-                   "lambda_min_clipped");
-    expect_refused(FILE_OF("UniPCMultistepScheduler", ", \"predict_x0\": false"), false, "predict_x0");
-    expect_refused(FILE_OF("UniPCMultistepScheduler", ", \"disable_corrector.0\": 0"), false,
-                   "disable_corrector");
-    expect_refused(FILE_OF("DDPMScheduler", ", \"clip_sample\": false, \"variance_type\": \"fixed_large\""),
-                   false, "fixed_large");
-    expect_refused(FILE_OF("DDIMScheduler", ""), false, "clip_sample");
-    expect_refused(FILE_OF("DDIMScheduler", ", \"clip_sample\": false, \"thresholding\": true"), false,
-                   "thresholding");
-    expect_refused(FILE_OF("PNDMScheduler", ""), false, "skip_prk_steps");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sampling s = *rows[i].of;
+        struct error e = {0};
+        char line[1024];
+        read_config(rows[i].class, rows[i].keys, &s, &e);
+        error_line(&e, line, sizeof line);
+        if ((e.code != UNSUPPORTED && e.code != META) || !strstr(line, rows[i].found))
+            fail_msg("row %zu: %d, %s: does not contain '%s'", i, e.code, line, rows[i].found);
+    }
 }
-
-/* The schedule of Wan's recipes. */
-static const struct sampling flow_of_class = {.prediction = &prediction_flow_timestep,
-                                              .schedule = &schedule_flow_unipc,
-                                              .sampler = &sampler_unipc,
-                                              .grid_from_class = true};
-static const struct sampling flow_of_pipeline = {
-    .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
-
-static enum status read_flow(const char *text, struct sampling *s, struct error *e) {
-    struct config_value values[CONFIG_KEYS_MAX];
-    json_t *object = json_loads(text, 0, NULL);
-    assert_non_null(object);
-    struct config config = sampler_run_config(object, values);
-    sampling_read(&config, s, e);
-    json_decref(object);
-    return e->code;
-}
-
-static void expect_flow(struct sampling s, const char *text, const struct schedule *schedule,
-                        const struct sampler *sampler) {
-    struct error e = {0};
-    read_flow(text, &s, &e);
-    assert_ok(&e);
-    assert_ptr_equal(s.schedule, schedule);
-    assert_ptr_equal(s.sampler, sampler);
-}
-
-static void expect_flow_refused(struct sampling s, const char *text, const char *what) {
-    struct error e = {0};
-    char line[1024];
-    read_flow(text, &s, &e);
-    error_line(&e, line, sizeof line);
-    if ((e.code != UNSUPPORTED && e.code != META) || !strstr(line, what))
-        fail_msg("%s: %d, %s: does not contain '%s'", text, e.code, line, what);
-}
-
-#define FLOW ", \"use_flow_sigmas\": true, \"prediction_type\": \"flow_prediction\""
 
 static void test_flow_matching_keys(void **state) {
+    static const struct {
+        const struct sampling *of;
+        const char *class, *keys;
+        const struct schedule *schedule;
+        const struct sampler *sampler;
+    } rows[] = {
+        {&flow_of_class, UNIPC, FLOW, &schedule_flow_unipc, &sampler_unipc},
+        {&flow_of_class, DPM, FLOW, &schedule_flow_dpm, &sampler_dpmpp_2m},
+        {&flow_of_class, MATCHING, "'shift': 5", &schedule_flow, &sampler_euler},
+        {&flow_of_class, NULL, "'flow_shift': 3, " FLOW, &schedule_flow_unipc, &sampler_unipc},
+        {&flow_of_pipeline, NULL, "'shift': 3", &schedule_flow, &sampler_euler},
+    };
     (void)state;
-    expect_flow(flow_of_class, FILE_OF("UniPCMultistepScheduler", FLOW), &schedule_flow_unipc,
-                &sampler_unipc);
-    expect_flow(flow_of_class, FILE_OF("DPMSolverMultistepScheduler", FLOW), &schedule_flow_dpm,
-                &sampler_dpmpp_2m);
-    expect_flow(flow_of_class, FILE_OF("FlowMatchEulerDiscreteScheduler", ", \"shift\": 5"), &schedule_flow,
-                &sampler_euler);
-    expect_flow(flow_of_class, "{\"flow_shift\": 3" FLOW "}", &schedule_flow_unipc, &sampler_unipc);
-    expect_flow(flow_of_pipeline, "{\"shift\": 3}", &schedule_flow, &sampler_euler);
-    expect_flow_refused(flow_of_pipeline, FILE_OF("UniPCMultistepScheduler", FLOW),
-                        "UniPCMultistepScheduler");
-    expect_flow_refused(flow_of_class, FILE_OF("EulerDiscreteScheduler", ""), "EulerDiscreteScheduler");
-    expect_flow_refused(flow_of_class, FILE_OF("UniPCMultistepScheduler", ""), "use_flow_sigmas");
-    expect_flow_refused(flow_of_class, FILE_OF("UniPCMultistepScheduler", ", \"use_flow_sigmas\": true"),
-                        "prediction_type");
-    expect_flow_refused(
-        flow_of_class,
-        FILE_OF("UniPCMultistepScheduler", ", \"use_flow_sigmas\": true, \"prediction_type\": \"epsilon\""),
-        "epsilon");
-    expect_flow_refused(flow_of_class,
-                        FILE_OF("UniPCMultistepScheduler", FLOW ", \"use_karras_sigmas\": true"),
-                        "use_karras_sigmas");
-    expect_flow_refused(flow_of_class,
-                        FILE_OF("UniPCMultistepScheduler", FLOW ", \"final_sigmas_type\": \"sigma_min\""),
-                        "sigma_min");
-    expect_flow_refused(flow_of_class, FILE_OF("FlowMatchEulerDiscreteScheduler", ", \"odd\": 1"), "odd");
-    expect_flow_refused(flow_of_pipeline, "{\"invert_sigmas\": true}", "invert_sigmas");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sampling s = expect_read(rows[i].of, rows[i].class, rows[i].keys);
+        assert_ptr_equal(s.schedule, rows[i].schedule);
+        assert_ptr_equal(s.sampler, rows[i].sampler);
+    }
 }
 
 /* A sampler uses its diffusers class's timestep spacing where the pipeline does not set one, unless
@@ -180,19 +154,18 @@ static void test_sampler_brings_class_spacing(void **state) {
  * correct them. */
 static void test_old_steps_offset_corrected(void **state) {
     (void)state;
-    struct sampling s = expect_read(FILE_OF("DDIMScheduler", ", \"steps_offset\": 0"), true);
+    struct sampling s = expect_read(&eps_old, "DDIMScheduler", "'steps_offset': 0");
     assert_int_equal(s.grid.steps_offset, 1);
-    assert_ptr_equal(expect_read(FILE_OF("PNDMScheduler", ""), true).sampler, &sampler_pndm);
-    assert_int_equal(expect_read(FILE_OF("EulerDiscreteScheduler", ""), false).grid.steps_offset, 0);
+    assert_ptr_equal(expect_read(&eps_old, "PNDMScheduler", "").sampler, &sampler_pndm);
+    assert_int_equal(expect_read(&eps, EULER, "").grid.steps_offset, 0);
 }
 
 static void test_unread_keys_ignored(void **state) {
     (void)state;
-    struct sampling s = expect_read(
-        FILE_OF("EulerAncestralDiscreteScheduler",
-                ", \"use_karras_sigmas\": true, \"skip_prk_steps\": false, \"clip_sample\": true, "
-                "\"final_sigmas_type\": \"sigma_min\""),
-        false);
+    struct sampling s =
+        expect_read(&eps, "EulerAncestralDiscreteScheduler",
+                    "'use_karras_sigmas': true, 'skip_prk_steps': false, 'clip_sample': true, "
+                    "'final_sigmas_type': 'sigma_min'");
     assert_true(s.grid.sigma_spacing == SIGMAS_OF_TIMESTEPS && !s.grid.final_sigma_min);
     assert_ptr_equal(s.sampler, &sampler_euler_a);
 }
@@ -201,14 +174,14 @@ static void test_unread_keys_ignored(void **state) {
 static void test_infinite_bound_accepted(void **state) {
     struct sys sys;
     struct config config;
-    struct sampling s = {.prediction = &prediction_eps, .schedule = &schedule_diffusers_euler};
+    struct sampling s = eps;
     struct error e = {0};
     const char *path = "build/scheduler_config_test.json";
     (void)state;
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    fputs(FILE_OF("DPMSolverMultistepScheduler",
-                  ", \"lambda_min_clipped\": -Infinity, \"_note\": \"a \\\" -Infinity\""),
+    fputs("{\"_class_name\": \"" DPM
+          "\", \"lambda_min_clipped\": -Infinity, \"_note\": \"a \\\" -Infinity\"}",
           file);
     assert_int_equal(fclose(file), 0);
     sys_init_machine(&sys);
@@ -229,7 +202,7 @@ static bool has_one_of(void *user, const char *name) {
 }
 
 static struct sampling detected_from(const char *const *marks) {
-    struct sampling s = expect_read(FILE_OF("EulerDiscreteScheduler", ", \"steps_offset\": 1"), false);
+    struct sampling s = expect_read(&eps, EULER, "'steps_offset': 1");
     struct error e = {0};
     sampling_detect(has_one_of, (void *)(uintptr_t)marks, &s, &e);
     assert_ok(&e);

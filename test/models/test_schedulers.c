@@ -1,22 +1,16 @@
 /* Schedulers against diffusers (test/golden/samplers.py): every timestep and sigma bit for bit, and the final
  * latents of a synthetic denoiser that starts from noise or from an image with noise. */
 #include "test/lib/sampler_run.h"
+#include "test/lib/seeded.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { N = SAMPLER_VALUES };
 
 static json_t *cases;
 
 static int open_cases(void **state) {
-    (void)state;
     cases = json_load_file("test/golden/samplers/cases.json", 0, NULL);
     assert_non_null(cases);
     sampler_reference_open("reference.safetensors");
@@ -24,7 +18,6 @@ static int open_cases(void **state) {
 }
 
 static int close_cases(void **state) {
-    (void)state;
     json_decref(cases);
     sampler_reference_close();
     return 0;
@@ -71,12 +64,10 @@ static void expect_grids(json_t *c) {
     if (n_sigmas) assert_int_equal(at_sigma, n_sigmas);
 }
 
-static void test_timesteps_and_sigmas_bit_for_bit(void **state) {
+TEST(test_timesteps_and_sigmas_bit_for_bit) {
     size_t i;
     json_t *c;
-    (void)state;
     json_array_foreach(cases, i, c) expect_grids(c);
-    printf("%zu schedulers\n", json_array_size(cases));
     assert_true(json_array_size(cases) > 150);
 }
 
@@ -102,18 +93,14 @@ static double expect_latents(json_t *c) {
     return worst;
 }
 
-static void test_sampled_latents(void **state) {
+TEST(test_sampled_latents) {
     double worst = 0;
     size_t i;
     json_t *c;
-    (void)state;
     json_array_foreach(cases, i, c) worst = fmax(worst, expect_latents(c));
-    printf("largest difference: %.2g\n", worst);
     assert_true(worst < 2e-5);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_timesteps_and_sigmas_bit_for_bit),
-                                       cmocka_unit_test(test_sampled_latents)};
-    return cmocka_run_group_tests_name("schedulers", tests, open_cases, close_cases);
+    return tests_main(open_cases, close_cases);
 }

@@ -2,22 +2,16 @@
  * (test/golden/samplers_named.py): for variance-exploding, variance-preserving and flow models; impossible
  * combinations are refused. */
 #include "test/lib/sampler_run.h"
+#include "test/lib/seeded.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { N = SAMPLER_VALUES };
 
 static json_t *named;
 
 static int open_named(void **state) {
-    (void)state;
     named = json_load_file("test/golden/samplers/named.json", 0, NULL);
     assert_non_null(named);
     sampler_reference_open("named.safetensors");
@@ -25,7 +19,6 @@ static int open_named(void **state) {
 }
 
 static int close_named(void **state) {
-    (void)state;
     json_decref(named);
     sampler_reference_close();
     return 0;
@@ -56,11 +49,10 @@ static double relative(float a, float truth) {
     return fabs((double)a - (double)truth) / fmax(fabs((double)truth), 1e-3);
 }
 
-static void test_named_schedules(void **state) {
+TEST(test_named_schedules) {
     double worst_sigma = 0, worst_timestep = 0;
     size_t k;
     json_t *row;
-    (void)state;
     json_array_foreach(json_object_get(named, "schedules"), k, row) {
         struct sampler_run c = sampler_run_of(text(row, 1), NULL, text(row, 0));
         float sigmas[SAMPLER_STEPS_MAX + 1], timesteps[SAMPLER_STEPS_MAX];
@@ -78,16 +70,14 @@ static void test_named_schedules(void **state) {
             worst_timestep = fmax(worst_timestep, fabs((double)s->at.timestep - (double)timesteps[i]));
         }
     }
-    printf("%zu grids: sigmas %.2g, timesteps %.2g\n", k, worst_sigma, worst_timestep);
     assert_true(k > 100 && worst_sigma < 1e-6);
     assert_true(worst_timestep < 1e-3); /* timesteps up to 999 are derived from f32 sigmas */
 }
 
-static void test_named_samplers(void **state) {
+TEST(test_named_samplers) {
     double worst = 0;
     size_t k;
     json_t *row;
-    (void)state;
     json_array_foreach(json_object_get(named, "runs"), k, row) {
         struct sampler_run c = sampler_run_of(text(row, 1), text(row, 0), "discrete");
         float truth[N], sample[N];
@@ -100,7 +90,6 @@ static void test_named_samplers(void **state) {
         if (!(d < 2e-5)) printf("  %-12s %-9s %d steps: %.2g\n", text(row, 0), text(row, 1), n, d);
         if (!(d <= worst)) worst = d;
     }
-    printf("%zu runs, largest difference: %.2g\n", k, worst);
     assert_true(k > 50 && worst < 2e-5);
 }
 
@@ -113,12 +102,11 @@ static void expect_refused(struct sampling s, struct sampling_choice choice, con
     if (!strstr(line, what)) fail_msg("%s: does not contain '%s'", line, what);
 }
 
-static void test_refusals(void **state) {
+TEST(test_refusals) {
     static const struct sampling flow = {
         .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
     struct sampling added = sampler_run_of("added", NULL, NULL).sampling, bare = added, distilled = added,
                     edm = added;
-    (void)state;
     bare.noise.rescale_zero_snr = ZERO_SNR_EXACT;
     edm.grid.continuous_timesteps = true;
     distilled.schedule = &schedule_diffusers_lcm;
@@ -137,8 +125,5 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_named_schedules),
-                                       cmocka_unit_test(test_named_samplers),
-                                       cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests_name("schedules and samplers by name", tests, open_named, close_named);
+    return tests_main(open_named, close_named);
 }

@@ -37,7 +37,7 @@ static void put_component(struct header *h, const struct slot *slot, const struc
         put_tensor(h, slot->prefixes[1], index_name(&c->index, &c->index.entries[i]), &c->index.entries[i]);
 }
 
-static void write_file(const struct sluice_model *m, const char *path) {
+static void write_gguf(const struct sluice_model *m, const char *path) {
     char *text = NULL;
     size_t bytes = 0;
     struct header h = {.to = open_memstream(&text, &bytes)};
@@ -69,7 +69,7 @@ static void test_inspected(const struct sluice_model *m, const json_t *inspected
     while (*found && recipe && strcmp((*found)->name, recipe) != 0) found++;
     check(recipe && *found &&
               recipe_family(*found, FAMILY_DENOISER) == recipe_family(m->recipe, FAMILY_DENOISER) &&
-              (*found)->variant == m->recipe->variant,
+              (*found)->selection.variant == m->recipe->selection.variant,
           "%s: recognised as %s", m->recipe->name, recipe ? recipe : "nothing");
     check(!json_array_size(json_object_get(inspected, "unknown")), "%s: unknown tensors", m->recipe->name);
     for (int i = 0; m->recipe->slot[i].family; i++) {
@@ -89,7 +89,7 @@ static void test_recipe(const char *name) {
     snprintf(path, sizeof path, "%s/%s.safetensors", temporary, name);
     struct sluice_model_options file = {.struct_size = sizeof file, .model = path};
     if (!check(model_open(NULL, &published, &m, &e) == OK, "%s: %s", name, e.what)) return;
-    write_file(m, path);
+    write_gguf(m, path);
     if (check(!sluice_inspect(&file, false, &json, &error), "%s: %s (%s) %s", name, error.what, error.where,
               error.found)) {
         json_t *inspected = json_loads(json, 0, NULL);

@@ -21,8 +21,8 @@ static void published(const struct recipe *recipe, struct component *c) {
     const struct slot *slot = &recipe->slot[recipe_slot(recipe, FAMILY_DENOISER)];
     int chosen[DIMENSIONS_MAX];
     *c = (struct component){.family = slot->family, .published = slot->published};
-    for (int i = 0; i < c->family->n_dimensions; i++)
-        chosen[i] = slot_dimension(slot, &c->family->dimensions[i]);
+    for (int i = 0; i < c->family->config.n_dimensions; i++)
+        chosen[i] = slot_dimension(slot, &c->family->config.dimensions[i]);
     component_derive(c, chosen);
 }
 
@@ -30,7 +30,7 @@ static void published(const struct recipe *recipe, struct component *c) {
 static const char *original_of(const struct component *c, const char *wanted) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
     static char original[NAME_BYTES];
-    int n = c->family->blocks(c, refs);
+    int n = c->family->blocks.list(c, refs);
     for (int b = 0; b < n; b++)
         for (int i = 0; i < refs[b].kind->n_weights; i++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
@@ -46,7 +46,7 @@ static void test_names_are_unique(const struct recipe *recipe) {
     struct component c;
     int n_names = 0;
     published(recipe, &c);
-    int n = c.family->blocks(&c, refs);
+    int n = c.family->blocks.list(&c, refs);
     for (int b = 0; b < n; b++)
         for (int i = 0; i < refs[b].kind->n_weights; i++, n_names++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
@@ -123,6 +123,7 @@ int main(void) {
     check(!strcmp(block_weight_name("a.%d.b.%d.c.%d", 2 * BLOCK_ROW_STEP + 20304, name), "a.2.b.3.c.4"), "%s",
           name);
     check(!strcmp(block_weight_name("a.%d.c", BLOCK_ROW_STEP + 312, name), "a.312.c"), "%s", name);
+    check(!strcmp(block_weight_name("a.%d.b[1/3]?.c", 2, name), "a.2.b.c"), "%s", name);
     for (const struct recipe *const *r = recipes; *r; r++)
         if (recipe_family(*r, FAMILY_DENOISER) == &family_unet) test_names_are_unique(*r);
     test_checkpoint_names();

@@ -76,7 +76,7 @@ static void half_open(struct half *h, const struct kind *kind, bool encodes) {
     if (kind->config) config_read(sys, path, &config, &e);
     assert_ok(&e);
     for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->probe(&c->index), *f == kind->decoder || *f == kind->encoder);
+        assert_int_equal((*f)->files.probe(&c->index), *f == kind->decoder || *f == kind->encoder);
     component_bind(c, &config, &e);
     assert_ok(&e);
     assert_int_equal(c->n_unknown, 0);
@@ -299,8 +299,8 @@ static void check_memory_bound(struct half *h) {
             .latent = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){c->latent_channels, T, 30, 52}),
             .picture = tensor_make(NULL, DTYPE_F32, 4,
                                    (int32_t[]){CHUNK_FRAMES, 30 * c->pixel_factor, 52 * c->pixel_factor, 3}),
-            .state = test_memory(c->family->lane_state_bytes)};
-        c->family->declare(c, &lane, 1, &none, &pictures, &ok);
+            .state = test_memory(c->family->state.bytes)};
+        c->family->state.declare(c, &lane, 1, &none, &pictures, &ok);
         assert_true(ok && pictures.peak > 0 && (!bytes || pictures.peak == bytes));
         bytes = pictures.peak;
     }

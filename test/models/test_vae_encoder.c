@@ -24,7 +24,8 @@ static void shape_weights(const struct component *c, const struct block_ref *ref
         const struct weight_spec *spec = &ref->kind->weights[i];
         for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
         struct tensor t = tensor_make(NULL, DTYPE_BF16, spec->rank, dim);
-        if (!spec->optional) memcpy(structure + spec->offset, &t, sizeof t);
+        if (!weight_is_optional(spec) && block_has_weight(spec, dims))
+            memcpy(structure + spec->offset, &t, sizeof t);
     }
 }
 
@@ -36,14 +37,17 @@ static struct vae_memory measure_memory(const struct component *c, struct lane l
     bool ok = true;
     dry_init(&dry, &golden_state.sys, golden_state.device, false);
     struct context x = {.device = &dry.device, .scratch = &scratch, .error = &e};
-    lane.state = calloc(1, c->family->lane_state_bytes);
+    lane.state = calloc(1, c->family->state.bytes);
     assert_non_null(lane.state);
-    c->family->declare(c, &lane, 1, &none, &pictures, &ok);
+    c->family->state.declare(c, &lane, 1, &none, &pictures, &ok);
     assert_true(ok && !none.peak);
-    for (int i = 0, n = c->family->blocks(c, refs); i < n; i++) {
+    for (int i = 0, n = c->family->blocks.list(c, refs); i < n; i++) {
         if (refs[i].unused) continue;
         void *weights = calloc(1, refs[i].kind->weights_bytes);
-        struct visit_scope scope = {.settings = c->settings, .lane = &lane, .number = refs[i].number};
+        struct visit_scope scope = {.settings = c->settings,
+                                    .latent_format = &c->latent_format,
+                                    .lane = &lane,
+                                    .number = refs[i].number};
         shape_weights(c, &refs[i], weights);
         scratch.used = 0;
         refs[i].kind->forward(&x, weights, &scope);

@@ -204,8 +204,8 @@ static void test_text_encoder_names(const char *wanted) {
     snprintf(denoiser, sizeof denoiser, "%s/transformer", folder);
     snprintf(vae, sizeof vae, "%s/vae", folder);
     snprintf(seeing, sizeof seeing, "%s/image_encoder", folder);
-    struct stat about;
-    char *spiece = stat(source, &about) ? NULL : read_whole_file(source);
+    size_t bytes;
+    char *spiece = read_file(source, &bytes);
     if (!spiece) abort();
     for (int i = 0; i < COUNT_OF(rows); i++) {
         struct tensor_set *p = tensor_set_from_component(folder, "text_encoder"),
@@ -214,7 +214,7 @@ static void test_text_encoder_names(const char *wanted) {
         if (rows[i].name) rows[i].name(p);
         tensor_set_append(named, p, rows[i].prefix);
         tensor_set_add(named, *rows[i].prefix ? "text_encoders." : "", "spiece_model", "U8", 1,
-                       (int32_t[]){(int32_t)about.st_size}, spiece, (size_t)about.st_size);
+                       (int32_t[]){(int32_t)bytes}, spiece, bytes);
         write_tensor_set(named, path, NULL);
         struct model_paths from = {
             .diffusion_model = denoiser, .t5xxl = path, .clip_vision = seeing, .vae = vae};
@@ -234,7 +234,7 @@ static struct vision_grid vision_grid_of(const char *clip, int width, int height
     if (!check(!sluice_model_open(model_options(&from), &model, &e), "%s: %s", clip ? clip : folder, e.what))
         return grid;
     const struct component *c = model_component(model, FAMILY_VISION);
-    grid = c->family->vision_grid(c, width, height);
+    grid = c->family->lanes.vision_grid(c, width, height);
     sluice_model_close(model);
     return grid;
 }

@@ -60,7 +60,7 @@ expect_dev 0 "write an adapter of a model with one more layer" checkpoint zimage
     --dims "$(echo "$sizes" | sed 's/,layers=2,/,layers=3,/')"
 expect 3 "--lora FOLDER" generate -m "$model" -p fox --lora ../loras -q
 check "error names --lora-dir" has ../err '^sluice: .*is a folder: name the file, or use --lora-dir (../loras)$'
-expect 3 "an adapter with unmatched keys" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode -q --lora ../loras/more.safetensors
+expect 3 "an adapter with unmatched keys" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode -q --report r.json --lora ../loras/more.safetensors
 check "error names the first key and counts the others" has ../err '^sluice: .*lora_unet_layers_2_.* 5 more (.*more.safetensors).*nearest'
 latent "--lora-partial" "a fox" --lora ../loras/more.safetensors --lora-partial
 differs "$base"
@@ -102,7 +102,7 @@ expect 0 "plan with another strength" $plan --lora $ink:0.7 --json
 check "other plan hash" [ "$(grep '"hash"' ../out)" != "$(grep '"hash"' ../ink.json)" ]
 latent "run with the saved plan" "a fox" --lora $ink:0.6 --plan ../ink.json
 same "$less"
-expect 4 "run with other LoRAs than planned" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode --lora $oil --plan ../ink.json
+expect 4 "run with other LoRAs than planned" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode --report r.json --lora $oil --plan ../ink.json
 check "error message" has ../err 'another request or model: other LoRAs'
 expect 0 "plan --family with a LoRA" plan --family zimage --dims "$sizes" --lora $ink
 check "table lists the LoRA" has ../out '^LoRAs  *ink:1'

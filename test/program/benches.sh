@@ -13,11 +13,24 @@ check "prompt length and tokenizer" has ../out "reads up to [0-9]* tokens, token
 expect 0 "inspect --json" inspect "$model" --json
 check "components" has ../out '"components"'
 check "pipeline" has ../out '"pipeline": "ZImagePipeline"'
+check "complete" has ../out '"complete": true'
 expect 0 "inspect --tensors --json" inspect -m "$model" --tensors --json
 expect 3 "inspect a missing folder" inspect ../nowhere
 rm -rf ../part && cp -r "$model" ../part && rm -r ../part/vae
-expect 0 "inspect without an autoencoder" inspect ../part
+expect 3 "inspect without an autoencoder" inspect ../part
 check "first line: vae is missing" [ "$(head -n 1 ../out)" = "incomplete: vae is missing" ]
+expect 0 "inspect one part" inspect ../part/transformer --json
+check "incomplete" has ../out '"complete": false'
+rm -r ../part
+# A damaged file does not hide the others.
+cp -r "$model" ../part && mkdir -p ../part/vae && echo '{' >../part/transformer/config.json
+for file in ../part/vae/*.safetensors; do truncate -s 20 "$file"; done
+expect 3 "inspect damaged parts" inspect ../part --json
+tr -d '\n' <../out >../flat
+check "the undamaged text encoder" has ../flat '"components": *\[ *{ *"name": "text_encoder"'
+check "both errors" has ../flat '"missing": \[[^]]*vae/[^]]*config.json[^]]*\]'
+check "incomplete" has ../out '"complete": false'
+check "error message" has ../err '^sluice: the model is incomplete or damaged (../part): found [0-9] entries under "missing"'
 rm -r ../part
 expect 0 "devices" devices
 check "cpu" has ../out '^cpu: .'

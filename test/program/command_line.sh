@@ -55,6 +55,7 @@ generate --steps 18446744073709551617|--steps
 generate --steps nan|--steps
 generate --steps +|--steps
 generate --no-decode=yes|--no-decode
+generate -m x -p x --no-decode|--save-latent
 generate -W 0|--width
 generate -W -16|--width
 generate -H 0|--height
@@ -630,7 +631,7 @@ check "no other file" empty_folder .
 copy other && printf '{"_class_name": "FluxPipeline"}' >other/model_index.json
 expect 3 "unsupported pipeline" plan -m other
 check "names the pipeline" has ../err 'FluxPipeline'
-expect 0 "inspect an unsupported pipeline" inspect other
+expect 3 "inspect an unsupported pipeline" inspect other
 check "names the pipeline" has ../out '^pipeline: FluxPipeline$'
 check "lists supported pipelines" has ../out 'expected .*ZImagePipeline'
 copy other && printf '{"_class_name": "DPMSolverMultistepScheduler"}' >other/scheduler/scheduler_config.json

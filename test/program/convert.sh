@@ -64,6 +64,8 @@ check "other image" sh -c '! cmp -s plain.png merged.png'
 expect 3 "--lora with a file that is no adapter" convert "$transformer" -o u.safetensors --lora t.safetensors
 check "error message" has ../err 'the file is not a LoRA or other adapter'
 expect 3 "--lora into a VAE" convert "$model/vae" -o u.safetensors --lora style.safetensors
+expect 2 "a LoRA without --lora" convert style.safetensors -o u.safetensors
+check "error message" has ../err '^sluice: .*adapter, not a model .*--lora style.safetensors'
 expect 2 "output over the LoRA file" convert "$transformer" -o style.safetensors --lora style.safetensors
 check "no file is left" absent u.safetensors
 rm -f ./*
@@ -112,6 +114,7 @@ done <<END
 2|$transformer -o x.gguf --type int8_convrot|in .gguf
 2|$transformer -o x.safetensors --type q4_k|in .safetensors
 2|$transformer -o x.gguf --rule x|regex=type
+2|$transformer -o x.gguf --rule to_k=q8_0 --rule to_w=q8_0|no tensor name matches.*to_w=q8_0
 2|$transformer -o x.gguf --rule (=q8_0|--rule
 2|$transformer -o x.gguf --steps 3|belongs to other commands
 2|$model -o x.gguf --type q8_0|--part

@@ -227,7 +227,7 @@ check "error message" has ../err '^sluice: .*the folder not_there does not exist
 built=$(sed -n 's/^exec "\(.*\)" "\$@"$/\1/p' "$sluice")
 if "$built" devices | grep -q '^cuda: '; then
     cpu_line() { # cpu_line ARGS...: the first line of stderr
-        "$built" generate -m "$model" -p x --no-decode "$@" 2>&1 >/dev/null | head -n 1
+        "$built" generate -m "$model" -p x --no-decode --report ../cpu.json "$@" 2>&1 >/dev/null | head -n 1
     }
     reason=$("$built" devices | sed -n 's/^cuda: //p')
     name="a run on the CPU"

@@ -49,6 +49,8 @@ check "no text" lacks long.jpg UNICODE
 expect 0 "save a latent" generate -m "$model" $size --steps 1 -p x --no-decode --save-latent l.safetensors
 expect 0 "decode to WebP" decode l.safetensors -m "$model" -o decoded.webp
 check "WebP" begins decoded.webp 4 52494646
+expect 3 "decode with another model's VAE" decode l.safetensors -m "$model/../../sd35_medium/model" -o x.png
+check "message" has ../err '^sluice: .*found a latent of zimage, expected a latent of sd3'
 expect 2 "WebP above its size limit" generate -m "$model" -W 16384 -H 16 -p x -o large.webp
 check "message" has ../err '^sluice: .*large.webp.*found 16384x16.*16383'
 rm -f ./*

@@ -20,6 +20,8 @@ check "components of zimage" has ../flat '"name":"zimage",.*"pipelines":\["ZImag
 check "flags of flux_fill" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}\]'
 check "repository to download" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,"files":null,"megabytes":null}'
 check "no plans in the list" lacks ../out '"plans"'
+expect 2 "families zimge" families zimge
+check "suggests a family" has ../err 'did you mean zimage'
 expect 0 "families sd15" families sd15
 check "size of a component" has ../out '^  --clip_l  *235 MiB'
 check "input images" has ../out '^  --init-img  *input image$'
@@ -87,6 +89,7 @@ parts >../from_files
 expect 0 "plan --type" plan --family zimage --dims $zimage --type int8_convrot --max-ram 1G --json
 parts >../from_family
 check "same stages" cmp -s ../from_files ../from_family
+check "note on converted files" has ../err '^--type int8_convrot: planned for files written by `sluice convert'
 check "assumes the longest prompt" has ../out '"longest_prompt_assumed": *true'
 expect 0 "plan --type q4_k" plan --family zimage --dims $zimage --type q4_k --max-ram 1G --json
 parts >../from_family

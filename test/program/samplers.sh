@@ -140,7 +140,7 @@ defaults "1024 50 1.0" -m "$qwen"
 defaults "1024 50 4.0" -m "$qwen" -n ''
 defaults "1024 50 1.0" -m "$qwen" --cfg-scale 7
 expect 2 "--cfg-scale -1" plan -m "$qwen" --cfg-scale -1
-expect 0 "default CFG scale without negative prompt" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode
+expect 0 "default CFG scale without negative prompt" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode --report r.json
 check "note on the unused scale" has ../err '^--cfg-scale 4 has no effect: .*negative prompt'
 expect 0 "--cfg-scale without negative prompt" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
 check "CFG scale 1 in the metadata" has x.png 'CFG scale: 1,'

@@ -1,11 +1,7 @@
 /* `families` lists exactly the flags that each model accepts. For each published model, planned without
  * files, and each flag: a request with the flag (and the inputs that the model requires) is accepted if and
  * only if the flag is listed. */
-#include "engine/sluice.h"
-#include "test/lib/check.h"
-
-#include <jansson.h>
-#include <string.h>
+#include "test/lib/rig.h"
 
 enum { SIDE = 256, N_CONTROL = 5 };
 
@@ -67,70 +63,55 @@ static const struct flag *find_flag(const char *name) {
     return &flags[0];
 }
 
-static const json_t *find_take(const json_t *family, const char *flag) {
-    size_t i;
-    json_t *take;
-    json_array_foreach(json_object_get(family, "takes"), i, take) {
-        if (!strcmp(json_string_value(json_object_get(take, "flag")), flag)) return take;
-    }
+static json_t *find_take(json_t *family, const char *flag) {
+    json_t *take, *takes = json_object_get(family, "takes");
+    for (size_t i = 0; (take = json_array_get(takes, i)); i++)
+        if (!strcmp(word(take, "flag"), flag)) return take;
     return NULL;
 }
 
 /* Adds to a request: the inputs that the model requires, the tested flag, and a flag that the tested flag
  * requires. */
-static void fill(struct sluice_request *r, const json_t *family, const struct flag *flag) {
-    size_t i;
-    json_t *take;
-    json_array_foreach(json_object_get(family, "takes"), i, take) {
-        if (json_is_true(json_object_get(take, "needed")))
-            find_flag(json_string_value(json_object_get(take, "flag")))->with(r);
-    }
+static void fill(struct sluice_request *r, json_t *family, const struct flag *flag) {
+    json_t *take, *takes = json_object_get(family, "takes");
+    for (size_t i = 0; (take = json_array_get(takes, i)); i++)
+        if (json_is_true(json_object_get(take, "needed"))) find_flag(word(take, "flag"))->with(r);
     const char *needs = flag->needs[0];
     if (needs && flag->needs[1] && !find_take(family, needs)) needs = flag->needs[1];
     if (needs) find_flag(needs)->with(r);
     flag->with(r);
 }
 
-static void test_flag(sluice_session *session, struct sluice_request r, const json_t *family,
-                      const struct flag *flag) {
+static void test_flag(struct rig *rig, struct sluice_request r, json_t *family, const struct flag *flag) {
     struct sluice_error error;
     char *plan = NULL;
-    bool fits, listed = find_take(family, flag->name),
-               guided = json_real_value(json_object_get(family, "cfg_scale")) != 1;
-    const char *name = json_string_value(json_object_get(family, "name"));
+    bool fits, listed = find_take(family, flag->name), guided = real(family, "cfg_scale") != 1;
     if (flag->needs_guidance && !guided) {
-        check(!listed, "%s is not guided and lists %s", name, flag->name);
+        check(!listed, "%s is not guided and lists %s", word(family, "name"), flag->name);
         return;
     }
     fill(&r, family, flag);
-    int status = sluice_plan_query(session, &r, NULL, &plan, &fits, &error);
+    int status = sluice_plan_query(rig->session, &r, NULL, &plan, &fits, &error);
     sluice_free(plan);
     check(listed ? status == SLUICE_OK : status == SLUICE_USAGE,
-          "%s: %s is %slisted, and planned with: %s %s", name, flag->name, listed ? "" : "not ",
-          sluice_code_name(status), error.what);
+          "%s: %s is %slisted, and planned with: %s %s", word(family, "name"), flag->name,
+          listed ? "" : "not ", sluice_code_name(status), error.what);
 }
 
-static void test_family(const json_t *family) {
-    struct sluice_error error;
-    struct sluice_model_options from = {.struct_size = sizeof from,
-                                        .family = json_string_value(json_object_get(family, "name"))};
-    struct sluice_session_options options = {
-        .struct_size = sizeof options, .device = "cpu", .threads = 1, .plans_only = true};
+static void test_family(json_t *family) {
     struct sluice_request r = {.struct_size = sizeof r};
-    sluice_model *model = NULL;
-    sluice_session *session = NULL;
-    if (check(!sluice_model_open(&from, &model, &error), "%s: %s", from.family, error.what) &&
-        check(!sluice_session_open(model, &options, &session, &error), "%s: %s", from.family, error.what)) {
-        sluice_request_defaults(model, &r);
+    struct rig rig;
+    if (rig_open_with(&rig, (struct sluice_model_options){.family = word(family, "name")},
+                      (struct sluice_session_options){.threads = 1, .plans_only = true}, 1)) {
+        sluice_request_defaults(rig.model, &r);
         r.width = r.height = SIDE;
         r.strength = r.steps = 1;
         r.no_decode = true;
         r.max_ram_bytes = (int64_t)64 << 30;
         if (r.frames > 1) r.frames = N_CONTROL;
-        for (int i = 0; i < N_FLAGS; i++) test_flag(session, r, family, &flags[i]);
+        for (int i = 0; i < N_FLAGS; i++) test_flag(&rig, r, family, &flags[i]);
     }
-    sluice_session_close(session);
-    sluice_model_close(model);
+    rig_close(&rig);
 }
 
 /* Families without a title, such as the synthetic one of the test library, are not published models. */

@@ -22,22 +22,13 @@ static const struct machine {
     {"a node number above the maximum", "0-1\n", "0000:c1:00.0", "1024\n", -1},
 };
 
-static void write_file(const char *root, const char *path, const char *text) {
-    char name[512], command[640];
-    snprintf(name, sizeof name, "%s/%s", root, path);
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", name);
-    check(!system(command), "no folder for %s", name);
-    FILE *file = fopen(name, "w");
-    check(file && fputs(text, file) >= 0 && !fclose(file), "%s was not written", name);
-}
-
 /* The PCI bus id is in upper case, as CUDA reports it. */
 static void test_device_node(const struct machine *m, int i) {
     char root[256], path[128], bus[32];
     snprintf(root, sizeof root, "%s/%d", temporary, i);
-    write_file(root, "sys/devices/system/node/online", m->nodes);
+    write_text_below(root, "sys/devices/system/node/online", m->nodes);
     snprintf(path, sizeof path, "sys/bus/pci/devices/%s/numa_node", m->device);
-    write_file(root, path, m->text);
+    write_text_below(root, path, m->text);
     snprintf(bus, sizeof bus, "%s", m->device);
     if (bus[5] == 'c') bus[5] = 'C';
     int node = memory_nodes_of_device(root, bus);

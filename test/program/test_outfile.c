@@ -3,8 +3,8 @@
 #include "cli/outfile.h"
 #include "loaders/output.h"
 #include "test/lib/check.h"
+#include "test/lib/temporary_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -28,27 +28,13 @@ int open(const char *path, int flags, ...) {
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
-static char folder[64], path[96];
-
-static int count_files(void) {
-    int n = -2;
-    DIR *entries = opendir(folder);
-    while (entries && readdir(entries)) n++;
-    if (entries) closedir(entries);
-    return n;
-}
-
-static void write_file(const char *name, const char *text) {
-    FILE *file = fopen(name, "w");
-    check(file && fputs(text, file) >= 0 && !fclose(file), "cannot write %s", name);
-}
+static const char *path;
 
 static void check_contents(const char *text, const char *what) {
-    char got[64] = "";
-    FILE *file = fopen(path, "r");
-    if (file) got[fread(got, 1, sizeof got - 1, file)] = 0;
-    if (file) fclose(file);
-    check(strcmp(got, text) == 0, "%s: the file contains \"%s\", not \"%s\"", what, got, text);
+    size_t n;
+    char *got = read_file(path, &n);
+    check(got && strcmp(got, text) == 0, "%s: the file contains \"%s\", not \"%s\"", what, got, text);
+    free(got);
 }
 
 /* ---- the two writers ---- */
@@ -91,12 +77,14 @@ static void test_killed(const struct writer *w) {
     char text[32];
     names_only = false;
     for (int older = 0; older < 2; older++) {
-        if (older) write_file(path, "older");
+        if (older) write_file(path, "older", 5);
         write_and_get_killed(w);
-        check(count_files() == older, "%s: a killed process left %d files", w->name, count_files() - older);
+        check(count_files(temporary) == older, "%s: a killed process left %d files", w->name,
+              count_files(temporary) - older);
         if (older) check_contents("older", w->name);
         snprintf(text, sizeof text, "whole %d", older);
-        check(w->write(text, false) && count_files() == 1, "%s: %d files", w->name, count_files());
+        check(w->write(text, false) && count_files(temporary) == 1, "%s: %d files", w->name,
+              count_files(temporary));
         check_contents(text, w->name);
         unlink(path);
     }
@@ -108,10 +96,12 @@ static void test_killed_with_named_file(const struct writer *w) {
     char other[128];
     names_only = true;
     write_and_get_killed(w);
-    check(count_files() == 1, "%s: %d files after a killed process", w->name, count_files());
+    check(count_files(temporary) == 1, "%s: %d files after a killed process", w->name,
+          count_files(temporary));
     snprintf(other, sizeof other, "%s.tmp.x1", path); /* another program's file */
-    write_file(other, "theirs");
-    check(write_as_program("whole", false) && count_files() == 2, "%s: %d files", w->name, count_files());
+    write_file(other, "theirs", 6);
+    check(write_as_program("whole", false) && count_files(temporary) == 2, "%s: %d files", w->name,
+          count_files(temporary));
     check_contents("whole", w->name);
     unlink(other);
     unlink(path);
@@ -138,15 +128,14 @@ static void test_running_writer(const struct writer *w) {
     check(write(go[1], &byte, 1) == 1 && waitpid(child, &status, 0) == child && status == 0,
           "%s: the temporary file of a running process was removed", w->name);
     check_contents("later", w->name);
-    check(count_files() == 1, "%s: %d files", w->name, count_files());
+    check(count_files(temporary) == 1, "%s: %d files", w->name, count_files(temporary));
     unlink(path);
     for (int i = 0; i < 2; i++) close(go[i]), close(ready[i]);
 }
 
 int main(void) {
-    snprintf(folder, sizeof folder, "/tmp/sluice-outfile-%ld", (long)getpid());
-    snprintf(path, sizeof path, "%s/a.safetensors", folder);
-    check(!mkdir(folder, 0777), "no folder");
+    temporary_make();
+    path = temporary_path("a.safetensors");
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
         test_killed(&writers[i]);
         test_killed_with_named_file(&writers[i]);
@@ -155,7 +144,6 @@ int main(void) {
             test_running_writer(&writers[i]);
         }
     }
-    check(count_files() == 0, "%d files are left", count_files());
-    rmdir(folder);
+    check(count_files(temporary) == 0, "%d files are left", count_files(temporary));
     return finish();
 }

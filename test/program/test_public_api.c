@@ -40,14 +40,12 @@ static void progress_rises_to_one(void) {
     for (int no_decode = 0; no_decode < 2; no_decode++) {
         struct sluice_request request = request_fox(64, 48, 3, 2, 2);
         request.no_decode = no_decode;
-        sluice_session_close(rig.session);
         f = (struct progress_record){0};
-        if (!rig_open_session(&rig, &options)) return;
+        if (!rig_open_session(&rig, options)) return;
         struct result r = run(&rig, &request);
         check(r.code == SLUICE_OK && f.n > 3 && f.n_falls == 0, "%d, %d reports, %d fall back", r.code, f.n,
               f.n_falls);
         check(f.fraction == 1 && f.eta == 0, "progress ends at %g, %g s left", f.fraction, f.eta);
-        result_free(&r);
     }
     rig_close(&rig);
 }
@@ -61,7 +59,6 @@ static void run_again(void *user, const struct sluice_progress *now) {
     struct nested_run *nested = user;
     struct sluice_request request = request_fox(64, 48, 1, 1, 2);
     struct sluice_error e;
-    (void)now;
     nested->n++;
     nested->n_refused += sluice_run(nested->rig.session, &request, &e) == SLUICE_USAGE && e.exit_code == 2;
 }
@@ -72,12 +69,10 @@ static void nested_run_is_refused(void) {
     struct sluice_session_options options = {.threads = 1, .on_progress = run_again, .user = &nested};
     struct sluice_request request = request_fox(64, 48, 1, 1, 2);
     if (!rig_open(&nested.rig, model_path, 1, 1)) return;
-    sluice_session_close(nested.rig.session);
-    if (!rig_open_session(&nested.rig, &options)) return;
+    if (!rig_open_session(&nested.rig, options)) return;
     struct result r = run(&nested.rig, &request);
     check(r.code == SLUICE_OK && nested.n > 0 && nested.n_refused == nested.n,
           "%d: %d of %d nested runs refused", r.code, nested.n_refused, nested.n);
-    result_free(&r);
     rig_close(&nested.rig);
 }
 
@@ -99,6 +94,7 @@ static void null_arguments(void) {
     bool fits;
     if (!rig_open(&rig, model_path, 1, 1)) return;
     struct sluice_request request = request_fox(32, 32, 1, 1, 1);
+    struct sluice_plan plan = {.struct_size = sizeof plan};
     check_usage(sluice_model_open(NULL, &model, &e), &e, "options");
     check_usage(sluice_model_open(&from, NULL, &e), &e, "model");
     check_usage(sluice_inspect(NULL, true, &json, &e), &e, "options");
@@ -118,6 +114,9 @@ static void null_arguments(void) {
     check_usage(sluice_decode(NULL, &request, "x", &e), &e, "session");
     check_usage(sluice_decode(rig.session, NULL, "x", &e), &e, "request");
     check_usage(sluice_decode(rig.session, &request, NULL, &e), &e, "latent_file");
+    check_usage(sluice_plan_summary(NULL, &plan, &e), &e, "session");
+    check_usage(sluice_plan_summary(rig.session, NULL, &e), &e, "plan");
+    check(sluice_plan_summary(rig.session, &plan, &e) == SLUICE_USAGE, "a summary before the first plan");
     check_usage(sluice_report(NULL, &json, &e), &e, "session");
     check_usage(sluice_report(rig.session, NULL, &e), &e, "json");
     check_usage(sluice_convert(NULL, &json, &e), &e, "options");
@@ -142,23 +141,24 @@ static void null_arguments(void) {
 
 /* A model opened by family, without files, can be planned but not run. */
 static void family_without_files(void) {
-    struct sluice_error e;
-    struct sluice_model_options from = {.struct_size = sizeof from, .family = "sd15"};
-    struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
+    struct rig rig;
     struct sluice_request request = request_fox(64, 64, 1, 1, 1);
-    sluice_model *model = NULL;
-    sluice_session *session = NULL;
-    char *json = NULL;
     bool fits = false;
-    check(!sluice_model_open(&from, &model, &e) && !sluice_session_open(model, &to, &session, &e), "%s",
-          e.what);
+    if (!rig_open_with(&rig, (struct sluice_model_options){.family = "sd15"},
+                       (struct sluice_session_options){.device = "cpu", .threads = 1}, 1))
+        return;
     request.max_ram_bytes = (int64_t)1 << 30;
-    check(!sluice_plan_query(session, &request, NULL, &json, &fits, &e) && fits, "planned: %s", e.what);
-    check(sluice_run(session, &request, &e) == SLUICE_USAGE && strstr(e.what, "opens no files"), "drawn: %s",
-          e.what);
-    sluice_free(json);
-    sluice_session_close(session);
-    sluice_model_close(model);
+    json_t *json = query(&rig, &request, &fits);
+    struct sluice_plan plan = {.struct_size = sizeof plan};
+    struct sluice_error e;
+    check(fits, "the plan without files does not fit");
+    check(!sluice_plan_summary(rig.session, &plan, &e), "no summary of a plan: %s", e.what);
+    check(plan.fits && plan.width == 64 && plan.frames == 1 && plan.batch == 1 &&
+              plan.ram_budget_bytes == request.max_ram_bytes && plan.ram_least_bytes <= plan.ram_peak_bytes &&
+              plan.ram_peak_bytes == ram(json, "peak") && !strcmp(plan.hash, word(json, "hash")),
+          "the summary differs from the plan's JSON");
+    run_refused(&rig, &request, "USAGE", 2, "opens no files");
+    rig_close(&rig);
 }
 
 /* A struct whose struct_size is not set is refused with an error that names struct_size. */
@@ -238,7 +238,7 @@ struct worker {
 
 static int64_t least_of(const char *plan) {
     json_t *json = json_loads(plan, 0, NULL);
-    int64_t bytes = json_integer_value(json_object_get(json_object_get(json, "least"), "ram_bytes"));
+    int64_t bytes = ram(json, "least");
     json_decref(json);
     return bytes;
 }
@@ -278,39 +278,23 @@ static void *work(void *user) {
     return NULL;
 }
 
-/* Runs a function on a thread whose stack is filled with 0xA5 and ends at an inaccessible page. */
-static void on_thread(void *(*what)(void *), void *user, size_t bytes, char **stack) {
+/* Runs a function on a thread whose stack is filled with 0xA5 and ends at an inaccessible page. Returns the
+ * number of stack bytes used, counted from the first byte that is not 0xA5. */
+static size_t stack_taken(void *(*what)(void *), void *user, size_t bytes) {
     pthread_attr_t attributes;
     pthread_t thread;
-    size_t guard = (size_t)sysconf(_SC_PAGESIZE);
+    size_t guard = (size_t)sysconf(_SC_PAGESIZE), untouched = 0;
     pthread_attr_init(&attributes);
     char *mapped = mmap(NULL, bytes + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *stack = mapped + guard;
     mprotect(mapped, guard, PROT_NONE);
-    *stack = mapped + guard;
-    memset(*stack, 0xA5, bytes);
-    pthread_attr_setstack(&attributes, *stack, bytes);
+    memset(stack, 0xA5, bytes);
+    pthread_attr_setstack(&attributes, stack, bytes);
     check(!pthread_create(&thread, &attributes, what, user) && !pthread_join(thread, NULL), "no thread");
     pthread_attr_destroy(&attributes);
-}
-
-static void free_stack(char *stack, size_t bytes) {
-    size_t guard = (size_t)sysconf(_SC_PAGESIZE);
-    munmap(stack - guard, bytes + guard);
-}
-
-/* Returns the number of stack bytes used, counted from the first byte that is not 0xA5. */
-static size_t depth(const char *stack, size_t bytes) {
-    size_t untouched = 0;
     while (untouched < bytes && (unsigned char)stack[untouched] == 0xA5) untouched++;
+    munmap(mapped, bytes + guard);
     return bytes - untouched;
-}
-
-static size_t run_worker(struct worker *w) {
-    char *stack;
-    on_thread(work, w, w->stack_bytes, &stack);
-    size_t taken = depth(stack, w->stack_bytes);
-    free_stack(stack, w->stack_bytes);
-    return taken;
 }
 
 /* Extra stack bytes of a thread: the C library puts thread-local variables there. */
@@ -320,70 +304,39 @@ enum { TLS_BYTES = 64 << 10 };
 static void stack_of_a_run(void) {
     struct worker large_stack = {.stack_bytes = 8 << 20},
                   least = {.stack_bytes = SLUICE_STACK_BYTES + TLS_BYTES};
-    size_t taken = run_worker(&large_stack);
-    printf("planning and running take %zu KiB of stack\n", taken >> 10);
+    stack_taken(work, &large_stack, large_stack.stack_bytes);
     check(!large_stack.opened.code && !large_stack.planned.code && !large_stack.ran.code,
           "a stack of 8 MiB: %s", large_stack.ran.what);
     check(large_stack.advised, "the plan has no advice");
-    check(run_worker(&least) < least.stack_bytes, "the stack overflowed");
+    check(stack_taken(work, &least, least.stack_bytes) < least.stack_bytes, "the stack overflowed");
     check(!least.opened.code && !least.planned.code && !least.ran.code, "the least stack: %s",
           least.ran.what);
 }
 
 /* ---- call stack of each public function ---- */
 
+enum public_call {
+    CALL_MODEL_OPEN,
+    CALL_INSPECT,
+    CALL_TOKENIZE,
+    CALL_SESSION_OPEN,
+    CALL_REPORT,
+    CALL_CONVERT,
+    CALL_DEVICES,
+    CALL_FAMILIES,
+    N_PUBLIC_CALLS
+};
+
 struct stack_call {
-    sluice_model *model;
-    sluice_session *session;
+    enum public_call call;
+    struct rig *rig;
     struct sluice_error error;
 };
 
 static const struct sluice_model_options demo = {.struct_size = sizeof demo, .model = "models/demo"};
 
-static void *calls_model_open(void *user) {
-    struct stack_call *c = user;
-    sluice_model *model = NULL;
-    sluice_model_open(&demo, &model, &c->error);
-    sluice_model_close(model);
-    return NULL;
-}
-
-static void *calls_inspect(void *user) {
-    struct stack_call *c = user;
-    char *json = NULL;
-    sluice_inspect(&demo, true, &json, &c->error);
-    sluice_free(json);
-    return NULL;
-}
-
-static void *calls_tokenize(void *user) {
-    struct stack_call *c = user;
-    char *json = NULL;
-    sluice_tokenize(&demo, "a fox", 5, &json, &c->error);
-    sluice_free(json);
-    return NULL;
-}
-
-static void *calls_session_open(void *user) {
-    struct stack_call *c = user;
-    struct sluice_session_options to = {.struct_size = sizeof to, .threads = 2};
-    sluice_session *session = NULL;
-    sluice_session_open(c->model, &to, &session, &c->error);
-    sluice_session_close(session);
-    return NULL;
-}
-
-static void *calls_report(void *user) {
-    struct stack_call *c = user;
-    char *json = NULL;
-    sluice_report(c->session, &json, &c->error);
-    sluice_free(json);
-    return NULL;
-}
-
-static void *calls_convert(void *user) {
-    struct stack_call *c = user;
-    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+b=f16"};
+static void convert_small(struct sluice_error *e) {
+    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+t=f16"};
     struct sluice_convert_options options = {.struct_size = sizeof options,
                                              .inputs = from,
                                              .n_inputs = 1,
@@ -391,51 +344,42 @@ static void *calls_convert(void *user) {
                                              .type = "q6_k",
                                              .rules = rules,
                                              .n_rules = 2};
-    sluice_convert(&options, NULL, &c->error);
+    sluice_convert(&options, NULL, e);
     unlink(options.output);
-    return NULL;
 }
 
-static void *calls_devices(void *user) {
+static void *make_call(void *user) {
     struct stack_call *c = user;
+    struct sluice_session_options to = {.struct_size = sizeof to, .threads = 2};
+    sluice_model *model = NULL;
+    sluice_session *session = NULL;
     char *json = NULL;
-    sluice_devices(&json, &c->error);
+    if (c->call == CALL_MODEL_OPEN) sluice_model_open(&demo, &model, &c->error);
+    if (c->call == CALL_INSPECT) sluice_inspect(&demo, true, &json, &c->error);
+    if (c->call == CALL_TOKENIZE) sluice_tokenize(&demo, "a fox", 5, &json, &c->error);
+    if (c->call == CALL_SESSION_OPEN) sluice_session_open(c->rig->model, &to, &session, &c->error);
+    if (c->call == CALL_REPORT) sluice_report(c->rig->session, &json, &c->error);
+    if (c->call == CALL_CONVERT) convert_small(&c->error);
+    if (c->call == CALL_DEVICES) sluice_devices(&json, &c->error);
+    if (c->call == CALL_FAMILIES) sluice_families(&json, &c->error);
+    sluice_session_close(session);
+    sluice_model_close(model);
     sluice_free(json);
-    return NULL;
-}
-
-static void *calls_families(void *user) {
-    struct stack_call *c = user;
-    char *json = NULL;
-    sluice_families(&json, &c->error);
-    if (!c->error.code) sluice_free(json);
     return NULL;
 }
 
 /* Calls that neither plan nor run take at most half of the stack that sluice.h documents for them,
  * SLUICE_STACK_BYTES_TO_OPEN. */
 static void stack_of_a_call(void) {
-    static const struct {
-        const char *name;
-        void *(*call)(void *);
-    } calls[] = {
-        {"model_open", calls_model_open},     {"inspect", calls_inspect},   {"tokenize", calls_tokenize},
-        {"session_open", calls_session_open}, {"report", calls_report},     {"convert", calls_convert},
-        {"devices", calls_devices},           {"families", calls_families},
-    };
     static const size_t sizes[] = {8 << 20, SLUICE_STACK_BYTES_TO_OPEN + TLS_BYTES};
     struct rig rig;
-    char *stack;
     if (!rig_open(&rig, demo.model, 1, 1)) return;
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+    for (int i = 0; i < N_PUBLIC_CALLS; i++)
         for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
-            struct stack_call call = {.model = rig.model, .session = rig.session};
-            on_thread(calls[i].call, &call, sizes[j], &stack);
-            size_t taken = depth(stack, sizes[j]);
-            if (!j) printf("%s takes %zu KiB of stack\n", calls[i].name, taken >> 10);
-            check(!call.error.code && 2 * taken <= SLUICE_STACK_BYTES_TO_OPEN, "%s takes %zu of %zu: %s",
-                  calls[i].name, taken, sizes[j], call.error.what);
-            free_stack(stack, sizes[j]);
+            struct stack_call call = {(enum public_call)i, &rig, {0}};
+            size_t taken = stack_taken(make_call, &call, sizes[j]);
+            check(!call.error.code && 2 * taken <= SLUICE_STACK_BYTES_TO_OPEN, "call %d takes %zu of %zu: %s",
+                  i, taken, sizes[j], call.error.what);
         }
     rig_close(&rig);
 }

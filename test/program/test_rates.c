@@ -3,33 +3,24 @@
 #include "engine/bench/bench.h"
 #include "engine/job/open.h"
 #include "engine/machine/rates_file.h"
-#include "engine/api/session.h"
 #include "engine/sluice_bench.h"
-
-#include <dirent.h>
-#include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/lib/rig.h"
+#include "test/lib/seeded.h"
 
 static const char full[] =
     "{\"version\":1,\"machine\":\"a \\u00fc machine\",\"threads\":4,\"disk\":5e8,"
     "\"host_copy\":6000000000,\"h2d\":1.25e10,\"ops\":{\"linear\":1e11,\"linear_bf16\":2e11,"
     "\"attention\":3e11,\"conv\":4e11,\"bytes\":4e10}}";
 
-static void reads_a_full_file(void **state) {
-    (void)state;
-    struct rates r = {0};
+/* Reads a valid rates file over the rates in *r. */
+static void read_valid(const char *device, const char *text, int threads, struct rates *r) {
     struct error e = {0};
-    assert_int_equal(rates_read("cpu", NULL, full, 0, &r, &e), OK);
+    assert_int_equal(rates_read(device, NULL, text, threads, r, &e), OK);
+}
+
+TEST(reads_a_full_file) {
+    struct rates r = {0};
+    read_valid("cpu", full, 0, &r);
     assert_true(r.disk == 5e8 && r.host_copy == 6e9 && r.h2d == 1.25e10);
     for (int i = 0; i < N_OP_CLASSES - 1; i++) assert_true(r.ops.per_second[i] == (i + 1) * 1e11);
     assert_true(r.ops.per_second[CLASS_BYTES] == 4e10);
@@ -37,18 +28,16 @@ static void reads_a_full_file(void **state) {
 
 /* With fewer threads than measured, arithmetic rates are lower, and the memory rate only with few threads.
  * With more threads, rates are not higher. */
-static void fewer_threads_are_slower(void **state) {
-    (void)state;
+TEST(fewer_threads_are_slower) {
     static const struct {
         int threads;
         double linear, bytes;
     } cases[] = {{1, 1.25e10, 1e10}, {4, 5e10, 4e10}, {6, 7.5e10, 4e10}, {8, 1e11, 4e10}, {64, 1e11, 4e10}};
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         struct rates r = {0};
-        struct error e = {0};
         static const char text[] =
             "{\"version\":1,\"threads\":8,\"disk\":5e8,\"ops\":{\"linear\":1e11,\"bytes\":4e10}}";
-        assert_int_equal(rates_read("cpu", NULL, text, cases[i].threads, &r, &e), OK);
+        read_valid("cpu", text, cases[i].threads, &r);
         assert_true(r.ops.per_second[CLASS_LINEAR] == cases[i].linear && r.disk == 5e8);
         assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == cases[i].linear / 2); /* assumed */
         assert_true(r.ops.per_second[CLASS_BYTES] == cases[i].bytes);
@@ -56,21 +45,17 @@ static void fewer_threads_are_slower(void **state) {
 }
 
 /* The assumed bf16 rate is half of the f32 rate, unless the rates file has a bf16 rate. */
-static void bf16_is_assumed_from_f32(void **state) {
-    (void)state;
+TEST(bf16_is_assumed_from_f32) {
     struct rates r;
-    struct error e = {0};
     rates_default("cpu", 2, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == r.ops.per_second[CLASS_LINEAR] / 2);
-    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear\":6e11}}", 0, &r, &e), OK);
+    read_valid("cpu", "{\"version\":1,\"ops\":{\"linear\":6e11}}", 0, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 3e11);
-    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r, &e),
-                     OK);
+    read_valid("cpu", "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 9e11 && r.ops.per_second[CLASS_LINEAR] == 6e11);
 }
 
-static void linear_rate_depends_on_precision(void **state) {
-    (void)state;
+TEST(linear_rate_depends_on_precision) {
     struct op_rates rates = {.per_second = {[CLASS_LINEAR] = 1e9, [CLASS_LINEAR_BF16] = 4e9}};
     struct op op = {.kind = OP_LINEAR};
     op.in[0] = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){5, 100});
@@ -81,8 +66,7 @@ static void linear_rate_depends_on_precision(void **state) {
 }
 
 /* The key `cuda` sets rates of the GPU only; rates that a file lacks keep their defaults. */
-static void rates_of_each_device(void **state) {
-    (void)state;
+TEST(rates_of_each_device) {
     static const char both[] =
         "{\"version\":1,\"ops\":{\"linear\":6e11},\"cuda\":{\"linear\":3e13,\"bytes\":5e11}}";
     struct rates cpu, gpu, assumed;
@@ -91,21 +75,19 @@ static void rates_of_each_device(void **state) {
     rates_default("cuda", 0, &gpu);
     assumed = gpu;
     assert_true(gpu.ops.per_second[CLASS_LINEAR_BF16] > 10 * cpu.ops.per_second[CLASS_LINEAR]);
-    assert_int_equal(rates_read("cpu", NULL, both, 0, &cpu, &e), OK);
-    assert_int_equal(rates_read("cuda", NULL, both, 0, &gpu, &e), OK);
+    read_valid("cpu", both, 0, &cpu);
+    read_valid("cuda", both, 0, &gpu);
     assert_true(cpu.ops.per_second[CLASS_LINEAR] == 6e11 && gpu.ops.per_second[CLASS_LINEAR] == 3e13);
     assert_true(cpu.ops.per_second[CLASS_BYTES] < 5e11 && gpu.ops.per_second[CLASS_BYTES] == 5e11);
     assert_true(gpu.ops.per_second[CLASS_LINEAR_BF16] == assumed.ops.per_second[CLASS_LINEAR_BF16]);
     assert_int_equal(rates_read("cuda", NULL, "{\"version\":1,\"cuda\":{\"lineal\":1}}", 0, &gpu, &e), META);
 }
 
-static void missing_rates_stay_unchanged(void **state) {
-    (void)state;
+TEST(missing_rates_stay_unchanged) {
     struct rates r, before;
-    struct error e = {0};
     rates_default("cpu", 2, &before);
     r = before;
-    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"conv\":7}}", 0, &r, &e), OK);
+    read_valid("cpu", "{\"version\":1,\"ops\":{\"conv\":7}}", 0, &r);
     assert_true(r.ops.per_second[CLASS_CONV] == 7);
     r.ops.per_second[CLASS_CONV] = before.ops.per_second[CLASS_CONV];
     assert_memory_equal(&r, &before, sizeof r);
@@ -155,8 +137,7 @@ static const struct {
     {"\xef\xbb\xbf{\"version\":1}", JSON, 3},
 };
 
-static void refuses_invalid_files(void **state) {
-    (void)state;
+TEST(refuses_invalid_files) {
     for (size_t i = 0; i < sizeof invalid_files / sizeof *invalid_files; i++) {
         struct rates r = {0};
         struct error e = {0};
@@ -171,8 +152,7 @@ static void refuses_invalid_files(void **state) {
     }
 }
 
-static void defaults_follow_from_device_and_threads(void **state) {
-    (void)state;
+TEST(defaults_follow_from_device_and_threads) {
     struct rates one, same, four, many, none;
     rates_default("cpu", 1, &one);
     rates_default("cpu", 1, &same);
@@ -191,8 +171,7 @@ static void defaults_follow_from_device_and_threads(void **state) {
     assert_true(many.ops.per_second[CLASS_LINEAR] == 64 * one.ops.per_second[CLASS_LINEAR]);
 }
 
-static void merges_rates_of_two_benches(void **state) {
-    (void)state;
+TEST(merges_rates_of_two_benches) {
     struct rates bus = {.disk = 2e9, .host_copy = 1e10}, ops = {0}, r = {0};
     struct error e = {0};
     char *first, *second, *third;
@@ -202,7 +181,7 @@ static void merges_rates_of_two_benches(void **state) {
     assert_null(strstr(first, "ops"));
     assert_null(strstr(first, "threads"));
     assert_int_equal(rates_merge(first, &ops, "two", 8, &second, &e), OK);
-    assert_int_equal(rates_read("cpu", NULL, second, 0, &r, &e), OK);
+    read_valid("cpu", second, 0, &r);
     assert_true(r.disk == 2e9 && r.host_copy == 1e10 && r.h2d == 0);
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 0);
     assert_non_null(strstr(second, "\"two\""));
@@ -210,14 +189,13 @@ static void merges_rates_of_two_benches(void **state) {
     /* Merging new operator rates into a rates file keeps the file's other rates. */
     ops = (struct rates){.ops.per_second[CLASS_CONV] = 5e11};
     assert_int_equal(rates_merge(second, &ops, "two", 8, &third, &e), OK);
-    assert_int_equal(rates_read("cpu", NULL, third, 0, &r, &e), OK);
+    read_valid("cpu", third, 0, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 5e11);
     assert_true(r.disk == 2e9);
     free(first), free(second), free(third);
 }
 
-static void names_kinds_of_links(void **state) {
-    (void)state;
+TEST(names_kinds_of_links) {
     static const struct {
         double gbytes;
         const char *disk, *pinned;
@@ -237,210 +215,147 @@ static void names_kinds_of_links(void **state) {
 
 /* ---- rates in plans ---- */
 
-struct planning {
-    sluice_model *model;
-    sluice_session *session;
-    struct sluice_request request;
-};
+static const char model_path[] = "test/golden/zimage_a/model";
 
-static struct planning open_planning(int threads) {
-    struct planning p = {.request = {.struct_size = sizeof p.request}};
-    struct sluice_error error;
-    struct sluice_model_options from = {.struct_size = sizeof from, .model = "test/golden/zimage_a/model"};
-    struct sluice_session_options options = {
-        .struct_size = sizeof options, .device = "cpu", .threads = threads};
-    assert_int_equal(sluice_model_open(&from, &p.model, &error), 0);
-    assert_int_equal(sluice_session_open(p.model, &options, &p.session, &error), 0);
-    sluice_request_defaults(p.model, &p.request);
-    p.request.width = 64;
-    p.request.height = 48;
-    p.request.steps = 2;
-    p.request.max_ram_bytes = 512 << 20;
-    return p;
+static struct sluice_request request_of(struct rig *rig) {
+    struct sluice_request request = {.struct_size = sizeof request};
+    sluice_request_defaults(rig->model, &request);
+    request.width = 64;
+    request.height = 48;
+    request.steps = 2;
+    request.max_ram_bytes = 512 << 20;
+    return request;
 }
 
-static void close_planning(struct planning *p) {
-    sluice_session_close(p->session);
-    sluice_model_close(p->model);
-}
-
-/* Predicted computing time in seconds of one evaluation in every stage. */
-static double compute_seconds(struct planning *p) {
+/* Predicted computing time in seconds of one evaluation in every stage, with a number of threads. */
+static double compute_seconds(int threads, const char *rates) {
+    struct rig rig;
     struct job job;
     struct error e = {0};
     double seconds = 0;
-    assert_int_equal(job_open(&job, &(struct job_context){.model = p->model, .device = p->session->device},
-                              &p->request, NULL, &e),
-                     OK);
+    assert_true(rig_open(&rig, model_path, threads, 1));
+    struct sluice_request request = request_of(&rig);
+    request.rates = rates;
+    const struct job_context context = {.model = rig.model, .device = rig.session->device};
+    assert_int_equal(job_open(&job, &context, &request, NULL, &e), OK);
     for (int s = 0; s < job.need->n_stages; s++)
         for (int i = 0; i < job.need->stage[s].n_blocks; i++) seconds += job.need->stage[s].block_seconds[i];
     job_close(&job);
+    rig_close(&rig);
     return seconds;
 }
 
-static void rates_change_predicted_times(void **state) {
-    (void)state;
-    struct planning one = open_planning(1), two = open_planning(2);
-    double by_default = compute_seconds(&one);
-    assert_true(by_default > 0);
-    assert_float_equal(compute_seconds(&two) / by_default, 0.5, 1e-6);
-    one.request.rates =
+TEST(rates_change_predicted_times) {
+    static const char one[] =
         "{\"version\":1,\"ops\":{\"linear\":1e9,\"attention\":1e9,\"conv\":1e9,\"bytes\":1e9}}";
-    two.request.rates =
+    static const char two[] =
         "{\"version\":1,\"ops\":{\"linear\":2e9,\"attention\":2e9,\"conv\":2e9,\"bytes\":2e9}}";
-    double slow = compute_seconds(&one);
-    assert_true(slow > 2 * by_default);
-    assert_float_equal(compute_seconds(&two) / slow, 0.5, 1e-6);
-    close_planning(&one);
-    close_planning(&two);
+    double by_default = compute_seconds(1, NULL), slow = compute_seconds(1, one);
+    assert_true(by_default > 0 && slow > 2 * by_default);
+    assert_float_equal(compute_seconds(2, NULL) / by_default, 0.5, 1e-6);
+    assert_float_equal(compute_seconds(2, two) / slow, 0.5, 1e-6);
 }
 
-static json_t *query(struct planning *p) {
-    char *text;
-    bool fits;
-    struct sluice_error error;
-    assert_int_equal(sluice_plan_query(p->session, &p->request, NULL, &text, &fits, &error), 0);
-    json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
-    sluice_free(text);
-    return json;
-}
-
-static void assert_key(const json_t *json, const char *key, const char *text) {
-    assert_string_equal(json_string_value(json_object_get(json, key)), text);
-}
-
-static void plans_name_their_rates(void **state) {
-    (void)state;
-    struct planning p = open_planning(1);
-    json_t *first = query(&p), *second = query(&p);
-    assert_key(first, "rates", "default");
-    assert_key(second, "hash", json_string_value(json_object_get(first, "hash")));
-    json_decref(first), json_decref(second);
-    p.request.rates = full;
-    first = query(&p);
-    assert_key(first, "rates", "given");
-    p.request.rates_name = "my rates.json";
-    second = query(&p);
-    assert_key(second, "rates", "my rates.json");
-    assert_key(second, "hash", json_string_value(json_object_get(first, "hash")));
-    json_decref(first), json_decref(second);
-    p.request.rates_name = "not \xff UTF-8";
-    first = query(&p);
-    assert_key(first, "rates", "not ? UTF-8");
-    json_decref(first);
-    close_planning(&p);
-}
-
-static void assert_seconds(const json_t *json, const char *key) {
-    const json_t *value = json_object_get(json, key);
-    assert_true(json_is_number(value) && json_number_value(value) > 0);
+TEST(plans_name_their_rates) {
+    static const struct {
+        const char *rates, *rates_name, *expected;
+    } rows[] = {{NULL, NULL, "default"},
+                {NULL, NULL, "default"},
+                {full, NULL, "given"},
+                {full, "my rates.json", "my rates.json"},
+                {full, "not \xff UTF-8", "not ? UTF-8"}};
+    struct rig rig;
+    json_t *plan[5];
+    assert_true(rig_open(&rig, model_path, 1, 1));
+    struct sluice_request request = request_of(&rig);
+    for (int i = 0; i < 5; i++) {
+        request.rates = rows[i].rates;
+        request.rates_name = rows[i].rates_name;
+        plan[i] = query(&rig, &request, NULL);
+        assert_string_equal(word(plan[i], "rates"), rows[i].expected);
+        /* the hash depends on the rates, not on their name */
+        if (i == 1 || i == 3) assert_string_equal(word(plan[i], "hash"), word(plan[i - 1], "hash"));
+    }
+    rig_close(&rig);
 }
 
 /* With the lowest and highest rates that a rates file may contain, all times are finite and above 0. */
-static void extreme_rates_give_finite_plans(void **state) {
-    (void)state;
-    static const char *const extremes[] = {
-        "{\"version\":1,\"disk\":1,\"ops\":{\"linear\":1,\"attention\":1,\"conv\":1,\"bytes\":1}}",
-        "{\"version\":1,\"disk\":1e18,\"ops\":{\"linear\":1e18,\"attention\":1e18,\"conv\":1e18,\"bytes\":"
-        "1e18}}",
-        "{\"version\":1,\"disk\":1,\"ops\":{\"linear\":1e18,\"attention\":1e18,\"conv\":1e18,\"bytes\":1e18}"
-        "}",
-        "{\"version\":1,\"disk\":1e18,\"ops\":{\"linear\":1,\"attention\":1,\"conv\":1,\"bytes\":1}}",
-    };
-    for (size_t i = 0; i < sizeof extremes / sizeof *extremes; i++) {
-        struct planning p = open_planning(1);
-        size_t k;
-        json_t *item;
-        p.request.rates = extremes[i];
-        json_t *plan = query(&p);
-        p.request.max_ram_bytes =
-            json_integer_value(json_object_get(json_object_get(plan, "least"), "ram_bytes"));
-        json_decref(plan);
-        plan = query(&p);
-        assert_seconds(plan, "seconds");
-        assert_seconds(plan, "floor_seconds");
-        json_array_foreach(json_object_get(plan, "stages"), k, item) assert_seconds(item, "seconds");
-        json_array_foreach(json_object_get(plan, "advice"), k, item) {
-            assert_seconds(item, "seconds");
-        }
-        json_decref(plan);
-        close_planning(&p);
+TEST(extreme_rates_give_finite_plans) {
+    static const char *const extremes[] = {"1", "1e18"};
+    struct rig rig;
+    json_t *item;
+    assert_true(rig_open(&rig, model_path, 1, 1));
+    for (int i = 0; i < 4; i++) {
+        const char *disk = extremes[i / 2], *ops = extremes[i % 2];
+        struct sluice_request request = request_of(&rig);
+        const char *rates = format_text(
+            "{\"version\":1,\"disk\":%s,\"ops\":{\"linear\":%s,\"attention\":%s,\"conv\":%s,\"bytes\":%s}}",
+            disk, ops, ops, ops, ops);
+        request.rates = rates;
+        request.max_ram_bytes = ram(query(&rig, &request, NULL), "least");
+        json_t *plan = query(&rig, &request, NULL), *advice = json_object_get(plan, "advice");
+        assert_true(real(plan, "seconds") > 0 && real(plan, "floor_seconds") > 0);
+        for (size_t k = 0; (item = stage_at(plan, k)); k++) assert_true(real(item, "seconds") > 0);
+        for (size_t k = 0; (item = json_array_get(advice, k)); k++) assert_true(real(item, "seconds") > 0);
     }
+    rig_close(&rig);
 }
 
-static void refused_rates_are_an_error_of_the_request(void **state) {
-    (void)state;
-    struct planning p = open_planning(1);
+TEST(refused_rates_are_an_error_of_the_request) {
+    struct rig rig;
     struct sluice_error error;
     char *text;
     bool fits;
-    p.request.rates = "{\"version\":1,\"disk\":0}";
-    assert_int_equal(sluice_plan_query(p.session, &p.request, NULL, &text, &fits, &error), SLUICE_USAGE);
+    assert_true(rig_open(&rig, model_path, 1, 1));
+    struct sluice_request request = request_of(&rig);
+    request.rates = "{\"version\":1,\"disk\":0}";
+    assert_int_equal(sluice_plan_query(rig.session, &request, NULL, &text, &fits, &error), SLUICE_USAGE);
     assert_int_equal(error.exit_code, 2);
     assert_null(text);
-    p.request.rates = "garbage";
-    p.request.prompt = "a fox";
-    assert_int_equal(sluice_run(p.session, &p.request, &error), SLUICE_JSON);
-    assert_int_equal(error.exit_code, 3);
-    close_planning(&p);
+    request.rates = "garbage";
+    request.prompt = "a fox";
+    run_refused(&rig, &request, "JSON", 3, "");
+    rig_close(&rig);
 }
 
-/* Sets a value in a stage of a plan and reads the plan back. Returns the error code; 0: the new plan has the
- * value. */
-static int read_back_stage_value(struct planning *p, const char *key, json_t *value) {
-    json_t *plan = query(p), *again = NULL;
-    json_t *stage = json_array_get(json_object_get(plan, "stages"), 1);
-    struct sluice_error error;
-    char *text = NULL;
-    bool fits;
-    assert_null(json_object_get(stage, key));
-    json_object_set(stage, key, value);
-    char *edited = json_dumps(plan, 0);
-    p->request.plan = edited;
-    int status = sluice_plan_query(p->session, &p->request, NULL, &text, &fits, &error);
-    p->request.plan = NULL;
-    if (!status) {
-        again = json_loads(text, 0, NULL);
-        const json_t *read = json_object_get(json_array_get(json_object_get(again, "stages"), 1), key);
-        assert_true(json_integer_value(value) ? json_equal(read, value) : !read);
+/* Values of a stage in a plan file: the plan that is read back has the value, or the file is refused. */
+TEST(copier_settings_are_read_back) {
+    const struct {
+        const char *key;
+        json_t *value;
+        int code;
+    } rows[] = {
+        {"depth", json_integer(1), SLUICE_OK},    {"depth", json_integer(0), SLUICE_OK},
+        {"no_wrap", json_integer(1), SLUICE_OK},  {"waits", json_integer(1), SLUICE_OK},
+        {"depth", json_integer(-1), SLUICE_META}, {"depth", json_integer((json_int_t)1 << 40), SLUICE_META},
+        {"depth", json_real(1), SLUICE_META},     {"no_wrap", json_integer(2), SLUICE_META},
+        {"waits", json_string("1"), SLUICE_META}};
+    struct rig rig;
+    assert_true(rig_open(&rig, model_path, 1, 1));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sluice_request request = request_of(&rig);
+        struct sluice_error error;
+        char *text = NULL;
+        bool fits;
+        json_t *plan = query(&rig, &request, NULL), *value = rig_own(&rig, rows[i].value);
+        assert_null(json_object_get(stage_at(plan, 1), rows[i].key));
+        json_object_set(stage_at(plan, 1), rows[i].key, value);
+        request.plan = plan_text(&rig, plan);
+        assert_int_equal(sluice_plan_query(rig.session, &request, NULL, &text, &fits, &error), rows[i].code);
+        if (rows[i].code) continue;
+        json_t *again = rig_own(&rig, json_loads(text, 0, NULL));
+        assert_int_equal(number(stage_at(again, 1), rows[i].key), json_integer_value(value));
+        assert_int_equal(!json_object_get(stage_at(again, 1), rows[i].key), !json_integer_value(value));
+        sluice_free(text);
     }
-    sluice_free(text);
-    free(edited);
-    json_decref(again), json_decref(plan), json_decref(value);
-    return status;
-}
-
-static void copier_settings_are_read_back(void **state) {
-    (void)state;
-    struct planning p = open_planning(1);
-    assert_int_equal(read_back_stage_value(&p, "depth", json_integer(1)), 0);
-    assert_int_equal(read_back_stage_value(&p, "depth", json_integer(0)), 0);
-    assert_int_equal(read_back_stage_value(&p, "no_wrap", json_integer(1)), 0);
-    assert_int_equal(read_back_stage_value(&p, "waits", json_integer(1)), 0);
-    assert_int_equal(read_back_stage_value(&p, "depth", json_integer(-1)), SLUICE_META);
-    assert_int_equal(read_back_stage_value(&p, "depth", json_integer((json_int_t)1 << 40)), SLUICE_META);
-    assert_int_equal(read_back_stage_value(&p, "depth", json_real(1)), SLUICE_META);
-    assert_int_equal(read_back_stage_value(&p, "no_wrap", json_integer(2)), SLUICE_META);
-    assert_int_equal(read_back_stage_value(&p, "waits", json_string("1")), SLUICE_META);
-    close_planning(&p);
+    rig_close(&rig);
 }
 
 /* ---- benches ---- */
 
-static int n_files(const char *folder) {
-    DIR *dir = opendir(folder);
-    int n = -2; /* . and .. */
-    assert_non_null(dir);
-    while (readdir(dir)) n++;
-    closedir(dir);
-    return n;
-}
-
 static double stop_at;
 
 static bool on_progress(void *user, double fraction, const char *what) {
-    (void)user;
     assert_true(fraction >= 0 && fraction <= 1 && what[0]);
     return fraction < stop_at;
 }
@@ -458,27 +373,24 @@ static void bench_fails(benching *bench, struct sluice_bench_options options, in
     assert_true(!json && !rates && error.what[0]);
 }
 
-static void bus_measures_and_leaves_nothing(void **state) {
-    (void)state;
+TEST(bus_measures_and_leaves_nothing) {
     char folder[] = "/tmp/sluice-rates-XXXXXX", *json, *rates;
     struct sluice_error error;
     struct rates r = {0};
-    struct error e = {0};
     assert_non_null(mkdtemp(folder));
     struct sluice_bench_options options = {
         .struct_size = sizeof options, .threads = 1, .folder = folder, .saved = full};
     assert_int_equal(sluice_bench_bus(&options, &json, &rates, &error), 0);
-    assert_int_equal(n_files(folder), 0);
-    json_t *root = json_loads(json, 0, NULL), *row;
-    size_t i, n_disk = 0, n_copies = 0;
-    json_array_foreach(json_object_get(root, "rows"), i, row) {
-        n_disk += !strcmp(json_string_value(json_object_get(row, "path")), "disk");
-        n_copies += !strcmp(json_string_value(json_object_get(row, "path")), "host_copy");
-        assert_true(json_integer_value(json_object_get(row, "bytes")) >= 1 << 16);
-        assert_true(json_real_value(json_object_get(row, "gbytes_per_second")) > 0);
+    assert_int_equal(count_files(folder), 0);
+    json_t *root = json_loads(json, 0, NULL), *rows = json_object_get(root, "rows"), *row;
+    int n_disk = 0, n_copies = 0;
+    for (size_t i = 0; (row = json_array_get(rows, i)); i++) {
+        n_disk += !strcmp(word(row, "path"), "disk");
+        n_copies += !strcmp(word(row, "path"), "host_copy");
+        assert_true(number(row, "bytes") >= 1 << 16 && real(row, "gbytes_per_second") > 0);
     }
     assert_true(n_disk >= 4 && n_copies == 4);
-    assert_int_equal(rates_read("cpu", NULL, rates, 0, &r, &e), OK);
+    read_valid("cpu", rates, 0, &r);
     assert_true(r.host_copy > 0 && r.host_copy != 6e9 && r.ops.per_second[CLASS_LINEAR] == 1e11);
     json_decref(root);
     sluice_free(json), sluice_free(rates);
@@ -487,27 +399,27 @@ static void bus_measures_and_leaves_nothing(void **state) {
     for (int stop = 0; stop < 3; stop++) { /* cancels a bench at 0, 5 and 25 % of its progress */
         stop_at = (double[]){0, 0.05, 0.25}[stop];
         bench_fails(sluice_bench_bus, options, SLUICE_CANCELLED, 130);
-        assert_int_equal(n_files(folder), 0);
+        assert_int_equal(count_files(folder), 0);
     }
     rmdir(folder);
 }
 
-static void bus_reports_errors(void **state) {
-    (void)state;
-    struct sluice_bench_options nowhere = {.folder = "/nowhere/at/all"}, proc = {.folder = "/proc"};
-    struct sluice_bench_options missing = {.file = "/nowhere/at/all"}, small = {.file = "test/packages.txt"};
-    struct sluice_bench_options folder = {.file = "test"}, threads = {.threads = -1}, bad = {.saved = "x"};
-    bench_fails(sluice_bench_bus, nowhere, SLUICE_OUTPUT, 6);
-    bench_fails(sluice_bench_bus, proc, SLUICE_OUTPUT, 6);
-    bench_fails(sluice_bench_bus, missing, SLUICE_MISSING, 3);
-    bench_fails(sluice_bench_bus, small, SLUICE_LIMIT, 3);
-    bench_fails(sluice_bench_bus, folder, SLUICE_LIMIT, 3);
-    bench_fails(sluice_bench_bus, threads, SLUICE_USAGE, 2);
-    bench_fails(sluice_bench_bus, bad, SLUICE_JSON, 3);
+TEST(bus_reports_errors) {
+    static const struct {
+        struct sluice_bench_options options;
+        int code, exit_code;
+    } rows[] = {{{.folder = "/nowhere/at/all"}, SLUICE_OUTPUT, 6},
+                {{.folder = "/proc"}, SLUICE_OUTPUT, 6},
+                {{.file = "/nowhere/at/all"}, SLUICE_MISSING, 3},
+                {{.file = "test/packages.txt"}, SLUICE_LIMIT, 3},
+                {{.file = "test"}, SLUICE_LIMIT, 3},
+                {{.threads = -1}, SLUICE_USAGE, 2},
+                {{.saved = "x"}, SLUICE_JSON, 3}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        bench_fails(sluice_bench_bus, rows[i].options, rows[i].code, rows[i].exit_code);
 }
 
-static void ops_can_be_stopped(void **state) {
-    (void)state;
+TEST(ops_can_be_stopped) {
     struct sluice_bench_options options = {.threads = 1, .on_progress = on_progress};
     stop_at = 0.1; /* cancels the bench after its first matrix product */
     bench_fails(sluice_bench_ops, options, SLUICE_CANCELLED, 130);
@@ -515,8 +427,7 @@ static void ops_can_be_stopped(void **state) {
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.saved = "{}"}, SLUICE_META, 3);
 }
 
-static void slower_thread_counts_are_reported(void **state) {
-    (void)state;
+TEST(slower_thread_counts_are_reported) {
     /* Prints rates of two threads relative to one thread: faster, equal, slower, only the rate of two
      * measured, only the rate of one measured. */
     struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
@@ -525,9 +436,9 @@ static void slower_thread_counts_are_reported(void **state) {
     one.per_second[CLASS_LINEAR_BF16] = 7;
     json_t *slower = ops_slower(&one, &all, 2), *class = json_array_get(slower, 0);
     assert_int_equal(json_array_size(slower), 1);
-    assert_string_equal(json_string_value(json_object_get(class, "op")), "conv");
-    assert_int_equal(json_integer_value(json_object_get(class, "threads")), 2);
-    assert_true(json_real_value(json_object_get(class, "of_one_thread")) == 0.75);
+    assert_string_equal(word(class, "op"), "conv");
+    assert_int_equal(number(class, "threads"), 2);
+    assert_true(real(class, "of_one_thread") == 0.75);
     json_decref(slower);
     slower = ops_slower(&all, &all, 2);
     assert_int_equal(json_array_size(slower), 0);
@@ -535,26 +446,5 @@ static void slower_thread_counts_are_reported(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_a_full_file),
-        cmocka_unit_test(bf16_is_assumed_from_f32),
-        cmocka_unit_test(linear_rate_depends_on_precision),
-        cmocka_unit_test(rates_of_each_device),
-        cmocka_unit_test(missing_rates_stay_unchanged),
-        cmocka_unit_test(fewer_threads_are_slower),
-        cmocka_unit_test(refuses_invalid_files),
-        cmocka_unit_test(defaults_follow_from_device_and_threads),
-        cmocka_unit_test(merges_rates_of_two_benches),
-        cmocka_unit_test(names_kinds_of_links),
-        cmocka_unit_test(rates_change_predicted_times),
-        cmocka_unit_test(plans_name_their_rates),
-        cmocka_unit_test(extreme_rates_give_finite_plans),
-        cmocka_unit_test(refused_rates_are_an_error_of_the_request),
-        cmocka_unit_test(copier_settings_are_read_back),
-        cmocka_unit_test(bus_measures_and_leaves_nothing),
-        cmocka_unit_test(bus_reports_errors),
-        cmocka_unit_test(ops_can_be_stopped),
-        cmocka_unit_test(slower_thread_counts_are_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_main(NULL, NULL) + finish();
 }

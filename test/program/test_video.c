@@ -3,6 +3,7 @@
 #include "cli/video.h"
 #include "cli/ffmpeg.h"
 #include "test/lib/check.h"
+#include "test/lib/temporary_folder.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -18,7 +19,7 @@ enum { WIDTH = 96, HEIGHT = 80, FRAMES = 19, FPS = 25, FRAME_BYTES = 3 * WIDTH *
 
 static const char text[] = "a fox, \"red\"; \xC3\xA9\nNegative prompt: snow=1\nSteps: 2";
 static uint8_t put[FRAMES][FRAME_BYTES], got[FRAMES + 2][FRAME_BYTES];
-static char folder[64], printed[4096];
+static char printed[4096];
 
 /* Draws smooth frames with saturated colours: lossy coding changes them little, a wrong colour matrix or
  * range changes them much. */
@@ -33,24 +34,11 @@ static void draw(void) {
             }
 }
 
-static int count_files(void) {
-    int n = -2;
-    DIR *entries = opendir(folder);
-    while (entries && readdir(entries)) n++;
-    if (entries) closedir(entries);
-    return n;
-}
-
-static void path_of(const char *name, char path[128]) {
-    snprintf(path, 128, "%s/%s", folder, name);
-}
-
 /* Writes a video. Returns 0 or the code of the first failure. */
 static int write_video(const char *name, int frames, const struct video_settings *settings,
                        struct sluice_error *e) {
-    char path[128];
     struct video *video;
-    path_of(name, path);
+    const char *path = temporary_path(name);
     int status = video_check_name(path, e);
     if (!status) status = video_check_settings(path, settings, e);
     if (!status) status = video_open(path, settings, &video, e);
@@ -68,19 +56,17 @@ static struct video_settings default_settings(void) {
 
 /* Runs a command, with the file name in place of %s. Reads at most `most` bytes of its output. */
 static void run(const char *command, const char *name, void *to, size_t most, size_t *n) {
-    char path[128], line[512];
-    path_of(name, path);
-    snprintf(line, sizeof line, command, path);
+    const char *path = temporary_path(name);
+    const char *line = format_text(command, path);
     FILE *from = popen(line, "r");
     *n = from ? fread(to, 1, most, from) : 0;
     check(from && pclose(from) == 0, "%s", line);
 }
 
 static const char *probe(const char *name, const char *entries) {
-    char command[256];
     size_t n;
-    snprintf(command, sizeof command, "ffprobe -v error -count_frames -show_entries %s -of default=nw=1 %%s",
-             entries);
+    const char *command =
+        format_text("ffprobe -v error -count_frames -show_entries %s -of default=nw=1 %%s", entries);
     run(command, name, printed, sizeof printed - 1, &n);
     printed[n] = 0;
     return printed;
@@ -102,12 +88,11 @@ static double mean_error(const char *name) {
 }
 
 static void check_written(const char *name, const char *codec, double most) {
-    char wanted[64];
     struct sluice_error e = {0};
     struct video_settings settings = default_settings();
     check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s %s", name, e.what, e.found);
     const char *found = probe(name, "stream=codec_name,width,height,r_frame_rate,nb_read_frames");
-    snprintf(wanted, sizeof wanted, "codec_name=%s", codec);
+    const char *wanted = format_text("codec_name=%s", codec);
     check_contains(name, found, wanted);
     check_contains(name, found, "width=96");
     check_contains(name, found, "height=80");
@@ -125,7 +110,6 @@ static void check_written(const char *name, const char *codec, double most) {
 }
 
 static void check_text(const char *name) {
-    char path[128];
     struct sluice_error e = {0};
     struct video_settings settings = default_settings();
     check(write_video(name, 2, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
@@ -136,14 +120,13 @@ static void check_text(const char *name) {
     settings.parameters = NULL;
     check(write_video(name, 2, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
     check(!strstr(probe(name, "format_tags"), "fox"), "%s: %s", name, printed);
-    path_of(name, path);
+    const char *path = temporary_path(name);
     unlink(path);
 }
 
 static off_t bytes_of(const char *name) {
-    char path[128];
     struct stat info = {0};
-    path_of(name, path);
+    const char *path = temporary_path(name);
     return stat(path, &info) ? 0 : info.st_size;
 }
 
@@ -165,10 +148,10 @@ static void check_quality(const char *name) {
 static void check_refused(const char *name, const struct video_settings *settings, const char *word) {
     struct sluice_error e = {0};
     char line[1024];
-    int files = count_files(), status = write_video(name, 0, settings, &e);
+    int files = count_files(temporary), status = write_video(name, 0, settings, &e);
     sluice_error_line(&e, line, sizeof line);
     check(status == SLUICE_USAGE && e.exit_code == 2 && strstr(line, word), "%s: %d, %s", name, status, line);
-    check(count_files() == files, "%s: a file is left", name);
+    check(count_files(temporary) == files, "%s: a file is left", name);
 }
 
 static void check_refusals(void) {
@@ -187,17 +170,16 @@ static void check_refusals(void) {
 /* ---- incomplete videos ---- */
 
 static void check_abandoned(const char *name) {
-    char path[128];
     struct sluice_error e = {0};
     struct video *video = NULL;
     struct video_settings settings = default_settings();
-    int files = count_files();
-    path_of(name, path);
+    int files = count_files(temporary);
+    const char *path = temporary_path(name);
     check(video_open(path, &settings, &video, &e) == SLUICE_OK, "%s: %s", name, e.what);
     for (int i = 0; i < 3; i++) video_put(video, put[i], &e);
-    check(count_files() == files, "%s: the file exists before it is complete", name);
+    check(count_files(temporary) == files, "%s: the file exists before it is complete", name);
     video_abandon(video);
-    check(count_files() == files, "%s: a file is left", name);
+    check(count_files(temporary) == files, "%s: a file is left", name);
 }
 
 /* Simulates a full disk by limits on the file size, from a small one up to the complete file. */
@@ -207,11 +189,10 @@ static void check_full(const char *name) {
     struct sluice_error e = {0};
     check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
     off_t bytes = bytes_of(name);
-    char path[128];
-    path_of(name, path);
+    const char *path = temporary_path(name);
     unlink(path);
     getrlimit(RLIMIT_FSIZE, &before);
-    int files = count_files();
+    int files = count_files(temporary);
     for (off_t most = 0; most < bytes; most += bytes / 7 + 1) {
         small = (struct rlimit){(rlim_t)most, before.rlim_max};
         setrlimit(RLIMIT_FSIZE, &small);
@@ -219,7 +200,7 @@ static void check_full(const char *name) {
         setrlimit(RLIMIT_FSIZE, &before);
         check(status == SLUICE_OUTPUT && e.exit_code == 6 && strstr(e.what, "File too large"),
               "%s, %ld of %ld bytes: %d, %s, %s", name, (long)most, (long)bytes, status, e.what, e.found);
-        check(count_files() == files, "%s, %ld bytes: a file is left", name, (long)most);
+        check(count_files(temporary) == files, "%s, %ld bytes: a file is left", name, (long)most);
     }
     if (access("/dev/full", W_OK) || symlink("/dev/full", path)) return;
     check(write_video(name, FRAMES, &settings, &e) == SLUICE_OUTPUT && strstr(e.what, "No space left"),
@@ -258,8 +239,7 @@ static void check_without(const char *name, const char *first, const char *secon
 }
 
 int main(void) {
-    snprintf(folder, sizeof folder, "/tmp/video_XXXXXX");
-    if (!mkdtemp(folder)) return 1;
+    temporary_make();
     signal(SIGXFSZ, SIG_IGN);
     draw();
     check_written("a.mp4", "h264", 4);
@@ -276,7 +256,5 @@ int main(void) {
     check_refusals();
     check_without("c.mp4", "libx264", "mpeg4", "mpeg4");
     check_without("c.webm", "libvpx-vp9", "libaom-av1", "av1");
-    snprintf(printed, sizeof printed, "rm -rf %s", folder);
-    check(system(printed) == 0, "%s", printed);
     return finish();
 }
