@@ -4,9 +4,10 @@
  *
  *     budgets of both memories          gpu_budgets
  *     residents, pools, rings, staging, full frames, depth, no_wrap, waits, keep      edited_gpu_plans
- *     batch against single seeds, shapes, prompt lengths                              requests,
- * batch_against_seeds several text encoders, an input image            all tests but the batch, on the
- * fixture of Flux.1 delayed copies, thread orders                    every run (emulated only)
+ *     batch against single seeds        batch_against_seeds
+ *     shapes, prompt lengths            requests
+ *     several text encoders, an input image            all tests but the batch, on the fixture of Flux.1
+ *     delayed copies, thread orders                    every run (emulated only)
  *
  * Emulated only: test_pin_limits_keep_bits, test_out_of_memory_recovers, test_failed_copy_leaves_no_resident,
  * test_lost_gpu_is_reported, test_full_gpu_is_reported. */
