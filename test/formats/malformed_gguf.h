@@ -232,18 +232,18 @@ static inline void expect_line(const struct row_of_gguf *row) {
     free(file.at);
 }
 
-TEST(gguf_rows) {
+TEST(test_gguf_rows) {
     for (size_t i = 0; i < sizeof gguf_rows / sizeof *gguf_rows; i++) expect_line(&gguf_rows[i]);
 }
 
-TEST(G01_short_files) {
+TEST(test_G01_short_files) {
     for (size_t n = 0; n < 24; n++) {
         malformed_write("short.gguf", "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", n);
         expect_gguf("G01", "short.gguf", TRUNC, "at least 24");
     }
 }
 
-TEST(G02_foreign_files) {
+TEST(test_G02_foreign_files) {
     static const struct {
         const char *text, *kind;
     } files[] = {
@@ -263,7 +263,7 @@ TEST(G02_foreign_files) {
     }
 }
 
-TEST(G13_depth) {
+TEST(test_G13_depth) {
     struct bytes file = bytes_of(HEAD(0, 1) "$x 9");
     for (int i = 0; i < 1000000; i++) {
         bytes_number(&file, ARRAY, 4);
@@ -274,7 +274,7 @@ TEST(G13_depth) {
     free(file.at);
 }
 
-TEST(G29_types) {
+TEST(test_G29_types) {
     static const int64_t removed[] = {4, 5, 31, 32, 33, 36, 37, 38}, unknown[] = {43, 44, 0x7fffffff, -1};
     for (int i = 0; i < 12; i++) {
         char line[200];
@@ -292,7 +292,7 @@ static void put_sparse(const char *name, const char *line, int64_t bytes) {
     free(file.at);
 }
 
-TEST(long_arrays) {
+TEST(test_long_arrays) {
     put_sparse("array.gguf", HEAD(0, 1) "$x 9 0 268435456:8", 300 << 20);
     malformed_expect(gguf_open, "256 MB of u8", "array.gguf", OK, NULL);
     put_sparse("array.gguf", HEAD(0, 1) "$x 9 0 268435457:8", 300 << 20);
@@ -361,7 +361,7 @@ static double seconds_of(const char *name) {
 /* Checks that ten times as many entries take about ten times as long; a quadratic search would take a hundred
  * times as long. Each time is the minimum of several runs, against load on the machine. Measured 2026-11: 10
  * to 13 times, by processor and sanitizer. */
-TEST(G43_caps) {
+TEST(test_G43_caps) {
     double few = 1e9, most = 1e9;
     put_many("few.gguf", 6553, 10000);
     put_many("most.gguf", 65536, 100000);

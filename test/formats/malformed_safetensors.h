@@ -148,12 +148,12 @@ static const struct row rows[] = {
     {"S28 empty with data", "{}", 4, BOUNDS, "belong to no tensor"},
 };
 
-TEST(malformed_files_refused) {
+TEST(test_malformed_files_refused) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_header(&rows[i], strlen(rows[i].header), strlen(rows[i].header));
 }
 
-TEST(S02_lengths) {
+TEST(test_S02_lengths) {
     const char *one = ONE_TENSOR("[4]", "[0,16]");
     expect_header(&(struct row){"S02 N=file-7", one, 0, BOUNDS, "header extends"}, strlen(one),
                   strlen(one) + 1);
@@ -162,14 +162,14 @@ TEST(S02_lengths) {
     expect_header(&(struct row){"S06 trailing NULs", "{}\0\0", 0, JSON, "0x00"}, 4, 4);
 }
 
-TEST(S01_short_files) {
+TEST(test_S01_short_files) {
     for (size_t n = 0; n < 8; n++) {
         malformed_write("short", "version ", n);
         malformed_expect(safetensors_open, "S01", "short", TRUNC, "at least 8");
     }
 }
 
-TEST(S02_other_formats_refused) {
+TEST(test_S02_other_formats_refused) {
     static const struct {
         const char *text, *kind;
     } files[] = {
@@ -192,7 +192,7 @@ static void expect_text(const char *id, struct bytes *t, size_t data, enum statu
     *t = (struct bytes){0};
 }
 
-TEST(S08_depth) {
+TEST(test_S08_depth) {
     struct bytes t = {0};
     bytes_print(&t, "{\"a\":{\"x\":");
     bytes_fill(&t, '[', 1000000);
@@ -201,14 +201,14 @@ TEST(S08_depth) {
     expect_text("S08", &t, 0, LIMIT, "nested");
 }
 
-TEST(S20_same_place) {
+TEST(test_S20_same_place) {
     struct bytes t = {0};
     for (int i = 0; i < 1000; i++) bytes_print(&t, "%c\"t%d\":" F32_ENTRY("[4]", "[0,16]"), i ? ',' : '{', i);
     bytes_print(&t, "}");
     expect_text("S20", &t, 16, OVERLAP, NULL);
 }
 
-TEST(S25_metadata_string) {
+TEST(test_S25_metadata_string) {
     struct bytes t = {0};
     bytes_print(&t, "{\"__metadata__\":{\"k\":\"}{][\\\"\\\\");
     bytes_fill(&t, '}', 10 << 20);
@@ -221,7 +221,7 @@ static void add_tensors(struct bytes *t, int n) {
     bytes_print(t, "}");
 }
 
-TEST(S26_million_entries) {
+TEST(test_S26_million_entries) {
     struct bytes t = {0};
     for (int i = 0; i < 1000000; i++)
         bytes_print(&t, "%c\"tensor.%07d\":" F32_ENTRY("[000000004]", "[0000000000,0000000016]"),
@@ -231,7 +231,7 @@ TEST(S26_million_entries) {
     expect_text("S26", &t, 16, LIMIT, "100000"); /* the file is parsed within the hang guard's limit */
 }
 
-TEST(S26_maximum_entries) {
+TEST(test_S26_maximum_entries) {
     struct bytes t = {0};
     add_tensors(&t, LOADER_TENSORS_MAX);
     expect_text("at the cap of tensors", &t, 0, OK, NULL);
@@ -246,7 +246,7 @@ TEST(S26_maximum_entries) {
 }
 
 /* Tests JSON headers that would take gigabytes if parsed to a document tree. */
-TEST(headers_that_inflate_memory) {
+TEST(test_headers_that_inflate_memory) {
     struct bytes t = {0};
     bytes_print(&t, "{\"a\":{\"x\":\"");
     bytes_fill(&t, 'x', 90000000);
@@ -269,7 +269,7 @@ TEST(headers_that_inflate_memory) {
     expect_text("long names", &t, 0, LIMIT, "names");
 }
 
-TEST(entry_fields) {
+TEST(test_entry_fields) {
     put_tensors("entries",
                 "{\"z.1\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
                 "\"b\\u002Fc\":{\"dtype\":\"F4\",\"shape\":[8],\"data_offsets\":[0,4]}} ",

@@ -32,7 +32,7 @@ static void expect_bits(enum dtype dtype, float *found, const float *expected, i
     }
 }
 
-TEST(values_bit_for_bit) {
+TEST(test_values_bit_for_bit) {
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
         int64_t n = tensor_elements(&q.values);
@@ -43,7 +43,7 @@ TEST(values_bit_for_bit) {
     }
 }
 
-TEST(all_codes_bit_for_bit) {
+TEST(test_all_codes_bit_for_bit) {
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
         struct quantised q = quantised_read(dtype);
@@ -68,7 +68,7 @@ TEST(all_codes_bit_for_bit) {
 }
 
 /* Dequantises slices of rows, rows with padding between them, and parts that split quantisation blocks. */
-TEST(partial_rows) {
+TEST(test_partial_rows) {
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
         struct quantised q = quantised_read(dtype);
@@ -97,7 +97,7 @@ TEST(partial_rows) {
 }
 
 /* The packed kernel of a convolution has rows of 3 values, which split quantisation blocks. */
-TEST(rows_without_whole_blocks) {
+TEST(test_rows_without_whole_blocks) {
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
         struct quantised q = quantised_read(dtype);
@@ -115,7 +115,7 @@ TEST(rows_without_whole_blocks) {
     }
 }
 
-TEST(rounding_to_bf16) {
+TEST(test_rounding_to_bf16) {
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
         int64_t rows = q.values.dim[0], columns = q.values.dim[1];
@@ -149,7 +149,7 @@ static struct tensor repeated(const struct quantised *q) {
     return w;
 }
 
-TEST(packed_panels) {
+TEST(test_packed_panels) {
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
         struct tensor w = repeated(&q);
@@ -167,5 +167,5 @@ TEST(packed_panels) {
 
 int main(void) {
     quantised_alloc = take;
-    return run_all_tests(NULL, NULL);
+    return tests_main(NULL, NULL);
 }

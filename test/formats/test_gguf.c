@@ -62,7 +62,7 @@ static void expect_types(const char *path) {
     malformed_close(&index);
 }
 
-TEST(tensor_data_of_every_type) {
+TEST(test_tensor_data_of_every_type) {
     expect_types(types_file);
     struct bytes file = bytes_of_file(types_file);
     file.at[4] = 2;
@@ -71,7 +71,7 @@ TEST(tensor_data_of_every_type) {
     free(file.at);
 }
 
-TEST(custom_alignment) {
+TEST(test_custom_alignment) {
     uint16_t bias[5];
     struct tensor_index index = malformed_index(gguf_open, aligned_file);
     const struct index_entry *conv = index_find(&index, "conv.weight"), *b = index_find(&index, "bias");
@@ -98,7 +98,7 @@ static void expect_cuts_of(const char *path, size_t most) {
 }
 
 /* The fixture aligned.gguf ends with ten bytes of data padded to 64. */
-TEST(truncation_refused) {
+TEST(test_truncation_refused) {
     expect_cuts_of(types_file, 4500);
     expect_cuts_of(aligned_file, (size_t)malformed_size(aligned_file) - 54);
 }
@@ -122,7 +122,7 @@ static double number_at(const struct gguf *header, const char *key, enum gguf_ki
     return gguf_number(&value, i);
 }
 
-TEST(metadata) {
+TEST(test_metadata) {
     struct sys sys;
     struct gguf_value value;
     struct gguf *header = read_header(&sys, types_file);
@@ -162,7 +162,7 @@ static void expect_texts(const struct gguf *header, const char *key, int n, cons
     assert_true(gguf_number(&value, 0) == 0);
 }
 
-TEST(string_arrays) {
+TEST(test_string_arrays) {
     struct sys sys;
     struct gguf_value value;
     struct gguf_text text;
@@ -182,7 +182,7 @@ TEST(string_arrays) {
     free(file.at);
 }
 
-TEST(configuration_from_metadata) {
+TEST(test_configuration_from_metadata) {
     struct config config;
     struct error e = {0};
     double real = 0;
@@ -204,7 +204,7 @@ TEST(configuration_from_metadata) {
 }
 
 /* A model configuration omits metadata that it cannot hold; with too many keys there is no configuration. */
-TEST(values_beyond_configuration_ignored) {
+TEST(test_values_beyond_configuration_ignored) {
     struct bytes file =
         bytes_of(HEAD(0, 7) "$nan 6 0x7fc00000 $inf 12 0x7ff0000000000000:8 $bytes 8 $\xff\xfe "
                             "$nul 8 3:8 'a .1 'b $k*241 4 1 $long 8 $x*8192 $array 9 5 65:8 .260");
@@ -256,7 +256,7 @@ static const struct {
     {"G41 second is broken", PART(0, 2, 2, "a"), "'GGUF", TRUNC, "00002-of"},
 };
 
-TEST(split) {
+TEST(test_split) {
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
         char name[32], path[64];
         snprintf(name, sizeof name, "split%zu", i);
@@ -273,7 +273,7 @@ TEST(split) {
     expect_gguf("no number in its name", "split0/named-otherwise.gguf", MISSING, "-00001-of-00002.gguf");
 }
 
-TEST(component_found_in_folder) {
+TEST(test_component_found_in_folder) {
     static const char one[] = ONE_FILE(FOUR("a", 0));
     malformed_make_folder("folder");
     put_line("folder/x-00002-of-00002.gguf", one);
@@ -290,7 +290,7 @@ TEST(component_found_in_folder) {
     malformed_expect(component_open, "not by its name", "folder/named.gguf", BADMAGIC, "a safetensors file");
 }
 
-TEST(candidate_file_names) {
+TEST(test_candidate_file_names) {
     struct sys sys;
     sys_init_machine(&sys);
     assert_true(component_is_candidate("x.gguf") && component_is_candidate("x-00001-of-00003.gguf"));
@@ -357,7 +357,7 @@ static void expect_written_data(void) {
     assert_int_equal(malformed_size(malformed_path("out/w.gguf")) % 32, 0);
 }
 
-TEST(written_file_reads_back) {
+TEST(test_written_file_reads_back) {
     struct sys sys;
     struct error e = {0};
     sys_init_machine(&sys);
@@ -369,7 +369,7 @@ TEST(written_file_reads_back) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-TEST(unwritable_metadata_refused) {
+TEST(test_unwritable_metadata_refused) {
     struct sys sys;
     sys_init_machine(&sys);
     const struct tensor t = tensor_make(written, DTYPE_F32, 1, (int32_t[]){6});
@@ -418,7 +418,7 @@ static enum status act_write(struct sys *sys, struct error *e) {
     return write_three(sys, true, e);
 }
 
-TEST(no_leak_after_fault) {
+TEST(test_no_leak_after_fault) {
     assert_true(malformed_fail_calls(act_open, NULL) + malformed_fail_calls(act_open_parts, NULL) +
                     malformed_fail_calls(act_write, expect_written_data) >
                 100);
@@ -433,7 +433,7 @@ static void *reserve_little(struct sys *sys, size_t bytes) {
 }
 
 /* With little address space a file with a short header opens, and one with a long header is refused. */
-TEST(address_space_limit) {
+TEST(test_address_space_limit) {
     struct sys sys;
     struct tensor_index index;
     struct error e = {0};
@@ -450,5 +450,5 @@ TEST(address_space_limit) {
 
 int main(void) {
     describe_written();
-    return run_all_tests(malformed_set_up, malformed_tear_down);
+    return tests_main(malformed_set_up, malformed_tear_down);
 }

@@ -1,5 +1,5 @@
 /* The JSON reader against Jansson's parser, and documents with failing allocations. */
-#include "test/lib/cmocka_tests.h"
+#include "test/lib/seeded.h"
 #include <locale.h>
 
 #include "engine/base/random.h"
@@ -59,7 +59,7 @@ static const char document[] =
     "[true,false , null, \"\", \"x\", [[[\"deep\"]]]], \"long\": "
     "\"0123456789abcdefghijklmnopqrstuvwxyz\"}\t\r\n";
 
-TEST(same_as_jansson_on_syntax_cases) {
+TEST(test_same_as_jansson_on_syntax_cases) {
     enum { TEXTS_MAX = 40 };
     static const struct {
         enum status code;
@@ -93,7 +93,7 @@ TEST(same_as_jansson_on_syntax_cases) {
 }
 
 /* Compares the parsers on texts with changed, removed and inserted bytes, and on truncated texts. */
-TEST(same_as_jansson_on_damaged_text) {
+TEST(test_same_as_jansson_on_damaged_text) {
     static const char bytes[] = "\"\\{}[],:0-.eEu \n\x01\x80\xc3truefalsn";
     uint64_t seed = 17, n = sizeof document - 1;
     for (uint64_t cut = 0; cut <= n; cut++) compare(document, cut, 0);
@@ -119,7 +119,7 @@ TEST(same_as_jansson_on_damaged_text) {
     }
 }
 
-TEST(decimal_comma_locale) {
+TEST(test_decimal_comma_locale) {
     json_t *root;
     char *before = strdup(setlocale(LC_ALL, NULL));
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
@@ -132,7 +132,7 @@ TEST(decimal_comma_locale) {
     free(before);
 }
 
-TEST(parse_without_memory) {
+TEST(test_parse_without_memory) {
     json_t *root;
     calls = 0;
     assert_int_equal(decode(document, sizeof document - 1, 0, &root), OK);
@@ -159,7 +159,7 @@ static char *build(void) {
 }
 
 /* JSON output is the complete text or NULL, and free() releases it, whatever allocator Jansson uses. */
-TEST(print_without_memory) {
+TEST(test_print_without_memory) {
     calls = 0;
     char *whole = build();
     assert_non_null(whole);
@@ -177,7 +177,7 @@ TEST(print_without_memory) {
     free(whole);
 }
 
-TEST(embedder_keeps_its_allocator) {
+TEST(test_embedder_keeps_its_allocator) {
     json_malloc_t alloc;
     json_free_t release;
     json_get_alloc_funcs(&alloc, &release);
@@ -186,5 +186,5 @@ TEST(embedder_keeps_its_allocator) {
 
 int main(void) {
     json_set_alloc_funcs(embedder_alloc, embedder_free);
-    return run_all_tests(NULL, NULL);
+    return tests_main(NULL, NULL);
 }

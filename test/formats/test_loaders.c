@@ -5,8 +5,8 @@
 
 #include "loaders/json.h"
 #include "test/lib/fault_sys.h"
+#include "test/lib/temporary_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 
 static void expect_component(const char *id, const char *name, enum status code, const char *word) {
@@ -60,7 +60,7 @@ static const struct {
     {"X05 total_size", "{\"metadata\":{\"total_size\":1},\"weight_map\":" GOOD_MAP "}", OK, NULL},
 };
 
-TEST(index_rows) {
+TEST(test_index_rows) {
     for (size_t i = 0; i < sizeof index_rows / sizeof *index_rows; i++) {
         char name[32], path[64];
         snprintf(name, sizeof name, "index%zu", i);
@@ -76,20 +76,20 @@ TEST(index_rows) {
     }
 }
 
-TEST(X02_fifo) {
+TEST(test_X02_fifo) {
     make_sharded("fifo", WEIGHT_MAP("{\"a\":\"pipe.safetensors\"}"));
     assert_int_equal(mkfifo(malformed_path("fifo/pipe.safetensors"), 0600), 0);
     expect_component("X02 FIFO", "fifo", IO, "regular");
 }
 
-TEST(X03_two_shards) {
+TEST(test_X03_two_shards) {
     make_sharded("both", WEIGHT_MAP(GOOD_MAP));
     put_tensors("both/two.safetensors",
                 "{\"b\":" F32_ENTRY("[2]", "[0,8]") ",\"a\":" F32_ENTRY("[1]", "[8,12]") "}", 12);
     expect_component("X03 in two shards", "both", DUP, "'a'");
 }
 
-TEST(X04_million_entries) {
+TEST(test_X04_million_entries) {
     struct bytes t = {0};
     bytes_print(&t, "{\"weight_map\":");
     for (int i = 0; i < 1000000; i++) bytes_print(&t, "%c\"t%d\":\"one.safetensors\"", i ? ',' : '{', i);
@@ -99,7 +99,7 @@ TEST(X04_million_entries) {
     expect_component("X04 10^6 entries", "million", LIMIT, "100000");
 }
 
-TEST(shard_limit) {
+TEST(test_shard_limit) {
     struct bytes t = {0};
     bytes_print(&t, "{\"weight_map\":");
     for (int i = 0; i < 300; i++) bytes_print(&t, "%c\"t%d\":\"%d.safetensors\"", i ? ',' : '{', i, i);
@@ -110,7 +110,7 @@ TEST(shard_limit) {
 }
 
 /* Each of two files has fewer tensors than the limit, but together they have more. */
-TEST(tensor_limit_across_shards) {
+TEST(test_tensor_limit_across_shards) {
     make_sharded("heavy", WEIGHT_MAP("{\"t0\":\"one.safetensors\",\"u\":\"two.safetensors\"}"));
     struct bytes t = {0};
     add_tensors(&t, LOADER_TENSORS_MAX);
@@ -119,7 +119,7 @@ TEST(tensor_limit_across_shards) {
     expect_component("tensors in all shards", "heavy", LIMIT, "all shards");
 }
 
-TEST(index_over_shards) {
+TEST(test_index_over_shards) {
     make_sharded("merged", WEIGHT_MAP(GOOD_MAP));
     struct tensor_index index = malformed_index(component_open, malformed_path("merged"));
     assert_int_equal(index.n_sources, 2);
@@ -133,7 +133,7 @@ TEST(index_over_shards) {
 }
 
 /* A snapshot of the Hugging Face cache holds only links to ../../blobs. */
-TEST(hub_cache) {
+TEST(test_hub_cache) {
     make_sharded("blobs", WEIGHT_MAP(GOOD_MAP));
     malformed_make_folder("snapshots");
     malformed_make_folder("snapshots/1");
@@ -148,7 +148,7 @@ TEST(hub_cache) {
 }
 
 /* Adds model files to a folder by ascending preference: the folder opens the most recently added file. */
-TEST(file_preference_in_folder) {
+TEST(test_file_preference_in_folder) {
     static const struct {
         const char *file;
         enum status code;
@@ -189,7 +189,7 @@ static enum status read_config(const char *text, size_t bytes, struct config *co
     return code;
 }
 
-TEST(config_values) {
+TEST(test_config_values) {
     static const char text[] =
         "{\"rope\": {\"theta\": 1e4, \"on\": true}, \"axes\": [16, [56, 57]], \"none\": null,"
         "\"name\": \"Z\\u00e9\", \"empty\": {}, \"no_axes\": [], \"big\": 9007199254740992}";
@@ -222,7 +222,7 @@ static void expect_config(const char *text, enum status code) {
     config_destroy(&config);
 }
 
-TEST(invalid_configs_refused) {
+TEST(test_invalid_configs_refused) {
     static const struct {
         enum status code;
         const char *texts[8];
@@ -246,7 +246,7 @@ static void expect_long_config(struct bytes *t, enum status code) {
     *t = (struct bytes){0};
 }
 
-TEST(config_limits) {
+TEST(test_config_limits) {
     struct bytes t = {0};
     for (size_t depth = 64; depth <= 65; depth++) {
         bytes_print(&t, "{\"a\":");
@@ -272,7 +272,7 @@ TEST(config_limits) {
     expect_long_config(&t, LIMIT);
 }
 
-TEST(json_error_position) {
+TEST(test_json_error_position) {
     static const char text[] = "{\"a\": [1, \"[[[\\\"[\"], \"b\": }";
     struct error e = {0};
     json_t *root;
@@ -285,15 +285,6 @@ TEST(json_error_position) {
     e = (struct error){0};
     assert_int_equal(json_parse("some.json", "[[]]", 4, 2, &root, &e), OK);
     json_decref(root);
-}
-
-static int count_files(const char *name) {
-    DIR *files = opendir(malformed_path(name));
-    assert_non_null(files);
-    int n = 0;
-    while (readdir(files)) n++;
-    closedir(files);
-    return n - 2;
 }
 
 static float written[6] = {1, -2, 3.5f, 0, 1e-30f, 6};
@@ -323,7 +314,7 @@ static void expect_written(void) {
     malformed_close(&index);
 }
 
-TEST(written_file_reads_back) {
+TEST(test_written_file_reads_back) {
     static struct fault_sys w;
     struct error e = {0};
     malformed_make_folder("out");
@@ -339,10 +330,10 @@ TEST(written_file_reads_back) {
 /* A failed write leaves the former file and no other. */
 static void expect_unharmed(void) {
     expect_written();
-    assert_int_equal(count_files("out"), 1);
+    assert_int_equal(count_files(malformed_path("out")), 1);
 }
 
-TEST(no_file_after_write_fault) {
+TEST(test_no_file_after_write_fault) {
     static struct fault_sys w;
     struct error e = {0};
     assert_true(malformed_fail_calls(write_two, expect_unharmed) > 10);
@@ -356,7 +347,7 @@ TEST(no_file_after_write_fault) {
     assert_string_equal(e.found, strerror(ENOENT));
 }
 
-TEST(unwritable_tensors_refused) {
+TEST(test_unwritable_tensors_refused) {
     struct sys sys;
     sys_init_machine(&sys);
     const struct tensor t = tensor_make(written, DTYPE_F32, 1, (int32_t[]){6});
@@ -377,7 +368,7 @@ TEST(unwritable_tensors_refused) {
         assert_int_equal(safetensors_write(&sys, malformed_path("unwritable/a"), cases[i].tensors, 2, &e),
                          cases[i].code);
     }
-    assert_int_equal(count_files("unwritable"), 0);
+    assert_int_equal(count_files(malformed_path("unwritable")), 0);
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
@@ -393,7 +384,7 @@ static enum status open_config(struct sys *sys, struct error *e) {
     return e->code;
 }
 
-TEST(every_call_fails_once) {
+TEST(test_every_call_fails_once) {
     make_sharded("memory", WEIGHT_MAP(GOOD_MAP));
     malformed_write_text("memory/config.json", "{\"a\": {\"b\": \"c\"}, \"d\": [1, 2]}");
     assert_true(malformed_fail_calls(open_component, NULL) > 10);
@@ -401,5 +392,5 @@ TEST(every_call_fails_once) {
 }
 
 int main(void) {
-    return run_all_tests(malformed_set_up, malformed_tear_down);
+    return tests_main(malformed_set_up, malformed_tear_down);
 }

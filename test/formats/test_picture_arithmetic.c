@@ -5,7 +5,7 @@
 #include "engine/pictures/fit.h"
 #include "engine/pictures/pictures.h"
 #include "loaders/loaders.h"
-#include "test/lib/cmocka_tests.h"
+#include "test/lib/seeded.h"
 
 #include <math.h>
 
@@ -67,7 +67,7 @@ static void assert_code(enum status code, const char *text) {
     problem = (struct error){0};
 }
 
-TEST(invalid_pictures_refused) {
+TEST(test_invalid_pictures_refused) {
     static const int sides[][2] = {{0, 1}, {1, 0}, {-3, 5}, {16385, 1}, {1, 16385}};
     struct sluice_picture p = drawn(1, 5, 7);
     picture_check(&p, "the mask", &problem);
@@ -94,7 +94,7 @@ static void assert_read_at(int width, int height, int multiple, int to_width, in
                  to_height);
 }
 
-TEST(reference_sizes) {
+TEST(test_reference_sizes) {
     assert_read_at(1024, 1024, 16, 1024, 1024);
     assert_read_at(16, 16, 16, 16, 16);
     assert_read_at(31, 47, 16, 16, 32);
@@ -109,7 +109,7 @@ TEST(reference_sizes) {
     for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
 }
 
-TEST(area_sizes) {
+TEST(test_area_sizes) {
     struct tensor areas = known("areas");
     const int32_t *row = areas.data;
     for (int i = 0; i < areas.dim[0]; i++, row += 5) {
@@ -121,7 +121,7 @@ TEST(area_sizes) {
     assert_int_equal(areas.dim[0], 300);
 }
 
-TEST(extreme_aspect_ratios) {
+TEST(test_extreme_aspect_ratios) {
     static const int sides[][2] = {{15, 64}, {64, 15}, {1, 1}, {4097, 1024}, {1024, 4097}, {16384, 65}};
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
         struct sluice_picture p = {.width = sides[i][0], .height = sides[i][1], .name = "fox.png"};
@@ -170,7 +170,7 @@ static int check_all_resized(const char *kind, enum resampler by, int *differing
 
 /* Measured on noise, where many values clip: all values equal those of Pillow (x86-64, with the sine of
  * glibc 2.36) and of PyTorch (which needs no library function). */
-TEST(resizing_equals_pillow_and_pytorch) {
+TEST(test_resizing_equals_pillow_and_pytorch) {
     int differing = 0, largest = 0;
     assert_int_equal(check_all_resized("resize/", PILLOW_LANCZOS, &differing, &largest), 7);
     assert_true(largest <= 1 && differing <= 20);
@@ -196,7 +196,7 @@ static void check_uniform_images(enum resampler by) {
     assert_ok();
 }
 
-TEST(resizing_keeps_uniform_images) {
+TEST(test_resizing_keeps_uniform_images) {
     check_uniform_images(PILLOW_LANCZOS);
     check_uniform_images(TORCH_BICUBIC);
 }
@@ -211,7 +211,7 @@ static uint64_t bytes_of(struct picture_size from, struct picture_size to) {
 }
 
 /* Resampling allocates exactly resample_bytes, little more than 2 MiB for any legal reference image. */
-TEST(resizing_memory_bounded) {
+TEST(test_resizing_memory_bounded) {
     static const int sides[] = {16, 17, 33, 64, 700, 1031, 4096, 9999, 16383, 16384};
     enum { N = sizeof sides / sizeof *sides };
     uint64_t most = 0;
@@ -238,7 +238,7 @@ TEST(resizing_memory_bounded) {
     assert_code(MEMORY, "fox.png");
 }
 
-TEST(tensor_of_picture) {
+TEST(test_tensor_of_picture) {
     uint8_t rgb[768];
     for (int i = 0; i < 256; i++)
         for (int c = 0; c < 3; c++) rgb[3 * i + c] = (uint8_t)((i + 256 * c) % 256);
@@ -254,7 +254,7 @@ TEST(tensor_of_picture) {
     for (int i = 0; i < 768; i++) assert_true(made[i] == seen[i % 3 * 256 + i / 3]);
 }
 
-TEST(mask_channels) {
+TEST(test_mask_channels) {
     struct tensor rgb = known("mask_rgb"), t = known("masked"), channels = known("channels");
     struct sluice_picture mask = {.width = 48, .height = 32, .rgb = rgb.data}, init = drawn(7, 48, 32);
     struct tensor ours = floats(32, 48, 3);
@@ -276,7 +276,7 @@ TEST(mask_channels) {
     assert_memory_equal(small.data, control.data, (size_t)tensor_bytes(&small));
 }
 
-TEST(posterior_sample) {
+TEST(test_posterior_sample) {
     struct tensor moments = known("moments"), noise = known("noise"), sampled = known("sampled");
     struct tensor ours = floats(4, 5, 7), mean = known("mean");
     const struct latent_format format = {.n = 1, .scale = {0.3611f}, .shift = {0.1159f}};
@@ -297,7 +297,7 @@ TEST(posterior_sample) {
 }
 
 /* Test images are larger and smaller than the target size and have other aspect ratios. */
-TEST(padding_to_size) {
+TEST(test_padding_to_size) {
     double most = 0;
     int n = 0;
     for (int i = 0; i < truth.n_entries; i++) {
@@ -354,7 +354,7 @@ static struct sluice_picture delivered(enum delivery how, struct sluice_picture 
 }
 
 /* The fixture's tensor "crop/W/H/W2/H2" is noise of W x H, fitted to W2 x H2. */
-TEST(fitted_pixels_equal_diffusers) {
+TEST(test_fitted_pixels_equal_diffusers) {
     static uint8_t made[64 * 64 * 3];
     for (int i = 0; i < fits.n_entries; i++)
         for (int how = 0; how < N_DELIVERIES; how++) {
@@ -382,7 +382,7 @@ TEST(fitted_pixels_equal_diffusers) {
 }
 
 /* Fitting an image takes exactly the declared memory: a few rows if the image is read row by row. */
-TEST(fitting_memory_as_declared) {
+TEST(test_fitting_memory_as_declared) {
     struct picture_size from = {500, 500}, to = {20, 30};
     for (int how = 0; how < N_DELIVERIES; how++) {
         struct sys counting;
@@ -402,7 +402,7 @@ TEST(fitting_memory_as_declared) {
 }
 
 /* Images with the largest sides need little memory, also when very high and narrow. */
-TEST(large_images_need_little_memory) {
+TEST(test_large_images_need_little_memory) {
     static const struct picture_size sizes[] = {
         {16384, 16384}, {8000, 16384}, {16384, 1}, {1, 16384}, {16384, 8000}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -430,7 +430,7 @@ static void expect_failure(struct sys *sys, enum delivery how, enum status code)
     problem = (struct error){0};
 }
 
-TEST(read_failures_reported) {
+TEST(test_read_failures_reported) {
     struct sys poor;
     enum fit fit;
     sys_init_machine(&poor);
@@ -465,5 +465,5 @@ static int close_truth(void **state) {
 }
 
 int main(void) {
-    return run_all_tests(open_truth, close_truth);
+    return tests_main(open_truth, close_truth);
 }

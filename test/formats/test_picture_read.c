@@ -6,7 +6,7 @@
 #include "cli/picture.h"
 #include "engine/base/random.h"
 #include "test/lib/check.h"
-#include "test/lib/cmocka_tests.h"
+#include "test/lib/seeded.h"
 #include "test/lib/png_bytes.h"
 
 #include <fcntl.h>
@@ -105,7 +105,7 @@ static void ignore_row(void *to, const uint8_t *row) {
 }
 
 /* Plain PNG needs memory for a few rows; interlaced PNG reports and needs memory for all rows. */
-TEST(reading_memory_bounded) {
+TEST(test_reading_memory_bounded) {
     struct kind k = {16384, 4096, 1, 0, false};
     uint64_t n = 0;
     struct bytes b = png_make(k);
@@ -168,7 +168,7 @@ static const struct {
 /* The last eight files are PNGs of each colour type, without orientation. */
 enum { N_FILES = sizeof files / sizeof *files, N_PLAIN_PNGS = 8, N_KINDS = N_FILES - N_PLAIN_PNGS };
 
-TEST(pixels_equal_pillow) {
+TEST(test_pixels_equal_pillow) {
     for (int i = 0; i < N_FILES; i++) {
         char rgb_name[64];
         const char *name = files[i].name;
@@ -238,7 +238,7 @@ static void check_kind(struct kind k, bool clear, size_t idat) {
 }
 
 /* All legal kinds of PNG files. */
-TEST(png_of_every_legal_kind) {
+TEST(test_png_of_every_legal_kind) {
     static const unsigned sizes[][2] = {{1, 1}, {7, 1}, {1, 7}, {2, 2}, {3, 5}, {8, 8}, {9, 17}, {67, 11}};
     int n = 0;
     for (unsigned colours = 0; colours <= 6; colours++)
@@ -253,7 +253,7 @@ TEST(png_of_every_legal_kind) {
     assert_int_equal(n, 15 * 8);
 }
 
-TEST(other_formats_refused) {
+TEST(test_other_formats_refused) {
     static const struct {
         const char *start, *kind;
         size_t n;
@@ -281,7 +281,7 @@ static void assert_unreadable(const char *name, int code, const char *text) {
 }
 
 /* No program writes to the named pipe: opening the pipe and waiting would block for ever. */
-TEST(unreadable_paths_refused) {
+TEST(test_unreadable_paths_refused) {
     char folder[] = "/tmp/picture_read_XXXXXX", name[64];
     assert_non_null(mkdtemp(folder));
     snprintf(name, sizeof name, "%s/pipe", folder);
@@ -301,7 +301,7 @@ static const struct kind grey = {9, 5, 8, 0, false}, places = {9, 5, 4, 3, false
 
 /* Sizes beyond the limit are refused before memory is allocated; else the largest size would fail with
  * another error. */
-TEST(png_size_limits) {
+TEST(test_png_size_limits) {
     static const unsigned sides[][2] = {{0, 0},        {0, 5},
                                         {5, 0},        {16385, 1},
                                         {1, 16385},    {0x7fffffff, 0x7fffffff},
@@ -314,7 +314,7 @@ TEST(png_size_limits) {
     }
 }
 
-TEST(png_illegal_kinds_refused) {
+TEST(test_png_illegal_kinds_refused) {
     for (unsigned depth = 0; depth <= 33; depth++)
         for (unsigned colours = 0; colours <= 8; colours++) {
             struct bytes b = {0};
@@ -326,7 +326,7 @@ TEST(png_illegal_kinds_refused) {
 }
 
 /* Refuses undefined compression, filter and interlace methods, and a first chunk other than IHDR. */
-TEST(png_invalid_header_refused) {
+TEST(test_png_invalid_header_refused) {
     for (int i = 10; i <= 12; i++) {
         unsigned char data[13] = {0, 0, 0, 9, 0, 0, 0, 5, 8, 0, 0, 0, 0};
         struct bytes b = {0};
@@ -341,7 +341,7 @@ TEST(png_invalid_header_refused) {
     expect(&b, SLUICE_TYPE, "a chunk IHDR");
 }
 
-TEST(chunk_lengths_checked) {
+TEST(test_chunk_lengths_checked) {
     static const uint32_t lengths[] = {0xffffffff, 0x80000000, 0x7fffffff, 1000};
     for (int ancillary = 0; ancillary < 2; ancillary++)
         for (int i = 0; i < 4; i++) {
@@ -360,7 +360,7 @@ TEST(chunk_lengths_checked) {
     expect(&b, SLUICE_IO, "IEND");
 }
 
-TEST(checksums_checked) {
+TEST(test_checksums_checked) {
     static const char *const chunks[] = {"IHDR", "PLTE", "tEXt", "IDAT", "IEND"};
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
         struct bytes b = {0};
@@ -385,7 +385,7 @@ static void put_data(struct bytes *b, const void *rows, size_t n) {
 
 /* Tests too little and too much image data (zeros), and data after the end of the compressed stream. Excess
  * data is not inflated to the end. */
-TEST(wrong_amount_of_data_refused) {
+TEST(test_wrong_amount_of_data_refused) {
     static const struct {
         size_t n;
         int code;
@@ -415,7 +415,7 @@ TEST(wrong_amount_of_data_refused) {
     expect(&b, SLUICE_LIMIT, "");
 }
 
-TEST(invalid_contents_refused) {
+TEST(test_invalid_contents_refused) {
     struct bytes b = {0};
     unsigned char rows[50] = {0};
     rows[20] = 5;
@@ -481,7 +481,7 @@ static void put_stream_start(struct bits *to, unsigned type) {
     put_bits(to, type, 2);
 }
 
-TEST(invalid_deflate_refused) {
+TEST(test_invalid_deflate_refused) {
     struct bits stream = {0};
     put_stream_start(&stream, 0); /* stored deflate block: a length, and the complement of another length */
     put_bits(&stream, 0, 5);
@@ -511,7 +511,7 @@ static void put_bomb(struct bytes *b, const struct bytes *text) {
 
 /* Ancillary chunks before and after the image data, also large ones, are skipped without being inflated or
  * stored. */
-TEST(ancillary_chunks_skipped) {
+TEST(test_ancillary_chunks_skipped) {
     enum { SKIPPED = 40 << 20, INFLATED = 100 << 20 };
     struct bytes b = {0}, bomb = {0};
     char *zeros = calloc(1, INFLATED);
@@ -538,7 +538,7 @@ TEST(ancillary_chunks_skipped) {
     free(zeros);
 }
 
-TEST(png_truncation_refused) {
+TEST(test_png_truncation_refused) {
     struct bytes whole = png_make(places);
     for (size_t n = 0; n < whole.n; n++) {
         struct bytes part = {whole.at, n, n};
@@ -583,7 +583,7 @@ static void mend_checksums(struct bytes *b) {
     }
 }
 
-TEST(png_damage_never_crashes) {
+TEST(test_png_damage_never_crashes) {
     int open = count_open_files(), n_good = 0, n_bad = 0;
     double began = seconds();
     for (int i = 0; i < PNG_MUTATIONS; i++) {
@@ -623,7 +623,7 @@ static void set_sides(struct bytes *b, unsigned marker, unsigned side) {
 enum { BASELINE = 0xC0, PROGRESSIVE = 0xC2, LARGE = 16 << 20 };
 
 /* Size limits and the memory estimate are computed from the image header alone. */
-TEST(header_size_limits) {
+TEST(test_header_size_limits) {
     struct bytes b = golden("full.jpg");
     set_sides(&b, BASELINE, 65500);
     expect(&b, SLUICE_LIMIT, "sides of 1 to 16384");
@@ -648,7 +648,7 @@ TEST(header_size_limits) {
 
 /* Checks the memory in bytes per pixel, besides the file and 2 MiB: lossy 3, lossy with alpha 5, lossless and
  * animations 7. */
-TEST(webp_memory) {
+TEST(test_webp_memory) {
     static const struct {
         const char *name;
         uint64_t a_pixel;
@@ -661,7 +661,7 @@ TEST(webp_memory) {
     }
 }
 
-TEST(unsupported_kinds_refused) {
+TEST(test_unsupported_kinds_refused) {
     struct bytes b = golden("print.jpg");
     expect(&b, SLUICE_UNSUPPORTED, "CMYK");
     b = golden("full.jpg");
@@ -680,7 +680,7 @@ TEST(unsupported_kinds_refused) {
 }
 
 /* Refuses a progressive JPEG with many empty scans, because each scan costs a pass over the image. */
-TEST(jpeg_scan_bomb_refused) {
+TEST(test_jpeg_scan_bomb_refused) {
     struct bytes b = golden("grey_scans.jpg"), more = {0};
     size_t first = 2;
     while (b.at[first + 1] != 0xDA) first += 2 + (size_t)(b.at[first + 2] << 8 | b.at[first + 3]);
@@ -694,7 +694,7 @@ TEST(jpeg_scan_bomb_refused) {
 }
 
 /* Opening every truncation of a file must fail, except within RIFF padding and EXIF at the end. */
-TEST(every_truncation_refused) {
+TEST(test_every_truncation_refused) {
     for (int i = 0; i < N_KINDS; i++) {
         struct bytes whole = golden(files[i].name);
         for (size_t n = 0; n < whole.n; n++) {
@@ -709,7 +709,7 @@ TEST(every_truncation_refused) {
     }
 }
 
-TEST(damage_never_crashes) {
+TEST(test_damage_never_crashes) {
     int n_bad = 0;
     for (int i = 0; i < MUTATIONS; i++) {
         struct bytes b = golden(files[i % N_KINDS].name);
@@ -724,5 +724,5 @@ TEST(damage_never_crashes) {
 
 int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
-    return run_all_tests(NULL, NULL);
+    return tests_main(NULL, NULL);
 }

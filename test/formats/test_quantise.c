@@ -1,5 +1,5 @@
 /* Quantisation: the type that each weight gets, and the error of quantised values. */
-#include "test/lib/cmocka_tests.h"
+#include "test/lib/seeded.h"
 #include "engine/run/block.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
@@ -19,7 +19,7 @@ static enum dtype stored_type(const struct block_kind *kind, enum dtype stored, 
     return block_stored_type(kind, &entry, wanted);
 }
 
-TEST(matrices_get_the_wanted_type) {
+TEST(test_matrices_get_the_wanted_type) {
     struct block_kind layer = {.name = "layer"};
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q4_K, 2, 64, 512), DTYPE_Q4_K);
     assert_int_equal(stored_type(NULL, DTYPE_F8_E4M3, DTYPE_Q8_0, 2, 64, 64), DTYPE_Q8_0);
@@ -27,7 +27,7 @@ TEST(matrices_get_the_wanted_type) {
     assert_int_equal(stored_type(&layer, DTYPE_F32, DTYPE_F8_E4M3, 2, 41, 25), DTYPE_F8_E4M3);
 }
 
-TEST(short_rows_take_smaller_blocks) {
+TEST(test_short_rows_take_smaller_blocks) {
     struct block_kind layer = {.name = "layer"};
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q4_K, 2, 64, 288), DTYPE_Q5_0);
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q5_K, 2, 64, 288), DTYPE_Q8_0);
@@ -39,7 +39,7 @@ TEST(short_rows_take_smaller_blocks) {
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_I8_ROT256, 2, 64, 296), DTYPE_BF16);
 }
 
-TEST(small_and_excluded_tensors_keep_their_type) {
+TEST(test_small_and_excluded_tensors_keep_their_type) {
     struct block_kind layer = {.name = "layer"}, final = {.never_quantised = true},
                       table = {.embedding_table = true};
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q8_0, 1, 4096, 0), DTYPE_BF16);
@@ -103,7 +103,7 @@ static double error_of(enum dtype dtype, float scale) {
 
 /* Measured: 0.01 to 1.00 times the reference's error; 1.00 where Sluice and the reference both find the
  * optimum. The reference prints ten digits. */
-TEST(no_worse_than_the_reference) {
+TEST(test_no_worse_than_the_reference) {
     for (size_t k = 0; k < sizeof reference_errors / sizeof *reference_errors; k++) {
         make_tensor(reference_errors[k].tensor);
         printf("%-18s", reference_errors[k].tensor);
@@ -119,7 +119,7 @@ TEST(no_worse_than_the_reference) {
 /* Uniform values: f8 with three mantissa bits has an error of at most 2^-4 of the value's power of two, and a
  * third of this bound as RMS. With scaling, small values are as accurate as large ones. Measured: 0.0147,
  * 0.0295. */
-TEST(scaled_f8) {
+TEST(test_scaled_f8) {
     make_tensor("uniform");
     for (int i = 0; i < VALUES; i++) values[i] *= 0x1p-12f;
     const enum dtype types[] = {DTYPE_F8_E4M3, DTYPE_F8_E5M2};
@@ -178,7 +178,7 @@ static void check_codes(enum dtype dtype, uint32_t end, uint32_t sign) {
     }
 }
 
-TEST(every_code_of_plain_types) {
+TEST(test_every_code_of_plain_types) {
     static const struct {
         enum dtype dtype;
         uint32_t end, sign;
@@ -191,7 +191,7 @@ TEST(every_code_of_plain_types) {
     check_codes(DTYPE_BF16, 0x7f00, 0x8000);
 }
 
-TEST(overflow_rounds_to_infinity_or_largest) {
+TEST(test_overflow_rounds_to_infinity_or_largest) {
     const float far[] = {1e30f, -1e30f, INFINITY, NAN};
     quantise_rows(DTYPE_F8_E4M3, 1, far, 1, 4, bytes);
     widen(DTYPE_F8_E4M3, 1, 4, 1);
@@ -205,7 +205,7 @@ TEST(overflow_rounds_to_infinity_or_largest) {
 }
 
 /* A quantisation block with a non-finite value is reported; its neighbours do not change. */
-TEST(blocks_that_are_not_finite) {
+TEST(test_blocks_that_are_not_finite) {
     const float strange[] = {NAN, -NAN, INFINITY, -INFINITY};
     for (int t = 0; t < N_REFERENCE_TYPES; t++)
         for (int k = 0; k < 4; k++) {
@@ -221,7 +221,7 @@ TEST(blocks_that_are_not_finite) {
 }
 
 /* Values beyond the largest f16 scale become the largest representable value. */
-TEST(very_large_values) {
+TEST(test_very_large_values) {
     for (int t = 0; t < N_REFERENCE_TYPES; t++) {
         for (int i = 0; i < VALUES; i++) values[i] = i % 3 ? 1e38f : -1e38f;
         error_of(reference_types[t], 1);
@@ -237,7 +237,7 @@ static uint64_t hash_of(enum dtype dtype) {
 
 /* Quantisation gives the same bytes on every processor and with every compiler, in pieces or at once, because
  * it uses IEEE operations in a fixed order. FNV-1a hashes, equal for gcc 12's three clones and clang 14. */
-TEST(the_same_bytes_everywhere) {
+TEST(test_the_same_bytes_everywhere) {
     static const uint64_t expected[N_REFERENCE_TYPES] = {
         0xe791b8685a6b06b9u, 0xb885c63f763cf341u, 0xbbba63b4f519505du,
         0x9ebf9f0a10558d89u, 0xbe5e6268ca79af16u, 0x7e2bddbc8ba471d3u,
@@ -258,7 +258,7 @@ TEST(the_same_bytes_everywhere) {
     }
 }
 
-TEST(names) {
+TEST(test_names) {
     assert_int_equal(quantise_type("q8_0"), DTYPE_Q8_0);
     assert_int_equal(quantise_type("Q4_K"), DTYPE_Q4_K);
     assert_int_equal(quantise_type("f8_e4m3"), DTYPE_F8_E4M3);
@@ -333,7 +333,7 @@ static double error_of_plain(void) {
  * costs accuracy for values without tails. Measured, relative to plain int8, in groups of 16, 64 and 256: one
  * outlier a row 0.29, 0.17, 0.12; heavy tails 0.44, 0.37, 0.34; normal values 1.08 to 1.14; uniform
  * values 1.97 to 2.02. */
-TEST(rotation_reduces_outlier_error) {
+TEST(test_rotation_reduces_outlier_error) {
     static const enum dtype types[] = {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256};
     for (size_t k = 0; k < sizeof reference_errors / sizeof *reference_errors; k++) {
         const char *name = reference_errors[k].tensor;
@@ -351,5 +351,5 @@ TEST(rotation_reduces_outlier_error) {
 }
 
 int main(void) {
-    return run_all_tests(NULL, NULL);
+    return tests_main(NULL, NULL);
 }

@@ -272,7 +272,7 @@ static const struct row rows[] = {
      .metadata = "{\\\"layers\\\": {\\\"a\\\\u0000b\\\": " FORM("nvfp4") "}}"},
 };
 
-TEST(pairing_and_malformed_files) {
+TEST(test_pairing_and_malformed_files) {
     enum { CUT_MAX = 2000 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
@@ -294,7 +294,7 @@ TEST(pairing_and_malformed_files) {
 }
 
 /* Tests tensor names with a prefix that the layer names in the metadata lack. */
-TEST(Q06_prefix) {
+TEST(test_Q06_prefix) {
     struct error e;
     put_file("prefix.safetensors",
              "model.diffusion_model.a.b.weight I8 4 8; model.diffusion_model.a.b.weight_scale F32 4 1",
@@ -313,7 +313,7 @@ static enum status open_description(const char *text, struct error *e) {
     return open_file("description.safetensors", e);
 }
 
-TEST(Q04_cuts) {
+TEST(test_Q04_cuts) {
     struct error e;
     assert_int_equal(open_description(description, &e), OK);
     for (size_t n = 0; n + 1 < sizeof description; n++) {
@@ -323,7 +323,7 @@ TEST(Q04_cuts) {
     }
 }
 
-TEST(Q04_random) {
+TEST(test_Q04_random) {
     uint64_t random = 1;
     for (int i = 0; i < 500; i++) {
         char text[sizeof description];
@@ -339,7 +339,7 @@ TEST(Q04_random) {
 
 /* Pairs a weight with a scale in another shard. The metadata of a shard describes only the layers of this
  * shard. */
-TEST(scale_in_another_shard) {
+TEST(test_scale_in_another_shard) {
     struct error e;
     put_file("1.safetensors", INT8 "; c.weight_scale F32 = 1", LAYER(FORM("int8_tensorwise")));
     put_file("2.safetensors", "c.weight I8 4 8; .weight_scale F32 4 1",
@@ -360,10 +360,10 @@ static enum status open_shards(struct sys *sys, struct error *e) {
     return e->code;
 }
 
-TEST(every_call_fails_once) {
+TEST(test_every_call_fails_once) {
     assert_true(malformed_fail_calls(open_shards, NULL) > 10);
 }
 
 int main(void) {
-    return run_all_tests(malformed_set_up, malformed_tear_down);
+    return tests_main(malformed_set_up, malformed_tear_down);
 }

@@ -1,6 +1,6 @@
 /* Random weights of every type, dequantised: finite, with the requested standard deviation. */
 
-#include "test/lib/cmocka_tests.h"
+#include "test/lib/seeded.h"
 #include "engine/bench/random_weights.h"
 #include "kernels/cpu/weights.h"
 
@@ -68,7 +68,7 @@ static void check(enum dtype dtype, double init_scale, bool scaled, bool row_sca
                  m.largest);
 }
 
-TEST(mean_and_deviation_of_all_types) {
+TEST(test_mean_and_deviation_of_all_types) {
     for (int dtype = 0; dtype < N_DTYPES; dtype++)
         for (double init_scale = 0.5; init_scale < 9 && dtype_is_weight((enum dtype)dtype);
              init_scale += 3.5) {
@@ -80,7 +80,7 @@ TEST(mean_and_deviation_of_all_types) {
         }
 }
 
-TEST(norms_around_one) {
+TEST(test_norms_around_one) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     for (int i = 0; i < 3; i++) {
         struct statistics m = make(types[i], 0, false, false);
@@ -89,5 +89,5 @@ TEST(norms_around_one) {
 }
 
 int main(void) {
-    return run_all_tests(NULL, NULL);
+    return tests_main(NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void expect_failure(struct recipe recipe, enum status code, const char *s
     expect_open_failure("tokenizer.json", code, says);
 }
 
-TEST(goldens) {
+TEST(test_goldens) {
     DIR *golden = opendir("test/golden");
     assert_non_null(golden);
     int n = 0;
@@ -97,7 +97,7 @@ TEST(goldens) {
     assert_true(n > 0);
 }
 
-TEST(merge_order) {
+TEST(test_merge_order) {
     struct tokenizer *t = open_recipe((struct recipe){0});
     assert_int_equal(tokenizer_size(t), 301);
     IDS(t, "abc", ABC);
@@ -119,7 +119,7 @@ TEST(merge_order) {
     tokenizer_close_clean(t);
 }
 
-TEST(added_tokens) {
+TEST(test_added_tokens) {
     static const char added[] =
         "{\"id\":300,\"content\":\"<e>\",\"special\":true},{\"id\":301,\"content\":\"<e>x\",\"normalized\":"
         "false},"
@@ -143,7 +143,7 @@ TEST(added_tokens) {
     tokenizer_close_clean(t);
 }
 
-TEST(unknown_bytes) {
+TEST(test_unknown_bytes) {
     static const char head[] =
         "{\"pre_tokenizer\":" SPLIT("x+") ",\"model\":{\"vocab\":{\"a\":0,\"?\":1},\"merges\":[]%s}}";
     static const struct {
@@ -169,7 +169,7 @@ TEST(unknown_bytes) {
 }
 
 /* Patterns for which PCRE2's and Oniguruma's syntax or Unicode differ; expected: Oniguruma. */
-TEST(patterns_as_oniguruma) {
+TEST(test_patterns_as_oniguruma) {
     struct tokenizer *t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\s+|\\\\S")});
     IDS(t, "ab", 'a', 'b');
     tokenizer_close_clean(t);
@@ -191,7 +191,7 @@ TEST(patterns_as_oniguruma) {
     tokenizer_close_clean(t);
 }
 
-TEST(vocab_json_and_merges_txt) {
+TEST(test_vocab_json_and_merges_txt) {
     malformed_write_text("tokenizer.json", NULL);
     expect_open_failure("", MISSING, "tokenizer");
     expect_text_failure("vocab.json", "{\"a\":0,\"b\":1,\"#\":2,\"##\":3,\"ab\":4}", MISSING, "merges.txt");
@@ -218,7 +218,7 @@ TEST(vocab_json_and_merges_txt) {
     for (int i = 0; i < 4; i++) malformed_write_text(names[i], NULL);
 }
 
-TEST(t01_damaged_json) {
+TEST(test_t01_damaged_json) {
     write_recipe((struct recipe){0});
     for (int64_t n = malformed_size(malformed_path("tokenizer.json")); n-- > 0;) {
         assert_int_equal(truncate(malformed_path("tokenizer.json"), n), 0);
@@ -235,7 +235,7 @@ TEST(t01_damaged_json) {
     expect_json_failure("{}", META, "pre_tokenizer");
 }
 
-TEST(t02_vocabulary) {
+TEST(test_t02_vocabulary) {
     expect_failure((struct recipe){.vocab = "\"q1\":-1"}, META, "-1");
     expect_failure((struct recipe){.vocab = "\"q1\":4294967296"}, META, "4294967296");
     expect_failure((struct recipe){.vocab = "\"q1\":1.5"}, META, "\"q1\"");
@@ -250,7 +250,7 @@ TEST(t02_vocabulary) {
     tokenizer_close_clean(t);
 }
 
-TEST(t03_merges) {
+TEST(test_t03_merges) {
     expect_failure((struct recipe){.merges = "\"a qq\""}, META, "\"qq\"");
     expect_failure((struct recipe){.merges = "\"a x\""}, META, "\"ax\"");
     expect_failure((struct recipe){.merges = "\"abc abc\""}, META, "longer");
@@ -262,7 +262,7 @@ TEST(t03_merges) {
     expect_failure((struct recipe){.merges = "7"}, META, "merge rule 0");
 }
 
-TEST(t04_added_tokens) {
+TEST(test_t04_added_tokens) {
     expect_failure((struct recipe){.added = "{\"id\":97,\"content\":\"<e>\"}"}, META, "97");
     expect_failure((struct recipe){.added = "{\"id\":300,\"content\":\"ab\"}"}, META, "256");
     expect_failure(
@@ -282,7 +282,7 @@ TEST(t04_added_tokens) {
     expect_failure((struct recipe){.added = long_token}, LIMIT, "257 bytes");
 }
 
-TEST(t05_lengths_and_template) {
+TEST(test_t05_lengths_and_template) {
 #define TEMPLATE(id, tokens)                                                                                 \
     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"" id        \
     "\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{\"A\":{\"id\":\"A\",\"ids\":[300],\"tokens\":["     \
@@ -299,7 +299,7 @@ TEST(t05_lengths_and_template) {
             "\"truncation\":{\"max_length\":8,\"stride\":7},\"padding\":{\"strategy\":\"BatchLongest\"}"}));
 }
 
-TEST(t06_unsupported) {
+TEST(test_t06_unsupported) {
     static const struct {
         const char *pattern, *says;
     } patterns[] = {
@@ -328,7 +328,7 @@ TEST(t06_unsupported) {
     expect_failure((struct recipe){.model = "\"dropout\":0.1"}, UNSUPPORTED, "dropout");
 }
 
-TEST(t06_backtracking) {
+TEST(test_t06_backtracking) {
     struct tokenizer *t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("(a+)+(b|c)")});
     struct error e = {0};
     int32_t *ids;
@@ -354,7 +354,7 @@ static void expect_usage(struct tokenizer *t, const char *text, size_t bytes, en
     assert_non_null(strstr(error_line(&e, line, sizeof line), says));
 }
 
-TEST(t14_texts) {
+TEST(test_t14_texts) {
     struct tokenizer *t = open_recipe((struct recipe){0});
     static const char *const invalid[] = {"ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80",
                                           "ab\xf4\x90\x80\x80"};
@@ -371,7 +371,7 @@ TEST(t14_texts) {
 
 /* A long word with cascading merges, marks that normalisation reorders, white space that makes the pattern
  * backtrack, and prefixes of added tokens: time must be linear. */
-TEST(linear_time) {
+TEST(test_linear_time) {
     struct tokenizer *t =
         open_recipe((struct recipe){.added = "{\"id\":300,\"content\":\"<|end|>\",\"lstrip\":true}"});
     expect_linear_time(t, (const char *const[]){"abcxxbca", "\xcc\x81\xcc\xa3", "  \t ", "<|en",
@@ -379,7 +379,7 @@ TEST(linear_time) {
     tokenizer_close_clean(t);
 }
 
-TEST(every_allocation_fails) {
+TEST(test_every_allocation_fails) {
     write_recipe((struct recipe){.model = "\"ignore_merges\":true",
                                  .added = "{\"id\":300,\"content\":\"e\\u0301\",\"normalized\":true}"});
     expect_memory_failures("tokenizer.json", "abc e\xcc\x81 <|end|> xx\n");
@@ -399,7 +399,7 @@ static void *failing_json_alloc(size_t bytes) {
 #endif
 }
 
-TEST(every_json_allocation_fails) {
+TEST(test_every_json_allocation_fails) {
     struct tokenizer *t = NULL;
     struct error e = {0};
     tokenizer_close_clean(open_recipe((struct recipe){.model = "\"ignore_merges\":true"}));
@@ -421,7 +421,7 @@ TEST(every_json_allocation_fails) {
     json_fails_at = 0;
 }
 
-TEST(open_bytes) {
+TEST(test_open_bytes) {
     tokenizer_close_clean(open_recipe((struct recipe){0}));
     const char *path = malformed_path("tokenizer.json");
     int64_t bytes = malformed_size(path);
@@ -434,5 +434,5 @@ TEST(open_bytes) {
 
 int main(void) {
     json_set_alloc_funcs(failing_json_alloc, free); /* set before the first use of Jansson */
-    return run_all_tests(malformed_set_up, malformed_tear_down);
+    return tests_main(malformed_set_up, malformed_tear_down);
 }

@@ -4,7 +4,7 @@
 
 #include "test/lib/tokenizer_files.h"
 
-TEST(goldens) {
+TEST(test_goldens) {
     compare_packed("clip", (const char *const[]){"vocab.json", "merges.txt", "tokenizer_config.json",
                                                  "special_tokens_map.json", NULL});
     compare_packed("clip_json", (const char *const[]){"tokenizer.json", NULL});
@@ -24,7 +24,7 @@ static struct tokenizer *open_small(const char *config, const char *special_map)
     return tokenizer_open_good("", "CLIP BPE");
 }
 
-TEST(ids_of_words) {
+TEST(test_ids_of_words) {
     struct tokenizer *t = open_small(NULL, NULL); /* the loader recognises CLIP by its tokens */
     assert_int_equal(tokenizer_size(t), 10);
     assert_int_equal(tokenizer_special(t, "<|endoftext|>"), 9);
@@ -40,7 +40,7 @@ TEST(ids_of_words) {
 
 /* Where flags or ids of special tokens contradict each other, the last one in the file applies. Absent
  * special tokens get the defaults of transformers' CLIPTokenizer class. */
-TEST(named_tokens) {
+TEST(test_named_tokens) {
     struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);
     IDS(t, "a!!", 3, 2, 2);
     tokenizer_close_clean(t);
@@ -79,7 +79,7 @@ TEST(named_tokens) {
     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" regex "\"},\"content\":\"" to "\"}"
 #define KEEP "\"behavior\":\"Removed\",\"invert\":true"
 
-TEST(malformed_json_refused) {
+TEST(test_malformed_json_refused) {
     static const struct {
         const char *text;
         enum status code;
@@ -103,12 +103,12 @@ TEST(malformed_json_refused) {
     malformed_write_text("tokenizer.json", NULL);
 }
 
-TEST(every_allocation_fails) {
+TEST(test_every_allocation_fails) {
     tokenizer_close_clean(open_small("{\"bos_token\":\"<|startoftext|>\"}", NULL));
     expect_memory_failures("", "AB <|endoftext|> \xc3\x89!");
 }
 
-TEST(linear_time) {
+TEST(test_linear_time) {
     struct tokenizer *t = open_small(NULL, NULL);
     expect_linear_time(t,
                        (const char *const[]){"abab", "\xcc\x81\xcc\xa3", "  \t ", "<|en", "\xc4\xb0", NULL});
@@ -116,7 +116,7 @@ TEST(linear_time) {
 }
 
 /* Generated tokenizers have the requested size, and their bytes are in the published order. */
-TEST(generated_tokenizer) {
+TEST(test_generated_tokenizer) {
     static const int sizes[] = {514, 1000, 49408};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct tokenizer *t = open_synthetic("CLIP BPE", sizes[i], NULL);
@@ -133,5 +133,5 @@ TEST(generated_tokenizer) {
 }
 
 int main(void) {
-    return run_all_tests(malformed_set_up, malformed_tear_down);
+    return tests_main(malformed_set_up, malformed_tear_down);
 }

@@ -162,13 +162,13 @@ static void compare_golden(const char *file, const char *cases) {
     }
 }
 
-TEST(goldens) {
+TEST(test_goldens) {
     compare_golden("qwen.gguf", "test/golden/zimage_a/tokenizer_cases.json");
     compare_golden("t5.gguf", "t5_json");
     compare_golden("t5_added.gguf", "t5_json");
 }
 
-TEST(bpe_ids) {
+TEST(test_bpe_ids) {
     write_bpe((struct recipe){0});
     struct tokenizer *t = tokenizer_open_good(tokenizer_gguf, "BPE");
     assert_int_equal(tokenizer_size(t), THINK + 1);
@@ -182,7 +182,7 @@ TEST(bpe_ids) {
     tokenizer_close_clean(t);
 }
 
-TEST(unigram_ids) {
+TEST(test_unigram_ids) {
     write_unigram((struct recipe){0});
     struct tokenizer *t = tokenizer_open_good(tokenizer_gguf, "unigram");
     assert_int_equal(tokenizer_size(t), 107);
@@ -200,7 +200,7 @@ TEST(unigram_ids) {
 }
 
 /* The pre-tokenizer is the model's default if the file names none. */
-TEST(pre_tokenizer) {
+TEST(test_pre_tokenizer) {
     static const char says[] = "tokenizer.ggml.pre is not supported";
     write_bpe((struct recipe){.pre = "default", .architecture = "qwen3"});
     tokenizer_close_clean(tokenizer_open_good(tokenizer_gguf, "BPE"));
@@ -213,7 +213,7 @@ TEST(pre_tokenizer) {
     expect_bpe_failure((struct recipe){.model = ""}, MISSING, "tokenizer.ggml.model is missing");
 }
 
-TEST(t12_lengths) {
+TEST(test_t12_lengths) {
     static const char says[] = "has a different length than the list of tokens";
     expect_bpe_failure((struct recipe){.types_less = 1}, META, says);
     expect_unigram_failure((struct recipe){.types_less = 1}, META, says);
@@ -221,7 +221,7 @@ TEST(t12_lengths) {
     expect_unigram_failure((struct recipe){.scores_less = 107}, META, says);
 }
 
-TEST(t12_byte_tokens) {
+TEST(test_t12_byte_tokens) {
     static const char *const wrong[] = {"<0x-1>", "<0xZZ>", "<0x1>", "<0x111>", "0x41", ""};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct token token = {wrong[i], BYTE, 0};
@@ -234,7 +234,7 @@ TEST(t12_byte_tokens) {
     tokenizer_close_clean(tokenizer_open_good(tokenizer_gguf, "unigram"));
 }
 
-TEST(unknown_kinds_refused) {
+TEST(test_unknown_kinds_refused) {
     expect_bpe_failure((struct recipe){.no_tokens = true}, MISSING, "tokenizer.ggml.tokens is missing");
     expect_bpe_failure((struct recipe){.no_merges = true}, MISSING, "tokenizer.ggml.merges is missing");
     expect_bpe_failure((struct recipe){.types_kind = GGUF_F32}, META, "an unknown token type");
@@ -252,7 +252,7 @@ TEST(unknown_kinds_refused) {
     expect_open_failure(tokenizer_gguf, DUP, "\"[PAD]\"");
 }
 
-TEST(malformed_tokens_refused) {
+TEST(test_malformed_tokens_refused) {
     char longest[600];
     memset(longest, 'x', sizeof longest);
     longest[599] = 0;
@@ -273,7 +273,7 @@ TEST(malformed_tokens_refused) {
     tokenizer_close_clean(t);
 }
 
-TEST(malformed_merges_refused) {
+TEST(test_malformed_merges_refused) {
     expect_bpe_failure((struct recipe){.merge = "ab"}, META, "does not have two parts");
     expect_bpe_failure((struct recipe){.merge = "a b c"}, META, "does not have two parts");
     expect_bpe_failure((struct recipe){.merge = "a zz"}, META, "not in the vocabulary");
@@ -281,7 +281,7 @@ TEST(malformed_merges_refused) {
     expect_bpe_failure((struct recipe){.merge = "<|end|> <|end|>"}, META, "longer than any token");
 }
 
-TEST(malformed_character_map_refused) {
+TEST(test_malformed_character_map_refused) {
     expect_unigram_failure((struct recipe){.table = "abc", .table_bytes = 3}, BOUNDS, "normalisation table");
     expect_unigram_failure((struct recipe){.table = "\x7f\0\0\0abcd", .table_bytes = 8}, BOUNDS,
                            "an invalid length");
@@ -290,7 +290,7 @@ TEST(malformed_character_map_refused) {
 }
 
 /* Every truncation must fail, and no changed byte may cause worse than an error. */
-TEST(damage_never_crashes) {
+TEST(test_damage_never_crashes) {
     for (int unigram = 0; unigram < 2; unigram++) {
         unigram ? write_unigram((struct recipe){0}) : write_bpe((struct recipe){.few = true});
         struct bytes file = bytes_of_file(malformed_path(tokenizer_gguf));
@@ -309,7 +309,7 @@ TEST(damage_never_crashes) {
     }
 }
 
-TEST(every_allocation_fails) {
+TEST(test_every_allocation_fails) {
     write_bpe((struct recipe){0});
     expect_memory_failures(tokenizer_gguf, "abc<|end|> d");
     write_unigram((struct recipe){0});
@@ -317,5 +317,5 @@ TEST(every_allocation_fails) {
 }
 
 int main(void) {
-    return run_all_tests(malformed_set_up, malformed_tear_down);
+    return tests_main(malformed_set_up, malformed_tear_down);
 }

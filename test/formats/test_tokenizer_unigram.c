@@ -85,13 +85,13 @@ static void expect_failure(struct recipe r, enum status code, const char *says) 
     expect_open_failure("", code, says);
 }
 
-TEST(goldens) {
+TEST(test_goldens) {
     compare_packed("t5", (const char *const[]){"spiece.model", "tokenizer_config.json", NULL});
     compare_packed("t5_json", (const char *const[]){"tokenizer.json", NULL});
     compare_packed("umt5", (const char *const[]){"spiece.model", "tokenizer_config.json", NULL});
 }
 
-TEST(ids_of_words) {
+TEST(test_ids_of_words) {
     struct tokenizer *t = open_recipe((struct recipe){0});
     assert_int_equal(tokenizer_size(t), N_PIECES + 100);
     assert_int_equal(tokenizer_special(t, "</s>"), END);
@@ -115,7 +115,7 @@ TEST(ids_of_words) {
 
 /* Of segmentations with equal scores, the one with the longest last piece is chosen, independent of rounding
  * errors in the sums. */
-TEST(equal_scores_prefer_longer_last_piece) {
+TEST(test_equal_scores_prefer_longer_last_piece) {
     struct tokenizer *t = open_recipe((struct recipe){.piece = "aa", .piece_bytes = 2, .score = -4.1F});
     int32_t want[64] = {MARK, A};
     char text[64];
@@ -125,7 +125,7 @@ TEST(equal_scores_prefer_longer_last_piece) {
     tokenizer_close_clean(t);
 }
 
-TEST(configuration) {
+TEST(test_configuration) {
     malformed_write_text(
         "tokenizer_config.json",
         "{\"tokenizer_class\":\"T5TokenizerFast\",\"extra_ids\":1,\"added_tokens_decoder\":{\"1\":{"
@@ -145,7 +145,7 @@ TEST(configuration) {
     tokenizer_close_clean(t);
 }
 
-TEST(t01_every_truncation) {
+TEST(test_t01_every_truncation) {
     struct tokenizer *t;
     struct error e;
     write_model((struct recipe){0});
@@ -157,7 +157,7 @@ TEST(t01_every_truncation) {
     }
 }
 
-TEST(t07_wire_format) {
+TEST(test_t07_wire_format) {
 #define TAIL(text) (struct recipe){.tail = text, .tail_bytes = sizeof(text) - 1}
     expect_failure(TAIL("\x98\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"), BOUNDS, "more than 10 bytes");
     expect_failure(TAIL("\240\6\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"), BOUNDS, "more than 10 bytes");
@@ -178,7 +178,7 @@ TEST(t07_wire_format) {
     tokenizer_close_clean(open_recipe(TAIL("\242\6\3abc\245\6abcd\241\6abcdefgh\240\6\1")));
 }
 
-TEST(t08_pieces) {
+TEST(test_t08_pieces) {
     static char long_piece[200000];
     memset(long_piece, 'x', sizeof long_piece);
     expect_failure((struct recipe){.piece = long_piece, .piece_bytes = sizeof long_piece}, LIMIT,
@@ -197,7 +197,7 @@ struct table {
     char texts[8];
 };
 
-TEST(t09_normalisation) {
+TEST(test_t09_normalisation) {
     enum { LEAF = 1 << 8, OFFSET = 10 };
     struct table good = {.bytes = 1024, .texts = "b\0cd"};
     good.units[0] = 0x10 << OFFSET;                 /* the root's children are at 0x10 ^ byte */
@@ -231,7 +231,7 @@ TEST(t09_normalisation) {
 }
 
 /* A trie with a cycle, and replacements longer than the limit. */
-TEST(t09_cyclic_map_refused) {
+TEST(test_t09_cyclic_map_refused) {
     static struct {
         uint32_t bytes, units[256];
         char text[100000];
@@ -254,7 +254,7 @@ TEST(t09_cyclic_map_refused) {
 }
 
 /* Tests 70 pieces, each a prefix of the next: first as normal pieces, then as user-defined tokens. */
-TEST(t10_nested) {
+TEST(test_t10_nested) {
     char text[80];
     memset(text, 'x', sizeof text);
     for (int type = 1; type <= 4; type += 3) {
@@ -273,7 +273,7 @@ TEST(t10_nested) {
     }
 }
 
-TEST(t11_special_ids) {
+TEST(test_t11_special_ids) {
     enum { UNK_ID = 40, BOS_ID, EOS_ID, PAD_ID };
     expect_failure((struct recipe){.no_unk = true}, META, "unknown piece");
     expect_failure((struct recipe){.piece = "<u>", .piece_bytes = 3, .type = 2}, META, "two unknown");
@@ -294,7 +294,7 @@ TEST(t11_special_ids) {
     "\"unk_id\":" unk ",\"vocab\":[[\"<unk>\",0],[\"</s>\",0.0],[\"\xe2\x96\x81\",-2],[\"a\",-3.5]" vocab    \
     "]}}"
 
-TEST(malformed_json_refused) {
+TEST(test_malformed_json_refused) {
     static const struct {
         const char *text;
         enum status code;
@@ -332,7 +332,7 @@ TEST(malformed_json_refused) {
     malformed_write_text("tokenizer.json", NULL);
 }
 
-TEST(every_allocation_fails) {
+TEST(test_every_allocation_fails) {
     struct table table = {.bytes = 1024, .texts = "b"};
     write_model((struct recipe){.table = (const char *)&table, .table_bytes = 4 + 1024 + 2});
     expect_memory_failures("", "ab <extra_id_0> x");
@@ -340,7 +340,7 @@ TEST(every_allocation_fails) {
 
 /* One word with overlapping pieces, unknown characters, clusters of marks, white space, and prefixes of
  * special tokens: time must be linear. */
-TEST(linear_time) {
+TEST(test_linear_time) {
     tokenizer_unpack("t5", "spiece.model");
     struct tokenizer *t = tokenizer_open_good("", NULL);
     expect_linear_time(t, (const char *const[]){"haha...", "\xcc\x81\xcc\xa3", "  \t ", "<extra_id",
@@ -360,7 +360,7 @@ static void first_ids(struct tokenizer *t, int32_t *first, int most) {
 }
 
 /* Generated tokenizers have the requested size and give the same ids in either format. */
-TEST(generated_tokenizer) {
+TEST(test_generated_tokenizer) {
     static const int rows[] = {256, 1000, 32128}, sizes[] = {256, 1000, 32100};
     static const char *const without[] = {"tokenizer.json", "spiece.model"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -380,5 +380,5 @@ TEST(generated_tokenizer) {
 }
 
 int main(void) {
-    return run_all_tests(malformed_set_up, malformed_tear_down);
+    return tests_main(malformed_set_up, malformed_tear_down);
 }

@@ -1,7 +1,7 @@
 /* The built-in Unicode tables against installed libraries, for every code point: utf8proc for letters and
  * marks, PCRE2 for other properties. Intended differences are listed with their reason; the first unexpected
  * one is printed. */
-#include "test/lib/cmocka_tests.h"
+#include "test/lib/seeded.h"
 #include <utf8proc.h>
 
 #include "loaders/tokenizer/tables.h"
@@ -43,16 +43,16 @@ static void compare_class(const char *pattern, bool (*ours)(int32_t)) {
     pcre2_code_free(unassigned);
 }
 
-TEST(white_space_class) {
+TEST(test_white_space_class) {
     compare_class("\\p{White_Space}", code_is_space);
 }
 
-TEST(word_class) {
+TEST(test_word_class) {
     compare_class("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]", code_is_word);
 }
 
 /* Lower case of Unicode 16 and 17; a utf8proc that has the capital letter must agree (2.8 has Unicode 15). */
-TEST(lower_case) {
+TEST(test_lower_case) {
     int later = 0;
     struct tokenizer t = {.sys = &sys, .lower = true};
     for (int32_t code = 0; code < CODES; code++) {
@@ -120,7 +120,7 @@ static void compare_nfc(int32_t code, bool between) {
     free(theirs);
 }
 
-TEST(nfc) {
+TEST(test_nfc) {
     for (int32_t code = 1; code < CODES; code++) {
         if (is_surrogate(code)) continue;
         compare_nfc(code, false);
@@ -130,5 +130,5 @@ TEST(nfc) {
 
 int main(void) {
     sys_init_machine(&sys);
-    return run_all_tests(NULL, NULL);
+    return tests_main(NULL, NULL);
 }

@@ -1,6 +1,6 @@
 #include "test/lib/bytes.h"
 
-#include "test/lib/cmocka_tests.h"
+#include "test/lib/seeded.h"
 
 void bytes_fill(struct bytes *b, int byte, size_t n) {
     if (b->room <= b->n + n) b->at = realloc(b->at, b->room = 2 * (b->n + n) + 64);

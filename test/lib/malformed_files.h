@@ -3,7 +3,7 @@
 #ifndef SLUICE_TEST_MALFORMED_FILES_H
 #define SLUICE_TEST_MALFORMED_FILES_H
 
-#include "test/lib/cmocka_tests.h"
+#include "test/lib/seeded.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

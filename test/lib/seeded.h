@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 extern uint64_t seed_base;
@@ -29,7 +30,7 @@ double from_to(double least, double most); /* random number */
     __attribute__((constructor)) static void name##_add(void) {                                              \
         test_add(#name, name);                                                                               \
     }                                                                                                        \
-    static void name(void **state)
+    static void name(__attribute__((unused)) void **state)
 void test_add(const char *name, CMUnitTestFunction function);
 
 /* Run the tests of TEST in the order of their definitions; see tests_run and seeded_run. */
