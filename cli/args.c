@@ -125,22 +125,6 @@ static int value_seed(const struct flag *flag, const char *text, struct seed *ou
     return SLUICE_OK;
 }
 
-/* Returns the bytes per unit of a size's suffix ("G", "%", ...), 0 for an unknown suffix. machine: the memory
- * in bytes that percentages refer to. */
-static long double unit_bytes(const char *suffix, int64_t machine) {
-    static const struct {
-        const char *suffix;
-        long double bytes;
-    } units[] = {
-        {"", 1073741824},     {"B", 1},      {"K", 1024},      {"M", 1048576},      {"G", 1073741824},
-        {"T", 1099511627776}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776}};
-    if (strcmp(suffix, "%") == 0) return (long double)machine / 100;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcasecmp(suffix, units[i].suffix) == 0) return units[i].bytes;
-    }
-    return 0;
-}
-
 int value_above_memory(const struct flag *flag, const char *text, struct sluice_error *e) {
     int64_t machine = sluice_memory_bytes();
     return fail(e, SLUICE_USAGE,
@@ -149,13 +133,23 @@ int value_above_memory(const struct flag *flag, const char *text, struct sluice_
                 flag->name, text, machine, (double)machine / 1073741824);
 }
 
-/* Parses a size into *number and returns the bytes per unit; 0 if text is not a size. */
+/* Parses a size ("3G", "80%") into *number and returns the bytes per unit; 0 if text is not a size. machine:
+ * the memory in bytes that percentages refer to. */
 static long double read_size(const char *text, int64_t machine, long double *number) {
+    static const struct {
+        const char *suffix;
+        long double bytes;
+    } units[] = {
+        {"", 1073741824},     {"B", 1},      {"K", 1024},      {"M", 1048576},      {"G", 1073741824},
+        {"T", 1099511627776}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776}};
     size_t digits = strspn(text, "0123456789.");
     char *end;
     if (!isdigit((unsigned char)*text) || digits > 40) return 0;
     *number = strtold(text, &end);
-    long double unit = end == text + digits ? unit_bytes(end, machine) : 0;
+    if (end != text + digits) return 0;
+    long double unit = strcmp(end, "%") == 0 ? (long double)machine / 100 : 0;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcasecmp(end, units[i].suffix) == 0) unit = units[i].bytes;
     bool whole = unit != 1 || !memchr(text, '.', digits);
     return whole && *number * unit >= 1 ? unit : 0;
 }

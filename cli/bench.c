@@ -51,18 +51,6 @@ struct sluice_bench_options bench_options(const struct args *args) {
                                          .user = (void *)args};
 }
 
-static int bench_check_flags(const struct args *args, int bench, struct sluice_error *e) {
-    for (int i = 0; i < n_flags; i++) {
-        if (!args->is_set[i] || lists(benches[bench].flags, flags[i].name) ||
-            lists(shared_flags, flags[i].name))
-            continue;
-        return fail(e, SLUICE_USAGE,
-                    "this flag belongs to other benches" WHERE "sluice bench %s" FOUND "%s" EXPECTED "%s",
-                    benches[bench].name, flags[i].name, benches[bench].flags + 1);
-    }
-    return SLUICE_OK;
-}
-
 int bench_check_moved(const char *name, struct sluice_error *e) {
     if (strcmp(name, "checkpoint") != 0 && strcmp(name, "stream") != 0) return SLUICE_OK;
     return fail(e, SLUICE_USAGE,
@@ -76,6 +64,13 @@ int bench_command(const struct args *args, struct sluice_error *e) {
     while (bench < N_BENCHES && strcmp(args->operands[0], benches[bench].name) != 0) bench++;
     if (bench == N_BENCHES)
         return fail_value(e, "sluice bench", args->operands[0], "bus, ops, load or block");
-    int status = bench_check_flags(args, bench, e);
-    return status ? status : benches[bench].work(args, e);
+    for (int i = 0; i < n_flags; i++) {
+        if (!args->is_set[i] || lists(benches[bench].flags, flags[i].name) ||
+            lists(shared_flags, flags[i].name))
+            continue;
+        return fail(e, SLUICE_USAGE,
+                    "this flag belongs to other benches" WHERE "sluice bench %s" FOUND "%s" EXPECTED "%s",
+                    benches[bench].name, flags[i].name, benches[bench].flags + 1);
+    }
+    return benches[bench].work(args, e);
 }

@@ -60,22 +60,9 @@ static void print_bus(json_t *root) {
         printf("%s: %s\n", field_string(row, "name"), field_string(row, "reason"));
 }
 
-/* Prints the operators that are slower with all threads than with one thread. */
-static void print_slower(json_t *slower) {
-    size_t i;
-    json_t *class;
-    json_array_foreach(slower, i, class) {
-        if (i == 0) printf("slower with %.0f threads than with one", field_number(class, "threads"));
-        printf("%s %s at %.2f of its one-thread rate", i ? "," : ":", field_string(class, "op"),
-               field_number(class, "of_one_thread"));
-    }
-    if (json_array_size(slower))
-        printf("; if other programs or a quota took cores, measure again, else use -t 1\n");
-}
-
 static void print_ops(json_t *root) {
     size_t i;
-    json_t *row;
+    json_t *row, *slower = json_object_get(root, "slower");
     printf("%-11s %-36s %-8s %8s %12s\n", "op", "shape", "weights", "threads", "a second");
     json_array_foreach(json_object_get(root, "rows"), i, row) {
         double flops = field_number(row, "flops_per_second"), bytes = field_number(row, "bytes_per_second");
@@ -83,26 +70,18 @@ static void print_ops(json_t *root) {
                field_string(row, "dtype"), field_number(row, "threads"), (flops > 0 ? flops : bytes) / 1e9,
                flops > 0 ? "GFLOP" : "GB");
     }
-    print_slower(json_object_get(root, "slower"));
+    /* the operators that are slower with all threads than with one thread */
+    json_array_foreach(slower, i, row) {
+        if (i == 0) printf("slower with %.0f threads than with one", field_number(row, "threads"));
+        printf("%s %s at %.2f of its one-thread rate", i ? "," : ":", field_string(row, "op"),
+               field_number(row, "of_one_thread"));
+    }
+    if (json_array_size(slower))
+        printf("; if other programs or a quota took cores, measure again, else use -t 1\n");
 }
 
 typedef int measuring(const struct sluice_bench_options *options, char **json, char **rates,
                       struct sluice_error *error);
-
-static int save(const struct args *args, const char *rates, struct sluice_error *e) {
-    if (!args->save) return SLUICE_OK;
-    int status = outfile_write_text(args->save, rates, e);
-    if (!status && !args->quiet && strcmp(args->save, "-") != 0)
-        message_note("rates saved to %s", args->save);
-    return status;
-}
-
-static int check_save(const struct args *args, struct sluice_error *e) {
-    if (!args->save) return SLUICE_OK;
-    if (strcmp(args->save, "-") == 0)
-        return fail_value(e, "--save", args->save, "a file: stdout takes the table");
-    return outfile_probe(args->save, e);
-}
 
 /* Checks the --save file before measuring. Writes the file last, so that a failure keeps the old file. */
 static int measure_rates(const struct args *args, measuring *measure, void (*print)(json_t *),
@@ -110,7 +89,10 @@ static int measure_rates(const struct args *args, measuring *measure, void (*pri
     char *saved = NULL, *json = NULL, *rates = NULL;
     struct stat info;
     interrupt_gracefully();
-    int status = check_save(args, e);
+    int status = SLUICE_OK;
+    if (args->save)
+        status = strcmp(args->save, "-") ? outfile_probe(args->save, e)
+                                         : fail_value(e, "--save", "-", "a file: stdout takes the table");
     /* New rates are merged into those of an existing regular file; a pipe or device is only written. */
     if (!status && args->save && !stat(args->save, &info) && S_ISREG(info.st_mode))
         status = textfile_read(args->save, &(struct textfile_kind){"the rates file", 1 << 20, SLUICE_IO},
@@ -121,7 +103,10 @@ static int measure_rates(const struct args *args, measuring *measure, void (*pri
     if (!status) status = measure(&options, &json, &rates, e);
     message_live_end();
     if (!status) status = answer_show(args, json, "table", print, e);
-    if (!status) status = save(args, rates, e);
+    if (!status && args->save) {
+        status = outfile_write_text(args->save, rates, e);
+        if (!status && !args->quiet) message_note("rates saved to %s", args->save);
+    }
     sluice_free(json);
     sluice_free(rates);
     free(saved);

@@ -78,19 +78,6 @@ static void predicted_print(const char *what, const char *kernel, const struct p
            1e3 * p->seconds);
 }
 
-static void predicted_finish(struct predicted *sums) {
-    struct predicted all = {0};
-    for (int i = 0; i < N_PREDICTED; i++) {
-        char what[32];
-        if (!sums[i].calls) continue;
-        snprintf(what, sizeof what, "all %s", predicted_classes[i]);
-        predicted_print(what, "", &sums[i]);
-        predicted_add(&all, &sums[i]);
-        sums[i] = (struct predicted){0};
-    }
-    predicted_print("all", "", &all);
-}
-
 static bool of_one_block(const json_t *a, const json_t *b) {
     return a && b && strcmp(field_string(a, "family"), field_string(b, "family")) == 0;
 }
@@ -113,7 +100,17 @@ static void print_prediction(json_t *root) {
                    "operator", "kernel", "calls", "GFLOP", "MB", "ms");
         predicted_print(field_string(row, "op"), field_string(row, "kernel"), &p);
         predicted_add(&sums[class], &p);
-        if (!of_one_block(row, json_array_get(rows, i + 1))) predicted_finish(sums);
+        if (of_one_block(row, json_array_get(rows, i + 1))) continue;
+        struct predicted all = {0};
+        for (int k = 0; k < N_PREDICTED; k++) {
+            char what[32];
+            if (!sums[k].calls) continue;
+            snprintf(what, sizeof what, "all %s", predicted_classes[k]);
+            predicted_print(what, "", &sums[k]);
+            predicted_add(&all, &sums[k]);
+            sums[k] = (struct predicted){0};
+        }
+        predicted_print("all", "", &all);
     }
 }
 
@@ -136,17 +133,13 @@ int bench_load(const struct args *args, struct sluice_error *e) {
     return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice bench load" EXPECTED "-m DIR");
 }
 
-/* True if `bench block` accepts --device: a CPU or, with --predict, "cuda" or "cuda:CARD" for the GPU CARD of
- * the card table. */
-static bool block_device_fits(const struct args *args) {
-    const char *device = args->device, *card = device + strcspn(device, ":");
-    if (!args->predict) return strncmp(device, "cuda", 4) != 0;
-    return strncmp(device, "cuda", 4) == 0 && card == device + 4 &&
-           (!*card || strcasecmp(card + 1, args->predict) == 0);
-}
-
 int bench_block(const struct args *args, struct sluice_error *e) {
-    if (!args->device || block_device_fits(args))
+    const char *device = args->device ? args->device : "", *card = device + strcspn(device, ":");
+    bool gpu = strncmp(device, "cuda", 4) == 0;
+    /* --device is a CPU or, with --predict, "cuda" or "cuda:CARD" for the GPU CARD of the card table */
+    bool fits =
+        args->predict ? gpu && card == device + 4 && (!*card || !strcasecmp(card + 1, args->predict)) : !gpu;
+    if (!args->device || fits)
         return measure_table(args, args->predict ? print_prediction : print_block, sluice_bench_block, e);
     if (args->predict)
         return fail(e, SLUICE_USAGE,

@@ -78,23 +78,18 @@ int fail_where(struct sluice_error *e, const char *where) {
     return e->code;
 }
 
-/* Returns strerror(problem), or a clearer text if the folder of `path` is missing or deleted. */
-static const char *output_problem(const char *path, int problem, char text[PATH_MAX + 64]) {
-    char cwd[PATH_MAX], folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    if (path[0] != '/' && !getcwd(cwd, sizeof cwd) && errno == ENOENT)
-        return "the current folder no longer exists";
-    if (problem != ENOENT || !slash || slash == path) return strerror(problem);
-    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-    if (!access(folder, F_OK)) return strerror(problem);
-    snprintf(text, PATH_MAX + 64, "the folder %s does not exist; create it first", folder);
-    return text;
-}
-
 int fail_output(struct sluice_error *e, const char *path, int error_number) {
-    char text[PATH_MAX + 64];
-    return fail(e, SLUICE_OUTPUT, "cannot write the output: %s" WHERE "%s",
-                output_problem(path, error_number, text), path);
+    char cwd[PATH_MAX], folder[PATH_MAX], text[PATH_MAX + 64];
+    const char *slash = strrchr(path, '/'), *why = strerror(error_number);
+    bool nowhere = path[0] != '/' && !getcwd(cwd, sizeof cwd) && errno == ENOENT;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 0, path);
+    if (nowhere) {
+        why = "the current folder no longer exists";
+    } else if (error_number == ENOENT && *folder && access(folder, F_OK)) {
+        snprintf(text, sizeof text, "the folder %s does not exist; create it first", folder);
+        why = text;
+    }
+    return fail(e, SLUICE_OUTPUT, "cannot write the output: %s" WHERE "%s", why, path);
 }
 
 int fail_value(struct sluice_error *e, const char *flag, const char *found, const char *expected) {

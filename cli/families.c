@@ -26,17 +26,6 @@ static const struct place {
               {"cpu", 0, 16}};
 enum { N_PLACES = sizeof places / sizeof *places, PLACE_THREADS = 2 };
 
-static json_t *command_of(const json_t *family, const struct place *place) {
-    char line[192];
-    bool card = place->vram_gib > 0;
-    int n = snprintf(line, sizeof line, "sluice plan --family %s%s --device %s", field_string(family, "name"),
-                     field_flag(family, "guides_if_negative") ? " -n \" \"" : "", place->device);
-    n += card ? snprintf(line + n, sizeof line - (size_t)n, " --max-vram %dG", place->vram_gib)
-              : snprintf(line + n, sizeof line - (size_t)n, " -t %d", PLACE_THREADS);
-    snprintf(line + n, sizeof line - (size_t)n, " --max-ram %dG --direct-io on", place->ram_gib);
-    return json_string(line);
-}
-
 /* Seconds per sampler step, summed over all denoiser stages. */
 static double step_seconds(const json_t *plan) {
     double seconds = 0, steps = field_number(json_object_get(plan, "request"), "steps");
@@ -50,9 +39,17 @@ static double step_seconds(const json_t *plan) {
 
 static json_t *outcome_of(const json_t *family, const struct place *place, const json_t *plan) {
     static const char *const keys[] = {"card", "budget", "least", "peak", "seconds", "bound"};
+    char command[192];
+    int n = snprintf(command, sizeof command, "sluice plan --family %s%s --device %s",
+                     field_string(family, "name"),
+                     field_flag(family, "guides_if_negative") ? " -n \" \"" : "", place->device);
+    n += place->vram_gib > 0
+             ? snprintf(command + n, sizeof command - (size_t)n, " --max-vram %dG", place->vram_gib)
+             : snprintf(command + n, sizeof command - (size_t)n, " -t %d", PLACE_THREADS);
+    snprintf(command + n, sizeof command - (size_t)n, " --max-ram %dG --direct-io on", place->ram_gib);
     json_t *outcome = json_object();
     json_object_set_new(outcome, "device", json_string(place->device));
-    json_object_set_new(outcome, "command", command_of(family, place));
+    json_object_set_new(outcome, "command", json_string(command));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         json_t *value = json_object_get(plan, keys[i]);
         json_object_set(outcome, keys[i], value ? value : json_null());
@@ -91,13 +88,6 @@ static int plan_at(json_t *family, const struct place *place, struct sluice_erro
     return status;
 }
 
-static int plan_family(json_t *family, struct sluice_error *e) {
-    int status = SLUICE_OK;
-    json_object_set_new(family, "plans", json_array());
-    for (int i = 0; i < N_PLACES && !status; i++) status = plan_at(family, &places[i], e);
-    return status;
-}
-
 /* Adds to every family of the library's list: "plans":[{"device","card" (null: a CPU),"command" (prints this
  * plan),"budget":{...},"least":{...},"peak":{...},"seconds","step_seconds" (per sampler step),"bound"}]. Only
  * the RAM of oneDNN, some MiB, depends on this machine. shows: print progress on a terminal. */
@@ -111,7 +101,8 @@ static int add_plans(json_t *families, bool shows, struct sluice_error *e) {
         snprintf(line, sizeof line, "plan %d of %d: %s", (int)i + 1, (int)json_array_size(families),
                  field_string(family, "name"));
         if (live) message_live(line);
-        if (!status) status = plan_family(family, e);
+        json_object_set_new(family, "plans", json_array());
+        for (int k = 0; k < N_PLACES && !status; k++) status = plan_at(family, &places[k], e);
     }
     if (live) message_live("");
     return status;
@@ -171,14 +162,6 @@ static char *card(const json_t *plan, char out[CELL]) {
     return out;
 }
 
-static char *files_of(const json_t *source, char out[CELL]) {
-    const char *files = json_string_value(json_object_get(source, "files"));
-    double megabytes = field_number(source, "megabytes");
-    int n = files ? snprintf(out, CELL, "%.80s", files) : snprintf(out, CELL, "the folder");
-    if (megabytes > 0) snprintf(out + n, CELL - (size_t)n, ", %.3g", megabytes / 1000);
-    return out;
-}
-
 /* ---- tables ---- */
 
 static void print_plans_row(const json_t *family, bool heads) {
@@ -210,70 +193,43 @@ static void print_strings(const char *separator, const json_t *list) {
     json_array_foreach(list, i, string) printf("%s%s", i ? separator : "", json_string_value(string));
 }
 
-static void print_row(const json_t *family) {
-    char bytes[32], size[32];
-    snprintf(size, sizeof size, "%.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
-    printf("%-20s %10s %6.0f %9s  ", field_string(family, "name"), size, field_number(family, "steps"),
-           progress_bytes(field_number(family, "bytes"), bytes));
-    print_strings(", ", json_object_get(family, "pipelines"));
-    printf("\n");
-}
-
 static void print_families(json_t *root) {
     size_t i;
     json_t *family;
     printf("%-20s %10s %6s %9s  %s\n", "family", "size", "steps", "in bf16", "model_index.json");
-    json_array_foreach(json_object_get(root, "families"), i, family) print_row(family);
-}
-
-static void print_parts(const json_t *parts) {
-    size_t i;
-    json_t *part;
-    char bytes[32];
-    printf("parts     size in bf16\n");
-    json_array_foreach(parts, i, part) printf(
-        "  %-28s %9s  %s%s\n", field_string(part, "flag"), progress_bytes(field_number(part, "bytes"), bytes),
-        field_string(part, "name"), field_flag(part, "optional") ? ", optional" : "");
-}
-
-static void print_sources(const json_t *sources) {
-    size_t i;
-    json_t *source;
-    char files[CELL];
-    printf("files     on Hugging Face, GB\n");
-    json_array_foreach(sources, i, source) {
-        const char *flag = json_string_value(json_object_get(source, "flag"));
-        printf("  %-28s %s: %s\n", flag ? flag : "-m", field_string(source, "repository"),
-               files_of(source, files));
+    json_array_foreach(json_object_get(root, "families"), i, family) {
+        char bytes[32], size[32];
+        snprintf(size, sizeof size, "%.0fx%.0f", field_number(family, "width"),
+                 field_number(family, "height"));
+        printf("%-20s %10s %6.0f %9s  ", field_string(family, "name"), size, field_number(family, "steps"),
+               progress_bytes(field_number(family, "bytes"), bytes));
+        print_strings(", ", json_object_get(family, "pipelines"));
+        printf("\n");
     }
 }
 
-static void print_takes(const json_t *takes) {
+/* Prints what the model consists of, its files on Hugging Face, and its inputs. */
+static void print_contents(const json_t *family) {
     size_t i;
-    json_t *take;
-    if (json_array_size(takes)) printf("inputs    besides the prompt\n");
-    json_array_foreach(takes, i, take)
-        printf("  %-28s %s%s\n", field_string(take, "flag"), field_string(take, "what"),
-               field_flag(take, "needed") ? ", required" : "");
-}
-
-static void print_compared(const json_t *family) {
-    const char *reference = json_string_value(json_object_get(family, "reference"));
-    if (reference)
-        printf("tested    against %s, as a whole pipeline\n", reference);
-    else
-        printf("tested    part by part: the parts are those of %s\n", field_string(family, "like"));
-}
-
-static void print_plans(const json_t *plans) {
-    size_t i;
-    json_t *plan;
-    char least[CELL], times[CELL];
-    printf("plans     minimum of VRAM + RAM (CPU: RAM), GiB; predicted time per step, total\n");
-    json_array_foreach(plans, i, plan) {
-        printf("  %-28s %s; %s\n", field_string(plan, "device"), least_of(plan, least),
-               times_of(plan, times));
-        printf("  %-28s %s\n", "", field_string(plan, "command"));
+    json_t *row;
+    char bytes[32];
+    if (json_array_size(json_object_get(family, "takes"))) printf("inputs    besides the prompt\n");
+    json_array_foreach(json_object_get(family, "takes"), i, row)
+        printf("  %-28s %s%s\n", field_string(row, "flag"), field_string(row, "what"),
+               field_flag(row, "needed") ? ", required" : "");
+    printf("parts     size in bf16\n");
+    json_array_foreach(json_object_get(family, "parts"), i, row) printf(
+        "  %-28s %9s  %s%s\n", field_string(row, "flag"), progress_bytes(field_number(row, "bytes"), bytes),
+        field_string(row, "name"), field_flag(row, "optional") ? ", optional" : "");
+    printf("files     on Hugging Face, GB\n");
+    json_array_foreach(json_object_get(family, "sources"), i, row) {
+        const char *flag = json_string_value(json_object_get(row, "flag"));
+        const char *files = json_string_value(json_object_get(row, "files"));
+        double megabytes = field_number(row, "megabytes");
+        printf("  %-28s %s: %.80s", flag ? flag : "-m", field_string(row, "repository"),
+               files ? files : "the folder");
+        if (megabytes > 0) printf(", %.3g", megabytes / 1000);
+        printf("\n");
     }
 }
 
@@ -290,52 +246,56 @@ static void print_family(json_t *root) {
     printf("\npipelines ");
     print_strings(", ", json_object_get(family, "pipelines"));
     printf("\n");
-    print_compared(family);
-    print_takes(json_object_get(family, "takes"));
-    print_parts(json_object_get(family, "parts"));
-    print_sources(json_object_get(family, "sources"));
-    print_plans(json_object_get(family, "plans"));
+    const char *reference = json_string_value(json_object_get(family, "reference"));
+    if (reference)
+        printf("tested    against %s, as a whole pipeline\n", reference);
+    else
+        printf("tested    part by part: the parts are those of %s\n", field_string(family, "like"));
+    print_contents(family);
+    size_t i;
+    json_t *plan;
+    char least[CELL], times[CELL];
+    printf("plans     minimum of VRAM + RAM (CPU: RAM), GiB; predicted time per step, total\n");
+    json_array_foreach(json_object_get(family, "plans"), i, plan) {
+        printf("  %-28s %s; %s\n", field_string(plan, "device"), least_of(plan, least),
+               times_of(plan, times));
+        printf("  %-28s %s\n", "", field_string(plan, "command"));
+    }
 }
 
 /* ---- the command ---- */
 
-static int keep_named(json_t *families, const char *name, struct sluice_error *e) {
+/* Keeps the family that was asked for, adds plans if needed, and prints the list or its JSON. */
+static int show_families(const struct args *args, json_t *root, struct sluice_error *e) {
+    json_t *families = json_object_get(root, "families");
+    const char *name = args->operands[0];
     char nearest[64] = "";
     int best = 100;
-    for (size_t i = json_array_size(families); i--;) {
+    for (size_t i = name ? json_array_size(families) : 0; i--;) {
         const char *other = field_string(json_array_get(families, i), "name");
         if (name_nearer(name, other, &best)) snprintf(nearest, sizeof nearest, ", did you mean %s?", other);
         if (strcmp(other, name) != 0) json_array_remove(families, i);
     }
-    if (json_array_size(families)) return SLUICE_OK;
-    return fail(e, SLUICE_USAGE, "unknown family%s" FOUND "%s" EXPECTED "one that `sluice families` lists",
-                nearest, name);
-}
-
-/* Selects the families that were asked for, adds plans if needed, and converts the list to text. */
-static int chosen_families(const struct args *args, json_t *root, char **json, struct sluice_error *e) {
-    json_t *families = json_object_get(root, "families");
-    const char *name = args->operands[0];
-    if (name && keep_named(families, name, e)) return e->code;
-    bool plans = args->plans || name;
-    if (plans && add_plans(families, !args->quiet, e)) return e->code;
-    *json = json_dumps(root, JSON_INDENT(1));
-    return *json ? SLUICE_OK : fail(e, SLUICE_MEMORY, "no memory for a list of families");
+    if (name && !json_array_size(families))
+        return fail(e, SLUICE_USAGE,
+                    "unknown family%s" FOUND "%s" EXPECTED "one that `sluice families` lists", nearest, name);
+    if ((args->plans || name) && add_plans(families, !args->quiet, e)) return e->code;
+    char *json = json_dumps(root, JSON_INDENT(1));
+    if (!json) return fail(e, SLUICE_MEMORY, "no memory for a list of families");
+    void (*print)(json_t *) = name ? print_family : args->plans ? print_plans_table : print_families;
+    int status = answer_show(args, json, "list of families", print, e);
+    free(json);
+    return status;
 }
 
 int families_command(const struct args *args, struct sluice_error *e) {
-    char *all = NULL, *json = NULL;
+    char *all = NULL;
     int status = sluice_families(&all, e);
     if (status) return status;
     json_t *root = json_loads(all, 0, NULL);
-    status = root ? chosen_families(args, root, &json, e)
+    status = root ? show_families(args, root, e)
                   : fail(e, SLUICE_INTERNAL, "the library's list of families is not JSON");
-    void (*print)(json_t *) = args->operands[0] ? print_family
-                              : args->plans     ? print_plans_table
-                                                : print_families;
-    if (!status) status = answer_show(args, json, "list of families", print, e);
     json_decref(root);
-    free(json);
     sluice_free(all);
     return status;
 }

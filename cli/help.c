@@ -210,33 +210,22 @@ static void add_word(char *list, const char *word) {
     if (bytes) snprintf(list + strlen(list), WORDS_BYTES - strlen(list), "%s ", word);
 }
 
-static void load_families(void) {
+static void load_words(void) {
     struct sluice_error ignored;
-    char *text = NULL;
-    size_t i;
-    json_t *family;
-    if (sluice_families(&text, &ignored)) return;
-    json_t *root = json_loads(text, 0, NULL);
-    json_array_foreach(json_object_get(root, "families"), i, family) {
-        add_word(words.families, json_string_value(json_object_get(family, "name")));
-    }
-    json_decref(root);
-    sluice_free(text);
-}
-
-static void load_precisions(void) {
-    struct sluice_error ignored;
-    char *text = NULL;
+    char *families = NULL, *devices = NULL;
     size_t i, k;
-    json_t *device, *precision;
-    if (sluice_devices(&text, &ignored)) return;
-    json_t *root = json_loads(text, 0, NULL);
-    json_array_foreach(json_object_get(root, "devices"), i, device) {
+    json_t *family, *device, *precision;
+    json_t *root = sluice_families(&families, &ignored) ? NULL : json_loads(families, 0, NULL);
+    json_array_foreach(json_object_get(root, "families"), i, family)
+        add_word(words.families, json_string_value(json_object_get(family, "name")));
+    json_decref(root);
+    root = sluice_devices(&devices, &ignored) ? NULL : json_loads(devices, 0, NULL);
+    json_array_foreach(json_object_get(root, "devices"), i, device)
         json_array_foreach(json_object_get(device, "precisions"), k, precision)
             add_word(words.precisions, json_string_value(precision));
-    }
     json_decref(root);
-    sluice_free(text);
+    sluice_free(families);
+    sluice_free(devices);
 }
 
 static bool is_path(const struct flag *flag) {
@@ -445,8 +434,7 @@ int completion_command(const struct args *args, struct sluice_error *e) {
     } shells[] = {{"bash", complete_bash}, {"zsh", complete_zsh}, {"fish", complete_fish}};
     for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
         if (strcmp(args->operands[0], shells[i].shell) != 0) continue;
-        load_families();
-        load_precisions();
+        load_words();
         shells[i].complete();
         return SLUICE_OK;
     }

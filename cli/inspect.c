@@ -19,18 +19,6 @@ static void print_stored(const json_t *stored) {
     printf("%.2f bits a weight\n", field_number(stored, "bits_per_weight"));
 }
 
-static void cli_inspect_print_groups(const json_t *component) {
-    size_t i;
-    json_t *group, *groups = json_object_get(component, "groups");
-    printf("  all: ");
-    print_stored(component);
-    json_array_foreach(groups, i, group) {
-        if (json_array_size(groups) < 2) break;
-        printf("  %s (%.0f): ", field_string(group, "name"), field_number(group, "tensors"));
-        print_stored(group);
-    }
-}
-
 /* Prints one value per line: strings without quotes, everything else as JSON. */
 static void print_value(const char *indent, const json_t *value) {
     char *text = json_is_string(value)
@@ -96,13 +84,19 @@ static void print_tensors(const json_t *component) {
 static void print_component(const json_t *component) {
     char bytes[32];
     size_t i;
-    json_t *file;
+    json_t *file, *group, *groups = json_object_get(component, "groups");
     printf("%s: %s, %.0f tensors, %s\n", field_string(component, "name"), field_string(component, "family"),
            field_number(component, "tensors"), progress_bytes(field_number(component, "bytes"), bytes));
     json_array_foreach(json_object_get(component, "files"), i, file) {
         print_value("  ", file);
     }
-    cli_inspect_print_groups(component);
+    printf("  all: ");
+    print_stored(component);
+    json_array_foreach(groups, i, group) {
+        if (json_array_size(groups) < 2) break;
+        printf("  %s (%.0f): ", field_string(group, "name"), field_number(group, "tensors"));
+        print_stored(group);
+    }
     const char *tokenizer = json_string_value(json_object_get(component, "tokenizer"));
     if (tokenizer)
         printf("  reads up to %.0f tokens, tokenizer %s\n", field_number(component, "max_sequence_length"),

@@ -14,20 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int unknown_command(const char *typed, struct sluice_error *e) {
-    const char *nearest = command_nearest(typed);
-    char what[96] = "no command is given";
-    if (nearest)
-        snprintf(what, sizeof what, "unknown command, did you mean %s?", nearest);
-    else if (*typed && *typed != '-')
-        snprintf(what, sizeof what, "unknown command");
-    if (*typed == '-')
-        return fail(e, SLUICE_USAGE,
-                    "%s" FOUND "%s" EXPECTED "a command before the flags, such as sluice generate %s ...",
-                    what, typed, typed);
-    return fail(e, SLUICE_USAGE, "%s" FOUND "%s" EXPECTED "a command that sluice --help lists", what, typed);
-}
-
 static int run_command(const struct command *command, int argc, char **argv, struct sluice_error *e) {
     struct args args;
     int status = args_parse(&args, command, argc, argv, e);
@@ -59,7 +45,18 @@ static int main_dispatch(int argc, char **argv, struct sluice_error *e) {
     } else if (strcmp(first, "--help-all") == 0) {
         help_everything();
     } else {
-        return unknown_command(first, e);
+        const char *nearest = command_nearest(first);
+        char what[96] = "no command is given";
+        if (nearest)
+            snprintf(what, sizeof what, "unknown command, did you mean %s?", nearest);
+        else if (*first && *first != '-')
+            snprintf(what, sizeof what, "unknown command");
+        if (*first == '-')
+            return fail(e, SLUICE_USAGE,
+                        "%s" FOUND "%s" EXPECTED "a command before the flags, such as sluice generate %s ...",
+                        what, first, first);
+        return fail(e, SLUICE_USAGE, "%s" FOUND "%s" EXPECTED "a command that sluice --help lists", what,
+                    first);
     }
     return SLUICE_OK;
 }

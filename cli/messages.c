@@ -342,18 +342,6 @@ static void print_advice(const json_t *report) {
                  bus ? "--max-vram" : "--max-ram");
 }
 
-static void print_longest_stalls(const json_t *report) {
-    size_t i;
-    json_t *stage;
-    json_array_foreach(json_object_get(report, "stages"), i, stage) {
-        if (field_number(stage, "stall_block_seconds") > 0)
-            message_note("stage %s waited %.2f s for the %s, longest for block %s (%.2f s)",
-                         field_string(stage, "name"), field_number(stage, "stall_seconds"),
-                         stall_source(report, i), field_string(stage, "stall_block"),
-                         field_number(stage, "stall_block_seconds"));
-    }
-}
-
 static void print_stage(const json_t *stage) {
     char read[32], planned[32], measured[32], best[48] = "";
     const json_t *efficiency = json_object_get(stage, "efficiency");
@@ -382,7 +370,13 @@ void summary_print(const struct summary *summary) {
     size_t i;
     sluice_free(text);
     if (report) print_advice(report);
-    if (report && summary->verbose) print_longest_stalls(report);
+    json_array_foreach(json_object_get(report, "stages"), i, stage) {
+        if (summary->verbose && field_number(stage, "stall_block_seconds") > 0)
+            message_note("stage %s waited %.2f s for the %s, longest for block %s (%.2f s)",
+                         field_string(stage, "name"), field_number(stage, "stall_seconds"),
+                         stall_source(report, i), field_string(stage, "stall_block"),
+                         field_number(stage, "stall_block_seconds"));
+    }
     json_array_foreach(json_object_get(report, "stages"), i, stage) {
         if (summary->verbose) print_stage(stage);
     }

@@ -50,15 +50,6 @@ static int level(int cell, int axis) {
     return cell >> (2 - axis) * CELL_BITS & (CELL_LEVELS - 1);
 }
 
-static void count(struct palette *p, const uint8_t *rgb, size_t n) {
-    memset(p->cells, 0, sizeof p->cells);
-    for (size_t i = 0; i < n; i++, rgb += 3) {
-        struct cell *cell = &p->cells[cell_of((int[]){rgb[0], rgb[1], rgb[2]})];
-        cell->n++;
-        for (int c = 0; c < 3; c++) cell->sum[c] += rgb[c];
-    }
-}
-
 static void measure_box(const struct palette *p, struct box *box) {
     int least[3] = {INT_MAX, INT_MAX, INT_MAX}, most[3] = {0};
     box->pixels = 0;
@@ -99,19 +90,6 @@ static void split_box(struct palette *p, struct box *box) {
     measure_box(p, other);
 }
 
-/* Returns the box with the largest product of pixel count and squared length; NULL: all boxes are single
- * cells. */
-static struct box *worst_box(struct palette *p) {
-    struct box *worst = NULL;
-    double most = 0;
-    for (int i = 0; i < p->n_boxes; i++) {
-        const struct box *box = &p->boxes[i];
-        double wrong = (double)box->pixels * box->length * box->length;
-        if (wrong > most) most = wrong, worst = &p->boxes[i];
-    }
-    return worst;
-}
-
 static void choose_colours(struct palette *p, uint32_t *colours) {
     struct box *box = &p->boxes[0];
     *box = (struct box){0};
@@ -119,7 +97,17 @@ static void choose_colours(struct palette *p, uint32_t *colours) {
         if (p->cells[i].n) p->order[box->n++] = (uint16_t)i;
     p->n_boxes = 1;
     measure_box(p, box);
-    while (p->n_boxes < PALETTE_COLOURS && (box = worst_box(p))) split_box(p, box);
+    while (box && p->n_boxes < PALETTE_COLOURS) {
+        /* splits the box with the largest product of pixel count and squared length; if no product is above
+         * 0, all boxes are single cells */
+        double most = 0;
+        box = NULL;
+        for (int i = 0; i < p->n_boxes; i++) {
+            double wrong = (double)p->boxes[i].pixels * p->boxes[i].length * p->boxes[i].length;
+            if (wrong > most) most = wrong, box = &p->boxes[i];
+        }
+        if (box) split_box(p, box);
+    }
     for (int i = 0; i < PALETTE_COLOURS; i++) {
         uint64_t sum[3] = {0}, n = 0;
         for (int k = 0; i < p->n_boxes && k < p->boxes[i].n; k++) {
@@ -175,7 +163,12 @@ void palette_reduce(struct palette *p, const uint8_t *rgb, int height, uint32_t 
                     int stride) {
     size_t values = row_values(p->width);
     int *rows[2] = {p->error, p->error + values};
-    count(p, rgb, (size_t)p->width * (size_t)height);
+    memset(p->cells, 0, sizeof p->cells);
+    for (size_t i = 0; i < (size_t)p->width * (size_t)height; i++) {
+        struct cell *cell = &p->cells[cell_of((int[]){rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]})];
+        cell->n++;
+        for (int c = 0; c < 3; c++) cell->sum[c] += rgb[3 * i + (size_t)c];
+    }
     choose_colours(p, colours);
     memset(p->nearest, -1, sizeof p->nearest);
     memset(p->error, 0, 2 * values * sizeof *p->error);

@@ -22,25 +22,18 @@ static const struct {
 } types[] = {{"int8_convrot", true}, {"f8_e4m3", false}, {"q8_0", false},
              {"q6_k", false},        {"q5_k", false},    {"q4_k", false}};
 
-/* Sums the bytes of the weights whose type --type can change: all but the VAE's. */
-static double weights_bytes(const json_t *plan) {
+/* Returns as JSON: the bytes of the weights whose type --type can change (all but the VAE's), the plan's
+ * seconds, and whether the plan fits. */
+static json_t *outcome(const json_t *plan, bool fits) {
     size_t i, k;
-    json_t *stage, *block;
+    json_t *stage, *block, *seconds = json_object_get(plan, "seconds");
     double bytes = 0;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) {
         const char *name = field_string(stage, "name");
         if (!strcmp(name, "encode") || !strcmp(name, "decode")) continue;
-        json_array_foreach(json_object_get(stage, "blocks"), k, block) {
-            bytes += field_number(block, "bytes");
-        }
+        json_array_foreach(json_object_get(stage, "blocks"), k, block) bytes += field_number(block, "bytes");
     }
-    return bytes;
-}
-
-/* Returns a plan's weight bytes, its seconds and whether it fits, as JSON. */
-static json_t *outcome(const json_t *plan, bool fits) {
-    json_t *seconds = json_object_get(plan, "seconds");
-    return json_pack("{s:I, s:O, s:b}", "bytes", (json_int_t)weights_bytes(plan), "seconds",
+    return json_pack("{s:I, s:O, s:b}", "bytes", (json_int_t)bytes, "seconds",
                      seconds ? seconds : json_null(), "fits", (int)fits);
 }
 

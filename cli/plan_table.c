@@ -164,34 +164,28 @@ static int column_width(int c) {
     return bytes > 11 ? bytes : 11;
 }
 
-static void print_stage(FILE *to, const json_t *stage, int n_columns) {
-    char text[32], blocks[32];
-    size_t i, n_resident = 0;
-    json_t *block, *all = json_object_get(stage, "blocks");
-    json_array_foreach(all, i, block) {
-        n_resident += field_flag(block, "resident");
-    }
-    snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
-    fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", field_string(stage, "name"), field_string(stage, "family"),
-            field_number(stage, "evaluations"), field_number(stage, "lanes"), blocks);
-    for (int c = 0; c < n_columns; c++)
-        fprintf(to, " %*s", column_width(c), progress_bytes(field_number(stage, columns[c].key), text));
-    bool timed = json_is_number(json_object_get(stage, "seconds"));
-    if (timed)
-        fprintf(to, " %9s %s", duration(field_number(stage, "seconds"), text), field_string(stage, "bound"));
-    fputc('\n', to);
-}
-
 static void print_stages(FILE *to, const json_t *plan) {
-    size_t i;
-    json_t *stage, *stages = json_object_get(plan, "stages");
+    size_t i, k;
+    json_t *stage, *block, *stages = json_object_get(plan, "stages");
     bool vram = field_number(json_object_get(plan, "peak"), "vram_bytes") > 0;
     int n_columns = vram ? N_COLUMNS : N_COLUMNS - 1;
     fprintf(to, "\n%-12s %-16s %5s %5s %9s", "stage", "family", "calls", "batch", "resident");
     for (int c = 0; c < n_columns; c++) fprintf(to, " %*s", column_width(c), columns[c].title);
     fprintf(to, json_is_number(json_object_get(plan, "seconds")) ? " %9s bound\n" : "\n", "time");
     json_array_foreach(stages, i, stage) {
-        print_stage(to, stage, n_columns);
+        char text[32], blocks[32];
+        size_t n_resident = 0;
+        const json_t *all = json_object_get(stage, "blocks");
+        json_array_foreach(all, k, block) n_resident += field_flag(block, "resident");
+        snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
+        fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", field_string(stage, "name"), field_string(stage, "family"),
+                field_number(stage, "evaluations"), field_number(stage, "lanes"), blocks);
+        for (int c = 0; c < n_columns; c++)
+            fprintf(to, " %*s", column_width(c), progress_bytes(field_number(stage, columns[c].key), text));
+        if (json_is_number(json_object_get(stage, "seconds")))
+            fprintf(to, " %9s %s", duration(field_number(stage, "seconds"), text),
+                    field_string(stage, "bound"));
+        fputc('\n', to);
     }
 }
 

@@ -11,24 +11,21 @@ static const char *reason(void) {
     return message ? message : "no reason given";
 }
 
-/* RTLD_NODELETE: a library stays loaded after dlclose, because its code remains registered with the driver,
- * threads, exit handlers and other libraries. */
-static void *open_first(const char *what, const char *const *names, struct error *e) {
-    char first[160] = "", tried[200] = "";
-    for (const char *const *name = names; *name; name++) {
-        void *library = dlopen(*name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        if (library) return library;
-        if (!*first) snprintf(first, sizeof first, "%s", reason());
-    }
-    for (size_t used = 0; *names && used < sizeof tried; names++)
-        used += (size_t)snprintf(tried + used, sizeof tried - used, "%s%s", used ? ", " : "", *names);
-    error_set(e, DEVICE, "%s cannot be loaded" FOUND "%s" EXPECTED "one of %s", what, first, tried);
-    return NULL;
-}
-
 void *library_open(const char *what, const char *const *names, const struct library_function *functions,
                    int n, void *table, struct error *e) {
-    void *library = open_first(what, names, e);
+    char first[160] = "", tried[200] = "";
+    void *library = NULL;
+    /* RTLD_NODELETE: a library stays loaded after dlclose, because its code remains registered with the
+     * driver, threads, exit handlers and other libraries. */
+    for (const char *const *name = names; *name && !library; name++) {
+        library = dlopen(*name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (!library && !*first) snprintf(first, sizeof first, "%s", reason());
+    }
+    if (!library) {
+        for (size_t used = 0; *names && used < sizeof tried; names++)
+            used += (size_t)snprintf(tried + used, sizeof tried - used, "%s%s", used ? ", " : "", *names);
+        error_set(e, DEVICE, "%s cannot be loaded" FOUND "%s" EXPECTED "one of %s", what, first, tried);
+    }
     for (int i = 0; library && i < n; i++) {
         void *address = dlsym(library, functions[i].name);
         /* C has no cast from an object pointer to a function pointer; POSIX guarantees equal

@@ -127,29 +127,40 @@ check "same images" [ "$(hashes b.json)" = "$(hashes d.json)" ]
 rm -f ./*
 
 # Failing calls. call: number of enum emu_call; error: 2 out of memory, 1 invalid value, 700 GPU lost
+fails() { # fails CALL N ERROR: the N-th call fails; sets code
+    name="EMU_FAIL=$1:$2:$3"
+    [ "$3" = 700 ] && ASAN_OPTIONS=detect_leaks=0
+    # shellcheck disable=SC2086
+    EMU_FAIL=$1:$2:$3 timeout 120 "$sluice" generate -m "$model" $size --steps 2 -p x -o a.png --report r.json \
+        --device cuda -q >../out 2>../err
+    code=$?
+    ASAN_OPTIONS="detect_leaks=${LEAKS:-1}"
+    check "exit $code" [ $code = 0 -o $code = 5 ]
+    check "last line" last_line_rule $code
+    check "exit in report" has r.json "\"exit\": *$code"
+    if [ $code = 0 ]; then
+        check "same image" cmp -s a.png ../first.png
+    else
+        check "no image" absent a.png
+        [ "$3" != 700 ] || check "error says that the GPU is lost" has ../err '^sluice: .*lost'
+    fi
+    rm -f a.png r.json
+}
 counts="1 4 16 60"
 [ "${CALLS:-}" != all ] || counts="1 2 3 $(seq 5 7 200)"
 for call in 1 2 3 4 5 6 7 8 9; do
-    for error in 2 1 700; do
-        for n in $counts; do
-            name="EMU_FAIL=$call:$n:$error"
-            [ $error = 700 ] && ASAN_OPTIONS=detect_leaks=0
-            # shellcheck disable=SC2086
-            EMU_FAIL=$call:$n:$error timeout 120 "$sluice" generate -m "$model" $size --steps 2 -p x -o a.png --report r.json \
-                --device cuda -q >../out 2>../err
-            code=$?
-            ASAN_OPTIONS="detect_leaks=${LEAKS:-1}"
-            check "exit $code" [ $code = 0 -o $code = 5 ]
-            check "last line" last_line_rule $code
-            check "exit in report" has r.json "\"exit\": *$code"
-            if [ $code = 0 ]; then
-                check "same image" cmp -s a.png ../first.png
-            else
-                check "no image" absent a.png
-                [ $error != 700 ] || check "error says that the GPU is lost" has ../err '^sluice: .*lost'
-            fi
-            rm -f a.png r.json
-        done
+    # No run survives the loss of the GPU: a run that succeeds has fewer than n calls of the kind, so no error of the n-th
+    # call or a later one could be seen.
+    reached=
+    for n in $counts; do
+        fails $call $n 700
+        [ $code = 0 ] && break
+        reached="$reached $n"
+    done
+    check "call $call is made" [ -n "$reached" ]
+    for n in $reached; do
+        fails $call $n 2
+        fails $call $n 1
     done
 done
 check "no files left" empty_folder .

@@ -2,15 +2,16 @@
  * the plan, no copy reads pageable memory, and after an out-of-memory error the next run gives the same
  * image. Comparisons are within this process only.
  *
- *     budgets of both memories          budgets
- *     residents, pools, rings, staging, full frames, depth, no_wrap, waits, keep      edited_plans
- *     batch against single seeds, shapes, prompt lengths                              requests, batch
- *     several text encoders, an input image            all tests but batch, on the fixture of Flux.1
+ *     budgets of both memories          gpu_budgets
+ *     residents, pools, rings, staging, full frames, depth, no_wrap, waits, keep      edited_gpu_plans
+ *     batch against single seeds        batch_against_seeds
+ *     shapes, prompt lengths            requests
+ *     several text encoders, an input image            all tests but the batch, on the fixture of Flux.1
  *     delayed copies, thread orders                    every run (emulated only)
  *
  * Emulated only: test_pin_limits_keep_bits, test_out_of_memory_recovers, test_failed_copy_leaves_no_resident,
  * test_lost_gpu_is_reported, test_full_gpu_is_reported. */
-#include "test/lib/rig.h"
+#include "test/lib/residency.h"
 #include "test/lib/fixtures.h"
 #include "test/lib/gates.h"
 #include "test/lib/random_models.h"
@@ -40,8 +41,8 @@ static json_int_t measured_vram(struct rig *rig) {
     return bytes;
 }
 
-static struct result run_same(struct rig *rig, const struct sluice_request *request,
-                              const struct result *want, const char *what) {
+static struct result run_on_gpu(struct rig *rig, const struct sluice_request *request,
+                                const struct result *want, const char *what) {
     static uint64_t n_runs;
     long pageable = emulated_pageable_copies();
     emulated_disorder(n_runs++);
@@ -69,8 +70,8 @@ static struct limits limits_of(struct rig *rig, struct sluice_request request) {
     return l;
 }
 
-static void budgets(struct rig *rig, struct sluice_request request, const struct result *want,
-                    bool streams_expected, const char *name) {
+static void gpu_budgets(struct rig *rig, struct sluice_request request, const struct result *want,
+                        bool streams_expected, const char *name) {
     struct limits l = limits_of(rig, request);
     int streams = 0, hosts = 0;
     for (int i = 0; i < BUDGETS; i++) {
@@ -79,13 +80,13 @@ static void budgets(struct rig *rig, struct sluice_request request, const struct
         request.max_vram_bytes = l.least_vram + (int64_t)((double)(l.all_vram - l.least_vram) * part * part);
         request.max_ram_bytes = plenty;
         snprintf(what, sizeof what, "%s --max-vram %lld", name, (long long)request.max_vram_bytes);
-        struct result r = run_same(rig, &request, want, what);
+        struct result r = run_on_gpu(rig, &request, want, what);
         streams += r.plan && streamed(r.plan, "denoise") > 0;
         hosts += r.plan && json_is_true(json_object_get(stage_of(r.plan, "decode"), "pictures_on_host"));
         /* Minimises the RAM budget for this VRAM budget, so that streamed blocks are read from disk. */
         json_t *plan = query(rig, &request, NULL);
         request.max_ram_bytes = ram(plan, "least");
-        r = run_same(rig, &request, want, what);
+        r = run_on_gpu(rig, &request, want, what);
     }
     printf("%s: %d budgets %lld..%lld, denoiser streams at %d, full frames in host memory at %d\n", name,
            BUDGETS, (long long)l.least_vram, (long long)l.all_vram, streams, hosts);
@@ -123,8 +124,8 @@ static void edit_stage(json_t *stage, int edit, atomic_ullong *random) {
         json_object_set_new(stage, "pictures_on_host", json_boolean(random_next_atomic(random) % 2));
 }
 
-static void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want,
-                         const char *name) {
+static void edited_gpu_plans(struct rig *rig, struct sluice_request request, const struct result *want,
+                             const char *name) {
     atomic_ullong random = 79;
     request.max_ram_bytes = plenty;
     json_t *plan = query(rig, &request, NULL);
@@ -137,7 +138,7 @@ static void edited_plans(struct rig *rig, struct sluice_request request, const s
         json_object_set_new(plan, "keep", json_boolean(i / 2 % 2));
         char *text = json_dumps(plan, 0);
         request.plan = text;
-        run_same(rig, &request, want, what);
+        run_on_gpu(rig, &request, want, what);
         free(text);
     }
 }
@@ -222,18 +223,6 @@ static void test_pin_limits_keep_bits(struct rig *rig, struct sluice_request req
     renew_session(rig);
 }
 
-static void batch(struct rig *rig, const char *name) {
-    struct sluice_request three = request_small(3, 3.5), one = request_small(1, 3.5);
-    three.max_vram_bytes = limits_of(rig, three).least_vram;
-    struct result all = run(rig, &three);
-    check(all.n_images == 3, "%s: batch of 3: %s", name, all.error.what);
-    for (int i = 0; i < 3; i++) {
-        one.seed = three.seed + (uint64_t)i;
-        struct result r = run(rig, &one);
-        same_from(&all, i, &r, "image of a batch");
-    }
-}
-
 static void requests(struct rig *rig, const char *name) {
     static const struct {
         int width, height;
@@ -250,7 +239,7 @@ static void requests(struct rig *rig, const char *name) {
         struct result want = run(rig, &request);
         check(want.n_images == 1, "%s: %s", what, want.error.what);
         request.max_vram_bytes = limits_of(rig, request).least_vram;
-        run_same(rig, &request, &want, what);
+        run_on_gpu(rig, &request, &want, what);
     }
 }
 
@@ -357,19 +346,23 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
     struct result want = run(&rig, &request);
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
     rig.fault_sys.delay_us = 300;
-    budgets(&rig, request, &want, false, name);
+    gpu_budgets(&rig, request, &want, false, name);
     /* Saves latents only: with decoding no weights would stream, because the VAE's workspace is larger. */
     struct result latents = want;
     latents.n_images = 0;
     request.no_decode = true;
-    budgets(&rig, request, &latents, whole, name);
+    gpu_budgets(&rig, request, &latents, whole, name);
     request.no_decode = false;
-    edited_plans(&rig, request, &want, name);
+    edited_gpu_plans(&rig, request, &want, name);
     request.no_decode = true;
     if (whole) test_pin_limits_keep_bits(&rig, request, &latents, name);
     request.no_decode = false;
     if (whole) requests(&rig, name);
-    if (whole) batch(&rig, name);
+    if (whole) {
+        struct sluice_request three = request_small(3, 3.5);
+        three.max_vram_bytes = limits_of(&rig, three).least_vram;
+        batch_against_seeds(&rig, three, plenty, name);
+    }
     if (whole) test_out_of_memory_recovers(&rig, request, &want);
     if (whole) test_failed_copy_leaves_no_resident(&rig, request, &want);
     if (whole) test_full_gpu_is_reported(&rig, request, &want);
@@ -392,7 +385,7 @@ static void test_stored_types_keep_bits(void) {
         check(want.n_latents == 1, "%s: %s (%s) %s", mixed[i], want.error.what, want.error.where,
               want.error.found);
         rig.fault_sys.delay_us = 300;
-        budgets(&rig, request, &want, true, mixed[i]);
+        gpu_budgets(&rig, request, &want, true, mixed[i]);
         rig_close(&rig);
     }
 }

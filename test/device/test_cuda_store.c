@@ -142,6 +142,20 @@ static void close_results(void) {
     device()->memory->free_mapped(device(), results.workspace, WORKSPACE);
 }
 
+/* Opens the store of the model and space for its results. */
+static struct store *open_store(void) {
+    struct error e = {0};
+    struct store *store = store_fixture_open(&e);
+    assert_ok(&e);
+    open_results();
+    return store;
+}
+
+static void close_store(struct store *store) {
+    store_close(store);
+    close_results();
+}
+
 /* Builds random models from `seed` on until device memory is separate from RAM; returns the next seed. */
 static uint64_t next_device_model(uint64_t seed) {
     for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed))
@@ -186,9 +200,7 @@ static void test_eviction_keeps_values(void **state) {
         static struct plan reduced;
         struct error e = {0};
         seed = next_device_model(seed);
-        struct store *store = store_fixture_open(&e);
-        assert_ok(&e);
-        open_results();
+        struct store *store = open_store();
         int seam = next_evaluation_start(1);
         compute_from(store, 0, seam, &e);
         if (seam >= 0) {
@@ -198,8 +210,7 @@ static void test_eviction_keeps_values(void **state) {
             replanned++;
         }
         leave_stage(store);
-        store_close(store);
-        close_results();
+        close_store(store);
         store_fixture_remove();
     }
     assert_true(replanned > WORLDS / 3);
@@ -211,9 +222,7 @@ static void test_close_during_copies(void **state) {
     for (int i = 0; i < WORLDS; i++) {
         struct error e = {0};
         seed = next_device_model(seed);
-        struct store *store = store_fixture_open(&e);
-        assert_ok(&e);
-        open_results();
+        struct store *store = open_store();
         compute_from(store, 0, (int)below((uint64_t)store_fixture.visits.n_visits), &e);
         double stalled = 0;
         if (below(2)) device()->memory->wait(device(), &stalled, &e);
@@ -221,24 +230,9 @@ static void test_close_during_copies(void **state) {
         device()->memory->finish(device());
         results.used = 0;
         results.n = 0;
-        store_close(store);
-        close_results();
+        close_store(store);
         store_fixture_remove();
     }
-}
-
-static int64_t largest_staging(void) {
-    uint64_t most = 0;
-    for (int s = 0; s < store_fixture.plan.n_stages; s++)
-        if (store_fixture.plan.stage[s].staging_bytes > most)
-            most = store_fixture.plan.stage[s].staging_bytes;
-    return (int64_t)most;
-}
-
-static int64_t all_pools(void) {
-    uint64_t bytes = 0;
-    for (int s = 0; s < store_fixture.plan.n_stages; s++) bytes += store_fixture.plan.stage[s].pool_bytes;
-    return (int64_t)bytes;
 }
 
 /* Runs while at most `limit` bytes of host memory can be pinned; known: the plan was made with this limit. */
@@ -246,15 +240,12 @@ static struct store_counters run_limited(int64_t limit, bool known) {
     struct error e = {0};
     if (known) plan_limit_pins(&store_fixture.need, (uint64_t)limit);
     if (known) plan_evaluate(&store_fixture.need, &store_fixture.plan);
-    struct store *store = store_fixture_open(&e);
-    assert_ok(&e);
-    open_results();
+    struct store *store = open_store();
     emulated_pinnable(limit);
     compute_from(store, 0, -1, &e);
     leave_stage(store);
     struct store_counters counters = store_count(store);
-    store_close(store);
-    close_results();
+    close_store(store);
     emulated_pinnable(-1);
     return counters;
 }
@@ -269,7 +260,12 @@ static void test_pin_limit_uses_staging(void **state) {
     if (!emulated()) skip();
     for (int i = 0; i < 3 * WORLDS; i++) {
         seed = next_device_model(seed);
-        int64_t staging = largest_staging(), pools = all_pools();
+        int64_t staging = 0, pools = 0; /* the most staging bytes of a stage; pool bytes of all stages */
+        for (int s = 0; s < store_fixture.plan.n_stages; s++) {
+            const struct plan_stage *stage = &store_fixture.plan.stage[s];
+            staging = (int64_t)stage->staging_bytes > staging ? (int64_t)stage->staging_bytes : staging;
+            pools += (int64_t)stage->pool_bytes;
+        }
         int64_t limit = staging + (int64_t)below((uint64_t)pools / PLAN_PAGE + 1) * PLAN_PAGE;
         bool known = i % 3;
         if (i % 3 == 2) limit = (int64_t)below(2) * staging / 2 / PLAN_PAGE * PLAN_PAGE;

@@ -5,8 +5,6 @@
  * A request is the n-th access of each lane of a warp at one source line. Shared memory serves eight lanes of
  * 16 bytes at once (a phase; one tile of ldmatrix). Lanes of a phase with different addresses in one bank
  * need one pass each. */
-#include "accesses.h"
-
 #include "blocks.h"
 
 #include <map>

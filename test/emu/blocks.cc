@@ -8,8 +8,6 @@
  * If no fiber is runnable, a barrier is divergent: the message names the waiting threads and source lines. */
 #include "blocks.h"
 
-#include "accesses.h"
-
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

@@ -88,4 +88,8 @@ extern EMU_THREAD_LOCAL worker *own;
 /* Frees the shared memory arrays of the thread block that `worker` runs (shared.cc). */
 void shared_forget(worker *worker);
 
+/* Counts the memory requests of the thread block that this host thread runs; called before the block's shared
+ * memory is freed (accesses.cc). */
+void accesses_of_block();
+
 #endif

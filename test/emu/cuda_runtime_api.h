@@ -18,23 +18,16 @@ typedef enum cudaError {
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInitializationError = 3,
-    cudaErrorCudartUnloading = 4,
     cudaErrorInvalidConfiguration = 9,
-    cudaErrorInvalidMemcpyDirection = 21,
     cudaErrorStubLibrary = 34,
     cudaErrorInsufficientDriver = 35,
-    cudaErrorDevicesUnavailable = 46,
-    cudaErrorInvalidDeviceFunction = 98,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorNoKernelImageForDevice = 209,
     cudaErrorECCUncorrectable = 214,
-    cudaErrorInvalidPtx = 218,
     cudaErrorNvlinkUncorrectable = 220,
-    cudaErrorUnsupportedPtxVersion = 222,
     cudaErrorContained = 226,
     cudaErrorInvalidResourceHandle = 400,
-    cudaErrorSymbolNotFound = 500,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchOutOfResources = 701,
@@ -50,10 +43,7 @@ typedef enum cudaError {
     cudaErrorInvalidPc = 718,
     cudaErrorLaunchFailure = 719,
     cudaErrorTensorMemoryLeak = 721,
-    cudaErrorNotPermitted = 800,
     cudaErrorNotSupported = 801,
-    cudaErrorSystemNotReady = 802,
-    cudaErrorSystemDriverMismatch = 803,
     cudaErrorMpsClientTerminated = 810,
     cudaErrorExternalDevice = 911,
     cudaErrorUnknown = 999
@@ -70,27 +60,10 @@ enum cudaMemcpyKind {
     cudaMemcpyDefault
 };
 
-enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
+enum { cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
-enum { cudaEventWaitDefault = 0, cudaEventRecordDefault = 0 };
-enum {
-    cudaHostAllocDefault = 0,
-    cudaHostAllocPortable = 1,
-    cudaHostAllocMapped = 2,
-    cudaHostAllocWriteCombined = 4
-};
-enum {
-    cudaHostRegisterDefault = 0,
-    cudaHostRegisterPortable = 1,
-    cudaHostRegisterMapped = 2,
-    cudaHostRegisterReadOnly = 8
-};
-enum {
-    cudaDeviceScheduleAuto = 0,
-    cudaDeviceScheduleSpin = 1,
-    cudaDeviceScheduleYield = 2,
-    cudaDeviceScheduleBlockingSync = 4
-};
+enum { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
+enum { cudaHostRegisterPortable = 1 };
 
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
@@ -121,11 +94,7 @@ struct cudaDeviceProp {
     int pciBusID, pciDeviceID, pciDomainID, managedMemory, concurrentManagedAccess, pageableMemoryAccess;
 };
 
-enum cudaDriverEntryPointQueryResult {
-    cudaDriverEntryPointSuccess,
-    cudaDriverEntryPointSymbolNotFound,
-    cudaDriverEntryPointVersionNotSufficent
-};
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 enum { cudaEnableDefault = 0 };
 
 cudaError_t cudaDriverGetVersion(int *version);

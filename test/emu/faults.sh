@@ -71,8 +71,8 @@ fault strides test/emu/warps.cc emu test_cuda_fragments test_strides 'FAILED.*te
 export EMU_MMA=truncate
 fault cut test/emu/warps.cc emu test_cuda_ops test_attention "$wrong"
 unset EMU_MMA
-fault bank kernels/cuda/attention.cu emu test_cuda_accesses test_accesses 'passes per 100 phases'
-fault sector kernels/cuda/row_access.cuh emu test_cuda_accesses test_accesses 'sectors per 100 needed'
+fault bank kernels/cuda/attention.cu emu test_cuda_accesses 'test_accesses*' 'passes per 100 phases'
+fault sector kernels/cuda/row_access.cuh emu test_cuda_accesses 'test_accesses*' 'sectors per 100 needed'
 rm -rf "$work/tree"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -1,5 +1,6 @@
 /* Dequantisation: every stored type against independent decoders, bit for bit, by rows, parts of rows, slices
  * and panels. */
+#include "test/lib/cmocka_tests.h"
 #include "test/lib/quantised_vectors.h"
 
 #include "kernels/cpu/simd.h"

@@ -2,11 +2,20 @@
 #ifndef SLUICE_TEST_QUANTISED_VECTORS_H
 #define SLUICE_TEST_QUANTISED_VECTORS_H
 
-#include "test/lib/cmocka_tests.h"
 #include "loaders/loaders.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { N_QUANTISED = 22 };
 
