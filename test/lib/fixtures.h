@@ -39,7 +39,8 @@ struct fixture {
     const struct gate *gate; /* requests of the residency test; NULL: not tested */
     const char *(*model)(
         void); /* writes the model and returns its folder; NULL: the model is in the reference data */
-    /* Open and close reference data of block tests that have no whole model in model/; NULL for all others. */
+    /* Open and close reference data of block tests that have no whole model in model/; NULL for all others.
+     */
     void (*open)(struct golden *g);
     void (*close)(struct golden *g);
 };
