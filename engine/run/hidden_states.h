@@ -18,7 +18,7 @@ enum { HIDDEN_STATES_MAX = 8 };
 struct hidden_states {
     /* Indices as in transformers' hidden_states: k > 0 is the output of the k-th layer, -1 of the last layer,
      * -2 of the layer before it. 0 ends a shorter list; an empty list means -1. */
-    int layers[HIDDEN_STATES_MAX];
+    int16_t layers[HIDDEN_STATES_MAX];
     enum final_norm_rule final_norm;
 };
 
