@@ -11,7 +11,7 @@ ifeq ($(CONFIG),tsan)
 TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c)) $(CUDA_O)
 DEV_O := $(patsubst %,$B/obj/bench/dev/%.o,paced timed virtual_threads)
 # Of the test library only what these tests use.
-TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check fault_sys memory_checker ops_cases \
+TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check cmocka_tests fault_sys memory_checker ops_cases \
     ops_convolutions ops_operands ops_pieces ops_positions ops_products ops_shortcuts ops_tests random_needs seeded \
     store_adapters store_fixture synthetic_family synthetic_files synthetic_run temporary_folder)
 TEST_LIBS := $(CUDA_LIBS) -lm -lpthread

@@ -3,6 +3,7 @@
 #include "loaders/gguf/header.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/base/checked.h"
@@ -141,14 +142,13 @@ static enum status read_fixed(struct gguf_place *place, uint64_t *n_tensors, uin
     const unsigned char *first = header->text;
     if (memcmp(first, magic, MAGIC_BYTES)) {
         const char *kind = file_kind_of(first);
-        bool safetensors = first[FILE_KIND_BYTES] == '{' && !first[FILE_KIND_BYTES - 1];
-        gguf_fail(e, BADMAGIC, place, 0, "not a GGUF file");
-        if (kind || safetensors)
-            error_found(e, "%s", kind ? kind : "a safetensors file");
-        else
-            error_found(e, "a file that starts with %02x %02x %02x %02x", first[0], first[1], first[2],
-                        first[3]);
-        return error_expected(e, "GGUF");
+        char start[64];
+        snprintf(start, sizeof start, "a file that starts with %02x %02x %02x %02x", first[0], first[1],
+                 first[2], first[3]);
+        if (!kind && first[FILE_KIND_BYTES] == '{' && !first[FILE_KIND_BYTES - 1])
+            kind = "a safetensors file";
+        return gguf_fail(e, BADMAGIC, place, 0, "not a GGUF file" FOUND "%s" EXPECTED "GGUF",
+                         kind ? kind : start);
     }
     place->at = MAGIC_BYTES;
     if (gguf_take(place, 4, &version, e) != OK) return e->code;

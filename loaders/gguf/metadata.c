@@ -146,13 +146,14 @@ static enum status check_block_count(struct gguf_place *place, struct error *e) 
     if (!value.array && gguf_integer(&value, 0, &n) && n >= 1 && n <= GGUF_BLOCKS_MAX) return OK;
     place->kind = "key";
     place->name = (struct gguf_text){key, strlen(key)};
-    gguf_fail(e, META, place, value.at, "invalid number of blocks");
+    char number[32];
+    snprintf(number, sizeof number, "%.17g", gguf_number(&value, 0));
+    gguf_fail(e, META, place, value.at,
+              "invalid number of blocks" FOUND "%s%s" EXPECTED "an integer from 1 to %d",
+              value.array ? "an array of " : "",
+              value.array || value.kind == GGUF_STRING ? kind_names[value.kind] : number, GGUF_BLOCKS_MAX);
     place->kind = NULL;
-    if (value.array || value.kind == GGUF_STRING)
-        error_found(e, "%s%s", value.array ? "an array of " : "", kind_names[value.kind]);
-    else
-        error_found(e, "%.17g", gguf_number(&value, 0));
-    return error_expected(e, "an integer from 1 to %d", GGUF_BLOCKS_MAX);
+    return e->code;
 }
 
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e) {

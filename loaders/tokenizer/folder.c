@@ -94,8 +94,7 @@ static enum status read_bpe_folder(struct reading *r, const struct folder *f, st
     r->path = f->path[F_CONFIG];
     if (!clip && !reading_absent(class) && !reading_is_text(class, "Qwen2Tokenizer") &&
         !reading_is_text(class, "Qwen2TokenizerFast"))
-        return reading_unsupported(r, "tokenizer_class",
-                                   json_is_string(class) ? json_string_value(class) : reading_kind(class),
+        return reading_unsupported(r, "tokenizer_class", reading_shown(class),
                                    "Qwen2Tokenizer or CLIPTokenizer, or a tokenizer.json", e);
     if (reading_bool(r, config, "add_prefix_space", "add_prefix_space", &prefix, e)) return e->code;
     if (prefix && !clip) return reading_unsupported(r, "add_prefix_space", "true", "false", e);

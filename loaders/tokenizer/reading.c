@@ -18,6 +18,10 @@ const char *reading_kind(const json_t *value) {
     return value ? names[json_typeof(value)] : "nothing";
 }
 
+const char *reading_shown(const json_t *value) {
+    return json_is_string(value) ? json_string_value(value) : reading_kind(value);
+}
+
 enum status reading_wrong_kind(const struct reading *r, const char *object, const json_t *value,
                                const char *expected, struct error *e) {
     return reading_fail(e, META, r, "%s has the wrong type" FOUND "%s" EXPECTED "%s", object,
@@ -57,12 +61,11 @@ enum status reading_check_id(const struct reading *r, const char *token, const j
     if (json_is_integer(value) && json_integer_value(value) >= 0 &&
         json_integer_value(value) <= TOKENIZER_ID_MAX)
         return OK;
-    error_set(e, META, "tokenizer: the id of token \"%s\" is invalid" WHERE "%s", token, r->path);
-    if (json_is_integer(value))
-        error_found(e, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    else
-        error_found(e, "%s", reading_kind(value));
-    return error_expected(e, "an integer from 0 to %d", TOKENIZER_ID_MAX);
+    char number[24];
+    snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    return reading_fail(e, META, r,
+                        "the id of token \"%s\" is invalid" FOUND "%s" EXPECTED "an integer from 0 to %d",
+                        token, json_is_integer(value) ? number : reading_kind(value), TOKENIZER_ID_MAX);
 }
 
 bool reading_is_text(const json_t *value, const char *text) {

@@ -213,9 +213,7 @@ enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, c
     json_t *others = json_array();
     if (!reading_absent(class) && !reading_is_text(class, "T5Tokenizer") &&
         !reading_is_text(class, "T5TokenizerFast"))
-        reading_unsupported(r, "tokenizer_class",
-                            json_is_string(class) ? json_string_value(class) : reading_kind(class),
-                            "T5Tokenizer", e);
+        reading_unsupported(r, "tokenizer_class", reading_shown(class), "T5Tokenizer", e);
     else if (!reading_absent(extra) && (!json_is_integer(extra) || n_extra < 0 || n_extra > 1000))
         reading_wrong_kind(r, "extra_ids", extra, "an integer from 0 to 1000", e);
     else if (!walk_model(&m, e) && !check_trainer(&m, e) && !read_table(r, &m, e) &&

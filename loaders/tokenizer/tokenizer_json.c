@@ -12,10 +12,6 @@
 
 #include "engine/base/checked.h"
 
-static const char *text_or_kind(const json_t *value) {
-    return json_is_string(value) ? json_string_value(value) : reading_kind(value);
-}
-
 /* Normalizers and pre-tokenizers of BPE: two sequences of steps are supported. Qwen and GPT-2 use NFC, a
  * Split into pieces that cover the text, and ByteLevel. CLIP uses NFC, white space to one blank, lower case,
  * a Split that keeps only matches, and ByteLevel with a pattern of its own. */
@@ -186,9 +182,7 @@ static enum status check_model(struct reading *r, const json_t *model, struct er
     if (!reading_absent(type) && strcmp(json_string_value(type), "BPE"))
         return reading_unsupported(r, "model.type", json_string_value(type), "BPE", e);
     if (!reading_absent(prefix) && !(json_is_string(prefix) && !json_string_length(prefix)))
-        return reading_unsupported(r, "continuing_subword_prefix",
-                                   json_is_string(prefix) ? json_string_value(prefix) : reading_kind(prefix),
-                                   "null", e);
+        return reading_unsupported(r, "continuing_subword_prefix", reading_shown(prefix), "null", e);
     if (!reading_absent(dropout) && !(json_is_number(dropout) && json_number_value(dropout) == 0))
         return reading_unsupported(r, "model.dropout", "not null", "null", e);
     if (reading_bool(r, model, "byte_fallback", "model.byte_fallback", &byte_fallback, e)) return e->code;
@@ -278,7 +272,7 @@ static enum status check_unigram_pre_tokenizer(struct reading *r, const json_t *
     const json_t *mark = json_object_get(pre, "replacement"),
                  *scheme = json_object_get(pre, "prepend_scheme");
     if (!reading_absent(mark) && !reading_is_text(mark, "\xe2\x96\x81"))
-        return reading_unsupported(r, "the Metaspace pre-tokenizer's replacement", text_or_kind(mark),
+        return reading_unsupported(r, "the Metaspace pre-tokenizer's replacement", reading_shown(mark),
                                    "U+2581", e);
     if (reading_bool(r, pre, "add_prefix_space", "the Metaspace pre-tokenizer's add_prefix_space", &prefix,
                      e))
@@ -378,7 +372,7 @@ enum status tokenizer_read_json(struct reading *r, struct error *e) {
         reading_wrong_kind(r, "the document", root, "an object", e);
     } else if (!reading_absent(version) && !reading_is_text(version, "1.0")) {
         reading_fail(e, VERSION, r, "the file's version is not supported" FOUND "%s" EXPECTED "\"1.0\"",
-                     text_or_kind(version));
+                     reading_shown(version));
     } else if (reading_is_text(json_object_get(model, "type"), "Unigram")) {
         read_unigram(r, root, e);
     } else if (!read_normalizer(r, json_object_get(root, "normalizer"), e) &&

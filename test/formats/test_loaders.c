@@ -5,8 +5,8 @@
 
 #include "loaders/json.h"
 #include "test/lib/fault_sys.h"
+#include "test/lib/temporary_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 
 static void expect_component(const char *id, const char *name, enum status code, const char *word) {
@@ -287,15 +287,6 @@ TEST(json_error_position) {
     json_decref(root);
 }
 
-static int count_files(const char *name) {
-    DIR *files = opendir(malformed_path(name));
-    assert_non_null(files);
-    int n = 0;
-    while (readdir(files)) n++;
-    closedir(files);
-    return n - 2;
-}
-
 static float written[6] = {1, -2, 3.5f, 0, 1e-30f, 6};
 static uint8_t written_bytes[3] = {7, 8, 9};
 
@@ -339,7 +330,7 @@ TEST(written_file_reads_back) {
 /* A failed write leaves the former file and no other. */
 static void expect_unharmed(void) {
     expect_written();
-    assert_int_equal(count_files("out"), 1);
+    assert_int_equal(count_files(malformed_path("out")), 1);
 }
 
 TEST(no_file_after_write_fault) {
@@ -377,7 +368,7 @@ TEST(unwritable_tensors_refused) {
         assert_int_equal(safetensors_write(&sys, malformed_path("unwritable/a"), cases[i].tensors, 2, &e),
                          cases[i].code);
     }
-    assert_int_equal(count_files("unwritable"), 0);
+    assert_int_equal(count_files(malformed_path("unwritable")), 0);
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 

@@ -212,7 +212,7 @@ static void end(void) {
 
 /* Checks adapters on all or some rows of a weight, two LoRA pairs on one weight, a shared `down` factor and
  * replaced vectors against merged weights. */
-TEST(test_adapter_matches_merged_weights) {
+TEST(adapter_matches_merged_weights) {
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],
         merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     begin();
@@ -244,7 +244,7 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
 
 /* Checks three properties of packed LoRA pairs: their order, the byte range that an operator awaits for each
  * factor, and that a shared factor is stored once. */
-TEST(test_packed_pairs_keep_order_and_share_factors) {
+TEST(packed_pairs_keep_order_and_share_factors) {
     begin();
     use_adapter();
     struct adapter *a = &adapter;
@@ -283,7 +283,7 @@ static uint64_t adapter_hash_with(const struct adapter *a, int block) {
 }
 
 /* Flips the highest bits of two 64-bit words: the hash of the adapter bytes must change. */
-TEST(test_hash_detects_two_flipped_signs) {
+TEST(hash_detects_two_flipped_signs) {
     begin();
     struct adapter *a = &adapter;
     int derived = 0;
@@ -318,7 +318,7 @@ static void expect(enum status status, const char *what, struct adapted_weight p
     if (found != status || (status != OK && !strstr(line, what))) fail_msg("%d: %s", found, line);
 }
 
-TEST(test_mismatched_factors_are_rejected) {
+TEST(mismatched_factors_are_rejected) {
     begin();
     const struct adapted_weight fits = adapter.pairs[0][1];
     struct adapted_weight p = fits;
@@ -344,7 +344,7 @@ TEST(test_mismatched_factors_are_rejected) {
     end();
 }
 
-TEST(test_failed_allocation_leaks_nothing) {
+TEST(failed_allocation_leaks_nothing) {
     begin();
     int64_t before = fault_sys_live_bytes(&fault_sys);
     for (long k = 1;; k++) {
@@ -363,5 +363,5 @@ TEST(test_failed_allocation_leaks_nothing) {
 }
 
 int main(void) {
-    return seeded_main();
+    return run_seeded_tests();
 }

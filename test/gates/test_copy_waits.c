@@ -164,7 +164,7 @@ static void check_counts(long least) {
 }
 
 /* Runs one session twice; the second run may reuse residents and host memory pools. */
-TEST(test_copies_wait_for_destination_only) {
+TEST(copies_wait_for_destination_only) {
     begin_counting();
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
         waits_model(seed_base + 9000 + i);
@@ -177,7 +177,7 @@ TEST(test_copies_wait_for_destination_only) {
 }
 
 /* Evicting residents during a run enlarges and moves rings, so other blocks reuse freed device memory. */
-TEST(test_eviction_keeps_copy_waits_minimal) {
+TEST(eviction_keeps_copy_waits_minimal) {
     begin_counting();
     int replanned = 0;
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
@@ -196,5 +196,5 @@ int main(void) {
     waits.device = (struct device){.name = "waits", .memory = &waits_memory, .destroy = waits_destroy};
     pthread_mutex_init(&waits.lock, NULL);
     store_fixture_device = waits_device;
-    return seeded_main();
+    return run_seeded_tests();
 }

@@ -64,7 +64,7 @@ static uint64_t check_stage(int s, bool held) {
     return freed;
 }
 
-TEST(test_evicted_plan_fits_and_frees_enough) {
+TEST(evicted_plan_fits_and_frees_enough) {
     int enough = 0, nothing = 0, others_first = 0;
     for (uint64_t i = 0; i < (uint64_t)plans; i++) {
         struct error e = {0};
@@ -91,7 +91,7 @@ TEST(test_evicted_plan_fits_and_frees_enough) {
 
 /* Of 60 equal residents, evicted blocks are spread evenly: at most 60 / evicted + 1 remaining residents are
  * adjacent. */
-TEST(test_eviction_spreads_streamed_blocks) {
+TEST(eviction_spreads_streamed_blocks) {
     for (int k = 1; k < 30; k++) {
         add_blocks(one_stage(&need, 4, 0), 60, 1 << 20, 0);
         plan_begin(&need, &plan);
@@ -178,7 +178,7 @@ static void run_same(void) {
 }
 
 /* Another program takes memory now and then. The session's next run loads the evicted blocks again. */
-TEST(test_eviction_on_request_keeps_bits) {
+TEST(eviction_on_request_keeps_bits) {
     make();
     for (uint64_t i = 0; i < (uint64_t)plans / 10; i++) {
         seeded_state = seed_base + 50000 + i;
@@ -195,7 +195,7 @@ TEST(test_eviction_on_request_keeps_bits) {
 }
 
 /* One operator fails with MEMORY: the run evicts a resident and continues, or returns the error. */
-TEST(test_failed_operator_evicts_and_retries) {
+TEST(failed_operator_evicts_and_retries) {
     make();
     int rescued = 0, failed = 0;
     for (int at = 1;; at += stride) {
@@ -225,7 +225,7 @@ TEST(test_failed_operator_evicts_and_retries) {
 }
 
 /* An operator always fails with MEMORY: the run returns the error after at most two evictions. */
-TEST(test_failing_operator_ends_run) {
+TEST(failing_operator_ends_run) {
     make();
     seeded_state = seed_base;
     synthetic_random_plan(75, 60);
@@ -302,7 +302,7 @@ static void one_plan(void) {
     residents_destroy(&synthetic.residents);
 }
 
-TEST(test_failed_stage_start_evicts_and_retries) {
+TEST(failed_stage_start_evicts_and_retries) {
     make();
     memset(&stage_starts, 0, sizeof stage_starts);
     for (uint64_t i = 0; i < (uint64_t)plans / 100; i++) {
@@ -317,5 +317,5 @@ TEST(test_failed_stage_start_evicts_and_retries) {
 int main(void) {
     plans = thorough() ? 2000 : 100;
     stride = thorough() ? 1 : 7;
-    return seeded_main();
+    return run_seeded_tests();
 }

@@ -92,7 +92,7 @@ static void check_peaks(void) {
 
 /* With full-frame buffers in host memory, each operator waits while its part of the buffers crosses the bus.
  */
-TEST(test_host_buffers_cost_bus_time) {
+TEST(host_buffers_cost_bus_time) {
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);
     need.separate = true;
@@ -110,7 +110,7 @@ TEST(test_host_buffers_cost_bus_time) {
 
 /* A plan that may place the buffers is as fast as the faster of two fixed placements: buffers counted as VRAM
  * state, or as host memory and bus time. */
-TEST(test_faster_placement_is_chosen) {
+TEST(faster_placement_is_chosen) {
     static struct run_need device, host;
     int chosen[2] = {0};
     for (int i = 0; i < NEEDS; i++) {
@@ -147,7 +147,7 @@ TEST(test_faster_placement_is_chosen) {
     assert_true(chosen[0] > NEEDS && chosen[1] > NEEDS);
 }
 
-TEST(test_plenty_places_buffers_in_vram) {
+TEST(plenty_places_buffers_in_vram) {
     for (int i = 0; i < NEEDS; i++) {
         seeded_state = seed_base + 2000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
@@ -160,7 +160,7 @@ TEST(test_plenty_places_buffers_in_vram) {
 
 /* Without rates the solver compares the bytes that cross the bus: two more streamed blocks of 1 MiB against
  * full-frame buffers in host memory. */
-TEST(test_unknown_rates_compare_bytes) {
+TEST(unknown_rates_compare_bytes) {
     for (int dear = 0; dear < 2; dear++) {
         memset(&need, 0, sizeof need);
         need.separate = true;
@@ -179,7 +179,7 @@ TEST(test_unknown_rates_compare_bytes) {
     }
 }
 
-TEST(test_more_memory_is_never_slower) {
+TEST(more_memory_is_never_slower) {
     enum { STEPS = 7 };
     int moved = 0;
     for (int i = 0; i < NEEDS / 3; i++) {
@@ -206,7 +206,7 @@ TEST(test_more_memory_is_never_slower) {
 }
 
 /* Plans fit at the minimum RAM and VRAM budgets; a budget that is one byte smaller is rejected. */
-TEST(test_minimum_budgets_are_exact) {
+TEST(minimum_budgets_are_exact) {
     int evicted[2] = {0}, found = 0;
     for (int i = 0; i < 4 * NEEDS; i++) {
         seeded_state = seed_base + 4000 + (uint64_t)i;
@@ -233,7 +233,7 @@ TEST(test_minimum_budgets_are_exact) {
 }
 
 /* A buffer placement set by the request is used, and the minimum budgets are computed for this placement. */
-TEST(test_requested_placement_is_used) {
+TEST(requested_placement_is_used) {
     for (int i = 0; i < 2 * NEEDS; i++) {
         bool host = i % 2;
         seeded_state = seed_base + 9000 + (uint64_t)i;
@@ -262,7 +262,7 @@ TEST(test_requested_placement_is_used) {
 
 /* The minimum budgets that plan_solve reports are feasible. Of several alternative needs, the smallest
  * minimum is reported. */
-TEST(test_minimum_over_needs) {
+TEST(minimum_over_needs) {
     static struct run_need needs[2];
     for (int i = 0; i < 2 * NEEDS; i++) {
         seeded_state = seed_base + 5000 + (uint64_t)i;
@@ -289,7 +289,7 @@ TEST(test_minimum_over_needs) {
 }
 
 /* On devices that share memory with the host, full-frame buffers count as state bytes. */
-TEST(test_unified_memory_counts_buffers_as_state) {
+TEST(unified_memory_counts_buffers_as_state) {
     for (int i = 0; i < NEEDS; i++) {
         seeded_state = seed_base + 6000 + (uint64_t)i;
         make_need(false, 1 + (int)below(3));
@@ -341,7 +341,7 @@ static uint64_t traffic(const struct block *block) {
     return block->kind == &synthetic_kind_scale ? 2 * picture : 3 * picture;
 }
 
-TEST(test_measured_traffic_matches_forwards) {
+TEST(measured_traffic_matches_forwards) {
     synthetic_make_full_frames();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
@@ -393,7 +393,7 @@ static void make_plan(void) {
     plan_evaluate(&synthetic.need, &synthetic.plan);
 }
 
-TEST(test_random_plans_keep_bits_and_memory) {
+TEST(random_plans_keep_bits_and_memory) {
     seeded_state = seed_base + 7000;
     synthetic_make_full_frames();
     for (int i = 0; i < PLANS; i++) {
@@ -406,7 +406,7 @@ TEST(test_random_plans_keep_bits_and_memory) {
 
 /* Runs at the minimum RAM budget with plenty of VRAM, and at the minimum VRAM budget with plenty of RAM: the
  * scarce memory decides where the full-frame buffers are placed. */
-TEST(test_runs_at_minimum_budgets) {
+TEST(runs_at_minimum_budgets) {
     synthetic_make_full_frames();
     for (int host = 0; host < 2; host++) {
         plan_solve(&synthetic.need, host ? PLENTY : 0, host ? 0 : PLENTY, &synthetic.plan);
@@ -422,7 +422,7 @@ TEST(test_runs_at_minimum_budgets) {
 
 /* Every memory map and commit call is made to fail, each in a run of its own: the run returns MEMORY and
  * leaks nothing. */
-TEST(test_failed_allocation_leaks_nothing) {
+TEST(failed_allocation_leaks_nothing) {
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
     seeded_state = seed_base + 8000;
     synthetic_make_full_frames();
@@ -467,7 +467,7 @@ static char *plan_text(struct job *job, json_t *override) {
 }
 
 /* On a device with its own memory, a plan that was printed as JSON and read back has the same hash. */
-TEST(test_plan_json_roundtrip) {
+TEST(plan_json_roundtrip) {
     static struct job job;
     static struct sys sys;
     struct error e = {0};
@@ -508,5 +508,5 @@ TEST(test_plan_json_roundtrip) {
 }
 
 int main(void) {
-    return seeded_main();
+    return run_seeded_tests();
 }

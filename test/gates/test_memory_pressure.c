@@ -118,7 +118,7 @@ static void test_failed_operator_evicts(const char *folder, bool keep) {
     struct sluice_request request = request_fox(48, 32, 3, 2, 3.5);
     bounds(&rig, request, &least, &all);
     if (!keep) request.max_ram_bytes = least + (all - least) * 3 / 4;
-    operators_begin(&rig);
+    operators_begin(rig.session->device);
     struct result want = run(&rig, &request);
     long n = operators_counted();
     for (int i = 0; i < tries; i++) {
@@ -137,7 +137,7 @@ static void test_failed_operator_evicts(const char *folder, bool keep) {
         run_with_limit(&rig, &request, &want, what);
     }
     check(rescued >= (keep ? tries : tries / 3), "only %d of %d runs continued", rescued, tries);
-    operators_end(&rig);
+    operators_end(rig.session->device);
     rig_close(&rig);
 }
 

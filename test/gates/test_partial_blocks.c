@@ -34,7 +34,7 @@ static struct store *open_slow_block(bool separate, struct error *e) {
 }
 
 /* Reading the second piece of a block fails after the acquire: awaiting the bytes returns the error. */
-TEST(test_failed_piece_fails_await) {
+TEST(failed_piece_fails_await) {
     for (int separate = 0; separate < 2; separate++) {
         struct error e = {0};
         char line[1200];
@@ -53,7 +53,7 @@ TEST(test_failed_piece_fails_await) {
 
 /* Releasing a block waits until a read of the block in flight ends, before another block reuses the memory.
  */
-TEST(test_cancelled_await_waits_for_read) {
+TEST(cancelled_await_waits_for_read) {
     for (int separate = 0; separate < 2; separate++) {
         struct error e = {0};
         struct store *store = open_slow_block(separate, &e);
@@ -69,7 +69,7 @@ TEST(test_cancelled_await_waits_for_read) {
 }
 
 /* Random models on a device with its own memory; slow reads let the reader threads finish in any order. */
-TEST(test_reads_finish_in_any_order) {
+TEST(reads_finish_in_any_order) {
     for (int i = 0, n = 0; n < MODELS; i++) {
         store_fixture_make(seed_base + 20000 + (uint64_t)i);
         bool wanted = store_fixture.separate && store_fixture.readers > 1;
@@ -81,7 +81,7 @@ TEST(test_reads_finish_in_any_order) {
 }
 
 /* Behind a bus every block arrives in pieces of one page; operators wait for the pieces that they read. */
-TEST(test_pieces_keep_bits) {
+TEST(pieces_keep_bits) {
     synthetic_make();
     seeded_state = seed_base + 10000;
     synthetic_expect(false);
@@ -155,7 +155,7 @@ static void unbind_parts(struct block *block) {
 }
 
 /* Weights take one part, two parts, or two parts in reverse order of a fused tensor. */
-TEST(test_fused_tensor_parts_are_packed) {
+TEST(fused_tensor_parts_are_packed) {
     struct block block;
     struct error e = {0};
     struct part_weights w;
@@ -178,7 +178,7 @@ TEST(test_fused_tensor_parts_are_packed) {
 }
 
 /* A fused tensor with too few rows for its parts is rejected. */
-TEST(test_short_fused_tensor_is_rejected) {
+TEST(short_fused_tensor_is_rejected) {
     struct block block;
     struct error e = {0};
     bind_parts(10, &block, &e);
@@ -190,7 +190,7 @@ TEST(test_short_fused_tensor_is_rejected) {
 
 /* Direct reads go straight to staging. Only the disk blocks at both ends of a piece use the bounce buffer,
  * which has one page. If all bytes passed through the bounce buffer, there would be thousands of reads. */
-TEST(test_direct_reads_skip_bounce_buffer) {
+TEST(direct_reads_skip_bounce_buffer) {
     one_block(5 << 20, 0);
     store_fixture.separate = store_fixture.need.separate = true;
     store_fixture.plan.stage[0].staging_bytes = PLAN_STAGING;
@@ -206,5 +206,5 @@ TEST(test_direct_reads_skip_bounce_buffer) {
 }
 
 int main(void) {
-    return seeded_main();
+    return run_seeded_tests();
 }

@@ -29,7 +29,7 @@ static void make_need(void) {
 
 /* One of two blocks in host memory is not pinned: each step copies it to staging, in parallel with transfers
  * over the bus. */
-TEST(test_unpinned_pool_costs_host_copies) {
+TEST(unpinned_pool_costs_host_copies) {
     static const uint64_t mb = 1000000;
     const double piece = PLAN_STAGED_PIECE / 1e9;
     static const struct {
@@ -70,7 +70,7 @@ static uint64_t check_pinned(int *n_limited) {
 /* Lowering the limit on pinned memory never makes a plan faster, as long as the staging buffers keep their
  * size.
  */
-TEST(test_lower_pin_limit_is_never_faster) {
+TEST(lower_pin_limit_is_never_faster) {
     int limited = 0, slower = 0;
     for (int i = 0; i < NEEDS; i++) {
         seeded_state = seed_base + (uint64_t)i;
@@ -103,7 +103,7 @@ TEST(test_lower_pin_limit_is_never_faster) {
 }
 
 /* Full-frame buffers in host memory must be pinned, so a low pin limit keeps them in VRAM. */
-TEST(test_pin_limit_moves_full_frames_to_vram) {
+TEST(pin_limit_moves_full_frames_to_vram) {
     struct error e = {0};
     make_need();
     struct stage_need *n = &need.stage[need.n_stages - 1];
@@ -121,5 +121,5 @@ TEST(test_pin_limit_moves_full_frames_to_vram) {
 }
 
 int main(void) {
-    return seeded_main();
+    return run_seeded_tests();
 }

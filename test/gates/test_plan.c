@@ -39,7 +39,7 @@ static void make_shape(enum shape shape, int evaluations) {
  * repository) for the shapes of make_shape. Residents (a bit each) are no blocks or a fraction of them: the
  * first ones (0.2), the last ones (0.3), evenly spaced ones (0.3, 0.6), or chosen by time (0.1, 0.3). Rings
  * hold 1 to 4 of the largest block, plus one byte. */
-TEST(test_prediction_matches_simulator) {
+TEST(prediction_matches_simulator) {
     char head[64], name[8];
     unsigned long long resident;
     double rings, seconds;
@@ -69,7 +69,7 @@ TEST(test_prediction_matches_simulator) {
 }
 
 /* Extrapolating the time of many evaluations equals simulating each evaluation. */
-TEST(test_extrapolation_matches_simulation) {
+TEST(extrapolation_matches_simulation) {
     for (int i = 0; i < needs / 4; i++) {
         seeded_state = seed_base + 100 + (uint64_t)i;
         random_need(&need, i % 2, 1, 30);
@@ -89,7 +89,7 @@ TEST(test_extrapolation_matches_simulation) {
 
 /* The predicted time is monotone: restricting copies never makes it shorter; a larger ring, more residents or
  * a larger pool never make it longer. */
-TEST(test_prediction_is_monotone) {
+TEST(prediction_is_monotone) {
     for (int i = 0; i < needs; i++) {
         seeded_state = seed_base + 300 + (uint64_t)i;
         random_need(&need, i % 2, 1, 20);
@@ -119,7 +119,7 @@ TEST(test_prediction_is_monotone) {
 }
 
 /* The lower bound that the solver uses to skip plans never exceeds the plan's predicted time. */
-TEST(test_bound_never_exceeds_prediction) {
+TEST(bound_never_exceeds_prediction) {
     static struct block_stream block_stream;
     int stopped = 0;
     for (int i = 0; i < 20 * needs; i++) {
@@ -143,7 +143,7 @@ TEST(test_bound_never_exceeds_prediction) {
 }
 
 /* Two blocks, each with one second of copying and one second of compute. */
-TEST(test_two_blocks_by_hand) {
+TEST(two_blocks_by_hand) {
     static const struct {
         int ring, depth, no_wrap, waits;
         double seconds;
@@ -166,7 +166,7 @@ TEST(test_two_blocks_by_hand) {
 
 /* Blocks in the host pool are read from disk once, other streamed blocks in each evaluation. Disk and bus
  * work in parallel. */
-TEST(test_pool_and_disk_by_hand) {
+TEST(pool_and_disk_by_hand) {
     static const uint64_t mb = 1000000;
     add_blocks(one_stage(&need, 4, 1e8), 2, 1e8, 0);
     need.separate = true;
@@ -241,7 +241,7 @@ static void solve_twice(uint64_t ram, uint64_t vram) {
 }
 
 /* From the minimum budget to all blocks resident, plans fit and more memory is never slower. */
-TEST(test_more_memory_is_never_slower) {
+TEST(more_memory_is_never_slower) {
     for (int i = 0; i < needs / 4; i++) {
         seeded_state = seed_base + 10000 + (uint64_t)i;
         random_need(&need, i % 3 == 2, 1 + (int)below(5), below(4) ? 10 : 60);
@@ -273,7 +273,7 @@ TEST(test_more_memory_is_never_slower) {
 
 /* Budgets grow in small steps, so that several plans with different residents, rings and pools are equally
  * fast. More memory must still never be slower. */
-TEST(test_ties_are_never_slower) {
+TEST(ties_are_never_slower) {
     for (int i = 0; i < needs / 5; i++) {
         seeded_state = seed_base + 15000 + (uint64_t)i;
         random_need(&need, i % 2, 1, i % 4 < 2 ? 8 : 40);
@@ -307,7 +307,7 @@ static double bytes_to_move(void) {
 
 /* With any combination of unknown rates there is a plan, and more memory streams at most an eighth more
  * bytes. */
-TEST(test_unknown_rates_give_plans) {
+TEST(unknown_rates_give_plans) {
     for (int i = 0; i < needs / 2; i++) {
         seeded_state = seed_base + 20000 + (uint64_t)i;
         random_need(&need, i % 2, 2, 40);
@@ -347,7 +347,7 @@ static uint64_t minimum_budget(void) {
 
 /* Without rates: plans for budgets from the minimum to more than all bytes. Other budgets give other plans;
  * a larger budget streams at most an eighth more bytes, with a ring of two blocks (plan_search.c). */
-TEST(test_every_budget_has_plan) {
+TEST(every_budget_has_plan) {
     for (int i = 0; i < needs; i++) {
         seeded_state = seed_base + 25000 + (uint64_t)i;
         random_need(&need, false, 1 + (int)below(4), 80);
@@ -378,7 +378,7 @@ TEST(test_every_budget_has_plan) {
 }
 
 /* A ring that is one page smaller than a streamed block is refused. */
-TEST(test_small_ring_is_refused) {
+TEST(small_ring_is_refused) {
     for (int i = 0; i < needs; i++) {
         seeded_state = seed_base + 26000 + (uint64_t)i;
         random_need(&need, i % 2, 1 + (int)below(4), 20);
@@ -407,7 +407,7 @@ static int longest_gap(const struct plan_stage *p, int n, int visits) {
 
 /* Residents among blocks of one size are spread evenly, within a step and across the end of a step. There the
  * longest gap may have one more block, because the remaining memory holds only part of a block. */
-TEST(test_residents_are_spread) {
+TEST(residents_are_spread) {
     for (int i = 0; i < 4 * needs; i++) {
         seeded_state = seed_base + 27000 + (uint64_t)i;
         struct stage_need *stage = one_stage(&need, 2 + (int)below(4), 0);
@@ -452,7 +452,7 @@ static void set_blocks(bool repeats, bool lasts, bool empty) {
     }
 }
 
-TEST(test_extreme_needs_do_not_crash) {
+TEST(extreme_needs_do_not_crash) {
     static const char *const names[] = {"a block",      "nothing repeats", "nothing keepable",
                                         "empty blocks", "no blocks",       "no compute time",
                                         "a huge block", "no evaluations",  "1088 blocks",
@@ -557,7 +557,7 @@ static void compare_with_brute_force(bool separate, int least_blocks, int most_b
     }
 }
 
-TEST(test_solver_is_near_brute_force) {
+TEST(solver_is_near_brute_force) {
     compare_with_brute_force(false, 1, 12, brute);
     compare_with_brute_force(true, 1, 8, 2 * brute);
     compare_with_brute_force(true, 9, 12, 4 * brute);
@@ -592,7 +592,7 @@ static void check_shape(enum shape shape, double resident, double rings, bool se
     assert_true(timing.evaluation_seconds <= 1.05 * floor);
 }
 
-TEST(test_model_shapes_reach_lower_bound) {
+TEST(model_shapes_reach_lower_bound) {
     for (int separate = 0; separate < 2; separate++) {
         check_shape(FLUX, 0.3, 2, separate);
         check_shape(FLUX, 0.3, 4, separate);
@@ -604,7 +604,7 @@ TEST(test_model_shapes_reach_lower_bound) {
 }
 
 /* Where compute is the bottleneck, the plan still uses the whole budget, because the rates may be wrong. */
-TEST(test_budget_is_used) {
+TEST(budget_is_used) {
     solve_shape(QWEN, 0.9, 3, false);
     double useful = 1 - 1.15 * 24e9 / (60 * 680e6);
     assert_true(useful < 0.5);
@@ -613,7 +613,7 @@ TEST(test_budget_is_used) {
 }
 
 /* Memory too small for one more resident enlarges the ring, even where compute is the bottleneck. */
-TEST(test_remaining_memory_widens_ring) {
+TEST(remaining_memory_widens_ring) {
     struct stage_need *n = one_stage(&need, 5, 1e9);
     need.separate = true;
     need.rates.h2d = 0.5e9;
@@ -668,11 +668,11 @@ static void time_kind(int kind, bool separate) {
     assert_true(times[n / 2] < 0.05);
 }
 
-TEST(test_solver_is_fast) {
+TEST(solver_is_fast) {
     for (int i = 0; i < 6; i++) time_kind(i % 3, i >= 3);
 }
 
-TEST(test_advice_is_faster) {
+TEST(advice_is_faster) {
     struct plan_advice advice;
     int n_memory = 0;
     /* The cases are random: the test continues until at least one run waits for memory. */
@@ -702,5 +702,5 @@ TEST(test_advice_is_faster) {
 int main(void) {
     needs = thorough() ? NEEDS_MOST : 20;
     brute = thorough() ? 120 : 10;
-    return seeded_main();
+    return run_seeded_tests();
 }

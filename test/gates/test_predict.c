@@ -61,7 +61,7 @@ static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2;
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
-TEST(test_flops_match_formulas) {
+TEST(flops_match_formulas) {
     const struct formula formulas[] = {
         {&family_zimage, T, 2 * T * (4 * C * C + 3 * C * F), 4 * T * T * C, 0},
         {&family_flux, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
@@ -101,7 +101,7 @@ TEST(test_flops_match_formulas) {
 }
 
 /* Checks the bytes that elementwise passes of a Z-Image block move at 1024x1024, and the block's launches. */
-TEST(test_pass_bytes_and_launches) {
+TEST(pass_bytes_and_launches) {
     enum { LAUNCHES_MOST = 60 };
     const double pass_bytes_most = 1.4e9;
     struct predict_case c = predict_case_of(&family_zimage);
@@ -121,7 +121,7 @@ static void assert_chunk(struct device *device, int32_t rows, int32_t chunk) {
 }
 
 /* Chunk sizes in rows are constants, because results depend on them. A GPU uses as few chunks as possible. */
-TEST(test_chunk_sizes_are_constant) {
+TEST(chunk_sizes_are_constant) {
     struct device *cpu = cpu_open(&sys, 1, &(struct error){0});
     assert_non_null(cpu);
     for (int32_t rows = 1; rows < 768; rows += 59) assert_chunk(cpu, rows, rows);
@@ -138,7 +138,7 @@ TEST(test_chunk_sizes_are_constant) {
 }
 
 /* Quantised weights cost additional dequantisation passes, but no additional products. */
-TEST(test_quantised_weights_add_passes_only) {
+TEST(quantised_weights_add_passes_only) {
     struct predict_case stored = predict_case_of(&family_zimage);
     struct predict_rows plain = predict(card, &stored);
     stored.sizes.type = DTYPE_Q4_K;
@@ -151,7 +151,7 @@ TEST(test_quantised_weights_add_passes_only) {
 }
 
 /* Elementwise passes follow memory bandwidth; products stay below the peak, slower for few rows. */
-TEST(test_seconds_follow_card) {
+TEST(seconds_follow_card) {
     enum { WHOLE = 4128, PARTS = 8 };
     const struct cuda_card *of;
     for (int i = 0; (of = cuda_card_at(i)); i++) {
@@ -172,7 +172,7 @@ TEST(test_seconds_follow_card) {
 }
 
 /* Attention pads heads of 40 columns to 48, and the prediction counts the padding. */
-TEST(test_padded_heads_are_counted) {
+TEST(padded_heads_are_counted) {
     struct predict_row row = {0};
     struct predict_case c = predict_case_of(&family_unet);
     struct predict_rows rows = predict(card, &c);
@@ -181,7 +181,7 @@ TEST(test_padded_heads_are_counted) {
     assert_near(row.seconds, row.flops * 48 / 40 / (card->attention * card->product_flops), 0.05);
 }
 
-TEST(test_unknown_names_are_rejected) {
+TEST(unknown_names_are_rejected) {
     static const char *const asked[] = {"3060", "4060", "4090", "h100"};
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) assert_non_null(cuda_card_named(asked[i]));
 }
@@ -202,5 +202,5 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    return tests_main(set_up, tear_down);
+    return run_all_tests(set_up, tear_down);
 }

@@ -8,7 +8,7 @@
  *     ring, minimum to whole stage      edited_plans
  *     plan's depth, no_wrap, waits      edited_plans
  *     direct reads, bounce buffer       direct_reads, edited_plans, shapes, test_direct_io.c
- *     VAE tiling                        edited_plans, test_decode.c; larger images test/lib/blocks_vae.c
+ *     VAE tiling                        edited_plans, test_decode.c; larger images test/lib/block_checks.c
  *     residents kept between runs       edited_plans (every pair), sessions_past
  *     batch, with and without guidance  shapes, batch_against_seeds
  *     prompt length, image size         shapes, sessions_past

@@ -23,11 +23,11 @@ static void every_layout(uint64_t n) {
     }
 }
 
-TEST(test_every_layout_delivers_right_bytes) {
+TEST(every_layout_delivers_right_bytes) {
     every_layout((uint64_t)layouts);
 }
 
-TEST(test_every_sliced_layout_delivers_right_bytes) {
+TEST(every_sliced_layout_delivers_right_bytes) {
     store_fixture_sliced = true;
     every_layout((uint64_t)layouts / 2);
     store_fixture_sliced = false;
@@ -43,7 +43,7 @@ static void run_again(void) {
 }
 
 /* A session adds, changes and removes adapters. Of blocks that stay resident, only adapter bytes are read. */
-TEST(test_changed_adapters_read_only_their_bytes) {
+TEST(changed_adapters_read_only_their_bytes) {
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
         static const uint64_t percents[] = {30, 100, 0, 0, 30};
         store_fixture_make(seed_base + 9000 + i);
@@ -60,7 +60,7 @@ TEST(test_changed_adapters_read_only_their_bytes) {
 }
 
 /* Blocks that stay resident under a changed plan are moved, not read again, if memory permits. */
-TEST(test_changed_plan_moves_residents) {
+TEST(changed_plan_moves_residents) {
     int moved = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
         store_fixture_make(seed_base + 12000 + i);
@@ -82,7 +82,7 @@ TEST(test_changed_plan_moves_residents) {
     assert_true(moved > layouts);
 }
 
-TEST(test_changed_layout_frees_residents) {
+TEST(changed_layout_frees_residents) {
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         store_fixture_make(seed_base + 1000 + i);
         make_plan(true);
@@ -94,7 +94,7 @@ TEST(test_changed_layout_frees_residents) {
     }
 }
 
-TEST(test_fewer_stages_free_residents) {
+TEST(fewer_stages_free_residents) {
     struct error e = {0};
     uint64_t seed = seed_base;
     for (store_fixture_make(seed); !store_fixture.blocks[1][0].bytes; store_fixture_make(++seed))
@@ -118,7 +118,7 @@ TEST(test_fewer_stages_free_residents) {
 }
 
 /* One read fails: acquiring the block returns the error, bytes read before are right, and nothing hangs. */
-TEST(test_failed_read_reaches_acquire) {
+TEST(failed_read_reaches_acquire) {
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 2000 + i);
         run_whole(false);
@@ -141,7 +141,7 @@ TEST(test_failed_read_reaches_acquire) {
 }
 
 /* Closes the store at any visit with reads in flight, with or without a release and stage end. */
-TEST(test_close_during_reads) {
+TEST(close_during_reads) {
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 3000 + i);
         fault_sys.delay_us = 2000;
@@ -163,7 +163,7 @@ TEST(test_close_during_reads) {
     }
 }
 
-TEST(test_tick_ends_a_wait) {
+TEST(tick_ends_a_wait) {
     int ended = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         store_fixture_make(seed_base + 4000 + i);
@@ -190,7 +190,7 @@ static void read_directly(void) {
 }
 
 /* A tick callback that ends a wait without setting an error must not count as success. */
-TEST(test_await_yields_only_ready) {
+TEST(await_yields_only_ready) {
     one_block(1000, 0);
     fault_sys.delay_us = 400000;
     store_fixture.readers = 1;
@@ -207,7 +207,7 @@ TEST(test_await_yields_only_ready) {
 }
 
 /* Three threads read a block of several pieces; invariant I1: each byte is read by exactly one thread. */
-TEST(test_each_byte_is_read_once) {
+TEST(each_byte_is_read_once) {
     for (int direct = 0; direct < 2; direct++) {
         one_block(5 << 20, 0);
         if (direct) read_directly();
@@ -220,7 +220,7 @@ TEST(test_each_byte_is_read_once) {
 }
 
 /* The residents of one block must not be reused for a different block. */
-TEST(test_other_block_is_not_reused) {
+TEST(other_block_is_not_reused) {
     one_block(1000, 0);
     store_fixture.stages[0].n_model_blocks = 1;
     store_fixture.plan.keep = true;
@@ -236,7 +236,7 @@ TEST(test_other_block_is_not_reused) {
     store_fixture_remove();
 }
 
-TEST(test_stall_is_counted) {
+TEST(stall_is_counted) {
     one_block(1000, 0);
     atomic_store(&fault_sys.random, 1); /* fault_sys delays the read by nearly half a second */
     fault_sys.delay_us = 500000;
@@ -264,7 +264,7 @@ static void truncate_file(bool direct) {
     store_fixture_remove();
 }
 
-TEST(test_truncated_file_is_detected) {
+TEST(truncated_file_is_detected) {
     truncate_file(false);
     truncate_file(true);
 }
@@ -273,7 +273,7 @@ static enum status expected_of(enum call call) {
     return call == CALL_READ ? IO : call == CALL_THREAD ? DEVICE : MEMORY;
 }
 
-TEST(test_failed_call_leaks_nothing) {
+TEST(failed_call_leaks_nothing) {
     store_fixture_make(seed_base + 5);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD};
     for (int i = 0; i < 4; i++)
@@ -295,7 +295,7 @@ TEST(test_failed_call_leaks_nothing) {
     store_fixture_remove();
 }
 
-TEST(test_eviction_frees_pages) {
+TEST(eviction_frees_pages) {
     int replanned = 0, smaller = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 6000 + i);
@@ -312,7 +312,7 @@ TEST(test_eviction_frees_pages) {
     assert_true(replanned > layouts / 3 && smaller > layouts / 13);
 }
 
-TEST(test_visit_list_grows) {
+TEST(visit_list_grows) {
     memory_checker_init(0);
     struct visit_list list = {.sys = &fault_sys.sys};
     struct error e = {0};
@@ -332,7 +332,7 @@ TEST(test_visit_list_grows) {
 
 /* The expected needs (struct run_need) are computed by hand from the forward functions in synthetic_family.c.
  * Every third layer (number % 3 == 1) has the width 2 F, the others F. */
-TEST(test_measured_need_matches_forwards) {
+TEST(measured_need_matches_forwards) {
     synthetic_make();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
@@ -378,7 +378,7 @@ static void check_events(void) {
 }
 
 /* Every budget gives the bits of a plain loop, NaN included, and uses at most the planned pages. */
-TEST(test_every_budget_keeps_bits) {
+TEST(every_budget_keeps_bits) {
     synthetic_make();
     uint64_t least = synthetic_least_budget();
     for (int nan = 0; nan < 2; nan++) {
@@ -401,7 +401,7 @@ TEST(test_every_budget_keeps_bits) {
 }
 
 /* Runs plans in which ring, residents and activations grow or shrink from stage to stage. */
-TEST(test_uneven_stages_keep_memory) {
+TEST(uneven_stages_keep_memory) {
     synthetic_make();
     synthetic_expect(false);
     seeded_state = seed_base + 9000;
@@ -420,7 +420,7 @@ TEST(test_uneven_stages_keep_memory) {
     synthetic_remove();
 }
 
-TEST(test_cancel_at_any_tick) {
+TEST(cancel_at_any_tick) {
     synthetic_make();
     struct error ok = {0};
     plan_solve(&synthetic.need, synthetic_least_budget() + (64 << 10), 0, &synthetic.plan);
@@ -453,7 +453,7 @@ static bool has_residents(const struct plan *plan) {
 
 /* Every call that can fail is made to fail, each in a run of its own: the error is clean and nothing leaks,
  * or the run continues with fewer residents (test_evict.c checks the bits). */
-TEST(test_failed_call_ends_run_cleanly) {
+TEST(failed_call_ends_run_cleanly) {
     synthetic_make();
     plan_solve(&synthetic.need, synthetic_least_budget() + (64 << 10), 0, &synthetic.plan);
     int64_t before = fault_sys_live_bytes(&fault_sys);
@@ -485,5 +485,5 @@ int main(void) {
     layouts = thorough() ? 180 : 60;
     stride = thorough() ? 1 : 5;
     budget_step = thorough() ? 8192 : 3 * 8192;
-    return seeded_main();
+    return run_seeded_tests();
 }

@@ -57,7 +57,7 @@ static void expect(bool good, const struct stream_row *row, const char *what, do
     assert_true(good);
 }
 
-TEST(test_table_is_complete) {
+TEST(table_is_complete) {
     static const char *const blocks[] = {"zimage", "flux", "qwen_image", "uniform"};
     static const char *const layouts[LAYOUTS] = {"ours",   "prefix",  "suffix", "even",
                                                  "depth1", "no_wrap", "sync",   "branches_apart"};
@@ -70,7 +70,7 @@ TEST(test_table_is_complete) {
                     assert_non_null(find_row(blocks[b], layouts[l], percent, buses[i]));
 }
 
-TEST(test_table_is_deterministic) {
+TEST(table_is_deterministic) {
     assert_true(again.n_rows >= (compared < 1 ? compared : 1) * table.n_rows);
     for (int i = 0; i < again.n_rows; i++) {
         const struct stream_row *a = &table.rows[i], *b = &again.rows[i];
@@ -83,7 +83,7 @@ TEST(test_table_is_deterministic) {
     }
 }
 
-TEST(test_no_row_beats_lower_bound) {
+TEST(no_row_beats_lower_bound) {
     for (int i = 0; i < table.n_rows; i++) {
         const struct stream_row *r = &table.rows[i];
         expect(r->seconds >= r->floor_seconds * (1 - 1e-6), r, "faster than the lower bound by",
@@ -94,7 +94,7 @@ TEST(test_no_row_beats_lower_bound) {
 /* table.csv has a line for each row but those of the layout branches_apart: "ours" takes at most 1.01 of the
  * simulator's time and reaches the lower bound where the simulator does; other layouts take the simulator's
  * time within 2 %. */
-TEST(test_streaming_matches_simulator) {
+TEST(streaming_matches_simulator) {
     char head[256], blocks[32], layout[32];
     double bus, seconds, floor;
     int percent, n = 0, n_ours = 0, n_reachable = 0;
@@ -124,7 +124,7 @@ TEST(test_streaming_matches_simulator) {
 
 /* Where the bus is the bottleneck, streaming the weights once per guidance branch takes twice the time of
  * streaming once per step. */
-TEST(test_separate_branches_double_time) {
+TEST(separate_branches_double_time) {
     int n = 0;
     for (int i = 0; i < table.n_rows; i++) {
         const struct stream_row *apart = &table.rows[i];
@@ -151,7 +151,7 @@ static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
     assert_true(!r->pooled || r->first_seconds < 0.75 * r->pinning_seconds);
 }
 
-TEST(test_async_host_reaches_lower_bound) {
+TEST(async_host_reaches_lower_bound) {
     static struct stream_async_table ahead, repeated;
     struct error e = {0};
     int n_out_of_reach = 0;
@@ -271,7 +271,7 @@ static void run_paced(int more_blocks, struct error *e) {
     assert_true(times.steady >= (streamed - ring / 2) / paced_bus * 0.99);
 }
 
-TEST(test_paced_run_reaches_bus_time) {
+TEST(paced_run_reaches_bus_time) {
     struct error e = {0};
     paced_fixture_open(&e);
     run_paced(1, &e);
@@ -288,7 +288,7 @@ static bool stop_now(void *user) {
     return --*(int *)user > 0;
 }
 
-TEST(test_cancel_ends_run) {
+TEST(cancel_ends_run) {
     struct error e = {0};
     int left = 30;
     struct stream_times times;
@@ -302,7 +302,7 @@ TEST(test_cancel_ends_run) {
     paced_fixture_close();
 }
 
-TEST(test_cancel_ends_table) {
+TEST(cancel_ends_table) {
     static struct stream_table part;
     double half = 0.5;
     struct stream_watch watch = {.go_on = refuse_after, .user = &half};
@@ -312,5 +312,5 @@ TEST(test_cancel_ends_table) {
 }
 
 int main(void) {
-    return tests_main(fill_tables, NULL);
+    return run_all_tests(fill_tables, NULL);
 }

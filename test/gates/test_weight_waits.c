@@ -192,7 +192,7 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
 }
 
 /* The last case has a block of more pieces than the store can wait for one by one. */
-TEST(test_overlap_matches_virtual_clock) {
+TEST(overlap_matches_virtual_clock) {
     static const struct timed_case cases[] = {
         {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -272,7 +272,7 @@ static double run_paced(bool last_first, int readers) {
     return seconds;
 }
 
-TEST(test_overlap_gains_on_paced_device) {
+TEST(overlap_gains_on_paced_device) {
     double no_overlap = 2 * BLOCKS * OPS * PACED_ROWS * COLUMNS * 2 / paced_bus;
     for (int readers = 1; readers < 4; readers++) {
         double in_order = run_paced(false, readers), last_first = run_paced(true, readers);
@@ -331,7 +331,7 @@ static struct tensor matrix(int i) {
     return tensor_at_place(i, 2, 8, 8, 0);
 }
 
-TEST(test_operators_await_every_input) {
+TEST(operators_await_every_input) {
     struct error e = {0};
     struct device device = {.name = "nothing", .cost = cost_nothing, .run = run_nothing};
     struct context context = {.device = &device, .error = &e, .await = record_await}, *x = &context;
@@ -395,5 +395,5 @@ TEST(test_operators_await_every_input) {
 }
 
 int main(void) {
-    return tests_main(NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

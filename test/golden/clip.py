@@ -3,13 +3,14 @@
 
     clip.py
 
-Needs requirements.txt.  Read by test/lib/blocks_clip_kinds.c, which needs no Python.  Each folder NAME/ contains
+Needs requirements.txt.  test/models/test_blocks.c reads the output and needs no Python.  Each folder NAME/ contains
   model.safetensors         as saved by transformers (h: without the last layer, as in diffusers' SD2 files)
   open.safetensors          h and g: the same weights in f16, complete, under OpenCLIP's names: fused q, k and v, transposed
                             projection, and the extra tensors of text encoders in single-file checkpoints
   config.json               as saved by transformers
   reference.safetensors     f32: ids [154], two windows of 77; rows.N [22, width], every seventh row of the output with clip
                             skip N; pooled [1, width or projection] of the first window
+  blocks.json               tests that read the references (block_tests.py)
   bf16.json                 bf16 error of the reference, as in bf16.py
 Outputs are computed from the written files, in f32 on the CPU, window by window. For l and h the final norm applies to the rows
 of any layer, as in Stable Diffusion 1 and 2; for g it does not, as in SDXL.
@@ -23,6 +24,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
+import block_tests
 from bf16 import deviation
 
 WINDOW, VOCABULARY, EVERY = 77, 90, 7
@@ -122,6 +124,7 @@ def write(name, spec):
         json.dump({k: deviation(rough[k], truth[k]) for k in truth}, f, indent=1)
         f.write("\n")
     save_file({k: t.contiguous() for k, t in references.items()}, os.path.join(folder, "reference.safetensors"))
+    block_tests.write(folder)
     for file in os.listdir(folder):
         os.chmod(os.path.join(folder, file), 0o644)
     print(name, sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder)), "bytes")

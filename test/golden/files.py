@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 
+import block_tests
 import diffusers
 import tokenizers
 import torch
@@ -69,7 +70,7 @@ def fixture_begin(out, name):
 
 
 def fixture_end(out, spec, tensors, expect):
-    """Writes reference tensors and expect.json, then replaces the old fixture."""
+    """Writes reference tensors and expect.json, replaces the old fixture, and writes its block tests."""
     final = os.path.join(out, spec.name)
     target = final + ".new"
     for name, value in tensors.items():
@@ -84,5 +85,7 @@ def fixture_end(out, spec, tensors, expect):
             shutil.copy(os.path.join(final, kept), target)
     shutil.rmtree(final, ignore_errors=True)
     os.rename(target, final)
+    if "blocks" in expect:
+        block_tests.write(final)
     size = sum(os.path.getsize(os.path.join(root, file)) for root, _, files in os.walk(final) for file in files)
     print(f"{spec.name}: {size} bytes, {len(tensors)} reference tensors")

@@ -49,6 +49,7 @@ Without a model: schedule.{steps}.{shift}.{sigmas,timesteps}; noise.{n}.{randn,r
 expect.json: "model" dimensions and constants; "cases" with index, kind, prompt, negative_prompt, width, height,
 steps, cfg_scale, seed, flow_shift (null: no flag), shift (in effect), batch, numbers of tokens;
 "transformer" the calls; "blocks" locations of block reference tensors; "noise" seeds and shapes.
+blocks.json: the tests that compare with block and decoder reference tensors, written by block_tests.py.
 """
 
 import argparse

@@ -3,12 +3,13 @@
 
     taehv.py
 
-Needs requirements.txt.  test/lib/blocks_taehv.c reads the output and needs no Python.  diffusers 0.42 has no such class (later
+Needs requirements.txt.  test/models/test_blocks.c reads the output and needs no Python.  diffusers 0.42 has no such class (later
 versions have AutoencoderTinyVideo): decode() follows the architecture as its authors describe it
 (github.com/madebyollin/taehv), each layer over all frames before the next layer.  Each folder NAME/ contains
   diffusion_pytorch_model.safetensors   decoder tensors under the authors' names; "bf16": under diffusers' names;
                           "encoded": also some encoder tensors, as in published files
   config.json             "bf16": as saved by diffusers
+  blocks.json             tests that read the references (block_tests.py)
   reference.safetensors   f32: video.decoder.in [1, C, F, Y, X], a latent in the denoiser's scale, and
                           video.decoder.out [1, 3, 4 F - 3, p 8 Y, p 8 X], unclamped, nominally -1 to 1
 Outputs are computed from the written weights, in f32 on the CPU.  The first frames of a latent determine the first frames of
@@ -22,6 +23,8 @@ import shutil
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
+
+import block_tests
 
 # Specs: the widths within one model differ (published: 256, 128, 64, 64, with 16 or 48 channels). The first width of
 # "bf16" makes blocks several pages large, which test/models/test_vae_causal.c evicts. Channels match wan21/ and
@@ -138,6 +141,7 @@ def write(name, spec):
         assert (first - video[:, : 4 * n - 3]).abs().max() < 1e-5
     save_file({"video.decoder.in": latent[None], "video.decoder.out": video[None]},
               os.path.join(folder, "reference.safetensors"))
+    block_tests.write(folder)
     print(name, tuple(latent.shape), tuple(video.shape), float(video.mean()), float(video.std()))
 
 

@@ -3,9 +3,10 @@
 
     taesd.py
 
-Needs requirements.txt.  test/lib/blocks_taesd.c reads the output and needs no Python.  Each folder NAME/ contains
+Needs requirements.txt.  test/models/test_blocks.c reads the output and needs no Python.  Each folder NAME/ contains
   diffusion_pytorch_model.safetensors   decoder tensors; "authors": as in the authors' taesd_decoder.safetensors
   config.json                           as saved by diffusers; "authors": none
+  blocks.json             tests that read the references (block_tests.py)
   reference.safetensors                 f32: latent{0,1} [C, Y, X], picture{0,1} [8 Y, 8 X, 3], unclamped, nominally -1 to 1
 Outputs are computed from the written weights, in f32 on the CPU: vae.decode(latent / scaling_factor + shift_factor).
 """
@@ -16,6 +17,8 @@ import shutil
 import torch
 from diffusers import AutoencoderTiny
 from safetensors.torch import save_file
+
+import block_tests
 
 # Specs: one latent is wider than high, the other higher than wide. Widths differ from all other sizes (published: 4
 # and 16 channels).
@@ -66,6 +69,7 @@ def write(name, spec):
         picture = model.decode(latent[None] / spec["scaling"] + spec["shift"], return_dict=False)[0][0]
         references[f"latent{i}"], references[f"picture{i}"] = latent, picture.permute(1, 2, 0).contiguous()
     save_file(references, os.path.join(folder, "reference.safetensors"))
+    block_tests.write(folder)
     print(name, {k: (tuple(t.shape), float(t.std())) for k, t in references.items()})
 
 

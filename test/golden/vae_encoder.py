@@ -3,9 +3,10 @@
 
     vae_encoder.py
 
-Needs requirements.txt.  test/lib/blocks_vae_encoder.c reads the output and needs no Python.  Each folder NAME/ contains
+Needs requirements.txt.  test/models/test_blocks.c reads the output and needs no Python.  Each folder NAME/ contains
   diffusion_pytorch_model.safetensors   encoder tensors, and quant_conv's if present
   config.json                           as saved by diffusers
+  blocks.json                           tests that read the references (block_tests.py)
   reference.safetensors                 f32: picture{0,1} [Y, X, 3] in -1 to 1, moments{0,1} [Y/f, X/f, 2 C]
 Outputs are computed from the written weights, in f32 on the CPU: vae.encode(picture).latent_dist.parameters.
 """
@@ -17,6 +18,7 @@ import torch
 from diffusers import AutoencoderKL
 from safetensors.torch import save_file
 
+import block_tests
 import weights
 
 # Specs: level widths are odd multiples of the number of groups, so group sizes differ per level; one image is higher
@@ -84,6 +86,7 @@ def write(name, spec):
         moments = model.encode(shown[None]).latent_dist.parameters[0]
         references[f"picture{i}"], references[f"moments{i}"] = (t.permute(1, 2, 0).contiguous() for t in (shown, moments))
     save_file(references, os.path.join(folder, "reference.safetensors"))
+    block_tests.write(folder)
     print(name, {k: tuple(t.shape) for k, t in references.items()}, float(references["moments0"].abs().mean()))
 
 

@@ -93,7 +93,15 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
     char *packed = device_bytes(block->bytes);
     void *weights = calloc(1, block->kind->weights_bytes);
     struct reader reader = {0};
-    reader_read(&reader, block, 0, block->bytes, packed, &b->error);
+    struct packed_segment segments[BLOCK_WEIGHTS_MAX];
+    struct block read = *block;
+    if (b->zeroed && block->segments <= b->zeroed &&
+        b->zeroed < block->segments + block->n_segments) { /* the packed block is zero where it is not read */
+        read.segments = segments;
+        for (int i = read.n_segments = 0; i < block->n_segments; i++)
+            if (&block->segments[i] != b->zeroed) segments[read.n_segments++] = block->segments[i];
+    }
+    reader_read(&reader, &read, 0, read.bytes, packed, &b->error);
     block_point(block, packed_contiguous(block, packed), weights);
     struct visit_scope scope = {.settings = b->settings,
                                 .latent_format = &b->component->latent_format,
@@ -121,26 +129,6 @@ void runner_put(struct tensor to, struct tensor from) {
     memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
 }
 
-struct tensor runner_text_rows(const struct block_runner *b, struct tensor all) {
-    return tensor_slice(all, 0, b->lane.text.dim[0]);
-}
-
-struct tensor runner_image_rows(const struct block_runner *b, struct tensor all) {
-    int32_t text = b->lane.text.dim[0];
-    return tensor_slice(all, text, all.dim[0] - text);
-}
-
-struct tensor runner_patches(struct block_runner *b, struct tensor latent) {
-    struct tensor planes = latent_planes(latent);
-    int32_t rows = planes.dim[1] / RUNNER_PATCH * (planes.dim[2] / RUNNER_PATCH);
-    struct tensor patches =
-        test_tensor(DTYPE_F32, 2, (int32_t[]){rows, RUNNER_PATCH * RUNNER_PATCH * planes.dim[0]});
-    op_patchify(&b->context, patches, planes,
-                (struct patches){.side = RUNNER_PATCH, .order = PATCH_CHANNELS_FIRST});
-    assert_ok(&b->error);
-    return patches;
-}
-
 void runner_read_table(struct block_runner *b, int table) {
     struct block rows;
     component_gather_rows(b->component, table, &b->lane, &rows, &b->error);
@@ -149,13 +137,8 @@ void runner_read_table(struct block_runner *b, int table) {
     block_destroy(&golden_state.sys, &rows);
 }
 
-void runner_gather(struct block_runner *b, struct tensor ids) {
-    b->lane.tokens = ids.data;
-    b->lane.n_tokens = ids.dim[0];
-    runner_read_table(b, 0);
-}
-
-void runner_run_all(struct block_runner *b, float timestep) {
+/* Runs the blocks of the current chunk of frames. */
+static void run_visits(struct block_runner *b) {
     struct visit_list list = {.sys = &golden_state.sys};
     int n_blocks = b->component->n_blocks;
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
@@ -163,21 +146,25 @@ void runner_run_all(struct block_runner *b, float timestep) {
         int block = list.visits[i].block;
         if (!list.visits[i].n_lanes) continue; /* the lane skips this block (skip-layer guidance) */
         if (block < n_blocks)
-            runner_run(b, &b->component->blocks[block], timestep);
+            runner_run(b, &b->component->blocks[block], b->timestep);
         else
             runner_read_table(b, block - n_blocks);
     }
     visit_list_destroy(&list);
 }
 
-void runner_run_all_without(struct block_runner *b, int block, int weight) {
-    for (int i = 0; i < b->component->n_blocks; i++) {
-        struct block copy = b->component->blocks[i];
-        struct packed_segment segments[BLOCK_WEIGHTS_MAX];
-        for (int k = copy.n_segments = 0; k < b->component->blocks[i].n_segments; k++)
-            if (i != block || k != weight) segments[copy.n_segments++] = copy.segments[k];
-        copy.segments = segments;
-        runner_run(b, &copy, 0);
+void runner_run_all(struct block_runner *b) {
+    struct frame_chunk chunks[FRAME_CHUNKS_MAX];
+    if (!b->frames.rank) {
+        run_visits(b);
+        return;
+    }
+    int n = component_frame_chunks(b->component, b->lane.latent.dim[1], chunks);
+    for (b->chunk = 0; b->chunk < n; b->chunk++) {
+        const struct frame_chunk *c = &chunks[b->chunk];
+        run_visits(b);
+        runner_put(tensor_slice(b->frames, c->first_frame, c->n_frames),
+                   tensor_slice(b->lane.picture, 0, c->n_frames));
     }
 }
 
@@ -189,46 +176,4 @@ struct tensor runner_convolve(struct block_runner *b, struct tensor in, struct t
               (struct conv_options){.upsample = up, .finish = finish});
     assert_ok(&b->error);
     return out;
-}
-
-/* Runs a text encoder's blocks on token ids. `skipped`: index of a block that does not run, -1: none. */
-static struct block_runner *runner_encode(struct block_runner *b, struct tensor ids, int skipped) {
-    runner_gather(b, ids);
-    for (int k = 0; k < b->component->n_blocks; k++)
-        if (k != skipped) runner_run(b, &b->component->blocks[k], 0);
-    return b;
-}
-
-void expect_two_hidden_states(const struct golden *g, struct component *c, struct tensor ids,
-                              struct block_runner *(*open)(const struct golden *g, struct tensor ids)) {
-    const int i_last = c->n_blocks - 2;
-    const struct text_reads reads = c->reads;
-    struct block_runner *last = runner_encode(open(g, ids), ids, -1);
-    c->reads.hidden =
-        (struct hidden_states){.layers = {c->blocks[i_last].number}, .final_norm = FINAL_NORM_OF_ALL};
-    c->family->config.derive(c);
-    struct block_runner *normed = runner_encode(open(g, ids), ids, i_last);
-    int32_t columns = c->text_columns, rows = last->lane.text.dim[0];
-    size_t bytes = (size_t)columns * sizeof(float);
-    for (int all = 0; all < 2; all++) {
-        c->reads.hidden = (struct hidden_states){.layers = {-2, -1},
-                                                 .final_norm = all ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_LAST};
-        c->family->config.derive(c);
-        assert_int_equal(c->text_columns, 2 * columns);
-        struct block_runner *both = runner_encode(open(g, ids), ids, -1);
-        c->reads = reads;
-        c->family->config.derive(c);
-        bool equal = true;
-        for (int32_t i = 0; i < rows; i++) {
-            const float *row = (const float *)both->lane.text.data + (int64_t)i * 2 * columns;
-            const float *plain = (const float *)last->lane.text.data + (int64_t)i * columns;
-            const float *earlier = (const float *)normed->lane.text.data + (int64_t)i * columns;
-            assert_memory_equal(row + columns, plain, bytes);
-            equal = equal && !memcmp(row, earlier, bytes);
-        }
-        assert_true(equal == (all == 1));
-        runner_close(both);
-    }
-    runner_close(last);
-    runner_close(normed);
 }

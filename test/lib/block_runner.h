@@ -22,7 +22,10 @@ struct block_runner {
     const struct component *component;
     struct lane lane;
     const void *settings;
-    int chunk; /* index of the chunk of frames that runner_run computes */
+    float timestep;       /* timestep of runner_run_all */
+    int chunk;            /* index of the chunk of frames that runner_run computes */
+    struct tensor frames; /* [N, Y, X, 3]: all frames of a video that is decoded in chunks; rank 0: none */
+    const struct packed_segment *zeroed; /* weight that runner_run replaces with zeros; NULL: none */
     struct eager eager;
     struct context context;
     struct arena state, scratch;
@@ -47,38 +50,16 @@ const struct block *runner_block(const struct block_runner *b, const char *name)
 
 void runner_put(struct tensor to, struct tensor from);
 
-/* Return the text or image rows of a denoiser's tokens [text + image tokens, columns]. */
-struct tensor runner_text_rows(const struct block_runner *b, struct tensor all);
-struct tensor runner_image_rows(const struct block_runner *b, struct tensor all);
-
-enum { RUNNER_PATCH = 2 };
-
-/* Patchifies a latent: one row per patch, channels first, the layout of the reference's last linear layer. */
-struct tensor runner_patches(struct block_runner *b, struct tensor latent);
-
-/* Reads the rows of embedding table number `table` that the lane uses. */
+/* Reads the rows of embedding table number `table` that the lane uses, such as those of its token ids. */
 void runner_read_table(struct block_runner *b, int table);
 
-/* Reads a text encoder's embedding rows for the given token ids. Positions of image tokens come from the
- * lane. */
-void runner_gather(struct block_runner *b, struct tensor ids);
-
-/* Runs all blocks of one denoiser evaluation, in the family's order. */
-void runner_run_all(struct block_runner *b, float timestep);
-
-/* Runs all blocks like runner_run_all, but with the weights of segment `weight` of block `block` set to zero.
- */
-void runner_run_all_without(struct block_runner *b, int block, int weight);
+/* Runs all blocks of one denoiser evaluation, in the family's order. Decodes all chunks of a video if
+ * `frames` is set. */
+void runner_run_all(struct block_runner *b);
 
 /* Convolves a whole image [Y, X, C]; the result is in test memory, freed after the test. up: 1, or 2 for
  * nearest upsampling; a residual or bias of rank 0 is absent. */
 struct tensor runner_convolve(struct block_runner *b, struct tensor in, struct tensor weight,
                               struct tensor bias, struct tensor residual, int up, enum finishing finish);
-
-/* Checks that a text encoder writes two hidden states side by side to lane.text: the one before the last
- * layer, with or without the final norm, and the last one. The encoder's last blocks are the last layer and
- * the final norm. open: opens a runner on token ids. */
-void expect_two_hidden_states(const struct golden *g, struct component *c, struct tensor ids,
-                              struct block_runner *(*open)(const struct golden *g, struct tensor ids));
 
 #endif

@@ -9,8 +9,16 @@ void add_test(const char *name, CMUnitTestFunction test) {
     tests[n_tests++] = (struct CMUnitTest){.name = name, .test_func = test};
 }
 
-int run_all_tests(CMFixtureFunction set_up, CMFixtureFunction tear_down) {
-    int failed = _cmocka_run_group_tests("tests", tests, n_tests, set_up, tear_down);
-    printf("%d passed, %d failed\n", (int)n_tests - failed, failed);
+int tests_run(const struct CMUnitTest *list, size_t n, CMFixtureFunction set_up,
+              CMFixtureFunction tear_down) {
+    const char *only = getenv("ONLY"), *skip = getenv("SKIP");
+    if (only) cmocka_set_test_filter(only);
+    if (skip) cmocka_set_skip_filter(skip);
+    int failed = _cmocka_run_group_tests("tests", list, n, set_up, tear_down);
+    printf("%d passed, %d failed\n", (int)n - failed, failed);
     return failed != 0;
+}
+
+int run_all_tests(CMFixtureFunction set_up, CMFixtureFunction tear_down) {
+    return tests_run(tests, n_tests, set_up, tear_down);
 }

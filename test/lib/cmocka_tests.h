@@ -25,7 +25,11 @@
 void add_test(const char *name, CMUnitTestFunction test);
 
 /* Runs all tests of the program between the two fixtures (NULL: none). Prints the numbers of passed and
- * failed tests; returns the exit status for main. */
+ * failed tests; returns the exit status for main. ONLY and SKIP in the environment are patterns of test
+ * names. */
 int run_all_tests(CMFixtureFunction set_up, CMFixtureFunction tear_down);
+
+/* The same for an array of tests. */
+int tests_run(const struct CMUnitTest *list, size_t n, CMFixtureFunction set_up, CMFixtureFunction tear_down);
 
 #endif

@@ -58,3 +58,18 @@ const char *write_latent_file(const char *name, int rank, const int32_t *dim, co
     tensor_set_free(file);
     return path;
 }
+
+void add_other_tensor(struct tensor_set *p, const char *prefix) {
+    static const float values[4];
+    tensor_set_add(p, prefix, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
+}
+
+const char *write_near_decoder(const struct tensor_set *tiny, const char *without, const char *added) {
+    struct tensor_set *p = tensor_set_copy(tiny, "");
+    const char *path = temporary_path("near.safetensors");
+    if (without) tensor_set_drop(p, without);
+    if (added) add_other_tensor(p, added);
+    write_tensor_set(p, path, tiny->config);
+    tensor_set_free(p);
+    return path;
+}

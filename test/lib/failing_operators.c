@@ -13,9 +13,9 @@ static enum status run_or_fail(struct device *device, const struct op *op, void 
     return operators.run(device, op, workspace, e);
 }
 
-void operators_begin(struct rig *rig) {
-    operators.run = rig->session->device->run;
-    rig->session->device->run = run_or_fail;
+void operators_begin(struct device *device) {
+    operators.run = device->run;
+    device->run = run_or_fail;
     operators_fail_at(0);
 }
 
@@ -28,14 +28,14 @@ void operators_fail_at(long at) {
     operators.fail_at = at;
 }
 
-void operators_end(struct rig *rig) {
-    rig->session->device->run = operators.run;
+void operators_end(struct device *device) {
+    device->run = operators.run;
 }
 
 void operators_fail_in_turn(struct rig *rig, const struct sluice_request *request) {
     enum { TRIES = 20 };
     int again = 0;
-    operators_begin(rig);
+    operators_begin(rig->session->device);
     struct result want = run(rig, request);
     long n = operators_counted();
     for (int i = 0; i < TRIES; i++) {
@@ -44,6 +44,6 @@ void operators_fail_in_turn(struct rig *rig, const struct sluice_request *reques
         if (got.code == SLUICE_OK) same(&want, &got, "with a failing operator");
         again += got.code == SLUICE_OK;
     }
-    operators_end(rig);
+    operators_end(rig->session->device);
     check(again >= TRIES / 2, "only %d of %d runs with a failing operator succeeded", again, TRIES);
 }

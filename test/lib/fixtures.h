@@ -1,6 +1,5 @@
 /* Fixtures: the models that the test programs run over. Each test program loops over the rows of this table.
- * A family adds one row per recipe. Its recipes share block suites, in blocks_FAMILY.c of
- * test/lib, and a script of test/models/layouts.
+ * A family adds one row per recipe. Its recipes share a script of test/models/layouts.
  *
  *     test_blocks              each block against the reference, on the reference's input
  *     test_golden              whole pipelines against the reference
@@ -19,7 +18,6 @@
 
 struct gate;
 struct golden;
-struct suite;
 struct tolerance;
 
 /* Files of a fixture in formats of model hubs (GGUF, fp8, ComfyUI). */
@@ -32,8 +30,7 @@ struct stored {
 
 struct fixture {
     const char *name; /* name of the fixture and of its reference data's folder in test/golden */
-    const struct suite *const *blocks; /* suites of block tests, ended by NULL; NULL: no reference data */
-    bool pipeline;                     /* the reference data contain whole pipeline runs */
+    bool pipeline;    /* the reference data contain whole pipeline runs and block tests */
     /* Tolerances for GPUs instead of those of the block suites, or NULL. */
     const struct tolerance *gpu_tolerances;
     /* Files of other formats that the reference's runs use; NULL: those in model/. */
@@ -42,7 +39,8 @@ struct fixture {
     const struct gate *gate; /* requests of the residency test; NULL: not tested */
     const char *(*model)(
         void); /* writes the model and returns its folder; NULL: the model is in the reference data */
-    /* Open and close reference data that have no whole model in model/; NULL for all others. */
+    /* Open and close reference data of block tests that have no whole model in model/; NULL for all others.
+     */
     void (*open)(struct golden *g);
     void (*close)(struct golden *g);
 };

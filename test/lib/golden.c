@@ -1,7 +1,6 @@
 #include "test/lib/golden.h"
 
 #include "engine/run/resident_memory.h"
-#include "engine/run/component.h"
 #include "test/lib/device.h"
 
 #include <math.h>
@@ -11,34 +10,6 @@
 #include <unistd.h>
 
 struct golden_state golden_state;
-
-void golden_open_component(struct golden *g, struct component component, bool configured) {
-    struct sys *sys = &golden_state.sys;
-    struct config config = {0};
-    struct error e = {0};
-    char path[GOLDEN_PATH + 64];
-    g->model = calloc(1, sizeof *g->model);
-    assert_non_null(g->model);
-    g->bf16 = json_object();
-    struct component *c = &g->model->component[ONLY_SLOT];
-    *c = component;
-    c->sys = sys;
-    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
-    safetensors_open(sys, path, &c->index, &e);
-    snprintf(path, sizeof path, "%s/config.json", g->path);
-    if (configured) config_read(sys, path, &config, &e);
-    assert_ok(&e);
-    assert_true(c->family->files.probe(&c->index));
-    component_bind(c, &config, &e);
-    assert_ok(&e);
-    assert_int_equal(c->n_unknown, 0);
-    config_destroy(&config);
-}
-
-void golden_close_component(struct golden *g) {
-    component_destroy(&g->model->component[ONLY_SLOT]);
-    free(g->model);
-}
 
 bool on_gpu(void) {
     return golden_state.device->memory;
@@ -226,20 +197,24 @@ static void open_model(struct golden *g) {
     assert_ok(&e);
 }
 
-static void open_data(struct golden *g, const struct fixture *f) {
+void golden_folder(const struct fixture *f, char path[GOLDEN_PATH]) {
     const char *folder = getenv("GOLDEN");
+    snprintf(path, GOLDEN_PATH, "%s/%s", folder ? folder : "test/golden", f->name);
+}
+
+static void open_data(struct golden *g, const struct fixture *f) {
     char path[GOLDEN_PATH + 32], line[1024];
     struct error e = {0};
     g->fixture = f;
     g->name = f->name;
-    snprintf(g->path, sizeof g->path, "%s/%s", folder ? folder : "test/golden", f->name);
+    golden_folder(f, g->path);
     snprintf(path, sizeof path, "%s/expect.json", g->path);
     g->expect = json_load_file(path, 0, NULL);
     snprintf(path, sizeof path, "%s/bf16.json", g->path);
     g->bf16 = json_load_file(path, 0, NULL);
     snprintf(path, sizeof path, "%s/reference.safetensors", g->path);
     /* The folder in the environment variable GOLDEN may lack fixtures. */
-    if (access(path, R_OK) && folder) return;
+    if (access(path, R_OK) && getenv("GOLDEN")) return;
     safetensors_open(&golden_state.sys, path, &g->tensors, &e);
     if (e.code != OK) printf("%s\n", error_line(&e, line, sizeof line));
 }
@@ -268,6 +243,8 @@ static void run_golden_test(void **state) {
     const struct golden_run *run = *state;
     if (!run->golden->model)
         run->golden->fixture->open ? run->golden->fixture->open(run->golden) : open_model(run->golden);
+    golden_state.suite = run->suite;
+    golden_state.test = run->test;
     golden_state.tolerances = on_gpu() ? run->suite->gpu_tolerances : run->suite->tolerances;
     golden_state.misses = 0;
     golden_state.precision = on_gpu() ? PRECISION_BF16 : run->test->precision;

@@ -64,21 +64,14 @@ extern struct golden_state {
     struct sys sys;
     struct device *device;
     struct golden data[FIXTURES_MAX]; /* reference data of each fixture, in the order of fixtures[] */
-    /* State of the running test: tolerances, error count, precision and memory. */
+    /* The running test: its suite, tolerances, error count, precision and memory. */
+    const struct suite *suite;
+    const struct golden_test *test;
     const struct tolerance *tolerances;
     int misses;
     enum precision precision;
     void *memory; /* allocations of test_memory; each starts with a pointer to the previous one */
 } golden_state;
-
-/* Slot of the component that golden_open_component opens. */
-enum { ONLY_SLOT = 0 };
-
-/* Opens the fixture's only component and binds it; all of its tensors must be known. `c`: the component's
- * family and settings that are in no file. configured: the component's folder has a config.json. bf16 tests
- * have no PyTorch errors to compare with. */
-void golden_open_component(struct golden *g, struct component c, bool configured);
-void golden_close_component(struct golden *g);
 
 bool on_gpu(void);
 
@@ -109,6 +102,9 @@ void expect_error(const struct golden *g, const char *name, const char *detail, 
 void expect_values(const struct golden *g, const char *name, const char *detail, const float *a,
                    const float *truth, int64_t n);
 void expect_close(const struct golden *g, const char *name, struct tensor t, const float *truth);
+
+/* Writes the path of the fixture's reference data. */
+void golden_folder(const struct fixture *f, char path[GOLDEN_PATH]);
 
 /* Opens the test device, or prints why it cannot be opened. */
 bool golden_begin(void);

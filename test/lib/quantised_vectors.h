@@ -2,6 +2,7 @@
 #ifndef SLUICE_TEST_QUANTISED_VECTORS_H
 #define SLUICE_TEST_QUANTISED_VECTORS_H
 
+#include "test/lib/cmocka_tests.h"
 #include "loaders/loaders.h"
 
 #include <setjmp.h>

@@ -70,14 +70,19 @@ static void expand(const char *text, const struct match *m, char *out) {
         }
         int sum = 0;
         for (text++; *text != '}';) {
-            char *rest;
-            int sign = *text == '-' ? -1 : 1;
+            int sign = *text == '-' ? -1 : 1, factor = 1;
             text += *text == '-' || *text == '+';
-            int factor = isdigit((unsigned char)*text) ? (int)strtol(text, &rest, 10)
-                                                       : (rest = (char *)(uintptr_t)text, 1);
-            text = rest;
-            if (*text == 'i' || *text == 'j') factor *= m->number[*text++ == 'j'];
-            if (!strncmp(text, "last", 4)) factor *= m->last, text += 4;
+            if (isdigit((unsigned char)*text)) {
+                char *rest;
+                factor = (int)strtol(text, &rest, 10);
+                text = rest;
+            }
+            if (*text == 'i' || *text == 'j') {
+                factor *= m->number[*text++ == 'j'];
+            } else if (!strncmp(text, "last", 4)) {
+                factor *= m->last;
+                text += 4;
+            }
             sum += sign * factor;
         }
         end += sprintf(end, "%d", sum);

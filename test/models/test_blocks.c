@@ -1,11 +1,6 @@
-/* Tests the blocks of every family one by one, each on the reference's input, so that two errors cannot
- * cancel. Runs the suites of all fixtures. Whole pipelines: test_golden.c. */
-#include "test/lib/golden.h"
-
-static const struct suite *const *suites_of(const struct fixture *f) {
-    return f->blocks;
-}
+/* Runs the block tests of all fixtures (test/lib/block_tests.h). Whole pipelines: test_golden.c. */
+#include "test/lib/block_tests.h"
 
 int main(int argc, char **argv) {
-    return golden_main("blocks", suites_of, argv + (argc > 0));
+    return golden_main("blocks", block_suites, argv + (argc > 0));
 }

@@ -1,6 +1,6 @@
 /* CLIP conditioning of denoisers beyond the plain embeddings: several 77-token windows, prompt weights with
  * the mean restored, zero embeddings for an absent negative prompt, clip_skip, and SDXL's add_time_ids. Small
- * random models. Embeddings against transformers: test/lib/blocks_clip_kinds.c. */
+ * random models. Embeddings against transformers: test/models/test_blocks.c. */
 #include "engine/job/open.h"
 #include "engine/job/request.h"
 #include "loaders/loaders.h"

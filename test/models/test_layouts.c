@@ -410,13 +410,14 @@ static void command_part(struct command *c) {
     model.part[model.n_parts++] = (struct part){w[0], w[1], w[2], w[3], w[4], w[5]};
 }
 
-/* request WxH [frames=N] [guidance=X] [shift=X] [cfg=X] [references]: the request of every run */
+/* request WxH [frames=N] [guidance=X] [shift=X] [cfg=X] [init] [references]: the request of every run */
 static void command_request(struct command *c) {
     static uint8_t rgb[48 * 32 * 3];
     static const struct sluice_picture picture = {
         .struct_size = sizeof picture, .width = 48, .height = 32, .rgb = rgb, .name = "a picture"};
     static const struct sluice_picture *const references[] = {&picture};
     int width = 0, height = 0;
+    for (size_t k = 0; k < sizeof rgb; k++) rgb[k] = (uint8_t)(k * k % 251);
     sscanf(c->word[0], "%dx%d", &width, &height);
     expected_request = request_fox(width, height, 2, 1, 1);
     for (int i = 1; i < c->n; i++) {
@@ -430,8 +431,10 @@ static void command_request(struct command *c) {
             expected_request.flow_shift = number;
         else if (!strncmp(word, "cfg=", 4))
             expected_request.cfg_scale = number;
-        else if (check(is(word, "references"), "%s: %s", c->where, word)) {
-            for (size_t k = 0; k < sizeof rgb; k++) rgb[k] = (uint8_t)(k * k % 251);
+        else if (is(word, "init")) {
+            expected_request.init_image = &picture;
+            expected_request.strength = 1;
+        } else if (check(is(word, "references"), "%s: %s", c->where, word)) {
             expected_request.references = references;
             expected_request.n_references = 1;
             expected_request.no_decode = true;

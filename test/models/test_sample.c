@@ -46,16 +46,11 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
         }
     }
     double read = grid == GRID_VARIANCE_EXPLODING ? a : 1;
-<<<<<<< HEAD
     assert_true(fabs((double)point.input_scale - read) < 1e-7);
-    if (worst > most) most = worst;
-=======
-    assert_true(fabs((double)prediction_input_scale(p, &point) - read) < 1e-7);
->>>>>>> h5
     assert_true(worst < 6e-7); /* measured: 2e-7 */
 }
 
-TEST(test_prediction_conversion) {
+TEST(prediction_conversion) {
     static const float sigmas[] = {0.03f, 0.4f, 0.9f, 3.5f, 14.6f};
     for (size_t k = 0; k < sizeof sigmas / sizeof *sigmas; k++) {
         double flow[N], eps[N], v[N], s = sigmas[k], a = 1 / sqrt(s * s + 1);
@@ -78,7 +73,7 @@ TEST(test_prediction_conversion) {
 
 /* Initial latents with an input image: image and noise mixed at the first grid point. Without an image: noise
  * times the initial standard deviation. */
-TEST(test_initial_latents) {
+TEST(initial_latents) {
     draw_all();
     for (int form = GRID_FLOW; form <= GRID_VARIANCE_PRESERVING; form++)
         for (int of_picture = 0; of_picture < 2; of_picture++) {
@@ -98,7 +93,7 @@ TEST(test_initial_latents) {
         }
 }
 
-TEST(test_cfg_and_euler_step) {
+TEST(cfg_and_euler_step) {
     struct grid_step step = {.at = grid_point_of_sigma(GRID_FLOW, 0.7f, 0),
                              .to = grid_point_of_sigma(GRID_FLOW, 0, 0)};
     struct grid grid = {.form = GRID_FLOW, .n = 1, .step = &step};
@@ -127,7 +122,7 @@ static int place_in_token(int t, int k) {
 
 /* Tests guidance that keeps the norm. In token 1 the positive and the negative prediction are equal; token 2
  * is all zeros. */
-TEST(test_norm_keeping_guidance) {
+TEST(norm_keeping_guidance) {
     float cond[KEPT], uncond[KEPT], guided[KEPT];
     int32_t dim[] = {KEPT_C, KEPT_F, KEPT_Y, KEPT_X}, in_token = 4 * KEPT_C;
     for (int i = 0; i < KEPT; i++) {
@@ -157,5 +152,5 @@ TEST(test_norm_keeping_guidance) {
 }
 
 int main(void) {
-    return tests_main(NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

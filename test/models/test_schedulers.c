@@ -64,7 +64,7 @@ static void expect_grids(json_t *c) {
     if (n_sigmas) assert_int_equal(at_sigma, n_sigmas);
 }
 
-TEST(test_timesteps_and_sigmas_bit_for_bit) {
+TEST(timesteps_and_sigmas_bit_for_bit) {
     size_t i;
     json_t *c;
     json_array_foreach(cases, i, c) expect_grids(c);
@@ -93,7 +93,7 @@ static double expect_latents(json_t *c) {
     return worst;
 }
 
-TEST(test_sampled_latents) {
+TEST(sampled_latents) {
     double worst = 0;
     size_t i;
     json_t *c;
@@ -102,5 +102,5 @@ TEST(test_sampled_latents) {
 }
 
 int main(void) {
-    return tests_main(open_cases, close_cases);
+    return run_all_tests(open_cases, close_cases);
 }

@@ -49,7 +49,7 @@ static double relative(float a, float truth) {
     return fabs((double)a - (double)truth) / fmax(fabs((double)truth), 1e-3);
 }
 
-TEST(test_named_schedules) {
+TEST(named_schedules) {
     double worst_sigma = 0, worst_timestep = 0;
     size_t k;
     json_t *row;
@@ -74,7 +74,7 @@ TEST(test_named_schedules) {
     assert_true(worst_timestep < 1e-3); /* timesteps up to 999 are derived from f32 sigmas */
 }
 
-TEST(test_named_samplers) {
+TEST(named_samplers) {
     double worst = 0;
     size_t k;
     json_t *row;
@@ -102,7 +102,7 @@ static void expect_refused(struct sampling s, struct sampling_choice choice, con
     if (!strstr(line, what)) fail_msg("%s: does not contain '%s'", line, what);
 }
 
-TEST(test_refusals) {
+TEST(refusals) {
     static const struct sampling flow = {
         .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
     struct sampling added = sampler_run_of("added", NULL, NULL).sampling, bare = added, distilled = added,
@@ -125,5 +125,5 @@ TEST(test_refusals) {
 }
 
 int main(void) {
-    return tests_main(open_named, close_named);
+    return run_all_tests(open_named, close_named);
 }

@@ -265,7 +265,7 @@ static void test_operator_without_memory_recomputed(struct rig *rig, struct slui
                                                     const struct result *want) {
     enum { TRIES = 24 };
     int again = 0;
-    operators_begin(rig);
+    operators_begin(rig->session->device);
     run(rig, &request);
     long n = operators_counted();
     for (int i = 0; i < TRIES; i++) {
@@ -279,7 +279,7 @@ static void test_operator_without_memory_recomputed(struct rig *rig, struct slui
     }
     check(again >= TRIES / 2, "only %d of %d runs recovered", again, TRIES);
     printf("operators out of memory: %d of %d runs recovered\n", again, TRIES);
-    operators_end(rig);
+    operators_end(rig->session->device);
 }
 
 static void test_plan_and_report_stages(struct rig *rig, const struct sluice_request *request,

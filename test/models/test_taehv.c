@@ -109,17 +109,6 @@ static void test_plan_does_not_change_frames(const char *model, const char *tiny
     rig_close(&rig);
 }
 
-static const char *changed(const struct tensor_set *tiny, const char *without, const char *added) {
-    static const float values[4];
-    struct tensor_set *p = tensor_set_copy(tiny, "");
-    const char *path = temporary_path("near.safetensors");
-    if (without) tensor_set_drop(p, without);
-    if (added) tensor_set_add(p, added, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
-    write_tensor_set(p, path, NULL);
-    tensor_set_free(p);
-    return path;
-}
-
 /* Changes one dimension of a tensor whose data suffices for the new shape; returns the path of the new file.
  */
 static const char *reshaped(const struct tensor_set *tiny, const char *name, int axis, int32_t dim) {
@@ -166,18 +155,17 @@ static void test_other_models_decoder_refused(const struct tensor_set *tiny) {
                    "a decoder of eight frames", WORDS("decoder.7.conv.weight", "[14, 7, 1, 1]"));
     expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.8.weight", 0, 8193)}, SHAPE,
                    "too many channels", WORDS("too many channels", "8193 channels", "at most 8192"));
-    expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.3.skip.")}, UNSUPPORTED,
-                   "other channel widths", WORDS("other channel widths", "TAEW 2.1 or 2.2"));
-    expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.23.")}, UNSUPPORTED,
-                   "longer", WORDS("more layers"));
-    expect_refused((options){.model = model, .taesd = changed(tiny, "decoder.16.conv.4.", NULL)}, MISSING,
-                   "shorter", WORDS("decoder.16.conv.4.weight", "near.safetensors"));
+    expect_refused((options){.model = model, .taesd = write_near_decoder(tiny, NULL, "decoder.3.skip.")},
+                   UNSUPPORTED, "other channel widths", WORDS("other channel widths", "TAEW 2.1 or 2.2"));
+    expect_refused((options){.model = model, .taesd = write_near_decoder(tiny, NULL, "decoder.23.")},
+                   UNSUPPORTED, "longer", WORDS("more layers"));
+    expect_refused((options){.model = model, .taesd = write_near_decoder(tiny, "decoder.16.conv.4.", NULL)},
+                   MISSING, "shorter", WORDS("decoder.16.conv.4.weight", "near.safetensors"));
 }
 
 /* Tests files with a prefix, with an encoder and a VAE besides the decoder, and generated files. */
 static void test_prefixed_and_generated_files(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
-    static const float values[4];
     struct error e = {0};
     struct rig rig;
     const char *path = temporary_path("named.safetensors"), *folder = temporary_path("made");
@@ -188,7 +176,7 @@ static void test_prefixed_and_generated_files(const struct tensor_set *tiny) {
     rig_close(&rig);
     check(expected_result.n_images > 0, "no frames: %s", expected_result.error.what);
     struct tensor_set *p = tensor_set_copy(tiny, "tae."), *vae = tensor_set_from_component(model, "vae");
-    tensor_set_add(p, "tae.encoder.", "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
+    add_other_tensor(p, "tae.encoder.");
     tensor_set_append(p, vae, "vae.");
     write_tensor_set(p, path, NULL);
     expect_same_result((options){.model = model, .taesd = path}, "with a prefix");

@@ -52,11 +52,6 @@ static void add_number(struct tensor_set *p, const char *name, float value) {
     tensor_set_add(p, "", name, "F32", 0, NULL, &value, sizeof value);
 }
 
-static void add_encoder(struct tensor_set *p, const char *prefix) {
-    static const float values[4];
-    tensor_set_add(p, prefix, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
-}
-
 static void expect_readable(struct tensor_set *p, const char *config, const char *what) {
     struct rig rig;
     const char *path = temporary_path("named.safetensors");
@@ -72,14 +67,14 @@ static void expect_readable(struct tensor_set *p, const char *config, const char
 
 static void test_tensor_names(const struct tensor_set *tiny) {
     struct tensor_set *p = tensor_set_copy(tiny, "");
-    add_encoder(p, "encoder.layers.");
+    add_other_tensor(p, "encoder.layers.");
     expect_readable(p, tiny->config, "diffusers' names");
     expect_readable(named_as_checkpoint(tiny, ""), tiny->config, "their authors' names");
     p = named_as_checkpoint(tiny, "decoder.");
-    add_encoder(p, "encoder.");
+    add_other_tensor(p, "encoder.");
     expect_readable(p, tiny->config, "encoder and decoder in one file");
     p = named_as_checkpoint(tiny, "taesd_decoder.");
-    add_encoder(p, "taesd_encoder.");
+    add_other_tensor(p, "taesd_encoder.");
     add_number(p, "vae_scale", 0.3611F);
     add_number(p, "vae_shift", 0.1159F);
     expect_readable(p, tiny->config, "ComfyUI's names");
@@ -202,16 +197,6 @@ static void test_name_of_other_model_warned(void) {
     expect_warning_for_name("taesd3_and_taef1", NULL);
 }
 
-static const char *without_layer(const struct tensor_set *tiny, const char *layer, const char *added) {
-    struct tensor_set *p = tensor_set_copy(tiny, "");
-    const char *path = temporary_path("near.safetensors");
-    if (layer) tensor_set_drop(p, layer);
-    if (added) add_encoder(p, added);
-    write_tensor_set(p, path, tiny->config);
-    tensor_set_free(p);
-    return path;
-}
-
 static void test_other_component_refused(const struct tensor_set *tiny) {
     static const char vae[] = MODEL "/vae";
     expect_refused((options){.model = MODEL, .taesd = vae}, UNSUPPORTED, "a VAE for --taesd",
@@ -227,11 +212,12 @@ static void test_other_component_refused(const struct tensor_set *tiny) {
                    "another model's tiny decoder, sluice decode",
                    WORDS("latent channels", "4 in the tiny decoder"));
     expect_refused((options){.model = MODEL, .taesd = "/nowhere"}, MISSING, "nothing", WORDS("/nowhere"));
-    expect_refused((options){.model = MODEL, .taesd = without_layer(tiny, NULL, "decoder.layers.2.pool.")},
-                   UNSUPPORTED, "of Flux.2", WORDS("TAEF2"));
-    expect_refused((options){.model = MODEL, .taesd = without_layer(tiny, NULL, "decoder.layers.19.")},
+    expect_refused(
+        (options){.model = MODEL, .taesd = write_near_decoder(tiny, NULL, "decoder.layers.2.pool.")},
+        UNSUPPORTED, "of Flux.2", WORDS("TAEF2"));
+    expect_refused((options){.model = MODEL, .taesd = write_near_decoder(tiny, NULL, "decoder.layers.19.")},
                    UNSUPPORTED, "an extra layer", WORDS("more layers"));
-    expect_refused((options){.model = MODEL, .taesd = without_layer(tiny, "decoder.layers.6.", NULL)},
+    expect_refused((options){.model = MODEL, .taesd = write_near_decoder(tiny, "decoder.layers.6.", NULL)},
                    MISSING, "shorter", WORDS("decoder.layers.6.weight", "near.safetensors"));
 }
 

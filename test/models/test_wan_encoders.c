@@ -1,6 +1,6 @@
-/* Text and image encoders of Wan models from files with other names: umT5 with an embedded tokenizer, CLIP's
- * vision encoder from OpenCLIP and from Wan's authors; the image preprocessing of CLIP; and encoders that do
- * not fit. test_layouts.c tests the authors' names of umT5. */
+/* Text and image encoders of WAN models: umT5 from files with other names and an embedded tokenizer, and the
+ * image preprocessing of CLIP. Scripts of test_layouts.c test the authors' names of umT5, the names of CLIP's
+ * vision encoder, and encoders that do not fit. */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/tensor_set.h"
@@ -44,105 +44,6 @@ struct names {
 static void rename_all(struct tensor_set *p, const struct names *names) {
     for (int i = 0; i < p->n; i++)
         for (const struct names *n = names; n->from; n++) rename_part(&p->item[i], n->from, n->to);
-}
-
-static void join_qkv(struct tensor_set *p, const char *to) {
-    for (int i = 0; i < p->n; i++) {
-        struct item *q = &p->item[i];
-        if (!strstr(q->name, "self_attn.q_proj.")) continue;
-        for (int k = 0; k < 2; k++) {
-            char name[TENSOR_SET_NAME];
-            snprintf(name, sizeof name, "%s", q->name);
-            memcpy(strstr(name, "q_proj"), k ? "v_proj" : "k_proj", 6);
-            join_rows(p, q, name);
-        }
-        rename_part(q, "self_attn.q_proj.", to);
-    }
-    tensor_set_drop(p, "-");
-}
-
-static void add_leading_axes(struct item *item, int axes) {
-    memmove(item->dim + axes, item->dim, (size_t)item->rank * sizeof *item->dim);
-    for (int i = 0; i < axes; i++) item->dim[i] = 1;
-    item->rank += axes;
-}
-
-static void name_as_openclip(struct tensor_set *p) {
-    static const struct names names[] = {{"encoder.layers", "transformer.resblocks"},
-                                         {"layer_norm", "ln_"},
-                                         {"self_attn.out_proj", "attn.out_proj"},
-                                         {"mlp.fc1", "mlp.c_fc"},
-                                         {"mlp.fc2", "mlp.c_proj"},
-                                         {"pre_layrnorm", "ln_pre"},
-                                         {"post_layernorm", "ln_post"},
-                                         {"embeddings.class_embedding", "class_embedding"},
-                                         {"embeddings.patch_embedding", "conv1"},
-                                         {"embeddings.position_embedding.weight", "positional_embedding"},
-                                         {NULL, NULL}};
-    join_qkv(p, "attn.in_proj_");
-    rename_all(p, names);
-}
-
-static void name_as_authors(struct tensor_set *p) {
-    static const struct names names[] = {{"encoder.layers", "transformer"},
-                                         {"layer_norm", "norm"},
-                                         {"self_attn.out_proj", "attn.proj"},
-                                         {"mlp.fc1", "mlp.0"},
-                                         {"mlp.fc2", "mlp.2"},
-                                         {"pre_layrnorm", "pre_norm"},
-                                         {"post_layernorm", "post_norm"},
-                                         {"embeddings.class_embedding", "cls_embedding"},
-                                         {"embeddings.patch_embedding", "patch_embedding"},
-                                         {"embeddings.position_embedding.weight", "pos_embedding"},
-                                         {NULL, NULL}};
-    join_qkv(p, "attn.to_qkv.");
-    rename_all(p, names);
-    add_leading_axes(tensor_set_find(p, "cls_embedding"), 2);
-    add_leading_axes(tensor_set_find(p, "pos_embedding"), 1);
-}
-
-static const uint16_t ones[4096];
-
-static void add_ones(struct tensor_set *p, const char *name, int rows, int columns) {
-    tensor_set_add(p, "", name, "F16", 2, (int32_t[]){rows, columns}, ones, (size_t)(rows * columns) * 2);
-}
-
-static void as_it_is(struct tensor_set *p) {
-    add_ones(p, "visual_projection.weight", 4, 160);
-}
-
-static void as_a_whole(struct tensor_set *p) {
-    as_it_is(p);
-    add_ones(p, "text_model.embeddings.token_embedding.weight", 8, 16);
-    add_ones(p, "text_model.encoder.layers.0.self_attn.out_proj.weight", 16, 16);
-    add_ones(p, "text_projection.weight", 4, 16);
-    tensor_set_add(p, "", "logit_scale", "F16", 0, NULL, ones, 2);
-}
-
-static void test_vision_encoder_names(const char *wanted) {
-    static const struct {
-        const char *what, *prefix;
-        void (*name)(struct tensor_set *p), (*add)(struct tensor_set *p);
-    } rows[] = {
-        {"transformers' names", "vision_model.", NULL, as_it_is},
-        {"a whole CLIP", "vision_model.", NULL, as_a_whole},
-        {"OpenCLIP's names", "visual.", name_as_openclip, NULL},
-        {"the authors' names", "visual.", name_as_authors, NULL},
-    };
-    char path[TENSOR_SET_PATH];
-    snprintf(path, sizeof path, "%s/clip.safetensors", temporary);
-    for (int i = 0; i < COUNT_OF(rows); i++) {
-        struct tensor_set *p = tensor_set_from_component(folder, "image_encoder"),
-                          *named = calloc(1, sizeof *named);
-        if (!named) abort();
-        if (rows[i].name) rows[i].name(p);
-        tensor_set_append(named, p, rows[i].prefix);
-        if (rows[i].add) rows[i].add(named);
-        write_tensor_set(named, path, NULL);
-        expect_latent((struct model_paths){.model = folder, .clip_vision = path}, wanted, rows[i].what);
-        tensor_set_free(p);
-        tensor_set_free(named);
-    }
 }
 
 static void name_as_gguf(struct tensor_set *p) {
@@ -313,7 +214,6 @@ int main(void) {
     make_folder();
     if (n_failed || !draw_video((struct model_paths){.model = folder}, wanted, "pipeline folder"))
         return finish();
-    test_vision_encoder_names(wanted);
     test_text_encoder_names(wanted);
     test_resize_and_crop_sizes();
     test_preprocessor_config();

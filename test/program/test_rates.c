@@ -446,5 +446,5 @@ TEST(slower_thread_counts_are_reported) {
 }
 
 int main(void) {
-    return tests_main(NULL, NULL) + finish();
+    return run_all_tests(NULL, NULL) + finish();
 }

@@ -1,0 +1,747 @@
+#!/usr/bin/env python3
+"""Writes blocks.json of fixtures: which block references test/models/test_blocks.c runs, and how.
+
+    block_tests.py FOLDER...
+
+Reads a fixture's expect.json and the shapes in its reference.safetensors; needs only Python. The generators of fixtures
+call write().
+
+blocks.json has a list of suites and, for a fixture without a pipeline, the components that the tests open. A suite has
+  tolerances      {name: [measured error, tolerated error]}, relative L2 errors; gpu_tolerances: the same on GPUs
+  lanes           {name: lane}: inputs of a component, see lane keys below
+  tests           lists of steps; "bf16": the test also runs in bf16, there with tolerances from bf16.json and on GPUs;
+                  "gpu": the f32 test also runs on GPUs
+A step has one of these keys
+  open            opens a runner on a lane: a component with one sequence, all of its state zero
+  run             runs the block of this name; a name that ends with * runs all blocks with the prefix
+  run_all         runs all blocks of one evaluation
+  table           reads the lane's rows of this embedding table
+  put, to         copies a reference tensor into a tensor of the runner; level: into "full_frame", a VAE's feature map, at
+                  the start of this level's place
+  expect, equals, as      compares a tensor of the runner with a reference tensor; as: its tolerance; detail: for print
+  keep, name      copies a tensor of the runner; "kept.NAME" is a reference tensor from then on
+  influence       zeroes each weight in turn; each must change one of these tensors, except "without_effect"
+or the key of a check in test/lib/block_checks.c.
+
+Tensors. A reference tensor is named as in reference.safetensors. A tensor of the runner is a state tensor of the family,
+or "lane.NAME", a field of struct lane. Behind the name stand slices as in numpy ("[0,:,2:8]") and a permutation of the
+axes as in einsum ("cyx->yxc"). ".flat" is the tensor as a vector. A list concatenates tensors by rows. {"zeros": shape},
+{"random": shape}, {"patches": latent, "order": order} (one patch a row) and {"scaled": tensor}, the latter two times
+"scale", are tensors, too.
+
+Lane keys: tensors and numbers of struct lane, and
+  component       family of the component; "folder", "number" distinguish components of one family
+  timestep        reference tensor of one value: timestep of all blocks
+  settings        values that replace those of the component's configuration
+  frames          shape of a video that run_all decodes in chunks; later "lane.frames"
+"""
+
+import json
+import os
+import struct
+import sys
+
+from block_tolerances import GPU_TOLERANCES, TOLERANCES
+
+
+class Fixture:
+    """A fixture's folder: its expect.json, and names, shapes and values of its reference tensors."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.name = os.path.basename(os.path.normpath(folder))
+        self.kind = os.path.basename(os.path.dirname(os.path.abspath(folder)))
+        path = os.path.join(folder, "expect.json")
+        self.expect = json.load(open(path, encoding="utf-8")) if os.path.exists(path) else {}
+        self.blocks = self.expect.get("blocks", {})
+        self.header, self.data = tensors_of(os.path.join(folder, "reference.safetensors"))
+
+    def has(self, name):
+        return name in self.header
+
+    def shape(self, name):
+        return self.header[name]["shape"]
+
+    def ints(self, name):
+        begin, end = self.header[name]["data_offsets"]
+        return struct.unpack(f"<{(end - begin) // 4}i", self.data[begin:end])
+
+    def json(self, *path):
+        return json.load(open(os.path.join(self.folder, *path), encoding="utf-8"))
+
+
+def tensors_of(path):
+    """Returns the header of a safetensors file by tensor name, and the bytes behind it."""
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        header.pop("__metadata__", None)
+        return header, f.read()
+
+
+def open_(lane):
+    return dict(open=lane)
+
+
+def run(name):
+    return dict(run=name)
+
+
+def put(reference, to, **more):
+    return dict(put=reference, to=to) | more
+
+
+def expect(tensor, equals, tolerance, **more):
+    return {"expect": tensor, "equals": equals, "as": tolerance} | more
+
+
+RUN_ALL = dict(run_all=True)
+
+
+def patches(tensor, order, **more):
+    return dict(patches=tensor, order=order) | more
+
+
+def zeros(*shape):
+    return dict(zeros=list(shape))
+
+
+def test(name, *steps):
+    return dict(name=name, steps=list(steps))
+
+
+def suite(name, lanes, tests, checks=(), **where):
+    """Joins a suite. where: bf16 or gpu, of the tests; checks run in f32 on the CPU only."""
+    out = dict(name=name, tolerances=TOLERANCES[name])
+    if name in GPU_TOLERANCES:
+        out["gpu_tolerances"] = GPU_TOLERANCES[name]
+    return out | dict(lanes=lanes, tests=[dict(name=t["name"]) | where | t for t in tests] + list(checks))
+
+
+def case_latent(latent="latent_001"):
+    """The lane's tensors that all denoisers read: text, latent and timestep of case 0 after its first step."""
+    return dict(timestep="block.t", text="case0.hidden.cond", latent=f"case0.{latent}[0]")
+
+
+def final_layers(f, lanes, run_steps, conditioning, tokens, order, **more):
+    """Steps for the last layers on usual inputs, and on inputs times 0.01, which reveal a wrong epsilon. The lane's image
+    has as many tokens as the reference tensor has rows."""
+    steps = []
+    for name in ("block.final", "block.final_small"):
+        rows, values = f.shape(f"{name}.out")[1:]
+        lanes[name] = dict(component=lanes["case0"]["component"], text="case0.hidden.cond[0:1]", latent=zeros(values // 4, 2, 2 * rows))
+        steps += [open_(name), *conditioning, put(f"{name}.in[0]", tokens(rows)), *run_steps,
+                  expect(patches("lane.prediction", order, **more), f"{name}.out[0]", name)]
+    return steps
+
+
+def two_streams(f, component, lane):
+    """Lane of a transformer with text and image tokens (Flux, Qwen-Image, SD3), text first."""
+    T = f.blocks["block"]["text_tokens"]
+    lane = dict(component=component) | case_latent() | dict(text=f"case0.hidden.cond[0:{T}]") | lane
+    references = [f"case0.encoded.reference_{i:03}[0]" for i in range(8) if f.has(f"case0.encoded.reference_{i:03}")]
+    return T, lane | (dict(reference=references) if references else {})
+
+
+def velocity(f, tolerance):
+    """The prediction of a whole forward pass. The reference also has rows of reference images, which follow."""
+    h, w = f.shape("case0.latent_001")[2:]
+    return expect(patches("lane.prediction", "channels_first"), f"block.velocity[0,0:{h // 2 * (w // 2)}]", tolerance)
+
+
+def joined(T, *middle):
+    """Checks of the embedded text and image."""
+    return [*middle, expect(f"tokens[0:{T}]", "embed.text.out", "embed.text"), expect(f"tokens[{T}:]", "embed.image.out", "embed.image")]
+
+
+def mmdit_final(f, lanes):
+    return final_layers(f, lanes, [run("norm_out"), run("proj_out")], [put("block.temb[0:1]", "condition")],
+                        lambda rows: "tokens[1:]", "channels_first")
+
+
+def flux(f):
+    about = f.blocks["block"]
+    lane = dict(pooled="case0.pooled.cond", guidance=about["guidance"] or 0)
+    if f.has("case0.control"):
+        lane["concat"] = "case0.control"
+    T, case0 = two_streams(f, "flux", lane)
+    far = ".far" if lane["guidance"] > 10 else ""
+    lanes = dict(case0=case0)
+    begin = [open_("case0"), run("context_embedder")]
+
+    def block(kind, name):
+        name = f"{name}.{about[kind]}"
+        return test(kind, *begin, put("block.temb", "condition"), put(f"block.{kind}.in", "tokens"), run(f"{name}.modulation"),
+                    run(name), expect("tokens", f"block.{kind}.out", f"block.{kind}"))
+
+    return suite("flux", lanes, [
+        test("conditioning", *begin, run("conditioning"), expect("condition", "block.temb", "block.temb" + far)),
+        test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder"))),
+        block("double", "transformer_blocks"),
+        block("single", "single_transformer_blocks"),
+        test("final", *mmdit_final(f, lanes)),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity" + far)),
+    ], bf16=True)
+
+
+def qwen_image(f):
+    about = f.blocks["block"]
+    T, case0 = two_streams(f, "qwen_image", {})
+    lanes = dict(case0=case0)
+    two = f.shape("block.temb")[0] > 1  # row 0: the timestep, row 1: timestep 0, for reference images
+    conditioning = [put("block.temb[0:1]", "condition")]
+    if two and "reference" in case0:
+        conditioning.append(put("block.temb[1:2]", "clean_condition"))
+    begin = [open_("case0"), run("txt_in"), *conditioning]
+
+    def block(kind):
+        name = f"transformer_blocks.{about[kind]}"
+        return [*begin, put(f"block.{kind}.in", "tokens"), run(f"{name}.modulation"), run(name)]
+
+    clean = [expect("clean_condition", "block.temb[1:2]", "block.temb")] if two else []
+    drawn = f.shape("block.last.out")[1]  # the last block computes only the generated image's rows
+    return suite("qwen_image", lanes, [
+        test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb[0:1]", "block.temb"), *clean),
+        test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("img_in"))),
+        test("dual", *block("dual"), expect("tokens", "block.dual.out", "block.dual")),
+        test("last", *block("last"), expect(f"tokens[{T}:{T + drawn}]", "block.last.out", "block.last")),
+        test("final", *mmdit_final(f, lanes)),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
+
+
+def sd3(f):
+    about = f.blocks["block"]
+    T, case0 = two_streams(f, "sd3", dict(pooled="case0.pooled.cond"))
+    lanes = dict(case0=case0)
+    begin = [open_("case0"), put("block.temb", "condition")]
+    layers, calls = [], [open_("case0"), RUN_ALL, velocity(f, "block.velocity")]
+    for kind in ("joint", "second", "last"):
+        if f.has(f"block.{kind}.in"):
+            rows = f"tokens[{T}:]" if kind == "last" else "tokens"  # the last block computes only image rows
+            name = f"transformer_blocks.{about[kind]}"
+            layers += [*begin, put(f"block.{kind}.in", "tokens"), run(f"{name}.modulation"), run(name),
+                       expect(rows, f"block.{kind}.out", f"block.{kind}")]
+    for call in f.blocks["transformer"]:
+        name = call["name"]
+        lanes[name] = dict(component="sd3") | case_latent(call["latent"]) | dict(
+            timestep=f"{name}.t", pooled="case0.pooled.cond", skip_layers=call["left_out"])
+        calls += [open_(name), RUN_ALL, expect("lane.prediction", f"{name}.out[0]", "transformer", detail=name.split(".")[1])]
+    return suite("sd3", lanes, [
+        test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb", "block.temb")),
+        test("embedders", *begin, run("context_embedder"), dict(table=0), expect("positions", "positions", "positions"),
+             *joined(T, run("pos_embed.proj"))),
+        test("layers", *layers),
+        test("final", *mmdit_final(f, lanes)),
+        test("transformer", *calls),
+    ], bf16=True)
+
+
+def zimage(f):
+    case0 = dict(component="zimage") | case_latent()
+    lanes = dict(case0=case0)
+    begin = [open_("case0"), run("cap_embedder")]
+    T, image = f.shape("case0.hidden.cond")[0], f.shape("rope.image")[0]  # image: rows with padding; the caption follows
+    h, w = f.shape("case0.latent_001")[2:]
+    rows = h // 2 * (w // 2)
+    put_time = put("block.adaln_input", "time")
+    times, calls = [], []
+    for i in range(f.shape("t_embedder.in")[0]):
+        # The reference's timesteps are already scaled.
+        lanes[f"time {i}"] = case0 | dict(timestep=f"t_embedder.in[{i}]", settings=dict(t_scale=1))
+        times += [open_(f"time {i}"), run("time"), expect("time", f"t_embedder.out[{i}:{i + 1}]", "t_embedder.out")]
+    for call in f.expect["transformer"]:
+        name = call["name"]
+        lanes[name] = dict(component="zimage", timestep=f"{name}.t", text=call["caption"], latent=f"{name}.in")
+        # The sampler's velocity has the opposite sign of the transformer's output.
+        calls += [open_(name), RUN_ALL, expect(dict(scaled="lane.prediction", scale=-1), f"{name}.out", "transformer", detail=name.split(".")[1])]
+    return suite("zimage", lanes, [
+        test("timestep", *begin, run("time"), expect("time", "block.adaln_input", "block.adaln_input"),
+             dict(timestep_embedding="t_embedder.in", equals="t_embedder.freq") | {"as": "t_embedder.freq"}, *times),
+        test("caption", *begin, expect(f"rope[0:{image}]", "rope.image", "rope.image"),
+             expect(f"rope[{image}:]", "rope.caption", "rope.caption"),
+             # Padding is compared only at the refiner's input: the reference's linear layer pads differently.
+             expect(f"caption[0:{T}]", f"embed.caption.out[0:{T}]", "embed.caption.out"),
+             expect("caption", "block.context_refiner.0.in", "context_refiner.in")),
+        test("patches", *begin, run("embedder"), expect(patches("lane.latent", "channels_last"), f"embed.image.in[0:{rows}]", "embed.image.in"),
+             expect(f"tokens[0:{rows}]", f"embed.image.out[0:{rows}]", "embed.image.out")),
+        test("refiners", *begin, put("block.context_refiner.0.in", "caption"), run("context_refiner.0"),
+             expect("caption", "block.context_refiner.0.out", "block.context_refiner"), put_time,
+             put("block.noise_refiner.1.in", f"tokens[0:{image}]"), run("noise_refiner.1.modulation"), run("noise_refiner.1"),
+             expect(f"tokens[0:{image}]", "block.noise_refiner.1.out", "block.noise_refiner")),
+        test("layer", *begin, put_time, put("block.layers.1.in", "tokens"), run("layers.1.modulation"), run("layers.1"),
+             expect("tokens", "block.layers.1.out", "block.layers")),
+        test("final", *final_layers(f, lanes, [run("final_layer.modulation"), run("final_layer")], [put_time],
+                                    lambda n: f"tokens[0:{n}]", "channels_last", scale=-1)),
+        test("transformer", *calls),
+    ], bf16=True)
+
+
+def unet(f):
+    C = f.shape("case0.latent")[1]
+    channels = f.shape("unet.0.in")[1]
+    lanes = {}
+    for i, call in enumerate(f.expect["unet"]):
+        lane = dict(component="unet", timestep=f"unet.{i}.t", text="case0.hidden.cond", latent=f"unet.{i}.in[0,0:{C}]", add_time_ids=call["numbers"])
+        if channels > C:
+            lane["concat"] = f"unet.{i}.in[0,{C}:]"
+        if f.has("case0.pooled.cond"):
+            lane["pooled"] = "case0.pooled.cond"
+        lanes[f"unet.{i}"] = lane
+    begin = [open_("unet.2"), put("block.temb", "condition")]  # the call with references of blocks
+
+    def flat(buffer, shape):
+        return f"{buffer}.flat[0:{shape[1] * shape[2] * shape[3]}]"
+
+    def block(name, source, to, blocks=None):
+        """Runs a module on an image in buffer `source`; its result is in buffer `to`."""
+        module = f.blocks[f"block.{name}"]["module"]
+        return [put(f"block.{name}.in[0] cyx->yxc", flat(source, f.shape(f"block.{name}.in"))), run(blocks or f"{module}*"),
+                expect(flat(to, f.shape(f"block.{name}.out")), f"block.{name}.out[0] cyx->yxc", f"block.{name}")]
+
+    # A down level of two resnets has three skip connections: its input, and the output of each resnet.
+    level = int(f.blocks["block.transformer"]["module"].split(".")[1])
+    after = f"skip{3 * level + 2}"
+    joined_in = f.shape("block.resnet_joined.in")
+    skipped = f.shape("block.conv_in.out")[1]  # channels of skip1, which the block concatenates to its input
+    stream = [1, joined_in[1] - skipped, *joined_in[2:]]
+    joined = [put(f"block.resnet_joined.in[0,0:{stream[1]}] cyx->yxc", flat("stream", stream)),
+              put(f"block.resnet_joined.in[0,{stream[1]}:] cyx->yxc", "skip1"),
+              *block("resnet_joined", "stream", "stream")[1:]]
+    up = f.blocks["block.up"]["module"].split(".")[1]
+    time = "add_embedding" if lanes["unet.2"]["add_time_ids"] else "time_embedding"
+    whole = [step for i in range(len(lanes)) for step in (open_(f"unet.{i}"), RUN_ALL, expect("lane.prediction", f"unet.{i}.out[0]", f"unet.{i}"))]
+    return suite("unet", lanes, [
+        test("conditioning", open_("unet.2"), run(time), expect("condition", "block.temb", "block.temb")),
+        test("resnets", *begin, *block("resnet", "skip3", "skip4"), *block("resnet_plain", "stream", "stream"), *joined),
+        test("transformers", *begin, *block("transformer", after, after), *block("transformer_mid", "stream", "stream")),
+        test("sizes", *begin, *block("down", "skip2", "skip3", "down_blocks.0.downsample"),
+             *block("up", "stream", "stream", f"up_blocks.{up}.upsample")),
+        test("ends", *begin, run("conv_in"), expect(flat("skip0", f.shape("block.conv_in.out")), "block.conv_in.out[0] cyx->yxc", "block.conv_in"),
+             put("block.out.in[0] cyx->yxc", flat("stream", f.shape("block.out.in"))), run("conv_out"),
+             expect("lane.prediction", "block.out.out[0]", "block.out")),
+        test("whole", *whole),
+    ], bf16=True)
+
+
+def wan(f):
+    about = f.blocks["block"]
+    T, columns = f.shape("case0.hidden.cond")
+    case0 = dict(component="wan") | case_latent() | dict(text=["case0.hidden.cond", zeros(512 - T, columns)])
+    seen = [f"case0.seen.{frame}" for frame in ("init", "last") if f.has(f"case0.seen.{frame}")]
+    case0 |= (dict(image=seen) if seen else {}) | (dict(concat="case0.concat") if f.has("case0.concat") else {})
+    lanes = dict(case0=case0 | (dict(n_clean_frames=about["given"]) if about["given"] else {}))
+
+    def opened(lane):
+        return [open_(lane)] + ([put("case0.encoded.init", "lane.latent[:,0:1]")] if about["given"] else [])
+
+    clean = about["given"] > 0
+    last = f.shape("block.e")[0] - 1  # row 0: timestep 0 of clean frames, if there are any; last row: the timestep
+    row = f"[{last}:{last + 1}]"
+    put_usual = [put(f"block.e{row}", "condition"), put(f"block.e6{row}", "modulation")]
+    conditioning = put_usual + ([put("block.e[0:1]", "clean_condition"), put("block.e6[0:1]", "clean_modulation")] if clean else [])
+    embedders = [run("condition_embedder.text_embedder")] + ([run("condition_embedder.image_embedder")] if seen else [])
+    words = f.shape("embed.text.out")[0]  # the prompt's rows and one row of padding
+    layer = f"blocks.{about['layer']}"
+    rows, values = f.shape("block.final_small.out")[1:]
+    lanes["block.final_small"] = case0 | dict(latent=zeros(values // 4, 1, 2, 2 * rows))
+    calls = [*opened("case0"), RUN_ALL, expect("lane.prediction", "block.velocity", "block.velocity")]
+    for call in f.blocks["transformer"]:
+        name = call["name"]
+        lanes[name] = lanes["case0"] | dict(folder=call["model"], timestep=f"{name}.t", latent=f"case0.{call['latent']}[0]")
+        calls += [*opened(name), RUN_ALL, expect("lane.prediction", f"{name}.out", "transformer", detail=name.split(".")[1])]
+
+    def final(name):
+        return [put(f"{name}.in[0]", "tokens"), run("proj_out"), expect(patches("lane.prediction", "channels_last"), f"{name}.out[0]", name)]
+
+    return suite("wan", lanes, [
+        test("conditioning", *opened("case0"), run("condition_embedder.time_embedder"), expect("condition", f"block.e{row}", "block.e"),
+             *([expect("clean_condition", "block.e[0:1]", "block.e")] if clean else []), *conditioning,
+             run("condition_embedder.time_proj"), expect("modulation", f"block.e6{row}", "block.e6"),
+             *([expect("clean_modulation", "block.e6[0:1]", "block.e6")] if clean else [])),
+        test("embedders", *opened("case0"), *embedders, expect("rope", "rope", "rope"),
+             expect(f"text[0:{words}]", "embed.text.out", "embed.text"),
+             expect("text[511:512]", f"embed.text.out[{words - 1}:{words}]", "embed.text"),
+             *([expect("image", "embed.seen.out", "embed.seen")] if seen else []),
+             run("patch_embedding"), expect("tokens", "embed.image.out", "embed.image")),
+        test("layer", *opened("case0"), *embedders, *conditioning, run(f"{layer}.seen"), put("block.layer.in", "tokens"), run(layer),
+             expect("tokens", "block.layer.out", "block.layer")),
+        test("final", *opened("case0"), *conditioning, *final("block.final"),
+             open_("block.final_small"), *put_usual, *final("block.final_small")),
+        test("transformer", *calls),
+    ], bf16=True)
+
+
+def prompts(f, hidden):
+    """Returns (case, branch) of all prompts that have a reference tensor `hidden`."""
+    return [(k, branch) for k in range(len(f.expect["cases"])) for branch in ("cond", "uncond") if f.has(f"case{k}.{hidden}.{branch}")]
+
+
+def two_hidden_states(family, lane):
+    return test("two hidden states", dict(two_hidden_states=lane, family=family))
+
+
+def clip(f):
+    columns = f.shape("case0.pooled.cond")[0]
+    ids = f.ints("case0.ids.cond")
+    base = dict(component="clip", pooled=zeros(1, columns))
+    lanes = dict(case0=base | dict(tokens="case0.ids.cond"), layer=base | dict(n_tokens=len(ids)))
+    pooled = []
+    for k, case in enumerate(f.expect["cases"]):
+        ids = f.ints(f"case{k}.ids.cond")
+        end = ids.index(ids[min(case["ids_cond"], len(ids)) - 1])  # the first end-of-text token
+        lanes[f"pooled {k}"] = base | dict(tokens=f"case{k}.ids.cond", pooled_row=end)
+        pooled += [open_(f"pooled {k}"), RUN_ALL, expect("lane.pooled", f"case{k}.pooled.cond", "pooled", detail=f"case {k} cond")]
+    return suite("clip", lanes, [
+        test("embedding", open_("case0"), dict(table=0), run("position_embedding"), expect("tokens", "clip.embedding", "clip.embedding")),
+        test("layer", open_("layer"), put("block.clip.in", "tokens"), run(f"layers.{f.blocks['block.clip']['layer']}"),
+             expect("tokens", "block.clip.out", "block.clip")),
+        test("pooled", *pooled),
+    ], [test("tokens", open_("case0"), dict(token_rows_in_wider_tensor=True))], bf16=True)
+
+
+def t5(f, family, ids):
+    """T5, or umT5, in which each layer has its own table of relative positions."""
+    columns = f.shape("case0.hidden.cond")[1]
+    layer = f.blocks[f"block.{family}"]["layer"]
+    bias = run(f"relative_attention_bias.{layer if family == 'umt5' else 0}")
+    distances, rows = f.shape(f"{family}.distance_bias")[1], f.shape(f"block.{family}.in")[1]
+
+    def of_rows(n):
+        return dict(component=family, n_tokens=n, text=zeros(n, columns))
+
+    def of_ids(k):
+        name = f"case{k}.{ids}.cond"
+        return of_rows(f.shape(name)[0]) | dict(tokens=name)
+
+    lanes = {"ids 0": of_ids(0), "bias": of_rows((distances + 1) // 2), "layer": of_rows(rows)}
+    hidden = []
+    for k, branch in prompts(f, "hidden"):
+        if branch == "cond":
+            lanes[f"ids {k}"] = of_ids(k)
+            hidden += [open_(f"ids {k}"), RUN_ALL, expect("lane.text", f"case{k}.hidden.cond", "hidden", detail=f"case {k} cond")]
+    return suite(family, lanes, [
+        test("embedding", open_("ids 0"), dict(table=0), expect("lane.text", f"{family}.embedding", "t5.embedding")),
+        # The position bias consists of unmodified values of the table, so the bits are equal.
+        test("distance bias", open_("bias"), bias, expect("bias", f"{family}.distance_bias", "t5.distance_bias")),
+        test("layer", open_("layer"), put(f"block.{family}.in", "lane.text"), bias, run(f"block.{layer}"),
+             expect("lane.text", f"block.{family}.out", "block.t5")),
+        test("hidden", *hidden),
+    ], [two_hidden_states(family, "ids 0")], bf16=True)
+
+
+def qwen3(f):
+    n, columns = f.shape("text.embedding")
+    lanes = dict(case0=dict(component="qwen3", tokens="case0.ids.cond", text=zeros(n, columns)))
+    return suite("qwen3", lanes, [
+        test("text layer", open_("case0"), dict(table=0), expect("lane.text", "text.embedding", "text.embedding"),
+             put("block.text.in", "lane.text"), run(f.blocks["block.text"]["name"]), expect("lane.text", "block.text.out", "block.text")),
+    ], bf16=True)
+
+
+def image_pad(f):
+    added = f.json("model", "tokenizer", "tokenizer_config.json")["added_tokens_decoder"]
+    return next(int(number) for number, token in added.items() if token["content"] == "<|image_pad|>")
+
+
+def reference_grid(f, k, i):
+    """Rows and columns of tokens of a case's reference image: a token is 28x28 pixels."""
+    h, w = f.shape(f"case{k}.pixels.reference_{i:03}")[:2]
+    return h // 28, w // 28
+
+
+def qwen25vl(f):
+    columns = f.shape("text.embedding")[1]
+
+    def lane(k, branch):
+        name = f"case{k}.ids.{branch}"
+        ids, spans, at = f.ints(name), [], 0
+        while f.has(f"case{k}.seen.reference_{len(spans):03}"):
+            at = ids.index(image_pad(f), at)
+            height, width = reference_grid(f, k, len(spans))
+            spans.append(dict(rows=f"case{k}.seen.reference_{len(spans):03}", first=at, height=height, width=width))
+            at += height * width
+        out = dict(component="qwen25vl", tokens=name, text=zeros(len(ids), columns))
+        return out | (dict(vision_spans=spans) if spans else {})
+
+    lanes, hidden = {"case0 cond": lane(0, "cond")}, []
+    for k, branch in prompts(f, "hidden"):
+        lanes[f"case{k} {branch}"] = lane(k, branch)
+        n, kept = f.shape(f"case{k}.ids.{branch}")[0], f.shape(f"case{k}.hidden.{branch}")[0]
+        # The template's first tokens are dropped.
+        hidden += [open_(f"case{k} {branch}"), RUN_ALL,
+                   expect(f"lane.text[{n - kept}:]", f"case{k}.hidden.{branch}", "hidden", detail=f"case {k} {branch}")]
+    return suite("qwen25vl", lanes, [
+        test("embedding", open_("case0 cond"), dict(table=0), expect("lane.text", "text.embedding", "text.embedding"),
+             expect("rope", "text.rope", "text.rope")),
+        test("layer", open_("case0 cond"), dict(table=0), put("block.language.in", "lane.text"),
+             run(f"layers.{f.blocks['block.language']['layer']}"), expect("lane.text", "block.language.out", "block.language")),
+        test("hidden", *hidden),
+    ], [two_hidden_states("qwen25vl", "case0 cond")], bf16=True)
+
+
+def vision_tokens(f, lanes, pictures, lane):
+    """Lanes and steps of all images that the vision encoder reads."""
+    steps = []
+    for k in range(len(f.expect["cases"])):
+        for picture in pictures:
+            if f.has(f"case{k}.seen.{picture}") and f.has(f"case{k}.pixels.{picture}"):
+                lanes[f"case{k} {picture}"] = lane(k, picture)
+                steps += [open_(f"case{k} {picture}"), RUN_ALL,
+                          expect("lane.text", f"case{k}.seen.{picture}", "seen", detail=f"case {k} {picture}")]
+    return steps
+
+
+def qwen25vl_vision(f):
+    def lane(k, picture):
+        return dict(component="qwen25vl_vision", picture=f"case{k}.pixels.{picture}", text=zeros(*f.shape(f"case{k}.seen.{picture}")))
+
+    lanes = {}
+    first = open_("case0 reference_000")
+    steps = vision_tokens(f, lanes, [f"reference_{i:03}" for i in range(8)], lane)
+    layers = []
+    for name in ("block.tower", "block.tower_full"):  # window attention, full attention
+        layers += [first, run("patch_embed"), put(f"{name}.in", "tokens"), run(f"blocks.{f.blocks[name]['layer']}"),
+                   expect("tokens", f"{name}.out", name)]
+    # The reference orders the merger's rows by windows, the engine by rows of the image.
+    (height, width), window = reference_grid(f, 0, 0), f.expect["model"]["tower_window"] // 28
+    windows = [f"lane.text[{y * width + x}:{y * width + min(x + window, width)}]"
+               for top in range(0, height, window) for x in range(0, width, window) for y in range(top, min(top + window, height))]
+    return suite("qwen25vl_vision", lanes, [
+        test("patches", first, run("patch_embed"), expect("tokens", "tower.patches.out", "tower.patches"),
+             expect("rope", "tower.rope", "tower.rope")),
+        test("layers", *layers),
+        test("merger", first, put("tower.merger.in", "tokens"), run("merger"), expect(windows, "tower.merger.out[0]", "tower.merger")),
+        test("vision tokens", *steps),
+    ], bf16=True)
+
+
+def clip_vision(f):
+    def lane(k, picture):
+        return dict(component="clip_vision", picture=f"case{k}.pixels.{picture} cyx->yxc", text=zeros(*f.shape(f"case{k}.seen.{picture}")))
+
+    lanes = {}
+    steps = vision_tokens(f, lanes, ["init", "last"], lane)
+    first = open_("case0 init")
+    return suite("clip_vision", lanes, [
+        test("patches", first, run("embeddings"), expect("tokens", "vision.norm.out", "vision.norm")),
+        test("layer", first, put("block.vision.in", "tokens"), run(f"layers.{f.blocks['block.vision']['layer']}"),
+             expect("tokens", "block.vision.out", "block.vision")),
+        test("vision tokens", *steps),
+    ], [test("pixels", dict(resized_pixels="clip_vision"))], bf16=True)
+
+
+def module_block(f, name):
+    """Name of the engine's block for a VAE module, such as "up_blocks.0.upsample" for "decoder.up_blocks.0.upsamplers.0"."""
+    half, _, module = f.blocks[name]["module"].partition(".")
+    assert half in ("decoder", "encoder"), half
+    return module.replace("upsamplers.0", "upsample").replace("downsamplers.0", "downsample")
+
+
+def vae_module(f, name, blocks, level):
+    """Runs blocks on an image at the start of a level's place in the full-frame buffer."""
+    return [put(f"{name}.in[0] cyx->yxc", "full_frame", level=level), *map(run, blocks),
+            expect("full_frame", f"{name}.out[0] cyx->yxc", name)]
+
+
+MID = ["mid_block.resnets.0", "mid_block.attentions.0", "mid_block.resnets.1"]
+
+
+def vae(f, component):
+    C, Y, X = f.shape("decoder.out")[1:]
+    lanes = dict(case0=dict(component=component, latent="decoder.in[0]", picture=zeros(Y, X, C)))
+    first, blocks = open_("case0"), []
+    for name in ("vae.resnet", "vae.resnet_shortcut", "vae.attention", "vae.upsampler"):
+        block = module_block(f, name)
+        level = int(block.split(".")[1]) if block.startswith("up_blocks.") else 0
+        blocks += [first, *vae_module(f, name, [block], level)]
+    return suite("vae", lanes, [
+        test("blocks", *blocks),
+        test("mid", first, *vae_module(f, "vae.mid", MID, 0)),
+        # The reference's latent is already scaled and shifted.
+        test("decoder", first, dict(unscale_latent=True), RUN_ALL, expect("lane.picture", "decoder.out[0] cyx->yxc", "decoder")),
+    ], [test("places", first, dict(places=True)), test("tiled", dict(tiled=component, least=2, saves=True))], gpu=True)
+
+
+def encoder_checks(component, pixel_factor):
+    return [test("tiled", dict(tiled=component, least=1, saves=pixel_factor == 8)), test("lanes", dict(lanes_in_one_stage=component))]
+
+
+def vae_encoder(f, component, parts):
+    config = f.json("model", "vae", "config.json")
+    lanes, steps = {}, [open_("case0")]
+    if parts:
+        C, Y, X = f.shape("encoder.out")[1:]
+        lanes["case0"] = dict(component=component, picture="encoder.in[0] cyx->yxc", moments=zeros(Y, X, C))
+        for name in ("encoder.resnet", "encoder.downsampler"):
+            block = module_block(f, name)
+            # Block numbers run through all levels: a level's resnets, then its downsampler.
+            level = int(block.split(".")[1]) // (config["num_res_blocks"] + 1)
+            steps += [*vae_module(f, name, [block], level), open_("case0")]
+        steps += [*vae_module(f, "encoder.mid", MID, len(config["dim_mult"]) - 1), RUN_ALL,
+                  expect("lane.moments", "encoder.out[0] cyx->yxc", "encoder")]
+    tests = [test("parts", *steps)] if parts else []
+    return suite("vae_encoder", lanes, tests, encoder_checks(component, 2 ** (len(config["dim_mult"]) - 1)), gpu=True)
+
+
+def influence(tensors, weights, without_effect=()):
+    return dict(influence=tensors, weights=weights, without_effect=list(without_effect))
+
+
+def only_vae_encoder(f):
+    """An encoder without a pipeline."""
+    names = tensors_of(os.path.join(f.folder, "diffusion_pytorch_model.safetensors"))[0]
+    lanes = {}
+    for i in range(2):
+        lanes[f"picture{i}"] = dict(component="vae_kl_encoder", picture=f"picture{i}", moments=zeros(*f.shape(f"moments{i}")))
+    steps = [s for i in range(2) for s in (open_(f"picture{i}"), RUN_ALL, expect("lane.moments", f"moments{i}", "moments"))]
+    factor = f.shape("picture0")[0] // f.shape("moments0")[0]
+    # A key bias adds the same to all scores of a query; softmax cancels it.
+    moves = test("influence", open_("picture0"), influence(["lane.moments"], len(names), ["to_k.bias", "attn_1.k.bias"]))
+    return suite("vae_encoder", lanes, [test("moments", *steps)], [moves, *encoder_checks("vae_kl_encoder", factor)], gpu=True)
+
+
+def taesd(f):
+    names = tensors_of(os.path.join(f.folder, "diffusion_pytorch_model.safetensors"))[0]
+    lanes = {f"latent{i}": dict(component="taesd", latent=f"latent{i}", picture=zeros(*f.shape(f"picture{i}"))) for i in range(2)}
+    C = f.shape("latent0")[0]
+    lanes["random"] = dict(component="taesd", latent=dict(random=[C, 9, 40]), picture=zeros(72, 320, 3))
+    steps = [s for i in range(2) for s in (open_(f"latent{i}"), RUN_ALL, expect("lane.picture", f"picture{i}", "picture"))]
+    return suite("taesd", lanes, [test("picture", *steps)], [
+        test("influence", open_("latent0"), influence(["lane.picture"], len(names))),
+        test("whole", dict(whole_picture=True)),
+        test("places", open_("random"), dict(places=True)),
+    ], gpu=True)
+
+
+def taehv(f):
+    names = tensors_of(os.path.join(f.folder, "diffusion_pytorch_model.safetensors"))[0]
+    decoder = [name for name in names if name.startswith("decoder.")]
+    joined = sum(name.endswith(("conv.0.weight", "conv1.weight")) for name in decoder)  # read as two weights
+    F, h, w = f.shape("video.decoder.out")[2:]
+    lanes = dict(video=dict(component="taehv", latent="video.decoder.in[0]", picture=zeros(4 if F > 1 else 1, h, w, 3), frames=[F, h, w, 3]))
+    return suite("taehv", lanes, [
+        test("frames", open_("video"), RUN_ALL, expect("lane.frames", "video.decoder.out[0] cnyx->nyxc", "frames")),
+    ], [
+        test("influence", open_("video"), influence(["lane.frames"], len(decoder) + joined)),
+        test("whole", dict(whole_video=True)),
+    ], gpu=True)
+
+
+def clip_kinds(f):
+    """One CLIP in files with transformers' names and, except L, with OpenCLIP's names."""
+    n, window, every = len(f.ints("ids")), 77, 7  # the references have only every 7th row of a window
+    columns = f.shape("rows.1")[1]
+    files = 1 if f.name == "l" else 2
+    usual = 1 if f.name == "l" else 2  # clip_skip of the recipe that reads this encoder
+    pools = f.name != "h"
+    lanes, rows, pooled, names = {}, [], [], []
+
+    def lane(file, skip, with_pooled):
+        name = f"file {file} skip {skip}{' pooled' if with_pooled else ''}"
+        lanes[name] = dict(component="clip", number=file, tokens="ids", window=window, clip_skip=skip, pooled_row=window - 1,
+                           text=zeros(n, columns)) | (dict(pooled=zeros(*f.shape("pooled"))) if with_pooled else {})
+        return [open_(name), RUN_ALL]
+
+    for file in range(files):
+        # Only the layers that a clip_skip needs are visited. The first file of H lacks the last layer.
+        for skip in range(2 if f.name == "h" and not file else 1, 4):
+            rows += [*lane(file, skip, False), expect(f"lane.text[::{every}]", f"rows.{skip}", f"rows.{skip}")]
+            if files == 2:
+                keep = [dict(keep="lane.text", name="text")] + ([dict(keep="lane.pooled", name="pooled")] if pools else [])
+                same = [expect("lane.text", "kept.text", "the other file")]
+                same += [expect("lane.pooled", "kept.pooled", "the other file")] if pools else []
+                if file == 0:
+                    names += [*lane(0, skip, pools), *keep, *lane(1, skip, pools), *same]
+        rows += [*lane(file, 0, pools), expect(f"lane.text[::{every}]", f"rows.{usual}", f"rows.{usual}")]
+        if pools:
+            pooled += [*lane(file, 0, True), expect("lane.pooled", "pooled", "pooled")]
+    for skip in range(1, 4):
+        lane(0, skip, pools)  # counted by "visits"
+    outputs = ["lane.text"] + (["lane.pooled"] if pools else [])
+    weights = sum("token_embedding" not in name for name in tensors_of(os.path.join(f.folder, "model.safetensors"))[0])
+    return suite("clip_kinds", lanes, [
+        test("rows", *rows),
+        *([test("pooled", *pooled)] if pools else []),
+        *([test("names", *names)] if names else []),
+    ], [
+        test("visits", dict(visits_of_clip_skip=True, least=[2 if f.name == "h" else 1, 1][:files], most=3)),
+        test("influence", *lane(0, usual, pools)[:1], influence(outputs, weights, ["k_proj.bias"])),
+        # Only of L, the last blocks are the last layer and the final norm.
+        *([two_hidden_states("clip", lane(0, 0, False)[0]["open"])] if f.name == "l" else []),
+    ], bf16=True)
+
+
+def suites(f):
+    """Returns the suites of a fixture."""
+    if f.kind in ("clip", "taesd", "taehv", "vae_encoder"):
+        return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder)[f.kind](f)]
+    family = f.expect.get("family", "zimage")
+    out = [dict(flux=flux, qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)[family](f)]
+    if family == "flux" and f.has("block.clip.in"):
+        out += [clip(f), t5(f, "t5", "ids_2")]
+    if f.has("block.umt5.in"):
+        out.append(t5(f, "umt5", "ids"))
+    if f.has("block.vision.in"):
+        out.append(clip_vision(f))
+    if f.has("block.text.in"):
+        out.append(qwen3(f))
+    if f.has("block.language.in"):
+        out.append(qwen25vl(f))
+    if f.has("block.tower.in"):
+        out.append(qwen25vl_vision(f))
+    # SDXL has no VAE suite: the first two levels of its test VAE are equally wide, unlike in published VAEs, so tiling
+    # would save nothing.
+    if f.has("decoder.in") and f.name != "sdxl":
+        out.append(vae(f, "vae_wan" if family == "qwen" else "vae_kl"))
+    if family == "qwen":
+        out.append(vae_encoder(f, "vae_wan_encoder", f.has("encoder.in")))
+    return out
+
+
+def components(f):
+    """Describes the components of a fixture without a pipeline. config: true: the configuration is in config.json."""
+    usual = dict(file="diffusion_pytorch_model.safetensors")
+    if f.kind == "taesd":
+        return [dict(family="taesd", config=f.name != "authors", latent_format=[0.7, 0.1] if f.name == "bf16" else [1, 0]) | usual]
+    if f.kind == "taehv":
+        return [dict(family="taehv", video=True, config=f.name == "bf16") | usual]
+    if f.kind == "vae_encoder":
+        shift = dict(f32=0.05, bf16=0.1, authors=0.15)[f.name]
+        return [dict(family="vae_kl_encoder", config=True, latent_format=[0.7, shift]) | usual]
+    if f.kind == "clip":
+        # Hidden states and pooled row that SD1, SD2 and SDXL read of this CLIP.
+        reads = dict(tokens=True) | dict(l=dict(final_norm=True, pooled=True), h=dict(layer=-2, final_norm=True),
+                                         g=dict(layer=-2, pooled=True, projected=True))[f.name]
+        files = [dict(family="clip", file="model.safetensors", config=True, reads=reads)]
+        if f.name != "l":
+            # Single files have no configuration; the fixture's heads do not have the usual width of 64.
+            heads = f.json("config.json")["num_attention_heads"]
+            config, erf_gelu = dict(num_attention_heads=heads), dict(hidden_act=1)
+            files.append(dict(family="clip", file="open.safetensors", config=config, reads=reads, published=erf_gelu))
+        return files
+    return None
+
+
+def text_of(value, indent=0, wide=150):
+    """JSON with one step, lane or tolerance a line."""
+    line = json.dumps(value)
+    if not isinstance(value, (dict, list)) or (len(line) + indent <= wide and not ("steps" in value or "tests" in value)):
+        return line
+    inner = "\n" + " " * (indent + 1)
+    if isinstance(value, list):
+        return "[" + ",".join(inner + text_of(v, indent + 1) for v in value) + "\n" + " " * indent + "]"
+    return "{" + ",".join(inner + json.dumps(k) + ": " + text_of(v, indent + 1) for k, v in value.items()) + "\n" + " " * indent + "}"
+
+
+def write(folder):
+    """Writes blocks.json into a fixture's folder."""
+    f = Fixture(folder)
+    about = components(f)
+    out = (dict(components=about) if about else {}) | dict(suites=suites(f))
+    with open(os.path.join(folder, "blocks.json"), "w", encoding="utf-8") as file:
+        file.write(text_of(out) + "\n")
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        write(each)
