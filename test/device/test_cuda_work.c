@@ -149,33 +149,33 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
     .text_columns = (columns), .latent_channels = (channels), .latent_side = (latent),                       \
     .picture_side = (side), .last = {last_kind, last_index}, .type = DTYPE_##type_
 /* Only the first block of a kind. */
-#define BLOCK(name, kind, ...) .block = (kind), COMPONENT(name, kind, 0, __VA_ARGS__)
-#define VAE_SIZES              4, 16, 16, 8, 8, 2, 4, 0
-#define WAN_VAE_SIZES          16, 8, 1, 2, 2, 2, 2
-#define WAN22_VAE_SIZES        6, 8, 8, 1, 1, 2, 2, 2
+#define FIRST_BLOCK(name, kind, ...) .block = (kind), COMPONENT(name, kind, 0, __VA_ARGS__)
+#define VAE_SIZES                    4, 16, 16, 8, 8, 2, 4, 0
+#define WAN_VAE_SIZES                16, 8, 1, 2, 2, 2, 2
+#define WAN22_VAE_SIZES              6, 8, 8, 1, 1, 2, 2, 2
 
 /* Small blocks of every family: heads of 16 to 24 columns, odd channel counts where possible, images that
  * need padding, images of several bands, a whole UNet resampled to odd sizes, and a whole SD3. The SD3 model
  * has a block with dual attention and a context_pre_only block, a position table as large as the image, and
  * rows of 60 with a gap where products read them. */
 static const struct random_component_sizes blocks[] = {
-    {BLOCK(zimage, "layer", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 16)},
-    {BLOCK(zimage, "layer", Q8_0, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 16)},
-    {BLOCK(flux, "single", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0)},
-    {BLOCK(flux, "double", F16, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0)},
-    {BLOCK(qwen_image, "layer", BF16, 32, 72, 16, 10, 80, 4, 4, 6, 6, 2, 72, 16)},
+    {FIRST_BLOCK(zimage, "layer", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 16)},
+    {FIRST_BLOCK(zimage, "layer", Q8_0, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 16)},
+    {FIRST_BLOCK(flux, "single", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0)},
+    {FIRST_BLOCK(flux, "double", F16, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0)},
+    {FIRST_BLOCK(qwen_image, "layer", BF16, 32, 72, 16, 10, 80, 4, 4, 6, 6, 2, 72, 16)},
     {COMPONENT(unet, NULL, 0, F16, 77, 72, 4, 9, 72, 40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4,
                16)},
     {COMPONENT(sd3, NULL, 0, BF16, 31, 40, 4, 10, 80, 3, 20, 2, 40, 56, 4, 5, 1, 1)},
-    {BLOCK(qwen3, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
-    {BLOCK(qwen25vl, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 104, 2)},
-    {BLOCK(qwen25vl_vision, "layer", BF16, 25, 72, 1, 1, 140, 2, 80, 4, 104, 72)},
-    {BLOCK(clip, "layer", BF16, 77, 64, 1, 1, 1, 300, 64, 4, 100, 2, 77, 64)},
-    {BLOCK(wan, "layer", BF16, 24, 40, 4, 10, 1, 3, 24, 120, 2, 40, 4, 0, 0, 0, 0), .latent_frames = 3,
+    {FIRST_BLOCK(qwen3, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
+    {FIRST_BLOCK(qwen25vl, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 104, 2)},
+    {FIRST_BLOCK(qwen25vl_vision, "layer", BF16, 25, 72, 1, 1, 140, 2, 80, 4, 104, 72)},
+    {FIRST_BLOCK(clip, "layer", BF16, 77, 64, 1, 1, 1, 300, 64, 4, 100, 2, 77, 64)},
+    {FIRST_BLOCK(wan, "layer", BF16, 24, 40, 4, 10, 1, 3, 24, 120, 2, 40, 4, 0, 0, 0, 0), .latent_frames = 3,
      .latent_columns = 8},
-    {BLOCK(clip_vision, "layer", BF16, 26, 80, 1, 1, 70, 3, 80, 4, 104, 70)},
-    {BLOCK(t5, "layer", BF16, 30, 72, 1, 1, 1, 300, 72, 4, 16, 120, 2, 32)},
-    {BLOCK(umt5, "layer", BF16, 30, 72, 1, 1, 1, 300, 72, 4, 16, 120, 2, 32)},
+    {FIRST_BLOCK(clip_vision, "layer", BF16, 26, 80, 1, 1, 70, 3, 80, 4, 104, 70)},
+    {FIRST_BLOCK(t5, "layer", BF16, 30, 72, 1, 1, 1, 300, 72, 4, 16, 120, 2, 32)},
+    {FIRST_BLOCK(umt5, "layer", BF16, 30, 72, 1, 1, 1, 300, 72, 4, 16, 120, 2, 32)},
     {COMPONENT(vae_kl, "resnet", 301, BF16, 1, 1, 4, 16, 128, VAE_SIZES)},
     {COMPONENT(vae_kl_encoder, "resnet", 0, BF16, 1, 1, 4, 16, 128, VAE_SIZES)},
     {COMPONENT(vae_wan, "resnet", 301, BF16, 1, 1, 16, 16, 128, WAN_VAE_SIZES)},

@@ -21,7 +21,7 @@ tree() {
     [ -d "build/$1/obj" ] || { echo "faults: CONFIG=$1 is not built: run make CONFIG=$1 cuda-tests"; exit 1; }
     mkdir -p "$work/tree/test" "$work/tree/build/$1" "$work/tree/bench"
     cp -a Makefile engine kernels loaders models cli "$work/tree/"
-    cp -a bench/gpu "$work/tree/bench/"
+    cp -a bench/gpu bench/dev "$work/tree/bench/"
     cp -a test/*.mk test/lib test/emu test/device test/fuzz "$work/tree/test/"
     cp -a "build/$1/obj" "$work/tree/build/$1/"
 }
