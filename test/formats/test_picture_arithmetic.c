@@ -202,7 +202,6 @@ TEST(resizing_keeps_uniform_images) {
 }
 
 static void *alloc_none(struct sys *sys, enum memory_line line, size_t bytes) {
-    (void)sys, (void)line, (void)bytes;
     return NULL;
 }
 
@@ -449,7 +448,6 @@ TEST(read_failures_reported) {
 }
 
 static int open_truth(void **state) {
-    (void)state;
     sys_init_machine(&machine);
     safetensors_open(&machine, "test/golden/pictures/arithmetic.safetensors", &truth, &problem);
     safetensors_open(&machine, "test/golden/pictures/fit.safetensors", &fits, &problem);
@@ -458,7 +456,6 @@ static int open_truth(void **state) {
 }
 
 static int close_truth(void **state) {
-    (void)state;
     index_destroy(&truth);
     index_destroy(&fits);
     return 0;

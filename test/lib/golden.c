@@ -256,7 +256,6 @@ static void run_golden_test(void **state) {
 }
 
 static int free_golden_test(void **state) {
-    (void)state;
     test_memory_free_to(NULL);
     return 0;
 }

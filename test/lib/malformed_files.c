@@ -152,11 +152,9 @@ static int remove_one(const char *path) {
 }
 
 int malformed_set_up(void **state) {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 int malformed_tear_down(void **state) {
-    (void)state;
     return remove_one(folder);
 }

@@ -416,7 +416,6 @@ void random_case(void) {
 }
 
 void test_print_errors(void **state) {
-    (void)state;
     for (int i = 0; i < N_OP_KINDS; i++)
         if (op_errors[i].known > 0)
             printf("  %-18s %.3g (known %.3g)\n", op_name(i), op_errors[i].measured, op_errors[i].known);

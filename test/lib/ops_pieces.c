@@ -83,7 +83,6 @@ static void assert_same(struct tensor a, struct tensor b) {
 
 /* Computes any rows of the convolution, from the whole input or from the needed rows only. */
 void test_conv_pieces(void **state) {
-    (void)state;
     for (int i = 0; i < ops_pictures; i++) {
         random_state = 100 + (uint64_t)i;
         struct conv c = ops_on == ON_CPU && i == 0 ? make_panels() : make_conv();
@@ -106,7 +105,6 @@ void test_conv_pieces(void **state) {
 
 /* A strided convolution in pieces has the bits of the whole result, except in the row at the padded side. */
 void test_conv_strided_pieces(void **state) {
-    (void)state;
     for (int i = 0; i < ops_pictures; i++) {
         random_state = 150 + (uint64_t)i;
         struct conv c = make_strided();
@@ -147,7 +145,6 @@ static void expect_overlap(const struct conv *c, bool over_residual, int64_t lea
 }
 
 void test_conv_overlap(void **state) {
-    (void)state;
     for (int i = 0; i < ops_pictures; i++) {
         random_state = 200 + (uint64_t)i;
         struct conv c = make_conv();
@@ -161,7 +158,6 @@ void test_conv_overlap(void **state) {
 
 void test_conv_strided_overlap(void **state) {
     int longer = 0;
-    (void)state;
     for (int i = 0; i < ops_pictures; i++) {
         random_state = 250 + (uint64_t)i;
         struct conv c = make_strided();
@@ -179,7 +175,6 @@ void test_conv_strided_overlap(void **state) {
 }
 
 void test_statistics_pieces(void **state) {
-    (void)state;
     bool small = ops_on == ON_TSAN;
     for (int i = 0; i < ops_pictures; i++) {
         random_state = 300 + (uint64_t)i;

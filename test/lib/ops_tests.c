@@ -17,7 +17,6 @@ int ops_on, ops_random_cases, ops_pictures;
 #define NO_RESIDUAL RESIDUAL_NONE
 
 void test_linear(void **state) {
-    (void)state;
     static const struct {
         int on;
         struct linear_case c; /* t, n, k, type, gap, bias, gate, activation, residual */
@@ -59,7 +58,6 @@ void test_linear(void **state) {
 }
 
 void test_linear_few(void **state) {
-    (void)state;
     static const struct linear_case cases[] = {
         {1, 1, 1, F32, 0, false, .activation = PLAIN},
         {9, 7, 100, F16, 3, true, .activation = SILU},
@@ -76,7 +74,6 @@ void test_linear_few(void **state) {
 }
 
 void test_attention(void **state) {
-    (void)state;
     static const struct {
         int on;
         struct attention_case c; /* t, s, heads, key_heads, d, gap, causal, in_place, scale */
@@ -103,7 +100,6 @@ void test_attention(void **state) {
 }
 
 void test_norms(void **state) {
-    (void)state;
     static const struct rms_case rms[] = {
         {1, 1, 1, F32, 0, false, false, PLAIN},      {5, 20, 6, BF16, 5, false, true, PLAIN},
         {3, 256, 1, BF16, 0, true, false, PLAIN},    {5, 96, 1, BF16, 0, false, true, SILU},
@@ -133,7 +129,6 @@ void test_norms(void **state) {
 }
 
 void test_rope(void **state) {
-    (void)state;
     static const struct rope_case cases[] = {
         {1, 1, 2, 0, ROPE_HALVES, false, F32, true},
         {7, 5, 20, 4, ROPE_INTERLEAVED, false, F32, true},
@@ -159,7 +154,6 @@ void test_rope(void **state) {
 }
 
 void test_elementwise(void **state) {
-    (void)state;
     for (int place = 0; place < 3; place++) {
         case_glu(11, 77, 5, place, SILU);
         case_glu(5, 130, 3, place, GELU_TANH);
@@ -200,7 +194,6 @@ void test_elementwise(void **state) {
 }
 
 void test_rgb_rounding(void **state) {
-    (void)state;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(1, 86, 3), 0, 1);
     struct tensor out = tensor_make(operand_memory(258), DTYPE_U8, SHAPE(1, 86, 3));
@@ -220,7 +213,6 @@ void test_rgb_rounding(void **state) {
 }
 
 void test_conv(void **state) {
-    (void)state;
     static const struct conv_case cases[] = {
         {1, 1, 3, 16, 3, F32, 1, 0, PLAIN, true, NO_RESIDUAL},
         {8, 8, 16, 3, 3, BF16, 1, 4, SILU, true, NO_RESIDUAL},
@@ -253,7 +245,6 @@ void test_conv(void **state) {
 }
 
 void test_conv_finish(void **state) {
-    (void)state;
     bool small = ops_on == ON_TSAN;
     struct conv_case c = {small ? 3 : 19, small ? 5 : 600, 8, 16, 3, F32, 1, 0, PLAIN, true, NO_RESIDUAL};
     const struct conv_options relu = {.finish = FINISH_RELU}, of_unit = {.finish = FINISH_TO_SIGNED};
@@ -266,7 +257,6 @@ void test_conv_finish(void **state) {
 }
 
 void test_conv_cut(void **state) {
-    (void)state;
     bool small = ops_on == ON_TSAN;
     const struct conv_options both = {.cut_row = true, .cut_column = true};
     struct conv_case c = {5, 4, 12, 20, 3, BF16, 2, 0, PLAIN, true, NO_RESIDUAL};
@@ -280,7 +270,6 @@ void test_conv_cut(void **state) {
 }
 
 void test_conv_strided(void **state) {
-    (void)state;
     static const struct conv_case cases[] = {
         {2, 2, 3, 16, 3, F32, 1, 0, PLAIN, true, NO_RESIDUAL},
         {8, 6, 16, 3, 3, BF16, 1, 0, SILU, true, NO_RESIDUAL},
@@ -304,7 +293,6 @@ void test_conv_strided(void **state) {
 }
 
 void test_random(void **state) {
-    (void)state;
     const char *seed = getenv("SEED"), *cases = getenv("CASES");
     uint64_t start = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     uint64_t n = cases ? strtoull(cases, NULL, 10) : (uint64_t)ops_random_cases;

@@ -188,7 +188,6 @@ static void check_sizes(const struct block *block, uint64_t file_element, uint64
 static void test_last_slice_bits(void **state) {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     static unsigned char expected[PACKED_MAX];
-    (void)state;
     for (int layout = 0; layout < N_LAYOUTS; layout++)
         for (int i = 0; i < 3; i++) {
             struct tensor_index index;
@@ -211,7 +210,6 @@ static void test_converted_slice_bits(void **state) {
     } pairs[] = {{DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}, {DTYPE_F16, DTYPE_F8_E4M3}};
     static unsigned char expected[PACKED_MAX], stored[PACKED_MAX];
     static float numbers[VALUES];
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct tensor_index index;
         struct block block;
@@ -250,7 +248,6 @@ static void expect_refused_bind(const int32_t *other, enum status code, const ch
 }
 
 static void test_wrong_shape_refused(void **state) {
-    (void)state;
     write_file(SAFETENSORS, DTYPE_F32);
     expect_refused_bind((int32_t[N_DIMS]){O, I, K, 1, PART, O - PART}, SHAPE, "[5, 197, 1, 3, 3]");
     expect_refused_bind((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
@@ -273,7 +270,6 @@ static void test_block_types_refused(void **state) {
         {.key = "general.architecture", .kind = GGUF_STRING, .text = "made"},
         {.key = "comfy.gguf.orig_shape.both.weight", .kind = GGUF_I32, .array = shape, .n = 5},
         {.key = "comfy.gguf.orig_shape.kernel.weight", .kind = GGUF_I32, .array = shape, .n = 5}};
-    (void)state;
     snprintf(path, sizeof path, "%s/model.gguf", folder);
     gguf_write_made(&sys, path, metadata, 3, tensors, 3, NULL, &e);
     assert_ok(&e);
@@ -286,7 +282,6 @@ static void test_truncated_file_reported(void **state) {
     struct tensor_index index;
     struct block block;
     struct error e = {0};
-    (void)state;
     write_file(SAFETENSORS, DTYPE_F32);
     open_block(&index, &block);
     assert_int_equal(truncate(path, index.sources[0].identity.bytes - 1), 0);
@@ -296,7 +291,6 @@ static void test_truncated_file_reported(void **state) {
 }
 
 static int set_up(void **state) {
-    (void)state;
     sys_init_machine(&sys);
     /* build/, because /tmp may not allow direct I/O */
     strcpy(folder, access("build", W_OK) ? "/tmp/sluice_slices_XXXXXX" : "build/sluice_slices_XXXXXX");
@@ -305,7 +299,6 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     char command[96];
-    (void)state;
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) || sys_memory_use(&sys).live_bytes[LINE_HOST] ? -1 : 0;
 }

@@ -223,14 +223,12 @@ static void slice(int i_stored, const int32_t rows[3]) {
 }
 
 static void test_slice_rows_and_scales(void **state) {
-    (void)state;
     for (int s = 0; s < N_STORED; s++)
         for (size_t i = 0; i < sizeof rows_of_parts / sizeof *rows_of_parts; i++) slice(s, rows_of_parts[i]);
 }
 
 /* Parts that cut a tile of scales are refused. */
 static void test_exchanged_parts_rows_and_scales(void **state) {
-    (void)state;
     for (int s = 0; s < N_STORED; s++)
         for (size_t i = 0; i < sizeof rows_of_parts / sizeof *rows_of_parts; i++) {
             const int32_t *rows = rows_of_parts[i];
@@ -257,7 +255,6 @@ static void test_exchanged_parts_rows_and_scales(void **state) {
 }
 
 static void test_embedding_lookup_rows(void **state) {
-    (void)state;
     enum { N = 8, RUNS = 5 }; /* RUNS: expected number of reads, one for each group of consecutive rows */
     const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
                   ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
@@ -303,7 +300,6 @@ static void test_unsupported_types_refused(void **state) {
     const int32_t dims[N_DIMS] = {64, 16, 16, 32, 100, 3, 48}, shape[] = {64, 100, 3, 3};
     const int32_t other_dims[N_DIMS] = {63, 16, 16, 32, 104, 3, 48}, other[] = {63, 104, 3, 3};
     struct file_of_one_tensor m;
-    (void)state;
     make(&m, DTYPE_Q4_K, false, 2, shape);
     expect(&m, &in_whole, dims, UNSUPPORTED, "the type's block size");
     make(&m, DTYPE_U8, false, 2, shape);
@@ -329,7 +325,6 @@ static void test_unsupported_types_refused(void **state) {
 
 static int set_up(void **state) {
     uint64_t random = 1;
-    (void)state;
     sys_init_machine(&sys);
     file = malloc(FILE_BYTES);
     for (int i = 0; file && i < FILE_BYTES; i++) file[i] = (unsigned char)random_next(&random);
@@ -337,7 +332,6 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
     free(file);
     return sys_memory_use(&sys).live_bytes[LINE_HOST] ? -1 : 0;
 }

@@ -2,14 +2,10 @@
 #include "test/lib/assert_ok.h"
 #include "test/lib/sampler_run.h"
 #include "loaders/loaders.h"
+#include "test/lib/cmocka_tests.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* The sampling of Stable Diffusion's recipes, of Wan's, and of flow-matching recipes whose pipeline sets the
  * schedule. */
@@ -55,7 +51,7 @@ static struct sampling expect_read(const struct sampling *of, const char *class,
 #define MATCHING "FlowMatchEulerDiscreteScheduler"
 #define FLOW     "'use_flow_sigmas': true, 'prediction_type': 'flow_prediction'"
 
-static void test_unsupported_values_refused(void **state) {
+TEST(unsupported_values_refused) {
     static const struct {
         const struct sampling *of;
         const char *class, *keys, *found; /* found: text of the error */
@@ -96,7 +92,6 @@ static void test_unsupported_values_refused(void **state) {
         {&flow_of_class, MATCHING, "'odd': 1", "odd"},
         {&flow_of_pipeline, NULL, "'invert_sigmas': true", "invert_sigmas"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sampling s = *rows[i].of;
         struct error e = {0};
@@ -108,7 +103,7 @@ static void test_unsupported_values_refused(void **state) {
     }
 }
 
-static void test_flow_matching_keys(void **state) {
+TEST(flow_matching_keys) {
     static const struct {
         const struct sampling *of;
         const char *class, *keys;
@@ -121,7 +116,6 @@ static void test_flow_matching_keys(void **state) {
         {&flow_of_class, NULL, "'flow_shift': 3, " FLOW, &schedule_flow_unipc, &sampler_unipc},
         {&flow_of_pipeline, NULL, "'shift': 3", &schedule_flow, &sampler_euler},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sampling s = expect_read(rows[i].of, rows[i].class, rows[i].keys);
         assert_ptr_equal(s.schedule, rows[i].schedule);
@@ -131,10 +125,9 @@ static void test_flow_matching_keys(void **state) {
 
 /* A sampler uses its diffusers class's timestep spacing where the pipeline does not set one, unless
  * --schedule names one. */
-static void test_sampler_brings_class_spacing(void **state) {
+TEST(sampler_brings_class_spacing) {
     struct error e = {0};
     struct sampling s = flow_of_class, own = flow_of_pipeline;
-    (void)state;
     sampling_choose(&(struct sampling_choice){.steps = 5}, &s, &e);
     assert_ptr_equal(s.schedule, &schedule_flow_unipc);
     sampling_choose(&(struct sampling_choice){.sampler = "euler", .steps = 5}, &s, &e);
@@ -152,16 +145,14 @@ static void test_sampler_brings_class_spacing(void **state) {
 
 /* Old configurations of Stable Diffusion 1 and 2 (steps_offset 0) are corrected as diffusers' pipelines
  * correct them. */
-static void test_old_steps_offset_corrected(void **state) {
-    (void)state;
+TEST(old_steps_offset_corrected) {
     struct sampling s = expect_read(&eps_old, "DDIMScheduler", "'steps_offset': 0");
     assert_int_equal(s.grid.steps_offset, 1);
     assert_ptr_equal(expect_read(&eps_old, "PNDMScheduler", "").sampler, &sampler_pndm);
     assert_int_equal(expect_read(&eps, EULER, "").grid.steps_offset, 0);
 }
 
-static void test_unread_keys_ignored(void **state) {
-    (void)state;
+TEST(unread_keys_ignored) {
     struct sampling s =
         expect_read(&eps, "EulerAncestralDiscreteScheduler",
                     "'use_karras_sigmas': true, 'skip_prk_steps': false, 'clip_sample': true, "
@@ -171,13 +162,12 @@ static void test_unread_keys_ignored(void **state) {
 }
 
 /* The keyword Infinity, which Python's json writes for an unlimited value, is accepted. */
-static void test_infinite_bound_accepted(void **state) {
+TEST(infinite_bound_accepted) {
     struct sys sys;
     struct config config;
     struct sampling s = eps;
     struct error e = {0};
     const char *path = "build/scheduler_config_test.json";
-    (void)state;
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs("{\"_class_name\": \"" DPM
@@ -209,11 +199,10 @@ static struct sampling detected_from(const char *const *marks) {
     return s;
 }
 
-static void test_prediction_type_from_tensors(void **state) {
+TEST(prediction_type_from_tensors) {
     static const char *const playground[] = {"edm_mean", "edm_std", NULL};
     struct error e = {0};
     struct sampling s = detected_from((const char *const[]){"betas", NULL});
-    (void)state;
     assert_true(s.prediction == &prediction_eps && s.noise.rescale_zero_snr == ZERO_SNR_NO);
     s = detected_from((const char *const[]){"v_pred", NULL});
     assert_true(s.prediction == &prediction_v && s.noise.rescale_zero_snr == ZERO_SNR_NO &&
@@ -226,12 +215,5 @@ static void test_prediction_type_from_tensors(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unsupported_values_refused),
-                                       cmocka_unit_test(test_flow_matching_keys),
-                                       cmocka_unit_test(test_sampler_brings_class_spacing),
-                                       cmocka_unit_test(test_old_steps_offset_corrected),
-                                       cmocka_unit_test(test_unread_keys_ignored),
-                                       cmocka_unit_test(test_infinite_bound_accepted),
-                                       cmocka_unit_test(test_prediction_type_from_tensors)};
-    return cmocka_run_group_tests_name("scheduler_config.json", tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -99,7 +99,6 @@ static void check_encoder_memory(const struct family *decoder, const struct fami
 }
 
 static void test_encoder_needs_no_more_than_decoder(void **state) {
-    (void)state;
     check_encoder_memory(&family_vae_kl, &family_vae_kl_encoder, 128, 0); /* Flux's VAE */
     check_encoder_memory(&family_vae_wan, &family_vae_wan_encoder, 96, 12 << 20);
 }
@@ -132,7 +131,6 @@ static void check_tiny_memory(const struct family *tiny_one, const struct family
 }
 
 static void test_tiny_decoder_memory(void **state) {
-    (void)state;
     check_tiny_memory(&family_taesd, &family_vae_kl, 1, 6);
     check_tiny_memory(&family_taehv, &family_vae_wan, 2, 2);
 }
@@ -154,7 +152,6 @@ static void expect_shape_refused(const char *tensor, int place, int32_t dim, con
 }
 
 static void test_wrong_tensor_shapes_refused(void **state) {
-    (void)state;
     expect_shape_refused("encoder.conv_out.weight", 0, 9,
                          "tensor 'encoder.conv_out.weight' has the wrong shape");
     expect_shape_refused("encoder.conv_out.weight", 0, 1,
@@ -211,14 +208,12 @@ static void expect_graft_refused(const char *model, const char *encoder, const c
 }
 
 static void test_encoder_of_another_vae_refused(void **state) {
-    (void)state;
     expect_graft_refused("test/golden/zimage_a/model", "f32", "do not fit together: latent channels");
     expect_graft_refused("test/golden/zimage_b/model", "authors",
                          "do not fit together: pixels per latent pixel and axis");
 }
 
 static int free_memory(void **state) {
-    (void)state;
     test_memory_free_to(NULL);
     return 0;
 }
