@@ -35,7 +35,6 @@ static void end(const char *kernel, int sectors_most, int passes_most) {
  * per row, so eight lanes write to two rows of keys; f32 rows converted to bf16 are read in two halves of 32
  * bytes, and the cache serves the second half. */
 static void test_accesses(void **state) {
-    (void)state;
     static const struct {
         int32_t head;
         int passes;
@@ -88,7 +87,6 @@ static struct tensor random_bf16(int rank, const int32_t *dim) {
 /* Results in bf16 for products, as in forward functions. The rope table of split-half heads is read in two
  * halves of 32 bytes. */
 static void test_accesses_for_products(void **state) {
-    (void)state;
     begin();
     case_begin();
     struct tensor q = random_bf16(SHAPE(128, 256)), k = random_bf16(SHAPE(200, 256));

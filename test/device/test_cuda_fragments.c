@@ -6,6 +6,7 @@
 #include "test/device/cuda_checker.h"
 
 #include "test/device/fragments.h"
+#include "test/lib/cmocka_tests.h"
 
 static struct device *cuda;
 
@@ -105,18 +106,15 @@ static void check_mma(struct place (*place_of)(enum matrix matrix, int lane, int
         }
 }
 
-static void test_mma(void **state) {
-    (void)state;
+TEST(mma) {
     check_mma(ptx_place);
 }
 
-static void test_strides(void **state) {
-    (void)state;
+TEST(strides) {
     check_mma(cute_place);
 }
 
-static void test_ldmatrix(void **state) {
-    (void)state;
+TEST(ldmatrix) {
     for (int transposed = 0; transposed < 2; transposed++) {
         shared_used = 0;
         uint16_t *values = shared(LANES * TILE_STRIDE * sizeof *values);
@@ -139,8 +137,7 @@ static void test_ldmatrix(void **state) {
     }
 }
 
-static void test_product(void **state) {
-    (void)state;
+TEST(product) {
     for (int transposed = 0; transposed < 2; transposed++) {
         shared_used = 0;
         uint16_t *a = shared(256 * sizeof *a), *b = shared(256 * sizeof *b);
@@ -159,8 +156,7 @@ static void test_product(void **state) {
     }
 }
 
-static void test_copy(void **state) {
-    (void)state;
+TEST(copy) {
     shared_used = 0;
     uint32_t *from = shared(CHUNKS * 16), *to = shared(CHUNKS * 16);
     int32_t *valid = shared(CHUNKS * sizeof *valid);
@@ -172,8 +168,7 @@ static void test_copy(void **state) {
 }
 
 /* exp2_fast has a relative error of at most 2^-22 (ptx.cuh); subnormal results are flushed to 0. */
-static void test_exp2(void **state) {
-    (void)state;
+TEST(exp2) {
     enum { N = 20000 };
     shared_used = 0;
     float *from = shared(N * sizeof *from), *to = shared(N * sizeof *to);
@@ -188,8 +183,7 @@ static void test_exp2(void **state) {
     assert_true(worst <= 0x1p-22);
 }
 
-static void test_pack(void **state) {
-    (void)state;
+TEST(pack) {
     enum { N = 3000 };
     shared_used = 0;
     float *low = shared(N * sizeof *low), *high = shared(N * sizeof *high);
@@ -218,8 +212,7 @@ static void test_pack(void **state) {
     assert_int_equal(to[2] & 0xffff, 0x8000);
 }
 
-static void test_f16(void **state) {
-    (void)state;
+TEST(f16) {
     enum { N = 1 << 16 };
     shared_used = 0;
     uint16_t *from = shared(N * sizeof *from);
@@ -251,10 +244,5 @@ static int close_device(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mma),     cmocka_unit_test(test_strides), cmocka_unit_test(test_ldmatrix),
-        cmocka_unit_test(test_product), cmocka_unit_test(test_copy),    cmocka_unit_test(test_exp2),
-        cmocka_unit_test(test_pack),    cmocka_unit_test(test_f16),
-    };
-    return tests_run(tests, sizeof tests / sizeof *tests, open_device, close_device);
+    return run_all_tests(open_device, close_device);
 }

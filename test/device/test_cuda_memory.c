@@ -101,7 +101,6 @@ static struct stream {
 } stream;
 
 static void *copy_visits(void *argument) {
-    (void)argument;
     for (int i = 0; i < VISITS; i++) {
         float *from = stream.sources + (size_t)(i % SOURCES) * FLOATS;
         pthread_mutex_lock(&stream.lock);
@@ -169,7 +168,6 @@ static void run_visits(const uint32_t delays_us[2]) {
 
 static void test_slots_are_filled_in_order(void **state) {
     static const uint32_t delays_us[][2] = {{0, 0}, {60, 0}, {0, 60}};
-    (void)state;
     for (int i = 0; i < (emulated() ? 3 : 1); i++) {
         run_visits(delays_us[i]);
         if (emulated()) assert_int_equal(emu_read_counts().pageable_copies, 0);
@@ -180,7 +178,6 @@ static void test_slots_are_filled_in_order(void **state) {
 static void test_overwritten_event_counts_as_passed(void **state) {
     enum { LATER = 300 };
     struct error e = {0};
-    (void)state;
     open_delayed(0, 500);
     float *source = alloc_mapped(ROW), *values = alloc_mapped(ROW), *others = alloc_mapped(2 * ROW);
     char *slot = reserve_pages(PAGE);
@@ -207,7 +204,6 @@ static void test_overwritten_event_counts_as_passed(void **state) {
 /* Copies to the device from adjacent pinned chunks and from unpinned memory between them. */
 static void test_copies_from_pinned_chunks(void **state) {
     struct error e = {0};
-    (void)state;
     open_device();
     float *pool = sys.map(&sys, LINE_STORE, MIB), *values = alloc_mapped(MIB);
     char *there = reserve_pages(MIB);
@@ -262,7 +258,6 @@ static void change_pages(uint64_t *random, char *pages, bool *there, void *share
 static void test_pages_on_demand(void **state) {
     static bool there[PAGES];
     uint64_t random = seed_base;
-    (void)state;
     open_device();
     uint64_t own = memory->used(device);
     void *shared = alloc_mapped(PAGE);
@@ -284,7 +279,6 @@ static void test_preallocated_pages(void **state) {
     uint64_t random = seed_base;
     const uint64_t bytes = 32 * MIB;
     struct error e = {0};
-    (void)state;
     open_device();
     uint64_t own = memory->used(device);
     assert_int_equal(memory->preallocate(device, bytes, &e), OK);
@@ -313,7 +307,6 @@ static void test_preallocated_pages(void **state) {
 
 static void test_out_of_memory_can_be_retried(void **state) {
     struct error e = {0};
-    (void)state;
     if (!emulated()) skip();
     open_device();
     uint64_t own = memory->used(device);
@@ -341,7 +334,6 @@ static void test_out_of_memory_can_be_retried(void **state) {
 /* An error of an asynchronous copy is returned once, by the next operator. */
 static void test_failed_copy_fails_next_operator(void **state) {
     struct error e = {0};
-    (void)state;
     if (!emulated()) skip();
     open_device();
     float *shared = alloc_mapped(2 * ROW);
@@ -360,7 +352,6 @@ static void test_failed_copy_fails_next_operator(void **state) {
 /* After the GPU is lost, every call fails at once with the reason, and host memory is freed. */
 static void test_lost_gpu(void **state) {
     static const enum emu_call calls[] = {EMU_SYNCHRONIZE, EMU_LAUNCH};
-    (void)state;
     if (!emulated()) skip();
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         struct error e = {0};
@@ -403,7 +394,6 @@ static void test_unsupported_gpus_are_rejected(void **state) {
     struct error e = {0};
     struct cuda_info info;
     char why[400];
-    (void)state;
     if (!emulated()) skip();
     sys_init_machine(&sys);
     emu_reset();
@@ -430,7 +420,6 @@ static void test_unsupported_gpus_are_rejected(void **state) {
 
 /* Each CUDA call of cuda_open fails in turn: everything opened before the failure is closed. */
 static void test_failed_open_leaks_nothing(void **state) {
-    (void)state;
     if (!emulated()) skip();
     for (uint64_t n = 1; n < 2000; n += n < 4 ? 1 : 97) {
         struct error e = {0};

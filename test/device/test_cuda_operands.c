@@ -66,7 +66,6 @@ static const int32_t columns_of[PLACES] = {128, 36, 77, 8200};
 static const int gaps[PLACES] = {0, 4, 1, 8};
 
 static void test_norms(void **state) {
-    (void)state;
     for (int i = 0; i < 2 * PLACES; i++) {
         int32_t c = columns_of[i % PLACES], t = i < PLACES ? 5 : 3, each = i < PLACES ? c : c / (i % 2 + 1);
         random_state = 500 + (uint64_t)i;
@@ -93,7 +92,6 @@ static void test_norms(void **state) {
 
 /* Rope with a fused norm gives the bits of norm and rope as two operators. */
 static void test_rope(void **state) {
-    (void)state;
     static const int32_t heads[] = {2, 16, 20, 64, 128, 130, 276, 512};
     for (int i = 0; i < 2 * (int)(sizeof heads / sizeof *heads); i++) {
         int32_t d = heads[i / 2], n = i % 3 + 1;
@@ -119,7 +117,6 @@ static void test_rope(void **state) {
 }
 
 static void test_elementwise(void **state) {
-    (void)state;
     for (int i = 0; i < PLACES; i++) {
         random_state = 700 + (uint64_t)i;
         case_begin();
@@ -157,7 +154,6 @@ static void product_case(struct linear_case c, int in_gap) {
 }
 
 static void test_linear(void **state) {
-    (void)state;
     static const struct {
         int in_gap;
         struct linear_case c; /* type and gap: of the bias and of the output */
@@ -203,7 +199,6 @@ static void operands_of_attention(struct attention_case c) {
 }
 
 static void test_attention(void **state) {
-    (void)state;
     static const struct attention_case cases[] = {
         {20, 33, 2, 2, 16, 0, false, false, 0}, {20, 70, 4, 2, 32, 8, false, false, 0},
         {9, 77, 2, 1, 64, 0, false, false, 0},  {70, 70, 2, 2, 128, 8, true, false, 0},
@@ -220,7 +215,6 @@ static void test_attention(void **state) {
 /* The inputs of GLU are the halves of wide rows, and the output starts directly after the last row. The
  * output must not count as overlapping the inputs. */
 static void test_wide_rows_stay_in_bounds(void **state) {
-    (void)state;
     case_begin();
     char *memory = operand_memory(4 * 64 * sizeof(float) + 4 * 32 * sizeof(uint16_t));
     memset(memory, 0, 4 * 64 * sizeof(float));
@@ -233,7 +227,6 @@ static void test_wide_rows_stay_in_bounds(void **state) {
 }
 
 static void test_invalid_operands_are_rejected(void **state) {
-    (void)state;
     struct modulation plain = {0};
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), half = in, out = in;
@@ -269,7 +262,6 @@ static void test_invalid_operands_are_rejected(void **state) {
 
 /* context_operand returns scratch tensors of the operand type (f32 in precision f32), also for slices. */
 static void test_scratch_has_operand_type(void **state) {
-    (void)state;
     static char memory[16384];
     struct arena arena = {.base = memory, .bytes = sizeof memory};
     x.scratch = &arena;

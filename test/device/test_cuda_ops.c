@@ -33,7 +33,6 @@ struct op_error op_errors[N_OP_KINDS] = {
 /* Adapters of parts of fused weights start at unaligned rows; the last case has two panels, and an adapter
  * starts in the second. */
 static void test_adapters_match_f64(void **state) {
-    (void)state;
     static const struct adapted_case cases[] = {
         {{1, 1, 1, DTYPE_F32, 0, false, false, ACTIVATION_NONE, RESIDUAL_NONE},
          {{1, 0, 1, DTYPE_F32, 1}},
@@ -64,7 +63,6 @@ static void test_adapters_match_f64(void **state) {
 /* Products of Z-Image with few tokens, whose shapes choose other algorithms of cuBLASLt. The last one takes
  * several panels of weights, and is the only one that takes another path of this device. */
 static void test_linear_of_families(void **state) {
-    (void)state;
     static const struct linear_case cases[] = {
         {2, 3500, 10240, DTYPE_F16, 0, true, .residual = RESIDUAL_APART},
         {5, 3840, 1024, DTYPE_BF16, 0, false, .residual = RESIDUAL_OUT},
@@ -75,7 +73,6 @@ static void test_linear_of_families(void **state) {
 }
 
 static void test_rows_alike(void **state) {
-    (void)state;
     static const int32_t sizes[] = {127, 256, 257, 1000, 1024, 3840};
     for (int32_t k = 1; k <= (SMALL ? 3 : 40); k += k < 20 ? 1 : 5)
         case_rows_alike(k, (enum dtype)(k % 3), (enum activation)(k % 2), ROWS_ALIKE);
@@ -86,7 +83,6 @@ static void test_rows_alike(void **state) {
 /* Tests attention with every head size that has its own tile size, with the head sizes of the families, and
  * with neighbouring sizes. */
 static void test_head_sizes(void **state) {
-    (void)state;
     static const int32_t sizes[] = {1,   8,   15,  16,  17,  24,  31,  32,  40,  48,  49,
                                     64,  65,  72,  80,  96,  100, 112, 120, 128, 129, 160,
                                     161, 192, 200, 256, 257, 384, 500, 512, 640, 641, 1024};
@@ -103,7 +99,6 @@ static void test_head_sizes(void **state) {
 
 /* Attention with one token, with one key, and with scores so far apart that one key gets all the weight. */
 static void test_attention_edges(void **state) {
-    (void)state;
     const struct attention_case cases[] = {
         {1, 1, 2, 2, 64, 0, true, false, 0.125f},
         {1, SMALL ? 20 : 200, 4, 2, 40, 0, true, false, 0.15f},
@@ -115,7 +110,6 @@ static void test_attention_edges(void **state) {
 
 /* Convolutions must round operands to TF32: more exact results would come from a slow cuDNN algorithm. */
 static void test_conv_is_tf32(void **state) {
-    (void)state;
     if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);
 }
 
@@ -143,7 +137,6 @@ static void cases_at(int gap) {
 
 /* Rule R1 (kernels/README.md): unaligned rows give the same bits as rows read with wide loads. */
 static void test_places_alike(void **state) {
-    (void)state;
     static const struct { int gap, shift; } places[] = {{0, 0}, {4, 0}, {0, 4}, {3, 8}, {1, 12}};
     uint64_t bits = 0;
     for (int i = 0; i < 5; i++) {
@@ -158,7 +151,6 @@ static void test_places_alike(void **state) {
 }
 
 static void test_precisions(void **state) {
-    (void)state;
     assert_non_null(checker.cuda->unsupported[PRECISION_F32]);
     assert_non_null(checker.cuda->unsupported[PRECISION_F16]);
     assert_null(checker.cuda->unsupported[PRECISION_BF16]);
@@ -171,7 +163,6 @@ static void test_precisions(void **state) {
 
 /* Running a product that was not prepared is an internal error. */
 static void test_unprepared(void **state) {
-    (void)state;
     case_begin();
     struct op op = {
         .kind = OP_LINEAR,
@@ -187,7 +178,6 @@ static void test_unprepared(void **state) {
 /* Runs last. Checks that every kernel was loaded before its launch, so that launches take no memory during a
  * run. */
 static void test_kernels_were_loaded(void **state) {
-    (void)state;
     assert_int_equal(emulated_late_kernels(), 0);
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "test/device/emulated.h"
+#include "test/lib/cmocka_tests.h"
 
 #ifdef __SANITIZE_THREAD__
 enum { WORLDS = 6 };
@@ -165,8 +166,7 @@ static uint64_t next_device_model(uint64_t seed) {
 
 /* Several runs of a session: their weights have the right values, also after adapters change and after fewer
  * blocks stay resident in device memory. */
-static void test_copies_precede_operators(void **state) {
-    (void)state;
+TEST(copies_precede_operators) {
     uint64_t seed = seed_base;
     for (int i = 0; i < WORLDS; i++) {
         seed = next_device_model(seed);
@@ -192,8 +192,7 @@ static void test_copies_precede_operators(void **state) {
 }
 
 /* Resident blocks are evicted between two evaluations while copies for the next evaluation are in flight. */
-static void test_eviction_keeps_values(void **state) {
-    (void)state;
+TEST(eviction_keeps_values) {
     uint64_t seed = seed_base + 5000;
     int replanned = 0;
     for (int i = 0; i < WORLDS; i++) {
@@ -216,8 +215,7 @@ static void test_eviction_keeps_values(void **state) {
     assert_true(replanned > WORLDS / 3);
 }
 
-static void test_close_during_copies(void **state) {
-    (void)state;
+TEST(close_during_copies) {
     uint64_t seed = seed_base + 9000;
     for (int i = 0; i < WORLDS; i++) {
         struct error e = {0};
@@ -253,8 +251,7 @@ static struct store_counters run_limited(int64_t limit, bool known) {
 /* With a known pin limit, unpinned pool blocks pass through staging and no copy reads unpinned memory.
  * With an unknown limit, or if not even staging can be pinned, copies read unpinned memory. Such copies are
  * counted and give right values. */
-static void test_pin_limit_uses_staging(void **state) {
-    (void)state;
+TEST(pin_limit_uses_staging) {
     uint64_t seed = seed_base + 13000;
     int64_t windowed = 0, unpinned = 0;
     if (!emulated()) skip();
@@ -284,8 +281,7 @@ static void test_pin_limit_uses_staging(void **state) {
 }
 
 /* A pin call that fails affects only its own chunk of host memory. */
-static void test_failed_pin_loses_one_chunk(void **state) {
-    (void)state;
+TEST(failed_pin_loses_one_chunk) {
     enum { CHUNKS = 5 };
     struct error e = {0};
     struct sys sys;
@@ -321,8 +317,7 @@ static void test_failed_pin_loses_one_chunk(void **state) {
 }
 
 /* pinnable() measures the pin limit to within 64 KiB and leaves nothing pinned. */
-static void test_pinnable_measures_limit(void **state) {
-    (void)state;
+TEST(pinnable_measures_limit) {
     static const int64_t limits[] = {0, 4 << 10, 1 << 20, 100 << 20, (int64_t)1 << 30};
     const uint64_t wanted = (uint64_t)3 << 29;
     struct sys sys;
@@ -349,11 +344,6 @@ static void test_pinnable_measures_limit(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies_precede_operators),   cmocka_unit_test(test_eviction_keeps_values),
-        cmocka_unit_test(test_close_during_copies),        cmocka_unit_test(test_pin_limit_uses_staging),
-        cmocka_unit_test(test_failed_pin_loses_one_chunk), cmocka_unit_test(test_pinnable_measures_limit),
-    };
     store_fixture_device = open_cuda;
-    return seeded_run(tests, sizeof tests / sizeof *tests);
+    return run_seeded_tests();
 }

@@ -6,6 +6,7 @@
 #include "test/lib/quantised_ops.h"
 
 #include "kernels/cpu/weights.h"
+#include "test/lib/cmocka_tests.h"
 
 #include <nettle/sha2.h>
 
@@ -45,8 +46,7 @@ static struct tensor moved(const struct tensor *w, int shift, int gap) {
 }
 
 /* Dequantises rows whose blocks have every alignment, with and without gaps between rows. */
-static void test_rows(void **state) {
-    (void)state;
+TEST(rows) {
     static const struct {
         int shift, gap, out_gap;
     } places[] = {{0, 0, 0}, {1, 0, 3}, {2, 1, 4}, {3, 2, 0}, {4, 0, 1}, {6, 3, 0}, {8, 0, 0}, {12, 1, 2}};
@@ -62,8 +62,7 @@ static void test_rows(void **state) {
 }
 
 /* Dequantises an odd number of rows from any row on; their scales are elsewhere in memory than the codes. */
-static void test_slices(void **state) {
-    (void)state;
+TEST(slices) {
     for (int i = 0; i < N_QUANTISED; i++) {
         int32_t step = SMALL ? 13 : 3, rows = 2 * step + 1, end = 1;
         for (int32_t first = 0; first < end; first += step) {
@@ -122,8 +121,7 @@ static void whole_sweep(enum dtype dtype) {
 }
 
 /* Dequantises weights with every possible value of a scale. */
-static void test_sweeps(void **state) {
-    (void)state;
+TEST(sweeps) {
     for (int i = 0; i < N_QUANTISED; i++) {
         if (WHOLE_SWEEPS)
             whole_sweep(quantised_types[i]);
@@ -134,23 +132,20 @@ static void test_sweeps(void **state) {
 
 static const enum dtype plain_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 
-static void test_operators(void **state) {
-    (void)state;
+TEST(operators) {
     for (int i = 0; i < 3; i++) same_everywhere(plain_types[i]);
     for (int i = 0; i < N_QUANTISED; i++) same_everywhere(quantised_types[i]);
 }
 
 /* Convolutions are a separate test, so that systems without cuDNN can skip them. */
-static void test_convolutions(void **state) {
-    (void)state;
+TEST(convolutions) {
     for (int i = 0; i < 3; i++) same_convolutions(plain_types[i]);
     for (int i = 0; i < N_QUANTISED; i++) same_convolutions(quantised_types[i]);
 }
 
 /* Tests products in two panels, of 2,112 and 1,988 weight rows: the second panel must use the right scales
  * and gates. */
-static void test_panels(void **state) {
-    (void)state;
+TEST(panels) {
     if (!WHOLE_SWEEPS) return;
     same_linear(DTYPE_I8, 2100, 4100, 24);
     same_linear(DTYPE_Q8_0, 2100, 4096, 32);
@@ -158,11 +153,7 @@ static void test_panels(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),      cmocka_unit_test(test_slices),       cmocka_unit_test(test_sweeps),
-        cmocka_unit_test(test_operators), cmocka_unit_test(test_convolutions), cmocka_unit_test(test_panels),
-    };
     quantised_alloc = operand_memory;
     small_operands = SMALL;
-    return tests_run(tests, sizeof tests / sizeof *tests, set_up, tear_down);
+    return run_all_tests(set_up, tear_down);
 }

@@ -58,7 +58,6 @@ static uint64_t changed_bytes(void) {
 }
 
 static void count_launch(void *user, const char *kernel) {
-    (void)user;
     int i = 0;
     while (i < counted.n_observed && strcmp(counted.observed[i].kernel, kernel)) i++;
     /* no operator launches so many different kernels: compare_call will fail */
@@ -109,7 +108,6 @@ static uint64_t library_bytes(const struct op *op) {
 }
 
 static void counting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
-    (void)device;
     counted.cuda->cost(counted.cuda, op, cost);
 }
 
@@ -132,12 +130,10 @@ static enum status counting_run(struct device *device, const struct op *op, void
 }
 
 static void *alloc_mapped(struct sys *sys, enum memory_line line, size_t bytes) {
-    (void)sys, (void)line;
     return counted.cuda->memory->alloc_mapped(counted.cuda, bytes);
 }
 
 static void free_mapped(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
-    (void)sys, (void)line;
     counted.cuda->memory->free_mapped(counted.cuda, memory, bytes);
 }
 
@@ -213,8 +209,7 @@ static void count_block(const struct random_component_sizes *sizes) {
     random_component_destroy(component);
 }
 
-static void test_predicted_launches_match(void **state) {
-    (void)state;
+TEST(predicted_launches_match) {
     if (!emulated()) {
         print_message("SKIP cuda_work: only the emulator reports launches\n");
         skip();
@@ -224,7 +219,6 @@ static void test_predicted_launches_match(void **state) {
 }
 
 static int set_up(void **state) {
-    (void)state;
     sys_init_machine(&counted.sys);
     if (!emulated()) return 0;
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
@@ -244,12 +238,10 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
     if (counted.cuda) counted.cuda->destroy(counted.cuda);
     return 0;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_predicted_launches_match)};
-    return tests_run(tests, sizeof tests / sizeof *tests, set_up, tear_down);
+    return run_all_tests(set_up, tear_down);
 }

@@ -78,7 +78,6 @@ struct ops_checker checker;
 char *workspace;
 
 static void checker_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
-    (void)device;
     checker.two->cost(checker.two, op, cost);
 }
 
@@ -143,7 +142,6 @@ static void copy_changed(const struct op *op, char *memory, bool back) {
 }
 
 static enum status checker_run(struct device *device, const struct op *op, void *unused, struct error *e) {
-    (void)device, (void)unused, (void)e;
     struct op_cost cold, warm;
     checker.two->cost(checker.two, op, &cold);
     prepare_counted(op, &cold);
@@ -167,7 +165,6 @@ static enum status checker_run(struct device *device, const struct op *op, void 
 }
 
 int ops_set_up(void **state) {
-    (void)state;
     sys_init_machine(&checker.sys);
     checker.device = (struct device){.name = "checker", .cost = checker_cost, .run = checker_run};
     checker.two = cpu_open(&checker.sys, 2, &problem);
@@ -182,7 +179,6 @@ int ops_set_up(void **state) {
 }
 
 int ops_tear_down(void **state) {
-    (void)state;
     checker.two->destroy(checker.two);
     checker.one->destroy(checker.one);
     assert_int_equal(sys_memory_use(&checker.sys).live_bytes[LINE_HOST], 0);

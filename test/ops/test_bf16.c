@@ -19,7 +19,6 @@ static bool supports_bf16(void) {
 }
 
 static int back_to_f32(void **state) {
-    (void)state;
     x.precision = PRECISION_F32;
     operand_rounding = NULL;
     return 0;
@@ -35,7 +34,6 @@ static float edge(int i) {
 
 /* The product of a row with one nonzero value and a weight of 1 is the value rounded to bf16. */
 static void test_operands_are_rounded_to_nearest(void **state) {
-    (void)state;
     enum { VALUES = 54 };
     if (!supports_bf16()) return;
     pool_used = 0;
@@ -63,7 +61,6 @@ static void test_operands_are_rounded_to_nearest(void **state) {
 
 /* Errors against f64 sums of the rounded operands, that is, errors of summing in f32. */
 static void test_product_error_is_small(void **state) {
-    (void)state;
     static const struct linear_case cases[] = {
         {1, 1, 1, DTYPE_BF16, 0, false, .residual = RESIDUAL_NONE},
         {7, 5, 3, DTYPE_BF16, 4, true, .residual = RESIDUAL_OUT},
@@ -152,7 +149,6 @@ static void expect_error_like_pytorch(const json_t *row) {
 }
 
 static void test_error_matches_pytorch(void **state) {
-    (void)state;
     size_t i;
     json_t *rows = json_load_file("test/golden/bf16_linear.json", 0, NULL), *row;
     assert_true(json_array_size(rows) >= 7);
@@ -162,7 +158,6 @@ static void test_error_matches_pytorch(void **state) {
 
 /* In precision bf16, small conditioning products and all other operators give the bits of f32. */
 static void test_other_operators_stay_f32(void **state) {
-    (void)state;
     if (!supports_bf16()) return;
     uint64_t hash[2][3];
     for (int i = 0; i < 2; i++) {
@@ -187,7 +182,6 @@ static void test_other_operators_stay_f32(void **state) {
 /* A workspace holds at most one panel of converted weights per thread (2 MiB of f32 or 1 MiB of bf16),
  * besides input rows and per-thread results; none if the stored type is the multiplied type. */
 static void test_weights_are_converted_by_panels(void **state) {
-    (void)state;
     enum { T = 64, N = 10240, K = 3840, THREADS = 2, PANEL = 2 << 20, SLACK = 1 << 20 };
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     int n = supports_bf16() ? 2 : 1;
@@ -212,7 +206,6 @@ static void test_weights_are_converted_by_panels(void **state) {
 
 /* device->unsupported follows oneDNN's instruction sets, which test/program/command_line.sh limits. */
 static void test_unsupported_follows_instruction_sets(void **state) {
-    (void)state;
     assert_null(checker.two->unsupported[PRECISION_F32]);
     assert_non_null(checker.two->unsupported[PRECISION_F16]);
     assert_int_equal(!checker.two->unsupported[PRECISION_BF16], onednn_has_bf16());

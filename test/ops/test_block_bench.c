@@ -109,8 +109,7 @@ static void expect_flops(const struct bench *bench, const char *what, double flo
 
 static const char *const block_rows[] = {"all", "library", "linear", "attention", "bytes"};
 
-static void test_block_rows_match_formulas(void **state) {
-    (void)state;
+TEST(block_rows_match_formulas) {
     struct bench bench;
     /* the bench runs one warm-up round and two measured rounds */
     assert_int_equal(measure_rows(&block_case, &bench, block_rows, 5), 3);
@@ -124,9 +123,8 @@ static void test_block_rows_match_formulas(void **state) {
 }
 
 /* Measures weight types with blocks of 32 values and with separate scales, compared with bf16. */
-static void test_weight_types_are_measured(void **state) {
+TEST(weight_types_are_measured) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_NVFP4_TILED};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct bench bench;
         struct bench_block_case c = block_case;
@@ -139,8 +137,7 @@ static void test_weight_types_are_measured(void **state) {
     }
 }
 
-static void test_adapter_changes_result(void **state) {
-    (void)state;
+TEST(adapter_changes_result) {
     struct bench bench;
     struct error e = {0};
     struct bench_block_case c = block_case;
@@ -178,9 +175,8 @@ static double decoder_convolutions(void) {
     return flops + 2 * pixels * 9 * 8 * 3;
 }
 
-static void test_decoder_rows_match_formulas(void **state) {
+TEST(decoder_rows_match_formulas) {
     static const char *const rows[] = {"all", "library", "linear", "attention", "conv", "bytes"};
-    (void)state;
     struct bench bench;
     measure_rows(&decoder_case, &bench, rows, 6);
     double projections = 4 * 2.0 * SIDE * SIDE * 16 * 16, convolutions = decoder_convolutions();
@@ -189,8 +185,7 @@ static void test_decoder_rows_match_formulas(void **state) {
     json_decref(bench.rows);
 }
 
-static void test_cancel_ends_measurement(void **state) {
-    (void)state;
+TEST(cancel_ends_measurement) {
     const struct bench_block_case *cases[] = {&block_case, &decoder_case};
     for (int i = 0; i < 2; i++)
         for (int refuse_at = 1; refuse_at <= 3; refuse_at++) {
@@ -203,10 +198,5 @@ static void test_cancel_ends_measurement(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block_rows_match_formulas), cmocka_unit_test(test_weight_types_are_measured),
-        cmocka_unit_test(test_adapter_changes_result),    cmocka_unit_test(test_decoder_rows_match_formulas),
-        cmocka_unit_test(test_cancel_ends_measurement),
-    };
-    return tests_run(tests, sizeof tests / sizeof *tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

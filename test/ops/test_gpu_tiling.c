@@ -32,8 +32,7 @@ static struct entry entry_of(int i) {
     return (struct entry){{1 + i % 7, i / 7 % 11 - 5, i / 77}, i};
 }
 
-static void test_hash_table_keeps_every_key(void **state) {
-    (void)state;
+TEST(hash_table_keeps_every_key) {
     enum { N = 1000 };
     struct hash_table keys = table(100);
     assert_null(hash_table_find(&keys, entry_of(0).key));
@@ -52,8 +51,7 @@ static void test_hash_table_keeps_every_key(void **state) {
     sys.release(&sys, keys.entries);
 }
 
-static void test_hash_table_survives_failed_growth(void **state) {
-    (void)state;
+TEST(hash_table_survives_failed_growth) {
     struct hash_table keys = table(1);
     int n = 0;
     for (struct entry entry = entry_of(0); hash_table_add(&keys, &entry); entry = entry_of(n)) n++;
@@ -72,8 +70,7 @@ static struct op linear_op(int32_t m, int32_t n, int32_t k, enum dtype dtype) {
                        .out = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){m, n})};
 }
 
-static void test_panels_are_bounded(void **state) {
-    (void)state;
+TEST(panels_are_bounded) {
     static const int32_t shapes[][2] = {{1, 1},        {64, 20},      {3840, 3840}, {10240, 3840},
                                         {3840, 10240}, {200, 100000}, {65, 1 << 24}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -97,8 +94,7 @@ static void assert_consecutive(const uint64_t *offset, const uint64_t *bytes, in
     }
 }
 
-static void test_workspace_parts_do_not_overlap(void **state) {
-    (void)state;
+TEST(workspace_parts_do_not_overlap) {
     struct op op = linear_op(33, 130, 77, DTYPE_F16);
     op.epilogue.bias = tensor_make(NULL, DTYPE_F16, 1, (int32_t[]){130});
     struct linear_layout l = cuda_linear_layout(&op);
@@ -120,11 +116,5 @@ static void test_workspace_parts_do_not_overlap(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash_table_keeps_every_key),
-        cmocka_unit_test(test_hash_table_survives_failed_growth),
-        cmocka_unit_test(test_panels_are_bounded),
-        cmocka_unit_test(test_workspace_parts_do_not_overlap),
-    };
-    return tests_run(tests, sizeof tests / sizeof *tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -19,7 +19,6 @@ struct op_error op_errors[N_OP_KINDS] = {
 };
 
 static void test_result_of_row_is_independent(void **state) {
-    (void)state;
     enum { ROWS = 1000 };
     for (int32_t k = 1; k <= 70; k++) case_rows_alike(k, (enum dtype)(k % 3), (enum activation)(k % 2), ROWS);
     static const int32_t sizes[] = {127, 256, 257, 1000, 1024, 3840};
@@ -29,7 +28,6 @@ static void test_result_of_row_is_independent(void **state) {
 /* Bucket limits of T5's relative positions in transformers 5.23 with PyTorch 2.15: first[i] is the smallest
  * distance in bucket i + 1. */
 static void test_relative_bias_buckets_match_transformers(void **state) {
-    (void)state;
     static const struct {
         int32_t n, max;
         int32_t first[31];
@@ -73,7 +71,6 @@ static int64_t lead_needed(int32_t rows, int32_t band, int halo, int up, int64_t
 
 /* conv_lead (bytes from output to input) is at least the needed lead; only image edges may need less. */
 static void test_lead_is_sufficient(void **state) {
-    (void)state;
     for (int i = 0; i < 400; i++) {
         int up = random_int(1, 2), halo = random_int(0, 2);
         int32_t rows = up * random_int(1, 100), columns = random_int(60, 3000),
@@ -90,7 +87,6 @@ static void test_lead_is_sufficient(void **state) {
 
 /* A convolution with so many weights that panels of outputs are repacked one after another. */
 static void test_conv_panels(void **state) {
-    (void)state;
     static const struct conv_case cases[] = {
         {3, 5, 920, 288, 3, DTYPE_F16, 1, 4, ACTIVATION_SILU, true, RESIDUAL_APART},
         {3, 3, 915, 288, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, false, RESIDUAL_OUT},
@@ -104,7 +100,6 @@ static void test_conv_panels(void **state) {
 }
 
 static void test_exp(void **state) {
-    (void)state;
     double worst = 0;
     /* x from 0 to 87 and from 0 to -87 */
     for (int sign = 0; sign < 2; sign++)
@@ -120,7 +115,6 @@ static void test_exp(void **state) {
 
 /* Errors of activation functions are relative to |x|, because below x = -6 the result is nearly 0. */
 static void test_activations(void **state) {
-    (void)state;
     static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32, gelu_erf_f32};
     for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_ERF; a++) {
         double worst = 0;
@@ -137,7 +131,6 @@ static void test_activations(void **state) {
 }
 
 static void test_f16(void **state) {
-    (void)state;
     for (uint32_t h = 0; h < 0x10000; h++) {
         struct tensor t = tensor_make(&(uint16_t){(uint16_t)h}, DTYPE_F16, SHAPE(1));
         float value = half_f16_f32((uint16_t)h);
@@ -149,7 +142,6 @@ static void test_f16(void **state) {
 }
 
 static void test_invalid_convolutions_are_rejected(void **state) {
-    (void)state;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
                   odd = tensor_random(DTYPE_F32, SHAPE(3, 6, 8), 0, 1),
@@ -182,7 +174,6 @@ static void test_invalid_convolutions_are_rejected(void **state) {
 }
 
 static void test_invalid_token_layouts_are_rejected(void **state) {
-    (void)state;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
                   tokens = tensor_random(DTYPE_F32, SHAPE(24, 8), 0, 1),
@@ -218,7 +209,6 @@ static void test_invalid_token_layouts_are_rejected(void **state) {
 
 /* Rejected residual shortcuts: images whose sizes do not fit, outputs that overlap unread inputs. */
 static void test_invalid_shortcuts_are_rejected(void **state) {
-    (void)state;
     case_begin();
     struct tensor fine = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
                   coarse = tensor_random(DTYPE_F32, SHAPE(2, 3, 32), 0, 1);
@@ -242,13 +232,11 @@ static void test_invalid_shortcuts_are_rejected(void **state) {
 }
 
 static bool stop(void *user) {
-    (void)user;
     error_set(&problem, CANCELLED, "cancelled");
     return false;
 }
 
 static void test_invalid_operands_are_rejected(void **state) {
-    (void)state;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 8), 0, 1),
                   weight = tensor_random(DTYPE_F32, SHAPE(6, 9), 0, 1);
@@ -295,7 +283,6 @@ static void test_invalid_operands_are_rejected(void **state) {
 }
 
 static void test_context_tensor(void **state) {
-    (void)state;
     struct arena arena = {.base = workspace, .bytes = 1024};
     x.scratch = &arena;
     assert_true(context_tensor(&x, DTYPE_F32, SHAPE(4, 32)).data == workspace);
@@ -307,7 +294,6 @@ static void test_context_tensor(void **state) {
 }
 
 static void test_no_reference_code(void **state) {
-    (void)state;
     enum { CHANNELS = 10 };
     static const int32_t channels[CHANNELS] = {8, 16, 32, 40, 64, 128, 256, 512, 1280, 2560};
     struct onednn *o = onednn_open(&checker.sys, 2, &problem);
@@ -348,7 +334,6 @@ static int64_t heap_left_by_device(void) {
 /* Closing a device frees everything that it prepared. oneDNN 3.2 keeps some bytes after the first device was
  * closed (11 KB with AVX-512, 34 KB with AVX2), so the second device is checked. */
 static void test_close_frees_everything(void **state) {
-    (void)state;
     heap_left_by_device();
     assert_true(heap_left_by_device() < 4096);
 }

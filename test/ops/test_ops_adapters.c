@@ -57,12 +57,10 @@ static const struct adapted_case cases[] = {
 enum { N_CASES = sizeof cases / sizeof *cases };
 
 static void test_products_match_f64(void **state) {
-    (void)state;
     for (int i = 0; i < N_CASES; i++) case_adapted(&cases[i]);
 }
 
 static void test_few_rows_match_f64(void **state) {
-    (void)state;
     for (int i = 0; i < N_CASES; i++) {
         struct adapted_case c = cases[i];
         if (c.base.t > 40) c.base.t = 40;
@@ -71,7 +69,6 @@ static void test_few_rows_match_f64(void **state) {
 }
 
 static void test_random(void **state) {
-    (void)state;
     for (uint64_t i = 0; i < 60; i++) {
         random_state = 1000 + i;
         struct adapted_case c = {.base = {random_size(300), random_size(500), random_size(700),
@@ -94,7 +91,6 @@ static void test_random(void **state) {
 /* In precision bf16, the base product and the `down` product round their input to bf16; the input of the `up`
  * product is not rounded. */
 static void test_bf16_rounds_inputs_only(void **state) {
-    (void)state;
     if (checker.two->unsupported[PRECISION_BF16]) {
         printf("SKIP bf16: %s\n", checker.two->unsupported[PRECISION_BF16]);
         return;
@@ -134,7 +130,6 @@ static void run(const struct call *c, struct tensor weight, bool few) {
 
 /* No adapter, an adapter for other rows, and an adapter of strength 0 give equal bits. */
 static void test_unchanged_rows_keep_bits(void **state) {
-    (void)state;
     for (int few = 0; few < 2; few++) {
         struct call c = call_random(9, 300, 96);
         size_t bytes = (size_t)tensor_bytes(&c.out);
@@ -158,7 +153,6 @@ static void test_unchanged_rows_keep_bits(void **state) {
 
 /* With an adapter, a quantised base weight and its dequantised f32 values give equal bits. */
 static void test_quantised_base_equals_f32(void **state) {
-    (void)state;
     enum { T = 21, N = 200, K = 128 };
     struct call c = call_random(T, N, K);
     struct tensor blocks = tensor_make(NULL, DTYPE_Q8_0, SHAPE(N, K)),
@@ -191,7 +185,6 @@ static bool clear_if_awaited(void *user, const struct tensor *tensor) {
 
 /* The operator awaits both adapter factors and counts their FLOPs. */
 static void test_factors_are_awaited_and_counted(void **state) {
-    (void)state;
     enum { T = 9, N = 40, K = 96, RANK = 4 };
     for (int few = 0; few < 2; few++) {
         struct call c = call_random(T, N, K);
@@ -210,7 +203,6 @@ static void test_factors_are_awaited_and_counted(void **state) {
 /* A product with few outputs is one panel for one thread. With op.skinny its rows are split: it uses two
  * threads and the memory of both. */
 static void test_skinny_product_uses_two_threads(void **state) {
-    (void)state;
     for (int skinny = 0; skinny < 2; skinny++) {
         struct op op = {.kind = OP_LINEAR, .skinny = skinny};
         op.in[0] = tensor_make(NULL, DTYPE_F32, SHAPE(300, 640));
@@ -278,7 +270,6 @@ static void expect_conv(const struct conv_shape *s) {
 }
 
 static void test_convolutions_match_merged_kernel(void **state) {
-    (void)state;
     static const struct conv_shape shapes[] = {
         {5, 9, 12, 20, 3, {.upsample = 1}, false, false},
         {8, 8, 16, 8, 3, {.upsample = 1}, true, true},
@@ -294,7 +285,6 @@ static void test_convolutions_match_merged_kernel(void **state) {
 
 /* The convolution's output overlaps its input, so the adapter's product must be computed first. */
 static void test_overlapping_convolution_matches(void **state) {
-    (void)state;
     enum { Y = 40, X = 512, C = 8 };
     case_begin();
     adapted_scratch();
@@ -319,7 +309,6 @@ static void test_overlapping_convolution_matches(void **state) {
 }
 
 static void test_invalid_factors_are_rejected(void **state) {
-    (void)state;
     struct call c = call_random(3, 40, 32);
     struct low_rank chain[FACTORS_MOST], mistaken;
     struct tensor weight = c.weight;
@@ -349,7 +338,6 @@ static void test_invalid_factors_are_rejected(void **state) {
 
 /* Other operators reject weights with adapters, but accept rows that no adapter changes. */
 static void test_other_operators_reject_adapters(void **state) {
-    (void)state;
     struct call c = call_random(3, 40, 32);
     struct low_rank chain[FACTORS_MOST];
     struct tensor weight = tensor_random(DTYPE_F32, SHAPE(40, 32), 0, 1);

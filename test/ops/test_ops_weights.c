@@ -5,11 +5,11 @@
 #include "test/lib/quantised_ops.h"
 
 #include "kernels/cpu/weights.h"
+#include "test/lib/cmocka_tests.h"
 
 static const enum dtype plain[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 
-static void test_stored_types_equal_f32(void **state) {
-    (void)state;
+TEST(stored_types_equal_f32) {
     x.precision = PRECISION_F32;
     for (int i = 0; i < 3; i++) same_everywhere(plain[i]), same_convolutions(plain[i]);
     for (int i = 0; i < N_QUANTISED; i++)
@@ -18,8 +18,7 @@ static void test_stored_types_equal_f32(void **state) {
 
 /* Covers weight panels of 64 outputs with a narrower last one, sizes that oneDNN may pack (multiples of 64
  * and of 16), and rows whose last part is short. */
-static void test_panels_of_stored_types_equal_f32(void **state) {
-    (void)state;
+TEST(panels_of_stored_types_equal_f32) {
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
         int32_t block = dtype_block_values(dtype) < 256 ? dtype_block_values(dtype) : 256;
@@ -30,17 +29,15 @@ static void test_panels_of_stored_types_equal_f32(void **state) {
 }
 
 /* oneDNN may pack converted f16 and bf16 weights but reads f32 weights in place. */
-static void test_packed_weights_keep_bits(void **state) {
+TEST(packed_weights_keep_bits) {
     static const int32_t sizes[][3] = {{1, 64, 16},       {7, 128, 48},   {33, 576, 1040},
                                        {100, 192, 10240}, {65, 320, 770}, {5, 100, 64}};
-    (void)state;
     for (int i = 0; i < 12; i++)
         same_linear(plain[1 + i % 2], sizes[i / 2][0], sizes[i / 2][1], sizes[i / 2][2]);
 }
 
 /* Packed weights have the right values with any instruction set, although oneDNN packs only with some. */
-static void test_packing_places_every_value(void **state) {
-    (void)state;
+TEST(packing_places_every_value) {
     for (int i = 0; i < 6; i++) {
         int32_t N = 64 * (1 + i % 3), K = 16 * (1 + 3 * i);
         case_begin();
@@ -55,8 +52,7 @@ static void test_packing_places_every_value(void **state) {
     }
 }
 
-static void test_stored_types_equal_in_bf16(void **state) {
-    (void)state;
+TEST(stored_types_equal_in_bf16) {
     if (checker.two->unsupported[PRECISION_BF16]) skip();
     x.precision = PRECISION_BF16;
     test_panels_of_stored_types_equal_f32(state);
@@ -65,13 +61,6 @@ static void test_stored_types_equal_in_bf16(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stored_types_equal_f32),
-        cmocka_unit_test(test_panels_of_stored_types_equal_f32),
-        cmocka_unit_test(test_packed_weights_keep_bits),
-        cmocka_unit_test(test_packing_places_every_value),
-        cmocka_unit_test(test_stored_types_equal_in_bf16),
-    };
     quantised_alloc = pool_alloc;
-    return tests_run(tests, sizeof tests / sizeof *tests, ops_set_up, ops_tear_down);
+    return run_all_tests(ops_set_up, ops_tear_down);
 }

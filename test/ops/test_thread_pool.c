@@ -45,8 +45,7 @@ static void run_counted(struct thread_pool *thread_pool, int64_t n, int slow) {
     for (int64_t i = 0; i < ITEMS_MAX; i++) assert_int_equal(times[i], i < n);
 }
 
-static void test_every_item_once(void **state) {
-    (void)state;
+TEST(every_item_once) {
     static const int64_t counts[] = {0, 1, 2, 3, 7, 64, 1001, ITEMS_MAX};
     for (int members = 1; members <= MEMBERS_MAX; members += members < 3 ? 1 : 3) {
         struct thread_pool *thread_pool = thread_pool_open(&machine, members, &problem);
@@ -59,7 +58,6 @@ static void test_every_item_once(void **state) {
 }
 
 static int start_none(struct sys *sys, struct sys_thread **thread, void (*body)(void *), void *argument) {
-    (void)sys, (void)body, (void)argument;
     *thread = NULL;
     return 0;
 }
@@ -69,8 +67,7 @@ static int start_two(struct sys *sys, struct sys_thread **thread, void (*body)(v
     return n++ % 3 == 2 ? -11 : machine.thread_start(sys, thread, body, argument);
 }
 
-static void test_missing_threads_are_not_awaited(void **state) {
-    (void)state;
+TEST(missing_threads_are_not_awaited) {
     struct sys sys = machine;
     sys.thread_start = start_none;
     struct thread_pool *thread_pool = thread_pool_open(&sys, 4, &problem);
@@ -79,8 +76,7 @@ static void test_missing_threads_are_not_awaited(void **state) {
     thread_pool_close(thread_pool);
 }
 
-static void test_failed_starts_are_retried(void **state) {
-    (void)state;
+TEST(failed_starts_are_retried) {
     struct sys sys = machine;
     sys.thread_start = start_two;
     struct thread_pool *thread_pool = thread_pool_open(&sys, 8, &problem);
@@ -98,9 +94,6 @@ static void test_failed_starts_are_retried(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_item_once),
-                                       cmocka_unit_test(test_missing_threads_are_not_awaited),
-                                       cmocka_unit_test(test_failed_starts_are_retried)};
     sys_init_machine(&machine);
-    return tests_run(tests, sizeof tests / sizeof *tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }
