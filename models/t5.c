@@ -346,33 +346,32 @@ static int t5_blocks(const struct component *c, struct block_ref *refs) {
 /* Sizes of the published T5 1.1 XXL encoder. */
 static const struct dimension t5_dimensions[] = {T5_DIMENSIONS(32128, 1)};
 
-const struct family family_t5 = {
-    .name = "t5",
-    .kind = FAMILY_TEXT,
-    .display_name = "T5 text encoder",
-    .files = {.architectures = t5_architectures,
-              .config_key = "model_type",
-              .config_value = "t5",
-              .probe = t5_probe,
-              .refuse = t5_refuse,
-              .ignorable = t5_ignorable},
-    .config = {.dimensions = t5_dimensions,
-               .n_dimensions = COUNT_OF(t5_dimensions),
-               .settings = t5_settings,
-               .n_settings = COUNT_OF(t5_settings),
-               .expects = t5_expects,
-               .configure = t5_configure,
-               .derive_dims = t5_derive_dims,
-               .derive = t5_derive,
-               .rest = T5_CONFIG_REST("T5EncoderModel")},
-    .reads = {.tokens = true},
-    .blocks = {.list = t5_blocks},
-    .state = {.bytes = sizeof(struct t5_state),
-              .tensors = t5_state_tensors,
-              .n_tensors = COUNT_OF(t5_state_tensors),
-              .declare = t5_declare},
-    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 4096},
-};
+/* What T5 and umT5 have in common. */
+#define T5_FAMILY(of, class)                                                                                 \
+    .name = #of, .kind = FAMILY_TEXT,                                                                        \
+    .files = {.architectures = t5_architectures,                                                             \
+              .config_key = "model_type",                                                                    \
+              .config_value = #of,                                                                           \
+              .probe = of##_probe,                                                                           \
+              .refuse = of##_refuse,                                                                         \
+              .ignorable = t5_ignorable},                                                                    \
+    .config = {.dimensions = of##_dimensions,                                                                \
+               .n_dimensions = COUNT_OF(of##_dimensions),                                                    \
+               .settings = t5_settings,                                                                      \
+               .n_settings = COUNT_OF(t5_settings),                                                          \
+               .expects = t5_expects,                                                                        \
+               .configure = t5_configure,                                                                    \
+               .derive_dims = t5_derive_dims,                                                                \
+               .derive = t5_derive,                                                                          \
+               .rest = T5_CONFIG_REST(class)},                                                               \
+    .reads = {.tokens = true}, .blocks = {.list = of##_blocks},                                              \
+    .state = {.bytes = sizeof(struct t5_state),                                                              \
+              .tensors = t5_state_tensors,                                                                   \
+              .n_tensors = COUNT_OF(t5_state_tensors),                                                       \
+              .declare = t5_declare},                                                                        \
+    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 4096}
+
+const struct family family_t5 = {.display_name = "T5 text encoder", T5_FAMILY(t5, "T5EncoderModel")};
 
 /* umT5 encoder as a text encoder (transformers: UMT5EncoderModel): multilingual T5 1.1 with a relative
  * position bias in every layer. The encoder reads a prompt without padding and appends zero rows. diffusers
@@ -399,30 +398,4 @@ static int umt5_blocks(const struct component *c, struct block_ref *refs) {
 /* Sizes of the published umT5 XXL encoder. */
 static const struct dimension umt5_dimensions[] = {T5_DIMENSIONS(256384, 2)};
 
-const struct family family_umt5 = {
-    .name = "umt5",
-    .kind = FAMILY_TEXT,
-    .display_name = "umT5 text encoder",
-    .files = {.architectures = t5_architectures,
-              .config_key = "model_type",
-              .config_value = "umt5",
-              .probe = umt5_probe,
-              .refuse = umt5_refuse,
-              .ignorable = t5_ignorable},
-    .config = {.dimensions = umt5_dimensions,
-               .n_dimensions = COUNT_OF(umt5_dimensions),
-               .settings = t5_settings,
-               .n_settings = COUNT_OF(t5_settings),
-               .expects = t5_expects,
-               .configure = t5_configure,
-               .derive_dims = t5_derive_dims,
-               .derive = t5_derive,
-               .rest = T5_CONFIG_REST("UMT5EncoderModel")},
-    .reads = {.tokens = true},
-    .blocks = {.list = umt5_blocks},
-    .state = {.bytes = sizeof(struct t5_state),
-              .tensors = t5_state_tensors,
-              .n_tensors = COUNT_OF(t5_state_tensors),
-              .declare = t5_declare},
-    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 4096},
-};
+const struct family family_umt5 = {.display_name = "umT5 text encoder", T5_FAMILY(umt5, "UMT5EncoderModel")};

@@ -22,8 +22,10 @@ clang_holds() {
     for file in $(git ls-files '*.c'); do
         ! grep -qE '^#include <cu(blasLt|dnn).*\.h>' "$file" || continue
         n=$((n + 1))
+        # cmocka calls each test with a state that few tests use: see check.mk.
+        case $file in test/*) unused=-Wno-unused-parameter ;; *) unused= ;; esac
         clang -std=c11 -D_GNU_SOURCE -fopenmp -ffp-contract=off -I. -Itest/emu -Wall -Wextra -Werror -Wshadow -Wvla \
-            -Wstrict-prototypes -Wmissing-prototypes -fsyntax-only "$file" || bad=$((bad + 1))
+            -Wstrict-prototypes -Wmissing-prototypes $unused -fsyntax-only "$file" || bad=$((bad + 1))
     done
     echo "$((n - bad)) passed, $bad failed"
     [ $bad = 0 ]

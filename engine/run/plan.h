@@ -284,10 +284,10 @@ double plan_search_bound(const struct run_need *need, int stage);
 
 /* ---- predicted time of a stage whose weights stream through a ring: timing.c ----
  *
- * Model: one copier moves blocks in visit order and runs ahead as far as the
- * ring has space. Space is freed in visit order, when a visit's computation ends. A visit begins when the
- * previous one has ended and its bytes have arrived. All times are maxima or sums of earlier times, so one
- * pass over the visits computes them. An independent simulator gave the times in test/lib/timing_table.c.
+ * Model: one copier moves blocks in visit order and runs ahead as far as the ring has space. Space is freed
+ * in visit order, when a visit's computation ends. A visit begins when the previous one has ended and its
+ * bytes have arrived. All times are maxima or sums of earlier times, so one pass over the visits computes
+ * them. test/golden/stream has the times of an independent simulator.
  * Simplifications: a block arrives as a whole, so the prediction is an upper bound (most visibly if the ring
  * holds one block). The ring wastes no space at its end. Unpinned parts of a pool are copied to staging while
  * the disk continues, one copy at a time. Operators wait for every byte of full-frame buffers in host memory

@@ -3,8 +3,8 @@
  * in [(Y - 1) stride + k, (X - 1) stride + k, C], weights [N, k, k, C], out [Y, X, N]: f32, packed, at
  * multiples of 16 bytes. Tensor cores round in and weights to TF32 and sum in f32. C and N are multiples of
  * 8. Bias is added later, in the pass that adds the residual and removes the padding. A convolution is
- * identified by its shape and kept until convolutions_close, like products. test/emu/libraries.c implements this
- * header without cuDNN. */
+ * identified by its shape and kept until convolutions_close, like products. test/emu/libraries.c implements
+ * this header without cuDNN. */
 #ifndef SLUICE_CUDA_CUDNN_H
 #define SLUICE_CUDA_CUDNN_H
 

@@ -192,8 +192,9 @@ static const struct bad_request bad_requests[] = {
     F(height)                                                                                                \
     F(steps)                                                                                                 \
     F(batch)                                                                                                 \
-    F(cfg_scale) F(cfg_scale_low) F(guidance) F(flow_shift) F(max_ram_bytes) F(precision) F(direct_io)       \
-        F(prompt) F(init_latent) F(save_latent) F(dump) F(plan) F(plan_name) F(rates) F(rates_name)
+    F(cfg_scale)                                                                                             \
+    F(cfg_scale_low) F(guidance) F(flow_shift) F(max_ram_bytes) F(precision) F(direct_io) F(prompt)          \
+        F(init_latent) F(save_latent) F(dump) F(plan) F(plan_name) F(rates) F(rates_name)
 #define SET_IF_NONZERO(field)                                                                                \
     if (bad->request.field) request.field = bad->request.field;
 
