@@ -28,19 +28,21 @@
  *
  * Conventions
  *
- * Errors. Fallible functions return SLUICE_OK or another sluice_code and fill *error.
- * Structs. The caller sets struct_size to sizeof the struct; new fields are only added at the end.
+ * - Errors: fallible functions return SLUICE_OK or another sluice_code and fill *error.
+ * - Structs: the caller sets struct_size to sizeof the struct; new fields are only added at the end.
  *   sluice_error, sluice_part and sluice_lora have no struct_size and never change. 0 or NULL in an options
- * struct means the default. sluice_request_defaults fills a request. Strings are UTF-8. The library borrows
- * them during a call. sluice_free frees text that a function returns. Units. Budgets are bytes, times are
- * seconds, sizes are pixels. Threads. A model is immutable; threads and sessions may share it. One thread at
- * a time uses a session; sluice_cancel is the exception: any thread or signal handler may call it. Callbacks
- * run on the calling thread; for their own session they may call only sluice_cancel (other calls: USAGE). The
- * calling thread needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and
- * SLUICE_STACK_BYTES_TO_OPEN for every other fallible function; nothing checks it. Process. The library never
- * prints, exits, aborts, reads environment variables or installs signal handlers. Exception: oneDNN ends the
- * process when the C library has no memory left; Sluice checks for enough free memory before each call to
- * oneDNN.
+ *   struct means the default. sluice_request_defaults fills a request.
+ * - Strings are UTF-8. The library borrows them during a call. sluice_free frees text that a function
+ *   returns.
+ * - Units: budgets are bytes, times are seconds, sizes are pixels.
+ * - Threads: a model is immutable; threads and sessions may share it. One thread at a time uses a session;
+ *   sluice_cancel is the exception: any thread or signal handler may call it. Callbacks run on the calling
+ *   thread; for their own session they may call only sluice_cancel (other calls: USAGE). The calling thread
+ *   needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and SLUICE_STACK_BYTES_TO_OPEN for every
+ *   other fallible function; nothing checks it.
+ * - Process: the library never prints, exits, aborts, reads environment variables or installs signal
+ *   handlers. Exception: oneDNN ends the process when the C library has no memory left; Sluice checks for
+ *   enough free memory before each call to oneDNN.
  *
  * sluice_bench.h has the benchmarks. */
 #ifndef SLUICE_H

@@ -44,8 +44,8 @@ struct qwen_state {
     struct tensor tokens; /* hidden states: [T, HIDDEN]; rank 0: lane.text holds them */
 };
 
-/* Naming: released files have the prefix "model.", transformers 5 saves without this prefix; GGUF names are
- * those of llama.cpp (gguf-py/gguf/constants.py). */
+/* Naming macro of rows with two names: transformers' (released files have the prefix "model.", transformers 5
+ * saves without it) and llama.cpp's in GGUF files (gguf-py/gguf/constants.py). */
 #define QWEN_NAMED(P, C, end, name, gguf) .names = {"model." P name end, P name end, C gguf end}
 
 /* clang-format off */

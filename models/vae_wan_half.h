@@ -12,8 +12,8 @@
 
 /* Further indices into the dims of an encoder or decoder, after enum vae_dim. */
 enum vae_wan_dim {
-    QKV = N_DIMS,  /* rows of to_qkv in one block, set by block_dims */
-    TIME_CHANNELS, /* rows of time_conv in one block, set by block_dims */
+    QKV = N_DIMS,  /* rows of to_qkv in one block, set by vae_wan_block_dims */
+    TIME_CHANNELS, /* rows of time_conv in one block, set by vae_wan_block_dims */
     BASE,          /* base_dim of this encoder or decoder; divides all level widths */
     OTHER_BASE,    /* base_dim of the counterpart (decoder or encoder), if different */
     NORM_AXES,     /* number of trailing axes of size 1 in a norm's weight in files */
@@ -38,10 +38,10 @@ struct vae_wan_settings {
 /* Block kinds of an encoder or decoder, for one image or for video. */
 struct vae_wan_kinds {
     struct block_kind in, mid_resnet, attention, resnet, wider_resnet, resample;
-    struct block_kind
-        resample_time;           /* resampling that also doubles or halves frames; name NULL: `resample` */
-    struct block_kind time_conv; /* time_conv weights of a resample_time block, unused with one image; name
-                                    NULL: none */
+    /* Resampling that also doubles or halves the number of frames. name NULL: `resample` is used instead. */
+    struct block_kind resample_time;
+    /* Weights of time_conv in files, which a single image does not use. name NULL: not listed. */
+    struct block_kind time_conv;
     struct block_kind out;
 };
 
@@ -62,8 +62,7 @@ struct vae_wan_half {
                               before the block number */
 };
 
-/* Callbacks of the families, whose member `details` is a struct vae_wan_half; struct family documents each.
- */
+/* Callbacks of families whose `details` is a struct vae_wan_half: see struct family. */
 enum status vae_wan_configure(struct component *c, const struct config *config, struct error *e);
 void vae_wan_derive_dims(struct component *c);
 void vae_wan_derive(struct component *c);

@@ -387,7 +387,7 @@ out:
 
 /* True for a distilled model (sd-turbo, sdxl-turbo). No configuration key marks distilled models; they have
  * trailing timesteps without zero-SNR rescaling, and a smaller latent than the base model
- * (recipe.distilled). */
+ * (recipe_defaults.distilled). */
 static bool is_distilled(const struct sluice_model *m) {
     const struct sampling *s = &m->sampling;
     return m->recipe->defaults.distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&

@@ -83,7 +83,7 @@ struct measured_block {
                                  name ends a list */
     const char *kind;         /* name of the measured block's kind; NULL: all blocks */
     int32_t text_rows, text_columns, latent_channels, latent_side, picture_side; /* as in predicted_block */
-    int rounds;
+    int rounds; /* timed repetitions; the report has their median */
 };
 
 /* Initialisers of predicted_block for an image of 1024 x 1024 with 16 latent channels. */

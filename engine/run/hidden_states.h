@@ -6,9 +6,9 @@
 #include "engine/run/lane.h"
 #include "kernels/ops.h"
 
-/* Which of the hidden states are read after the encoder's final norm. */
+/* The hidden states to which the encoder's final norm is applied. */
 enum final_norm_rule {
-    FINAL_NORM_OF_LAST, /* the output of the last layer, as in transformers' hidden_states */
+    FINAL_NORM_OF_LAST, /* only the output of the last layer, as in transformers' hidden_states */
     FINAL_NORM_OF_ALL,
     FINAL_NORM_OF_NONE,
 };

@@ -38,7 +38,7 @@ enum status reading_unsupported(const struct reading *r, const char *object, con
                                 const char *expected, struct error *e);
 /* Name of a value's JSON type for messages, such as "an object"; "nothing" for NULL. */
 const char *reading_kind(const json_t *value);
-/* The text of a string; the kind of any other value. */
+/* A value for messages: the text of a string, the JSON type of any other value. */
 const char *reading_shown(const json_t *value);
 /* True if a JSON member is missing or null. */
 bool reading_absent(const json_t *value);
