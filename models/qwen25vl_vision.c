@@ -27,7 +27,6 @@ enum {
     COLOURS,
     FRAMES,
     PATCH,
-    MERGE_SIZE, /* side of a merge block, in tokens */
 };
 
 /* Maximum length of the list of layers with full attention. */

@@ -54,12 +54,11 @@ struct vae_wan_half {
     bool is_residual;  /* Wan 2.2: resampling keeps channels; levels have shortcuts */
     const char *level; /* diffusers' name prefix of a level, "decoder.up_blocks."; NULL: blocks are numbered
                           consecutively */
-    const char
-        *row[2]; /* name prefix before a consecutive block number: [0] diffusers' or NULL, [1] the authors' */
-    const char
-        *row_bias[2]; /* name suffix of the bias of a resnet's first convolution, for row[0] and row[1] */
-    const char *nested[2]; /* name prefixes in the Wan 2.2 authors' files: [0] before the level number, [1]
-                              before the block number */
+    /* Name prefix before a consecutive block number: [0] diffusers' or NULL, [1] the authors'. */
+    const char *row[2];
+    const char *row_bias[2]; /* name suffix of the bias of a resnet's first convolution, after row[i] */
+    const char *nested[2];   /* name prefixes in the Wan 2.2 authors' files: [0] before the level number, [1]
+                                before the block number */
 };
 
 /* Callbacks of families whose `details` is a struct vae_wan_half: see struct family. */

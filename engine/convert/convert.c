@@ -1,7 +1,6 @@
 /* Writes the converted file with its metadata, and the JSON summary. */
 #include "engine/convert/convert.h"
 
-#include "engine/open/model.h"
 #include "engine/open/paths.h"
 #include "engine/open/public_structs.h"
 #include "loaders/json.h"

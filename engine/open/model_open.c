@@ -1,12 +1,10 @@
 /* Opens models: binds the components, finds the tokenizers, reads the default settings, and checks that the
  * parts fit together. Settings (schedule, treatment of negative prompts and input images, sizes, steps and
  * guidance) that no file in the model's folder contains come from the recipe. */
-#include "engine/base/half.h"
 #include "engine/open/component_search.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/model.h"
 #include "engine/open/pipeline.h"
-#include "engine/open/prompt.h"
 #include "engine/open/published.h"
 #include "engine/open/tokenizers.h"
 

@@ -26,7 +26,7 @@ static inline void put_16(unsigned char *to, uint16_t value) {
     to[1] = (unsigned char)(value >> 8);
 }
 
-enum { LANES = 8, LANE_VALUES_MAX = 32 };
+enum { LANES = 8 };
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t lane_ints __attribute__((vector_size(4 * LANES)));
