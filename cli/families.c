@@ -208,7 +208,7 @@ static void print_families(json_t *root) {
     }
 }
 
-/* Prints what the model consists of, its files on Hugging Face, and its inputs. */
+/* Prints a model's inputs, its parts, and its files on Hugging Face. */
 static void print_contents(const json_t *family) {
     size_t i;
     json_t *row;

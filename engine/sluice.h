@@ -169,10 +169,10 @@ SLUICE_API int sluice_model_open(const struct sluice_model_options *options, slu
 SLUICE_API void sluice_model_close(sluice_model *model);
 
 /* Describes files as the JSON of `sluice inspect`. tensors: add name, type and shape of every tensor. Missing
- * or damaged parts are no error if others are there; "missing" lists them, and "complete" is false. For an
- * adapter file (in `model`, alone) the JSON holds
- * "adapter":{"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects",
- * "forms" ("LoRA", "LoHa", "LoKr", "difference"),"ranks","alphas" (each {NAME:modules}),"parts":[{"name",
+ * or damaged parts are no error if other parts can be read; "missing" lists them, and "complete" is false.
+ * For an adapter file (in `model`, alone) the JSON holds
+ * "adapter":{"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects", "forms" ("LoRA", "LoHa",
+ * "LoKr", "difference", "DoRA"),"ranks","alphas" (each {NAME:modules}),"parts":[{"name",
  * "modules","ranks","alphas"}],"recipes" (published models that take all of it)}. */
 SLUICE_API int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                               struct sluice_error *error);

@@ -19,7 +19,7 @@ enum { HEAD = 64 }; /* attention head size of all published CLIP text encoders *
 
 struct clip_settings {
     struct clip_layer_settings layer;
-    /* Hidden states that the encoder writes to lane.text without clip_skip. n_layers counts the last layers
+    /* Hidden states that the encoder writes to lane.text without clip_skip. n_layers includes last layers
      * that the weight file lacks (diffusers' OpenCLIP-H has 23 of 24 layers). */
     struct encoder_output output;
     bool projected;

@@ -54,7 +54,7 @@ struct qwen_state {
 struct embedding_weights { EMBEDDING(FIELD_, ) };
 WEIGHT_TABLE_NAMED(qwen_embedding_table, EMBEDDING, embedding_weights, QWEN_NAMED, "", "");
 
-/* Weights of a decoder layer. MORE: list of the weights that only one family has. */
+/* Weights of a decoder layer. MORE: list of the weights that differ between families. */
 #define LAYER(X, S, MORE)                                                                                    \
     X##VECTOR(S, norm1, QWEN_HIDDEN, "input_layernorm", "attn_norm")                                         \
     X##MATRIX(S, q, QWEN_Q, QWEN_HIDDEN, "self_attn.q_proj", "attn_q")                                       \

@@ -64,7 +64,7 @@ CONV_TABLE(taehv_in_table, TAEHV_WIDTHS, TAEHV_LATENT, TAEHV_K3, "decoder.conv_i
 WEIGHT_TABLE(taehv_block_table, TINY_BLOCK, tiny_block_weights,
              "decoder.blocks.%d.mem_blocks.%d.", "decoder.");
 
-/* F: empty, or a member of type struct taehv_up_weights and a dot. */
+/* F: the enclosing member and a dot, such as `up.`; empty if there is none. */
 #define UPSAMPLER(X, S, F, level, checkpoint_grow, checkpoint)                                               \
     X##KERNEL(S, F grow, TAEHV_GROW, TAEHV_IN, TAEHV_K1,                                                     \
               "blocks." level ".time_grow", checkpoint_grow ".conv")                                         \

@@ -71,8 +71,8 @@ void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes,
                      struct arena *pictures, bool *ok);
 _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane's state holds either");
 
-/* Dimension table rows that all Wan VAEs have, encoders and decoders. vae_resnets is the number of resnets of
- * a decoder level. */
+/* Dimension table rows that all Wan VAEs have, encoders and decoders. vae_resnets: resnets
+ * of a decoder level; an encoder level has one less. */
 #define VAE_WAN_LEVEL_DIMENSIONS                                                                             \
     {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                    \
         {"vae_times1", 2, 1, 16, .place = CHANNEL_MULT + 1, .key = "dim_mult.1"},                            \

@@ -28,8 +28,8 @@ enum status tokenizer_read_gguf(struct reading *r, struct error *e);
 enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
                                   const json_t *special_map, struct error *e);
 
-/* Sets an error "tokenizer: WHAT" with the path of the file. what: a format as in error_set, without WHERE.
- */
+/* Sets an error "tokenizer: WHAT" with the path of the file. what: printf format, may end in FOUND and
+ * EXPECTED parts (error_set). */
 #define reading_fail(e, code, r, what, ...)                                                                  \
     error_set(e, code, "tokenizer: " what WHERE "%s", ##__VA_ARGS__, (r)->path)
 enum status reading_wrong_kind(const struct reading *r, const char *object, const json_t *value,
