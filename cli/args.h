@@ -103,8 +103,8 @@ const struct command *command_find(const char *name);
  * is similar. */
 const char *flag_nearest(unsigned command, const char *typed);
 const char *command_nearest(const char *typed);
-/* True if name is more similar to the typed text than all names tried before. *best: 100 before the first
- * name. */
+/* True if `name` is similar to the typed text and closer than all earlier names; then lowers *best, the
+ * distance of the closest name. Start with 100. */
 bool name_nearer(const char *typed, const char *name, int *best);
 
 /* What to use instead of another program's flag; NULL for an unknown flag. */

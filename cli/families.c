@@ -208,7 +208,7 @@ static void print_families(json_t *root) {
     }
 }
 
-/* Prints what the model consists of, its files on Hugging Face, and its inputs. */
+/* Prints a model's inputs, its parts, and its files on Hugging Face. */
 static void print_contents(const json_t *family) {
     size_t i;
     json_t *row;
@@ -265,7 +265,8 @@ static void print_family(json_t *root) {
 
 /* ---- the command ---- */
 
-/* Keeps the family that was asked for, adds plans if needed, and prints the list or its JSON. */
+/* Prints the list of families or its JSON: all, or the family named on the command line. Adds plans if
+ * needed. */
 static int show_families(const struct args *args, json_t *root, struct sluice_error *e) {
     json_t *families = json_object_get(root, "families");
     const char *name = args->operands[0];

@@ -397,7 +397,8 @@ static int distance(const char *a, const char *b) {
     return row[n_b];
 }
 
-/* A third of the letters may differ ("--stpes"), or one begins with the other, of at least three letters. */
+/* Similar names differ in at most a third of the letters ("--stpes"), or the shorter one, of three letters or
+ * more, begins the longer one. */
 bool name_nearer(const char *typed, const char *name, int *best) {
     enum { BEGINNING = 3 };
     int allowed = (int)strlen(name) / 3;

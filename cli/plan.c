@@ -133,7 +133,7 @@ static int does_not_fit(const struct sluice_plan *plan, struct sluice_error *e) 
     double budget = (double)(ram ? plan->ram_budget_bytes : plan->vram_budget_bytes);
     double needed = (double)(ram ? plan->ram_least_bytes : plan->vram_least_bytes);
     if (!ram && plan->vram_peak_bytes <= plan->vram_budget_bytes)
-        /* within both budgets: --plan FILE has a layout that does not fit */
+        /* within both budgets: a block does not fit the plan file's ring or staging buffer */
         return fail(e, SLUICE_BUDGET,
                     "this plan cannot run the request: a block does not fit the ring or staging buffer" WHERE
                     "--plan" EXPECTED "a plan that was made for this request");

@@ -28,25 +28,21 @@
  *
  * Conventions
  *
- * Errors: fallible functions return SLUICE_OK or another sluice_code and fill *error.
- *
- * Structs: the caller sets struct_size to sizeof the struct; new fields are only added at the end.
- * sluice_error, sluice_part and sluice_lora have no struct_size and never change. 0 or NULL in an options
- * struct means the default. sluice_request_defaults fills a request.
- *
- * Strings are UTF-8. The library borrows them during a call. sluice_free frees text that a function returns.
- *
- * Units: budgets are bytes, times are seconds, sizes are pixels.
- *
- * Threads: a model is immutable; threads and sessions may share it. One thread at a time uses a session;
- * sluice_cancel is the exception: any thread or signal handler may call it. Callbacks run on the calling
- * thread; for their own session they may call only sluice_cancel (other calls: USAGE). The calling thread
- * needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and SLUICE_STACK_BYTES_TO_OPEN for every
- * other fallible function; nothing checks it.
- *
- * Process: the library never prints, exits, aborts, reads environment variables or installs signal handlers.
- * Exception: oneDNN ends the process when the C library has no memory left; Sluice checks for enough free
- * memory before each call to oneDNN.
+ * - Errors: fallible functions return SLUICE_OK or another sluice_code and fill *error.
+ * - Structs: the caller sets struct_size to sizeof the struct; new fields are only added at the end.
+ *   sluice_error, sluice_part and sluice_lora have no struct_size and never change. 0 or NULL in an options
+ *   struct means the default. sluice_request_defaults fills a request.
+ * - Strings are UTF-8. The library borrows them during a call. sluice_free frees text that a function
+ *   returns.
+ * - Units: budgets are bytes, times are seconds, sizes are pixels.
+ * - Threads: a model is immutable; threads and sessions may share it. One thread at a time uses a session;
+ *   sluice_cancel is the exception: any thread or signal handler may call it. Callbacks run on the calling
+ *   thread; for their own session they may call only sluice_cancel (other calls: USAGE). The calling thread
+ *   needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and SLUICE_STACK_BYTES_TO_OPEN for every
+ *   other fallible function; nothing checks it.
+ * - Process: the library never prints, exits, aborts, reads environment variables or installs signal
+ *   handlers. Exception: oneDNN ends the process when the C library has no memory left; Sluice checks for
+ *   enough free memory before each call to oneDNN.
  *
  * sluice_bench.h has the benchmarks. */
 #ifndef SLUICE_H
@@ -157,8 +153,8 @@ struct sluice_model_options {
     int64_t max_ram_bytes; /* limit in bytes for file headers: a larger header fails with BUDGET before it is
                               read. Small headers always pass, so that a plan can report the memory it needs.
                               0: no limit */
-    const char
-        *edit; /* Qwen-Image-Edit variant: "plain", "plus" or "2511"; NULL: read from the model's files */
+    /* Qwen-Image-Edit variant: "plain", "plus" or "2511"; NULL: read from the model's files */
+    const char *edit;
     const char *family; /* for planning without files: name of a published model, as listed by sluice_families
                            ("zimage"). It is planned in bf16 with the longest prompt. NULL: open files */
     const char *dimensions; /* with family: model dimensions to change, "name=value,..."; or NULL */
@@ -173,10 +169,10 @@ SLUICE_API int sluice_model_open(const struct sluice_model_options *options, slu
 SLUICE_API void sluice_model_close(sluice_model *model);
 
 /* Describes files as the JSON of `sluice inspect`. tensors: add name, type and shape of every tensor. Missing
- * or damaged parts are no error if others are there; "missing" lists them, and "complete" is false. For an
- * adapter file (in `model`, alone) the JSON holds
- * "adapter":{"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects",
- * "forms" ("LoRA", "LoHa", "LoKr", "difference"),"ranks","alphas" (each {NAME:modules}),"parts":[{"name",
+ * or damaged parts are no error if other parts can be read; "missing" lists them, and "complete" is false.
+ * For an adapter file (in `model`, alone) the JSON holds
+ * "adapter":{"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects", "forms" ("LoRA", "LoHa",
+ * "LoKr", "difference", "DoRA"),"ranks","alphas" (each {NAME:modules}),"parts":[{"name",
  * "modules","ranks","alphas"}],"recipes" (published models that take all of it)}. */
 SLUICE_API int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                               struct sluice_error *error);

@@ -26,8 +26,8 @@ struct sluice_bench_options {
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
     const struct sluice_model_options *model; /* load benchmark: the model to read */
-    const char
-        *type; /* block benchmark: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
+    /* block benchmark: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
+    const char *type;
     /* block benchmark: calculate for this card ("3060", "4090", "h100"); NULL: measure */
     const char *predict;
     int adapter_rank; /* block benchmark: also measure with adapters of this rank; 0: none */

@@ -12,7 +12,6 @@
 #include "engine/base/tensor.h"
 
 struct op;
-struct op_rates;
 
 enum { OP_PRIMITIVES_MAX = 8 };
 
@@ -116,9 +115,8 @@ struct device_memory {
 
 struct device {
     const char *name;
-    int threads; /* number of CPU threads that compute; 0 for a GPU */
-    struct row_chunks
-        chunks; /* row chunks of wide layers; a planning device has those of its target device */
+    int threads;                   /* number of CPU threads that compute; 0 for a GPU */
+    struct row_chunks chunks;      /* row chunks of wide layers; a planning device has its target's */
     struct operand_types operands; /* operand types; a planning device has those of its target device */
     const char *unsupported[N_PRECISIONS]; /* reason why a precision is not supported, or NULL */
     const struct device_memory *memory;    /* memory and queues; NULL: the device computes in host memory */

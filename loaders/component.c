@@ -29,7 +29,7 @@ struct sharding {
     uint64_t claimed_bytes; /* metadata.total_size of the shard index in bytes; 0: absent */
 };
 
-/* Sets an error at the start of a JSON text. what: a format as in error_set, without WHERE. */
+/* Sets an error at the start of a JSON text. what: printf format, may end in FOUND, EXPECTED (error_set). */
 #define fail_at(e, code, at, what, ...)                                                                      \
     error_set(e, code, what WHERE "%s, byte %" PRIu64, ##__VA_ARGS__, (at)->path, (at)->offset)
 

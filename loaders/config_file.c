@@ -29,7 +29,7 @@ struct flattening {
     char key[CONFIG_KEY_MAX + 1];
 };
 
-/* Sets an error of the file. what: a format as in error_set, without WHERE. */
+/* Sets an error of the file. what: printf format, may end in FOUND and EXPECTED parts (error_set). */
 #define config_file_fail(e, code, f, what, ...)                                                              \
     error_set(e, code, what WHERE "%s", ##__VA_ARGS__, (f)->config->path)
 

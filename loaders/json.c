@@ -58,7 +58,7 @@ json_t *json_string_of(const char *text) {
     return string;
 }
 
-/* Sets an error at byte `at` of a text. what: a format as in error_set, without WHERE. */
+/* Sets an error at byte `at` of a text. what: printf format, may end in FOUND, EXPECTED (error_set). */
 #define fail_at(e, code, t, at, what, ...)                                                                   \
     error_set(e, code, what WHERE "%s, byte %" PRIu64, ##__VA_ARGS__, (t)->path, (t)->offset + (at))
 

@@ -32,8 +32,8 @@ static struct index_entry *sibling(const struct pairing *p, const char *name) {
     return index_find(p->index, whole);
 }
 
-/* Sets an error "tensor 'NAME' WHAT" with the entry's file and byte. what: a format as in error_set, without
- * WHERE. */
+/* Sets an error "tensor 'NAME' WHAT" with the entry's file and byte. what: printf format, may end in FOUND
+ * and EXPECTED parts (error_set). */
 #define fail(e, code, p, entry, what, ...)                                                                   \
     error_set(e, code, "tensor '%s' " what WHERE "%s, byte %" PRIu64, (entry)->name, ##__VA_ARGS__,          \
               path_of(p, entry), (entry)->offset)

@@ -26,8 +26,8 @@ struct described {
     const char *path, *tensor;
 };
 
-/* Sets an error "the quantisation description of 'TENSOR' WHAT". what: a format as in error_set, without
- * WHERE. */
+/* Sets an error "the quantisation description of 'TENSOR' WHAT". what: printf format, may end in FOUND and
+ * EXPECTED parts (error_set). */
 #define fail(e, code, at, what, ...)                                                                         \
     error_set(e, code, "the quantisation description of '%s' " what WHERE "%s", (at)->tensor, ##__VA_ARGS__, \
               (at)->path)

@@ -114,8 +114,8 @@ struct entry_text {
     struct json_text value;
 };
 
-/* Sets an error "tensor 'NAME': WHAT" with the file and byte of the entry. what: a format as in error_set,
- * without WHERE. */
+/* Sets an error "tensor 'NAME': WHAT" with the file and byte of the entry. what: printf format, may end in
+ * FOUND and EXPECTED parts (error_set). */
 #define fail(e, code, entry, what, ...)                                                                      \
     error_set(e, code, "tensor '%s': " what WHERE "%s, byte %" PRIu64, (entry)->name, ##__VA_ARGS__,         \
               (entry)->value.path, (entry)->value.offset)

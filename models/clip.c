@@ -19,7 +19,7 @@ enum { HEAD = 64 }; /* attention head size of all published CLIP text encoders *
 
 struct clip_settings {
     struct clip_layer_settings layer;
-    /* Hidden states that the encoder writes to lane.text without clip_skip. n_layers counts the last layers
+    /* Hidden states that the encoder writes to lane.text without clip_skip. n_layers includes last layers
      * that the weight file lacks (diffusers' OpenCLIP-H has 23 of 24 layers). */
     struct encoder_output output;
     bool projected;
@@ -30,8 +30,8 @@ struct clip_state {
     struct tensor pooled; /* pooled row before the projection: [1, width]; rank 0 without projection */
 };
 
-/* Naming: transformers 4, transformers 5 (no prefix), clip.cpp (models/convert_hf_to_gguf.py) and OpenCLIP.
- * P: prefix of transformers' names. */
+/* Naming macro of rows with four names: transformers' (transformers 4 adds "text_model."; P: further prefix),
+ * clip.cpp's (models/convert_hf_to_gguf.py), the WAN authors' (unused here), OpenCLIP's. */
 #define CLIP_NAMED(P, C, end, name, gguf, wan, open)                                                         \
     .names = {"text_model." P name end, P name end, "t." gguf end}, .checkpoint_name = open end
 
@@ -92,7 +92,8 @@ static void clip_forward_position(struct context *x, const void *weights, const 
     }
 }
 
-/* The hidden states of this lane: clip_skip selects another layer, and the final norm applies as before. */
+/* The hidden states of this lane. clip_skip selects another layer; it does not change whether the final norm
+ * applies. */
 static struct encoder_output clip_output(const struct clip_settings *s, const struct lane *lane) {
     struct encoder_output output = s->output;
     if (!lane->clip_skip || hidden_states_count(&output.states) > 1) return output;

@@ -27,8 +27,8 @@ struct clip_vision_state {
     struct tensor tokens; /* [T, width] */
 };
 
-/* Naming: transformers (after "vision_model."), the WAN authors (after "visual.") and OpenCLIP. P: prefix of
- * transformers' names, C: of the WAN authors' names. */
+/* Naming macro of rows with four names: transformers' (after "vision_model."; P: further prefix), clip.cpp's
+ * (unused here), the WAN authors' (after "visual."; C: further prefix), OpenCLIP's. */
 #define VISION_NAMED(P, C, end, name, gguf, wan, open)                                                       \
     .names = {P name end, C wan end}, .checkpoint_name = open end
 

@@ -27,7 +27,6 @@ enum {
     COLOURS,
     FRAMES,
     PATCH,
-    MERGE_SIZE, /* side of a merge block, in tokens */
 };
 
 /* Maximum length of the list of layers with full attention. */
@@ -59,7 +58,7 @@ struct vision_state {
     struct token_grid grid;
 };
 
-/* Naming by transformers' name, after P, and llama.cpp's name (GGUF), after C. */
+/* Naming macro of rows with two names: transformers' (prefix P) and llama.cpp's in GGUF files (prefix C). */
 #define VISION_NAMED(P, C, end, name, gguf) .names = {P name end, C gguf end}
 
 /* clang-format off */

@@ -44,8 +44,8 @@ struct qwen_state {
     struct tensor tokens; /* hidden states: [T, HIDDEN]; rank 0: lane.text holds them */
 };
 
-/* Naming: released files have the prefix "model.", transformers 5 saves without this prefix; GGUF names are
- * those of llama.cpp (gguf-py/gguf/constants.py). */
+/* Naming macro of rows with two names: transformers' (released files have the prefix "model.", transformers 5
+ * saves without it) and llama.cpp's in GGUF files (gguf-py/gguf/constants.py). */
 #define QWEN_NAMED(P, C, end, name, gguf) .names = {"model." P name end, P name end, C gguf end}
 
 /* clang-format off */
@@ -54,7 +54,7 @@ struct qwen_state {
 struct embedding_weights { EMBEDDING(FIELD_, ) };
 WEIGHT_TABLE_NAMED(qwen_embedding_table, EMBEDDING, embedding_weights, QWEN_NAMED, "", "");
 
-/* Weights of a decoder layer. MORE: list of the weights that only one family has. */
+/* Weights of a decoder layer. MORE: list of the weights that differ between families. */
 #define LAYER(X, S, MORE)                                                                                    \
     X##VECTOR(S, norm1, QWEN_HIDDEN, "input_layernorm", "attn_norm")                                         \
     X##MATRIX(S, q, QWEN_Q, QWEN_HIDDEN, "self_attn.q_proj", "attn_q")                                       \

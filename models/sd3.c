@@ -37,7 +37,7 @@ enum sd3_dim {
     LAYERS,
     NORMED,      /* 1: the model has query and key norms (qk_norm) */
     DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
-    /* Dims that block_dims sets for each block and for its modulation; flags are 0 or 1. */
+    /* Dims that sd3_block_dims sets for each block and for its modulation; flags are 0 or 1. */
     DUAL, /* 1: the block has a second attention (attn2) */
     DUAL_NORMED,
     TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */

@@ -89,7 +89,8 @@ struct t5_state {
                                    "1, "                                                                     \
                                    "\"decoder_start_token_id\": 0"
 
-/* Naming by transformers' name, after "encoder." P; llama.cpp's, after "enc." C; and the WAN authors'. */
+/* Naming macro of rows with three names: transformers' (prefix "encoder." P), llama.cpp's (prefix "enc." C),
+ * the WAN authors'. */
 #define T5_NAMED(P, C, end, name, gguf, wan)                                                                 \
     .names = {"encoder." P name end, "enc." C gguf end}, .checkpoint_name = wan end
 
@@ -346,7 +347,7 @@ static int t5_blocks(const struct component *c, struct block_ref *refs) {
 /* Sizes of the published T5 1.1 XXL encoder. */
 static const struct dimension t5_dimensions[] = {T5_DIMENSIONS(32128, 1)};
 
-/* What T5 and umT5 have in common. */
+/* Initialisers that T5 and umT5 share. of: the family's name; class: class name in config.json. */
 #define T5_FAMILY(of, class)                                                                                 \
     .name = #of, .kind = FAMILY_TEXT,                                                                        \
     .files = {.architectures = t5_architectures,                                                             \

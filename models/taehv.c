@@ -36,9 +36,9 @@ enum taehv_dim {
     TAEHV_PIXELS, /* output channels, the values of a patch: 3 * patch size^2 */
     TAEHV_K1,
     TAEHV_K3,
-    TAEHV_IN,   /* input channels of one block, set by block_dims */
+    TAEHV_IN,   /* input channels of one block, set by taehv_block_dims */
     TAEHV_GROW, /* output channels of a level's 1x1 convolution: the channels of one or two frames */
-    TAEHV_OUT,  /* channels of the next resolution level, set by block_dims */
+    TAEHV_OUT,  /* channels of the next resolution level, set by taehv_block_dims */
     TAEHV_WIDTHS,
 };
 
@@ -64,7 +64,7 @@ CONV_TABLE(taehv_in_table, TAEHV_WIDTHS, TAEHV_LATENT, TAEHV_K3, "decoder.conv_i
 WEIGHT_TABLE(taehv_block_table, TINY_BLOCK, tiny_block_weights,
              "decoder.blocks.%d.mem_blocks.%d.", "decoder.");
 
-/* F: empty, or a member of type struct taehv_up_weights and a dot. */
+/* F: the enclosing member and a dot, such as `up.`; empty if there is none. */
 #define UPSAMPLER(X, S, F, level, checkpoint_grow, checkpoint)                                               \
     X##KERNEL(S, F grow, TAEHV_GROW, TAEHV_IN, TAEHV_K1,                                                     \
               "blocks." level ".time_grow", checkpoint_grow ".conv")                                         \
@@ -269,7 +269,8 @@ static bool taehv_is_lighttae(const struct component *c) {
     return !word[n];
 }
 
-/* LightTAE reads latents in the scale of the full VAE, which is its published one. */
+/* LightTAE reads latents without normalisation, like the full VAE: uses the full VAE's published mean and
+ * standard deviation. Other TAEHV weights read normalised latents. */
 static void taehv_set_latent_format(struct component *c) {
     const struct setting_list *lists = NULL;
     int32_t n = c->dims[TAEHV_LATENT];

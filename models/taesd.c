@@ -35,7 +35,7 @@ CONV_TABLE(taesd_in_table, TAESD_WIDTH, TAESD_LATENT, TAESD_K3, "decoder.layers.
 struct taesd_up_weights { UPSAMPLER(FIELD_, ) };
 WEIGHT_TABLE(taesd_up_table, UPSAMPLER, taesd_up_weights, "decoder.layers.", "");
 
-/* F: empty, or a member of type struct tiny_block_weights and a dot. */
+/* F: the enclosing member and a dot, such as `block.`; empty if there is none. */
 #define TINY_BLOCK(X, S, F, name, checkpoint)                                                                \
     X##CONV(S, F conv[0], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.0", checkpoint ".conv.0")          \
     X##CONV(S, F conv[1], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.2", checkpoint ".conv.2")          \

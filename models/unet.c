@@ -467,21 +467,19 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
     unet_feed_forward(x, w, tokens);
 }
 
-/* Block kinds of the timestep embedder, indexed by [has pooled text and add_time_ids][has guidance
- * embedding]. */
+/* Block kinds of the timestep embedder: without and with pooled text and add_time_ids. */
 #define CONDITIONING_KIND(kind, name)                                                                        \
-    BLOCK_KIND(#kind, name, unet_conditioning_table, conditioning_weights, unet_forward_conditioning,        \
+    BLOCK_KIND(kind, name, unet_conditioning_table, conditioning_weights, unet_forward_conditioning,         \
                .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true)
-static const struct block_kind unet_conditioning[2][2] = {
-    {CONDITIONING_KIND(time, "time_embedding"), CONDITIONING_KIND(guided_time, "time_embedding")},
-    {CONDITIONING_KIND(added, "add_embedding"), CONDITIONING_KIND(guided_added, "add_embedding")}};
+static const struct block_kind unet_conditioning[2] = {CONDITIONING_KIND("time", "time_embedding"),
+                                                       CONDITIONING_KIND("added", "add_embedding")};
 BLOCK(unet_kind_in, "conv_in", "conv_in", unet_in_table, linear_weights, unet_forward_in,
       .never_quantised = true);
 BLOCK(unet_kind_downsample, "downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_weights,
       unet_forward_downsample);
 BLOCK(unet_kind_upsample, "upsample", "up_blocks.%d.upsample", unet_upsample_table, linear_weights,
       unet_forward_upsample);
-BLOCK(unet_kind_upsample_after_attention, "upsample_behind", "up_blocks.%d.upsample",
+BLOCK(unet_kind_upsample_after_attention, "upsample_after_attention", "up_blocks.%d.upsample",
       unet_upsample_after_attention_table, linear_weights, unet_forward_upsample);
 BLOCK(unet_kind_out, "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out,
       .never_quantised = true);
@@ -572,7 +570,7 @@ static void unet_add_resample(struct unet_list *list, struct unet_position posit
 static int unet_blocks(const struct component *c, struct block_ref *refs) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     struct unet_list list = {c, refs, 0};
-    unet_add(&list, &unet_conditioning[c->dims[ADDED] > 0][c->dims[GUIDANCE] > 0], (struct block_ref){0});
+    unet_add(&list, &unet_conditioning[c->dims[ADDED] > 0], (struct block_ref){0});
     unet_add(&list, &unet_kind_in, (struct block_ref){0});
     for (int i = 0; i < unet_n_positions(s); i++) {
         unet_add_position(&list, unet_position_at(s, i));

@@ -99,7 +99,7 @@ enum unet_dim {
     K1,
     K3, /* kernel sizes 1 and 3 of convolutions, as dims */
     IN,
-    OUT, /* input and output channels of one block, set by block_dims */
+    OUT, /* input and output channels of one block, set by unet_block_dims */
     FEED_FORWARD,
     TWO_FEED_FORWARD,
     LEVELS,

@@ -29,7 +29,7 @@ enum vae_dim {
     QUANT, /* 1: the model has quant_conv (encoder) or post_quant_conv (decoder), a 1x1 convolution next to
               the latent */
     IN,
-    OUT,      /* input and output channels of one block, set by block_dims */
+    OUT,      /* input and output channels of one block, set by the callback family_blocks.dims */
     CHANNELS, /* CHANNELS + i: channels of level i, in execution order */
     IN_CHANNELS =
         CHANNELS + VAE_LEVELS_MAX, /* IN_CHANNELS + i: input channels of the first resnet of level i */
@@ -49,8 +49,8 @@ struct vae_state {
 enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };
 
 struct in_weights {
-    struct linear_weights post, conv; /* post: post_quant_conv of a decoder; absent in some models and in
-                                         encoders */
+    struct linear_weights post; /* post_quant_conv; absent in encoders and in decoders without it */
+    struct linear_weights conv;
 };
 
 struct out_weights {

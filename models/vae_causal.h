@@ -57,7 +57,7 @@ struct causal_conv_weights {
     struct tensor weight[CAUSAL_SLICES], bias; /* weight: kernel slices for frames t - 2, t - 1 and t */
 };
 
-/* Counterparts of in_weights, resnet_weights and out_weights for video. */
+/* Weights of video blocks; the fields are those of in_weights, resnet_weights and out_weights. */
 struct causal_in_weights {
     struct linear_weights post;
     struct causal_conv_weights conv;

@@ -183,8 +183,6 @@ static void vae_kl_forward_upsample(struct context *x, const void *weights, cons
 
 BLOCK_OF_LIST(vae_kl_kind_in, "conv_in", "conv_in", LATENT_IN, in_weights, "", "", vae_forward_latent_in,
               .never_quantised = true);
-BLOCK(vae_kl_kind_quant_in, "quant_conv_in", "conv_in", vae_kl_kind_in_table, in_weights,
-      vae_forward_latent_in, .never_quantised = true);
 BLOCK_OF_LIST(vae_kl_kind_mid_resnet, "mid_resnet", "mid_block.resnets.%d", RESNET, resnet_weights,
               "decoder.mid_block.resnets.%d.", "decoder.mid.block_%d.", vae_forward_resnet,
               .never_quantised = true);
@@ -225,7 +223,7 @@ static enum status vae_kl_configure(struct component *c, const struct config *co
 static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int n = 0, levels = c->dims[LEVELS];
-    refs[n++] = (struct block_ref){.kind = c->dims[QUANT] ? &vae_kl_kind_quant_in : &vae_kl_kind_in};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_in};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 0, .number_offset = 1};
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .number_offset = 1};
@@ -351,8 +349,6 @@ BLOCK_OF_LIST(vae_kl_encoder_kind_attention, "attention", "mid_block.attentions.
               .never_quantised = true);
 BLOCK_OF_LIST(vae_kl_encoder_kind_out, "conv_out", "conv_out", MOMENTS_OUT, out_weights, "", "",
               vae_forward_moments, .never_quantised = true);
-BLOCK(vae_kl_encoder_kind_quant_out, "quant_conv_out", "conv_out", vae_kl_encoder_kind_out_table, out_weights,
-      vae_forward_moments, .never_quantised = true);
 
 static bool vae_kl_encoder_probe(const struct tensor_index *index) {
     return index_find(index, "encoder.conv_in.weight") &&
@@ -392,8 +388,7 @@ static int vae_kl_encoder_blocks(const struct component *c, struct block_ref *re
     refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 0, .number_offset = 1};
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_attention};
     refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 1, .number_offset = 1};
-    refs[n++] = (struct block_ref){.kind = c->dims[QUANT] ? &vae_kl_encoder_kind_quant_out
-                                                          : &vae_kl_encoder_kind_out};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_out};
     return n;
 }
 

@@ -11,8 +11,8 @@
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
-/* Rows of weight lists. GAMMA: RMS norm over each pixel's channels, which files store with axes of size 1 at
- * the end of its shape. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
+/* Further kinds of rows. GAMMA: weight of an RMS norm over each pixel's channels, stored in files with
+ * trailing axes of size 1. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
 #define FIELD_GAMMA(S, field, ...) struct tensor field;
 #define ROW_GAMMA(S, field, channels, axes, ...)                                                             \
     WEIGHT_ROW(S, field, (.rank = 1, .dim = {channels}, .ones = axes), ".gamma", __VA_ARGS__)
@@ -177,8 +177,8 @@ static void vae_wan_forward_downsample(struct context *x, const void *weights,
     vae_forward_downsample(x, weights, scope, scope->number / settings->resnet_number_stride + 1);
 }
 
-/* Block kinds of an encoder or decoder. half: decoder or encoder; level: prefix of the level tables' names;
- * resnets, steps: formats of block names; step: upsample or downsample. */
+/* Block kinds of an encoder or decoder. half: decoder or encoder; level: name of its level tables; resnets,
+ * steps, frames: block names of resnets, resampling and time_conv; step: upsample or downsample. */
 /* clang-format off */
 #define KIND(...) BLOCK_KIND(__VA_ARGS__, .never_quantised = true)
 #define IMAGE_KINDS(half, level, resnets, steps, frames, step, forward_in, forward_out)                      \

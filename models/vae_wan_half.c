@@ -137,7 +137,7 @@ enum status vae_wan_configure(struct component *c, const struct config *config, 
 void vae_wan_derive_dims(struct component *c) {
     const struct vae_wan_half *half = c->family->details;
     int32_t *d = c->dims;
-    if (!half->from_deepest) d[RESNETS]--; /* vae_resnets counts a decoder level's resnets */
+    if (!half->from_deepest) d[RESNETS]--; /* an encoder level has one resnet less than vae_resnets */
     d[LEVELS] = VAE_WAN_LEVELS;
     for (int i = 0; i < VAE_WAN_LEVELS; i++)
         d[CHANNELS + i] = d[BASE] * d[CHANNEL_MULT + (half->from_deepest ? VAE_WAN_LEVELS - 1 - i : i)];

@@ -12,8 +12,8 @@
 
 /* Further indices into the dims of an encoder or decoder, after enum vae_dim. */
 enum vae_wan_dim {
-    QKV = N_DIMS,  /* rows of to_qkv in one block, set by block_dims */
-    TIME_CHANNELS, /* rows of time_conv in one block, set by block_dims */
+    QKV = N_DIMS,  /* rows of to_qkv in one block, set by vae_wan_block_dims */
+    TIME_CHANNELS, /* rows of time_conv in one block, set by vae_wan_block_dims */
     BASE,          /* base_dim of this encoder or decoder; divides all level widths */
     OTHER_BASE,    /* base_dim of the counterpart (decoder or encoder), if different */
     NORM_AXES,     /* number of trailing axes of size 1 in a norm's weight in files */
@@ -38,10 +38,10 @@ struct vae_wan_settings {
 /* Block kinds of an encoder or decoder, for one image or for video. */
 struct vae_wan_kinds {
     struct block_kind in, mid_resnet, attention, resnet, wider_resnet, resample;
-    struct block_kind
-        resample_time;           /* resampling that also doubles or halves frames; name NULL: `resample` */
-    struct block_kind time_conv; /* time_conv weights of a resample_time block, unused with one image; name
-                                    NULL: none */
+    /* Resampling that also doubles or halves the number of frames. name NULL: `resample` is used instead. */
+    struct block_kind resample_time;
+    /* Weights of time_conv in files, which a single image does not use. name NULL: not listed. */
+    struct block_kind time_conv;
     struct block_kind out;
 };
 
@@ -54,16 +54,14 @@ struct vae_wan_half {
     bool is_residual;  /* Wan 2.2: resampling keeps channels; levels have shortcuts */
     const char *level; /* diffusers' name prefix of a level, "decoder.up_blocks."; NULL: blocks are numbered
                           consecutively */
-    const char
-        *row[2]; /* name prefix before a consecutive block number: [0] diffusers' or NULL, [1] the authors' */
-    const char
-        *row_bias[2]; /* name suffix of the bias of a resnet's first convolution, for row[0] and row[1] */
-    const char *nested[2]; /* name prefixes in the Wan 2.2 authors' files: [0] before the level number, [1]
-                              before the block number */
+    /* Name prefix before a consecutive block number: [0] diffusers' or NULL, [1] the authors'. */
+    const char *row[2];
+    const char *row_bias[2]; /* name suffix of the bias of a resnet's first convolution, after row[i] */
+    const char *nested[2];   /* name prefixes in the Wan 2.2 authors' files: [0] before the level number, [1]
+                                before the block number */
 };
 
-/* Callbacks of the families, whose member `details` is a struct vae_wan_half; struct family documents each.
- */
+/* Callbacks of families whose `details` is a struct vae_wan_half: see struct family. */
 enum status vae_wan_configure(struct component *c, const struct config *config, struct error *e);
 void vae_wan_derive_dims(struct component *c);
 void vae_wan_derive(struct component *c);
@@ -73,8 +71,8 @@ void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes,
                      struct arena *pictures, bool *ok);
 _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane's state holds either");
 
-/* Dimension table rows that all Wan VAEs have, encoders and decoders. vae_resnets is the number of resnets of
- * a decoder level. */
+/* Dimension table rows that all Wan VAEs have, encoders and decoders. vae_resnets: resnets
+ * of a decoder level; an encoder level has one less. */
 #define VAE_WAN_LEVEL_DIMENSIONS                                                                             \
     {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                    \
         {"vae_times1", 2, 1, 16, .place = CHANNEL_MULT + 1, .key = "dim_mult.1"},                            \

@@ -142,10 +142,10 @@ struct wan_block_args {
     struct wan_range range[WAN_RANGES];
     int n_ranges;
     struct tensor rope; /* rope's cosine and sine: [T, head / 2, 2] */
-    struct wan_cross_kv
-        cross[WAN_CROSS_INPUTS]; /* keys and values for cross-attention: of text rows, of image rows */
-    int32_t head;                /* channels per head */
-    float eps;                   /* epsilon of all norms of the block */
+    /* Keys and values for cross-attention: of text rows, of image rows. */
+    struct wan_cross_kv cross[WAN_CROSS_INPUTS];
+    int32_t head; /* channels per head */
+    float eps;    /* epsilon of all norms of the block */
 };
 
 /* The rows that are being computed: one chunk of a range of token rows. */
@@ -530,21 +530,19 @@ BLOCK(wan_kind_text, "text", WAN_CONDITION "text_embedder", wan_text_table, wan_
       .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 BLOCK(wan_kind_image, "image", WAN_CONDITION "image_embedder", wan_image_table, wan_image_weights,
       wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-BLOCK(wan_kind_image_pos_embed, "placed_image", WAN_CONDITION "image_embedder", wan_image_table,
-      wan_image_weights, wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 BLOCK(wan_kind_time, "time", WAN_CONDITION "time_embedder", wan_time_table, wan_mlp_weights, wan_forward_time,
       .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 BLOCK(wan_kind_modulation, "modulation", WAN_CONDITION "time_proj", wan_modulation_table, linear_weights,
       wan_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 BLOCK(wan_kind_embedder, "embedder", "patch_embedding", wan_embedder_table, wan_embedder_weights,
       wan_forward_embedder, .never_quantised = true);
-BLOCK(wan_kind_control_embedder, "led_embedder", "vace_patch_embedding", wan_control_embedder_table,
+BLOCK(wan_kind_control_embedder, "control_embedder", "vace_patch_embedding", wan_control_embedder_table,
       wan_control_weights, wan_forward_control_embedder, .never_quantised = true);
-BLOCK(wan_kind_text_kv, "seen_text", "blocks.%d.seen", wan_text_kv_table, wan_block_kv_weights,
+BLOCK(wan_kind_text_kv, "text_kv", "blocks.%d.seen", wan_text_kv_table, wan_block_kv_weights,
       wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
-BLOCK(wan_kind_text_image_kv, "seen_both", "blocks.%d.seen", wan_text_image_kv_table, wan_block_kv_weights,
-      wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
-BLOCK(wan_kind_hint_kv, "hint_seen", "vace_blocks.%d.seen", wan_hint_kv_table, wan_block_kv_weights,
+BLOCK(wan_kind_text_image_kv, "text_image_kv", "blocks.%d.seen", wan_text_image_kv_table,
+      wan_block_kv_weights, wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(wan_kind_hint_kv, "hint_kv", "vace_blocks.%d.seen", wan_hint_kv_table, wan_block_kv_weights,
       wan_forward_hint_kv, .update_rate = UPDATE_PER_PROMPT);
 BLOCK(wan_kind_layer, "layer", "blocks.%d", wan_layer_table, wan_block_weights, wan_forward_layer);
 BLOCK(wan_kind_hint, "hint", "vace_blocks.%d", wan_hint_table, wan_block_weights, wan_forward_hint);
@@ -563,8 +561,7 @@ static int wan_blocks(const struct component *c, struct block_ref *refs) {
     const int32_t *d = c->dims;
     int n = 0, hints = 0;
     refs[n++] = (struct block_ref){.kind = &wan_kind_text};
-    if (d[IMAGE])
-        refs[n++] = (struct block_ref){.kind = d[IMAGE_ROWS] ? &wan_kind_image_pos_embed : &wan_kind_image};
+    if (d[IMAGE]) refs[n++] = (struct block_ref){.kind = &wan_kind_image};
     refs[n++] = (struct block_ref){.kind = &wan_kind_time};
     refs[n++] = (struct block_ref){.kind = &wan_kind_modulation};
     refs[n++] = (struct block_ref){.kind = &wan_kind_embedder};
@@ -584,8 +581,7 @@ static int wan_blocks(const struct component *c, struct block_ref *refs) {
 /* Lanes without vision rows skip the image embedder. */
 static bool wan_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
     (void)c;
-    bool of_image = block->kind == &wan_kind_image || block->kind == &wan_kind_image_pos_embed;
-    return of_image && !lane->image.rank;
+    return block->kind == &wan_kind_image && !lane->image.rank;
 }
 
 static void wan_declare_rows(const struct component *c, const struct lane *lane, int32_t tokens,

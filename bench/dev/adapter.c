@@ -36,7 +36,7 @@ struct adapter_writer {
     enum dtype dtype;
     uint64_t random;
     struct module *modules;
-    int n_modules, modules_max;
+    int n_modules;
     struct named_tensor *tensors; /* tensors of the adapter file; their names are owned */
     struct synthetic_tensor *made;
     int n_tensors;

@@ -1,7 +1,6 @@
 /* sluice_devices: lists the machine's devices as JSON for `sluice devices`. */
 #include "engine/base/machine_limits.h"
 #include "engine/machine/machine.h"
-#include "engine/open/model.h"
 #include "engine/open/public_structs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/cuda.h"

@@ -58,7 +58,7 @@ static bool inspect_is_adapter(struct sys *sys, const char *path) {
     return found;
 }
 
-/* Counts a module, and its rank and alpha ("none" if the adapter has none). */
+/* Counts an adapter module, by rank and by alpha; "none": the module has no rank or alpha. */
 static void count_sizes(json_t *counts, const struct adapter_module *m) {
     char rank[32] = "none", alpha[32] = "none";
     if (m->rank > 0) snprintf(rank, sizeof rank, "%d", (int)m->rank);

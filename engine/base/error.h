@@ -39,7 +39,7 @@ enum status {
     CANCELLED = SLUICE_CANCELLED, /* exit 130 */
 };
 
-/* Begins like struct sluice_error. */
+/* Has the layout of the first members of struct sluice_error (checked in engine/open/public_structs.c). */
 struct error {
     enum status code;
     int exit;        /* exit class, as in engine/sluice.h and the program's exit code */

@@ -72,8 +72,8 @@ static inline int64_t index_elements(const struct index_entry *entry) {
     return n;
 }
 
-/* Reads n values of type F32, F16 or BF16 as floats, beginning with value number `first` of those at `offset`
- * of the source. UNSUPPORTED for other types; errors of reading. */
+/* Reads n values of an array and converts them to floats. offset: file byte where the array starts; first:
+ * index of the first value to read. UNSUPPORTED: types other than F32, F16, BF16. Errors of source_read. */
 enum status source_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
                                int64_t first, int64_t n, float *to, struct error *e);
 

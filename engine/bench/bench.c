@@ -3,7 +3,6 @@
 
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
-#include "engine/open/model.h"
 #include "engine/open/public_structs.h"
 #include "loaders/json.h"
 

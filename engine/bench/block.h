@@ -17,7 +17,7 @@ struct bench_block_case {
 
 enum { BENCH_ROUNDS_MAX = 15 };
 
-/* The case of this name that a family defines (family.measured), in bf16; there must be one. */
+/* Returns the benchmark case of this name from family.measured, in bf16. Asserts that a family has it. */
 struct bench_block_case bench_block_case_named(const char *name);
 
 enum status bench_block_measure(struct bench *bench, struct device *device, const struct bench_block_case *c,

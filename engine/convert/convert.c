@@ -1,7 +1,6 @@
 /* Writes the converted file with its metadata, and the JSON summary. */
 #include "engine/convert/convert.h"
 
-#include "engine/open/model.h"
 #include "engine/open/paths.h"
 #include "engine/open/public_structs.h"
 #include "loaders/json.h"
@@ -78,8 +77,7 @@ static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata
     }
 }
 
-/* llama.cpp's general.file_type of the output: of the type in --type, else of the type with the most bytes.
- */
+/* Value of the GGUF key general.file_type: for the type in --type, else for the type with the most bytes. */
 static double file_type(const struct conversion *c) {
     static const int file_types[N_DTYPES] = {
         [DTYPE_F16] = 1,   [DTYPE_Q4_0] = 2,  [DTYPE_Q8_0] = 7,  [DTYPE_Q5_0] = 8,

@@ -25,11 +25,10 @@ struct running {
     double began, stage_began, step_began, last_progress;
     double done, all; /* done: FLOPs that the run has finished; all: FLOPs of the whole run */
     double done_at_stage;
-    double rate; /* FLOPs a second, measured before the run; 0 if unknown */
-    double
-        planned_seconds; /* predicted seconds of all stages after the text stages; 0 without measured rates */
-    bool no_previews;    /* true: previews are off since memory was short or a preview had NaN */
-    uint64_t reserve;    /* residents are evicted while free memory is below this many bytes */
+    double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
+    double planned_seconds; /* predicted seconds after the text stages; 0 without measured rates */
+    bool no_previews;       /* true: previews are off since memory was short or a preview had NaN */
+    uint64_t reserve;       /* residents are evicted while free memory is below this many bytes */
 };
 
 /* Sends a line (at most 511 bytes, printf format) to the on_log callback, if there is one. level: enum

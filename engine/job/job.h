@@ -3,9 +3,9 @@
  * layout.
  *
  * Each part of struct job is written by one file of this folder, in this order (open.c): request and
- * `settings` by request.c, `pictures` by pictures.c, `prompts` by prompts.c, `schedule` by schedule.c,
- * `candidates`, `need` and `layout` by candidates.c and layout.c, `plan` by planner.c. During the run only
- * the contents of the layout's tensors and `pictures.pixels` change. */
+ * `settings` by request.c, `pictures` by pictures.c, `prompts` by prompts.c, `schedule` by job.c,
+ * `candidates`, `need` and `plan` by planner.c, `layout` by layout.c. During the run only the contents of the
+ * layout's tensors and `pictures.pixels` change. */
 #ifndef SLUICE_JOB_JOB_H
 #define SLUICE_JOB_JOB_H
 
@@ -43,8 +43,8 @@ enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVI
 /* The choices of the request, with absent ones taken from model and device. */
 struct job_settings {
     bool decode_only; /* true: the job decodes a latent file; it has no prompts and no steps */
-    struct sampling
-        sampling;    /* sampler, schedule and prediction type: the request's choice, else the model's */
+    /* Sampler, schedule and prediction type: the request's choice, else the model's. */
+    struct sampling sampling;
     double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: not set */
     enum precision precision; /* compute precision of text encoders and denoiser */
     enum fit fit;             /* how input images are fitted to the output size */

@@ -5,7 +5,6 @@
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
-#include "engine/job/job.h"
 
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
  * before their base components change, because a component with adapters refers to the base component's

@@ -4,7 +4,6 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
-#include "engine/job/job.h"
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
 #include "loaders/json.h"

@@ -51,8 +51,8 @@ bool device_skipped(char *why, size_t why_bytes);
  * a planning device or a GPU that the driver cannot describe. */
 bool device_fingerprint(const struct device *device, const char *name, char *out, size_t out_bytes);
 
-/* Default device memory budget: free memory less a reserve (a twentieth of the memory, at least 512 MiB, at
- * most half of the free memory); 8 GiB for a planning device of unknown size; 0 for the CPU. */
+/* Default device memory budget: free memory less a reserve (a twentieth of it, at least 512 MiB, at most
+ * half of it); 8 GiB for a planning device of unknown size; 0 for the CPU. */
 uint64_t device_default_budget(struct device *device);
 
 /* Temporary memory of device_measure_rate in bytes. The plan counts it as part of opening a model. */

@@ -111,9 +111,7 @@ static bool find_name(struct finding *f, const struct adapter_module *m, const s
     return found;
 }
 
-/* True if an adapter's module changes a weight that the component's family does not use
- * (family_files.ignorable).
- */
+/* True if an adapter's module changes a weight that the family does not use (family_files.ignorable). */
 static bool find_ignored(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct family *family = f->model->component[slot].family;

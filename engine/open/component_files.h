@@ -46,7 +46,7 @@ struct component_files {
     bool decodes_only;                          /* true for decoding alone: only a decoder is searched for */
     bool by_name;                               /* -m is a folder in Hugging Face's layout */
     bool has_variant;                           /* `variant` was read from the preferred denoiser */
-    int variant;                                /* family.variant of the preferred denoiser */
+    int variant;                                /* component.variant of the preferred denoiser */
     struct component_file file[COMPONENT_FILES_MAX];
     /* With decodes_only: the denoiser in the decoder's file, which identifies the model; or family NULL. */
     struct component_file bundled_denoiser;

@@ -1,12 +1,10 @@
 /* Opens models: binds the components, finds the tokenizers, reads the default settings, and checks that the
  * parts fit together. Settings (schedule, treatment of negative prompts and input images, sizes, steps and
  * guidance) that no file in the model's folder contains come from the recipe. */
-#include "engine/base/half.h"
 #include "engine/open/component_search.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/model.h"
 #include "engine/open/pipeline.h"
-#include "engine/open/prompt.h"
 #include "engine/open/published.h"
 #include "engine/open/tokenizers.h"
 
@@ -387,7 +385,7 @@ out:
 
 /* True for a distilled model (sd-turbo, sdxl-turbo). No configuration key marks distilled models; they have
  * trailing timesteps without zero-SNR rescaling, and a smaller latent than the base model
- * (recipe.distilled). */
+ * (recipe_defaults.distilled). */
 static bool is_distilled(const struct sluice_model *m) {
     const struct sampling *s = &m->sampling;
     return m->recipe->defaults.distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&

@@ -151,7 +151,7 @@ static void setting_read(const struct component *c, void *base, const struct set
     setting_put(base, s, s->type == SETTING_WORD ? word : value);
 }
 
-/* META if the configuration has another number of blocks at `key` than the files. */
+/* META if the configuration's number of blocks at `key` differs from the number in the files. */
 static enum status dimension_check_count(const struct component *c, const struct config *config,
                                          const char *key, int found, struct error *e) {
     int declared = found;
@@ -177,7 +177,7 @@ static enum status dimension_check_blocks(const struct component *c, const struc
     return dimension_check_count(c, config, key, found, e);
 }
 
-/* Checks that the configuration has at the row's key, if anything, what the tensors determined. */
+/* META if the configuration's value at the row's key differs from the tensors' value. */
 static enum status dimension_check_key(const struct component *c, const struct dimension *d,
                                        const struct config *config, struct error *e) {
     const char *declared, *path = config->path ? config->path : c->index.sources[0].path;
@@ -199,7 +199,7 @@ static enum status dimension_check_key(const struct component *c, const struct d
 
 /* ---- scaling of latents ---- */
 
-/* A list of standard deviations was read as scales: inverts it. */
+/* latent_format.scale holds standard deviations after a list was read: inverts them. */
 static void latent_invert_deviations(struct component *c, const struct setting_list *deviations) {
     c->latent_format.n = c->dims[deviations->count];
     for (int i = 0; i < c->latent_format.n; i++) c->latent_format.scale[i] = 1 / c->latent_format.scale[i];
@@ -215,7 +215,7 @@ static void latent_read_config(struct component *c, const struct config *config,
     if (norm->lists && e->code == OK) latent_invert_deviations(c, &norm->lists[1]);
 }
 
-/* Sets the published scaling of latents; that of tensors is unknown without files: scale 1, shift 0. */
+/* Sets the published scaling of latents. A family whose scaling is in tensors gets scale 1 and shift 0. */
 static void latent_publish(struct component *c) {
     const struct latent_norm *norm = &c->family->config.latent_norm;
     c->latent_format = (struct latent_format){.n = 1, .scale = {1}};
@@ -243,7 +243,7 @@ static enum status latent_read_vector(const struct component *c, int i, float *t
                      c->latent_channels);
 }
 
-/* Reads mean and variance of each latent channel from tensors. NONFINITE: no usable scale. */
+/* Reads mean and variance of each latent channel from tensors. NONFINITE: a channel has no finite scale. */
 static enum status latent_read_tensors(struct component *c, const struct config *config, struct error *e) {
     const struct latent_norm *norm = &c->family->config.latent_norm;
     struct latent_format *format = &c->latent_format;

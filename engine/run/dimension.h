@@ -34,8 +34,8 @@ struct dimension {
     const char *const *having;
     const char *key; /* key in the config.json that is written; reading uses tensor shapes; NULL: config.json
                         omits the dim */
-    bool checked;    /* error META if a configuration has another value at `key` than the tensors determine:
-                        another    integer, or of `words` another string */
+    bool checked;    /* true: META if a configuration's value at `key` (an integer or one of `words`) differs
+                        from the tensors' value */
     enum dimension_form form;
     const char *const *words; /* strings that config.json stores for 0, 1, ...; a NULL string: no key */
 };

@@ -83,13 +83,13 @@ struct measured_block {
                                  name ends a list */
     const char *kind;         /* name of the measured block's kind; NULL: all blocks */
     int32_t text_rows, text_columns, latent_channels, latent_side, picture_side; /* as in predicted_block */
-    int rounds;
+    int rounds; /* timed repetitions; the report has their median */
 };
 
 /* Initialisers of predicted_block for an image of 1024 x 1024 with 16 latent channels. */
 #define PREDICTED_IMAGE .latent_channels = 16, .latent_side = 128, .picture_side = 1024
 
-/* How files are recognised as those of a family, while a model is opened. */
+/* How the files of a family are recognised when a model is opened. */
 struct family_files {
     /* Values of general.architecture in GGUF files, usual one first, NULL-terminated. NULL: no GGUF files. */
     const char *const *architectures;
@@ -104,7 +104,7 @@ struct family_files {
     const char *const *ignorable;
 };
 
-enum { LATENT_LISTS = 2 }; /* mean, standard deviation */
+enum { LATENT_LISTS = 2 }; /* latent_norm.lists: mean, standard deviation */
 
 /* Where the scaling of a VAE's latents (component.latent_format) is in files: configuration values for all
  * channels together, a list per channel, or tensors. Without any: scale 1, shift 0. */
@@ -150,7 +150,7 @@ struct family_config {
     const char *pictures_rest; /* additional text of preprocessor_config.json; NULL: none */
 };
 
-/* The blocks of a component, listed when files are bound; which of them a lane needs. */
+/* Lists the blocks of a component, and selects blocks and embedding rows that a lane needs. */
 struct family_blocks {
     /* Lists all blocks in visit order in refs. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*list)(const struct component *c, struct block_ref *refs);
@@ -164,7 +164,7 @@ struct family_blocks {
     int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
 };
 
-/* The state of a stage's lanes: lane.state. */
+/* The state of a stage's lanes (lane.state), as tensors. */
 struct family_state {
     size_t bytes;                       /* size of the structure at lane.state */
     const struct state_tensor *tensors; /* named tensors, for comparison with reference outputs */
@@ -178,7 +178,7 @@ struct family_state {
                     struct arena *pictures, bool *ok);
 };
 
-/* What a stage computes for its lanes, for the layout and the plan of a job. */
+/* The lanes of a stage: which are supported, and their visits, frame chunks and vision tokens. */
 struct family_lanes {
     /* Rejects lanes that the weights do not support. NULL: all lanes are supported. */
     enum status (*check)(const struct component *c, const struct lane *lanes, int n_lanes, struct error *e);

@@ -6,9 +6,9 @@
 #include "engine/run/lane.h"
 #include "kernels/ops.h"
 
-/* Which of the hidden states are read after the encoder's final norm. */
+/* The hidden states to which the encoder's final norm is applied. */
 enum final_norm_rule {
-    FINAL_NORM_OF_LAST, /* the output of the last layer, as in transformers' hidden_states */
+    FINAL_NORM_OF_LAST, /* only the output of the last layer, as in transformers' hidden_states */
     FINAL_NORM_OF_ALL,
     FINAL_NORM_OF_NONE,
 };
@@ -38,12 +38,12 @@ bool hidden_states_use_norm(const struct hidden_states *states, int n_layers);
 /* True if an encoder needs a tensor of its own for the rows of its residual stream. False: the rows can be in
  * lane.text itself, which then holds the hidden state without a copy. */
 bool hidden_states_need_rows(const struct hidden_states *states, const struct lane *lane);
-/* To be called after each layer (`layer`: its number from 0). Copies the residual stream to lane.text if the
+/* Call after each layer (`layer`: its number from 0). Copies the residual stream to lane.text if the
  * pipeline reads this layer's output. rows: the encoder's own tensor [T, C]; rank 0: rows are in lane.text.
  */
 void hidden_states_write(struct context *x, const struct encoder_output *output, const struct lane *lane,
                          struct tensor rows, int layer);
-/* To be called after the last layer. Applies the final norm to the hidden states in lane.text that are read
+/* Call after the last layer. Applies the final norm to the hidden states in lane.text that are read
  * after it. norm: weight, and bias of a layer norm; without bias it is an RMS norm. rows: [T, C],
  * overwritten; rank 0: the only hidden state is normed in place. */
 void hidden_states_norm(struct context *x, const struct encoder_output *output, const struct lane *lane,

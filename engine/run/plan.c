@@ -281,9 +281,9 @@ static bool fits(const struct run_need *need, const struct plan *plan) {
            (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
 }
 
-/* Makes the plan of a stage that needs the least memory with these residents: no pool, and a ring for the
- * largest block. Full-frame buffers lie in device memory, which saves host memory, unless they do not fit
- * there. */
+/* Completes a plan whose residents are chosen so that it needs the least memory: no pools, and in each stage
+ * a ring for the largest streamed block. Full-frame buffers are in device memory, which saves host memory,
+ * unless they do not fit there. */
 static void solve_least(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
@@ -301,7 +301,7 @@ static void solve_least(const struct run_need *need, struct plan *plan) {
     if (moved) plan_evaluate(need, plan);
 }
 
-/* Least device memory of a run. Full-frame buffers count as in host memory, unless the request forbids it, or
+/* Least device memory of a run. Counts full-frame buffers as host memory, unless the request forbids that or
  * host memory suffices only without them. */
 static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
     uint64_t most = 0, ram = least->ram_budget_bytes;

@@ -267,7 +267,7 @@ uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage
 /* Writes 16 hexadecimal digits that hash the whole plan; out has 17 bytes. Returns out. */
 char *plan_hash(const struct plan *plan, char *out);
 
-/* Search for the plan of one stage: between plan.c and plan_search.c. */
+/* Input of plan_search, which finds the plan of one stage. */
 struct plan_search_input {
     const struct run_need *need;
     const struct plan *budget;   /* plan of the whole run, with the budgets */

@@ -68,14 +68,15 @@ struct linear_weights {
     struct tensor weight, bias;
 };
 
-/* Rows of lists. A member of type struct tensor:
+/* Kinds of rows. Rows whose member is a struct tensor:
  * VECTOR      weight of an RMS norm
  * BIAS        bias alone
  * MATRIX      linear layer without bias
  * KERNEL      2D convolution with a square kernel, without bias
  * TABLE       embedding table
- * WEIGHT      anything else: initialisers of a weight_spec in parentheses (or SHAPED), complete names
- * A member of type struct linear_weights:
+ * WEIGHT      any other shape: initialisers of a weight_spec in parentheses (or SHAPED), then names with
+ *             their endings
+ * Rows whose member is a struct linear_weights:
  * LINEAR      linear layer
  * PROJECTION  linear layer whose weight has further axes of size 1 in files (a 1x1 convolution)
  * NORM        norm with weight and bias
@@ -94,7 +95,7 @@ struct linear_weights {
 #define FIELD_CONV3D(S, field, ...)     struct linear_weights field;
 #define FIELD_PROJECTION(S, field, ...) struct linear_weights field;
 
-/* Initialisers of a tensor with this shape whose synthetic values lie around 0. */
+/* Initialisers of a weight_spec with this shape; synthetic values lie around 0. */
 #define SHAPED(rank_, ...) (.rank = rank_, .dim = {__VA_ARGS__}, .init_scale = 1)
 
 #define ROW_VECTOR(S, field, columns, ...)                                                                   \
@@ -125,13 +126,13 @@ struct linear_weights {
                __VA_ARGS__)                                                                                  \
     ROW_BIAS(S, field.bias, out, __VA_ARGS__)
 
-/* The weight table of a list. P, C: name prefixes in diffusers' files and in the authors' checkpoints. */
+/* Defines the weight table of a list. P, C: name prefixes in diffusers' files and in authors' checkpoints. */
 #define WEIGHT_TABLE(table, LIST, structure, P, C) WEIGHT_TABLE_NAMED(table, LIST, structure, NAMED, P, C)
 #define WEIGHT_TABLE_NAMED(table, LIST, structure, NAMING, P, C)                                             \
     static const struct weight_spec table[] = {LIST(ROW_, (structure, NAMING, P, C, ))}
 
-/* The table of a block that is one linear layer or one convolution; its weights structure is struct
- * linear_weights. The names are complete up to the ending. */
+/* Defines the table of a block with the weights structure linear_weights: one linear layer or convolution.
+ * The names include prefixes, but not the ending. */
 #define LINEAR_TABLE(table, rows, columns, ...)                                                              \
     static const struct weight_spec table[] = {                                                              \
         ROW_MATRIX(WEIGHTS_OF(linear_weights), weight, rows, columns, __VA_ARGS__)                           \
@@ -147,8 +148,8 @@ struct linear_weights {
 #define WITH(S, member)                                   WEIGHT_CALL(WITH_MEMBER, WEIGHT_UNPACK S, member)
 #define WITH_MEMBER(structure, NAMING, P, C, old, member) (structure, NAMING, P, C, member)
 
-/* fields: initialisers in parentheses. A naming macro makes the initialisers of the names from both prefixes,
- * the ending, and the row's names. */
+/* fields: initialisers in parentheses. The naming macro makes initialisers of `names` and `checkpoint_name`
+ * from both prefixes, the ending, and the row's names. */
 #define WEIGHT_ROW(S, field, fields, ...)                                                                    \
     WEIGHT_CALL(WEIGHT_ROW_OF, WEIGHT_UNPACK S, field, fields, __VA_ARGS__)
 #define WEIGHT_ROW_OF(structure, NAMING, P, C, more, field, fields, ...)                                     \
@@ -156,8 +157,8 @@ struct linear_weights {
 #define WEIGHT_CALL(macro, ...) macro(__VA_ARGS__)
 #define WEIGHT_UNPACK(...)      __VA_ARGS__
 
-/* Naming by names in diffusers' files, in the authors' checkpoints, and in older files of diffusers; the
- * second and the third may be omitted. */
+/* Naming macro of rows with one to three names: in diffusers' files, in the authors' checkpoints, in older
+ * diffusers files. */
 #define NAMED(P, C, end, ...)                                                                                \
     NAMED_PICK(__VA_ARGS__, NAMED_THREE, NAMED_TWO, NAMED_ONE, )(P, C, end, __VA_ARGS__)
 #define NAMED_PICK(a, b, c, pick, ...)         pick
@@ -165,14 +166,14 @@ struct linear_weights {
 #define NAMED_TWO(P, C, end, name, checkpoint) .names = {P name end}, .checkpoint_name = C checkpoint end
 #define NAMED_THREE(P, C, end, name, checkpoint, older)                                                      \
     .names = {P name end, P older end}, .checkpoint_name = C checkpoint end
-/* Naming by complete names, first the authors' (NULL: none). */
+/* Naming macro of rows with complete names: in the authors' checkpoints (NULL: none), then in other files. */
 #define NAMED_FULLY(P, C, end, checkpoint, ...) .names = {__VA_ARGS__}, .checkpoint_name = checkpoint
 
 static inline bool weight_is_optional(const struct weight_spec *spec) {
     return strchr(spec->names[0], '?') != NULL;
 }
 
-/* True if the block has the weight: the dim number weight_spec.if_dim is not 0 in dims. */
+/* True if a block with these dims has the weight (see weight_spec.if_dim). */
 static inline bool block_has_weight(const struct weight_spec *spec, const int32_t *dims) {
     return !spec->if_dim || dims[spec->if_dim];
 }

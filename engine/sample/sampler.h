@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum { SAMPLER_EVALUATIONS_MAX = 2, SAMPLER_HISTORY_MAX = 4 };
+enum { SAMPLER_HISTORY_MAX = 4 };
 
 /* Options of multistep solvers; scheduler_config.json may set them. */
 struct solver {

@@ -73,7 +73,7 @@ enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *in
 bool gguf_is(struct sys *sys, const char *path);
 
 /* Writes a GGUF file of metadata and tensors. The callback `maker` generates tensor bytes as in
- * safetensors_write_made; if `maker` is NULL they come from tensor.data. The file is written under a
+ * safetensors_write_content; if `maker` is NULL they come from tensor.data. The file is written under a
  * temporary name, flushed and renamed; after a failure no file is left. Memory: only the header. Tensors must
  * be packed, with rows of whole blocks. UNSUPPORTED: a type that GGUF lacks. */
 struct gguf_metadata {

@@ -56,8 +56,8 @@ struct gguf_place {
     struct gguf_text name; /* name of the key or tensor being read */
 };
 
-/* Sets an error "KIND 'NAME': WHAT" with the file's path and the byte offset `at`. what: a format as in
- * error_set, without WHERE. */
+/* Sets an error "KIND 'NAME': WHAT" with the file's path and the byte offset `at`. what: printf format, may
+ * end in FOUND and EXPECTED parts (error_set). */
 #define gguf_fail(e, code, place, at, what, ...)                                                             \
     error_set(e, code, "%s%s%.*s%s" what WHERE "%s, byte %" PRIu64, (place)->kind ? (place)->kind : "",      \
               (place)->kind ? " '" : "", gguf_shown_bytes(place), (place)->kind ? (place)->name.text : "",   \

@@ -130,7 +130,7 @@ static int compare_names(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
-/* As gguf_fail, at the name of a tensor. */
+/* Calls gguf_fail with a tensor's name and the name's byte offset. */
 #define fail_layout(e, code, place, tensor, what, ...)                                                       \
     ((place)->kind = "tensor", (place)->name = (tensor)->name,                                               \
      gguf_fail(e, code, place, gguf_at(place, (tensor)->name), what, ##__VA_ARGS__))

@@ -1,7 +1,6 @@
 /* Quantisers of block types, and the GNU C vectors over eight blocks that they share: lane l of value i is
  * value i of block l. Results are bit-identical on all vector widths, because sums across lanes have a fixed
- * order. Vectors are passed by address, because their ABI by value
- * depends on the processor. */
+ * order. Vectors are passed by address, because passing them by value depends on the processor. */
 #ifndef SLUICE_LOADERS_QUANTISE_BLOCKS_H
 #define SLUICE_LOADERS_QUANTISE_BLOCKS_H
 
@@ -27,7 +26,7 @@ static inline void put_16(unsigned char *to, uint16_t value) {
     to[1] = (unsigned char)(value >> 8);
 }
 
-enum { LANES = 8, LANE_VALUES_MAX = 32 };
+enum { LANES = 8 };
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t lane_ints __attribute__((vector_size(4 * LANES)));
@@ -78,7 +77,8 @@ LANES_INLINE void lanes_inverse(lanes *to, const lanes *v) {
     *to = (lanes)((lane_ints)(1.0f / *v) & (*v != zero));
 }
 
-/* Computes the codes lo..hi of values x for the scale 1 / inverse, and the codes as floats. */
+/* Quantises x with the scale 1 / inverse to integer codes from lo to hi; as_float: the same codes as floats.
+ */
 LANES_INLINE void lanes_code(lane_ints *code, lanes *as_float, const lanes *x, const lanes *inverse, int lo,
                              int hi) {
     lanes v = *x * *inverse;
@@ -86,7 +86,7 @@ LANES_INLINE void lanes_code(lane_ints *code, lanes *as_float, const lanes *x, c
     *as_float = __builtin_convertvector(*code, lanes);
 }
 
-/* Sums over n values x: products of value and code, and squares of codes, for the scale 1 / inverse. */
+/* Quantises n values x with the scale 1 / inverse; sums value times code, and code squared. */
 LANES_INLINE void lanes_add_up(const lanes *x, int n, const lanes *inverse, int lo, int hi, lanes *products,
                                lanes *squares) {
     *products = *squares = (lanes){0};
@@ -99,7 +99,7 @@ LANES_INLINE void lanes_add_up(const lanes *x, int n, const lanes *inverse, int 
     }
 }
 
-/* Sums the squared errors of n values x with a scale. */
+/* Sums the squared quantisation errors of n values x with a scale. */
 LANES_INLINE void lanes_measure(const lanes *x, int n, const lanes *scale, int lo, int hi, lanes *error) {
     lanes inverse;
     *error = (lanes){0};

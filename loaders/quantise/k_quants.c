@@ -23,8 +23,7 @@ LANES_INLINE void largest(lanes *to, const lanes *v) {
     *to = lanes_select(*v > *to, *v, *to);
 }
 
-/* Computes the codes 0..top of the values x for an offset and the scale 1 / inverse, and the codes as floats.
- */
+/* Quantises x - offset with the scale 1 / inverse to codes from 0 to top; as_float: the same as floats. */
 LANES_INLINE void code_at(lane_ints *code, lanes *as_float, const lanes *x, const lanes *offset,
                           const lanes *inverse, int top) {
     lanes rest = *x - *offset;

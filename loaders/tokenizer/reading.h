@@ -28,8 +28,8 @@ enum status tokenizer_read_gguf(struct reading *r, struct error *e);
 enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
                                   const json_t *special_map, struct error *e);
 
-/* Sets an error "tokenizer: WHAT" with the path of the file. what: a format as in error_set, without WHERE.
- */
+/* Sets an error "tokenizer: WHAT" with the path of the file. what: printf format, may end in FOUND and
+ * EXPECTED parts (error_set). */
 #define reading_fail(e, code, r, what, ...)                                                                  \
     error_set(e, code, "tokenizer: " what WHERE "%s", ##__VA_ARGS__, (r)->path)
 enum status reading_wrong_kind(const struct reading *r, const char *object, const json_t *value,
@@ -38,7 +38,7 @@ enum status reading_unsupported(const struct reading *r, const char *object, con
                                 const char *expected, struct error *e);
 /* Name of a value's JSON type for messages, such as "an object"; "nothing" for NULL. */
 const char *reading_kind(const json_t *value);
-/* The text of a string; the kind of any other value. */
+/* A value for messages: the text of a string, the JSON type of any other value. */
 const char *reading_shown(const json_t *value);
 /* True if a JSON member is missing or null. */
 bool reading_absent(const json_t *value);

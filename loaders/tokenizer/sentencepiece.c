@@ -31,7 +31,8 @@ static struct walk walk_into(const struct walk *from, struct span message) {
     return (struct walk){from->r, from->base, message.at, message.at + message.bytes};
 }
 
-/* Sets an error at the current byte of the file. what: a format as in error_set, without WHERE. */
+/* Sets an error at the current byte of the file. what: printf format, may end in FOUND, EXPECTED (error_set).
+ */
 #define field_fail(e, code, w, what, ...)                                                                    \
     error_set(e, code, "tokenizer: a protobuf field of the SentencePiece model " what WHERE "%s, byte %lld", \
               ##__VA_ARGS__, (w)->r->path, (long long)((w)->at - (w)->base))

@@ -33,8 +33,8 @@ enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, stru
     return e->code;
 }
 
-/* Sets an error "tokenizer: piece N WHAT" of the next piece. what: a format as in error_set, without WHERE.
- */
+/* Sets an error "tokenizer: piece N WHAT", where N is the number of pieces read before. what: printf format,
+ * may end in FOUND and EXPECTED parts (error_set). */
 #define bad_piece(e, code, r, what, ...)                                                                     \
     error_set(e, code, "tokenizer: piece %" PRIu32 " " what WHERE "%s", (r)->t->words.n_words,               \
               ##__VA_ARGS__, (r)->path)
