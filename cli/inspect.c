@@ -200,9 +200,9 @@ static int check_complete(const char *path, const char *json, struct sluice_erro
     json_decref(root);
     if (!n) return SLUICE_OK;
     return fail(e, SLUICE_MISSING,
-                "the model is incomplete or damaged" WHERE "%s" FOUND "%d entries under \"missing\"" EXPECTED
+                "the model is incomplete or damaged" WHERE "%s" FOUND "%d missing or damaged part%s" EXPECTED
                 "none",
-                path ? path : "the given components", n);
+                path ? path : "the given components", n, n == 1 ? "" : "s");
 }
 
 int inspect_command(const struct args *args, struct sluice_error *e) {
