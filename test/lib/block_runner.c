@@ -96,7 +96,7 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
     struct packed_segment segments[BLOCK_WEIGHTS_MAX];
     struct block read = *block;
     if (b->zeroed && block->segments <= b->zeroed &&
-        b->zeroed < block->segments + block->n_segments) { /* the packed block is zero where it is not read */
+        b->zeroed < block->segments + block->n_segments) { /* a segment that is not read stays zero */
         read.segments = segments;
         for (int i = read.n_segments = 0; i < block->n_segments; i++)
             if (&block->segments[i] != b->zeroed) segments[read.n_segments++] = block->segments[i];

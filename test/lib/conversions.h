@@ -20,7 +20,7 @@ struct convert_args {
 #define ASK(input, output_, type_, ...)                                                                      \
     (&(struct convert_args){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
 
-/* The machine of all conversions: main calls fault_sys_init. */
+/* The simulated system of all conversions, which main initialises with fault_sys_init. */
 extern struct fault_sys convert_sys;
 
 enum status convert(const struct convert_args *args, struct error *e);
