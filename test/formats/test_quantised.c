@@ -8,10 +8,9 @@
 
 #include <ctype.h>
 
-/* Appends a tensor to the header and the data of a file. `piece` is the tensor's name, type and dimensions;
- * then
- * "= NUMBER" sets the last value (all others are 0), or 'TEXT gives the bytes. The name .weight stands for
- * a.b.weight, and so for other names that begin with a point. */
+/* Appends a tensor to the header and the data of a file. `piece` is the tensor's name, type and dimensions,
+ * then "= NUMBER", which sets the last value (all others are 0), or 'TEXT, the bytes. Names that begin with a
+ * point are of layer a.b: .weight is a.b.weight. */
 static void put_piece(struct bytes *header, struct bytes *data, const char *piece, const char *end) {
     char name[64], type[16], shape[64] = "";
     int read, n_shape = 0;
