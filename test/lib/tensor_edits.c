@@ -257,7 +257,7 @@ static int edit_shape(struct tensor_set *p, const char *const *of, int n) {
     return changed;
 }
 
-/* resize NAME AXIS SIZE: cuts the axis, or extends it with zeros */
+/* resize NAME AXIS SIZE: changes the shape; cuts the bytes at their end, or appends zeros */
 static int edit_resize(struct tensor_set *p, const char *const *of, int n) {
     struct item *t = tensor_set_find(p, of[0]);
     (void)n;
@@ -353,6 +353,7 @@ static int edit_gguf(struct tensor_set *p, const char *const *of, int n) {
     (void)n;
     while (i < COUNT_OF(kinds) && strcmp(kinds[i].name, of[1]) != 0) i++;
     if (!check(i < COUNT_OF(kinds), "GGUF metadata has no type %s", of[1])) return 0;
+    if (p->n_gguf == GGUF_PAIRS) abort();
     p->gguf[p->n_gguf++] = (struct gguf_metadata){
         .key = of[0], .kind = kinds[i].kind, .text = of[2], .number = strtod(of[2], NULL)};
     return 1;

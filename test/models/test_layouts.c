@@ -155,6 +155,7 @@ static struct tensor_set *set_of(const char *const *words, int n) {
             continue;
         }
         tensor_set_append(all, p, "");
+        if (all->n_gguf + p->n_gguf > GGUF_PAIRS) abort();
         memcpy(all->gguf + all->n_gguf, p->gguf, (size_t)p->n_gguf * sizeof *p->gguf);
         all->n_gguf += p->n_gguf;
         tensor_set_free(p);
@@ -482,7 +483,8 @@ static void command_write_parts(struct command *c) {
 static void command_sh(struct command *c) {
     char text[4 * TENSOR_SET_PATH], real[PATH_MAX], golden[PATH_MAX];
     size_t at = (size_t)snprintf(text, sizeof text, "cd '%s' &&", temporary);
-    for (int i = 0; i < c->n; i++) at += (size_t)snprintf(text + at, sizeof text - at, " %s", c->word[i]);
+    for (int i = 0; i < c->n && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, " %s", c->word[i]);
     check(at < sizeof text && realpath(model.folder, real) && realpath("test/golden", golden), "%s",
           c->where);
     setenv("M", real, 1);
