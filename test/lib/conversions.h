@@ -5,8 +5,6 @@
 #include "engine/sluice_bench.h"
 #include "test/lib/rig.h"
 
-/* Returns a path in the temporary folder, valid for the next eleven calls. */
-char *in_temporary(const char *name);
 bool file_exists(const char *path);
 
 /* Arguments of a conversion; lists end with NULL. */
