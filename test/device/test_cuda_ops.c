@@ -60,8 +60,8 @@ static void test_adapters_match_f64(void **state) {
     for (size_t i = 0; i < 4; i++) case_adapted_few(&cases[i]);
 }
 
-/* Products of Z-Image with few tokens, whose shapes choose other algorithms of cuBLASLt. The last one takes
- * several panels of weights, and is the only one that takes another path of this device. */
+/* Matrix products of Z-Image with few tokens: for these shapes cuBLASLt chooses other algorithms. The last
+ * case takes several panels of weights. */
 static void test_linear_of_families(void **state) {
     static const struct linear_case cases[] = {
         {2, 3500, 10240, DTYPE_F16, 0, true, .residual = RESIDUAL_APART},

@@ -257,7 +257,7 @@ TEST(pin_limit_uses_staging) {
     if (!emulated()) skip();
     for (int i = 0; i < 3 * WORLDS; i++) {
         seed = next_device_model(seed);
-        int64_t staging = 0, pools = 0; /* the most staging bytes of a stage; pool bytes of all stages */
+        int64_t staging = 0, pools = 0; /* bytes: maximum over the stages; sum over the stages */
         for (int s = 0; s < store_fixture.plan.n_stages; s++) {
             const struct plan_stage *stage = &store_fixture.plan.stage[s];
             staging = (int64_t)stage->staging_bytes > staging ? (int64_t)stage->staging_bytes : staging;

@@ -137,14 +137,14 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
     counted.cuda->memory->free_mapped(counted.cuda, memory, bytes);
 }
 
-/* A component, of which the launches up to the last block (kind and index) count; NULL: all blocks. text:
- * rows and columns; latent: channels and side; side: of the image; then the values of the family's
- * dimensions. */
+/* A component whose launches are counted up to the block last_kind, last_index (NULL: all blocks). text: rows
+ * and columns of the text; latent: channels and side of the latent; side: of the image; then the values of
+ * the family's dimensions. */
 #define COMPONENT(name, last_kind, last_index, type_, text, columns, channels, latent, side, ...)            \
     .family = &family_##name, .chosen = (const int[]){__VA_ARGS__}, .text_rows = (text),                     \
     .text_columns = (columns), .latent_channels = (channels), .latent_side = (latent),                       \
     .picture_side = (side), .last = {last_kind, last_index}, .type = DTYPE_##type_
-/* Only the first block of a kind. */
+/* A component whose launches are counted for the first block of a kind. */
 #define FIRST_BLOCK(name, kind, ...) .block = (kind), COMPONENT(name, kind, 0, __VA_ARGS__)
 #define VAE_SIZES                    4, 16, 16, 8, 8, 2, 4, 0
 #define WAN_VAE_SIZES                16, 8, 1, 2, 2, 2, 2

@@ -105,7 +105,7 @@ enum { LAYERS = 3, MATRICES = LAYERS * 7 + 2, MATRICES_IN_BLOCKS = MATRICES - LA
 static void test_type_of_each_tensor(void) {
     static const char *const names[] = {"q8_0", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k", "f16"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *output = in_temporary("every.gguf");
+        const char *output = temporary_path("every.gguf");
         enum dtype dtype = quantise_type(names[i]);
         if (!expect_values(ASK(transformer(), output, names[i]), dtype,
                            dtype == DTYPE_F16 ? MATRICES : MATRICES_IN_BLOCKS))
@@ -127,7 +127,8 @@ static void test_projections_not_quantised(void) {
     static const char *const folders[] = {"text_encoder", "text_encoder_2"};
     const char *model = random_model("projected", "sd35_large", sizes, 5);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        char *output = in_temporary("projected.gguf"), folder[200];
+        const char *output = temporary_path("projected.gguf");
+        char folder[200];
         snprintf(folder, sizeof folder, "%s/%s", model, folders[i]);
         if (!expect_converted(ASK(folder, output, "q8_0"))) continue;
         expect_type(output, "text_projection.weight", DTYPE_BF16, "projections are not quantised");
@@ -139,17 +140,17 @@ static void test_projections_not_quantised(void) {
 static void test_scaled_f8_kept(void) {
     static const char *const names[] = {"f8_e4m3", "f8_e5m2"};
     for (size_t i = 0; i < 2; i++) {
-        char *output = in_temporary("f8.safetensors");
+        const char *output = temporary_path("f8.safetensors");
         if (!expect_values(ASK(transformer(), output, names[i]), quantise_type(names[i]), MATRICES)) continue;
-        expect_values(ASK(output, in_temporary("again.safetensors"), names[i]), quantise_type(names[i]),
+        expect_values(ASK(output, temporary_path("again.safetensors"), names[i]), quantise_type(names[i]),
                       MATRICES);
-        expect_values(ASK(output, in_temporary("of_f8.gguf"), "q8_0"), DTYPE_Q8_0, -1);
+        expect_values(ASK(output, temporary_path("of_f8.gguf"), "q8_0"), DTYPE_Q8_0, -1);
     }
 }
 
 /* The output GGUF has its architecture and the configuration of the source's folder. */
 static void test_gguf_describes_itself(void) {
-    char *output = in_temporary("says.gguf");
+    const char *output = temporary_path("says.gguf");
     struct opened o;
     struct error e = {0};
     struct config config = {0};
@@ -170,18 +171,18 @@ static void test_gguf_describes_itself(void) {
 static void test_vae_not_quantised(void) {
     char folder[192];
     snprintf(folder, sizeof folder, "%s/vae", model_folder());
-    expect_values(ASK(folder, in_temporary("vae.gguf"), "q8_0"), DTYPE_Q8_0, 0);
+    expect_values(ASK(folder, temporary_path("vae.gguf"), "q8_0"), DTYPE_Q8_0, 0);
 }
 
 /* Blocks that span rows, as in ComfyUI's GGUF files, are dequantised, in either output format. */
 static void test_rows_without_whole_blocks_dequantised(void) {
     static const char from[] = "test/golden/gguf/aligned.gguf";
-    expect_values(ASK(from, in_temporary("flattened.gguf"), "q8_0"), DTYPE_F32, 2);
-    expect_values(ASK(from, in_temporary("flattened.safetensors"), "f8_e4m3"), DTYPE_F32, 1);
+    expect_values(ASK(from, temporary_path("flattened.gguf"), "q8_0"), DTYPE_F32, 2);
+    expect_values(ASK(from, temporary_path("flattened.safetensors"), "f8_e4m3"), DTYPE_F32, 1);
 }
 
 static void test_first_matching_rule_applies(void) {
-    char *output = in_temporary("rules.gguf");
+    const char *output = temporary_path("rules.gguf");
     if (!expect_values(
             ASK(transformer(), output, "q8_0",
                 .rules = {"^layers\\..*to_[qk]=q6_k", "to_q=q4_0", "t_embedder=q5_0", "norm1=f16"}),
@@ -196,7 +197,7 @@ static void test_first_matching_rule_applies(void) {
 }
 
 static void test_invalid_rules_refused(void) {
-    char *output = in_temporary("wrong.gguf"), *other = in_temporary("wrong.safetensors");
+    const char *output = temporary_path("wrong.gguf"), *other = temporary_path("wrong.safetensors");
     const char *from = transformer();
     expect_not_converted(ASK(from, output, "q8_0", .rules = {"abc"}), USAGE, "--rule \"abc\"");
     expect_not_converted(ASK(from, output, "q8_0", .rules = {"=q8_0"}), USAGE, "regex=type");
@@ -207,10 +208,10 @@ static void test_invalid_rules_refused(void) {
     expect_not_converted(ASK(from, output, "f8_e4m3"), USAGE, "in .gguf");
     expect_not_converted(ASK(from, other, "q8_0"), USAGE, "in .safetensors");
     expect_not_converted(ASK(from, output, "q2_k"), USAGE, "q2_k");
-    expect_not_converted(ASK(from, in_temporary("wrong.bin"), "q8_0"), USAGE, ".gguf or .safetensors");
+    expect_not_converted(ASK(from, temporary_path("wrong.bin"), "q8_0"), USAGE, ".gguf or .safetensors");
     expect_not_converted(ASK(from, NULL, "q8_0"), USAGE, ".gguf or .safetensors");
-    expect_not_converted(ASK(from, in_temporary("no/such/x.gguf"), "q8_0"), OUTPUT, "no/such");
-    expect_not_converted(ASK(in_temporary("absent"), output, "q8_0"), MISSING, "absent");
+    expect_not_converted(ASK(from, temporary_path("no/such/x.gguf"), "q8_0"), OUTPUT, "no/such");
+    expect_not_converted(ASK(temporary_path("absent"), output, "q8_0"), MISSING, "absent");
     expect_not_converted(&(struct convert_args){.output = output, .type = "q8_0"}, USAGE, "0 inputs");
 }
 
@@ -242,7 +243,7 @@ static void write_free(const char *path, struct named_tensor *tensors, int n) {
 static void test_every_source_type(void) {
     static char names[N_DTYPES][16];
     struct named_tensor tensors[N_DTYPES];
-    char *from = in_temporary("types.gguf");
+    const char *from = temporary_path("types.gguf");
     int n = 0;
     for (int dtype = 0; dtype < N_DTYPES; dtype++) {
         bool blocks = dtype >= DTYPE_Q4_0 && dtype <= DTYPE_NVFP4;
@@ -253,16 +254,16 @@ static void test_every_source_type(void) {
     }
     write_free(from, tensors, n);
     check(n == 17, "%d source types", n);
-    expect_values(ASK(from, in_temporary("f32.safetensors"), "f32"), DTYPE_F32, n);
-    expect_values(ASK(from, in_temporary("q6.gguf"), "q6_k"), DTYPE_Q6_K, n);
-    expect_values(ASK(from, in_temporary("same.gguf"), NULL), DTYPE_Q4_K, 1);
+    expect_values(ASK(from, temporary_path("f32.safetensors"), "f32"), DTYPE_F32, n);
+    expect_values(ASK(from, temporary_path("q6.gguf"), "q6_k"), DTYPE_Q6_K, n);
+    expect_values(ASK(from, temporary_path("same.gguf"), NULL), DTYPE_Q4_K, 1);
     /* safetensors cannot hold block types */
-    expect_values(ASK(from, in_temporary("kept.safetensors"), NULL), DTYPE_F32, n - 2);
+    expect_values(ASK(from, temporary_path("kept.safetensors"), NULL), DTYPE_F32, n - 2);
 }
 
 /* Tensors with rows of no whole quantisation blocks, or of one or over two dimensions, keep their type. */
 static void test_odd_shapes_keep_their_type(void) {
-    char *from = in_temporary("odd.safetensors"), *to = in_temporary("odd.gguf");
+    const char *from = temporary_path("odd.safetensors"), *to = temporary_path("odd.gguf");
     struct named_tensor tensors[] = {
         synthetic_tensor("a.weight", DTYPE_F32, 64, 40),  synthetic_tensor("b.weight", DTYPE_BF16, 64, 288),
         synthetic_tensor("c.weight", DTYPE_BF16, 1, 512), synthetic_tensor("d.weight", DTYPE_F16, 32, 32),
@@ -275,7 +276,7 @@ static void test_odd_shapes_keep_their_type(void) {
     expect_type(to, "a.weight", DTYPE_F32, "rows of 40");
     expect_type(to, "b.weight", DTYPE_Q8_0, "rows of 288");
     expect_type(to, "f.weight", DTYPE_BF16, "a convolution");
-    to = in_temporary("odd8.safetensors");
+    to = temporary_path("odd8.safetensors");
     expect_values(ASK(from, to, "fp8"), DTYPE_F8_E4M3, 2);
     expect_type(to, "e", DTYPE_F16, "a tensor without a layer name cannot get a scale");
 }
@@ -293,25 +294,25 @@ static void write_int8(const char *path, int columns, const char *form, int rank
 
 /* int8 with a scale per row is dequantised before it is quantised to another type. */
 static void test_row_scaled_int8_requantised(void) {
-    char *from = in_temporary("int8.safetensors"), *to = in_temporary("int8.gguf");
+    const char *from = temporary_path("int8.safetensors"), *to = temporary_path("int8.gguf");
     write_int8(from, 256, "{\"format\":\"int8_tensorwise\"}", 2, 70);
     expect_values(ASK(from, to, "q8_0"), DTYPE_Q8_0, -1);
     expect_type(to, "a.weight_scale", N_DTYPES, "unused scales are not written");
-    expect_values(ASK(from, in_temporary("kept8.safetensors"), NULL), DTYPE_I8, 1);
+    expect_values(ASK(from, temporary_path("kept8.safetensors"), NULL), DTYPE_I8, 1);
 }
 
 /* Rotated int8 has rotation groups of 256, 64 or 16 values, as the row length allows; the tensor comfy_quant
  * names each layer's type. */
 static void test_rotated_int8_groups(void) {
-    char *output = in_temporary("rotated.safetensors"), *again = in_temporary("again.safetensors");
-    char *from = in_temporary("shapes.safetensors");
+    const char *output = temporary_path("rotated.safetensors"), *again = temporary_path("again.safetensors");
+    const char *from = temporary_path("shapes.safetensors");
     expect_values(ASK(transformer(), output, "int8_convrot"), DTYPE_I8_ROT256, MATRICES_IN_BLOCKS);
     expect_type(output, "layers.0.attention.to_q.comfy_quant", DTYPE_U8, "a description of each layer");
     expect_type(output, "t_embedder.mlp.0.weight", DTYPE_BF16, "embedders are not quantised");
     expect_values(ASK(output, again, "int8_convrot"), DTYPE_I8_ROT256, MATRICES_IN_BLOCKS);
     expect_values(ASK(output, again, NULL), DTYPE_I8_ROT256, MATRICES_IN_BLOCKS);
     expect_values(ASK(output, again, "i8_rot16"), DTYPE_I8_ROT16, MATRICES_IN_BLOCKS);
-    expect_values(ASK(output, in_temporary("of_rotated.gguf"), "q8_0"), DTYPE_Q8_0, MATRICES_IN_BLOCKS);
+    expect_values(ASK(output, temporary_path("of_rotated.gguf"), "q8_0"), DTYPE_Q8_0, MATRICES_IN_BLOCKS);
     struct named_tensor shapes[] = {
         synthetic_tensor("a.weight", DTYPE_BF16, 6000, 192),
         synthetic_tensor("b.weight", DTYPE_BF16, 8, 144),
@@ -324,23 +325,23 @@ static void test_rotated_int8_groups(void) {
     expect_type(again, "b.weight", DTYPE_I8_ROT16, "rows of 144");
     expect_type(again, "c.weight", DTYPE_BF16, "rows of 136");
     expect_type(again, "d", DTYPE_BF16, "a tensor without a layer name cannot get scales");
-    expect_not_converted(ASK(from, in_temporary("rotated.gguf"), "int8_convrot"), USAGE, "int8_convrot");
+    expect_not_converted(ASK(from, temporary_path("rotated.gguf"), "int8_convrot"), USAGE, "int8_convrot");
 }
 
 static void test_rotated_int8_with_one_scale(void) {
-    char *from = in_temporary("single.safetensors"), *to = in_temporary("single2.safetensors");
+    const char *from = temporary_path("single.safetensors"), *to = temporary_path("single2.safetensors");
     write_int8(from, 192, "{\"format\":\"int8_tensorwise\",\"convrot\":true,\"convrot_groupsize\":64}", 0, 1);
     expect_values(ASK(from, to, NULL), DTYPE_I8_ROT64, 1);
     expect_values(ASK(from, to, "f32"), DTYPE_F32, 1);
     /* GGUF cannot hold rotated int8 */
-    expect_values(ASK(from, in_temporary("single.gguf"), NULL), DTYPE_F32, 1);
+    expect_values(ASK(from, temporary_path("single.gguf"), NULL), DTYPE_F32, 1);
 }
 
 /* The output keeps all metadata of a GGUF source, such as its tokenizer, except file type and alignment. */
 static void test_metadata_copied(void) {
     static const char from[] = "test/golden/stored/zimage_gguf/model/text_encoders/qwen3.gguf";
     static const char changed_key[] = "general.file_type";
-    char *to = in_temporary("along.gguf");
+    const char *to = temporary_path("along.gguf");
     struct opened one, two;
     struct gguf *before = NULL, *after = NULL;
     struct gguf_text key;
@@ -367,8 +368,8 @@ static void test_metadata_copied(void) {
 }
 
 static void test_inputs_merged(void) {
-    char *one = in_temporary("one.safetensors"), *two = in_temporary("two.gguf"),
-         *to = in_temporary("both.gguf");
+    const char *one = temporary_path("one.safetensors"), *two = temporary_path("two.gguf"),
+               *to = temporary_path("both.gguf");
     struct named_tensor first[] = {synthetic_tensor("a.weight", DTYPE_BF16, 8, 256)};
     struct named_tensor second[] = {synthetic_tensor("b.weight", DTYPE_Q4_K, 8, 256)};
     write_free(one, first, 1);
@@ -408,7 +409,7 @@ static void write_all_in_one(const char *path) {
 }
 
 static void test_part_option(void) {
-    char *from = in_temporary("all.safetensors"), *to = in_temporary("part.gguf");
+    const char *from = temporary_path("all.safetensors"), *to = temporary_path("part.gguf");
     write_all_in_one(from);
     expect_not_converted(ASK(from, to, "q8_0"), USAGE, "diffusion-model, vae");
     expect_not_converted(ASK(from, to, "q8_0", .part = "llm"), USAGE, "found llm");
@@ -422,15 +423,15 @@ static void test_part_option(void) {
 }
 
 static void test_nonfinite_values_refused(void) {
-    char *from = in_temporary("nan.safetensors"), *to = in_temporary("nan.gguf");
+    const char *from = temporary_path("nan.safetensors"), *to = temporary_path("nan.gguf");
     static const float strange[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++) {
         struct named_tensor tensors[] = {synthetic_tensor("a.weight", DTYPE_F32, 8, 256)};
         ((float *)tensors[0].tensor.data)[700] = strange[i];
         write_free(from, tensors, 1);
         expect_not_converted(ASK(from, to, "q8_0"), NONFINITE, "a.weight");
-        expect_not_converted(ASK(from, in_temporary("nan8.safetensors"), "fp8"), NONFINITE, "a.weight");
-        expect_not_converted(ASK(from, in_temporary("nan8.safetensors"), "int8_convrot"), NONFINITE,
+        expect_not_converted(ASK(from, temporary_path("nan8.safetensors"), "fp8"), NONFINITE, "a.weight");
+        expect_not_converted(ASK(from, temporary_path("nan8.safetensors"), "int8_convrot"), NONFINITE,
                              "a.weight");
     }
 }
@@ -442,8 +443,8 @@ static void test_values_beyond_type_refused(void) {
         float most;
     } types[] = {{"f16", 65504},    {"q4_0", 458528},  {"q5_0", 982560}, {"q8_0", 8319008},
                  {"q6_k", 1965120}, {"q4_k", 4061248}, {"q5_k", 4061248}};
-    char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf"),
-         *back = in_temporary("back.safetensors");
+    const char *from = temporary_path("large.safetensors"), *to = temporary_path("large.gguf"),
+               *back = temporary_path("back.safetensors");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (int beyond = 0; beyond < 2; beyond++) {
             struct named_tensor tensors[] = {synthetic_tensor("a.weight", DTYPE_F32, 8, 256)};
@@ -478,7 +479,7 @@ static bool make_hole(const char *path, int rows, int columns) {
 
 /* Converts 34 million values: peak memory does not depend on the number of values. Measured: 24.0 MiB. */
 static void test_peak_memory_bounded(void) {
-    char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf");
+    const char *from = temporary_path("large.safetensors"), *to = temporary_path("large.gguf");
     if (!check(make_hole(from, 8192, 4096), "cannot make a sparse file")) return;
     fault_sys_restart(&convert_sys);
     if (expect_converted(ASK(from, to, "q8_0"))) {
@@ -493,7 +494,7 @@ static void test_peak_memory_bounded(void) {
 
 /* Converts a sparse tensor of 4 TiB, if the file system allows it; expects an error before any read. */
 static void test_disk_too_small_refused(void) {
-    char *from = in_temporary("huge.safetensors"), *to = in_temporary("huge.gguf");
+    const char *from = temporary_path("huge.safetensors"), *to = temporary_path("huge.gguf");
     if (make_hole(from, 1 << 30, 1 << 11)) {
         expect_not_converted(ASK(from, to, "q8_0"), OUTPUT, "not enough disk space");
     }
@@ -503,7 +504,7 @@ static void test_disk_too_small_refused(void) {
 /* Fails the n-th call of a kind during a conversion, for each n until a conversion makes fewer calls. may_do:
  * the conversion may succeed, because the call is repeated or only detects that the file changed. */
 static void fail_every(enum call call, enum status code, bool may_do) {
-    char *from = in_temporary("small.safetensors"), *to = in_temporary("small.gguf");
+    const char *from = temporary_path("small.safetensors"), *to = temporary_path("small.gguf");
     struct error e;
     int files = count_open_files();
     for (long n = 1; n < 1000; n++) {
@@ -526,7 +527,7 @@ static void fail_every(enum call call, enum status code, bool may_do) {
 static void test_no_output_after_fault(void) {
     struct named_tensor tensors[] = {synthetic_tensor("a.weight", DTYPE_BF16, 8, 256),
                                      synthetic_tensor("b.weight", DTYPE_F32, 1, 256)};
-    write_free(in_temporary("small.safetensors"), tensors, 2);
+    write_free(temporary_path("small.safetensors"), tensors, 2);
     fail_every(CALL_ALLOC, MEMORY, false);
     fail_every(CALL_OPEN, IO, true);
     fail_every(CALL_IDENTIFY, IO, true);
@@ -552,7 +553,7 @@ static bool wait_for(void *user, double fraction, const char *what) {
 }
 
 static void test_cancelled_conversion_leaves_nothing(void) {
-    char *to = in_temporary("cancelled.gguf");
+    const char *to = temporary_path("cancelled.gguf");
     const char *const inputs[] = {transformer()};
     struct patience patience = {.left = 20};
     struct sluice_convert_options options = {.struct_size = sizeof options,

@@ -24,8 +24,8 @@ static const char *of_model(const char *part) {
     return path;
 }
 
-static char *write_adapter(const char *name, const char *dialect, uint64_t seed) {
-    char *path = in_temporary(name);
+static const char *write_adapter(const char *name, const char *dialect, uint64_t seed) {
+    const char *path = temporary_path(name);
     struct error e = {0};
     struct adapter_options options = {
         .base = {.family = "zimage", .dimensions = IN_F32, .seed = seed}, .dialect = dialect, .rank = RANK};
@@ -176,7 +176,7 @@ static const char *fused_transformer(void) {
         }
         n++;
     }
-    char *path = in_temporary("fused.safetensors");
+    const char *path = temporary_path("fused.safetensors");
     check(safetensors_write(&o.machine, path, tensors, n, &e) == OK, "%s", e.what);
     for (int i = 0; i < n; i++) free(tensors[i].tensor.data);
     index_destroy(&o.index);
@@ -189,7 +189,7 @@ static const char *fused_transformer(void) {
 enum { DIM = 256 };
 
 static void check_merged(const char *dialect, const char *base_path, const struct pairing *pairings, int n) {
-    struct convert_args args = {.inputs = {base_path}, .output = in_temporary("merged.safetensors")};
+    struct convert_args args = {.inputs = {base_path}, .output = temporary_path("merged.safetensors")};
     struct opened base, merged, adapters[2];
     const struct opened *both[2] = {&adapters[0], &adapters[1]};
     static const double strengths[2] = {0.6, -1};
@@ -233,8 +233,8 @@ static void test_fused_qkv_merged(void) {
     check_merged("comfy", fused, whole, 1);
     struct opened split, together;
     const char *adapter = write_adapter("parts.safetensors", "kohya_diffusers", 3),
-               *split_path = in_temporary("split.safetensors"),
-               *together_path = in_temporary("together.safetensors");
+               *split_path = temporary_path("split.safetensors"),
+               *together_path = temporary_path("together.safetensors");
     if (!expect_converted(ASK(of_model("transformer"), split_path, NULL, .loras = {{adapter, 0.7}})) ||
         !expect_converted(ASK(fused, together_path, NULL, .loras = {{adapter, 0.7}})) ||
         !open_weights(&split, split_path) || !open_weights(&together, together_path))
@@ -276,11 +276,11 @@ static void same_files(const char *one, const char *other, const char *what) {
 static void test_sum_rounded_once(void) {
     static const char *const types[] = {"q8_0", "f8_e4m3", "bf16"};
     const char *adapter = write_adapter("once.safetensors", "comfy_vectors", 5),
-               *sum = in_temporary("sum.safetensors");
+               *sum = temporary_path("sum.safetensors");
     if (!expect_converted(ASK(of_model("transformer"), sum, NULL, .loras = {{adapter, 0.8}}))) return;
     for (int i = 0; i < 3; i++) {
-        const char *direct = in_temporary(i ? "direct.safetensors" : "direct.gguf"),
-                   *twice = in_temporary(i ? "twice.safetensors" : "twice.gguf");
+        const char *direct = temporary_path(i ? "direct.safetensors" : "direct.gguf"),
+                   *twice = temporary_path(i ? "twice.safetensors" : "twice.gguf");
         if (expect_converted(ASK(of_model("transformer"), direct, types[i], .loras = {{adapter, 0.8}})) &&
             expect_converted(ASK(sum, twice, types[i])))
             same_files(direct, twice, types[i]);
@@ -290,9 +290,10 @@ static void test_sum_rounded_once(void) {
 /* A merged weight in a quantised type that convert can write gets a new scale; for other quantised types
  * --type must name a new type. */
 static void test_quantised_base_gets_new_scale(void) {
-    const char *adapter = write_adapter("base.safetensors", "kohya", 5), *f8 = in_temporary("f8.safetensors"),
-               *kept = in_temporary("kept.safetensors"), *numbers = in_temporary("numbers.safetensors"),
-               *sum = in_temporary("f8sum.safetensors"), *again = in_temporary("again.safetensors");
+    const char *adapter = write_adapter("base.safetensors", "kohya", 5),
+               *f8 = temporary_path("f8.safetensors"), *kept = temporary_path("kept.safetensors"),
+               *numbers = temporary_path("numbers.safetensors"), *sum = temporary_path("f8sum.safetensors"),
+               *again = temporary_path("again.safetensors");
     if (expect_converted(ASK(of_model("transformer"), f8, "f8_e4m3")) &&
         expect_converted(ASK(f8, kept, NULL, .loras = {{adapter, 1}})) &&
         expect_converted(ASK(f8, numbers, "f32")) &&
@@ -309,14 +310,14 @@ static void test_unsuitable_adapters_refused(void) {
         const char *word;
     } rows[] = {
         {"vae", write_adapter("other.safetensors", "kohya", 5), 1, UNSUPPORTED, "autoencoder"},
-        {"text_encoder", in_temporary("other.safetensors"), 1, MISSING, "the adapter changes nothing"},
-        {"transformer", in_temporary("other.safetensors"), NAN, USAGE, "strength"},
-        {"transformer", in_temporary("nowhere.safetensors"), 1, MISSING, "nowhere"},
+        {"text_encoder", temporary_path("other.safetensors"), 1, MISSING, "the adapter changes nothing"},
+        {"transformer", temporary_path("other.safetensors"), NAN, USAGE, "strength"},
+        {"transformer", temporary_path("nowhere.safetensors"), 1, MISSING, "nowhere"},
         {"transformer", of_model("transformer/diffusion_pytorch_model-00001-of-00002.safetensors"), 1,
          UNSUPPORTED, "not a LoRA or other adapter"},
     };
     for (int i = 0; i < COUNT_OF(rows); i++)
-        expect_not_converted(ASK(of_model(rows[i].base), in_temporary("refused.safetensors"), NULL,
+        expect_not_converted(ASK(of_model(rows[i].base), temporary_path("refused.safetensors"), NULL,
                                  .loras = {{rows[i].adapter, rows[i].strength}}),
                              rows[i].code, rows[i].word);
 }
@@ -324,33 +325,33 @@ static void test_unsuitable_adapters_refused(void) {
 static void test_unwritable_base_type_refused(void) {
     char input[200];
     snprintf(input, sizeof input, "%s/transformer", random_model("iq", "zimage", SIZES ",dtype=iq4_nl", 1));
-    const char *adapter = write_adapter("iq.safetensors", "kohya", 5), *output = in_temporary("iq.gguf");
+    const char *adapter = write_adapter("iq.safetensors", "kohya", 5), *output = temporary_path("iq.gguf");
     expect_not_converted(ASK(input, output, NULL, .loras = {{adapter, 1}}), UNSUPPORTED, "IQ4_NL");
     expect_converted(ASK(input, output, "q8_0", .loras = {{adapter, 1}}));
 }
 
 static void test_strength_0_changes_nothing(void) {
     const char *adapter = write_adapter("zero_lora.safetensors", "kohya", 5), *base = of_model("transformer"),
-               *zero = in_temporary("zero.safetensors"), *plain = in_temporary("plain.safetensors");
+               *zero = temporary_path("zero.safetensors"), *plain = temporary_path("plain.safetensors");
     if (expect_converted(ASK(base, zero, NULL, .loras = {{adapter, 0}})) &&
         expect_converted(ASK(base, plain, NULL)))
         same_files(zero, plain, "strength 0");
 }
 
 static void test_nan_factor_refused(void) {
-    char *path = write_adapter("nan.safetensors", "kohya", 5);
+    const char *path = write_adapter("nan.safetensors", "kohya", 5);
     static const unsigned char nan_bytes[] = {0, 0, 0xc0, 0x7f};
     FILE *f = fopen(path, "r+b");
     check(f && !fseek(f, -8, SEEK_END) && fwrite(nan_bytes, 4, 1, f) == 1 && !fclose(f), "cannot write %s",
           path);
     expect_not_converted(
-        ASK(of_model("transformer"), in_temporary("refused.safetensors"), NULL, .loras = {{path, 1}}),
+        ASK(of_model("transformer"), temporary_path("refused.safetensors"), NULL, .loras = {{path, 1}}),
         NONFINITE, "nan.safetensors");
 }
 
 static void test_no_output_after_failed_allocation(void) {
     const char *adapter = write_adapter("fault_lora.safetensors", "loha", 5),
-               *output = in_temporary("fault.safetensors");
+               *output = temporary_path("fault.safetensors");
     for (long n = 1;; n += 1 + n / 8) {
         struct error e;
         fault_sys_fail(&convert_sys, CALL_ALLOC, n, 0);

@@ -321,7 +321,8 @@ TEST(padding_to_size) {
     assert_true(most <= 3e-7); /* 3e-7 absolute, for values of at most 1 */
 }
 
-static int rows_kept = INT32_MAX, failing; /* of the callbacks below */
+/* For the callbacks below: number of rows that they deliver, and the status that they return. */
+static int rows_kept = INT32_MAX, failing;
 
 static int read_noise(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
     memcpy(rgb, picture->user, (size_t)picture->width * (size_t)picture->height * 3);

@@ -131,7 +131,7 @@ TEST(reading_memory_bounded) {
     free(b.at);
 }
 
-/* Files of Pillow. Lying: the file stores the image rotated by 90 degrees, with an EXIF orientation. */
+/* Files that Pillow wrote. lies: the EXIF orientation swaps width and height. */
 static const struct {
     const char *name;
     unsigned notes;
@@ -530,7 +530,7 @@ TEST(ancillary_chunks_skipped) {
     long before = peak_kib();
     assert_int_equal(read_bytes(&b), SLUICE_OK);
     assert_true(seconds() - began < RECENT_SECONDS);
-    /* The file lies in memory too; measured: SKIPPED bytes in all and 1 MiB. */
+    /* The file is in memory too. Measured: SKIPPED bytes plus 1 MiB, file included. */
     assert_true(peak_kib() - before < 2 * (SKIPPED >> 10));
     assert_pixels(grey);
     free(b.at);

@@ -8,9 +8,9 @@
 
 #include <ctype.h>
 
-/* Appends a tensor to the header and the data of a file. `piece` describes the tensor: name, type,
- * dimensions; then "= number", the last value, or the only one of rank 0 (all others are zeros), or 'text. A
- * name that begins with a point is one of layer a.b. */
+/* Appends a tensor to the header and the data of a file. `piece` is the tensor's name, type and dimensions,
+ * then "= NUMBER", which sets the last value (all others are 0), or 'TEXT, the bytes. Names that begin with a
+ * point are of layer a.b: .weight is a.b.weight. */
 static void put_piece(struct bytes *header, struct bytes *data, const char *piece, const char *end) {
     char name[64], type[16], shape[64] = "";
     int read, n_shape = 0;

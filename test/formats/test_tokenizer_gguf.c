@@ -30,7 +30,7 @@ static void add_string(const char *text) {
     bytes_put(&keys, text, strlen(text));
 }
 
-/* Writes the keys as a file, and begins the next one. */
+/* Writes a GGUF file of the collected keys, and removes the keys. */
 static void write_keys(void) {
     struct bytes file = {0};
     bytes_print_words(&file, "'GGUF 3 0:8 %d:8", n_keys);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes blocks.json of fixtures: which block references test/models/test_blocks.c runs, and how.
+"""Writes blocks.json of fixtures: the tests of single blocks and components that test/models/test_blocks.c runs.
 
     block_tests.py FOLDER...
 
@@ -16,24 +16,25 @@ A step has one of these keys
   run             runs the block of this name; a name that ends with * runs all blocks with the prefix
   run_all         runs all blocks of one evaluation
   table           reads the lane's rows of this embedding table
-  put, to         copies a reference tensor into a tensor of the runner; level: into "full_frame", a VAE's feature map, at
-                  the start of this level's place
-  expect, equals, as      compares a tensor of the runner with a reference tensor; as: its tolerance; detail: for print
+  put, to         copies a reference tensor into a tensor of the runner; level: VAE level at whose offset in the
+                  full-frame buffer the tensor "full_frame" then lies
+  expect, equals, as      compares a tensor of the runner with a reference tensor; as: name of the tolerance; detail: text
+                  for the printed table
   keep, name      copies a tensor of the runner; "kept.NAME" is a reference tensor from then on
   influence       zeroes each weight in turn; each must change one of these tensors, except "without_effect"
 or the key of a check in test/lib/block_checks.c.
 
 Tensors. A reference tensor is named as in reference.safetensors. A tensor of the runner is a state tensor of the family,
 or "lane.NAME", a field of struct lane. Behind the name stand slices as in numpy ("[0,:,2:8]") and a permutation of the
-axes as in einsum ("cyx->yxc"). ".flat" is the tensor as a vector. A list concatenates tensors by rows. {"zeros": shape},
-{"random": shape}, {"patches": latent, "order": order} (one patch a row) and {"scaled": tensor}, the latter two times
-"scale", are tensors, too.
+axes as in einsum ("cyx->yxc"). ".flat" is the tensor as a vector. A list concatenates tensors by rows. Other tensors are
+{"zeros": shape}, {"random": shape}, {"patches": latent, "order": order} with one patch a row, and {"scaled": tensor}. The
+latter two may have a factor "scale".
 
-Lane keys: tensors and numbers of struct lane, and
+Lane keys: tensors, numbers and lists of struct lane, and
   component       family of the component; "folder", "number" distinguish components of one family
   timestep        reference tensor of one value: timestep of all blocks
   settings        values that replace those of the component's configuration
-  frames          shape of a video that run_all decodes in chunks; later "lane.frames"
+  frames          shape of a video that run_all decodes in chunks into the tensor "lane.frames"
 """
 
 import json
@@ -110,7 +111,7 @@ def test(name, *steps):
 
 
 def suite(name, lanes, tests, checks=(), **where):
-    """Joins a suite. where: bf16 or gpu, of the tests; checks run in f32 on the CPU only."""
+    """Returns a suite. where: bf16=True or gpu=True for all tests; checks run in f32 on the CPU only."""
     out = dict(name=name, tolerances=TOLERANCES[name])
     if name in GPU_TOLERANCES:
         out["gpu_tolerances"] = GPU_TOLERANCES[name]
@@ -135,7 +136,7 @@ def final_layers(f, lanes, run_steps, conditioning, tokens, order, **more):
 
 
 def two_streams(f, component, lane):
-    """Lane of a transformer with text and image tokens (Flux, Qwen-Image, SD3), text first."""
+    """Returns the number of text tokens and the lane of a transformer with text before image tokens (Flux, Qwen-Image, SD3)."""
     T = f.blocks["block"]["text_tokens"]
     lane = dict(component=component) | case_latent() | dict(text=f"case0.hidden.cond[0:{T}]") | lane
     references = [f"case0.encoded.reference_{i:03}[0]" for i in range(8) if f.has(f"case0.encoded.reference_{i:03}")]
@@ -143,7 +144,7 @@ def two_streams(f, component, lane):
 
 
 def velocity(f, tolerance):
-    """The prediction of a whole forward pass. The reference also has rows of reference images, which follow."""
+    """Compares the prediction of a whole forward pass. Rows of reference images follow in the reference; they are ignored."""
     h, w = f.shape("case0.latent_001")[2:]
     return expect(patches("lane.prediction", "channels_first"), f"block.velocity[0,0:{h // 2 * (w // 2)}]", tolerance)
 

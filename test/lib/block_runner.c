@@ -14,6 +14,12 @@ static void eager_cost(const struct device *device, const struct op *op, struct 
     *cost = (struct op_cost){0};
 }
 
+static void eager_close(struct eager *eager) {
+    if (eager->workspace) device_bytes_free(eager->workspace, eager->workspace_bytes);
+    eager->workspace = NULL;
+    eager->workspace_bytes = 0;
+}
+
 static enum status eager_run(struct device *device, const struct op *op, void *none, struct error *e) {
     struct eager *eager = (struct eager *)device;
     struct device *target = eager->target;
@@ -31,15 +37,9 @@ static enum status eager_run(struct device *device, const struct op *op, void *n
     return e->code;
 }
 
-struct eager eager_open(struct device *target) {
+static struct eager eager_open(struct device *target) {
     return (struct eager){.device = {.name = "eager", .cost = eager_cost, .run = eager_run},
                           .target = target};
-}
-
-void eager_close(struct eager *eager) {
-    if (eager->workspace) device_bytes_free(eager->workspace, eager->workspace_bytes);
-    eager->workspace = NULL;
-    eager->workspace_bytes = 0;
 }
 
 /* Adds a frame dimension of 1, which the reference's image tensors lack: [C, Y, X] becomes [C, 1, Y, X]. */
@@ -96,7 +96,7 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
     struct packed_segment segments[BLOCK_WEIGHTS_MAX];
     struct block read = *block;
     if (b->zeroed && block->segments <= b->zeroed &&
-        b->zeroed < block->segments + block->n_segments) { /* the packed block is zero where it is not read */
+        b->zeroed < block->segments + block->n_segments) { /* a segment that is not read stays zero */
         read.segments = segments;
         for (int i = read.n_segments = 0; i < block->n_segments; i++)
             if (&block->segments[i] != b->zeroed) segments[read.n_segments++] = block->segments[i];

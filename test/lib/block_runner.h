@@ -13,10 +13,6 @@ struct eager {
     size_t workspace_bytes;
 };
 
-/* Frees the workspace of the device that eager_open made; `target` stays open. */
-struct eager eager_open(struct device *target);
-void eager_close(struct eager *eager);
-
 /* One lane of a component whose blocks are run one by one. */
 struct block_runner {
     const struct component *component;

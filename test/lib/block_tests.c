@@ -43,7 +43,7 @@ int block_test_slot(const struct golden *g, const char *family, const char *fold
     return -1;
 }
 
-/* Fields of struct lane that the data name. */
+/* Fields of struct lane that blocks.json may set by name. */
 #define TENSOR_FIELD(field)                                                                                  \
     { #field, offsetof(struct lane, field) }
 static const struct state_tensor lane_tensors[] = {
@@ -86,7 +86,7 @@ static struct tensor runner_tensor(const struct block_runner *b, const char *nam
     return (struct tensor){0};
 }
 
-/* Returns the place of the kept tensor with this name, or of the next one. */
+/* Returns the index of the kept tensor with this name, or n_kept. */
 static int kept_place(const struct block_test *t, const char *name) {
     int i = 0;
     while (i < t->n_kept && strcmp(t->kept[i].name, name)) i++;
@@ -163,7 +163,7 @@ static struct tensor tensor_of(const struct block_test *t, struct block_runner *
             ((float *)out.data)[i] *= (float)json_number_value(scale);
         return out;
     }
-    /* A list: rows of several tensors. */
+    /* A list concatenates tensors by rows. */
     struct tensor out = tensor_of(t, b, json_array_get(what, 0));
     for (size_t i = 1; i < json_array_size(what); i++) {
         struct tensor upper = out, lower = tensor_of(t, b, json_array_get(what, i));
@@ -203,7 +203,7 @@ static void expect_vision_grid(const struct component *c, const struct lane *lan
     assert_int_equal(grid.columns * grid.rows, lane->text.dim[0]);
 }
 
-/* Reads what a lane has any number of: token ids, numbers, reference images and images in the prompt. */
+/* Reads the lane's lists: token ids, add_time_ids, skip_layers, reference images and images in the prompt. */
 static void read_lists(const struct block_test *t, const json_t *about, struct lane *lane) {
     const json_t *item;
     size_t i;
@@ -229,7 +229,7 @@ static void read_lists(const struct block_test *t, const json_t *about, struct l
     lane->skip_layers = numbers;
 }
 
-/* Returns the settings with some replaced. */
+/* Returns a copy of the component's settings in which `values` replace some. */
 static const void *settings_with(const struct component *c, const json_t *values) {
     struct component *changed = test_memory(sizeof *changed);
     const char *key;
@@ -465,7 +465,8 @@ static void open_component(const struct golden *g, const json_t *about, struct c
     struct config config = {0};
     struct error e = {0};
     const struct family *const *family = families;
-    while (strcmp((*family)->name, text_of(about, "family"))) family++;
+    while (*family && strcmp((*family)->name, text_of(about, "family"))) family++;
+    assert_non_null(*family);
     *c = (struct component){.family = *family,
                             .sys = &golden_state.sys,
                             .video = json_is_true(json_object_get(about, "video")),

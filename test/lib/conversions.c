@@ -8,14 +8,6 @@
 
 struct fault_sys convert_sys;
 
-char *in_temporary(const char *name) {
-    static char paths[12][160];
-    static int next;
-    char *path = paths[next++ % 12];
-    snprintf(path, sizeof paths[0], "%s/%s", temporary, name);
-    return path;
-}
-
 bool file_exists(const char *path) {
     struct stat s;
     return stat(path, &s) == 0;

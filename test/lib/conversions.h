@@ -5,8 +5,6 @@
 #include "engine/sluice_bench.h"
 #include "test/lib/rig.h"
 
-/* Returns a path in the temporary folder, valid for the next eleven calls. */
-char *in_temporary(const char *name);
 bool file_exists(const char *path);
 
 /* Arguments of a conversion; lists end with NULL. */
@@ -20,7 +18,7 @@ struct convert_args {
 #define ASK(input, output_, type_, ...)                                                                      \
     (&(struct convert_args){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
 
-/* The machine of all conversions: main calls fault_sys_init. */
+/* The simulated system of all conversions, which main initialises with fault_sys_init. */
 extern struct fault_sys convert_sys;
 
 enum status convert(const struct convert_args *args, struct error *e);

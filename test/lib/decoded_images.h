@@ -18,10 +18,10 @@ void decoded_images_expect(const struct decoded_images *decoded, int height, int
 /* Writes a latent file [1, C, Y, X] or [1, C, F, Y, X]; returns its path. */
 const char *write_latent_file(const char *name, int rank, const int32_t *dim, const void *values);
 
-/* Adds the tensor PREFIX0.weight, as of another component in the same file. */
+/* Adds the tensor PREFIX0.weight, which belongs to another component. */
 void add_other_tensor(struct tensor_set *p, const char *prefix);
-/* Writes a changed copy of a tiny decoder's file: without the tensors of a prefix, and with a tensor of
- * another prefix; NULL: no such change. Returns its path. */
+/* Writes a changed copy of a tiny decoder's file; returns its path. without: prefix of removed tensors;
+ * added: prefix of an added tensor; NULL: none. */
 const char *write_near_decoder(const struct tensor_set *tiny, const char *without, const char *added);
 
 #endif

@@ -31,7 +31,7 @@ void check_clip_rows_in_wider_tensor(struct block_test *t, const json_t *step) {
             if (k < LEFT || k >= columns + LEFT) assert_true(values[(int64_t)i * wide.dim[1] + k] == 0);
 }
 
-/* Counts the visits of the suite's lane "file 0 skip SKIP", with a pooled row or without. */
+/* Counts the visits of the lane "file 0 skip SKIP" or "file 0 skip SKIP pooled" of blocks.json. */
 static int count_visits(const struct block_test *t, int skip, bool pools) {
     struct visit_list list = {.sys = &golden_state.sys};
     char name[64];
@@ -45,8 +45,8 @@ static int count_visits(const struct block_test *t, int skip, bool pools) {
     return n;
 }
 
-/* Each file allows a range of clip_skip. Layers whose output is unused are not run; a pooled row needs all
- * layers. */
+/* Checks each file's range of clip_skip. Layers whose output is unused are not visited; a pooled row needs
+ * all layers. */
 void check_clip_skip_visits(struct block_test *t, const json_t *step) {
     const json_t *least = json_object_get(step, "least"), *number;
     const struct component *files = t->golden->model->component;

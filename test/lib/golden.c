@@ -81,12 +81,6 @@ struct tensor golden(const struct golden *g, const char *name) {
     return read_tensor(&g->tensors, name);
 }
 
-struct tensor golden_single(const struct golden *g, const char *name) {
-    struct tensor t = golden(g, name);
-    assert_int_equal(t.dim[0], 1);
-    return tensor_reshape(t, t.rank - 1, t.dim + 1);
-}
-
 double distance(const float *a, const float *truth, int64_t n) {
     double difference = 0, size = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -89,8 +89,6 @@ struct tensor test_copy(struct tensor t);
 struct tensor read_tensor(const struct tensor_index *index, const char *name);
 bool has_golden(const struct golden *g, const char *name);
 struct tensor golden(const struct golden *g, const char *name);
-/* Returns a reference tensor like golden(), without its leading batch dimension of 1. */
-struct tensor golden_single(const struct golden *g, const char *name);
 
 /* Returns the relative L2 distance of n values from `truth`; INFINITY if a value is not finite. */
 double distance(const float *a, const float *truth, int64_t n);

@@ -35,7 +35,7 @@ size_t count(json_t *root, const char *key);
 
 void copy_file(const char *from, const char *to);
 
-/* Fails the n-th allocation while the model is opened, for n = 1, 2, ...; expects MEMORY each time, and no
+/* Fails the n-th allocation while the model is opened, for growing n; expects MEMORY each time, and no
  * leak. */
 void expect_allocation_failures(options from);
 

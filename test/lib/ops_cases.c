@@ -2,7 +2,9 @@
  * operators. */
 #include "test/lib/ops_cases.h"
 
-double op_gate(enum op_kind kind, int64_t n) {
+/* Returns the tolerance of an operator for n values. Few values have a higher tolerance, because one sum that
+ * nearly cancels dominates the error. */
+static double op_gate(enum op_kind kind, int64_t n) {
     return (n < 64 ? 10 : 3) * op_errors[kind].known;
 }
 

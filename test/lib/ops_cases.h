@@ -14,9 +14,6 @@ struct op_error {
 
 extern struct op_error op_errors[N_OP_KINDS];
 
-/* Returns the tolerance of an operator for n values. Few values have a higher tolerance, because one sum that
- * nearly cancels dominates the error. */
-double op_gate(enum op_kind kind, int64_t n);
 double activated(enum activation activation, double v);
 /* Allocates as many doubles as the tensor has values; they are valid until the next case. */
 double *op_truth(const struct tensor *t);
@@ -156,10 +153,6 @@ struct conv_case {
  * residual are not allowed. */
 void case_conv(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
-/* Checks downsampling by means. rows, columns: size of the smaller image. `place` 0: nothing is added; 1: the
- * output is separate from the addend; 2: the output overwrites the addend. */
-void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
-void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_shortcuts(void);
 
 int random_bool(void);

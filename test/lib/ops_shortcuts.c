@@ -16,7 +16,10 @@ static double fine_value(const struct tensor frames[2], const struct shortcut *s
     return frame->rank ? load(frame, row * frame->dim[1] + column, c) : 0;
 }
 
-void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place) {
+/* Checks downsampling by means. rows, columns: size of the smaller image. `place` 0: nothing is added; 1: the
+ * output is separate from the addend; 2: the output overwrites the addend. */
+static void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s,
+                           int place) {
     case_begin();
     int32_t fine[3] = {rows * s.side, columns * s.side, c}, run = c * s.frames * s.side * s.side / n;
     struct tensor frames[2] = {absent, tensor_random(DTYPE_F32, 3, fine, place, 1)};
@@ -34,7 +37,8 @@ void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct 
     op_expect(OP_MEAN_DOWN, &out, truth);
 }
 
-void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place) {
+static void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s,
+                           int place) {
     case_begin();
     int32_t side = s.side, each = s.frames * side * side, repeats = n * each / c;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), place, 1);

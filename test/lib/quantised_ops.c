@@ -42,8 +42,7 @@ static void fill_scales(struct tensor *t) {
     t->scales = to;
 }
 
-/* Two tensors that an operator must treat alike: a stored weight and its f32 values, or the results of both.
- */
+/* A stored weight and its values in f32; or the results of an operator on both, which must be equal. */
 struct twins {
     struct tensor of[2];
 };
@@ -119,7 +118,7 @@ static void same_linear_few(enum dtype dtype, int32_t t, int32_t n, int32_t k) {
     expect_same(dtype, &out, "linear_few");
 }
 
-/* one_row: the weight is one row, which is added to every row of the other operand */
+/* one_row: the weight has one row, which op_add adds to every row of `a` */
 static void same_add(enum dtype dtype, int32_t rows, int32_t columns, bool one_row) {
     case_begin();
     struct tensor a = tensor_random(DTYPE_F32, SHAPE(rows, columns), 0, 1);

@@ -47,10 +47,13 @@ static void run_command(char *text, const char *path, int line, const struct scr
     snprintf(c.where, sizeof c.where, "%s:%d", file ? file + 1 : path, line);
     split(text, &c);
     while (commands->name && !is(commands->name, c.name)) commands++;
-    if (check(commands->name && c.n >= commands->least, "%s: there is no command '%s' of %d words", c.where,
-              c.name, c.n) &&
-        (!script_only || is(script_only, c.name)))
+    if (script_only && !is(script_only, c.name)) return;
+    int before = n_failed;
+    if (check(commands->name && c.arrow >= commands->before &&
+                  c.n - c.arrow >= commands->after + (commands->after > 0),
+              "unknown command, or too few words: %s", c.name))
         commands->run(&c);
+    if (n_failed > before) printf("in %s: %s\n", c.where, c.name);
 }
 
 void script_run(const char *path, const struct script_command *commands, const char *list) {

@@ -18,7 +18,7 @@ double from_to(double least, double most); /* random number */
 /* run_all_tests with the seed of the environment and a time limit. */
 int run_seeded_tests(void);
 
-/* run_tests likewise. */
+/* tests_run with the seed of the environment and a time limit. */
 int seeded_run(const struct CMUnitTest *tests, size_t n_tests);
 
 #endif

@@ -340,7 +340,9 @@ static enum status change_stage(struct store *store, int stage, struct error *e)
     return OK;
 }
 
-int drive_from(struct store *store, int at, int stop, struct error *e) {
+/* Runs the visits from `at` to the end, or to `stop` exclusive; returns the index reached. The last stage
+ * stays open. A failed visit may be released. */
+static int drive_from(struct store *store, int at, int stop, struct error *e) {
     int i = at;
     for (; i < store_fixture.visits.n_visits && i != stop; i++) {
         struct packed_place place;

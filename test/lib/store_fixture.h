@@ -65,9 +65,6 @@ extern bool store_fixture_sliced;
 
 struct store *store_fixture_open(struct error *e);
 
-/* Runs the visits from `at` to the end, or to `stop` exclusive; returns the index reached. The last stage
- * stays open. A failed visit may be released. */
-int drive_from(struct store *store, int at, int stop, struct error *e);
 /* Drives the store to the end; at up to two starts of an evaluation, the plan loses residents. Returns the
  * number of these changes; counts those that freed memory in *n_freed unless NULL. */
 int drive_replanned(struct store *store, int *n_freed, struct error *e);

@@ -207,8 +207,8 @@ static int synthetic_vision_blocks(const struct component *c, struct block_ref *
     return n;
 }
 
-/* The grid of vision tokens is `side` pixels high, the family's only setting; for a wide image it is twice as
- * wide. */
+/* Images are read at a height of `side` pixels, the family's only setting, and a width of `side`, or twice
+ * `side` if they are wide. A vision token is 2 x 2 pixels. */
 static struct vision_grid vision_grid_of(const struct component *c, int width, int height) {
     int32_t side = *(const int32_t *)(const void *)c->settings, read_width = width > height ? 2 * side : side;
     return (struct vision_grid){

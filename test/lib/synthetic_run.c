@@ -165,7 +165,7 @@ static void plain_visit(const struct visit *v, struct context *x) {
     free(packed);
 }
 
-void run_plain_loop(void) {
+static void run_plain_loop(void) {
     enum { ROOM = 1 << 18 };
     struct error e = {0};
     struct synthetic_state states[SYNTHETIC_LANES];

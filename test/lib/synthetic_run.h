@@ -62,13 +62,11 @@ void synthetic_remove(void);
 /* Resets the counters and runs through the executor with synthetic.plan. */
 void synthetic_execute(struct error *e);
 
-/* Runs as a plain loop over blocks, without store, plan or executor. */
-void run_plain_loop(void);
-
 /* The latents that every run must give, set by synthetic_expect. */
 extern float synthetic_want[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
-/* Runs the plain loop and stores its latents in synthetic_want. */
+/* Runs a plain loop over blocks, without store, plan or executor, and stores its latents in synthetic_want.
+ */
 void synthetic_expect(bool nan);
 
 /* Runs synthetic.plan and expects the latents of synthetic_want and no memory violation. */

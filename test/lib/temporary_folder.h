@@ -1,6 +1,6 @@
 /* A temporary folder for the program, removed at exit. */
-#ifndef SLUICE_TEST_TEMPORARY_TEMPORARY_FOLDER_H
-#define SLUICE_TEST_TEMPORARY_TEMPORARY_FOLDER_H
+#ifndef SLUICE_TEST_TEMPORARY_FOLDER_H
+#define SLUICE_TEST_TEMPORARY_FOLDER_H
 
 #include <stddef.h>
 

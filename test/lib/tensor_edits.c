@@ -10,9 +10,9 @@ static struct list {
 } lists[LISTS];
 static int n_lists;
 
-/* A place in a tensor's name that matches a pattern. Patterns match anywhere in the name; ^ and $ stand for
- * its begin and end, {i} and {j} for any number, and {last} for the largest number at this place of all the
- * set's names. */
+/* The part of a tensor's name that matches a pattern. Patterns match anywhere in the name; ^ and $ stand for
+ * its begin and end, {i} and {j} for any number, and {last} for the largest number at this place in the names
+ * of the set. */
 struct match {
     size_t begin, end;
     int number[2]; /* i and j; {last} sets i too */
@@ -60,7 +60,7 @@ static struct match match_of(const struct tensor_set *p, const char *pattern) {
     return m;
 }
 
-/* Appends the text with the values of its braces, which hold sums such as {3i+j+1} or {last-i}. */
+/* Appends the text to *out. Sums in braces, such as {3i+j+1} or {last-i}, become their values. */
 static void expand(const char *text, const struct match *m, char *out) {
     char *end = out + strlen(out);
     for (; *text; text++) {
@@ -70,6 +70,7 @@ static void expand(const char *text, const struct match *m, char *out) {
         }
         int sum = 0;
         for (text++; *text != '}';) {
+            const char *term = text;
             int sign = *text == '-' ? -1 : 1, factor = 1;
             text += *text == '-' || *text == '+';
             if (isdigit((unsigned char)*text)) {
@@ -83,6 +84,7 @@ static void expand(const char *text, const struct match *m, char *out) {
                 factor *= m->last;
                 text += 4;
             }
+            if (!check(text > term, "'%s' is no sum of numbers, i, j and last", text)) abort();
             sum += sign * factor;
         }
         end += sprintf(end, "%d", sum);
@@ -118,7 +120,7 @@ static int edit_rename(struct tensor_set *p, const char *const *to, int n) {
     return changed;
 }
 
-/* join FIRST NEXT... TO: one tensor of the rows of all */
+/* join FIRST NEXT... TO: concatenates several tensors by rows */
 static int edit_join(struct tensor_set *p, const char *const *of, int n) {
     struct match m = match_of(p, of[0]);
     int changed = 0;
@@ -255,7 +257,7 @@ static int edit_shape(struct tensor_set *p, const char *const *of, int n) {
     return changed;
 }
 
-/* resize NAME AXIS SIZE: cuts the axis, or extends it with zeros */
+/* resize NAME AXIS SIZE: changes the shape; cuts the bytes at their end, or appends zeros */
 static int edit_resize(struct tensor_set *p, const char *const *of, int n) {
     struct item *t = tensor_set_find(p, of[0]);
     (void)n;
@@ -349,7 +351,9 @@ static int edit_gguf(struct tensor_set *p, const char *const *of, int n) {
     } kinds[] = {{"text", GGUF_STRING}, {"u32", GGUF_U32}, {"f32", GGUF_F32}, {"bool", GGUF_BOOL}};
     int i = 0;
     (void)n;
-    while (strcmp(kinds[i].name, of[1]) != 0) i++;
+    while (i < COUNT_OF(kinds) && strcmp(kinds[i].name, of[1]) != 0) i++;
+    if (!check(i < COUNT_OF(kinds), "GGUF metadata has no type %s", of[1])) return 0;
+    if (p->n_gguf == GGUF_PAIRS) abort();
     p->gguf[p->n_gguf++] = (struct gguf_metadata){
         .key = of[0], .kind = kinds[i].kind, .text = of[2], .number = strtod(of[2], NULL)};
     return 1;

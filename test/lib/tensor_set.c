@@ -131,7 +131,7 @@ void write_tensor_set(const struct tensor_set *p, const char *path, const char *
     write_tensors(p, 0, p->n, path, "config", config);
 }
 
-/* The tensor of a set that is being written, and its bytes that are written. */
+/* Progress of writing a set: the current tensor, and how many of its bytes are written. */
 struct giving {
     const struct tensor_set *set;
     int tensor;

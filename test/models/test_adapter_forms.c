@@ -12,16 +12,15 @@
 #include "test/lib/script.h"
 #include "test/lib/temporary_folder.h"
 
-#define LINEAR_MODULE                                                                                        \
-    "lora_unet_layers_0_feed_forward_w1" /* module of the linear weight [96, 36] of zimage_a */
-#define CONV_MODULE                                                                                          \
-    "lora_unet_up_blocks_2_resnets_0_conv1" /* module of the convolution weight [12, 28, 3, 3] of sd1 */
+/* Modules of a linear weight [96, 36] of zimage_a, and of a convolution weight [12, 28, 3, 3] of sd1. */
+#define LINEAR_MODULE "lora_unet_layers_0_feed_forward_w1"
+#define CONV_MODULE   "lora_unet_up_blocks_2_resnets_0_conv1"
 
 enum { ROWS_MOST = 96, COLUMNS_MOST = 252, ROLES = 8 };
 
 static struct sluice_model *zimage, *sd1;
 
-/* One tensor of an adapter file. end: text after the module's name in the tensor's name. */
+/* One tensor of an adapter file, named MODULE.end. */
 struct file_tensor {
     const char *end;
     int rank;
@@ -162,7 +161,7 @@ static double lokr_both_whole(const struct file_tensor *g, int o, int i) {
     return at2(&g[0], o / g[1].dim[0], i / g[1].dim[1]) * at2(&g[1], o % g[1].dim[0], i % g[1].dim[1]);
 }
 
-/* form WHAT MODEL FORMULA DIVISOR END SHAPE... */
+/* form LABEL MODEL FORMULA DIVISOR END SHAPE... */
 static void command_form(struct command *c) {
     static const struct {
         const char *name;
@@ -188,7 +187,8 @@ static void command_form(struct command *c) {
     int n = 0, f = 0;
     int64_t columns = 1;
     double worst = 0, largest = 0, scale = divisor > 0 ? (double)(alpha / divisor) : 1;
-    while (f < COUNT_OF(formulas) - 1 && !is(formulas[f].name, c->word[2])) f++;
+    while (f < COUNT_OF(formulas) && !is(formulas[f].name, c->word[2])) f++;
+    if (!check(f < COUNT_OF(formulas), "there is no formula %s", c->word[2])) return;
     for (int i = 4; i + 1 < c->n; i += 2, n++) {
         tensors[n].end = c->word[i];
         tensors[n].rank = adapter_dimensions(c->word[i + 1], tensors[n].dim);
@@ -265,7 +265,7 @@ static void test_bias_and_norm_differences(void) {
     model_close(m);
 }
 
-/* scale WHAT SCALE [.alpha TYPE VALUE] [metadata JSON] */
+/* scale LABEL SCALE [.alpha TYPE VALUE] [metadata JSON] */
 static void command_scale(struct command *c) {
     static const char module[] = "transformer.layers.0.feed_forward.w1";
     char name[128];
@@ -330,7 +330,7 @@ static void test_inspect_counts_dora(void) {
 
 int main(void) {
     static const struct script_command commands[] = {
-        {"form", 6, command_form}, {"scale", 2, command_scale}, {0}};
+        {"form", 6, 0, command_form}, {"scale", 2, 0, command_scale}, {0}};
     temporary_make();
     zimage = adapter_test_model("test/golden/zimage_a/model");
     sd1 = adapter_test_model("test/golden/sd1/model");

@@ -1,6 +1,6 @@
-/* Which weights an adapter's modules change, and the files that are refused: no adapters, or adapters for
- * another model. Each file is refused quickly, with an error that names it, and without leaks. The scripts in
- * adapters/ have the rows. Factors are zeros in a sparse file. Values: test_adapter_forms.c. */
+/* Which weights an adapter's modules change (adapters/names.txt), and which adapter files are refused
+ * (adapters/invalid.txt): quickly, with an error that names the file, and without leaks. Factors are zeros in
+ * sparse files. test_adapter_forms.c tests values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +90,7 @@ static void expect_match(const struct command *c, const struct sluice_model *m, 
 /* ---- Commands of the scripts ---- */
 
 static struct sluice_model *model_named(const char *name) {
+    check(is(name, "zimage") || is(name, "sd1") || is(name, "published"), "there is no model %s", name);
     return is(name, "sd1") ? sd1 : is(name, "published") ? published : zimage;
 }
 
@@ -114,7 +115,7 @@ static struct sluice_model *open_published(const char *recipe) {
     return m;
 }
 
-/* Writes the two factors of a module for a weight of this shape, of rank 4. */
+/* Writes the two low-rank factors, of rank 4, of a module whose weight has this shape. */
 static const char *write_factors(const char *module, const char *form, const char *shape) {
     static const struct {
         const char *form, *down, *up;
@@ -129,7 +130,8 @@ static const char *write_factors(const char *module, const char *form, const cha
     char name[256];
     int32_t down[8], up[8] = {0, 4, 1, 1, 1, 1, 1, 1};
     int rank = adapter_dimensions(shape, down), i = 0;
-    while (i < COUNT_OF(forms) - 1 && !is(forms[i].form, form)) i++;
+    while (i < COUNT_OF(forms) && !is(forms[i].form, form)) i++;
+    if (!check(i < COUNT_OF(forms), "there is no form %s", form)) exit(finish());
     up[0] = down[0];
     down[0] = 4;
     adapter_writer_begin(&w);
@@ -183,7 +185,7 @@ static void command_module(struct command *c) {
     adapter_close(a);
 }
 
-/* half FILE MODULE => HIGH LOW notes=N: numbers of weights changed in each transformer of WAN 2.2 */
+/* half FILE MODULE => HIGH LOW notes=N: numbers of weights that change in WAN 2.2's two transformers */
 static void command_half(struct command *c) {
     const struct sluice_model *m = open_published("wan22");
     struct adapter *a = NULL;
@@ -225,8 +227,8 @@ static enum status use_everything(const struct sluice_model *m, const char *path
     return e->code;
 }
 
-/* Every call of the adapter reader is made to fail, one at a time: expects the fault's error code and no
- * leak. */
+/* faults sd1 TENSORS metadata JSON: each call of the adapter reader fails in turn; expects the fault's error
+ * code and no leak. */
 static void command_faults(struct command *c) {
     enum { CALLS_MOST = 1000 };
     static const struct {
@@ -342,12 +344,12 @@ static void test_many_unmatched_tensors_are_fast(void) {
 }
 
 int main(void) {
-    static const struct script_command commands[] = {{"module", 6, command_module},
-                                                     {"half", 6, command_half},
-                                                     {"adapter", 3, command_adapter},
-                                                     {"partial", 3, command_partial},
-                                                     {"file", 4, command_file},
-                                                     {"faults", 4, command_faults},
+    static const struct script_command commands[] = {{"module", 4, 1, command_module},
+                                                     {"half", 2, 3, command_half},
+                                                     {"adapter", 1, 1, command_adapter},
+                                                     {"partial", 1, 1, command_partial},
+                                                     {"file", 2, 1, command_file},
+                                                     {"faults", 4, 0, command_faults},
                                                      {0}};
     temporary_make();
     zimage = adapter_test_model("test/golden/zimage_a/model");

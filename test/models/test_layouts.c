@@ -23,8 +23,8 @@ enum { PARTS_MAX = 6, SETS_MAX = 12, PATHS_MAX = 24 };
 struct part {
     const char *component, *file, *flag;
     const char *names; /* list of edits that gives the tensors the checkpoint's names; "-": none */
-    const char *found,
-        *expected; /* words of the error if the file is in a wrong slot, if a wrong file is in this slot */
+    /* Words of the errors for this file in a wrong slot, and for a wrong file in this slot. */
+    const char *found, *expected;
 };
 
 static struct {
@@ -75,7 +75,7 @@ static const struct {
     FLAG("--edit", edit),
 };
 
-/* Sets a flag; the value "-" unsets it. */
+/* Sets a flag, whose value is a path except for --edit; the value "-" unsets it. */
 static void set_flag(options *to, const char *flag, const char *value) {
     int i = 0;
     while (i < COUNT_OF(flags) && !is(flags[i].name, flag)) i++;
@@ -155,6 +155,7 @@ static struct tensor_set *set_of(const char *const *words, int n) {
             continue;
         }
         tensor_set_append(all, p, "");
+        if (all->n_gguf + p->n_gguf > GGUF_PAIRS) abort();
         memcpy(all->gguf + all->n_gguf, p->gguf, (size_t)p->n_gguf * sizeof *p->gguf);
         all->n_gguf += p->n_gguf;
         tensor_set_free(p);
@@ -183,7 +184,8 @@ static void write_set(struct tensor_set *p, const char *path) {
 static const struct part *part_of(const char *component) {
     int i = 0;
     while (i < model.n_parts && !is(model.part[i].component, component)) i++;
-    if (!check(i < model.n_parts, "%s is no part of %s", component, model.folder)) exit(finish());
+    if (!check(i < model.n_parts, "no command 'part' declares %s of %s", component, model.folder))
+        exit(finish());
     return &model.part[i];
 }
 
@@ -238,7 +240,7 @@ static void check_log(const struct command *c, int i) {
     check(i == c->n, "%s: '%s' has no text", c->where, c->word[c->n - 1]);
 }
 
-/* Checks that the denoisers, in the order of the slots, are read from files whose paths end so. */
+/* Checks the file of each denoiser, in the order of the slots: its path must end with `ends`. */
 static void check_denoisers(const struct command *c, const struct sluice_model *m, const char *const *ends,
                             int n) {
     int found = 0;
@@ -265,8 +267,8 @@ static void check_blocks(const struct command *c, const struct sluice_model *m, 
     check(strstr(names, list) != NULL, "%s: the blocks are %s", c->where, names);
 }
 
-/* opens RECIPE [NUMBER=VALUE] [denoiser=END OF PATH]... [blocks=LIST] [log TEXT]...: opens the model, without
- * a run. The recipe "-" is not compared. */
+/* opens RECIPE [NUMBER=VALUE]... [denoiser=END OF PATH]... [blocks=LIST] [log TEXT]...: opens the model,
+ * without a run. The recipe "-" is any. */
 static void expect_opens(const struct command *c, int i, options from) {
     const char *recipe = c->word[i++], *value, *ends[SLOTS_MAX];
     struct rig rig;
@@ -296,8 +298,8 @@ static bool read_bytes(const struct component *c, const struct packed_tensor *t,
     return source_read(&c->index.sources[t->entry->source], to, t->entry->bytes, t->entry->offset, &e) == OK;
 }
 
-/* Expects each tensor of all components to have the bytes and the place in its block that the tensor of the
- * model's folder has. */
+/* Opens the model's folder, and the model of the options: expects equal tensors at equal places of their
+ * blocks in all components. */
 static void expect_same_tensors(options from, const char *what) {
     struct rig a, b;
     bool opened = rig_open_paths(&a, (options){.model = model.folder}, what);
@@ -353,7 +355,7 @@ static void expect_run_refused(const struct command *c, int i, options from) {
     rig_close(&rig);
 }
 
-/* Checks the words from `i` on: what the model of these options must give. */
+/* Opens the model of these options and checks the expectation in the words from `i` on. */
 static void expect(const struct command *c, int i, options from) {
     const char *word = i < c->n ? c->word[i++] : "";
     if (is(word, "same")) {
@@ -384,9 +386,10 @@ static void command_names(struct command *c) {
 }
 
 static char **selected; /* arguments of the program: scripts or fixtures; none: all */
+static int n_selected;  /* number of fixtures that have run */
 
-/* fixture NAME [TOKENIZER]: the model that the following commands use; forgets the parts and files of the
- * last one */
+/* fixture NAME [TOKENIZER]: the model that the following commands use; forgets the previous fixture's parts
+ * and files */
 static void command_fixture(struct command *c) {
     int i = 0;
     while (i < n_fixtures && !is(fixtures[i].name, c->word[0])) i++;
@@ -398,6 +401,7 @@ static void command_fixture(struct command *c) {
     while (*s && !is(*s, c->word[0]) && (strlen(*s) != script || strncmp(*s, c->where, script) != 0)) s++;
     script_only = *selected && !*s ? "fixture" : NULL;
     if (script_only) return;
+    n_selected++;
     shell("rm -rf '%s'/*", temporary);
     snprintf(model.folder, sizeof model.folder, "%s", fixture_model(&fixtures[i]));
     snprintf(model.tokenizer, sizeof model.tokenizer, "%s", path_of(c->n > 1 ? c->word[1] : "$model"));
@@ -479,7 +483,8 @@ static void command_write_parts(struct command *c) {
 static void command_sh(struct command *c) {
     char text[4 * TENSOR_SET_PATH], real[PATH_MAX], golden[PATH_MAX];
     size_t at = (size_t)snprintf(text, sizeof text, "cd '%s' &&", temporary);
-    for (int i = 0; i < c->n; i++) at += (size_t)snprintf(text + at, sizeof text - at, " %s", c->word[i]);
+    for (int i = 0; i < c->n && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, " %s", c->word[i]);
     check(at < sizeof text && realpath(model.folder, real) && realpath("test/golden", golden), "%s",
           c->where);
     setenv("M", real, 1);
@@ -510,7 +515,7 @@ static void command_open(struct command *c) {
     if (in) check(!chdir(here), "%s", here);
 }
 
-/* replace COMPONENT EDITS => EXPECTATION: the model's folder with one part changed */
+/* replace COMPONENT [EDITS] => EXPECTATION: the model's folder, with an edited file for one part */
 static void command_replace(struct command *c) {
     struct tensor_set *p = set_of(c->word, c->arrow);
     options from = {.model = model.folder};
@@ -553,7 +558,7 @@ static void command_inspect(struct command *c) {
     sluice_free(json);
 }
 
-/* tokenize N FLAGS => KEY=VALUE... | CODE WORDS: N times the word "fox" */
+/* tokenize N FLAGS => KEY=VALUE... | CODE WORD...: N times the word "fox" */
 static void command_tokenize(struct command *c) {
     options from = options_of(c->word + 1, c->arrow - 1);
     char *json = NULL, line[1024], prompt[4000] = "";
@@ -565,8 +570,9 @@ static void command_tokenize(struct command *c) {
         check(!code, "%s: %s", c->where, line);
         check_values(c, c->arrow + 1, json);
     } else {
-        check(is(sluice_code_name(code), c->word[c->arrow + 1]) && strstr(line, c->word[c->arrow + 2]),
-              "%s: %s", c->where, line);
+        check(is(sluice_code_name(code), c->word[c->arrow + 1]), "%s: %s", c->where, line);
+        for (int i = c->arrow + 2; i < c->n; i++)
+            check(strstr(line, c->word[i]) != NULL, "%s: no '%s' in: %s", c->where, c->word[i], line);
     }
     sluice_free(json);
 }
@@ -668,24 +674,24 @@ static void command_combine(struct command *c) {
 }
 
 static const struct script_command commands[] = {
-    {"names", 3, command_names},
-    {"fixture", 1, command_fixture},
-    {"part", 6, command_part},
-    {"request", 1, command_request},
-    {"expect", 2, command_expect},
-    {"write", 2, command_write},
-    {"write-parts", 0, command_write_parts},
-    {"sh", 1, command_sh},
-    {"text", 2, command_text},
-    {"random", 4, command_random},
-    {"open", 3, command_open},
-    {"replace", 3, command_replace},
-    {"inspect", 4, command_inspect},
-    {"tokenize", 5, command_tokenize},
-    {"faults", 2, command_faults},
-    {"wrong-slots", 0, command_wrong_slots},
-    {"convert", 0, command_convert},
-    {"combine", 3, command_combine},
+    {"names", 3, 0, command_names},
+    {"fixture", 1, 0, command_fixture},
+    {"part", 6, 0, command_part},
+    {"request", 1, 0, command_request},
+    {"expect", 2, 0, command_expect},
+    {"write", 2, 0, command_write},
+    {"write-parts", 0, 0, command_write_parts},
+    {"sh", 1, 0, command_sh},
+    {"text", 2, 0, command_text},
+    {"random", 4, 0, command_random},
+    {"open", 1, 1, command_open},
+    {"replace", 1, 1, command_replace},
+    {"inspect", 2, 1, command_inspect},
+    {"tokenize", 3, 1, command_tokenize},
+    {"faults", 2, 0, command_faults},
+    {"wrong-slots", 0, 0, command_wrong_slots},
+    {"convert", 0, 0, command_convert},
+    {"combine", 3, 0, command_combine},
     {0},
 };
 
@@ -708,6 +714,7 @@ int main(int argc, char **argv) {
         free(scripts[i]);
     }
     free(scripts);
+    check(n_selected > 0, "no script or fixture has the name %s", *selected);
     forget_components();
     return finish();
 }

@@ -21,7 +21,7 @@ static const struct sampling eps = {.prediction = &prediction_eps, .schedule = &
                                                  .schedule = &schedule_flow,
                                                  .sampler = &sampler_euler};
 
-/* Reads a scheduler_config.json of this class (NULL: none) and further keys, with ' for ", into s. */
+/* Reads a scheduler_config.json of this class (NULL: no class) and these keys, in which ' stands for ". */
 static enum status read_config(const char *class, const char *keys, struct sampling *s, struct error *e) {
     struct config_value values[CONFIG_KEYS_MAX];
     char text[512];

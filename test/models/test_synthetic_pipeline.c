@@ -330,14 +330,14 @@ static void test_inspect_lists_components(const char *folder) {
     sluice_free(text);
 }
 
-/* The VAE's latents are normalised by two tensors and batch_norm_eps: reads them from a changed tensor index.
- */
+/* The VAE normalises latents by two tensors, mean and variance, and batch_norm_eps. Configures the VAE from a
+ * changed tensor index. */
 static void test_latent_norm_of_tensors(const struct rig *rig) {
     static const struct {
-        const char *config, *renamed; /* `renamed`: a tensor that is missing */
+        const char *config, *renamed; /* renamed: tensor that becomes missing; "": none */
         int32_t channels;             /* number of values of the mean */
         enum dtype dtype;             /* type of the mean */
-        bool swapped;                 /* the variance is where the mean is, with negative values */
+        bool swapped;                 /* the variance is read from the mean, which has negative values */
         enum status code;
     } cases[] = {
         {"{}", "", SYNTHETIC_CHANNELS, DTYPE_F32, false, OK},

@@ -318,7 +318,7 @@ TEST(refused_rates_are_an_error_of_the_request) {
     rig_close(&rig);
 }
 
-/* Values of a stage in a plan file: the plan that is read back has the value, or the file is refused. */
+/* A plan file with a changed value of a stage: the plan has this value, or the file is refused. */
 TEST(copier_settings_are_read_back) {
     const struct {
         const char *key;
