@@ -316,6 +316,6 @@ TEST(failed_stage_start_evicts_and_retries) {
 
 int main(void) {
     plans = thorough() ? 2000 : 100;
-    stride = thorough() ? 1 : 7;
+    stride = thorough() ? 1 : 13;
     return run_seeded_tests();
 }
