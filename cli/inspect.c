@@ -189,20 +189,26 @@ static void print_inspection(json_t *root) {
     printf("schedule: %s\n", field_string(root, "schedule"));
 }
 
-/* Fails for an incomplete model. A single part may lack the other parts, but must not be damaged. */
+/* Fails for an incomplete model; the error names the first damaged file, or else the first missing part. A
+ * single part may lack the other parts, but must not be damaged. */
 static int check_complete(const char *path, const char *json, struct sluice_error *e) {
-    json_t *root = json_loads(json, 0, NULL), *part;
+    json_t *root = json_loads(json, 0, NULL), *entry;
     bool is_single = json_is_null(json_object_get(root, "pipeline")) &&
                      json_array_size(json_object_get(root, "components")) == 1;
+    const char *missing = NULL, *damaged = NULL;
     size_t i;
-    int n = 0;
-    json_array_foreach(json_object_get(root, "missing"), i, part) n += !(is_single && is_part_name(part));
+    json_array_foreach(json_object_get(root, "missing"), i, entry) {
+        const char **first = is_part_name(entry) ? &missing : &damaged;
+        if (!*first) *first = json_string_value(entry);
+    }
+    if (!path) path = "the given components";
+    if (damaged)
+        fail(e, SLUICE_MISSING, "a part of the model cannot be read" WHERE "%s" FOUND "%s", path, damaged);
+    else if (missing && !is_single)
+        fail(e, SLUICE_MISSING, "the model is incomplete" WHERE "%s" FOUND "no %s" EXPECTED "all parts", path,
+             missing);
     json_decref(root);
-    if (!n) return SLUICE_OK;
-    return fail(e, SLUICE_MISSING,
-                "the model is incomplete or damaged" WHERE "%s" FOUND "%d missing or damaged part%s" EXPECTED
-                "none",
-                path ? path : "the given components", n, n == 1 ? "" : "s");
+    return damaged || (missing && !is_single) ? SLUICE_MISSING : SLUICE_OK;
 }
 
 int inspect_command(const struct args *args, struct sluice_error *e) {

@@ -301,7 +301,8 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
     snprintf(block->name, sizeof block->name, "%.*s", BLOCK_NAME_MAX - 1,
              block_weight_name(kind->format, ref->number, name));
     int n_segments = 1;
-    for (int i = 0; i < kind->n_weights; i++) n_segments += 2 * most_parts(ref, &kind->weights[i]);
+    for (int i = 0; i < kind->n_weights; i++)
+        if (block_has_weight(&kind->weights[i], dims)) n_segments += 2 * most_parts(ref, &kind->weights[i]);
     if (begin_block(sys, block, n_segments, e) != OK) return e->code;
     for (const struct weight_spec *spec = kind->weights; spec < kind->weights + kind->n_weights; spec++) {
         const char *pattern;
