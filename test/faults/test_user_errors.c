@@ -187,14 +187,12 @@ static const struct bad_request bad_requests[] = {
     {"rates not an object", {.rates = "[]", .rates_name = "r.json"}, SLUICE_META, "r.json"},
 };
 
+/* clang-format off */
 #define EACH_FIELD(F)                                                                                        \
-    F(width)                                                                                                 \
-    F(height)                                                                                                \
-    F(steps)                                                                                                 \
-    F(batch)                                                                                                 \
-    F(cfg_scale)                                                                                             \
-    F(cfg_scale_low) F(guidance) F(flow_shift) F(max_ram_bytes) F(precision) F(direct_io) F(prompt)          \
-        F(init_latent) F(save_latent) F(dump) F(plan) F(plan_name) F(rates) F(rates_name)
+    F(width) F(height) F(steps) F(batch) F(cfg_scale) F(cfg_scale_low) F(guidance) F(flow_shift)             \
+    F(max_ram_bytes) F(precision) F(direct_io) F(prompt) F(init_latent) F(save_latent) F(dump)               \
+    F(plan) F(plan_name) F(rates) F(rates_name)
+/* clang-format on */
 #define SET_IF_NONZERO(field)                                                                                \
     if (bad->request.field) request.field = bad->request.field;
 
