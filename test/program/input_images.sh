@@ -63,6 +63,7 @@ draw_from 2 "mask without input image" "$model" --mask ../head.png -o a.png
 check "error names --init-img" has ../err '^sluice: a mask .*there is none: expected --init-img FILE in addition'
 draw_from 2 "--end-img with a model without last frame" "$model" -i ../head.png --end-img ../head.png -o a.png
 check "error names the models that support it" has ../err '^sluice: --end-img cannot be used with this model .*a model that takes a last frame'
+rm -rf ../frames
 mkdir -p ../frames ../no_frames
 for i in 2 4 5 6 10; do cp ../wide.png ../frames/f-$i.png; done
 draw_from 2 "--control with a model without control video" "$model" --control ../frames -o a.png
