@@ -486,8 +486,9 @@ const struct family family_flux = {
               .tensors = flux_state_tensors,
               .n_tensors = COUNT_OF(flux_state_tensors),
               .declare = flux_declare},
+    /* Single blocks take most of a step's time. */
     .predicted = {.kind = "single",
-                  /* predicted block: single blocks take most of a step's time */ .alone = true,
+                  .alone = true,
                   .tokens = 4608,
                   .text_rows = 512,
                   .text_columns = 4096,

@@ -538,8 +538,9 @@ const struct family family_qwen25vl_vision = {
               .n_tensors = COUNT_OF(vision_state_tensors),
               .declare = qwen25vl_vision_declare},
     .lanes = {.vision_grid = qwen25vl_vision_grid_of},
+    /* A layer with window attention. */
     .predicted = {.kind = "layer",
-                  /* predicted block: a layer with window attention */ .alone = true,
+                  .alone = true,
                   .tokens = 74 * 74,
                   .text_rows = 37 * 37,
                   .text_columns = 3584,

@@ -425,8 +425,6 @@ const struct family family_taehv = {
                        "\"decoder_time_upscale\": [false, true, true]"},
     .blocks = {.list = taehv_blocks, .dims = taehv_block_dims},
     .state = {.bytes = sizeof(struct taehv_state), .declare = taehv_declare},
-    .predicted = {.kind = "block",
-                  .number = 202,
-                  /* predicted block: the last level below full resolution */ .tokens = 512 * 512,
-                  PREDICTED_IMAGE},
+    /* The last level below full resolution. */
+    .predicted = {.kind = "block", .number = 202, .tokens = 512 * 512, PREDICTED_IMAGE},
 };

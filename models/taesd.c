@@ -220,8 +220,6 @@ const struct family family_taesd = {
                .derive = taesd_derive},
     .blocks = {.list = taesd_blocks},
     .state = {.bytes = sizeof(struct taesd_state), .declare = taesd_declare},
-    .predicted = {.kind = "block",
-                  .number = 14,
-                  /* predicted block: the last level below full resolution */ .tokens = 512 * 512,
-                  PREDICTED_IMAGE},
+    /* The last level below full resolution. */
+    .predicted = {.kind = "block", .number = 14, .tokens = 512 * 512, PREDICTED_IMAGE},
 };

@@ -722,8 +722,9 @@ const struct family family_unet = {
               .tensors = unet_state_tensors,
               .n_tensors = COUNT_OF(unet_state_tensors),
               .declare = unet_declare},
+    /* A layer at full latent size in Stable Diffusion 1. */
     .predicted = {.kind = "down_layer",
-                  /* predicted block: a layer at full latent size in Stable Diffusion 1 */ .alone = true,
+                  .alone = true,
                   .tokens = 4096,
                   .text_rows = 77,
                   .text_columns = 768,

@@ -306,10 +306,8 @@ const struct family family_vae_kl = {
                .rest = vae_kl_config_rest},
     .blocks = {.list = vae_kl_blocks, .dims = vae_kl_block_dims},
     .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_decoder},
-    .predicted = {.kind = "resnet",
-                  .number = 301,
-                  /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
-                  PREDICTED_IMAGE},
+    /* The last level, at full resolution. */
+    .predicted = {.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE},
     .measured = vae_kl_measured,
 };
 

@@ -291,10 +291,8 @@ const struct family family_vae_wan = {
                .rest = "\"attn_scales\": [], \"dropout\": 0.0, \"temperal_downsample\": [false, true, true]"},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
-    .predicted = {.kind = "resnet",
-                  .number = 301,
-                  /* predicted block: the last level, at full resolution */ .tokens = 1024 * 1024,
-                  PREDICTED_IMAGE},
+    /* The last level, at full resolution. */
+    .predicted = {.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE},
 };
 
 static bool vae_wan_encoder_probe(const struct tensor_index *index) {

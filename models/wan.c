@@ -676,8 +676,9 @@ const struct family family_wan = {
               .tensors = wan_state_tensors,
               .n_tensors = COUNT_OF(wan_state_tensors),
               .declare = wan_declare},
+    /* A layer for 81 frames of 832 x 480. */
     .predicted = {.kind = "layer",
-                  /* predicted block: a layer for 81 frames of 832 x 480 */ .alone = true,
+                  .alone = true,
                   .tokens = 21 * 30 * 52,
                   .text_rows = 512,
                   .text_columns = 4096,

@@ -13,7 +13,8 @@
  * the name in the authors' checkpoints if the two differ. Both names lack the prefixes, which are arguments
  * of WEIGHT_TABLE, and the ending ".weight" or ".bias". X is FIELD_ (members of the structure) or ROW_ (rows
  * of the table). Rows of IF_DIM(S, dim) exist in blocks in which that dim is not 0. WITH(S, .member = value)
- * sets another member of the row's struct weight_spec; a row has at most one IF_DIM or WITH. */
+ * sets another member of the row's struct weight_spec. A row has at most one IF_DIM or WITH; a second one
+ * does not compile. */
 #ifndef SLUICE_RUN_WEIGHTS_H
 #define SLUICE_RUN_WEIGHTS_H
 
@@ -143,10 +144,10 @@ struct linear_weights {
             ROW_BIAS(WEIGHTS_OF(linear_weights), bias, out, __VA_ARGS__)}
 
 /* How rows become table entries: S is (structure, naming macro, P, C, initialiser of another member). */
-#define WEIGHTS_OF(structure)                             (structure, NAMED, "", "", )
-#define IF_DIM(S, when)                                   WITH(S, .if_dim = when)
-#define WITH(S, member)                                   WEIGHT_CALL(WITH_MEMBER, WEIGHT_UNPACK S, member)
-#define WITH_MEMBER(structure, NAMING, P, C, old, member) (structure, NAMING, P, C, member)
+#define WEIGHTS_OF(structure)                              (structure, NAMED, "", "", )
+#define IF_DIM(S, when)                                    WITH(S, .if_dim = when)
+#define WITH(S, member)                                    WEIGHT_CALL(WITH_MEMBER, WEIGHT_UNPACK S, member)
+#define WITH_MEMBER(structure, NAMING, P, C, none, member) (structure, NAMING, P, C, none member)
 
 /* fields: initialisers in parentheses. The naming macro makes initialisers of `names` and `checkpoint_name`
  * from both prefixes, the ending, and the row's names. */
