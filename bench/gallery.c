@@ -94,6 +94,8 @@ static struct sluice_request request_for(const struct gallery *g, int i) {
     request.prompt = drawings[i].prompt;
     request.width = drawings[i].width, request.height = drawings[i].height;
     request.seed = (uint64_t)i + 1;
+    for (int k = 0; k < N_DRAWINGS; k++) /* the gallery keeps the pixels of all images */
+        request.caller_bytes += 3 * (int64_t)drawings[k].width * drawings[k].height;
     return request;
 }
 
