@@ -301,7 +301,8 @@ struct sluice_request {
     uint64_t seed;
     bool no_decode;          /* skip the VAE decode stage */
     const char *precision;   /* arithmetic of transformer and text encoders: "f32" or "bf16"; NULL: f32 on the
-                                CPU, bf16 on a GPU */
+                                CPU, bf16 on a GPU. "int8": 8-bit products in the transformer (W8A8 with
+                                rotated rows), the default elsewhere; changes the picture slightly */
     const char *init_latent; /* safetensors file with the initial noise, tensor "latent"; NULL: noise drawn
                                 from the seed */
     const char *save_latent; /* file to write the final latents to, never left partial; or NULL */

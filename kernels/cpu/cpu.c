@@ -107,6 +107,7 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
                         .sys = sys,
                         .threads = threads};
     cpu->device.unsupported[PRECISION_F16] = "the CPU device has no f16 arithmetic";
+    cpu->device.unsupported[PRECISION_INT8] = "the CPU device has no int8 products yet";
     if (!onednn_has_bf16())
         cpu->device.unsupported[PRECISION_BF16] = "this CPU has no bf16 instructions (AVX512_BF16)";
     cpu->thread_pool = thread_pool_open(sys, threads, e);
