@@ -119,7 +119,7 @@ done <<END
 --family zimage --dims heads=2,heads=3|twice
 --family qwen_image_edit --dims vision_heads=1024|inconsistent vision encoder sizes
 --family zimage --type nothing|--type.*int8_convrot
---family zimage --device cuda:5090|cuda:5090.*3060, .*h100
+--family zimage --device cuda:6090|cuda:6090.*sluice devices
 --family zimage latent.safetensors|latent
 -m ../zimage --dims heads=2|--family NAME
 END
