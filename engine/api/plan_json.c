@@ -321,6 +321,7 @@ static void put_work(json_t *json, double seconds, double floor_seconds, struct 
     json_put(json, "compute_seconds", json_real(computing > 0 ? computing : 0));
     json_put(json, "user_seconds", json_real(spent.user));
     json_put(json, "system_seconds", json_real(spent.system));
+    json_put(json, "page_faults", json_integer((json_int_t)spent.page_faults));
     json_put(json, "bytes_moved", json_integer(moved->bytes_moved));
     json_put(json, "gbytes_per_second", real_or_null(took ? bytes / seconds / 1e9 : 0, took));
     if (moved->bytes_windowed) json_put(json, "bytes_windowed", json_integer(moved->bytes_windowed));
