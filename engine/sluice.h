@@ -338,7 +338,7 @@ struct sluice_request {
     int n_references;
     const char
         *type;       /* type to which weights of transformer and text encoders are converted while reading:
-                        "f8_e4m3", "q8_0", "q4_k", ... Less memory, other pixels. NULL: keep the files' types */
+                        "int8_convrot", "q8_0", "q4_k", ... Less memory, other pixels. NULL: keep the files' types */
     int frames, fps; /* frames of a video; 1: an image; 0: as many as `control`, else the model's default. fps
                         changes no pixel; 0: the model's default */
     bool converted;  /* planning only: assume that sluice_convert has written files of `type` */

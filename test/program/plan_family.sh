@@ -124,8 +124,6 @@ done <<END
 -m ../zimage --dims heads=2|--family NAME
 END
 expect 2 "generate" generate --family zimage -p fox
-expect 2 "plan --type for files" plan -m ../zimage --type int8_convrot
-check "error names sluice convert" has ../err 'sluice convert'
 rm -rf ../zimage ../flux ../qwen_image ../sd3 ../transformer.safetensors ../text_encoder.safetensors ../from_files ../from_family
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
