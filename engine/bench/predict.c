@@ -3,7 +3,6 @@
  * (kernels/cuda/cards.h). */
 #include "engine/bench/predict.h"
 
-#include "kernels/cuda/cuda.h"
 #include "loaders/json.h"
 #include "models/models.h"
 
@@ -110,28 +109,27 @@ static void put_block(struct bench *bench, const struct predict_case *c, const s
                         c->sizes.last.kind, "tokens", c->tokens, "card", card->name, "seconds", seconds));
 }
 
-static enum status predict_card(struct bench *bench, const struct cuda_card *card, bool all, enum dtype type,
-                                struct error *e) {
+static enum status predict_card(struct bench *bench, const struct device *cuda, const struct cuda_card *card,
+                                bool all, enum precision precision, enum dtype type, struct error *e) {
     struct predict_rows rows;
-    struct device *cuda = cuda_plan_device(&bench->sys, card, e);
-    if (!cuda) return e->code;
     for (const struct family *const *f = families; *f; f++) {
         struct predict_case c;
         for (int i = 0; (c = predict_case_of(*f, i)).sizes.last.kind; i++) {
             c.sizes.type = type;
-            if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) goto out;
+            /* text encoders and VAEs have no int8 mode */
+            if ((*f)->kind == FAMILY_DENOISER) c.sizes.precision = precision;
+            if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) return e->code;
             if (all)
                 put_block(bench, &c, card, &rows);
             else
                 put_kernels(bench, &c, &rows);
         }
     }
-out:
-    cuda->destroy(cuda);
-    return e->code;
+    return OK;
 }
 
-enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
+enum status predict_bench(struct bench *bench, const struct device *cuda, const char *name,
+                          enum precision precision, enum dtype type, struct error *e) {
     const struct cuda_card *card = cuda_card_named(name);
     bool all = !strcmp(name, "all");
     if (!card && !all)
@@ -139,8 +137,8 @@ enum status predict_bench(struct bench *bench, const char *name, enum dtype type
                          "unknown GPU model" FOUND "%.60s" EXPECTED
                          "a card such as 4090 (`sluice devices` lists them), or all",
                          name);
-    if (card) return predict_card(bench, card, false, type, e);
+    if (card) return predict_card(bench, cuda, card, false, precision, type, e);
     for (int i = 0; (card = cuda_card_at(i)); i++)
-        if (predict_card(bench, card, true, type, e) != OK) break;
+        if (predict_card(bench, cuda, card, true, precision, type, e) != OK) break;
     return e->code;
 }

@@ -41,6 +41,7 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
 
 /* Adds the predictions of all families to the report: a row per kernel, or with the card "all" a row per
  * block and card, with the seconds of the block. USAGE if the card is unknown. */
-enum status predict_bench(struct bench *bench, const char *card, enum dtype type, struct error *e);
+enum status predict_bench(struct bench *bench, const struct device *cuda, const char *card,
+                          enum precision precision, enum dtype type, struct error *e);
 
 #endif
