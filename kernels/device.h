@@ -15,10 +15,11 @@ struct op;
 
 enum { OP_PRIMITIVES_MAX = 8 };
 
-/* Type to which large products round both operands, to nearest even. Sums and other activations are f32. */
-enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, N_PRECISIONS };
+/* Type to which large products round both operands, to nearest even. Sums and other activations are f32.
+ * INT8: rows of both operands are rotated and quantised to 8 bits (ops.h), and sums are exact integers. */
+enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8, N_PRECISIONS };
 
-/* Returns "f32", "bf16" or "f16". */
+/* Returns "f32", "bf16", "f16" or "int8". */
 const char *precision_name(enum precision precision);
 
 /* Memory that one operator call needs besides its operands, in bytes. */
@@ -140,6 +141,12 @@ struct device {
     void (*algorithms)(struct device *device, device_algorithm *say, void *user);
     void (*destroy)(struct device *device);
 };
+
+/* The device's most exact precision. VAEs always use it, text encoders and denoisers by default. Under int8
+ * it applies to text encoders and to products that int8 excludes; the types of operands are the same. */
+static inline enum precision device_default_precision(const struct device *device) {
+    return device->unsupported[PRECISION_F32] ? PRECISION_BF16 : PRECISION_F32;
+}
 
 /* Waits for the device's queued operators and returns their errors; OK if the device has no queues. */
 static inline enum status device_wait(struct device *device, double *stalled, struct error *e) {

@@ -160,7 +160,7 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
     struct arena arena = arena_counting();
     bool ok = true;
     random_component_start(c, sys, device, sizes);
-    c->context.precision = request_default_precision(device);
+    c->context.precision = device_default_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     if (random_component_measure(c, e) != OK) return e->code;
@@ -180,7 +180,7 @@ enum status random_component_count(struct random_component *c, struct sys *sys, 
     struct arena arena = arena_counting();
     bool ok = true;
     random_component_start(c, sys, device, sizes);
-    c->context.precision = request_default_precision(device);
+    c->context.precision = device_default_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     c->scratch = arena_counting();
