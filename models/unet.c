@@ -722,6 +722,7 @@ const struct family family_unet = {
               .tensors = unet_state_tensors,
               .n_tensors = COUNT_OF(unet_state_tensors),
               .declare = unet_declare},
+    .f16_operands = true, /* diffusers runs these UNets in f16 */
     /* A layer at full latent size in Stable Diffusion 1. */
     .predicted = {.kind = "down_layer",
                   .alone = true,

@@ -206,6 +206,10 @@ struct family {
     struct family_blocks blocks;
     struct family_state state;
     struct family_lanes lanes;
+    /* True for a denoiser whose operands of products stay within f16's range (65,504), as norms or published
+     * f16 use ensure. Devices with f16 products then use f16 by default: three more bits than bf16, and f16
+     * weights in place. */
+    bool f16_operands;
     struct predicted_block predicted;
     const struct measured_block *measured; /* NULL: the family is not measured */
 };
