@@ -179,7 +179,8 @@ static const struct flag static_flags[] = {
      "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a card that is not there, "
      "cuda:3060, 4060, 4060ti, 4090, h100; bench block: cuda needs --predict"},
     {NULL, RUNS | DECODE, NULL, "--precision", CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
-     "arithmetic of text encoders and transformer; default: f32 on the CPU, bf16 on a GPU"},
+     "arithmetic of text encoders and transformer; default: f32 on the CPU; on a GPU f16 for UNets, else "
+     "bf16"},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", TEXT("TYPE", type),
      "quantise transformer and text encoders while reading: f8_e4m3, q8_0, q6_k, q5_k, q4_k ...; less memory "
      "and transfer, other pixels (see `plan --types`); convert: type to write, also int8_convrot; bench "

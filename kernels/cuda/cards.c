@@ -57,13 +57,10 @@ static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-/* Returns the compute seconds of one launch, without memory time. */
-static double launch_seconds(const struct cuda_card *card, const struct work *work) {
-    double flops = work->flops / work->launches / card->product_flops;
-    if (work->class == WORK_ATTENTION) return flops * work->k / work->n / card->attention;
-    if (work->class == WORK_CONV) return flops / card->convolutions;
-    if (work->class != WORK_PRODUCT) return 0;
-    double rate = card->products * card->product_flops / card->multiprocessors, least = 0;
+/* Returns the seconds of a product of m x n x k in tiles, one tile for each multiprocessor in waves; rate:
+ * FLOPs per second of a multiprocessor. */
+static double tiled_seconds(const struct cuda_card *card, const struct work *work, double rate) {
+    double least = 0;
     for (int i = 0; i < N_TILES; i++) {
         int64_t n = cuda_parts(work->m, tiles[i].rows) * cuda_parts(work->n, tiles[i].columns);
         double tile_flops = 2.0 * tiles[i].rows * tiles[i].columns * work->k;
@@ -71,6 +68,17 @@ static double launch_seconds(const struct cuda_card *card, const struct work *wo
         if (!i || seconds < least) least = seconds;
     }
     return least;
+}
+
+/* Returns the compute seconds of one launch, without memory time. */
+static double launch_seconds(const struct cuda_card *card, const struct work *work) {
+    double flops = work->flops / work->launches / card->product_flops;
+    if (work->class == WORK_ATTENTION) return flops * work->k / work->n / card->attention;
+    double rate = card->product_flops / card->multiprocessors;
+    if (work->class == WORK_PRODUCT) return tiled_seconds(card, work, card->products * rate);
+    if (work->class != WORK_CONV) return 0;
+    /* The share of a tile in TF32, half of which is the tensor cores' own rate; f16 has twice that rate. */
+    return tiled_seconds(card, work, card->convolutions * (work->f16 ? 2 : 1) * rate);
 }
 
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work) {
@@ -88,6 +96,8 @@ struct op_rates cuda_card_rates(const struct cuda_card *card) {
         .per_second = {[CLASS_LINEAR] = products / 2, /* f32 products run on tensor cores as TF32 */
                        [CLASS_LINEAR_BF16] = products,
                        [CLASS_ATTENTION] = card->attention * card->product_flops,
-                       [CLASS_CONV] = card->convolutions * card->product_flops,
+                       /* f16's rate; the TF32 convolutions of doubled images omit more than half of their
+                        * multiplications */
+                       [CLASS_CONV] = 2 * card->convolutions * card->product_flops,
                        [CLASS_BYTES] = card->passes * card->memory_bytes_per_second}};
 }

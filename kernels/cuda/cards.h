@@ -14,7 +14,8 @@ struct cuda_card {
     double product_flops, memory_bytes_per_second;
     double bus_bytes_per_second; /* achievable PCIe rate from pinned memory */
     /* Assumed efficiencies, not measured. products: share of product_flops of a multiprocessor while it has a
-     * tile; attention and convolutions (TF32): share of product_flops; passes (memory-bound kernels): share
+     * tile; attention: share of product_flops; convolutions (TF32; f16 has twice the rate): the same for
+     * a multiprocessor while it has a tile; passes (memory-bound kernels): share
      * of memory bandwidth. */
     double products, attention, convolutions, passes;
 };
