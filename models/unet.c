@@ -724,12 +724,12 @@ const struct family family_unet = {
               .declare = unet_declare},
     .f16_operands = true, /* diffusers runs these UNets in f16 */
     /* A layer at full latent size in Stable Diffusion 1. */
-    .predicted = {.kind = "down_layer",
-                  .alone = true,
-                  .tokens = 4096,
-                  .text_rows = 77,
-                  .text_columns = 768,
-                  .latent_channels = 4,
-                  .latent_side = 64,
-                  .picture_side = 512},
+    .predicted = {{.kind = "down_layer",
+                   .alone = true,
+                   .tokens = 4096,
+                   .text_rows = 77,
+                   .text_columns = 768,
+                   .latent_channels = 4,
+                   .latent_side = 64,
+                   .picture_side = 512}},
 };

@@ -63,10 +63,12 @@ struct text_reads {
                                     class */
 };
 
-/* The block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
+enum { PREDICTED_MAX = 2 };
+
+/* A block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
  * 1024 x 1024 or a video, and the longest prompts. Sizes of 0 mean 1. */
 struct predicted_block {
-    const char *kind; /* name of the predicted block's kind; NULL: the family has no predicted block */
+    const char *kind; /* name of the predicted block's kind; NULL ends the list */
     int number;
     bool alone;     /* earlier blocks do not run; false: they run, but are not counted */
     int32_t tokens; /* number of tokens that the block processes; for VAEs, number of pixels */
@@ -210,7 +212,7 @@ struct family {
      * f16 use ensure. Devices with f16 products then use f16 by default: three more bits than bf16, and f16
      * weights in place. */
     bool f16_operands;
-    struct predicted_block predicted;
+    struct predicted_block predicted[PREDICTED_MAX];
     const struct measured_block *measured; /* NULL: the family is not measured */
 };
 
