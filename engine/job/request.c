@@ -550,8 +550,7 @@ static enum status find_precision(struct job *job, struct error *e) {
     memcpy(unsupported, job->device->unsupported, sizeof unsupported);
     if (!(denoiser && denoiser->f16_operands) && !unsupported[PRECISION_F16])
         unsupported[PRECISION_F16] = "activations of this model may exceed the range of f16";
-    if (!name)
-        name = precision_name(exact == PRECISION_BF16 && !unsupported[PRECISION_F16] ? PRECISION_F16 : exact);
+    if (!name) name = precision_name(denoiser ? family_precision(denoiser, job->device) : exact);
     while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
         precision++;
     const char *lacks = precision < N_PRECISIONS ? unsupported[precision] : "unknown precision";
