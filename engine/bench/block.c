@@ -324,11 +324,11 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
                      name);
 }
 
-/* Finds a precision by name for the blocks of a device; NULL: the device's default. */
+/* Finds a precision by name for the blocks of a device; NULL: F32, the default of each block's family. */
 static enum status find_precision(const char *name, const struct device *device, enum precision *precision,
                                   struct error *e) {
     int p = 0;
-    *precision = device_default_precision(device);
+    *precision = PRECISION_F32;
     if (!name) return OK;
     while (p < N_PRECISIONS && strcmp(name, precision_name((enum precision)p))) p++;
     const char *lacks = p < N_PRECISIONS ? device->unsupported[p] : "unknown precision";
@@ -374,7 +374,8 @@ int sluice_bench_block(const struct sluice_bench_options *options, char **json, 
             measure_parts(&bench, device, precision, type, &e);
     }
     if (device) device->destroy(device);
-    json_t *card =
-        predict ? json_pack("{s:s, s:s}", "card", predict, "precision", precision_name(precision)) : NULL;
+    json_t *card = predict ? json_pack("{s:s, s:s}", "card", predict, "precision",
+                                       bench.options.precision ? bench.options.precision : "default")
+                           : NULL;
     return bench_finish(&bench, card, predict ? 0 : bench.threads, json, NULL, &e, error);
 }

@@ -11,7 +11,8 @@
 struct predict_case predict_case_of(const struct family *family, int i) {
     static const struct predicted_block none;
     const struct predicted_block *p = i < PREDICTED_MAX ? &family->predicted[i] : &none;
-    return (struct predict_case){.sizes = {.family = family,
+    return (struct predict_case){.name = p->kind,
+                                 .sizes = {.family = family,
                                            .block = p->alone ? p->kind : NULL,
                                            .text_rows = p->text_rows ? p->text_rows : 1,
                                            .text_columns = p->text_columns ? p->text_columns : 1,
@@ -22,7 +23,8 @@ struct predict_case predict_case_of(const struct family *family, int i) {
                                            .picture_side = p->picture_side ? p->picture_side : 1,
                                            .chunk = p->chunk,
                                            .type = DTYPE_BF16,
-                                           .last = {p->kind, p->number}},
+                                           .last = {p->whole ? NULL : p->kind, p->number},
+                                           .chosen = p->dims},
                                  .tokens = p->tokens};
 }
 
@@ -41,7 +43,8 @@ static enum status predicting_run(struct device *device, const struct op *op, vo
     struct predict_rows *rows = p->rows;
     struct work_list list;
     (void)workspace;
-    if (!random_component_at_last(p->sizes, &p->component->refs[p->component->running])) return OK;
+    const struct block_ref *running = &p->component->refs[p->component->running];
+    if (p->sizes->last.kind && !random_component_at_last(p->sizes, running)) return OK;
     cuda_work(op, &list);
     for (int i = 0; i < list.n; i++) {
         const struct work *work = &list.rows[i];
@@ -93,7 +96,7 @@ static void put_kernels(struct bench *bench, const struct predict_case *c, const
         const struct predict_row *row = &rows->rows[k];
         json_push(bench->rows,
                   json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:f, s:s}", "family",
-                            c->sizes.family->name, "block", c->sizes.last.kind, "tokens", c->tokens, "op",
+                            c->sizes.family->name, "block", c->name, "tokens", c->tokens, "op",
                             op_name(row->op), "class", work_class_name(row->class), "calls", row->calls,
                             "flops", (json_int_t)row->flops, "bytes", (json_int_t)row->bytes, "seconds",
                             row->seconds, "kernel", row->kernel));
@@ -104,9 +107,8 @@ static void put_block(struct bench *bench, const struct predict_case *c, const s
                       const struct predict_rows *rows) {
     double seconds = 0;
     for (int k = 0; k < rows->n; k++) seconds += rows->rows[k].seconds;
-    json_push(bench->rows,
-              json_pack("{s:s, s:s, s:i, s:s, s:f}", "family", c->sizes.family->name, "block",
-                        c->sizes.last.kind, "tokens", c->tokens, "card", card->name, "seconds", seconds));
+    json_push(bench->rows, json_pack("{s:s, s:s, s:i, s:s, s:f}", "family", c->sizes.family->name, "block",
+                                     c->name, "tokens", c->tokens, "card", card->name, "seconds", seconds));
 }
 
 static enum status predict_card(struct bench *bench, const struct device *cuda, const struct cuda_card *card,
@@ -114,7 +116,7 @@ static enum status predict_card(struct bench *bench, const struct device *cuda, 
     struct predict_rows rows;
     for (const struct family *const *f = families; *f; f++) {
         struct predict_case c;
-        for (int i = 0; (c = predict_case_of(*f, i)).sizes.last.kind; i++) {
+        for (int i = 0; (c = predict_case_of(*f, i)).name; i++) {
             c.sizes.type = type;
             /* text encoders and VAEs have no int8 mode */
             if ((*f)->kind == FAMILY_DENOISER) c.sizes.precision = precision;

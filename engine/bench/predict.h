@@ -8,14 +8,15 @@
 #include "kernels/cuda/cards.h"
 
 /* Sizes for predicting a block of a family. Predicts the last block that runs; earlier blocks are not
- * counted. */
+ * counted. Without sizes.last.kind all blocks are counted. */
 struct predict_case {
+    const char *name; /* name of the block, or of the whole component; NULL: no block */
     struct random_component_sizes sizes;
     int32_t tokens; /* number of tokens (VAEs: pixels) that the block processes */
 };
 
 /* Returns block number i of a family whose launches are predicted (family.predicted), with weights in bf16.
- * Its sizes.last.kind is NULL behind the last one. */
+ * Its name is NULL behind the last one. */
 struct predict_case predict_case_of(const struct family *family, int i);
 
 /* Kernel launches of one kernel within one operator, summed over the block. */

@@ -148,13 +148,14 @@ static enum status random_component_measure(struct random_component *c, struct e
 
 static void random_component_start(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes) {
-    *c = (struct random_component){
-        .sys = sys,
-        .device = device,
-        .precision = sizes->precision == PRECISION_F32 ? device_default_precision(device) : sizes->precision,
-        .type = sizes->type,
-        .adapter_rank = sizes->adapter_rank,
-        .chunk = sizes->chunk};
+    *c = (struct random_component){.sys = sys,
+                                   .device = device,
+                                   .precision = sizes->precision == PRECISION_F32
+                                                    ? family_precision(sizes->family, device)
+                                                    : sizes->precision,
+                                   .type = sizes->type,
+                                   .adapter_rank = sizes->adapter_rank,
+                                   .chunk = sizes->chunk};
 }
 
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
