@@ -39,10 +39,11 @@ static void list_cuda(json_t *devices, json_t *absent) {
             continue;
         }
         snprintf(arch, sizeof arch, "sm_%d%d", info.major, info.minor);
-        json_push(devices,
-                  json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:[s]}", "name", name, "processor", info.name,
-                            "bytes", (json_int_t)info.bytes, "free_bytes", (json_int_t)info.free_bytes,
-                            "instructions", arch, "library", info.library, "precisions", "bf16"));
+        json_push(devices, json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:[s], s:s*, s:s*}", "name", name,
+                                     "processor", info.name, "bytes", (json_int_t)info.bytes, "free_bytes",
+                                     (json_int_t)info.free_bytes, "instructions", arch, "library",
+                                     info.library, "precisions", "bf16", "bus", info.bus[0] ? info.bus : NULL,
+                                     "outdated", info.outdated[0] ? info.outdated : NULL));
     }
 }
 
