@@ -324,12 +324,6 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
                      name);
 }
 
-enum dtype bench_weight_type(const struct family *family, enum precision precision, enum dtype asked) {
-    if (asked != N_DTYPES) return asked;
-    if (precision == PRECISION_INT8) return DTYPE_I8_ROT256;
-    return family->f16_operands ? DTYPE_F16 : DTYPE_BF16;
-}
-
 /* Finds a precision by name for the blocks of a device; NULL: F32, the default of each block's family. */
 static enum status find_precision(const char *name, const struct device *device, enum precision *precision,
                                   struct error *e) {
@@ -354,7 +348,7 @@ static void measure_parts(struct bench *bench, struct device *device, enum preci
     for (int i = 0; i < 2 && e->code == OK; i++) {
         struct bench_block_case c = bench_block_case_named(parts[i]);
         c.sizes.precision = precision;
-        c.sizes.type = bench_weight_type(c.sizes.family, precision, type);
+        c.sizes.type = random_component_type(c.sizes.family, precision, type);
         c.sizes.adapter_rank = bench->options.adapter_rank;
         c.from = share[i];
         c.to = share[i + 1];

@@ -20,11 +20,6 @@ enum { BENCH_ROUNDS_MAX = 15 };
 /* Returns the benchmark case of this name from family.measured, in bf16. Asserts that a family has it. */
 struct bench_block_case bench_block_case_named(const char *name);
 
-/* Returns the type of a bench's matrices. asked: --type, or N_DTYPES for the type that a run multiplies:
- * rotated int8 with --precision int8, which converts the weights while they are read, else the published
- * type. */
-enum dtype bench_weight_type(const struct family *family, enum precision precision, enum dtype asked);
-
 enum status bench_block_measure(struct bench *bench, struct device *device, const struct bench_block_case *c,
                                 struct error *e);
 

@@ -3,7 +3,6 @@
  * (kernels/cuda/cards.h). */
 #include "engine/bench/predict.h"
 
-#include "engine/bench/block.h"
 #include "loaders/json.h"
 #include "models/models.h"
 
@@ -120,7 +119,7 @@ static enum status predict_card(struct bench *bench, const struct device *cuda, 
         for (int i = 0; (c = predict_case_of(*f, i)).name; i++) {
             /* text encoders and VAEs have no int8 mode */
             c.sizes.precision = (*f)->kind == FAMILY_DENOISER ? precision : PRECISION_F32;
-            c.sizes.type = bench_weight_type(*f, c.sizes.precision, type);
+            c.sizes.type = random_component_type(*f, c.sizes.precision, type);
             if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) return e->code;
             if (all)
                 put_block(bench, &c, card, &rows);
