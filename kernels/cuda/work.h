@@ -9,9 +9,16 @@
 
 #include "kernels/ops.h"
 
-/* Kinds of work: products, attention and convolutions are bound by FLOPs; passes are all other kernels, bound
- * by memory. */
-enum work_class { WORK_PRODUCT, WORK_ATTENTION, WORK_CONV, WORK_PASS, N_WORK_CLASSES };
+/* Kinds of work: products (of bf16, and of int8 codes), attention and convolutions are bound by FLOPs; passes
+ * are all other kernels, bound by memory. */
+enum work_class {
+    WORK_PRODUCT,
+    WORK_PRODUCT_INT8,
+    WORK_ATTENTION,
+    WORK_CONV,
+    WORK_PASS,
+    N_WORK_CLASSES
+};
 
 const char *work_class_name(enum work_class of);
 
@@ -29,7 +36,7 @@ struct work {
     int32_t m, n, k;
 };
 
-enum { WORK_ROWS_MAX = 10 };
+enum { WORK_ROWS_MAX = 12 };
 
 struct work_list {
     struct work rows[WORK_ROWS_MAX]; /* list of launches, one row per kernel, in order of first launch */

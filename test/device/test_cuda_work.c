@@ -104,7 +104,7 @@ static void compare_call(const struct op *op) {
 }
 
 static uint64_t library_bytes(const struct op *op) {
-    return op->kind == OP_LINEAR ? LINEAR_LIBRARY_BYTES : op->kind == OP_CONV2D ? CONV_LIBRARY_BYTES : 0;
+    return op->kind == OP_LINEAR ? linear_library_bytes(op) : op->kind == OP_CONV2D ? CONV_LIBRARY_BYTES : 0;
 }
 
 static void counting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
