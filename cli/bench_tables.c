@@ -59,7 +59,8 @@ static void print_block(json_t *root) {
          "beforehand.");
 }
 
-static const char *const predicted_classes[] = {"product", "attention", "conv", "pass"};
+static const char *const predicted_classes[] = {"product",        "product_int8", "attention",
+                                                "attention_int8", "conv",         "pass"};
 enum { N_PREDICTED = sizeof predicted_classes / sizeof *predicted_classes };
 
 struct predicted {

@@ -231,10 +231,10 @@ static void judge_operators(const json_t *document, struct answer *a) {
     else if (!n)
         answer(a, VERDICT_UNKNOWN, "no operator was measured");
     else if (off)
-        answer(a, VERDICT_FAIL, "%d of %d outside 15 %%, most %s %s: %.2f of calculated", off, n, worst_op,
-               worst_shape, worst);
+        answer(a, VERDICT_FAIL, "%d of %d off by more than 15 %%; %s %s takes %.2f of the calculated time",
+               off, n, worst_op, worst_shape, worst);
     else
-        answer(a, VERDICT_PASS, "%d operators within 15 %%", n);
+        answer(a, VERDICT_PASS, "%d of %d within 15 %%", n, n);
 }
 
 static void judge_floor(const json_t *document, struct answer *a) {

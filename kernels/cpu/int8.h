@@ -15,8 +15,8 @@ enum { INT8_PACK_ROWS = 16, INT8_BLOCK = 64 };
 enum { INT8_ZERO = 128 };
 
 /* Rotates and quantises a row of k values. group: 16, 64 or 256, divides k. zero: added to each code modulo
- * 256, 0 or INT8_ZERO. rotated: room for k values. Returns the row's scale: 0 for zeros, NaN if a rotated
- * value is not finite. */
+ * 256, 0 or INT8_ZERO. rotated: room for k values; may be `from`. Returns the row's scale: 0 for zeros, NaN
+ * if a rotated value is not finite. */
 float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64_t k, int32_t group,
                         uint8_t zero);
 

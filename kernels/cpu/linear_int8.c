@@ -56,7 +56,7 @@ static struct int8_layout int8_layout_of(const struct op *op) {
     l.gate = workspace_take(&used, op->epilogue.gate.rank ? sizeof(float) * (uint64_t)n : 0);
     l.members = used;
     used = 0;
-    l.row = workspace_take(&used, 2 * sizeof(float) * (uint64_t)k);
+    l.row = workspace_take(&used, sizeof(float) * (uint64_t)k);
     l.codes = workspace_take(&used, INT8_PACK_ROWS * row);
     l.weight = workspace_take(&used, panel * row);
     l.sums = workspace_take(&used, sizeof(int32_t) * panel);
@@ -114,24 +114,20 @@ struct int8_work {
     struct thread_pool_error *failed;
 };
 
-/* Quantises row i of a tensor [*,K] to layout->k codes; the codes of the padding are `zero`. row: room for
- * two rows in f32. Returns the row's scale. */
+/* Quantises row i of a tensor [*,K] to layout->k codes; the codes of the padding are `zero`. row: room for a
+ * row in f32. Returns the row's scale. */
 static float quantise(uint8_t *codes, const struct tensor *from, int64_t i, const struct int8_layout *l,
-                      char *row, uint8_t zero) {
+                      float *row, uint8_t zero) {
     int64_t k = from->dim[1];
-    float *rotated = (float *)(void *)row, *wide = rotated + k;
-    const float *values = wide;
-    if (from->dtype == DTYPE_F32 && from->scale == 1)
-        values = tensor_row(from, i);
-    else
-        weights_widen_part(wide, from, i, 0, k);
+    bool plain = from->dtype == DTYPE_F32 && from->scale == 1;
+    if (!plain) weights_widen_part(row, from, i, 0, k);
     memset(codes + k, zero, (size_t)(l->k - k));
-    return int8_quantise_row(codes, rotated, values, k, l->group, zero);
+    return int8_quantise_row(codes, row, plain ? tensor_row(from, i) : row, k, l->group, zero);
 }
 
 static void quantise_in(const void *context, int64_t first, int64_t end, int member) {
     const struct int8_work *w = context;
-    char *row = w->members + w->member_bytes * (uint64_t)member + w->layout->row;
+    float *row = (float *)(void *)(w->members + w->member_bytes * (uint64_t)member + w->layout->row);
     for (int64_t i = first; i < end; i++)
         w->scales[i] = quantise(w->in + i * w->layout->k, &w->op->in[0], i, w->layout, row, INT8_ZERO);
 }
@@ -162,7 +158,7 @@ static void pack_panel(const struct tensor *weight, int32_t columns, const struc
             else if (dtype_is_rotated(weight->dtype))
                 scales[n + i] = copy_codes(row, weight, n + i, l);
             else
-                scales[n + i] = quantise(row, weight, n + i, l, part + l->row, 0);
+                scales[n + i] = quantise(row, weight, n + i, l, (float *)(void *)(part + l->row), 0);
         }
         int32_t inside = n % INT8_BLOCK;
         int8_pack_rows(packed + (int64_t)(n - inside) * l->k + 4 * inside, sums + n, codes, l->k);

@@ -117,11 +117,11 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
 };
 
-/* Kernels for wide tiles are left out of the machine code of GPUs that do not use wide tiles. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 870 && __CUDA_ARCH__ != 900
-enum { HAS_WIDE_TILES = 0 };
+/* Kernels for wide tiles are left out of code for GPUs that do not use wide tiles (attention.h). */
+#ifdef __CUDA_ARCH__
+enum { COMPILES_WIDE = ATTENTION_COMPILES_WIDE(__CUDA_ARCH__ / 10) };
 #else
-enum { HAS_WIDE_TILES = 1 };
+enum { COMPILES_WIDE = 1 };
 #endif
 
 /* k or v of attention in bf16; heads and rows start at multiples of 16 bytes. */
@@ -574,8 +574,12 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     store_rows<T>(r, a, at);
 }
 
+/* A kernel that was left out traps, so that a wrong choice of the host is an error, not a wrong result. */
 template <class T> __global__ void __launch_bounds__(T::threads, T::blocks) attend(attend_args a) {
-    if constexpr (!T::wide || HAS_WIDE_TILES) attend_block<T>(a);
+    if constexpr (T::wide && !COMPILES_WIDE)
+        __trap();
+    else
+        attend_block<T>(a);
 }
 
 static bool aligned(const struct tensor *t, int64_t bytes) {
@@ -665,9 +669,29 @@ static enum status launch(struct cuda *cuda, const struct op *op, attend_args a,
     return cuda_launched(op, e);
 }
 
+/* Decides once per device if attention uses wide tiles, from the code that CUDA has loaded: it may be
+ * compiled for another GPU. One wide kernel answers for all, because a source file's kernels are loaded as
+ * one module. Not called before the first run: the driver would compile PTX for a plan. */
+static enum status choose_tiles(struct cuda *cuda, struct error *e) {
+    struct cudaFuncAttributes code;
+    int major = 0, shared = 0;
+    if (cuda->tiles_chosen) return OK;
+    if (cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal),
+                   "cudaDeviceGetAttribute (capability)", e) ||
+        cuda_check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal),
+                   "cudaDeviceGetAttribute (shared memory)", e) ||
+        cuda_check(cudaFuncGetAttributes(&code, KERNEL(attend<tile<128, 128, 64, 4, 1, 0>>)),
+                   "cudaFuncGetAttributes (attention)", e))
+        return e->code;
+    cuda->wide_tiles = attention_is_wide(major, shared, code.ptxVersion);
+    cuda->tiles_chosen = true;
+    return OK;
+}
+
 static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, char *workspace,
                                       struct error *e) {
     attention_layout l = cuda_attention_layout(op);
+    if (choose_tiles(cuda, e)) return e->code;
     if (l.packs) pack(cuda, op, &l, workspace);
     if (cuda_launched(op, e)) return e->code;
     attend_args a = attend_args_of(op, &l, workspace);

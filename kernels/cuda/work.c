@@ -10,8 +10,8 @@
 enum { HALF = 2, FLOAT = sizeof(float) };
 
 const char *work_class_name(enum work_class of) {
-    static const char *const class_names[N_WORK_CLASSES] = {"product", "int8_product", "attention", "conv",
-                                                            "pass"};
+    static const char *const class_names[N_WORK_CLASSES] = {"product",        "product_int8", "attention",
+                                                            "attention_int8", "conv",         "pass"};
     return class_names[of];
 }
 

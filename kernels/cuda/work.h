@@ -9,12 +9,14 @@
 
 #include "kernels/ops.h"
 
-/* Kinds of work: products (of bf16, and of int8 codes), attention and convolutions are bound by FLOPs; passes
- * are all other kernels, bound by memory. */
+/* Kinds of work: products, attention and convolutions are bound by FLOPs; passes are all other kernels, bound
+ * by memory. PRODUCT: library products of bf16 or f16. PRODUCT_INT8: the kernel of int8 mode (ops.h), with
+ * its epilogue. ATTENTION_INT8: attention with Q K^T in int8 and P V in f16. */
 enum work_class {
     WORK_PRODUCT,
     WORK_PRODUCT_INT8,
     WORK_ATTENTION,
+    WORK_ATTENTION_INT8,
     WORK_CONV,
     WORK_PASS,
     N_WORK_CLASSES

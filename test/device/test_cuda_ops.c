@@ -97,6 +97,38 @@ static void test_head_sizes(void **state) {
     }
 }
 
+/* Returns the bits of an attention with enough keys that wide tiles sum in another order, on a new device of
+ * the given compute capability whose kernels are compiled for the architecture `compiled_for`. */
+static uint64_t attention_bits(int major, int compiled_for) {
+    struct device *kept = checker.cuda;
+    emu_set_devices(1, major, 0, (uint64_t)8 << 30);
+    emu_set_shared(163 << 10, compiled_for);
+    checker.cuda = cuda_open(&checker.sys, 0, &problem);
+    assert_ok(&problem);
+    random_state = 401;
+    checker.bits = 0;
+    case_attention((struct attention_case){3, 80, 1, 1, 128, 0, false, false, 0.1f}, false);
+    checker.cuda->destroy(checker.cuda);
+    checker.cuda = kept;
+    emu_set_shared(99 << 10, 0);
+    emu_set_devices(1, 8, 0, (uint64_t)8 << 30);
+    return checker.bits;
+}
+
+/* Attention uses wide tiles only if the code that was compiled has them: the driver may compile PTX of
+ * another GPU, whose kernels for wide tiles are left out. */
+static void test_tiles_of_compiled_code(void **state) {
+    static const struct {
+        int major, compiled_for, wide;
+    } cases[] = {{8, 80, 1}, {9, 80, 1}, {9, 90, 1},  {9, 89, 0},
+                 {9, 86, 0}, {8, 86, 0}, {12, 90, 0}, {12, 120, 0}};
+    if (!emulated()) return;
+    uint64_t wide = attention_bits(9, 90), narrow = attention_bits(12, 120);
+    assert_true(wide != narrow);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(attention_bits(cases[i].major, cases[i].compiled_for) == (cases[i].wide ? wide : narrow));
+}
+
 /* Attention with one token, with one key, and with scores so far apart that one key gets all the weight. */
 static void test_attention_edges(void **state) {
     const struct attention_case cases[] = {
@@ -191,6 +223,7 @@ int main(void) {
         cmocka_unit_test(test_rows_alike),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_head_sizes),
+        cmocka_unit_test(test_tiles_of_compiled_code),
         cmocka_unit_test(test_attention_edges),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
