@@ -116,7 +116,7 @@ struct call {
     struct linear_layout l;
     const char *bias; /* bias [N] in the product's type; NULL: no bias */
     char *workspace;
-    bool wide; /* out and residual start at multiples of 16 bytes */
+    bool wide;                /* out and residual start at multiples of 16 bytes */
     struct epilogue epilogue; /* int8 products: the epilogue, with bias and gate unquantised */
 };
 
@@ -207,7 +207,8 @@ static void begin_int8(struct call *c) {
 }
 
 /* Queues the int8 product of a panel with weight codes as stored, or quantised in the workspace. */
-static enum status multiply_int8_panel(const struct call *c, int32_t first, int32_t columns, struct error *e) {
+static enum status multiply_int8_panel(const struct call *c, int32_t first, int32_t columns,
+                                       struct error *e) {
     const struct op *op = c->op;
     struct tensor weight = tensor_slice(op->in[1], first, columns);
     char *scales = static_cast<char *>(const_cast<void *>(weight.scales));

@@ -72,7 +72,8 @@ static inline bool linear_converts(const struct op *op) {
  * rows start at multiples of 16 bytes. */
 static inline bool linear_rounds(const struct op *op) {
     const struct tensor *in = &op->in[0];
-    return op->precision == PRECISION_INT8 || in->dtype != DTYPE_BF16 || in->dim[1] != linear_depth(op) || in->row_bytes % 16;
+    return op->precision == PRECISION_INT8 || in->dtype != DTYPE_BF16 || in->dim[1] != linear_depth(op) ||
+           in->row_bytes % 16;
 }
 
 /* True if an epilogue kernel is needed. The library adds bias, residual and adapters; activation and gate
@@ -112,9 +113,10 @@ static inline uint64_t linear_library_bytes(const struct op *op) {
     return op->precision == PRECISION_INT8 && !op->down_product.rank ? 0 : LINEAR_LIBRARY_BYTES;
 }
 
-/* Output columns per panel. If weights are converted: about 64 MiB of bf16 or codes (bf16: 4,096 columns at K = 8,192, which
- * fill every GPU from a few hundred rows on). If an epilogue kernel runs: about 32 MiB of f32 results, which
- * fit the L2 cache of larger GPUs. Panels are equal up to multiples of 64. Otherwise one panel. */
+/* Output columns per panel. If weights are converted: about 64 MiB of bf16 or codes (bf16: 4,096 columns at K
+ * = 8,192, which fill every GPU from a few hundred rows on). If an epilogue kernel runs: about 32 MiB of f32
+ * results, which fit the L2 cache of larger GPUs. Panels are equal up to multiples of 64. Otherwise one
+ * panel. */
 static inline int32_t linear_panel(const struct op *op) {
     int64_t weights_most = (int64_t)(op->precision == PRECISION_INT8 ? 64 : 32) << 20;
     int64_t results_most = (int64_t)8 << 20, step = 64, panels = 1;

@@ -12,8 +12,8 @@
 enum { QUANTISE_PIECES = 4, QUANTISE_THREADS = 512, CODE_MOST = 127 };
 
 /* Multiplies by H along a base-4 digit of the column that two bits of the lane number hold, from `bit` on.
- * With the values a, b, c, d of four lanes, lane by lane: (a + b) + (c - d), (a + b) - (c - d), (c + d) + (a -
- * b), (c + d) - (a - b), halved. */
+ * With the values a, b, c, d of four lanes, lane by lane: (a + b) + (c - d), (a + b) - (c - d), (c + d) + (a
+ * - b), (c + d) - (a - b), halved. */
 __device__ static inline void rotate_across(float v[8], int bit) {
     bool odd = threadIdx.x & bit;
 #pragma unroll
@@ -38,7 +38,8 @@ __device__ static inline void rotate_eight(float v[8], int32_t group) {
     }
 #pragma unroll
     for (int i = 0; i < 8; i += 4) {
-        float ab = v[i] + v[i + 1], a_b = v[i] - v[i + 1], cd = v[i + 2] + v[i + 3], c_d = v[i + 2] - v[i + 3];
+        float ab = v[i] + v[i + 1], a_b = v[i] - v[i + 1], cd = v[i + 2] + v[i + 3],
+              c_d = v[i + 2] - v[i + 3];
         v[i] = 0.5f * (ab + c_d), v[i + 1] = 0.5f * (ab - c_d);
         v[i + 2] = 0.5f * (a_b + cd), v[i + 3] = 0.5f * (cd - a_b);
     }
@@ -92,13 +93,14 @@ __device__ static inline uint32_t code_of(float value, float scale) {
  *   grid    a block per row
  *   block   threads for 32 columns each, 32 to 512; 64 bytes of shared memory
  *   regs    56 (f32, bf16), quantised types 56 to 80 (sm_80)
- *   bytes   reads the row, writes a byte per value; 4.5 shuffles and 35 other operations per value (group 256)
- *   bound   memory; share of peak: not measured yet */
+ *   bytes   reads the row, writes a byte per value; 4.5 shuffles and 35 other operations per value (group
+ * 256) bound   memory; share of peak: not measured yet */
 template <enum dtype D>
 static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(quantise_args a) {
     int64_t span = 8 * QUANTISE_PIECES * (int64_t)blockDim.x;
     float v[QUANTISE_PIECES][8];
-    uint32_t most = 0; /* bits of the largest magnitude; those of infinity and NaN are larger than all others */
+    uint32_t most =
+        0; /* bits of the largest magnitude; those of infinity and NaN are larger than all others */
     for (int64_t first = 0; first < a.columns; first += span) {
         load_rotated_row<D>(v, a, first);
 #pragma unroll
@@ -179,7 +181,8 @@ struct product_place {
 
 template <class T> __device__ static inline product_place find_product_place(const product_args &a) {
     product_place at;
-    int32_t block = (int32_t)blockIdx.x, down = (a.m - 1) / T::block_m + 1, along = (a.n - 1) / T::block_n + 1;
+    int32_t block = (int32_t)blockIdx.x, down = (a.m - 1) / T::block_m + 1,
+            along = (a.n - 1) / T::block_n + 1;
     int32_t first = block / (RASTER * along) * RASTER, rows = min(down - first, (int32_t)RASTER);
     int32_t in_group = block % (RASTER * along);
     at.block_row = (first + in_group % rows) * T::block_m;
@@ -199,8 +202,8 @@ __device__ static inline int swizzled(int row, int piece) {
 /* Starts asynchronous copies of n rows of codes. Rows beyond the last repeat it, and their sums are not
  * stored; columns beyond k become zeros. */
 template <int N, int THREADS>
-__device__ static inline void copy_codes(char *to, const int8_t *codes, int32_t first, int32_t rows, int32_t column,
-                                         int32_t k) {
+__device__ static inline void copy_codes(char *to, const int8_t *codes, int32_t first, int32_t rows,
+                                         int32_t column, int32_t k) {
     int piece = (int)threadIdx.x % 4, row = (int)threadIdx.x / 4;
     column += 16 * piece;
     bool inside = column < k;
@@ -221,13 +224,11 @@ __device__ static inline void copy_stage(char *stage, const product_args &a, con
 }
 
 /* A warp's operands of one step of 32 columns, as mma fragments. */
-template <class T> struct product_fragments {
-    uint32_t a[T::mma_m][4], b[T::mma_n][2];
-};
+template <class T> struct product_fragments { uint32_t a[T::mma_m][4], b[T::mma_n][2]; };
 
 template <class T>
-__device__ static inline void load_fragments(product_fragments<T> &f, const char *stage, const product_place &at,
-                                             int step) {
+__device__ static inline void load_fragments(product_fragments<T> &f, const char *stage,
+                                             const product_place &at, int step) {
     int lane = at.lane;
     const char *rows = stage + at.warp_row * BLOCK_K + swizzled(lane % 16, 2 * step + lane / 16);
     const char *columns = stage + (T::block_m + at.warp_column) * BLOCK_K +
@@ -290,8 +291,9 @@ __device__ static inline product_factors load_factors(const product_args &a, int
     float scale[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        scale[i] = a.weight_scales && column + i < a.n ? __fmul_rn(a.weight_scales[column + i], a.weight_scale)
-                                                       : a.weight_scale;
+        scale[i] = a.weight_scales && column + i < a.n
+                       ? __fmul_rn(a.weight_scales[column + i], a.weight_scale)
+                       : a.weight_scale;
     f.scale = make_float4(scale[0], scale[1], scale[2], scale[3]);
     f.bias = a.bias.data ? rows_load_plain(a.bias, 0, column, a.n) : all_four(0);
     f.gate = a.gate.data ? rows_load_plain(a.gate, 0, column, a.n) : all_four(1);
@@ -432,7 +434,8 @@ enum status cuda_int8_product(struct cuda *cuda, const struct int8_product *prod
     int tile, number = 0;
     int8_product_cost(a.m, a.n, cuda->multiprocessors, &tile);
 #define LAUNCH_TILE(rows, columns, warps_m, warps_n, stages, blocks, share)                                  \
-    if (tile == number++) return launch<int8_tile<rows, columns, warps_m, warps_n, stages, blocks>>(cuda, a, e);
+    if (tile == number++)                                                                                    \
+        return launch<int8_tile<rows, columns, warps_m, warps_n, stages, blocks>>(cuda, a, e);
     INT8_TILES(LAUNCH_TILE)
 #undef LAUNCH_TILE
     return OK;
@@ -441,4 +444,5 @@ enum status cuda_int8_product(struct cuda *cuda, const struct int8_product *prod
 #define QUANTISE_KERNEL(D) KERNEL(quantise_rows<D>),
 #define TILE_KERNEL(rows, columns, warps_m, warps_n, stages, blocks, share)                                  \
     KERNEL(multiply_int8<int8_tile<rows, columns, warps_m, warps_n, stages, blocks>>),
-const void *const cuda_int8_kernels[] = {UNROTATED_WEIGHT_TYPES(QUANTISE_KERNEL) INT8_TILES(TILE_KERNEL) NULL};
+const void *const cuda_int8_kernels[] = {UNROTATED_WEIGHT_TYPES(QUANTISE_KERNEL) INT8_TILES(TILE_KERNEL)
+                                             NULL};

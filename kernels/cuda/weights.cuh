@@ -15,8 +15,8 @@
 #include "engine/base/tensor.h"
 #include "kernels/cuda/ptx.cuh"
 
-/* All types for which dtype_is_weight is true and dtype_is_rotated is false, as an X-macro for tables of kernels
- * and switches. */
+/* All types for which dtype_is_weight is true and dtype_is_rotated is false, as an X-macro for tables of
+ * kernels and switches. */
 #define UNROTATED_WEIGHT_TYPES(_)                                                                            \
     _(DTYPE_F32)                                                                                             \
     _(DTYPE_F16)                                                                                             \

@@ -42,8 +42,8 @@ static void widen_unless_plain(struct work_list *list, const struct tensor *vect
     if (!weight_is_plain(vector)) add_widening(list, vector);
 }
 
-/* Adds the work of `panels` int8 panels of `columns` columns: quantised weights, and the product with what the
- * kernel has of the epilogue. */
+/* Adds the work of `panels` int8 panels of `columns` columns: quantised weights, and the product with what
+ * the kernel has of the epilogue. */
 static void add_int8_panels(struct work_list *list, const struct op *op, const struct linear_layout *l,
                             int32_t columns, int panels) {
     const struct epilogue *e = &op->epilogue;
@@ -68,10 +68,11 @@ static void add_int8_panels(struct work_list *list, const struct op *op, const s
 }
 
 /* Adds the epilogue kernel of `panels` product panels of `columns` columns. */
-static void add_finishes(struct work_list *list, const struct op *op, const struct linear_layout *l, int32_t columns,
-                         int panels) {
+static void add_finishes(struct work_list *list, const struct op *op, const struct linear_layout *l,
+                         int32_t columns, int panels) {
     const struct epilogue *e = &op->epilogue;
-    double all = (double)panels * op->in[0].dim[0] * columns, share = (double)panels * columns / op->in[1].dim[0];
+    double all = (double)panels * op->in[0].dim[0] * columns,
+           share = (double)panels * columns / op->in[1].dim[0];
     struct work finish = {.kernel = "finish_rows", .class = WORK_PASS, .launches = l->finishes ? panels : 0};
     finish.flops = 4 * all;
     finish.read_bytes = FLOAT * all + share * (bytes_of(&e->gate) + bytes_of(&e->residual));
@@ -136,7 +137,7 @@ static void linear_work(const struct op *op, struct work_list *list) {
     struct linear_layout l = cuda_linear_layout(op);
     const struct tensor *bias = &op->epilogue.bias;
     int32_t n = op->in[1].dim[0], last = n % l.panel;
-    void (*add)(struct work_list *list, const struct op *op, const struct linear_layout *l, int32_t columns,
+    void (*add)(struct work_list * list, const struct op *op, const struct linear_layout *l, int32_t columns,
                 int panels) = l.int8 ? add_int8_panels : add_panels;
     if (linear_moves_bias(op)) add_widening(list, bias);
     if (linear_moves_gate(op)) add_widening(list, &op->epilogue.gate);

@@ -1,5 +1,5 @@
-/* Each instruction of ptx.cuh against plain loops, with layouts after the PTX ISA (mma.m16n8k16, mma.m16n8k32,
- * ldmatrix): lane l has group g = l / 4 and place p = l % 4.
+/* Each instruction of ptx.cuh against plain loops, with layouts after the PTX ISA (mma.m16n8k16,
+ * mma.m16n8k32, ldmatrix): lane l has group g = l / 4 and place p = l % 4.
  *
  * The GPU run matters most: emulator and kernels were written from the same manual and could share a mistake.
  */
@@ -56,7 +56,8 @@ static struct place ptx_place(enum matrix matrix, int lane, int value) {
 }
 
 /* A layout as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp), a source independent of the PTX ISA.
- * Lane and value are numbers of mixed base, first digit fastest. The sum of digits times strides is row + rows
+ * Lane and value are numbers of mixed base, first digit fastest. The sum of digits times strides is row +
+ * rows
  * * column. */
 enum { DIGITS = 3 };
 struct digits {
