@@ -315,12 +315,20 @@ __device__ static inline float4 scaled_sums(uint4 sums, const product_factors &f
 template <class T>
 __device__ static inline void load_residual(float4 (&to)[T::stores], const product_args &a, int32_t row,
                                             int32_t column) {
+    if (!a.residual.data) return;
+    bool wide =
+        a.residual.wide && column + 4 <= a.n; /* one branch, so that all loads are under way at once */
+    if (wide) {
 #pragma unroll
-    for (int i = 0; i < T::stores; i++) {
-        to[i] = all_four(0);
-        if (a.residual.data && row + i * T::store_rows < a.m && column < a.n)
-            to[i] = rows_load_f32(a.residual, row + i * T::store_rows, column, a.n);
+        for (int i = 0; i < T::stores; i++)
+            if (row + i * T::store_rows < a.m)
+                to[i] = rows_load_kind<ROWS_F32>(a.residual, row + i * T::store_rows, column, a.n);
+        return;
     }
+#pragma unroll
+    for (int i = 0; i < T::stores; i++)
+        if (row + i * T::store_rows < a.m)
+            to[i] = rows_load_f32(a.residual, row + i * T::store_rows, column, a.n);
 }
 
 /* Epilogue: sums of 16 rows at a time go through the warp's part of shared memory, so that a lane stores four
@@ -335,7 +343,7 @@ __device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::m
     uint32_t *from = sums + at.lane / lanes * T::sums_row + at.lane % lanes * 4;
     int32_t column = at.column + at.lane % lanes * 4;
     product_factors f = load_factors(a, at.row, column, at.lane);
-    float4 residual[2][T::stores];
+    float4 residual[2][T::stores] = {};
     load_residual<T>(residual[0], a, at.row + at.lane / lanes, column);
 #pragma unroll
     for (int m = 0; m < T::mma_m; m++) {

@@ -47,7 +47,7 @@ TEST(sums_are_exact) {
 }
 
 TEST(epilogue_matches_f64) {
-    static const double limit = 3e-7; /* relative error; measured under the emulator: 0 */
+    static const double limit = 3e-7; /* relative error; measured under the emulator: 4.0e-8 */
     double most = 0;
     random_state = 3;
     for (int i = 0; i < (SMALL ? 2 : 3 * N_SIZES); i++) {
@@ -73,9 +73,11 @@ TEST(special_rows) {
 
 /* Adapters are products of bf16. With activation or residual, a kernel finishes the product. */
 TEST(adapters) {
-    static const double limit = 1e-5; /* relative error; measured under the emulator: 0 */
-    const struct epilogue epilogues[] = {
-        {0}, {.residual = {.rank = 2}}, {.activation = ACTIVATION_SILU, .residual = {.rank = 2}}};
+    static const double limit =
+        1e-5; /* relative error; measured under the emulator: 7.8e-8, see op_errors of test_cuda_ops.c */
+    const struct epilogue epilogues[] = {{.activation = ACTIVATION_NONE},
+                                         {.residual = {.rank = 2}},
+                                         {.activation = ACTIVATION_SILU, .residual = {.rank = 2}}};
     random_state = 6;
     low_rank_rounded = true;
     for (int i = 0; i < (SMALL ? 1 : 3); i++) {
@@ -86,7 +88,8 @@ TEST(adapters) {
 }
 
 TEST(error_of_a_product) {
-    static const double limit = 0.014; /* measured under the emulator: 0 and 0 */
+    static const double limit =
+        0.014; /* measured under the emulator: 0.0112 and 0.0096, bf16: 0.0023 and 0.0022 */
     if (SMALL) skip();
     random_state = 7;
     assert_true(int8_case_error(1, checker.cuda) <= limit);
