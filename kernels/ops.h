@@ -257,7 +257,7 @@ struct op {
     bool causal;
     enum activation activation; /* activation of op_linear_few and of op_glu */
     int n;                      /* number of attention heads, or of groups of a group norm */
-    enum precision precision;   /* precision of the operands of op_linear */
+    enum precision precision;   /* precision of the operands of op_linear; f16 also of op_conv2d */
     bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split depends
                   * on the shape alone */
 };

@@ -103,8 +103,10 @@ static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-static double product_seconds(const struct cuda_card *card, const struct work *work) {
-    double rate = card->products * card->product_flops / card->multiprocessors, least = 0;
+/* Returns the seconds of a product in the library's tile that is fastest for it, one tile per multiprocessor
+ * at a time. rate: operations per second of a multiprocessor while it has a tile. */
+static double library_seconds(const struct cuda_card *card, const struct work *work, double rate) {
+    double least = 0;
     for (int i = 0; i < N_TILES; i++) {
         int64_t n = cuda_parts(work->m, tiles[i].rows) * cuda_parts(work->n, tiles[i].columns);
         double tile_flops = 2.0 * tiles[i].rows * tiles[i].columns * work->k;
@@ -122,10 +124,10 @@ static double int8_product_seconds(const struct cuda_card *card, const struct wo
 
 /* Returns the compute seconds of one launch, without memory time. */
 static double launch_seconds(const struct cuda_card *card, const struct work *work) {
-    double flops = work->flops / work->launches;
+    double flops = work->flops / work->launches, rate = card->product_flops / card->multiprocessors;
     switch (work->class) {
     case WORK_PRODUCT:
-        return product_seconds(card, work);
+        return library_seconds(card, work, card->products * rate);
     case WORK_PRODUCT_INT8:
         return int8_product_seconds(card, work);
     case WORK_ATTENTION:
@@ -133,8 +135,8 @@ static double launch_seconds(const struct cuda_card *card, const struct work *wo
     case WORK_ATTENTION_INT8: /* Q K^T and P V have half of the operations each */
         return flops * work->k / work->n / card->int8_attention *
                (0.5 / card->int8_ops + 0.5 / card->half_sum_flops);
-    case WORK_CONV:
-        return flops / (card->convolutions * card->product_flops);
+    case WORK_CONV: /* the share is that of TF32; f16 has twice its rate */
+        return library_seconds(card, work, card->convolutions * (work->f16 ? 2 : 1) * rate);
     default:
         return 0;
     }
@@ -159,6 +161,8 @@ struct op_rates cuda_card_rates(const struct cuda_card *card) {
                        [CLASS_LINEAR_INT8] = filled_int8 * card->int8_products * card->int8_ops,
                        [CLASS_ATTENTION] = card->attention * card->product_flops,
                        [CLASS_ATTENTION_INT8] = int8_attention,
-                       [CLASS_CONV] = card->convolutions * card->product_flops,
+                       /* f16's rate; the TF32 convolutions of doubled images omit more than half of their
+                        * multiplications */
+                       [CLASS_CONV] = 2 * card->convolutions * card->product_flops,
                        [CLASS_BYTES] = card->passes * card->memory_bytes_per_second}};
 }

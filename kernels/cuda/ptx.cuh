@@ -144,6 +144,13 @@ __device__ static inline uint32_t pack_bf16(float low, float high) {
     return both;
 }
 
+/* Rounds two floats to f16 (nearest even) and packs them as pack_bf16 does. */
+__device__ static inline uint32_t pack_f16(float low, float high) {
+    uint32_t both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
 __device__ static inline float cuda_f16_f32(uint16_t h) {
     float f;
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));

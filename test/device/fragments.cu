@@ -139,6 +139,16 @@ extern "C" void fragments_pack(struct device *device, const float *low, const fl
     LAUNCH(pack_each, (n + THREADS - 1) / THREADS, THREADS, 0, stream_of(device), low, high, to, n);
 }
 
+__global__ static void pack_f16_each(const float *low, const float *high, uint32_t *to, int32_t n) {
+    int32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) to[i] = pack_f16(low[i], high[i]);
+}
+
+extern "C" void fragments_pack_f16(struct device *device, const float *low, const float *high, uint32_t *to,
+                                   int32_t n) {
+    LAUNCH(pack_f16_each, (n + THREADS - 1) / THREADS, THREADS, 0, stream_of(device), low, high, to, n);
+}
+
 __global__ static void f16_each(const uint16_t *from, float *to, int32_t n) {
     int32_t i = blockIdx.x * THREADS + threadIdx.x;
     if (i < n) to[i] = cuda_f16_f32(from[i]);

@@ -29,6 +29,7 @@ void fragments_copy(struct device *device, const uint32_t *from, const int32_t *
 /* Converts n values with exp2_fast or a bf16 conversion of ptx.cuh. */
 void fragments_exp2(struct device *device, const float *from, float *to, int32_t n);
 void fragments_pack(struct device *device, const float *low, const float *high, uint32_t *to, int32_t n);
+void fragments_pack_f16(struct device *device, const float *low, const float *high, uint32_t *to, int32_t n);
 void fragments_f16(struct device *device, const uint16_t *from, float *to, int32_t n);
 
 #ifdef __cplusplus

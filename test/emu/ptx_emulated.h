@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include "f16.h"
+
 extern "C" void emu_misaligned(const char *what, const void *address, const char *file, int line);
 /* ldmatrix for one lane. value: on entry the 16 bytes of the lane's row, on return the lane's four words. */
 extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
@@ -113,6 +115,10 @@ static inline uint32_t emu_bf16(float f) {
 
 static inline uint32_t pack_bf16(float low, float high) {
     return emu_bf16(low) | emu_bf16(high) << 16;
+}
+
+static inline uint32_t pack_f16(float low, float high) {
+    return emu_f16(low) | (uint32_t)emu_f16(high) << 16;
 }
 
 static inline float cuda_f16_f32(uint16_t h) {

@@ -91,8 +91,8 @@ TEST(flops_match_formulas) {
     const struct formula *f = formulas;
     for (int i = 0; i < N_PUBLISHED; i++) {
         struct predict_case c = predict_case_of(published[i], 0);
-        assert_non_null(c.sizes.last.kind);
-        for (int k = 0; (c = predict_case_of(published[i], k)).sizes.last.kind; k++, f++) {
+        assert_non_null(c.name);
+        for (int k = 0; (c = predict_case_of(published[i], k)).name; k++, f++) {
             assert_true(f < formulas + sizeof formulas / sizeof *formulas);
             assert_ptr_equal(f->family, published[i]);
             struct predict_rows rows = predict(card, &c);
