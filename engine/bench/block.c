@@ -374,8 +374,9 @@ int sluice_bench_block(const struct sluice_bench_options *options, char **json, 
             measure_parts(&bench, device, precision, type, &e);
     }
     if (device) device->destroy(device);
+    /* Without --precision GPUs predict in bf16, UNets in f16. */
     json_t *card = predict ? json_pack("{s:s, s:s}", "card", predict, "precision",
-                                       bench.options.precision ? bench.options.precision : "default")
+                                       precision_name(precision ? precision : PRECISION_BF16))
                            : NULL;
     return bench_finish(&bench, card, predict ? 0 : bench.threads, json, NULL, &e, error);
 }
