@@ -178,7 +178,8 @@ static const struct flag static_flags[] = {
     {NULL, RUNS | DECODE | BENCH, NULL, "--device", TEXT("NAME", device),
      "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a card that is not there, as in "
      "cuda:4090 (`sluice devices` lists them); bench block: cuda needs --predict"},
-    {NULL, RUNS | DECODE | BENCH, NULL, "--precision", CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
+    {NULL, RUNS | DECODE | BENCH | FAMILIES, NULL, "--precision",
+     CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
      "arithmetic of text encoders and transformer; default: f32 on the CPU; on a GPU f16 for UNets, else "
      "bf16; int8: 8-bit products in the transformer, faster, other pixels"},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", TEXT("TYPE", type),

@@ -133,10 +133,11 @@ is_wanted() {
     done
     return 1
 }
+has_result() { grep -q "\"part\": \"$1\"" "$results"; }
 # begin PART SECONDS: returns 0 if the part is to run now; sets limit
 begin() {
     is_wanted "$1" || return 1
-    if [ -z "$again" ] && grep -q "\"part\": \"$1\"" "$results" 2>/dev/null; then
+    if [ -z "$again" ] && has_result "$1"; then
         print_log "$1: has a result"
         return 1
     fi
@@ -409,7 +410,7 @@ write_checkpoint() {
     if begin $part 590; then
         "$1_checkpoint" >"$work/log" 2>&1
         end $part $? "weights=$(cat "$2/complete" 2>/dev/null)"
-    elif is_wanted $part && [ ! -e "$2/complete" ]; then
+    elif is_wanted $part && has_result $part && [ ! -e "$2/complete" ]; then
         "$1_checkpoint" >>"$log" 2>&1 # fresh machine with a result from another one
     fi
 }
@@ -539,6 +540,7 @@ wanted="$wanted info"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -1)
 emulated=
 $bin/sluice devices 2>/dev/null | grep -q Emulated && emulated=1
+: >>"$results"
 [ -n "$again" ] || sed -i '/"part": "\(info\|fitness\)"/d' "$results" 2>/dev/null
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 begin info 120 && {
