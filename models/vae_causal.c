@@ -259,7 +259,7 @@ static void causal_upsample_time(struct context *x, struct tensor out, const str
         struct tensor in = o->frame;
         if (o->t < before) continue;
         if (before) in = causal_frame(o->cache, (o->t - before) % 2);
-        causal_add_slice(x, out, in, tensor_slice(w->weight[slice], half * C, C), &parts);
+        causal_add_slice(x, out, in, tensor_slice(w->weight[slice], half * C, C), &parts, causal_plain);
     }
 }
 
@@ -293,9 +293,9 @@ void causal_forward_upsample(struct context *x, const struct causal_resample_wei
 static void causal_downsample_time(struct context *x, struct tensor out, struct tensor cache,
                                    const struct tensor *two, const struct causal_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias};
-    causal_add_slice(x, out, causal_frame(cache, 0), w->weight[0], &parts);
-    causal_add_slice(x, out, two[0], w->weight[1], &parts);
-    causal_add_slice(x, out, two[1], w->weight[2], &parts);
+    causal_add_slice(x, out, causal_frame(cache, 0), w->weight[0], &parts, causal_plain);
+    causal_add_slice(x, out, two[0], w->weight[1], &parts, causal_plain);
+    causal_add_slice(x, out, two[1], w->weight[2], &parts, causal_plain);
 }
 
 /* Adds the level shortcut: means over two input frames of the level or, without halve_time, over one frame.
