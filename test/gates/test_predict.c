@@ -107,6 +107,31 @@ TEST(flops_match_formulas) {
     assert_ptr_equal(f, formulas + sizeof formulas / sizeof *formulas);
 }
 
+static struct predict_row whole(const struct family *family, const struct cuda_card *of, double *seconds) {
+    struct predict_case c = predict_case_of(family, 1);
+    assert_non_null(c.name);
+    struct predict_rows rows = predict(of, &c);
+    struct predict_row all = {0};
+    *seconds = 0;
+    for (enum work_class k = 0; k < N_WORK_CLASSES; k++) {
+        struct predict_row sum = sum_of(&rows, k);
+        all.calls += sum.calls, all.flops += k == WORK_PASS ? 0 : sum.flops, *seconds += sum.seconds;
+        print_message("  %-20s %-10s %5d launches %7.3f TFLOP %7.3f GB %8.2f ms\n", c.name,
+                      work_class_name(k), sum.calls, sum.flops / 1e12, sum.bytes / 1e9, 1e3 * sum.seconds);
+    }
+    return all;
+}
+
+/* An evaluation of SDXL at 1024 x 1024 has 5.98 TFLOP (2.99 T multiply-adds, published); convolutions of
+ * doubled images save 0.13. The decoder has 9.9 TFLOP and saves 1.55. The aims are those of a 4090. */
+TEST(whole_components) {
+    const struct cuda_card *rtx4090 = cuda_card_named("4090");
+    double evaluation, decode;
+    assert_near(whole(&family_unet, rtx4090, &evaluation).flops, 5.85e12, 0.03);
+    assert_near(whole(&family_vae_kl, rtx4090, &decode).flops, 8.4e12, 0.03);
+    assert_true(evaluation < 0.060 && decode < 0.140);
+}
+
 /* Checks the bytes that elementwise passes of a Z-Image block move at 1024x1024, and the block's launches. */
 TEST(pass_bytes_and_launches) {
     enum { LAUNCHES_MOST = 60 };
