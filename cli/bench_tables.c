@@ -50,6 +50,7 @@ static void print_block(json_t *root) {
         print_share(row, "time_share");
         if (json_object_get(row, "of_bf16"))
             printf("   %.3f of the time with bf16", field_number(row, "of_bf16"));
+        if (json_object_get(row, "of_f32")) printf("   %.3f of the time in f32", field_number(row, "of_f32"));
         if (json_object_get(row, "of_base"))
             printf("   %.3f of the time without an adapter of rank %.0f", field_number(row, "of_base"),
                    field_number(row, "adapter_rank"));
@@ -59,7 +60,8 @@ static void print_block(json_t *root) {
          "beforehand.");
 }
 
-static const char *const predicted_classes[] = {"product", "attention", "conv", "pass"};
+static const char *const predicted_classes[] = {"product",        "product_int8", "attention",
+                                                "attention_int8", "conv",         "pass"};
 enum { N_PREDICTED = sizeof predicted_classes / sizeof *predicted_classes };
 
 struct predicted {
@@ -79,7 +81,48 @@ static void predicted_print(const char *what, const char *kernel, const struct p
 }
 
 static bool of_one_block(const json_t *a, const json_t *b) {
-    return a && b && strcmp(field_string(a, "family"), field_string(b, "family")) == 0;
+    return a && b && strcmp(field_string(a, "family"), field_string(b, "family")) == 0 &&
+           strcmp(field_string(a, "block"), field_string(b, "block")) == 0;
+}
+
+enum { CARD_WIDTH = 12, TABLE_WIDTH = 110 };
+
+static int block_width(const json_t *row) {
+    size_t family = strlen(field_string(row, "family")), block = strlen(field_string(row, "block"));
+    size_t width = family > block ? family : block;
+    return 2 + (int)(width > 7 ? width : 7);
+}
+
+/* Prints a table with a line per card and a column per block, in parts of TABLE_WIDTH columns. The rows of a
+ * card follow each other, all cards in the same order of blocks. */
+static void print_cards(const json_t *root) {
+    const json_t *rows = json_object_get(root, "rows");
+    size_t n = json_array_size(rows), n_blocks = 0, next;
+    const char *first_card = field_string(json_array_get(rows, 0), "card");
+    while (n_blocks < n && strcmp(field_string(json_array_get(rows, n_blocks), "card"), first_card) == 0)
+        n_blocks++;
+    printf("predicted milliseconds a block in %s, not measured\n", field_string(root, "precision"));
+    for (size_t first = 0; first < n_blocks; first = next) {
+        int width = CARD_WIDTH;
+        for (next = first; next < n_blocks; next++) {
+            width += block_width(json_array_get(rows, next));
+            if (width > TABLE_WIDTH) break;
+        }
+        const char *const heads[] = {"family", "block"};
+        for (int line = 0; line < 2; line++) {
+            printf("\n%-*s", CARD_WIDTH, line ? "card" : "");
+            for (size_t k = first; k < next; k++)
+                printf("%*s", block_width(json_array_get(rows, k)),
+                       field_string(json_array_get(rows, k), heads[line]));
+        }
+        for (size_t i = 0; i < n; i++) {
+            const json_t *row = json_array_get(rows, i);
+            size_t k = i % n_blocks;
+            if (k == first) printf("\n%-*s", CARD_WIDTH, field_string(row, "card"));
+            if (k >= first && k < next) printf("%*.3f", block_width(row), 1e3 * field_number(row, "seconds"));
+        }
+        printf("\n");
+    }
 }
 
 static void print_prediction(json_t *root) {
@@ -87,7 +130,12 @@ static void print_prediction(json_t *root) {
     json_t *row;
     const json_t *rows = json_object_get(root, "rows");
     struct predicted sums[N_PREDICTED] = {0};
-    printf("predicted for %s, not measured\n", field_string(root, "card"));
+    if (strcmp(field_string(root, "card"), "all") == 0) {
+        print_cards(root);
+        return;
+    }
+    printf("predicted for %s in %s, not measured\n", field_string(root, "card"),
+           field_string(root, "precision"));
     json_array_foreach(rows, i, row) {
         struct predicted p = {field_number(row, "calls"), field_number(row, "flops"),
                               field_number(row, "bytes"), field_number(row, "seconds")};

@@ -31,7 +31,7 @@ const char *op_name(enum op_kind kind) {
 }
 
 const char *precision_name(enum precision precision) {
-    static const char *const precision_names[N_PRECISIONS] = {"f32", "bf16", "f16"};
+    static const char *const precision_names[N_PRECISIONS] = {"f32", "bf16", "f16", "int8"};
     return precision_names[precision];
 }
 
@@ -105,12 +105,24 @@ double op_flops(const struct op *op) {
     }
 }
 
+int32_t int8_group(const struct tensor *weight) {
+    static const int32_t groups[] = {256, 64, 16};
+    int32_t k = weight->dim[1];
+    if (k > INT8_INPUTS_MAX) return 0;
+    if (dtype_is_rotated(weight->dtype)) return dtype_block_values(weight->dtype);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (k % groups[i] == 0) return groups[i];
+    return 0;
+}
+
 enum op_class op_class_of(const struct op *op) {
     switch (op->kind) {
     case OP_LINEAR:
-        return op->precision == PRECISION_BF16 ? CLASS_LINEAR_BF16 : CLASS_LINEAR;
+        return op->precision == PRECISION_INT8  ? CLASS_LINEAR_INT8
+               : op->precision == PRECISION_F32 ? CLASS_LINEAR
+                                                : CLASS_LINEAR_BF16; /* f16 has the rate of bf16 */
     case OP_ATTENTION:
-        return CLASS_ATTENTION;
+        return op->precision == PRECISION_INT8 ? CLASS_ATTENTION_INT8 : CLASS_ATTENTION;
     case OP_CONV2D:
         return CLASS_CONV;
     default:
@@ -119,8 +131,8 @@ enum op_class op_class_of(const struct op *op) {
 }
 
 const char *op_class_name(enum op_class of) {
-    static const char *const class_names[N_OP_CLASSES] = {"linear", "linear_bf16", "attention", "conv",
-                                                          "bytes"};
+    static const char *const class_names[N_OP_CLASSES] = {
+        "linear", "linear_bf16", "linear_int8", "attention", "attention_int8", "conv", "bytes"};
     return class_names[of];
 }
 

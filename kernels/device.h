@@ -15,10 +15,11 @@ struct op;
 
 enum { OP_PRIMITIVES_MAX = 8 };
 
-/* Type to which large products round both operands, to nearest even. Sums and other activations are f32. */
-enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, N_PRECISIONS };
+/* Type to which large products round both operands, to nearest even. Sums and other activations are f32.
+ * INT8: rows of both operands are rotated and quantised to 8 bits (ops.h), and sums are exact integers. */
+enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8, N_PRECISIONS };
 
-/* Returns "f32", "bf16" or "f16". */
+/* Returns "f32", "bf16", "f16" or "int8". */
 const char *precision_name(enum precision precision);
 
 /* Memory that one operator call needs besides its operands, in bytes. */
@@ -128,7 +129,7 @@ struct device {
     bool plan_only; /* true: device for planning without hardware; its properties are assumed and its run()
                        fails */
     const struct cuda_card *card; /* GPU model that a planning device assumes; NULL: unspecified */
-    char note[256];               /* one line to show the user after opening the device; empty: none */
+    char note[512];               /* one line to show the user after opening the device; empty: none */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds library objects for the operator, so that run() allocates nothing. Ignores operand addresses. */
     enum status (*prepare)(struct device *device, const struct op *op, struct error *e);
@@ -140,6 +141,12 @@ struct device {
     void (*algorithms)(struct device *device, device_algorithm *say, void *user);
     void (*destroy)(struct device *device);
 };
+
+/* The device's most exact precision. VAEs always use it, text encoders and denoisers by default. Under int8
+ * it applies to text encoders and to products that int8 excludes; the types of operands are the same. */
+static inline enum precision device_default_precision(const struct device *device) {
+    return device->unsupported[PRECISION_F32] ? PRECISION_BF16 : PRECISION_F32;
+}
 
 /* Waits for the device's queued operators and returns their errors; OK if the device has no queues. */
 static inline enum status device_wait(struct device *device, double *stalled, struct error *e) {

@@ -293,12 +293,13 @@ static void ops_linear(struct context *x, struct tensor out, struct tensor in, s
         column += up.dim[1];
     }
     c.ok = c.ok && x->error->code == OK;
+    bool exact = x->precision == PRECISION_INT8 && (skinny || !int8_group(&weight));
     ops_dispatch(&c, &(struct op){.kind = OP_LINEAR,
                                   .out = out,
                                   .in = {in, weight},
                                   .epilogue = e,
                                   .down_product = down_product,
-                                  .precision = x->precision,
+                                  .precision = exact ? device_default_precision(x->device) : x->precision,
                                   .skinny = skinny});
     if (weight.adapters) x->scratch->used = used;
 }
@@ -714,9 +715,11 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
         low_rank_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);
         return;
     }
-    ops_dispatch(
-        &c,
-        &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
+    ops_dispatch(&c, &(struct op){.kind = OP_CONV2D,
+                                  .out = out,
+                                  .in = {in, weight, e.bias, e.residual},
+                                  .conv = options,
+                                  .precision = x->precision});
 }
 
 /* Checks a Wan 2.2 shortcut. fine: the image of higher resolution; coarse: the image of lower resolution; its

@@ -11,6 +11,14 @@
  * once, so the bits of all other results do not change. Such tensors start at multiples of 16 bytes. A result
  * must not alias an operand of another element type.
  *
+ * int8 mode (W8A8 with ConvRot). OP_LINEAR rotates each group of int8_group columns of a row of `in` and of
+ * the weight by the matrix H of DTYPE_I8_ROT16 (tensor.h), in f32; H is its own inverse, so the product does
+ * not change. A rotated row r becomes codes q = round_half_even(r / s) with the row's scale s = max |r| /
+ * 127. out = s_in s_weight sum(q_in q_weight), plus the epilogue; the integer sum is exact in any order.
+ * Codes and row scales of a weight of a rotated type are used as stored. A row of zeros has scale 0; a row
+ * with a value that is not finite gives NaN. The adapters' products, and weights without a group, use the
+ * device's default precision.
+ *
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
  * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in .
@@ -155,6 +163,8 @@ struct conv_options {
     struct group_norm norm;       /* group norm of the convolution's input; none if statistics is absent */
     struct pixel_norm pixel_norm; /* RMS norm of each input pixel, if weight is present; excludes `norm` */
     enum activation activation;   /* activation of the convolution's input, after the norm */
+    bool bounded;                 /* the input's values stay far within the range of f16 (65,504), as after a
+                                   * norm; implied by norm and pixel_norm. Devices may round them to f16 */
     enum finishing finish;        /* last step of the convolution, after bias and residual */
     int upsample;                 /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
     bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y
@@ -249,10 +259,16 @@ struct op {
     bool causal;
     enum activation activation; /* activation of op_linear_few and of op_glu */
     int n;                      /* number of attention heads, or of groups of a group norm */
-    enum precision precision;   /* precision of the operands of op_linear */
+    enum precision precision;   /* precision of the operands of op_linear; f16 also of op_conv2d */
     bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split depends
                   * on the shape alone */
 };
+
+/* Most inputs of an int8 product: sums of 127 * 127 must fit 32 bits. */
+enum { INT8_INPUTS_MAX = INT32_MAX / (127 * 127) };
+/* Returns the columns of a rotation group of the weight in int8 mode: the stored group of a rotated type,
+ * else the largest of 256, 64 and 16 that divides K. 0: the product does not use int8. */
+int32_t int8_group(const struct tensor *weight);
 
 /* weight has no gaps between rows (in all operators). Rows of `in` and `out` may be strided. `in` and `out`
  * may have the rounded operand type (see context_operand). `out` must not alias `in`. */
@@ -357,7 +373,16 @@ const char *op_name(enum op_kind kind);
 
 /* Cost classes of operators. Products (by precision), attention and convolutions are bound by FLOPs; all
  * other operators by bytes read and written (also op_linear_few, which reads the weights for a few rows). */
-enum op_class { CLASS_LINEAR, CLASS_LINEAR_BF16, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
+enum op_class {
+    CLASS_LINEAR,
+    CLASS_LINEAR_BF16,
+    CLASS_LINEAR_INT8,
+    CLASS_ATTENTION,
+    CLASS_ATTENTION_INT8,
+    CLASS_CONV,
+    CLASS_BYTES,
+    N_OP_CLASSES
+};
 
 /* Speed per cost class: FLOPs per second; CLASS_BYTES: bytes per second. 0: unknown, counted as no time. */
 struct op_rates {
@@ -366,7 +391,8 @@ struct op_rates {
 
 /* Returns the cost class of an operator call. */
 enum op_class op_class_of(const struct op *op);
-/* Returns a cost class's name: "linear", "linear_bf16", "attention", "conv" or "bytes". */
+/* Returns a cost class's name: "linear", "linear_bf16", "linear_int8", "attention",
+ * "attention_int8", "conv" or "bytes". */
 const char *op_class_name(enum op_class of);
 /* Returns the estimated seconds of an operator call at the given rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);

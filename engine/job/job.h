@@ -46,12 +46,14 @@ struct job_settings {
     /* Sampler, schedule and prediction type: the request's choice, else the model's. */
     struct sampling sampling;
     double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: not set */
-    enum precision precision; /* compute precision of text encoders and denoiser */
-    enum fit fit;             /* how input images are fitted to the output size */
+    enum precision precision; /* compute precision of the denoiser */
+    /* Compute precision of text and vision encoders: the denoiser's, or the device's default under int8 and f16. */
+    enum precision text_precision;
+    enum fit fit; /* how input images are fitted to the output size */
     enum preview preview;
-    enum dtype weights;    /* --type of text encoder and denoiser weights; N_DTYPES: not converted */
-    int decoder_slot;      /* slot of the decoder in use: VAE or tiny autoencoder */
-    int n_prompts;         /* number of prompts (index 0: positive, 1: negative) */
+    struct conversion_choice weights; /* conversion of weights on load */
+    int decoder_slot;                 /* slot of the decoder in use: VAE or tiny autoencoder */
+    int n_prompts;                    /* number of prompts (index 0: positive, 1: negative) */
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
 };
 

@@ -99,15 +99,13 @@ const struct stage_kind stage_text = {.name = "text", .encodes_prompts = true, .
 
 const struct stage_kind stage_vision = {.name = "vision", .encodes_prompts = true, .connect = connect_encode};
 
-const struct stage_kind stage_encode = {
-    .name = "encode", .default_precision = true, .full_frames = true, .connect = connect_encode};
+const struct stage_kind stage_encode = {.name = "encode", .full_frames = true, .connect = connect_encode};
 
 const struct stage_kind stage_hoist = {.name = "hoist", .denoises = true, .connect = connect_denoise};
 
 const struct stage_kind stage_denoise = {.name = "denoise", .denoises = true, .connect = connect_denoise};
 
-const struct stage_kind stage_decode = {
-    .name = "decode", .default_precision = true, .full_frames = true, .connect = connect_decode};
+const struct stage_kind stage_decode = {.name = "decode", .full_frames = true, .connect = connect_decode};
 
 /* Makes prompt_embeds and pooled_projections. A text encoder writes directly into prompt_embeds or
  * pooled_projections if its output fills the whole tensor, else into a separate tensor. */
@@ -271,8 +269,9 @@ static struct stage *add_stage(const struct job *job, struct layout *l, const st
     stage->component = c;
     stage->n_lanes = n_lanes;
     stage->n_groups = kind->denoises ? l->choice.groups : 1;
-    stage->precision =
-        kind->default_precision ? request_default_precision(job->device) : job->settings.precision;
+    stage->precision = kind->denoises          ? job->settings.precision
+                       : kind->encodes_prompts ? job->settings.text_precision
+                                               : device_default_precision(job->device);
     stage->evaluations = evaluations;
     stage->n_model_blocks = c->n_blocks;
     stage->n_blocks = c->n_blocks + component_gathered_blocks(c, n_lanes);
@@ -452,7 +451,9 @@ void layout_release(struct job *job) {
 struct run layout_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks) {
     return (struct run){
         .readers = plan_readers(job->device->memory, job->plan.bounce_bytes),
-        .converter = job->settings.weights == N_DTYPES ? NULL : requantised_convert,
+        .converter = job->settings.weights.type == N_DTYPES && !job->settings.weights.int8
+                         ? NULL
+                         : requantised_convert,
         .sys = job->sys,
         .device = job->device,
         .stages = layout->stages,

@@ -23,9 +23,7 @@ struct run layout_run(const struct job *job, struct layout *layout, const struct
 
 struct stage_kind {
     const char *name;
-    bool denoises; /* true: a stage of the denoiser, with a lane for each image and guidance branch */
-    /* true: computes in the device's most exact precision, whatever the request asks for. */
-    bool default_precision;
+    bool denoises;        /* true: a stage of the denoiser, with a lane for each image and guidance branch */
     bool full_frames;     /* true: has full-frame buffers, which --vae-tiling makes smaller */
     bool encodes_prompts; /* true: a text or vision stage, whose time is not predicted */
     /* Connects the lanes of stage s to the tensors of the layout. */

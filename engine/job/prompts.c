@@ -147,8 +147,8 @@ static void look_up_slot(struct job *job, int slot) {
                                                           .slot = slot,
                                                           .tokens = &job->prompts.tokens[slot][i],
                                                           .clip_skip = job->request.clip_skip,
-                                                          .precision = job->settings.precision,
-                                                          .weights = job->settings.weights},
+                                                          .precision = job->settings.text_precision,
+                                                          .weights = job->settings.weights.type},
                              key);
             hits->entry[slot][i] = prompt_cache_get(c, key);
         }

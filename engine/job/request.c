@@ -542,22 +542,29 @@ static void fill_defaults(struct job *job) {
     r->flow_shift = shift < SHIFT_MAX ? shift : SHIFT_MAX;
 }
 
-enum precision request_default_precision(const struct device *device) {
-    return device->unsupported[PRECISION_F32] ? PRECISION_BF16 : PRECISION_F32;
-}
-
 static enum status find_precision(struct job *job, struct error *e) {
-    const char *name = job->request.precision, *const *unsupported = job->device->unsupported;
+    const char *name = job->request.precision, *unsupported[N_PRECISIONS];
+    const struct family *denoiser = model_component(job->model, FAMILY_DENOISER)->family;
+    enum precision exact = device_default_precision(job->device);
     int precision = 0;
-    if (!name) name = precision_name(request_default_precision(job->device));
+    memcpy(unsupported, job->device->unsupported, sizeof unsupported);
+    if (!(denoiser && denoiser->f16_operands) && !unsupported[PRECISION_F16])
+        unsupported[PRECISION_F16] = "activations of this model may exceed the range of f16";
+    if (!name) name = precision_name(denoiser ? family_precision(denoiser, job->device) : exact);
     while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
         precision++;
     const char *lacks = precision < N_PRECISIONS ? unsupported[precision] : "unknown precision";
     job->settings.precision = (enum precision)precision;
+    job->settings.text_precision =
+        precision == PRECISION_INT8 || precision == PRECISION_F16 ? exact : job->settings.precision;
     if (!lacks) return OK;
+    char supported[64] = "";
+    for (int p = 0, n = 0; p < N_PRECISIONS; p++)
+        if (!unsupported[p])
+            n += snprintf(supported + n, sizeof supported - (size_t)n, "%s%s", n ? ", " : "",
+                          precision_name((enum precision)p));
     error_set(e, USAGE, "invalid value for --precision: %s" FOUND "%s", lacks, name);
-    if (unsupported[PRECISION_F32]) return error_expected(e, "bf16, or --device cpu");
-    return error_expected(e, unsupported[PRECISION_BF16] ? "f32" : "f32 or bf16");
+    return error_expected(e, "%s%s", supported, unsupported[PRECISION_F32] ? ", or --device cpu" : "");
 }
 
 enum status request_resolve(struct job *job, struct error *e) {
@@ -586,5 +593,5 @@ enum status request_resolve(struct job *job, struct error *e) {
         return bad_value(e, "--flow-shift", shift,
                          "no --flow-shift: this is not a flow model (or --prediction flow)");
     if (find_precision(job, e) != OK) return e->code;
-    return requantised_type(r->type, r->converted, &settings->weights, e);
+    return requantised_choice(r->type, r->precision, &settings->weights, e);
 }

@@ -17,8 +17,6 @@ struct picture_size request_vision_size(const struct recipe *recipe, const struc
 int request_vision_frames(const struct sluice_model *model);
 /* Size of each frame of the control video; 0x0 without a control video. */
 struct picture_size request_control_size(const struct sluice_request *request);
-/* The device's most exact precision. Text encoders and denoiser use it by default, the VAE always. */
-enum precision request_default_precision(const struct device *device);
 /* True if two strings are equal; `choice` may be NULL. */
 bool choice_is(const char *choice, const char *how);
 

@@ -151,10 +151,8 @@ struct device *device_open(struct sys *sys, const char *name, int threads, bool 
               : named ? "unknown card: plan with the nearest known one and set its memory with --max-vram"
                       : "unknown device",
               name);
-    char cards[112];
     if (!plans_only) return error_expected(e, "cpu, cuda or cuda:N (`sluice devices` lists them)"), NULL;
-    cuda_card_names(cards, sizeof cards);
-    error_expected(e, "cpu, cuda, cuda:N or a card as in cuda:4090: %s", cards);
+    error_expected(e, "cpu, cuda, cuda:N or a card as in cuda:4090 (`sluice devices` lists them)");
     return NULL;
 }
 
@@ -197,7 +195,9 @@ double device_measure_rate(struct sys *sys, struct device *device, enum precisio
     if (!arena.base) return 0;
     struct op op = {.kind = OP_LINEAR, .precision = precision};
     op.in[0] = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){T, K}, &ok);
-    op.in[1] = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){N, K}, &ok);
+    /* Weights of int8 runs are rotated and quantised while they are read. */
+    enum dtype weights = precision == PRECISION_INT8 ? DTYPE_I8_ROT256 : DTYPE_F32;
+    op.in[1] = arena_tensor(&arena, weights, 2, (int32_t[]){N, K}, &ok);
     op.out = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){T, N}, &ok);
     struct context x = {.device = device,
                         .precision = precision,

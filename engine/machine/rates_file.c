@@ -19,8 +19,19 @@ static const struct op_rates thread_rates = {
  * processors reach 2 and more. */
 static const double bf16_share = 0.5;
 
-static void assume_bf16(struct op_rates *rates) {
-    rates->per_second[CLASS_LINEAR_BF16] = bf16_share * rates->per_second[CLASS_LINEAR];
+/* Likewise for int8 products: VNNI multiplies four times as many values as f32 instructions; rotating and
+ * quantising the input takes a part of that (bench/LOG.md: 3.4 to 3.8 in total). */
+static const double int8_share = 2.5;
+
+/* Sets the rates of reduced precisions that were not measured. The CPU's attention is f32 in int8 mode too.
+ */
+static void assume_rounded(struct op_rates *rates) {
+    double *per_second = rates->per_second;
+    if (per_second[CLASS_LINEAR_BF16] <= 0)
+        per_second[CLASS_LINEAR_BF16] = bf16_share * per_second[CLASS_LINEAR];
+    if (per_second[CLASS_LINEAR_INT8] <= 0)
+        per_second[CLASS_LINEAR_INT8] = int8_share * per_second[CLASS_LINEAR];
+    if (per_second[CLASS_ATTENTION_INT8] <= 0) per_second[CLASS_ATTENTION_INT8] = per_second[CLASS_ATTENTION];
 }
 
 /* Default rates: a SATA disk, a copy within one memory channel, and the slowest common desktop link (PCIe
@@ -47,7 +58,7 @@ void rates_default(const char *device, int threads, struct rates *rates) {
     *rates = (struct rates){.disk = DISK_MB * 1e6, .host_copy = HOST_COPY_MB * 1e6, .h2d = H2D_MB * 1e6};
     for (int i = 0; i < N_OP_CLASSES; i++)
         rates->ops.per_second[i] = useful_threads(i, n) * thread_rates.per_second[i];
-    assume_bf16(&rates->ops);
+    assume_rounded(&rates->ops);
     if (is_cuda(device)) rates->ops = cuda_card_rates(cuda_card_named(cuda_assumed));
 }
 
@@ -93,7 +104,10 @@ static enum status read_ops(struct place parent, json_t *ops, struct op_rates *r
         int class = 0;
         while (class < N_OP_CLASSES && strcmp(key, op_class_name((enum op_class) class))) class ++;
         struct place at = {parent.file, key};
-        if (class == N_OP_CLASSES) return bad_file(e, at, "linear, linear_bf16, attention, conv, bytes");
+        if (class == N_OP_CLASSES) {
+            return bad_file(e, at,
+                            "linear, linear_bf16, linear_int8, attention, attention_int8, conv, bytes");
+        }
         if (read_rate(at, value, &rates->per_second[class], e) != OK) return e->code;
     }
     return OK;
@@ -152,7 +166,7 @@ static void apply_file_rates(const struct file_rates *file_rates, const char *de
     from.ops = is_cuda(device) ? file_rates->cuda : file_rates->ops;
     for (int i = 0; i < N_PATHS; i++)
         if (*path_rate(&from, i) > 0) *path_rate(rates, i) = *path_rate(&from, i);
-    if (!is_cuda(device) && from.ops.per_second[CLASS_LINEAR_BF16] <= 0) assume_bf16(&from.ops);
+    if (!is_cuda(device)) assume_rounded(&from.ops);
     /* If the session has fewer threads than the rate was measured with, the rate is scaled down. With more
      * threads the measured rate stays, because additional threads may not be faster. */
     bool scaled = threads && threads < measured;

@@ -62,10 +62,10 @@ static enum status cublaslt_failed(const struct products *p, const struct produc
     error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt: %s failed" FOUND "%s (%d)",
               what, p->api.cublasLtGetStatusString(s), (int)s);
     if (key)
-        error_expected(e, "a matrix product of %d x %d x %d%s%s%s, row strides %d, %lld and %lld", key->m,
-                       key->n, key->k, key->bias ? ", bias" : "", key->residual ? ", residual" : "",
-                       key->rounded ? ", rounded" : "", key->in_row, (long long)key->out_row,
-                       (long long)key->residual_row);
+        error_expected(e, "a matrix product of %d x %d x %d%s%s%s%s, row strides %d, %lld and %lld", key->m,
+                       key->n, key->k, key->f16 ? ", f16" : "", key->bias ? ", bias" : "",
+                       key->residual ? ", residual" : "", key->rounded ? ", rounded" : "", key->in_row,
+                       (long long)key->out_row, (long long)key->residual_row);
     return e->code;
 }
 
@@ -115,9 +115,20 @@ void products_version(const struct products *p, char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "cuBLASLt %d.%d.%d", version[0], version[1], version[2]);
 }
 
-/* The bias has out's type: the library accepts no other bias for a bf16 result. */
+int products_release(const struct products *p) {
+    int major = 0, minor = 0;
+    p->api.cublasLtGetProperty(MAJOR_VERSION, &major);
+    p->api.cublasLtGetProperty(MINOR_VERSION, &minor);
+    return 100 * major + minor;
+}
+
+static cudaDataType_t operand_type(const struct product_key *key) {
+    return key->f16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+/* The bias has out's type: the library accepts no other bias for a 2-byte result. */
 static cudaDataType_t out_type(const struct product_key *key) {
-    return key->rounded ? CUDA_R_16BF : CUDA_R_32F;
+    return key->rounded ? operand_type(key) : CUDA_R_32F;
 }
 
 /* Creates column-major layouts. Residual and out share one layout if their strides are equal: the library
@@ -125,8 +136,8 @@ static cudaDataType_t out_type(const struct product_key *key) {
 static cublasStatus_t layouts_create(const struct api *api, struct product *product) {
     const struct product_key *key = &product->key;
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
-    cublasStatus_t s = api->cublasLtMatrixLayoutCreate(&product->weight, CUDA_R_16BF, k, n, key->k);
-    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->in, CUDA_R_16BF, k, m, key->in_row);
+    cublasStatus_t s = api->cublasLtMatrixLayoutCreate(&product->weight, operand_type(key), k, n, key->k);
+    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->in, operand_type(key), k, m, key->in_row);
     if (!s) s = api->cublasLtMatrixLayoutCreate(&product->out, out_type(key), n, m, key->out_row);
     product->residual = product->out;
     if (!s && key->residual && key->residual_row != key->out_row)
@@ -183,16 +194,18 @@ static cublasStatus_t preference_create(const struct api *api, const struct prod
     return s;
 }
 
-static cublasStatus_t cublaslt_choose(const struct products *p, struct product *product) {
+/* Chooses number `rank` of the heuristic's list. */
+static cublasStatus_t cublaslt_choose(const struct products *p, struct product *product, int rank) {
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found = {0};
+    cublasLtMatmulHeuristicResult_t found[PRODUCTS_RANKS] = {0};
     int n = 0;
     cublasStatus_t s = preference_create(&p->api, &product->key, &preference);
     if (!s)
         s = p->api.cublasLtMatmulAlgoGetHeuristic(p->handle, product->desc, product->weight, product->in,
-                                                  product->residual, product->out, preference, 1, &found, &n);
-    if (!s) s = n < 1 ? CUBLAS_STATUS_NOT_SUPPORTED : found.state;
-    product->algo = found.algo;
+                                                  product->residual, product->out, preference, rank + 1,
+                                                  found, &n);
+    if (!s) s = n <= rank ? CUBLAS_STATUS_NOT_SUPPORTED : found[rank].state;
+    if (!s) product->algo = found[rank].algo;
     if (preference) p->api.cublasLtMatmulPreferenceDestroy(preference);
     return s;
 }
@@ -202,7 +215,7 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
     struct product product = {.key = *key};
     cublasStatus_t s = layouts_create(&p->api, &product);
     if (!s) s = desc_create(&p->api, &product);
-    if (!s) s = cublaslt_choose(p, &product);
+    if (!s) s = cublaslt_choose(p, &product, 0);
     if (s)
         cublaslt_failed(p, key, "choosing an algorithm", s, e);
     else if (hash_table_add(&p->table, &product))
@@ -211,6 +224,13 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
         error_set(e, MEMORY, "no memory for the table of matrix products");
     product_free(p, &product);
     return e->code;
+}
+
+enum status products_choose_ranked(struct products *p, const struct product_key *key, int rank,
+                                   struct error *e) {
+    if (products_prepare(p, key, e) != OK) return e->code;
+    cublasStatus_t s = cublaslt_choose(p, hash_table_find(&p->table, key), rank);
+    return s ? cublaslt_failed(p, key, "choosing an algorithm", s, e) : OK;
 }
 
 static enum status cublaslt_run(const struct products *p, struct product *product,
@@ -239,8 +259,8 @@ enum status products_run(struct products *p, const struct product_key *key,
     if (product) return cublaslt_run(p, product, operands, stream, e);
     return error_set(e, INTERNAL,
                      "internal error: no cuBLASLt matrix product was prepared for these sizes" FOUND
-                     "m %d, n %d, k %d, bias %d, residual %d, rounded %d, wide %d",
-                     key->m, key->n, key->k, key->bias, key->residual, key->rounded, key->wide);
+                     "m %d, n %d, k %d, f16 %d, bias %d, residual %d, rounded %d, wide %d",
+                     key->m, key->n, key->k, key->f16, key->bias, key->residual, key->rounded, key->wide);
 }
 
 /* True if the product needs a warm-up call: it has not run yet, and forwards use it (products_warm_up). */
