@@ -26,8 +26,15 @@ $B/gpu_results: $(RESULTS_O)
 	@$(CC) $(LDFLAGS) -o $@ $^ -ljansson
 
 .PHONY: gpu-stage gpu-build gpu-bundle try-gpu check-gpu bench-gpu readme
+# The file `driver`: the oldest driver release for this build, by the major version of CUDA. CUDA's release notes, "CUDA
+# Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility": 12.x 525, 13.x 580. The emulator
+# replaces CUDA 13.
+GPU_CUDA = $(if $(EMULATED),13,$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\).*/\1/p'))
+GPU_DRIVER_12 := 525
+GPU_DRIVER_13 := 580
 gpu-stage: $(GPU_PROGRAMS:%=$B/%)
 	@sh bench/gpu/stage.sh $B $B/gpu $(GPU_PROGRAMS)
+	@echo $(or $(GPU_DRIVER_$(GPU_CUDA)),unknown) >$B/gpu/driver
 gpu-build:
 	@$(MAKE) --no-print-directory CONFIG=release CUDA=1 'CUDA_ARCHS=$(CUDA_ARCHS_ALL)' B=build/release-gpu GPU_STAGE=1 gpu-stage
 gpu-bundle: gpu-build

@@ -1,9 +1,10 @@
 /* The CUDA device: hand-written kernels, cuBLASLt for large products, cuDNN for convolutions. For GPUs of
  * compute capability 8.0 and later.
  *
- * Operands of products and attention are bf16, rounded once (nearest even) by their producer or by the
- * operator (device->operands), with f32 sums. Attention probabilities are rounded to bf16 as well.
- * Convolutions round to TF32. All other activations are f32 (ops.h). */
+ * Operands of products are bf16, in precision f16 f16, rounded once (nearest even) by their producer or by
+ * the operator (device->operands), with f32 sums. Operands and probabilities of attention are bf16.
+ * Convolutions round to f16 if their input is bounded, else to TF32 (conv.h). All other activations are f32
+ * (ops.h). */
 #ifndef SLUICE_CUDA_CUDA_H
 #define SLUICE_CUDA_CUDA_H
 
@@ -16,6 +17,9 @@ struct cuda_info {
     uint64_t bytes, free_bytes;
     bool compiles; /* the build has no machine code for this GPU: the driver compiles PTX when kernels load */
     char library[160]; /* versions of driver, CUDA runtime, cuBLASLt and cuDNN */
+    char bus[32];      /* PCI bus id, as nvidia-smi -i takes it; empty: unknown */
+    /* Libraries without kernels for this GPU, with the versions found and needed; empty: none. */
+    char outdated[200];
 };
 
 /* Returns the number of GPUs, or 0 with the reason: build without CUDA, no driver, driver too old, no GPU. */
