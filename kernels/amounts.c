@@ -118,9 +118,9 @@ int32_t int8_group(const struct tensor *weight) {
 enum op_class op_class_of(const struct op *op) {
     switch (op->kind) {
     case OP_LINEAR:
-        return op->precision == PRECISION_INT8   ? CLASS_LINEAR_INT8
-               : op->precision == PRECISION_BF16 ? CLASS_LINEAR_BF16
-                                                 : CLASS_LINEAR;
+        return op->precision == PRECISION_INT8  ? CLASS_LINEAR_INT8
+               : op->precision == PRECISION_F32 ? CLASS_LINEAR
+                                                : CLASS_LINEAR_BF16; /* f16 has the rate of bf16 */
     case OP_ATTENTION:
         return op->precision == PRECISION_INT8 ? CLASS_ATTENTION_INT8 : CLASS_ATTENTION;
     case OP_CONV2D:

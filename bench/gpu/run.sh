@@ -36,7 +36,7 @@ while [ $# -gt 0 ]; do
     --quick)
         quick=1 zimage_steps=4
         wanted="$wanted check.fragments check.pipeline check.context check.algorithms check.int8 check.jit bench.bus bench.rates bench.library \
-bench.zimage.all.b1 bench.zimage.9G.b1 bench.zimage.4G.b1 bench.overlap bench.ops.products bench.ops.attention bench.ops.decoder \
+bench.zimage.all.b1 bench.zimage.9G.b1 bench.zimage.4G.b1 bench.overlap bench.ops.products bench.ops.attention bench.ops.int8 bench.ops.decoder \
 bench.torch.products bench.torch.attention"
         ;;
     check) wanted="$wanted check." ;;
@@ -133,10 +133,11 @@ is_wanted() {
     done
     return 1
 }
+has_result() { grep -q "\"part\": \"$1\"" "$results"; }
 # begin PART SECONDS: returns 0 if the part is to run now; sets limit
 begin() {
     is_wanted "$1" || return 1
-    if [ -z "$again" ] && grep -q "\"part\": \"$1\"" "$results" 2>/dev/null; then
+    if [ -z "$again" ] && has_result "$1"; then
         print_log "$1: has a result"
         return 1
     fi
@@ -409,7 +410,7 @@ write_checkpoint() {
     if begin $part 590; then
         "$1_checkpoint" >"$work/log" 2>&1
         end $part $? "weights=$(cat "$2/complete" 2>/dev/null)"
-    elif is_wanted $part && [ ! -e "$2/complete" ]; then
+    elif is_wanted $part && has_result $part && [ ! -e "$2/complete" ]; then
         "$1_checkpoint" >>"$log" 2>&1 # fresh machine with a result from another one
     fi
 }
@@ -524,13 +525,13 @@ fitness() {
 
 ldconfig -p 2>/dev/null | grep -q 'libstdc++\.so\.6 ' || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$PWD/lib/compiler"
 $bin/gpu_results readme >/dev/null || { print_log "run.sh: the programs of this folder cannot run here: $(ldd $bin/gpu_results | grep 'not found')" && exit 1; }
-print_log "sluice $commit, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) CPUs"
+least_driver=$(cat driver 2>/dev/null)
+print_log "sluice $commit${least_driver:+ for NVIDIA driver $least_driver or newer}, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) CPUs"
 list_libraries >"$work/libraries"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 tee -a "$log" <"$work/libraries"
 { nvidia-smi 2>&1 || echo "no nvidia-smi"; } | tee -a "$log" | grep -E 'Driver|MiB|no nvidia' | cut -c1-100
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n '1s/^\([0-9]*\)\..*/\1/p')
-least_driver=$(cat driver 2>/dev/null)
 if [ -n "$driver" ] && [ "$driver" -lt "${least_driver:-0}" ]; then
     print_log "run.sh: this build needs NVIDIA driver $least_driver or newer: found $driver. Nothing has run." && exit 4
 fi
@@ -539,6 +540,7 @@ wanted="$wanted info"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -1)
 emulated=
 $bin/sluice devices 2>/dev/null | grep -q Emulated && emulated=1
+: >>"$results"
 [ -n "$again" ] || sed -i '/"part": "\(info\|fitness\)"/d' "$results" 2>/dev/null
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 begin info 120 && {
@@ -635,6 +637,7 @@ operators() {
 }
 operators products
 operators attention
+operators int8
 torch_part() { # torch_part PART [MODE]: PyTorch, one process per part
     # shellcheck disable=SC2086
     measure "bench.torch.$1${2:+.$2}" 590 python3 torch_compare.py $small "$@"

@@ -324,7 +324,7 @@ static void print_document(const json_t *document) {
            architecture ? architecture : "?", member_number(info, 0, "bytes", NULL) / (1 << 30),
            library ? library : "libraries unknown", member_text(document, "date", NULL),
            member_text(document, "commit", NULL));
-    if (weights) printf("Z-Image with random weights (%s), 1024x1024, 8 steps:\n\n", weights);
+    if (weights) printf("Z-Image with random weights (%s), 1024x1024:\n\n", weights);
     if (weights) print_steps(document);
     print_links(document);
     print_operators(document);
@@ -355,7 +355,8 @@ static void print_constant(const json_t *rows, const char *constant) {
 
 /* Prints measured and calculated times of the operators, and the constants of cards.c that follow. */
 static void print_calculated(const json_t *document) {
-    static const char *const constants[] = {"products", "attention", "convolutions", "passes"};
+    static const char *const constants[] = {"products", "attention",     "convolutions",
+                                            "passes",   "int8_products", "int8_attention"};
     const char *card = member_text(part_of(document, "info"), "data", "card", NULL);
     double products, copy, bus = best_bus(document, "h2d_pinned");
     json_t *rows = operators_of(document, &products, &copy), *row;

@@ -1,7 +1,7 @@
 """Measures PyTorch on the GPU for comparison, with resident random weights in bf16. Prints JSON for one of these parts:
 
-    products     matrix products with the sizes in bench/gpu/operators.c
-    attention    attention of one layer with each of PyTorch's backends
+    products     matrix products with the sizes in bench/gpu/operators.c; the largest also in f16, int8 and fp8
+    attention    attention of one layer with each of PyTorch's backends, and with SageAttention if it is installed
     zimage       a step with 32 layers of Z-Image (width 3840, head size 128, feed-forward 10240, 4128 tokens)
     flux         a step with Flux.1's 19 double and 38 single blocks (width 3072, 4608 tokens)
     wan          two blocks of WAN 2.1 14B (width 5120, feed-forward 13824, 32760 tokens: 81 frames of 832x480)
@@ -15,6 +15,7 @@ cache.
     python3 torch_compare.py products|attention|zimage|flux|wan|sdxl|decoder [eager|compiled|cudnn] [--small]
 """
 import contextlib
+import importlib.util
 import json
 import statistics
 import sys
@@ -72,6 +73,31 @@ def product(m, k, n):
     a, b = random(m, k), random(n, k)
     t = seconds(lambda: F.linear(a, b))
     return {"op": "linear", "shape": f"{m}x{k}x{n}", "seconds": t, "flops_per_second": 2 * m * k * n / t}
+
+
+def typed_product(m, k, n, kind):
+    """A product in a type that Sluice may use later: f16, int8 with s32 sums, fp8 with one scale a matrix."""
+    a, b = random(m, k), random(n, k)
+    if kind == "f16":
+        a, b = a.half(), b.half()
+        work = lambda: F.linear(a, b)
+    elif kind == "int8":
+        a, b = ((x * 1000).to(torch.int8) for x in (a, b))
+        work = lambda: torch._int_mm(a, b.t())
+    else:
+        a, b = (x.to(torch.float8_e4m3fn) for x in (a, b))
+        one = torch.ones((), device=DEVICE)
+        work = lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    t = seconds(work)
+    return {"op": "product", "shape": f"{m}x{k}x{n}", "type": kind, "seconds": t, "flops_per_second": 2 * m * k * n / t}
+
+
+def sage(tokens, heads, head):
+    from sageattention import sageattn
+    q, k, v = (random(1, heads, tokens, head) for _ in range(3))
+    t = seconds(lambda: sageattn(q, k, v))
+    return {"op": "attention", "shape": f"{tokens}x{heads}x{head}", "backend": "sage", "seconds": t,
+            "flops_per_second": 4 * tokens * tokens * heads * head / t}
 
 
 def attention(tokens, heads, head, backend=None):
@@ -420,10 +446,15 @@ def measure(part, mode):
         for m in [z.tokens, 8, 12, 24] if SMALL else [z.tokens, 2176, 516, 1408, 2064]:
             attempt(rows, product, m, z.dim, z.feed_forward)
             attempt(rows, product, m, z.feed_forward, z.dim)
+        for shape in [(64, 256, 256)] if SMALL else [(4128, 3840, 3840), (2064, 3840, 10240), (1820, 5120, 13824)]:
+            for kind in ("f16", "int8", "fp8"):
+                attempt(rows, typed_product, *shape, kind)
     elif part == "attention":
         for backend in (None, SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
             attempt(rows, attention, z.tokens, z.heads, HEAD, backend)
         attempt(rows, attention, 16 if SMALL else 16384, 1, 512)
+        if importlib.util.find_spec("sageattention"):
+            attempt(rows, sage, z.tokens, z.heads, HEAD)
     elif part == "decoder":
         attempt(rows, decoder)
     elif part == "sdxl":

@@ -33,7 +33,8 @@ struct processor_time machine_processor_time(void) {
     struct rusage used;
     if (getrusage(RUSAGE_SELF, &used)) return (struct processor_time){0};
     return (struct processor_time){(double)used.ru_utime.tv_sec + 1e-6 * (double)used.ru_utime.tv_usec,
-                                   (double)used.ru_stime.tv_sec + 1e-6 * (double)used.ru_stime.tv_usec};
+                                   (double)used.ru_stime.tv_sec + 1e-6 * (double)used.ru_stime.tv_usec,
+                                   used.ru_minflt};
 }
 
 uint64_t machine_resident_bytes(void) {
@@ -194,7 +195,9 @@ double device_measure_rate(struct sys *sys, struct device *device, enum precisio
     if (!arena.base) return 0;
     struct op op = {.kind = OP_LINEAR, .precision = precision};
     op.in[0] = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){T, K}, &ok);
-    op.in[1] = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){N, K}, &ok);
+    /* Weights of int8 runs are rotated and quantised while they are read. */
+    enum dtype weights = precision == PRECISION_INT8 ? DTYPE_I8_ROT256 : DTYPE_F32;
+    op.in[1] = arena_tensor(&arena, weights, 2, (int32_t[]){N, K}, &ok);
     op.out = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){T, N}, &ok);
     struct context x = {.device = device,
                         .precision = precision,

@@ -145,16 +145,17 @@ void int8_pack_rows(uint8_t *to, int32_t *sums, const uint8_t *codes, int64_t k)
     pack_rows(to, codes, k);
 }
 
-WIDE static void scale_sums(union float_bits *sums, const int32_t *weight_sums, const float *weight_scales,
-                            float scale, int64_t n) {
+WIDE static void scale_sums(float *to, const void *sums, const int32_t *weight_sums,
+                            const float *weight_scales, float scale, int64_t n) {
+    const union float_bits *from = sums;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        int32_t sum = (int32_t)(sums[i].bits - INT8_ZERO * (uint32_t)weight_sums[i]);
-        sums[i].value = (float)sum * weight_scales[i] * scale;
+        int32_t sum = (int32_t)(from[i].bits - INT8_ZERO * (uint32_t)weight_sums[i]);
+        to[i] = (float)sum * weight_scales[i] * scale;
     }
 }
 
-void int8_scale_sums(void *sums, const int32_t *weight_sums, const float *weight_scales, float scale,
-                     int64_t n) {
-    scale_sums(sums, weight_sums, weight_scales, scale, n);
+void int8_scale_sums(float *to, const void *sums, const int32_t *weight_sums, const float *weight_scales,
+                     float scale, int64_t n) {
+    scale_sums(to, sums, weight_sums, weight_scales, scale, n);
 }

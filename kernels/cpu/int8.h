@@ -24,9 +24,10 @@ float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64
  * rows are 16 of the 64 outputs. k: a multiple of INT8_BLOCK. sums: the sum of each row's codes. */
 void int8_pack_rows(uint8_t *to, int32_t *sums, const uint8_t *codes, int64_t k);
 
-/* Converts n sums of unsigned input codes to products, in place: each less INT8_ZERO times the weight's sum
- * of codes, times the scales of weight and input row. Integers wrap, so the sums of the codes are exact. */
-void int8_scale_sums(void *sums, const int32_t *weight_sums, const float *weight_scales, float scale,
-                     int64_t n);
+/* Converts n s32 sums of unsigned input codes to products: each less INT8_ZERO times the weight's sum of
+ * codes, times the scales of weight and input row. Integers wrap, so the sums of the codes are exact. `to`
+ * may be `sums`. */
+void int8_scale_sums(float *to, const void *sums, const int32_t *weight_sums, const float *weight_scales,
+                     float scale, int64_t n);
 
 #endif

@@ -99,7 +99,7 @@ static inline int attention_launches(const struct op *op) {
 /* Workspace of packed k and v. Every block of queries reads k and v once, 16 bytes at a time. bf16 k and v
  * are read in place if rows start at multiples of 16 bytes. The head size must then be ATTENTION_STRIDED, or
  * there is one head without gaps. Otherwise a kernel rounds and pads k and v to bf16 [G,S,head]. q needs no
- * packing. */
+ * packing. f16 operands are rounded to bf16, too, so all precisions share one kernel. */
 struct attention_layout {
     int32_t head; /* compiled head size */
     bool packs;

@@ -1,6 +1,8 @@
 /* Data of GPU models, and seconds of operators calculated from the data (cards.h). */
 #include "kernels/cuda/cards.h"
 
+#include "kernels/cuda/int8_tiles.h"
+
 #include <strings.h>
 
 #define GIB ((uint64_t)1 << 30)
@@ -101,42 +103,40 @@ static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-/* Returns the seconds of a product in tiles, one per multiprocessor at a time. rate: operations per second of
- * a multiprocessor while it has a tile. */
-static double tiles_seconds(const struct cuda_card *card, const struct work *work, int32_t rows,
-                            int32_t columns, double rate) {
-    int64_t n = cuda_parts(work->m, rows) * cuda_parts(work->n, columns);
-    return (double)cuda_parts(n, card->multiprocessors) * 2.0 * rows * columns * work->k / rate;
-}
-
-static double product_seconds(const struct cuda_card *card, const struct work *work) {
-    double rate = card->products * card->product_flops / card->multiprocessors, least = 0;
+/* Returns the seconds of a product in the library's tile that is fastest for it, one tile per multiprocessor
+ * at a time. rate: operations per second of a multiprocessor while it has a tile. */
+static double library_seconds(const struct cuda_card *card, const struct work *work, double rate) {
+    double least = 0;
     for (int i = 0; i < N_TILES; i++) {
-        double seconds = tiles_seconds(card, work, tiles[i].rows, tiles[i].columns, rate * tiles[i].share);
+        int64_t n = cuda_parts(work->m, tiles[i].rows) * cuda_parts(work->n, tiles[i].columns);
+        double tile_flops = 2.0 * tiles[i].rows * tiles[i].columns * work->k;
+        double seconds = (double)cuda_parts(n, card->multiprocessors) * tile_flops / (rate * tiles[i].share);
         if (!i || seconds < least) least = seconds;
     }
     return least;
 }
 
-/* Tile of the int8 product's kernel. */
-enum { INT8_ROWS = 128, INT8_COLUMNS = 256 };
+static double int8_product_seconds(const struct cuda_card *card, const struct work *work) {
+    int tile;
+    double sums = int8_product_cost(work->m, work->n, card->multiprocessors, &tile);
+    return sums * 2 * work->k * card->multiprocessors / (card->int8_products * card->int8_ops);
+}
 
 /* Returns the compute seconds of one launch, without memory time. */
 static double launch_seconds(const struct cuda_card *card, const struct work *work) {
-    double flops = work->flops / work->launches;
+    double flops = work->flops / work->launches, rate = card->product_flops / card->multiprocessors;
     switch (work->class) {
     case WORK_PRODUCT:
-        return product_seconds(card, work);
+        return library_seconds(card, work, card->products * rate);
     case WORK_PRODUCT_INT8:
-        return tiles_seconds(card, work, INT8_ROWS, INT8_COLUMNS,
-                             card->int8_products * card->int8_ops / card->multiprocessors);
+        return int8_product_seconds(card, work);
     case WORK_ATTENTION:
         return flops * work->k / work->n / (card->attention * card->product_flops);
     case WORK_ATTENTION_INT8: /* Q K^T and P V have half of the operations each */
         return flops * work->k / work->n / card->int8_attention *
                (0.5 / card->int8_ops + 0.5 / card->half_sum_flops);
-    case WORK_CONV:
-        return flops / (card->convolutions * card->product_flops);
+    case WORK_CONV: /* the share is that of TF32; f16 has twice its rate */
+        return library_seconds(card, work, card->convolutions * (work->f16 ? 2 : 1) * rate);
     default:
         return 0;
     }
@@ -161,6 +161,8 @@ struct op_rates cuda_card_rates(const struct cuda_card *card) {
                        [CLASS_LINEAR_INT8] = filled_int8 * card->int8_products * card->int8_ops,
                        [CLASS_ATTENTION] = card->attention * card->product_flops,
                        [CLASS_ATTENTION_INT8] = int8_attention,
-                       [CLASS_CONV] = card->convolutions * card->product_flops,
+                       /* f16's rate; the TF32 convolutions of doubled images omit more than half of their
+                        * multiplications */
+                       [CLASS_CONV] = 2 * card->convolutions * card->product_flops,
                        [CLASS_BYTES] = card->passes * card->memory_bytes_per_second}};
 }

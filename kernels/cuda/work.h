@@ -32,13 +32,15 @@ struct work {
     int launches;
     double flops;
     double read_bytes, written_bytes;
-    /* Product: rows, columns and depth of one launch (the largest, if adapters differ). Attention: n is the
+    bool f16; /* WORK_CONV: operands are f16, else TF32, which has half the rate */
+    /* Product: rows, columns and depth of one launch (the largest, if adapters differ). WORK_CONV: the same
+     * of the product that the convolution amounts to: pixels, outputs, taps times inputs. Attention: n is the
      * number of columns of q, k the number of columns multiplied, including the zeros that pad a head to its
      * tile. */
     int32_t m, n, k;
 };
 
-enum { WORK_ROWS_MAX = 10 };
+enum { WORK_ROWS_MAX = 12 };
 
 struct work_list {
     struct work rows[WORK_ROWS_MAX]; /* list of launches, one row per kernel, in order of first launch */

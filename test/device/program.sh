@@ -104,6 +104,8 @@ with EMU_DEVICES=2 draw 0 "cuda:1 with two GPUs" -p x -o a.png --device cuda:1
 check "same image" cmp -s a.png ../first.png
 rm -f a.png
 on_gpu 2 "f32" --precision f32
+on_gpu 2 "f16 of a model without a bound" --precision f16
+check "error names the range" has ../err '^sluice: .*--precision: .*exceed the range of f16'
 
 for budget in 0 -1 0% 101% 9G 1000T; do
     on_gpu 2 "--max-vram $budget" --max-vram $budget
