@@ -14,8 +14,8 @@
 /* Weight values per second that one thread converts, or scans for row scales, measured (bench/LOG.md). */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
-#define ROTATED_VALUES  2.5e8
-#define SCANNED_VALUES  2.9e8
+#define ROTATED_VALUES  4e8
+#define SCANNED_VALUES  4e8
 
 enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
                                struct error *e) {
