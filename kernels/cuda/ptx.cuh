@@ -10,7 +10,12 @@
  * position p = l % 4.
  *   a[4], two bf16 each:  (g, 2p), (g + 8, 2p), (g, 2p + 8), (g + 8, 2p + 8) and the column after each
  *   b[2], two bf16 each:  rows (k) 2p, 2p + 1 of column g; rows 2p + 8, 2p + 9
- *   c, d[4]:              (g, 2p), (g, 2p + 1), (g + 8, 2p), (g + 8, 2p + 1) */
+ *   c, d[4]:              (g, 2p), (g, 2p + 1), (g + 8, 2p), (g + 8, 2p + 1)
+ * mma.m16n8k32 of signed bytes has words of four bytes instead of two bf16 ("Matrix Fragments for
+ * mma.m16n8k32"), the first in the lowest byte, and the same c and d:
+ *   a[4]: (g, 4p), (g + 8, 4p), (g, 4p + 16), (g + 8, 4p + 16) and the three columns after each
+ *   b[2]: rows (k) 4p to 4p + 3 of column g; rows 4p + 16 to 4p + 19
+ * So ldmatrix of 16-byte rows loads a word of either kind. */
 #ifndef SLUICE_CUDA_PTX_CUH
 #define SLUICE_CUDA_PTX_CUH
 
@@ -60,6 +65,17 @@ __device__ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const
             "{%8, %9}, {%0, %1, %2, %3};"
             : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
+}
+
+/* mma of signed bytes, as mma_bf16: d[i] += a . b[i], exact as long as sums fit 32 bits. */
+template <int N>
+__device__ static inline void mma_s8(int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                     "{%8, %9}, {%0, %1, %2, %3};"
+                     : "+r"(d[i][0]), "+r"(d[i][1]), "+r"(d[i][2]), "+r"(d[i][3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
 }
 
 /* Loads four 8 x 8 tiles of 2-byte values from shared memory. Lane l passes the address of row l % 8 of tile

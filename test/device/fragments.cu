@@ -28,6 +28,24 @@ extern "C" void fragments_mma(struct device *device, const uint32_t *a, const ui
     LAUNCH(mma, 1, LANES, 0, stream_of(device), a, b, d);
 }
 
+__global__ static void mma_of_bytes(const uint32_t *a, const uint32_t *b, int32_t *d) {
+    uint32_t b_lane[MMA_TILES][2];
+    int32_t d_lane[MMA_TILES][4];
+    int lane = threadIdx.x;
+    for (int i = 0; i < MMA_TILES; i++) {
+        for (int k = 0; k < 2; k++) b_lane[i][k] = b[(lane * MMA_TILES + i) * 2 + k];
+        for (int k = 0; k < 4; k++) d_lane[i][k] = d[(lane * MMA_TILES + i) * 4 + k];
+    }
+    uint32_t a_lane[4] = {a[lane * 4], a[lane * 4 + 1], a[lane * 4 + 2], a[lane * 4 + 3]};
+    mma_s8<MMA_TILES>(d_lane, a_lane, b_lane);
+    for (int i = 0; i < MMA_TILES; i++)
+        for (int k = 0; k < 4; k++) d[(lane * MMA_TILES + i) * 4 + k] = d_lane[i][k];
+}
+
+extern "C" void fragments_mma_s8(struct device *device, const uint32_t *a, const uint32_t *b, int32_t *d) {
+    LAUNCH(mma_of_bytes, 1, LANES, 0, stream_of(device), a, b, d);
+}
+
 template <bool transposed>
 __global__ static void tiles(const uint16_t *values, const int32_t *row_of, uint32_t *to) {
     SMEM_ARRAY(uint16_t, tile, LANES * TILE_STRIDE);

@@ -14,6 +14,8 @@ enum { LANES = 32, MMA_TILES = 3, CHUNKS = 64, TILE_STRIDE = 24 };
 /* Computes d += a b with mma, in fragment layout: a [LANES][4], b [LANES][MMA_TILES][2], d
  * [LANES][MMA_TILES][4]. */
 void fragments_mma(struct device *device, const uint32_t *a, const uint32_t *b, float *d);
+/* As fragments_mma with mma of signed bytes, in words of four: sums d are exact. */
+void fragments_mma_s8(struct device *device, const uint32_t *a, const uint32_t *b, int32_t *d);
 /* Loads tiles with ldmatrix: rows of 8 values start every TILE_STRIDE values; lane l points at row row_of[l].
  * The result `to` is [LANES][4], four words per lane. */
 void fragments_ldmatrix(struct device *device, const uint16_t *values, const int32_t *row_of, bool transposed,

@@ -12,6 +12,8 @@ extern "C" void emu_misaligned(const char *what, const void *address, const char
 extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
 extern "C" void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
                         int line);
+extern "C" void emu_mma_s8(int32_t (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n,
+                           const char *file, int line);
 extern "C" void emu_async_copy(void *to, uint4 value, const char *file, int line);
 extern "C" void emu_async_commit(void);
 /* Gets the next copy that must complete if at most n groups may be pending; false: there is none. */
@@ -40,6 +42,11 @@ static inline void st128(void *to, uint4 value, EMU_AT) {
 template <int N>
 static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const uint32_t (*b)[2], EMU_AT) {
     emu_mma(d, a, b, N, file, line);
+}
+
+template <int N>
+static inline void mma_s8(int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2], EMU_AT) {
+    emu_mma_s8(d, a, b, N, file, line);
 }
 
 static inline void emu_ldmatrix_of(uint32_t to[4], const void *row, bool transposed, const char *file,

@@ -187,9 +187,14 @@ TEST(seconds_follow_card) {
     enum { WHOLE = 4128, PARTS = 8 };
     const struct cuda_card *of;
     for (int i = 0; (of = cuda_card_at(i)); i++) {
-        struct work pass = {"round_rows", WORK_PASS, 3, 0, 6e9, 3e9, 0, 0, 0};
-        struct work whole = {"product", WORK_PRODUCT, 1,   2e0 * WHOLE * 3840 * 10240, 1, 1,
-                             WHOLE,     10240,        3840};
+        const struct work pass = {
+            .class = WORK_PASS, .launches = 3, .read_bytes = 6e9, .written_bytes = 3e9};
+        const struct work whole = {.class = WORK_PRODUCT,
+                                   .launches = 1,
+                                   .flops = 2e0 * WHOLE * 3840 * 10240,
+                                   .m = WHOLE,
+                                   .n = 10240,
+                                   .k = 3840};
         struct work parts = whole;
         parts.launches = PARTS;
         parts.m = WHOLE / PARTS;
