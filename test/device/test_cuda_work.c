@@ -187,7 +187,7 @@ static const struct random_component_sizes blocks[] = {
 };
 
 static int predicted_launches(const struct random_component_sizes *sizes) {
-    const struct predict_case c = {*sizes, 0};
+    const struct predict_case c = {.sizes = *sizes};
     struct predict_rows rows;
     int launches = 0;
     predict_block(&counted.sys, counted.cuda, cuda_card_at(0), &c, &rows, &problem);
