@@ -40,6 +40,23 @@ static int b_value(int k, int column) {
     return 256 - (column * 16 + k) % 251;
 }
 
+/* Converts a float to f16 bits, nearest even. */
+static uint16_t f16_of(float value) {
+    _Float16 half = (_Float16)value;
+    uint16_t bits;
+    memcpy(&bits, &half, sizeof bits);
+    return bits;
+}
+
+/* Elements whose sums f16 represents exactly: the sum of 16 products is at most 1,920. */
+static int small_a(int row, int k) {
+    return (row * 5 + k * 3) % 13 - 4;
+}
+
+static int small_b(int k, int column) {
+    return (column * 7 + k * 5) % 17 - 8;
+}
+
 /* Matrices of mma: A is 16 rows of k, B 8 columns of k, C 16 rows of 8 columns. */
 enum matrix { A, B, C };
 
@@ -112,6 +129,74 @@ TEST(mma) {
 
 TEST(strides) {
     check_mma(cute_place);
+}
+
+/* f16 represents the integers up to 2,048: small factors keep sums exact. */
+TEST(mma_f16) {
+    shared_used = 0;
+    uint16_t *a = shared(LANES * 8 * sizeof *a), *b = shared(LANES * MMA_TILES * 4 * sizeof *b);
+    uint16_t *d = shared(LANES * MMA_TILES * 4 * sizeof *d);
+    for (int l = 0; l < LANES; l++) {
+        for (int v = 0; v < 8; v++) {
+            struct place p = ptx_place(A, l, v);
+            a[l * 8 + v] = f16_of(small_a(p.row, p.column));
+        }
+        for (int i = 0; i < MMA_TILES * 4; i++) {
+            struct place p = ptx_place(B, l, i % 4);
+            b[l * MMA_TILES * 4 + i] = f16_of(small_b(p.column, i / 4 * 8 + p.row));
+            d[l * MMA_TILES * 4 + i] = f16_of(l * 4 + i);
+        }
+    }
+    fragments_mma_f16(cuda, (uint32_t *)a, (uint32_t *)b, (uint32_t *)d);
+    checker_wait();
+    for (int l = 0; l < LANES; l++)
+        for (int i = 0; i < MMA_TILES * 4; i++) {
+            struct place p = ptx_place(C, l, i % 4);
+            int sum = l * 4 + i;
+            for (int k = 0; k < 16; k++) sum += small_a(p.row, k) * small_b(k, i / 4 * 8 + p.column);
+            assert_int_equal(d[l * MMA_TILES * 4 + i], f16_of(sum));
+        }
+}
+
+/* Codes of a lane of an 8-bit mma: four adjacent columns per word. CuTe (SM80_16x8x32_S32S8S8S32_TN) has the
+ * same layout: strides of A ((64, 1), (16, 8, 256)), of B ((32, 1), (8, 128)). */
+static struct place ptx_place_s8(enum matrix matrix, int lane, int value) {
+    int g = lane / 4, column = lane % 4 * 4 + value % 4, word = value / 4;
+    if (matrix == A) return (struct place){g + word % 2 * 8, column + word / 2 * 16};
+    return (struct place){g, column + word * 16};
+}
+
+static int8_t code(int row, int column, int factor) {
+    return (int8_t)((row * 32 + column) * factor % 255 - 127);
+}
+
+TEST(mma_s8) {
+    for (int starts = 0; starts < 2; starts++) {
+        shared_used = 0;
+        int8_t *a = shared(LANES * 16), *b = shared(LANES * MMA_TILES * 8);
+        int32_t *d = shared(LANES * MMA_TILES * 4 * sizeof *d), *start = shared(sizeof *start);
+        *start = 0x4b400000;
+        for (int l = 0; l < LANES; l++) {
+            for (int v = 0; v < 16; v++) {
+                struct place p = ptx_place_s8(A, l, v);
+                a[l * 16 + v] = code(p.row, p.column, 7);
+            }
+            for (int i = 0; i < MMA_TILES * 8; i++) {
+                struct place p = ptx_place_s8(B, l, i % 8);
+                b[l * MMA_TILES * 8 + i] = code(i / 8 * 8 + p.row, p.column, 11);
+            }
+            for (int i = 0; i < MMA_TILES * 4; i++) d[l * MMA_TILES * 4 + i] = l * 100 - i;
+        }
+        fragments_mma_s8(cuda, (uint32_t *)a, (uint32_t *)b, d, starts ? start : NULL);
+        checker_wait();
+        for (int l = 0; l < LANES; l++)
+            for (int i = 0; i < MMA_TILES * 4; i++) {
+                struct place p = ptx_place(C, l, i % 4);
+                int sum = starts ? *start : l * 100 - i;
+                for (int k = 0; k < 32; k++) sum += code(p.row, k, 7) * code(i / 4 * 8 + p.column, k, 11);
+                assert_int_equal(d[l * MMA_TILES * 4 + i], sum);
+            }
+    }
 }
 
 TEST(ldmatrix) {
@@ -212,13 +297,35 @@ TEST(pack) {
     assert_int_equal(to[2] & 0xffff, 0x8000);
 }
 
-TEST(f16) {
+TEST(pack_f16) {
+    enum { N = 3000 };
+    shared_used = 0;
+    float *low = shared(N * sizeof *low), *high = shared(N * sizeof *high);
+    uint32_t *to = shared(N * sizeof *to);
+    random_state = 1;
+    for (int i = 0; i < N; i++) {
+        /* exponents around f16's: from values that become 0 to values that become infinity */
+        uint32_t exponent = 127 - 27 + (uint32_t)random_int(0, 45),
+                 fraction = (uint32_t)random_bits() & 0x7fffff;
+        if (i % 3 == 0) fraction = (fraction & 0x7fe000u) | 0x1000u; /* halfway between two f16 values */
+        uint32_t bits = ((uint32_t)random_bits() & 0x80000000u) | exponent << 23 | fraction;
+        memcpy(&low[i], &bits, sizeof bits);
+        high[i] = -1.5f * (float)(i + 1);
+    }
+    low[0] = NAN, low[1] = INFINITY, low[2] = -0.0f;
+    fragments_pack_f16(cuda, low, high, to, N);
+    checker_wait();
+    for (int i = 1; i < N; i++) assert_int_equal(to[i], pair(f16_of(low[i]), f16_of(high[i])));
+    assert_true((to[0] & 0x7fff) > 0x7c00);
+}
+
+static void check_f16(void (*convert)(struct device *, const uint16_t *, float *, int32_t)) {
     enum { N = 1 << 16 };
     shared_used = 0;
     uint16_t *from = shared(N * sizeof *from);
     float *to = shared(N * sizeof *to);
     for (int i = 0; i < N; i++) from[i] = (uint16_t)i;
-    fragments_f16(cuda, from, to, N);
+    convert(cuda, from, to, N);
     checker_wait();
     struct tensor t = tensor_make(from, DTYPE_F16, SHAPE(N));
     for (int i = 0; i < N; i++) {
@@ -227,6 +334,11 @@ TEST(f16) {
         else
             assert_true(i & 0x3ff ? isnan(to[i]) : isinf(to[i]) && !signbit(to[i]) == !(i & 0x8000));
     }
+}
+
+TEST(f16) {
+    check_f16(fragments_f16);
+    check_f16(fragments_unpack_f16);
 }
 
 /* Opens the CUDA device without cuBLASLt and cuDNN, which these kernels do not need. */

@@ -10,6 +10,10 @@ extern "C" void emu_misaligned(const char *what, const void *address, const char
 extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
 extern "C" void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
                         int line);
+extern "C" void emu_mma_f16(uint32_t (*d)[2], const uint32_t *a, const uint32_t (*b)[2], int n,
+                            const char *file, int line);
+extern "C" void emu_mma_s8(int32_t (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n,
+                           const char *file, int line);
 extern "C" void emu_async_copy(void *to, uint4 value, const char *file, int line);
 extern "C" void emu_async_commit(void);
 /* Gets the next copy that must complete if at most n groups may be pending; false: there is none. */
@@ -38,6 +42,24 @@ static inline void st128(void *to, uint4 value, EMU_AT) {
 template <int N>
 static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const uint32_t (*b)[2], EMU_AT) {
     emu_mma(d, a, b, N, file, line);
+}
+
+template <int N>
+static inline void mma_f16(uint32_t (*d)[2], const uint32_t a[4], const uint32_t (*b)[2], EMU_AT) {
+    emu_mma_f16(d, a, b, N, file, line);
+}
+
+template <int N>
+static inline void mma_s8(int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2], EMU_AT) {
+    emu_mma_s8(d, a, b, N, file, line);
+}
+
+template <int N>
+static inline void mma_s8_from(int32_t c, int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2],
+                               EMU_AT) {
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < 4; k++) d[i][k] = c;
+    emu_mma_s8(d, a, b, N, file, line);
 }
 
 static inline void emu_ldmatrix_of(uint32_t to[4], const void *row, bool transposed, const char *file,
@@ -108,12 +130,32 @@ static inline uint32_t pack_bf16(float low, float high) {
     return emu_bf16(low) | emu_bf16(high) << 16;
 }
 
+static inline uint32_t emu_f16(float f) {
+    uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000, magnitude = u & 0x7FFFFFFF;
+    if (f != f) return 0x7FFF;                         /* cvt converts any NaN to this value */
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* from 2^16 on */
+    /* Subnormal results: adding 0.5 puts the unit of f16's smallest values, 2^-24, into f32's last place. */
+    if (magnitude < 0x38800000)
+        return sign | (__float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3F000000);
+    return sign | (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+}
+
+static inline uint32_t pack_f16(float low, float high) {
+    return emu_f16(low) | emu_f16(high) << 16;
+}
+
 static inline float cuda_f16_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
     if (exponent == 31) return __uint_as_float(sign | 0x7F800000 | fraction << 13);
     if (exponent) return __uint_as_float(sign | (exponent + 112) << 23 | fraction << 13);
     float subnormal = (float)fraction * 0x1p-24f;
     return sign ? -subnormal : subnormal;
+}
+
+static inline float2 unpack_f16(uint32_t both) {
+    float2 f;
+    f.x = cuda_f16_f32((uint16_t)both), f.y = cuda_f16_f32((uint16_t)(both >> 16));
+    return f;
 }
 
 #endif
