@@ -79,7 +79,47 @@ static void predicted_print(const char *what, const char *kernel, const struct p
 }
 
 static bool of_one_block(const json_t *a, const json_t *b) {
-    return a && b && strcmp(field_string(a, "family"), field_string(b, "family")) == 0;
+    return a && b && strcmp(field_string(a, "family"), field_string(b, "family")) == 0 &&
+           strcmp(field_string(a, "block"), field_string(b, "block")) == 0;
+}
+
+enum { CARD_WIDTH = 12, TABLE_WIDTH = 110 };
+
+static int block_width(const json_t *row) {
+    size_t family = strlen(field_string(row, "family")), block = strlen(field_string(row, "block"));
+    size_t width = family > block ? family : block;
+    return 2 + (int)(width > 7 ? width : 7);
+}
+
+/* Prints a table with a line per card and a column per block, in parts of TABLE_WIDTH columns. The rows of a
+ * card follow each other, all cards in the same order of blocks. */
+static void print_cards(const json_t *rows) {
+    size_t n = json_array_size(rows), n_blocks = 0, next;
+    const char *first_card = field_string(json_array_get(rows, 0), "card");
+    while (n_blocks < n && strcmp(field_string(json_array_get(rows, n_blocks), "card"), first_card) == 0)
+        n_blocks++;
+    printf("predicted milliseconds a block, not measured\n");
+    for (size_t first = 0; first < n_blocks; first = next) {
+        int width = CARD_WIDTH;
+        for (next = first; next < n_blocks; next++) {
+            width += block_width(json_array_get(rows, next));
+            if (width > TABLE_WIDTH) break;
+        }
+        const char *const heads[] = {"family", "block"};
+        for (int line = 0; line < 2; line++) {
+            printf("\n%-*s", CARD_WIDTH, line ? "card" : "");
+            for (size_t k = first; k < next; k++)
+                printf("%*s", block_width(json_array_get(rows, k)),
+                       field_string(json_array_get(rows, k), heads[line]));
+        }
+        for (size_t i = 0; i < n; i++) {
+            const json_t *row = json_array_get(rows, i);
+            size_t k = i % n_blocks;
+            if (k == first) printf("\n%-*s", CARD_WIDTH, field_string(row, "card"));
+            if (k >= first && k < next) printf("%*.3f", block_width(row), 1e3 * field_number(row, "seconds"));
+        }
+        printf("\n");
+    }
 }
 
 static void print_prediction(json_t *root) {
@@ -87,6 +127,10 @@ static void print_prediction(json_t *root) {
     json_t *row;
     const json_t *rows = json_object_get(root, "rows");
     struct predicted sums[N_PREDICTED] = {0};
+    if (strcmp(field_string(root, "card"), "all") == 0) {
+        print_cards(rows);
+        return;
+    }
     printf("predicted for %s, not measured\n", field_string(root, "card"));
     json_array_foreach(rows, i, row) {
         struct predicted p = {field_number(row, "calls"), field_number(row, "flops"),

@@ -52,6 +52,9 @@ static void print_devices(json_t *root) {
     }
     json_array_foreach(json_object_get(root, "absent"), i, device)
         printf("%s: %s\n", field_string(device, "name"), field_string(device, "reason"));
+    printf("cards that `sluice plan --device cuda:CARD` plans for:");
+    json_array_foreach(json_object_get(root, "cards"), i, device) printf(" %s", field_string(device, "name"));
+    printf("\n");
 }
 
 void devices_note_cpu(void) {

@@ -176,14 +176,17 @@ static const struct flag static_flags[] = {
      "read the model with O_DIRECT, past the page cache; auto: if it is larger than 3/4 of the RAM; default "
      "auto"},
     {NULL, RUNS | DECODE | BENCH, NULL, "--device", TEXT("NAME", device),
-     "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a card that is not there, "
-     "cuda:3060, 4060, 4060ti, 4090, h100; bench block: cuda needs --predict"},
+     "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a card that is not there, as in "
+     "cuda:4090 (`sluice devices` lists them); bench block: cuda needs --predict"},
     {NULL, RUNS | DECODE, NULL, "--precision", CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
-     "arithmetic of text encoders and transformer; default: f32 on the CPU, bf16 on a GPU"},
+     "arithmetic of text encoders and transformer; default: f32 on the CPU, bf16 on a GPU; int8: 8-bit "
+     "products "
+     "in the transformer, faster, other pixels"},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", TEXT("TYPE", type),
-     "quantise transformer and text encoders while reading: f8_e4m3, q8_0, q6_k, q5_k, q4_k ...; less memory "
-     "and transfer, other pixels (see `plan --types`); convert: type to write, also int8_convrot; bench "
-     "block: type of the matrices"},
+     "quantise transformer and text encoders while reading: int8_convrot, f8_e4m3, q8_0, q6_k, q5_k, q4_k "
+     "...; "
+     "less memory and transfer, other pixels (see `plan --types`); convert: type to write; bench block: type "
+     "of the matrices"},
     {NULL, CONVERT, NULL, "--rule", VALUE("REGEX=TYPE", FLAG_STRINGS, rules),
      "type of the tensors whose name the regex matches; the first match wins, before --type; up to 16 times"},
     {NULL, CONVERT, NULL, "--part", TEXT("NAME", part),
@@ -200,8 +203,8 @@ static const struct flag static_flags[] = {
     {NULL, BENCH, NULL, "--save", TEXT("FILE", save),
      "add the rates that `bench bus` or `bench ops` measures to this file, for --rates"},
     {NULL, BENCH, NULL, "--predict", TEXT("CARD", predict),
-     "bench block: predict the times of each family's block on a GPU that need not be there: 3060, 4060, "
-     "4060ti, 4090 or h100"},
+     "bench block: predict the times of each family's block on a GPU that need not be there, such as 4090 "
+     "(`sluice devices` lists them); all: on every known card"},
     {NULL, BENCH, NULL, "--dir", TEXT("DIR", folder),
      "bench bus: folder on the disk to measure, where a file of 256 MiB is written; default: the current "
      "folder; with -m the model's largest file is read instead"},

@@ -199,9 +199,9 @@ int manual_command(const struct args *args, struct sluice_error *e) {
 
 enum { WORDS_BYTES = 2048 };
 
-/* Word lists for shell completion, from the library, each word followed by a space: families, and compute
- * precisions that this machine supports. */
-static struct { char families[WORDS_BYTES], precisions[WORDS_BYTES]; } words;
+/* Word lists for shell completion, from the library, each word followed by a space: families, compute
+ * precisions that this machine supports, and GPU models to plan for. */
+static struct { char families[WORDS_BYTES], precisions[WORDS_BYTES], cards[WORDS_BYTES]; } words;
 
 static void add_word(char *list, const char *word) {
     size_t bytes = word ? strlen(word) : 0;
@@ -214,7 +214,7 @@ static void load_words(void) {
     struct sluice_error ignored;
     char *families = NULL, *devices = NULL;
     size_t i, k;
-    json_t *family, *device, *precision;
+    json_t *family, *device, *precision, *card;
     json_t *root = sluice_families(&families, &ignored) ? NULL : json_loads(families, 0, NULL);
     json_array_foreach(json_object_get(root, "families"), i, family)
         add_word(words.families, json_string_value(json_object_get(family, "name")));
@@ -223,6 +223,8 @@ static void load_words(void) {
     json_array_foreach(json_object_get(root, "devices"), i, device)
         json_array_foreach(json_object_get(device, "precisions"), k, precision)
             add_word(words.precisions, json_string_value(precision));
+    json_array_foreach(json_object_get(root, "cards"), i, card)
+        add_word(words.cards, json_string_value(json_object_get(card, "name")));
     json_decref(root);
     sluice_free(families);
     sluice_free(devices);
@@ -244,7 +246,7 @@ static const char *listed_words(const struct flag *flag) {
         {"--precision", words.precisions},
         {"--type", "f32 bf16 f16 f8_e4m3 f8_e5m2 q8_0 q6_k q5_k q5_0 q4_k q4_0 int8_convrot "},
         {"--device", "cpu cuda "},
-        {"--predict", "3060 4060 4060ti 4090 h100 "},
+        {"--predict", words.cards},
     };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (strcmp(flag->name, lists[i].flag) == 0 && *lists[i].words) return lists[i].words;
@@ -292,8 +294,9 @@ static void complete_bash(void) {
     printf("--help --help-all --version\" -- \"$word\"))\n        return\n    fi\n");
     /* Completes CARD in `plan --device cuda:CARD`: bash splits the word at the colon. */
     printf("    case ${COMP_WORDS[1]}$before$word in plancuda:|plan:*) compopt +o default\n"
-           "        COMPREPLY=($(compgen -W \"3060 4060 4060ti 4090 h100\" -- \"${word#:}\")); return ;; "
-           "esac\n");
+           "        COMPREPLY=($(compgen -W \"%s\" -- \"${word#:}\")); return ;; "
+           "esac\n",
+           words.cards);
     printf("    case $before in\n");
     for (const struct flag *flag = flags; flag < flags + n_flags; flag++) {
         if (!flag->value || is_path(flag)) continue;

@@ -16,11 +16,7 @@
 
 /* ---- --types ---- */
 
-static const struct {
-    const char *name;
-    bool only_files; /* true: only `sluice convert` can write the type; --type does not accept the type */
-} types[] = {{"int8_convrot", true}, {"f8_e4m3", false}, {"q8_0", false},
-             {"q6_k", false},        {"q5_k", false},    {"q4_k", false}};
+static const char *const types[] = {"int8_convrot", "f8_e4m3", "q8_0", "q6_k", "q5_k", "q4_k"};
 
 /* Returns as JSON: the bytes of the weights whose type --type can change (all but the VAE's), the plan's
  * seconds, and whether the plan fits. */
@@ -53,17 +49,14 @@ static int plan_type(struct generation *generation, const char *type, bool conve
     return SLUICE_OK;
 }
 
-static int add_type(struct generation *generation, const char *type, bool only_files, json_t *rows,
-                    struct sluice_error *e) {
+static int add_type(struct generation *generation, const char *type, json_t *rows, struct sluice_error *e) {
     json_t *row = NULL, *convert = NULL;
-    int status = only_files ? SLUICE_OK : plan_type(generation, type, false, &row, e);
+    int status = plan_type(generation, type, false, &row, e);
     if (!status) status = plan_type(generation, type, true, &convert, e);
     if (status) {
         json_decref(row);
         return status;
     }
-    if (only_files)
-        row = json_pack("{s:O, s:n, s:n}", "bytes", json_object_get(convert, "bytes"), "seconds", "fits");
     json_object_set_new(row, "type", json_string(type));
     json_object_set_new(row, "convert", convert);
     json_array_append_new(rows, row);
@@ -82,7 +75,7 @@ static int add_types(struct generation *generation, char **json, bool fits, stru
     json_object_set_new(stored, "convert", json_null());
     json_array_append_new(rows, stored);
     for (size_t i = 0; i < sizeof types / sizeof *types && !status; i++)
-        status = add_type(generation, types[i].name, types[i].only_files, rows, e);
+        status = add_type(generation, types[i], rows, e);
     json_object_set_new(plan, "types", rows);
     char *text = status ? NULL : json_dumps(plan, JSON_INDENT(1));
     json_decref(plan);
@@ -95,9 +88,7 @@ static int add_types(struct generation *generation, char **json, bool fits, stru
 
 static void print_outcome(FILE *to, const json_t *outcome) {
     const json_t *seconds = json_object_get(outcome, "seconds");
-    if (json_is_null(json_object_get(outcome, "fits")))
-        fprintf(to, " %14s", "-");
-    else if (!field_flag(outcome, "fits"))
+    if (!field_flag(outcome, "fits"))
         fprintf(to, " %14s", "does not fit");
     else if (json_is_number(seconds))
         fprintf(to, " %12.1f s", json_number_value(seconds));

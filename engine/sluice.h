@@ -240,7 +240,7 @@ struct sluice_session_options {
     void (*on_image)(void *user, const struct sluice_image *image);
     void *user; /* passed to every callback */
     /* The session only plans. "cuda" then needs no GPU and assumes a GPU's properties; "cuda:CARD" assumes a
-     * known card (3060, 4060, 4060ti, 4090, h100) with its memory size and data sheet rates. */
+     * known card ("cuda:4090"; sluice_devices lists them) with its memory size and data sheet rates. */
     bool plans_only;
     /* Size of the in-memory prompt cache; 0: none. The cache holds text encoder outputs, so that a repeated
      * prompt skips its text encoder. One prompt takes 4 bytes a token and channel (8 MiB for T5's 512
@@ -338,7 +338,7 @@ struct sluice_request {
     int n_references;
     const char
         *type;       /* type to which weights of transformer and text encoders are converted while reading:
-                        "f8_e4m3", "q8_0", "q4_k", ... Less memory, other pixels. NULL: keep the files' types */
+                        "int8_convrot", "q8_0", "q4_k", ... Less memory, other pixels. NULL: keep the files' types */
     int frames, fps; /* frames of a video; 1: an image; 0: as many as `control`, else the model's default. fps
                         changes no pixel; 0: the model's default */
     bool converted;  /* planning only: assume that sluice_convert has written files of `type` */
@@ -489,7 +489,8 @@ SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* Lists devices: {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (default of a
  * session),"hardware_threads","instructions","library","precisions":["f32", ...]}],
- * "absent":[{"name","reason"}]}. */
+ * "absent":[{"name","reason"}],"cards":[{"name","title"}]}. cards: GPU models that need not be there to be
+ * planned for, as "cuda:NAME". */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
 /* Returns the machine's memory in bytes, or the memory limit of the Linux control group (cgroup) if lower;

@@ -409,5 +409,5 @@ const struct family family_clip = {
               .n_tensors = COUNT_OF(clip_state_tensors),
               .declare = clip_declare},
     .lanes = {.check = clip_check_lanes},
-    .predicted = {.kind = "layer", .alone = true, .tokens = 77, .text_rows = 77, .text_columns = 768},
+    .predicted = {{.kind = "layer", .alone = true, .tokens = 77, .text_rows = 77, .text_columns = 768}},
 };

@@ -486,13 +486,18 @@ const struct family family_flux = {
               .tensors = flux_state_tensors,
               .n_tensors = COUNT_OF(flux_state_tensors),
               .declare = flux_declare},
-    /* Single blocks take most of a step's time. */
-    .predicted = {.kind = "single",
-                  .alone = true,
-                  .tokens = 4608,
-                  .text_rows = 512,
-                  .text_columns = 4096,
-                  PREDICTED_IMAGE},
+    .predicted = {{.kind = "single",
+                   .alone = true,
+                   .tokens = 4608,
+                   .text_rows = 512,
+                   .text_columns = 4096,
+                   PREDICTED_IMAGE},
+                  {.kind = "double",
+                   .alone = true,
+                   .tokens = 4608,
+                   .text_rows = 512,
+                   .text_columns = 4096,
+                   PREDICTED_IMAGE}},
 };
 
 /* clang-format off */

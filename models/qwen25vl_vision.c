@@ -539,10 +539,10 @@ const struct family family_qwen25vl_vision = {
               .declare = qwen25vl_vision_declare},
     .lanes = {.vision_grid = qwen25vl_vision_grid_of},
     /* A layer with window attention. */
-    .predicted = {.kind = "layer",
-                  .alone = true,
-                  .tokens = 74 * 74,
-                  .text_rows = 37 * 37,
-                  .text_columns = 3584,
-                  .picture_side = 1036},
+    .predicted = {{.kind = "layer",
+                   .alone = true,
+                   .tokens = 74 * 74,
+                   .text_rows = 37 * 37,
+                   .text_columns = 3584,
+                   .picture_side = 1036}},
 };

@@ -449,12 +449,12 @@ const struct family family_qwen_image = {
               .tensors = qwen_image_state_tensors,
               .n_tensors = COUNT_OF(qwen_image_state_tensors),
               .declare = qwen_image_declare},
-    .predicted = {.kind = "layer",
-                  .alone = true,
-                  .tokens = 4160,
-                  .text_rows = 64,
-                  .text_columns = 3584,
-                  PREDICTED_IMAGE},
+    .predicted = {{.kind = "layer",
+                   .alone = true,
+                   .tokens = 4160,
+                   .text_rows = 64,
+                   .text_columns = 3584,
+                   PREDICTED_IMAGE}},
 };
 
 /* clang-format off */

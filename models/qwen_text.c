@@ -407,7 +407,7 @@ const struct family family_qwen3 = {
               .tensors = qwen_state_tensors,
               .n_tensors = COUNT_OF(qwen_state_tensors),
               .declare = qwen_declare},
-    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560},
+    .predicted = {{.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560}},
 };
 
 /* Language model of Qwen2.5-VL as a text encoder whose prompts may contain images. Projections to queries,
@@ -585,5 +585,5 @@ const struct family family_qwen25vl = {
               .tensors = qwen_state_tensors,
               .n_tensors = COUNT_OF(qwen_state_tensors),
               .declare = qwen_declare},
-    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 3584},
+    .predicted = {{.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 3584}},
 };

@@ -602,12 +602,12 @@ const struct family family_sd3 = {
               .n_tensors = COUNT_OF(sd3_state_tensors),
               .declare = sd3_declare},
     .lanes = {.check = sd3_check_lanes},
-    .predicted = {.kind = "layer",
-                  .alone = true,
-                  .tokens = 4429,
-                  .text_rows = 77 + 256,
-                  .text_columns = 4096,
-                  PREDICTED_IMAGE},
+    .predicted = {{.kind = "layer",
+                   .alone = true,
+                   .tokens = 4429,
+                   .text_rows = 77 + 256,
+                   .text_columns = 4096,
+                   PREDICTED_IMAGE}},
 };
 
 /* clang-format off */

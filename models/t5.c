@@ -370,7 +370,7 @@ static const struct dimension t5_dimensions[] = {T5_DIMENSIONS(32128, 1)};
               .tensors = t5_state_tensors,                                                                   \
               .n_tensors = COUNT_OF(t5_state_tensors),                                                       \
               .declare = t5_declare},                                                                        \
-    .predicted = {.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 4096}
+    .predicted = {{.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 4096}}
 
 const struct family family_t5 = {.display_name = "T5 text encoder", T5_FAMILY(t5, "T5EncoderModel")};
 

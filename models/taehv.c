@@ -426,5 +426,5 @@ const struct family family_taehv = {
     .blocks = {.list = taehv_blocks, .dims = taehv_block_dims},
     .state = {.bytes = sizeof(struct taehv_state), .declare = taehv_declare},
     /* The last level below full resolution. */
-    .predicted = {.kind = "block", .number = 202, .tokens = 512 * 512, PREDICTED_IMAGE},
+    .predicted = {{.kind = "block", .number = 202, .tokens = 512 * 512, PREDICTED_IMAGE}},
 };

@@ -221,5 +221,5 @@ const struct family family_taesd = {
     .blocks = {.list = taesd_blocks},
     .state = {.bytes = sizeof(struct taesd_state), .declare = taesd_declare},
     /* The last level below full resolution. */
-    .predicted = {.kind = "block", .number = 14, .tokens = 512 * 512, PREDICTED_IMAGE},
+    .predicted = {{.kind = "block", .number = 14, .tokens = 512 * 512, PREDICTED_IMAGE}},
 };

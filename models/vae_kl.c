@@ -307,7 +307,7 @@ const struct family family_vae_kl = {
     .blocks = {.list = vae_kl_blocks, .dims = vae_kl_block_dims},
     .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_decoder},
     /* The last level, at full resolution. */
-    .predicted = {.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE},
+    .predicted = {{.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE}},
     .measured = vae_kl_measured,
 };
 
@@ -434,5 +434,5 @@ const struct family family_vae_kl_encoder = {
                .derive = vae_derive},
     .blocks = {.list = vae_kl_encoder_blocks, .dims = vae_kl_encoder_block_dims},
     .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_encoder},
-    .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
+    .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE}},
 };

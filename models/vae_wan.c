@@ -292,7 +292,7 @@ const struct family family_vae_wan = {
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
     /* The last level, at full resolution. */
-    .predicted = {.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE},
+    .predicted = {{.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE}},
 };
 
 static bool vae_wan_encoder_probe(const struct tensor_index *index) {
@@ -333,7 +333,7 @@ const struct family family_vae_wan_encoder = {
                .derive = vae_wan_derive},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
-    .predicted = {.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE},
+    .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE}},
 };
 
 static const struct vae_wan_half vae_wan22_half = {
@@ -379,7 +379,7 @@ const struct family family_vae_wan22 = {
                        "\"temperal_downsample\": [false, true, true]"},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
-    .predicted = {.kind = "resnet", .number = 301, VAE_WAN22_PREDICTED},
+    .predicted = {{.kind = "resnet", .number = 301, VAE_WAN22_PREDICTED}},
 };
 
 static const struct vae_wan_half vae_wan22_encoder_half = {
@@ -417,5 +417,5 @@ const struct family family_vae_wan22_encoder = {
                .derive = vae_wan_derive},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct causal_state), .declare = vae_wan_declare},
-    .predicted = {.kind = "resnet", VAE_WAN22_PREDICTED},
+    .predicted = {{.kind = "resnet", VAE_WAN22_PREDICTED}},
 };

@@ -519,12 +519,12 @@ const struct family family_zimage = {
               .tensors = zimage_state_tensors,
               .n_tensors = COUNT_OF(zimage_state_tensors),
               .declare = zimage_declare},
-    .predicted = {.kind = "layer",
-                  .alone = true,
-                  .tokens = 4128,
-                  .text_rows = 32,
-                  .text_columns = 2560,
-                  PREDICTED_IMAGE},
+    .predicted = {{.kind = "layer",
+                   .alone = true,
+                   .tokens = 4128,
+                   .text_rows = 32,
+                   .text_columns = 2560,
+                   PREDICTED_IMAGE}},
     .measured = zimage_measured,
 };
 

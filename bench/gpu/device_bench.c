@@ -1,10 +1,14 @@
 /* Measures the first GPU: properties, bus, memory calls, operators. JSON on stdout; one line per result on
- * stderr as it finishes. Used by bench/gpu/run.sh. Usage: device_bench info | context | bus [--small] |
- * memory [--small] | ops [--small] [products|attention|bytes|decoder|unet|qwen_image|wan|quantised] */
+ * stderr as it finishes. Used by bench/gpu/run.sh. Usage: device_bench info | context | load SECONDS | bus |
+ * memory | library | ops [products|attention|bytes|decoder|unet|qwen_image|wan|quantised] [--card NAME],
+ * the last four with [--small] */
+#include "bench/gpu/calculated.h"
+#include "bench/gpu/library_rates.h"
 #include "bench/gpu/memory_calls.h"
 #include "bench/gpu/operators.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int fail(const struct error *e) {
@@ -18,6 +22,17 @@ static int print(json_t *json) {
     puts("");
     json_decref(json);
     return problem ? 1 : 0;
+}
+
+/* Returns the GPU's model in cards.c, or NULL; sets the PCI bus address that nvidia-smi -i accepts. */
+static const struct cuda_card *identify(char bus[32], int *multiprocessors) {
+    struct cudaDeviceProp properties;
+    *bus = 0;
+    *multiprocessors = 0;
+    if (cudaDeviceGetPCIBusId(bus, 32, 0) != cudaSuccess) *bus = 0;
+    if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return NULL;
+    *multiprocessors = properties.multiProcessorCount;
+    return calculated_card(properties.name, properties.multiProcessorCount, properties.totalGlobalMem);
 }
 
 static int info(void) {
@@ -42,6 +57,12 @@ static int info(void) {
     char architecture[16];
     snprintf(architecture, sizeof architecture, "sm_%d%d", about.major, about.minor);
     json_object_set_new(json, "architecture", json_string(architecture));
+    char bus[32];
+    int multiprocessors;
+    const struct cuda_card *card = identify(bus, &multiprocessors);
+    json_object_set_new(json, "pci_bus_id", json_string(bus));
+    json_object_set_new(json, "multiprocessors", json_integer(multiprocessors));
+    if (card) json_object_set_new(json, "card", json_string(card->name));
     if (!cuda->convolutions) json_object_set_new(json, "no_decode", json_string(cuda->cudnn_missing));
     device->destroy(device);
     return print(json);
@@ -68,6 +89,48 @@ static int context(void) {
     int status = print(json);
     if (e.code != OK) return fail(&e);
     return measured > assumed ? 1 : status;
+}
+
+static void print_row(const json_t *row) {
+    const char *error = json_string_value(json_object_get(row, "error"));
+    double flops = json_number_value(json_object_get(row, "flops_per_second"));
+    double bytes = json_number_value(json_object_get(row, "bytes_per_second"));
+    const json_t *calculated = json_object_get(row, "calculated_seconds"),
+                 *share = json_object_get(row, "share");
+    fprintf(stderr, "%-27s %-40s ", json_string_value(json_object_get(row, "op")),
+            json_string_value(json_object_get(row, "shape")));
+    if (error) {
+        fprintf(stderr, "%s\n", error);
+        return;
+    }
+    fprintf(stderr, "%9.1f us %8.1f %s", 1e6 * json_number_value(json_object_get(row, "seconds")),
+            flops > 0 ? flops / 1e12 : bytes / 1e9, flops > 0 ? "TFLOP/s" : "GB/s   ");
+    if (share) fprintf(stderr, " %3.0f %%", 100 * json_number_value(share));
+    if (calculated) fprintf(stderr, ", calculated %.1f us", 1e6 * json_number_value(calculated));
+    fputs("\n", stderr);
+}
+
+/* Keeps GPU and bus busy, so that nvidia-smi can sample clocks, power and the bus link under load. */
+static int load(double seconds, bool small) {
+    struct rig rig;
+    struct error e = {0};
+    json_t *rates = NULL;
+    if (rig_open(&rig, 0.01, &e) == OK) rates = library_load(&rig, seconds, small, &e);
+    rig_close(&rig);
+    int status = print(rates ? rates : json_object());
+    return e.code == OK ? status : fail(&e);
+}
+
+static int library(bool small) {
+    struct rig rig;
+    struct error e = {0};
+    if (rig_open(&rig, small ? 0.01 : 0.3, &e) != OK) {
+        rig_close(&rig);
+        return fail(&e);
+    }
+    json_t *rows = library_rates_measure(&rig, small, print_row);
+    rig_close(&rig);
+    return print(json_pack("{s:o}", "rows", rows));
 }
 
 static int bus(bool small) {
@@ -107,29 +170,17 @@ static int memory(bool small) {
     return e.code == OK ? status : fail(&e);
 }
 
-static void print_row(const json_t *row) {
-    const char *error = json_string_value(json_object_get(row, "error"));
-    double flops = json_number_value(json_object_get(row, "flops_per_second"));
-    double bytes = json_number_value(json_object_get(row, "bytes_per_second"));
-    fprintf(stderr, "%-27s %-40s ", json_string_value(json_object_get(row, "op")),
-            json_string_value(json_object_get(row, "shape")));
-    if (error)
-        fprintf(stderr, "%s\n", error);
-    else
-        fprintf(stderr, "%9.1f us %8.1f %s %3.0f %%\n",
-                1e6 * json_number_value(json_object_get(row, "seconds")),
-                flops > 0 ? flops / 1e12 : bytes / 1e9, flops > 0 ? "TFLOP/s" : "GB/s   ",
-                100 * json_number_value(json_object_get(row, "share")));
-}
-
-static int ops(bool small, const char *group) {
+static int ops(bool small, const char *group, const char *card_name) {
     struct rig rig;
     struct error e = {0};
-    struct operators_options options = {small, group};
+    char bus[32];
+    int multiprocessors;
+    struct operators_options options = {small, group, card_name ? cuda_card_named(card_name) : NULL};
     if (rig_open(&rig, small ? 0.01 : 0.3, &e) != OK) {
         rig_close(&rig);
         return fail(&e);
     }
+    if (!card_name) options.card = identify(bus, &multiprocessors);
     json_t *measured = operators_measure(&rig, &options, print_row);
     bool complete = json_is_true(json_object_get(measured, "complete"));
     int status = print(measured);
@@ -138,7 +189,9 @@ static int ops(bool small, const char *group) {
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: device_bench info | context | bus | memory | ops [GROUP] [--small]\n");
+    fprintf(stderr,
+            "usage: device_bench info | context | load SECONDS | bus | memory | library | ops [GROUP] "
+            "[--card NAME], [--small]\n");
     return 2;
 }
 
@@ -150,10 +203,15 @@ static bool is_group(const char *name) {
 
 int main(int argc, char **argv) {
     bool small = false;
-    const char *group = NULL;
+    const char *group = NULL, *card = NULL;
+    double seconds = 0;
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--small"))
             small = true;
+        else if (!strcmp(argv[i], "--card") && i + 1 < argc && cuda_card_named(argv[i + 1]))
+            card = argv[++i];
+        else if (!strcmp(argv[1], "load") && strtod(argv[i], NULL) > 0)
+            seconds = strtod(argv[i], NULL);
         else if (is_group(argv[i]))
             group = argv[i];
         else
@@ -163,6 +221,8 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "context")) return context();
     if (argc > 1 && !strcmp(argv[1], "bus")) return bus(small);
     if (argc > 1 && !strcmp(argv[1], "memory")) return memory(small);
-    if (argc > 1 && !strcmp(argv[1], "ops")) return ops(small, group);
+    if (argc > 1 && !strcmp(argv[1], "ops")) return ops(small, group, card);
+    if (argc > 1 && !strcmp(argv[1], "library")) return library(small);
+    if (argc > 1 && !strcmp(argv[1], "load") && seconds > 0) return load(seconds, small);
     return usage();
 }

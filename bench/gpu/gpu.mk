@@ -6,8 +6,8 @@
 GPU_TOOLS := device_bench fill_gpu gpu_results
 GPU_PROGRAMS := sluice sluice-dev test_golden test_blocks $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
 GPU_BUNDLE_BYTES := 52428800
-RIG_O := $(patsubst %,$B/obj/bench/gpu/%.o,device_bench memory_calls operators rig)
-RESULTS_O := $(patsubst %,$B/obj/bench/gpu/%.o,gpu_results parts tables)
+RIG_O := $(patsubst %,$B/obj/bench/gpu/%.o,calculated device_bench library_rates memory_calls operators rig)
+RESULTS_O := $(patsubst %,$B/obj/bench/gpu/%.o,fitness gpu_results parts tables verdict)
 # rpath instead of LD_LIBRARY_PATH, because other programs there would also load our libraries.
 ifeq ($(GPU_STAGE),1)
 LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'

@@ -2,8 +2,11 @@
  *   gpu_results add RESULTS PART EXIT SECONDS LOG [--status S] [--data FILE] [--report FILE] [NAME=VALUE...]
  *   gpu_results rates RATES OPERATORS      writes measured rates into a rates file
  *   gpu_results overlap RESULTS            step times relative to max(computing, bytes / bus), as JSON
- *   gpu_results document RESULTS FOLDER DATE COMMIT      writes FOLDER/GPU-DATE.json and prints its table
- *   gpu_results readme FILE...             prints bench/README.md's table of all files with GPU results */
+ *   gpu_results fitness IDLE LOAD BENCH PROCESSES      whether the machine is fit for timing, as JSON
+ *   gpu_results document RESULTS FOLDER DATE COMMIT OPEN PATTERN...      writes FOLDER/GPU-DATE.json, prints
+ * its table and the verdict of the parts that begin with a pattern. Exits 0 for PASS, 1 for FAIL, 3 for
+ * UNKNOWN. OPEN: parts that the time limit left out, in one argument gpu_results readme FILE... prints
+ * bench/README.md's table of all files with GPU results */
 #include "bench/gpu/gpu_results.h"
 
 #include <ctype.h>
@@ -59,18 +62,38 @@ static void plain_name(const char *from, char *to, size_t bytes) {
     to[n] = 0;
 }
 
-static int document(const char *results, const char *folder, const char *date, const char *commit) {
+/* Replaces the home folder in all texts by "~": results are published, and paths may contain a person's
+ * name. */
+static void hide_home(json_t *json, const char *home) {
+    const char *at, *name;
+    json_t *member;
+    size_t i;
+    while (json_is_string(json) && (at = strstr(json_string_value(json), home))) {
+        const char *text = json_string_value(json);
+        json_t *shorter = json_sprintf("%.*s~%s", (int)(at - text), text, at + strlen(home));
+        json_string_set(json, json_string_value(shorter));
+        json_decref(shorter);
+    }
+    json_object_foreach(json, name, member) hide_home(member, home);
+    json_array_foreach(json, i, member) hide_home(member, home);
+}
+
+static int document(char **arguments, char **patterns, int n_patterns) {
+    const char *results = arguments[0], *folder = arguments[1], *date = arguments[2], *home = getenv("HOME");
     char name[128], path[PATH];
-    json_t *json = parts_assemble(results, date, commit);
+    json_t *json = parts_assemble(results, date, arguments[3]);
     if (!json) return complain("cannot read", results);
+    if (home && strlen(home) > 1) hide_home(json, home);
     plain_name(member_text(json, "gpu", NULL), name, sizeof name);
     snprintf(path, sizeof path, "%s/%s-%s.json", folder, name, date);
+    table_short(json);
+    puts("");
+    enum verdict verdict = verdict_page(json, patterns, n_patterns, arguments[4]);
     if (json_dump_file(json, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
         return complain("cannot write", path);
-    table_short(json);
-    printf("\n%s\n", path);
+    printf("result file: %s\n", path);
     json_decref(json);
-    return 0;
+    return (int)verdict;
 }
 
 static int overlap(const char *results) {
@@ -111,9 +134,11 @@ int main(int argc, char **argv) {
     if (!strcmp(verb, "add") && argc >= 7) return add(argc - 2, argv + 2);
     if (!strcmp(verb, "rates") && argc == 4) return rates(argv[2], argv[3]);
     if (!strcmp(verb, "overlap") && argc == 3) return overlap(argv[2]);
-    if (!strcmp(verb, "document") && argc == 6) return document(argv[2], argv[3], argv[4], argv[5]);
+    if (!strcmp(verb, "document") && argc >= 7) return document(argv + 2, argv + 7, argc - 7);
+    if (!strcmp(verb, "fitness") && argc == 6)
+        return fitness_print(&(struct fitness_files){argv[2], argv[3], argv[4], argv[5]});
     if (!strcmp(verb, "readme")) return readme(argc - 2, argv + 2);
-    fprintf(stderr,
-            "usage: gpu_results add | rates | overlap | document | readme: see bench/gpu/gpu_results.c\n");
+    fprintf(stderr, "usage: gpu_results add | rates | overlap | fitness | document | readme: see "
+                    "bench/gpu/gpu_results.c\n");
     return 2;
 }

@@ -26,11 +26,31 @@ int part_add(const struct part_options *options);
  * lines of a part, the last line counts. */
 json_t *parts_assemble(const char *results, const char *date, const char *commit);
 
+/* Files for the question whether a machine is fit for timing. Samples are CSV lines of nvidia-smi with the
+ * fields of run.sh, before (idle) and under load; bench: output of device_bench load; processes: one line per
+ * other program on the GPU, which starts with its number. */
+struct fitness_files {
+    const char *idle, *load, *bench, *processes;
+};
+/* Prints {"fit","reasons":[...],"notes":[...],"pcie_generation",...}: fit is false if a clock, power, bus or
+ * sharing problem makes times unfit for comparison. Returns 0, or 1 if it cannot print. */
+int fitness_print(const struct fitness_files *files);
+
+/* Exit codes of a run. */
+enum verdict { VERDICT_PASS = 0, VERDICT_FAIL = 1, VERDICT_UNKNOWN = 3 };
+/* Answers the questions whose parts the patterns select: adds "verdicts":[{"question","verdict","why"}] to
+ * the document and prints the page. open: names of parts that the time limit left out, separated by spaces.
+ * Returns the run's exit code. */
+enum verdict verdict_page(json_t *document, char **patterns, int n_patterns, const char *open);
+
 void table_short(const json_t *document);
 /* For each memory budget of Z-Image: step time divided by max(computing, bytes / bus). Computing is the step
  * with everything resident, the bus rate is the best one of the same document. Rows
  * {"budget","bytes","seconds","floor_seconds","ratio"}. */
 json_t *overlap_of(const json_t *document);
+/* Compares Sluice with PyTorch in a mode (eager, compiled, cudnn), both resident. Rows
+ * {"what","sluice_seconds","torch_seconds","ratio"}. */
+json_t *torch_comparison_of(const json_t *document, const char *mode);
 /* Prints bench/README.md's table of GPU results from n documents, oldest first. */
 void table_readme(json_t *const *documents, int n);
 

@@ -1,5 +1,7 @@
 #include "bench/gpu/operators.h"
 
+#include "bench/gpu/calculated.h"
+#include "bench/gpu/library_rates.h"
 #include "kernels/dry/dry.h"
 
 #include <stdio.h>
@@ -495,34 +497,6 @@ struct roofs {
     double products, copy; /* measured peak FLOPs and bytes per second; 0: not measured */
 };
 
-struct product {
-    struct rig *rig;
-    struct product_key key;
-    struct product_operands operands;
-};
-
-static enum status queue_product(void *user, struct error *e) {
-    struct product *p = user;
-    return products_run(p->rig->cuda->products, &p->key, &p->operands, p->rig->cuda->compute, e);
-}
-
-/* Measures the time of cuBLASLt's matrix product alone, with bf16 operands. */
-static enum status time_product(struct rig *rig, int32_t m, int32_t k, int32_t n, double *seconds,
-                                struct error *e) {
-    struct product p = {.rig = rig, .key = {.m = m, .n = n, .k = k, .in_row = k, .wide = 1, .out_row = n}};
-    uint64_t used = 0, in = workspace_part(&used, 2ull * (uint64_t)m * (uint64_t)k);
-    uint64_t weight = workspace_part(&used, 2ull * (uint64_t)n * (uint64_t)k);
-    uint64_t out = workspace_part(&used, 4ull * (uint64_t)m * (uint64_t)n);
-    uint64_t workspace = workspace_part(&used, PRODUCTS_WORKSPACE);
-    if (products_prepare(rig->cuda->products, &p.key, e) != OK || rig_take(rig, used, e) != OK)
-        return e->code;
-    p.operands = (struct product_operands){.in = rig->memory + in,
-                                           .weight = rig->memory + weight,
-                                           .out = (float *)(rig->memory + out),
-                                           .workspace = rig->memory + workspace};
-    return rig_time(rig, queue_product, &p, seconds, e);
-}
-
 static enum status queue_copy(void *user, struct error *e) {
     struct rig *rig = user;
     return cuda_check(cudaMemcpyAsync(rig->memory, rig->memory + rig->bytes / 2, rig->bytes / 2,
@@ -535,7 +509,7 @@ static enum status measure_roofs(struct rig *rig, const struct sizes *s, struct 
     double seconds = 0, side = s->roof;
     uint64_t bytes = s == &tiny ? 2 << 20 : (uint64_t)2 << 30;
     *roofs = (struct roofs){0};
-    if (time_product(rig, s->roof, s->roof, s->roof, &seconds, e) == OK)
+    if (library_time_product(rig, s->roof, s->roof, s->roof, &seconds, e) == OK)
         roofs->products = 2 * side * side * side / seconds;
     *e = e->code == DEVICE ? *e : (struct error){0};
     if (e->code == OK && rig_take(rig, bytes, e) == OK && rig_time(rig, queue_copy, rig, &seconds, e) == OK)
@@ -547,6 +521,7 @@ struct measuring {
     struct rig *rig;
     const struct sizes *s;
     struct roofs roofs;
+    const struct cuda_card *card; /* GPU model whose calculated times are added to rows; NULL: none */
     json_t *rows;
     double work[N_OP_CLASSES], seconds[N_OP_CLASSES];
     void (*on_row)(const json_t *row);
@@ -621,6 +596,27 @@ static void put_rate(const struct measuring *m, json_t *line, enum op_class clas
     json_object_set_new(line, "share", json_real(work / seconds / roof));
 }
 
+/* Adds the case's calculated time, and the card's constant with which it would equal the measured time. */
+static void put_calculated(const struct measuring *m, const struct bench_case *c, json_t *line,
+                           double seconds) {
+    struct calculated calculated;
+    struct arena counting = arena_counting();
+    struct error e = {0};
+    struct context x = {
+        .device = &calculated.device, .precision = PRECISION_BF16, .scratch = &counting, .error = &e};
+    struct queued q = {{.s = m->s, .x = &x, .weights = c->weights}, c->forward};
+    double value = 0;
+    if (!m->card) return;
+    for (int i = 0; i < 4; i++) q.call.n[i] = c->n[i];
+    calculated_init(&calculated, m->rig->device, m->card);
+    if (queue_case(&q, &e) != OK) return;
+    json_object_set_new(line, "calculated_seconds", json_real(calculated.seconds));
+    const char *constant = calculated_constant(&calculated, seconds, &value);
+    if (!constant) return;
+    json_object_set_new(line, "constant", json_string(constant));
+    json_object_set_new(line, "measured_constant", json_real(value));
+}
+
 static void add_row(struct measuring *m, json_t *line, const struct error *e) {
     char text[1024];
     if (e->code != OK) json_object_set_new(line, "error", json_string(error_line(e, text, sizeof text)));
@@ -636,7 +632,10 @@ static bool measure_case(struct measuring *m, const struct bench_case *c) {
     time_case(m, c, &work, &seconds, &e);
     name_shape(c, shape, sizeof shape);
     json_t *line = json_pack("{s:s, s:s}", "op", c->name, "shape", shape);
-    if (e.code == OK && seconds > 0) put_rate(m, line, c->class, work, seconds);
+    if (e.code == OK && seconds > 0) {
+        put_rate(m, line, c->class, work, seconds);
+        put_calculated(m, c, line, seconds);
+    }
     if (e.code == OK && c->calls) {
         m->work[c->class] += c->calls * work;
         m->seconds[c->class] += c->calls * seconds;
@@ -661,7 +660,8 @@ static bool measure_library(struct measuring *m) {
         e = (struct error){0};
         snprintf(shape, sizeof shape, "%dx%dx%d", (int)sizes[i][0], (int)sizes[i][1], (int)sizes[i][2]);
         json_t *line = json_pack("{s:s, s:s}", "op", "product, the library alone", "shape", shape);
-        if (time_product(m->rig, sizes[i][0], sizes[i][1], sizes[i][2], &seconds, &e) == OK && seconds > 0)
+        if (library_time_product(m->rig, sizes[i][0], sizes[i][1], sizes[i][2], &seconds, &e) == OK &&
+            seconds > 0)
             put_rate(m, line, CLASS_LINEAR_BF16, work, seconds);
         add_row(m, line, &e);
     }
@@ -685,8 +685,11 @@ json_t *operators_measure(struct rig *rig, const struct operators_options *optio
     static void (*const lists[])(struct list * l, const struct sizes *s) = {
         list_products, list_attention,  list_bytes, list_decoder,
         list_unet,     list_qwen_image, list_wan,   list_quantised};
-    struct measuring m = {
-        .rig = rig, .s = options->small ? &tiny : &real, .rows = json_array(), .on_row = on_row};
+    struct measuring m = {.rig = rig,
+                          .s = options->small ? &tiny : &real,
+                          .card = options->card,
+                          .rows = json_array(),
+                          .on_row = on_row};
     struct list list = {0};
     struct error e = {0};
     char line[1024];

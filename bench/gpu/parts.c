@@ -66,6 +66,7 @@ static json_t *reduced(const char *path) {
     size_t i;
     json_array_foreach(json_object_get(json_object_get(report, "plan"), "stages"), i, stage)
         json_object_del(stage, "blocks");
+    json_array_foreach(json_object_get(report, "stages"), i, stage) json_object_del(stage, "blocks");
     static const char *const members[] = {"seconds",       "compute_seconds", "bytes_moved",
                                           "stall_seconds", "floor_seconds",   "efficiency"};
     json_t *step = json_object();

@@ -2,16 +2,18 @@
 # Checks and benchmarks on a machine with a GPU, unattended. Each part writes its result as a line of
 # OUT_DIR/results.jsonl before the next part starts. A part that fails or exceeds its time does not stop the rest. A
 # part that has a result is skipped, so an interrupted run continues. Finally writes OUT_DIR/GPU-DATE.json with all
-# parts and prints a short table.
-# sh run.sh OUT_DIR [check|bench|all|PART...] [--minutes N] [--again] [--small]
-# PART: name or prefix of a part (bench.zimage). --minutes: time limit, for machines that kill long commands. --again:
-# repeats parts that have results. --small: tiny sizes, to try the script. Environment: MODEL and FLUX are the folders
-# of Z-Image's (20.5 GB) and Flux.1's random weights (25 GB), written if missing; default /tmp/sluice-zimage and
-# /tmp/sluice-flux. Parts run in order of importance: basic checks, bus and memory, computing compared with PyTorch,
-# then everything in detail.
+# parts, prints tables, and answers each question with PASS, FAIL or UNKNOWN.
+# sh run.sh OUT_DIR [--quick|check|bench|all|PART...] [--minutes N] [--again] [--small]
+# --quick: the important parts, within 30 minutes. PART: name or prefix of a part (bench.zimage). --minutes: time
+# limit, for machines that kill long commands. --again: repeats parts that have results. --small: tiny sizes, to try
+# the script. Environment: MODEL, FLUX, SDXL and WAN are folders of random weights (20.5, 25, 7 and 3 GB), written if
+# missing; default /tmp/sluice-zimage and so on; --quick writes only the first.
+# Exit code: 0 all PASS; 1 a FAIL; 2 wrong arguments; 3 no FAIL, but an UNKNOWN (a part that has not run, a library
+# that is missing, a machine that is not fit for timing); 4 no usable GPU, or its driver is too old.
+# Parts run in order of importance: basic checks, bus and memory, computing compared with PyTorch, then the rest.
 set -u
 case ${1:-} in
-"" | -*) sed -n '2,10s/^# *//p' "$0" && exit 2 ;;
+"" | -*) sed -n '2,14s/^# *//p' "$0" && exit 2 ;;
 esac
 mkdir -p "$1" || exit 1
 out=$(cd "$1" && pwd)
@@ -21,6 +23,8 @@ wanted=
 minutes=
 again=
 small=
+quick=
+steps=8
 while [ $# -gt 0 ]; do
     case $1 in
     --minutes)
@@ -29,6 +33,12 @@ while [ $# -gt 0 ]; do
         ;;
     --again) again=1 ;;
     --small) small=--small ;;
+    --quick)
+        quick=1 steps=4
+        wanted="$wanted check.fragments check.pipeline check.context check.algorithms check.int8 check.jit bench.bus bench.rates bench.library \
+bench.zimage.all.b1 bench.zimage.9G.b1 bench.zimage.4G.b1 bench.overlap bench.ops.products bench.ops.attention bench.ops.decoder \
+bench.torch.products bench.torch.attention"
+        ;;
     check) wanted="$wanted check." ;;
     bench) wanted="$wanted bench." ;;
     all) wanted="$wanted check. bench." ;;
@@ -38,6 +48,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ -n "$wanted" ] || wanted="check. bench."
+[ -z "$quick" ] || minutes=${minutes:-30}
 bin=./bin
 results=$out/results.jsonl
 log=$out/log.txt
@@ -45,38 +56,48 @@ rates=$out/rates.json
 work=$(mktemp -d)
 model=${MODEL:-/tmp/sluice-zimage}
 flux=${FLUX:-/tmp/sluice-flux}
+sdxl=${SDXL:-/tmp/sluice-sdxl}
+wan=${WAN:-/tmp/sluice-wan}
 modes=
 torch=
 python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && torch=1
 commit=$(cat commit 2>/dev/null || echo unknown)
 deadline=
-shortened= # the current part has less time than it may need
+shortened=  # the current part has less time than it may need
+unfinished= # parts that the time limit left out
 [ -z "$minutes" ] || deadline=$(($(date +%s) + minutes * 60))
 others= # background processes of this script
 trap 'kill $others 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 export OMP_WAIT_POLICY=passive
+if [ -n "${NVIDIA_TF32_OVERRIDE:-}" ]; then
+    echo "run.sh: ignores NVIDIA_TF32_OVERRIDE=$NVIDIA_TF32_OVERRIDE, which changes the precision and speed of convolutions"
+    unset NVIDIA_TF32_OVERRIDE
+fi
 
 # ---- libraries ----
 
+# Adds a folder behind those of LD_LIBRARY_PATH.
+add_folder() {
+    case ":${LD_LIBRARY_PATH:-}:" in
+    *":$1:"*) ;;
+    *) LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$1 ;;
+    esac
+}
 # Finds the first of these library names in the dynamic linker's cache or in $folders; adds its folder to
 # LD_LIBRARY_PATH.
 look_for() {
     what=$1
     shift
     for name in "$@"; do
-        if ldconfig -p 2>/dev/null | grep -q "[[:space:]]$name "; then
-            echo "$what: $name, $(ldconfig -p | sed -n "s|^[[:space:]]*$name .* => ||p" | head -1)" && return 0
-        fi
+        path=$(ldconfig -p 2>/dev/null | sed -n "s|^[[:space:]]*$name .* => ||p" | head -1)
         for folder in $folders; do
-            [ -e "$folder/$name" ] || continue
-            echo "$what: $folder/$name"
-            case ":${LD_LIBRARY_PATH:-}:" in
-            *":$folder:"*) ;;
-            *) LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder ;;
-            esac
-            return 0
+            [ -z "$path" ] && [ -e "$folder/$name" ] && path=$folder/$name
         done
+        [ -n "$path" ] || continue
+        echo "$what: $path"
+        add_folder "${path%/*}"
+        return 0
     done
     echo "$what: not found"
     return 1
@@ -87,17 +108,20 @@ python_folders() {
 for path in sys.path:
     print("\n".join(sorted(glob.glob(path + "/nvidia/*/lib"))))' 2>/dev/null
 }
+wheels=$(python_folders)
 folders=$(
     echo "${LD_LIBRARY_PATH:-}" | tr ':' '\n'
     ls -d /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/nvidia/lib64 /usr/local/nvidia/lib \
         /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/lib/wsl/lib 2>/dev/null
-    python_folders
+    echo "$wheels"
 )
 list_libraries() {
     look_for "driver" libcuda.so.1
     look_for "cuBLASLt" libcublasLt.so.13 libcublasLt.so.12
     look_for "NVRTC" libnvrtc.so.13 libnvrtc.so.12
     look_for "cuDNN" libcudnn.so.9
+    # A library may need others of its wheel, in versions that the system lacks.
+    for folder in $wheels; do add_folder "$folder"; done
 }
 
 # ---- parts ----
@@ -119,7 +143,7 @@ begin() {
     limit=$2
     if [ -n "$deadline" ]; then
         left=$((deadline - $(date +%s)))
-        [ $left -gt 15 ] || { print_log "$1: not begun, time limit reached" && return 1; }
+        [ $left -gt 15 ] || { print_log "$1: not begun, time limit reached" && unfinished="$unfinished $1" && return 1; }
         shortened=
         [ $left -ge "$limit" ] || { limit=$left && shortened=1; }
     fi
@@ -136,6 +160,7 @@ end() {
     { echo "=== $name, exit $code" && cat "$work/log"; } >>"$log"
     if [ $code = 124 ] && [ -n "$shortened" ]; then
         print_log "$name: stopped by --minutes, will be repeated by the next run"
+        unfinished="$unfinished $name"
         return
     fi
     seconds=$(echo "$began $(date +%s.%N)" | awk '{ printf "%.2f", $2 - $1 }')
@@ -212,10 +237,12 @@ demo() { # demo STEPS FLAGS...: generates with the demo model
         --seed 3 -q --no-progress --report "$work/report" -o "$work/demo.png" $no_decode "$@"
 }
 latent() { tr -d '\n ' <"$work/report" | sed -n 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/p'; }
-least() {
+planned() { # planned peak|least FLAGS...: VRAM bytes of a run of demo
+    which=$1
+    shift
     # shellcheck disable=SC2086
-    "$bin/sluice" plan -m models/demo -p "two blue squares at the top on a yellow background" --device cuda --json $no_decode |
-        tr -d '\n' | sed 's/.*"least": *{[^}]*"vram_bytes": *\([0-9]*\).*/\1/'
+    "$bin/sluice" plan -m models/demo -p "two blue squares at the top on a yellow background" --device cuda --json $no_decode "$@" |
+        tr -d '\n' | sed "s/.*\"$which\": *{[^}]*\"vram_bytes\": *\([0-9]*\).*/\1/"
 }
 
 refusals() {
@@ -264,7 +291,7 @@ ladder() {
     late=
     expect "alone" 0 demo 4
     first=$(latent)
-    least=$(least)
+    least=$(planned least)
     mib=$((least >> 20))
     expect "alone, smallest budget" 0 demo 4 --max-vram "${least}B"
     same "alone, smallest budget"
@@ -312,6 +339,13 @@ sanitize() {
 
 # ---- functions for benchmarks ----
 
+# Writes 256 MB into a folder; prints MB per second.
+write_rate() {
+    begin_ms=$(date +%s%3N)
+    dd if=/dev/zero of="$1/sluice-write-rate" bs=1M count=256 conv=fdatasync 2>/dev/null
+    rm -f "$1/sluice-write-rate"
+    echo $((256000 / ($(date +%s%3N) - begin_ms + 1)))
+}
 # checkpoint FAMILY FOLDER GB SMALL ABOUT DIMS: writes random weights of the family unless they exist; describes them in
 # FOLDER/complete
 checkpoint() {
@@ -338,6 +372,9 @@ checkpoint() {
         [ $layers -le 30 ] || layers=30
         dims="layers=$layers,text_layers=$layers"
         about="$layers layers each instead of 30 and 36, because only $free_gb GB of disk were free"
+    elif [ -n "$quick" ] && [ "$(write_rate "$(dirname "$folder")")" -lt 100 ]; then
+        dims="layers=8,text_layers=8"
+        about="8 layers each instead of 30 and 36, because the disk is slow"
     fi
     "$bin/sluice-dev" checkpoint "$family" "$folder" --seed 5 --no-progress ${dims:+--dims "$dims"} || return 1
     echo "$about" >"$folder/complete"
@@ -354,27 +391,51 @@ flux_checkpoint() {
         heads=2,axis0=8,axis1=12,axis2=12,double_layers=1,single_layers=2,hidden=64,pooled=64,clip_heads=4,clip_ff=128,clip_layers=2,clip_vocabulary=1000,t5_heads=4,t5_head_dim=16,t5_ff=128,t5_layers=1,t5_vocabulary=1000,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8 \
         "published sizes, a layer of T5" t5_layers=1
 }
-smi_used() { nvidia-smi -i 0 --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -1; }
-# draws FAMILY FOLDER STEPS BUDGET BATCH SECONDS: times a generation
+# SDXL, and two blocks of WAN 2.1 14B with a small text encoder, whose time is not compared.
+sdxl_checkpoint() {
+    checkpoint sdxl "$sdxl" 7 \
+        clip_vocabulary=1000,clip_ff=64,clip_layers=2,text_encoder.pooled=16,text_encoder.clip_heads=2,text_encoder.clip_projection=16,text_encoder_2.pooled=24,text_encoder_2.clip_heads=2,text_encoder_2.clip_projection=24,unet0=32,unet1=64,unet2=64,unet_layers2=1,unet_text=40,unet_pooled=24,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8 \
+        "published sizes" ""
+}
+wan_checkpoint() {
+    checkpoint wan "$wan" 3 \
+        t5_vocabulary=600,hidden=64,t5_heads=2,t5_head_dim=16,t5_ff=96,t5_layers=2,heads=2,wan_head=24,wan_ff=96,layers=2,vae_base=8 \
+        "two blocks of the 14B model" layers=2,t5_layers=2,t5_vocabulary=32000
+}
+# write_checkpoint FAMILY FOLDER: part bench.checkpoint for Z-Image, bench.FAMILY_checkpoint for others
+write_checkpoint() {
+    part=bench.$1_checkpoint
+    [ "$1" != zimage ] || part=bench.checkpoint
+    if begin $part 590; then
+        "$1_checkpoint" >"$work/log" 2>&1
+        end $part $? "weights=$(cat "$2/complete" 2>/dev/null)"
+    elif is_wanted $part && [ ! -e "$2/complete" ]; then
+        "$1_checkpoint" >>"$log" 2>&1 # fresh machine with a result from another one
+    fi
+}
+# Queries one GPU, by its bus address: nvidia-smi and CUDA may number GPUs differently.
+smi() { nvidia-smi -i "$bus" "$@" 2>/dev/null; }
+smi_used() { smi --query-gpu=memory.used --format=csv,noheader,nounits | head -1; }
+# draws FAMILY FOLDER STEPS BUDGET BATCH SECONDS [FLAGS]: times a generation
 draws() {
     part=bench.$1.$4.b$5
     [ -e "$2/complete" ] || { skip "$part" "no weights" && return 0; }
     begin "$part" "$6" || return 0
-    flags=
-    [ "$4" = all ] || flags="--max-vram $4"
+    side=1024
+    [ -z "$small" ] || side=64
+    flags=${7:-"-W $side -H $side $no_decode"}
+    [ "$4" = all ] || flags="$flags --max-vram $4"
     [ ! -e "$rates" ] || flags="$flags --rates $rates"
     rm -f "$work/report" "$work/smi"
     before=$(smi_used)
     if [ -n "$before" ]; then
-        nvidia-smi -i 0 --query-gpu=memory.used --format=csv,noheader,nounits -lms 200 >"$work/smi" 2>/dev/null &
+        nvidia-smi -i "$bus" --query-gpu=memory.used --format=csv,noheader,nounits -lms 200 >"$work/smi" 2>/dev/null &
         sampler=$!
         others="$others $sampler"
     fi
-    side=1024
-    [ -z "$small" ] || side=64
     # shellcheck disable=SC2086
-    limited "$bin/sluice" generate -m "$2" -p "a red fox in the snow" -W $side -H $side --steps "$3" --seed 1 -b "$5" --device cuda \
-        --no-progress --report "$work/report" -o "$work/fox.png" $flags $no_decode >"$work/log" 2>&1
+    limited "$bin/sluice" generate -m "$2" -p "a red fox in the snow" --steps "$3" --seed 1 -b "$5" --device cuda \
+        --no-progress --report "$work/report" -o "$work/fox.png" $flags >"$work/log" 2>&1
     code=$?
     [ -z "$before" ] || kill "$sampler" 2>/dev/null
     status=
@@ -385,18 +446,36 @@ draws() {
     end "$part" $code $status --report "$work/report" ${peak:+smi_peak_mib=$peak} ${before:+smi_before_mib=$before} \
         "weights=$(cat "$2/complete" 2>/dev/null)"
 }
-# Stores the libraries' algorithms in the part's report; two runs and two budgets must give one hash.
-algorithms() {
+# one_hash FLAGS...: runs demo twice, then with budgets from the smallest to the largest useful one; sets $hash,
+# $hash_again and $hash_budgets (- for a failed run); keeps the first report. All latents must be equal.
+one_hash() {
+    n=4
+    [ -z "$small" ] || n=1
     passed=0
     failed=0
     late=
-    expect "a run" 0 demo 4
+    hash= hash_again= hash_budgets=
+    rm -f "$work/report" "$work/first"
+    expect "a run" 0 demo $n "$@"
+    [ "$code" = 0 ] || return
     first=$(latent)
+    hash=$first
     cp "$work/report" "$work/first"
-    expect "the same run" 0 demo 4
+    expect "the same run" 0 demo $n "$@"
+    [ "$code" = 0 ] && hash_again=$(latent)
     same "the same run"
-    expect "smallest budget" 0 demo 4 --max-vram "$(least)B"
-    same "smallest budget"
+    least=$(planned least "$@")
+    most=$(planned peak "$@")
+    for i in 0 1 2 3 4; do
+        budget=$((least + i * (most - least) / 4))
+        expect "budget of $budget bytes" 0 demo $n --max-vram "${budget}B" "$@"
+        [ "$code" = 0 ] && hash_budgets="$hash_budgets $(latent)" || hash_budgets="$hash_budgets -"
+        same "budget of $budget bytes"
+    done
+}
+# Stores the libraries' algorithms in the part's report.
+algorithms() {
+    one_hash
     if tr -d ' \n' <"$work/first" | grep -q '"algorithms":\[{'; then
         passed=$((passed + 1))
     else
@@ -404,6 +483,41 @@ algorithms() {
         echo "FAILED: the report lists no algorithms"
     fi
     sum
+}
+int8() {
+    one_hash --precision int8
+    sum
+}
+# Lets the driver compile the kernels' PTX, as for a GPU that is newer than this build.
+jit() {
+    export CUDA_FORCE_PTX_JIT=1
+    "$bin/test_cuda_fragments" && { [ -n "$small" ] || ONLY="test_attention*" "$bin/test_cuda_ops"; }
+    code=$?
+    unset CUDA_FORCE_PTX_JIT
+    return $code
+}
+
+# ---- fitness for timing ----
+
+# Fields that bench/gpu/fitness.c reads, in this order, and $throttle, whose name depends on the driver.
+sample() { smi "--query-gpu=$fields,$throttle" --format=csv,noheader,nounits; }
+fields=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max,power.draw,power.limit,power.default_limit
+fields=$fields,clocks.sm,clocks.max.sm,temperature.gpu,utilization.gpu,memory.used,ecc.mode.current,mig.mode.current
+# Samples the idle GPU, then the GPU under load.
+fitness() {
+    seconds=10
+    [ -z "$small" ] || seconds=1
+    for i in 1 2 3; do sample && sleep 0.3; done >"$work/smi.idle"
+    smi --query-compute-apps=pid --format=csv,noheader >"$work/smi.processes"
+    nvidia-smi -i "$bus" "--query-gpu=$fields,$throttle" --format=csv,noheader,nounits -lms 200 >"$work/smi.load" 2>/dev/null &
+    sampler=$!
+    others="$others $sampler"
+    # shellcheck disable=SC2086
+    limited $bin/device_bench load $seconds $small >"$work/load"
+    code=$?
+    kill "$sampler" 2>/dev/null
+    wait "$sampler" 2>/dev/null
+    [ $code = 0 ] && $bin/gpu_results fitness "$work/smi.idle" "$work/smi.load" "$work/load" "$work/smi.processes" >"$work/fitness"
 }
 
 # ---- machine information ----
@@ -415,19 +529,37 @@ list_libraries >"$work/libraries"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 tee -a "$log" <"$work/libraries"
 { nvidia-smi 2>&1 || echo "no nvidia-smi"; } | tee -a "$log" | grep -E 'Driver|MiB|no nvidia' | cut -c1-100
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n '1s/^\([0-9]*\)\..*/\1/p')
+least_driver=$(cat driver 2>/dev/null)
+if [ -n "$driver" ] && [ "$driver" -lt "${least_driver:-0}" ]; then
+    print_log "run.sh: this build needs NVIDIA driver $least_driver or newer: found $driver. Nothing has run." && exit 4
+fi
 $bin/sluice devices 2>&1 | tee -a "$log"
 wanted="$wanted info"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -1)
 emulated=
 $bin/sluice devices 2>/dev/null | grep -q Emulated && emulated=1
-[ -n "$again" ] || sed -i '/"part": "info"/d' "$results" 2>/dev/null
+[ -n "$again" ] || sed -i '/"part": "\(info\|fitness\)"/d' "$results" 2>/dev/null
+cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 begin info 120 && {
     limited $bin/device_bench info >"$work/info" 2>"$work/log"
     info=$?
     cat "$work/libraries" >>"$work/log"
-    end info $info --data "$work/info"
-    [ $info = 0 ] || { print_log "run.sh: no GPU usable here: $(head -1 "$work/log")" && exit 1; }
+    end info $info --data "$work/info" "cpu=$cpu, $(nproc) threads" "kernel=$(uname -r)" "driver=$driver"
+    [ $info = 0 ] || { print_log "run.sh: no GPU usable here: $(head -1 "$work/log")" && exit 4; }
 }
+fact() { sed -n "s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" "$work/info"; }
+bus=$(fact pci_bus_id)
+for throttle in clocks_event_reasons.active clocks_throttle_reasons.active ""; do
+    [ -n "$throttle" ] && sample >/dev/null && break
+done
+case "$wanted" in *bench.*) wanted="$wanted fitness" ;; esac
+if [ -z "$throttle" ]; then
+    skip fitness "nvidia-smi not found, or it does not answer for this GPU"
+elif begin fitness 60; then
+    fitness 2>"$work/log"
+    end fitness $? --data "$work/fitness"
+fi
 if grep -q '"decode": false' "$work/info" 2>/dev/null; then
     no_decode="--no-decode --save-latent $work/latent.safetensors"
     print_log "decode skipped: no cuDNN"
@@ -458,8 +590,23 @@ sanitize memcheck check.memcheck.draw 300 $bin/sluice generate -m models/demo -p
 sanitize racecheck check.racecheck.attention 300 env "ONLY=test_attention*" $bin/test_cuda_ops
 if begin check.algorithms 300; then
     algorithms >"$work/log" 2>&1
-    end check.algorithms $? --report "$work/first"
+    end check.algorithms $? --report "$work/first" "hash=$hash" "hash_again=$hash_again" "hash_budgets=$hash_budgets"
 fi
+if is_wanted check.int8 && [ -z "$(planned least --precision int8 2>/dev/null)" ]; then
+    skip check.int8 "this build has no --precision int8 for GPUs"
+elif begin check.int8 300; then
+    int8 >"$work/log" 2>&1
+    end check.int8 $? "hash_budgets=$hash $hash_again $hash_budgets"
+fi
+case $(fact architecture) in
+sm_8?) skip check.jit "the build's PTX is for GPUs from compute capability 9.0 on" ;;
+*)
+    if begin check.jit 300; then
+        jit >"$work/log" 2>&1
+        end check.jit $?
+    fi
+    ;;
+esac
 
 # ---- bus, memory calls, overlap of copies and computing ----
 
@@ -472,17 +619,14 @@ fi
 # shellcheck disable=SC2086
 measure bench.memory 200 $bin/device_bench memory $small
 case "$wanted" in *bench.zimage* | *bench.overlap* | *bench.load*) wanted="$wanted bench.checkpoint" ;; esac
-if begin bench.checkpoint 590; then
-    zimage_checkpoint >"$work/log" 2>&1
-    end bench.checkpoint $? "weights=$(cat "$model/complete" 2>/dev/null)"
-elif is_wanted bench.checkpoint && [ ! -e "$model/complete" ]; then
-    zimage_checkpoint >>"$log" 2>&1 # fresh machine with a result from another one
-fi
-for budget in all 9G 6G 4G 2G; do draws zimage "$model" 8 $budget 1 300; done
+write_checkpoint zimage "$model"
+for budget in all 9G 6G 4G 2G; do draws zimage "$model" $steps $budget 1 300; done
 measure bench.overlap 30 $bin/gpu_results overlap "$results"
 
 # ---- computing ----
 
+# shellcheck disable=SC2086
+measure bench.library 200 $bin/device_bench library $small
 # One process per group: a lost GPU in one does not stop the others.
 operators() {
     # shellcheck disable=SC2086
@@ -496,7 +640,7 @@ torch_part() { # torch_part PART [MODE]: PyTorch, one process per part
     measure "bench.torch.$1${2:+.$2}" 590 python3 torch_compare.py $small "$@"
 }
 for family in zimage flux; do modes="$modes $family.eager $family.compiled $family.cudnn"; done
-for part in products attention $modes; do
+for part in products attention decoder $modes sdxl.eager wan.eager; do
     if [ -n "$torch" ]; then
         torch_part $(echo "$part" | tr . ' ')
     else
@@ -504,13 +648,19 @@ for part in products attention $modes; do
     fi
 done
 case "$wanted" in *bench.flux.*) wanted="$wanted bench.flux_checkpoint" ;; esac
-if begin bench.flux_checkpoint 590; then
-    flux_checkpoint >"$work/log" 2>&1
-    end bench.flux_checkpoint $? "weights=$(cat "$flux/complete" 2>/dev/null)"
-elif is_wanted bench.flux_checkpoint && [ ! -e "$flux/complete" ]; then
-    flux_checkpoint >>"$log" 2>&1
-fi
+write_checkpoint flux "$flux"
 for budget in all 12G 6G; do draws flux "$flux" 4 $budget 1 400; done
+# One evaluation a step, as in torch_compare.py.
+case "$wanted" in *bench.sdxl.*) wanted="$wanted bench.sdxl_checkpoint" ;; esac
+case "$wanted" in *bench.wan.*) wanted="$wanted bench.wan_checkpoint" ;; esac
+write_checkpoint sdxl "$sdxl"
+write_checkpoint wan "$wan"
+video="-W 832 -H 480 --frames 81"
+[ -z "$small" ] || video="-W 64 -H 64 --frames 5"
+side=1024
+[ -z "$small" ] || side=64
+draws sdxl "$sdxl" 4 all 1 300 "-W $side -H $side --cfg-scale 1 --no-decode --save-latent $work/latent.safetensors"
+draws wan "$wan" 3 all 1 400 "$video --cfg-scale 1 --no-decode --save-latent $work/latent.safetensors"
 
 # ---- loading, refusals, quantised types ----
 
@@ -558,6 +708,10 @@ for part in decoder unet qwen_image wan; do
 done
 for budget in all 9G 6G 4G 2G; do draws zimage "$model" 8 $budget 4 300; done
 
-# ---- document ----
+# ---- document and verdict ----
 
-$bin/gpu_results document "$results" "$out" "$(date -u +%Y-%m-%d)" "$commit" | tee -a "$log"
+# shellcheck disable=SC2086
+$bin/gpu_results document "$results" "$out" "$(date -u +%Y-%m-%d)" "$commit" "$unfinished" $wanted >"$work/page"
+code=$?
+tee -a "$log" <"$work/page"
+exit $code

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const json_t *member(const json_t *json, va_list path) {
@@ -169,14 +170,6 @@ static void count_checks(const json_t *document, int *passed, int *failed, int *
     }
 }
 
-static void print_comparison(const char *what, const json_t *sluice_row, const json_t *torch_row) {
-    double sluice = member_number(sluice_row, -1, "seconds", NULL);
-    double torch = member_number(torch_row, -1, "seconds", NULL);
-    if (sluice > 0 && torch > 0)
-        printf("- %s: %.3f ms, PyTorch %.3f ms, %.2f times PyTorch's speed\n", what, 1e3 * sluice,
-               1e3 * torch, torch / sluice);
-}
-
 static json_t *operators_of(const json_t *document, double *products, double *copy) {
     const char *name;
     json_t *part, *rows = json_array();
@@ -196,7 +189,6 @@ static json_t *operators_of(const json_t *document, double *products, double *co
 static void print_operators(const json_t *document) {
     double products, copy, most;
     json_t *rows = operators_of(document, &products, &copy);
-    json_t *torch = torch_rows_of(document);
     const json_t *q = row_of(rows, "linear", "q, k, v, out"),
                  *attention = row_of(rows, "attention", "a layer");
     if (products > 0 || copy > 0)
@@ -212,9 +204,6 @@ static void print_operators(const json_t *document) {
         printf("- memory-bound operators: %.0f to %.0f %% of the copy rate (above 100: served from "
                "the cache)\n",
                100 * least, 100 * most);
-    print_comparison("attention of a layer", attention, row_of(torch, "attention", "4128x30x128"));
-    print_comparison("product 4128x3840x3840", q, row_of(torch, "linear", "4128x3840x3840"));
-    json_decref(torch);
     json_decref(rows);
 }
 
@@ -253,22 +242,64 @@ static void print_links(const json_t *document) {
                best_bus(document, "d2h_pinned") / 1e9);
 }
 
+static void add_comparison(json_t *rows, const char *what, double sluice, double torch) {
+    if (sluice > 0 && torch > 0)
+        json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f}", "what", what, "sluice_seconds", sluice,
+                                              "torch_seconds", torch, "ratio", sluice / torch));
+}
+
+/* Seconds that the GPU computes in a stage of a run. */
+static double stage_seconds(const json_t *part, const char *stage) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(json_object_get(part, "data"), "stages"), i, row) {
+        const char *name = member_text(row, "name", NULL);
+        if (name && !strcmp(name, stage)) return member_number(row, -1, "compute_seconds", NULL);
+    }
+    return -1;
+}
+
+static double row_seconds(const json_t *rows, const char *op, const char *shape) {
+    return member_number(row_of(rows, op, shape), -1, "seconds", NULL);
+}
+
 /* PyTorch's step excludes embedders and final layer; Sluice's step includes them. */
-static void print_torch_steps(const json_t *document) {
-    static const char *const families[] = {"zimage", "flux"}, *const modes[] = {"eager", "compiled", "cudnn"};
-    json_t *rows = torch_rows_of(document);
-    for (int f = 0; f < 2; f++)
-        for (int m = 0; m < 3; m++) {
-            char shape[64];
-            snprintf(shape, sizeof shape, "%s, %s, ", families[f], modes[m]);
-            double torch = member_number(row_of(rows, "step", shape), -1, "seconds", NULL);
-            double sluice = step_number(steps_part(document, families[f], "all", 1), "seconds");
-            if (torch <= 0) continue;
-            printf("- PyTorch, %s, %s, resident: %.3f s per step", families[f], modes[m], torch);
-            if (sluice > 0) printf("; Sluice %.3f s, %.2f times PyTorch's time", sluice, sluice / torch);
-            puts("");
-        }
-    json_decref(rows);
+json_t *torch_comparison_of(const json_t *document, const char *mode) {
+    static const char *const families[] = {"zimage", "flux", "sdxl", "wan"};
+    double products, copy;
+    json_t *rows = json_array(), *torch = torch_rows_of(document);
+    json_t *operators = operators_of(document, &products, &copy);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        char shape[64], what[64];
+        snprintf(shape, sizeof shape, "%s, %s, ", families[i], mode);
+        snprintf(what, sizeof what, "%s step", families[i]);
+        add_comparison(rows, what, step_number(steps_part(document, families[i], "all", 1), "seconds"),
+                       row_seconds(torch, "step", shape));
+    }
+    if (!strcmp(mode, "eager")) {
+        add_comparison(rows, "decoder", stage_seconds(zimage(document, "all", 1), "decode"),
+                       row_seconds(torch, "decoder", ""));
+        add_comparison(rows, "attention", row_seconds(operators, "attention", "a layer"),
+                       row_seconds(torch, "attention", "4128x30x128"));
+        add_comparison(rows, "product", row_seconds(operators, "linear", "q, k, v, out"),
+                       row_seconds(torch, "linear", "4128x3840x3840"));
+    }
+    json_decref(operators);
+    json_decref(torch);
+    return rows;
+}
+
+static void print_torch(const json_t *document) {
+    static const char *const modes[] = {"eager", "compiled", "cudnn"};
+    for (int m = 0; m < 3; m++) {
+        json_t *rows = torch_comparison_of(document, modes[m]), *row;
+        size_t i;
+        json_array_foreach(rows, i, row) printf(
+            "- %s: Sluice %.3g ms, PyTorch %s %.3g ms, %.2f of its time\n", member_text(row, "what", NULL),
+            1e3 * member_number(row, 0, "sluice_seconds", NULL), modes[m],
+            1e3 * member_number(row, 0, "torch_seconds", NULL), member_number(row, 0, "ratio", NULL));
+        json_decref(rows);
+    }
 }
 
 json_t *overlap_of(const json_t *document) {
@@ -296,9 +327,72 @@ static void print_document(const json_t *document) {
     if (weights) printf("Z-Image with random weights (%s), 1024x1024, 8 steps:\n\n", weights);
     if (weights) print_steps(document);
     print_links(document);
-    print_torch_steps(document);
     print_operators(document);
+    print_torch(document);
     print_checks(document);
+}
+
+static int by_number(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Prints the median of an efficiency constant over all operators that it bounds. */
+static void print_constant(const json_t *rows, const char *constant) {
+    enum { MOST = 256 };
+    double values[MOST];
+    size_t i, n = 0;
+    json_t *row;
+    json_array_foreach(rows, i, row) {
+        const char *found = member_text(row, "constant", NULL);
+        if (found && !strcmp(found, constant) && n < MOST)
+            values[n++] = member_number(row, 0, "measured_constant", NULL);
+    }
+    if (!n) return;
+    qsort(values, n, sizeof *values, by_number);
+    printf(", .%s = %.3f", constant, values[n / 2]);
+}
+
+/* Prints measured and calculated times of the operators, and the constants of cards.c that follow. */
+static void print_calculated(const json_t *document) {
+    static const char *const constants[] = {"products", "attention", "convolutions", "passes"};
+    const char *card = member_text(part_of(document, "info"), "data", "card", NULL);
+    double products, copy, bus = best_bus(document, "h2d_pinned");
+    json_t *rows = operators_of(document, &products, &copy), *row;
+    size_t i;
+    if (card) printf("\n%-58s %12s %14s  ratio\n", "operator", "measured, us", "calculated, us");
+    json_array_foreach(rows, i, row) {
+        double seconds = member_number(row, 0, "seconds", NULL);
+        double calculated = member_number(row, 0, "calculated_seconds", NULL);
+        if (!card || calculated <= 0) continue;
+        printf("%-16s %-41s %12.1f %14.1f  %.2f\n", member_text(row, "op", NULL),
+               member_text(row, "shape", NULL), 1e6 * seconds, 1e6 * calculated, seconds / calculated);
+    }
+    if (card) {
+        printf("\nfor kernels/cuda/cards.c: .name = \"%s\"", card);
+        if (bus > 0) printf(", .bus_bytes_per_second = %.1fe9", bus / 1e9);
+        for (i = 0; i < sizeof constants / sizeof *constants; i++) print_constant(rows, constants[i]);
+        printf("\n");
+    }
+    json_decref(rows);
+}
+
+/* Prints cuBLASLt's first algorithm beside the best of eight, and cuDNN's rate by band. */
+static void print_library(const json_t *document) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows_of(document, "bench.library"), i, row) {
+        double seconds = member_number(row, 0, "seconds", NULL),
+               best = member_number(row, 0, "best_seconds", NULL);
+        if (seconds <= 0) continue;
+        printf("- library: %s %s, %s: %.1f TFLOP/s", member_text(row, "op", NULL),
+               member_text(row, "shape", NULL), member_text(row, "type", NULL),
+               member_number(row, 0, "flops_per_second", NULL) / 1e12);
+        if (best > 0)
+            printf("; first algorithm takes %.2f of the best of %.0f", seconds / best,
+                   member_number(row, 0, "algorithms", NULL));
+        puts("");
+    }
 }
 
 void table_short(const json_t *document) {
@@ -309,7 +403,10 @@ void table_short(const json_t *document) {
         const char *status = member_text(part, "status", NULL);
         if (strcmp(status, "done")) printf("%s: %s\n", name, status);
     }
+    print_calculated(document);
+    puts("");
     print_document(document);
+    print_library(document);
 }
 
 void table_readme(json_t *const *documents, int n) {

@@ -3,6 +3,7 @@
 #include "engine/machine/machine.h"
 #include "engine/open/public_structs.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cards.h"
 #include "kernels/cuda/cuda.h"
 #include "loaders/json.h"
 
@@ -45,6 +46,13 @@ static void list_cuda(json_t *devices, json_t *absent) {
     }
 }
 
+/* Lists the GPU models that a session can plan for without the GPU. */
+static void list_cards(json_t *cards) {
+    const struct cuda_card *card;
+    for (int i = 0; (card = cuda_card_at(i)); i++)
+        json_push(cards, json_pack("{s:s, s:s}", "name", card->name, "title", card->words));
+}
+
 int sluice_devices(char **json, struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
@@ -54,8 +62,10 @@ int sluice_devices(char **json, struct sluice_error *error) {
     struct device *cpu = cpu_open(&sys, 1, &e);
     if (!cpu) return publish_error(&e, error);
     unsigned json_failures = failed_json_allocations();
-    json_t *list = json_pack("{s:i, s:[o], s:[]}", "version", 1, "devices", describe_cpu(cpu), "absent");
+    json_t *list =
+        json_pack("{s:i, s:[o], s:[], s:[]}", "version", 1, "devices", describe_cpu(cpu), "absent", "cards");
     if (list) list_cuda(json_object_get(list, "devices"), json_object_get(list, "absent"));
+    if (list) list_cards(json_object_get(list, "cards"));
     *json = json_to_text(list, JSON_INDENT(1), json_failures);
     cpu->destroy(cpu);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of devices");

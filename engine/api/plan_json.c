@@ -80,8 +80,8 @@ static json_t *request_json(const struct job *job) {
                   tokens_json(job, job->prompts.text_slot[0]), "longest_prompt_assumed",
                   !job->settings.decode_only && (!r->prompt || job->model->published), "decode",
                   !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
-    if (json && job->settings.weights != N_DTYPES)
-        json_put(json, "type", json_string(dtype_name(job->settings.weights)));
+    if (json && job->settings.weights.type != N_DTYPES)
+        json_put(json, "type", json_string(dtype_name(job->settings.weights.type)));
     if (r->converted) json_put(json, "converted", json_true());
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny) json_put(json, "decoder", json_string(tiny->family->name));

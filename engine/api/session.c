@@ -92,7 +92,7 @@ static void drop_planned(struct sluice_session *s) {
  * run. The caller closes the job, also after failure. */
 static enum status plan_job(struct sluice_session *s, const struct sluice_request *request,
                             const int32_t *dim, bool runs, struct job *job, struct error *e) {
-    enum dtype type;
+    struct conversion_choice choice;
     struct error ignored = {0};
     const struct job_context context = {.model = s->model,
                                         .device = s->device,
@@ -100,10 +100,10 @@ static enum status plan_job(struct sluice_session *s, const struct sluice_reques
                                         .adapters = &s->adapters,
                                         .prompt_cache = &s->prompt_cache};
     drop_planned(s);
-    /* Frees resident weights that the previous run converted to another type (--type). The store would
-     * mistake them for weights of this run. */
-    if (requantised_type(request->type, request->converted, &type, &ignored) == OK && s->requantised.made &&
-        s->requantised.type != type)
+    /* Frees resident weights that the previous run converted to another type. The store would mistake them
+     * for weights of this run. */
+    if (requantised_choice(request->type, request->precision, &choice, &ignored) == OK &&
+        s->requantised.made && !conversion_equals(s->requantised.choice, choice))
         residents_destroy(&s->residents);
     if (job_open(job, &context, request, dim, e) != OK) return e->code;
     if (runs && check_runnable(&s->options, job, e) != OK) return e->code;

@@ -9,8 +9,9 @@
 
 #include <string.h>
 
-struct predict_case predict_case_of(const struct family *family) {
-    const struct predicted_block *p = &family->predicted;
+struct predict_case predict_case_of(const struct family *family, int i) {
+    static const struct predicted_block none;
+    const struct predicted_block *p = i < PREDICTED_MAX ? &family->predicted[i] : &none;
     return (struct predict_case){.sizes = {.family = family,
                                            .block = p->alone ? p->kind : NULL,
                                            .text_rows = p->text_rows ? p->text_rows : 1,
@@ -88,31 +89,58 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
     return e->code;
 }
 
-enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
-    const struct cuda_card *card = cuda_card_named(name);
-    struct predict_rows rows;
-    char known[128];
-    if (!card) {
-        return error_set(e, USAGE, "unknown GPU model" FOUND "%.60s" EXPECTED "%s", name,
-                         cuda_card_names(known, sizeof known));
+static void put_kernels(struct bench *bench, const struct predict_case *c, const struct predict_rows *rows) {
+    for (int k = 0; k < rows->n; k++) {
+        const struct predict_row *row = &rows->rows[k];
+        json_push(bench->rows,
+                  json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:f, s:s}", "family",
+                            c->sizes.family->name, "block", c->sizes.last.kind, "tokens", c->tokens, "op",
+                            op_name(row->op), "class", work_class_name(row->class), "calls", row->calls,
+                            "flops", (json_int_t)row->flops, "bytes", (json_int_t)row->bytes, "seconds",
+                            row->seconds, "kernel", row->kernel));
     }
+}
+
+static void put_block(struct bench *bench, const struct predict_case *c, const struct cuda_card *card,
+                      const struct predict_rows *rows) {
+    double seconds = 0;
+    for (int k = 0; k < rows->n; k++) seconds += rows->rows[k].seconds;
+    json_push(bench->rows,
+              json_pack("{s:s, s:s, s:i, s:s, s:f}", "family", c->sizes.family->name, "block",
+                        c->sizes.last.kind, "tokens", c->tokens, "card", card->name, "seconds", seconds));
+}
+
+static enum status predict_card(struct bench *bench, const struct cuda_card *card, bool all, enum dtype type,
+                                struct error *e) {
+    struct predict_rows rows;
     struct device *cuda = cuda_plan_device(&bench->sys, card, e);
     if (!cuda) return e->code;
     for (const struct family *const *f = families; *f; f++) {
-        if (!(*f)->predicted.kind) continue;
-        struct predict_case c = predict_case_of(*f);
-        c.sizes.type = type;
-        if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) break;
-        for (int k = 0; k < rows.n; k++) {
-            const struct predict_row *row = &rows.rows[k];
-            json_push(bench->rows,
-                      json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:f, s:s}", "family", (*f)->name,
-                                "block", c.sizes.last.kind, "tokens", c.tokens, "op", op_name(row->op),
-                                "class", work_class_name(row->class), "calls", row->calls, "flops",
-                                (json_int_t)row->flops, "bytes", (json_int_t)row->bytes, "seconds",
-                                row->seconds, "kernel", row->kernel));
+        struct predict_case c;
+        for (int i = 0; (c = predict_case_of(*f, i)).sizes.last.kind; i++) {
+            c.sizes.type = type;
+            if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) goto out;
+            if (all)
+                put_block(bench, &c, card, &rows);
+            else
+                put_kernels(bench, &c, &rows);
         }
     }
+out:
     cuda->destroy(cuda);
+    return e->code;
+}
+
+enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
+    const struct cuda_card *card = cuda_card_named(name);
+    bool all = !strcmp(name, "all");
+    if (!card && !all)
+        return error_set(e, USAGE,
+                         "unknown GPU model" FOUND "%.60s" EXPECTED
+                         "a card such as 4090 (`sluice devices` lists them), or all",
+                         name);
+    if (card) return predict_card(bench, card, false, type, e);
+    for (int i = 0; (card = cuda_card_at(i)); i++)
+        if (predict_card(bench, card, true, type, e) != OK) break;
     return e->code;
 }

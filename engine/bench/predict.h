@@ -14,8 +14,9 @@ struct predict_case {
     int32_t tokens; /* number of tokens (VAEs: pixels) that the block processes */
 };
 
-/* Returns the block of a family whose launches are predicted (family.predicted), with weights in bf16. */
-struct predict_case predict_case_of(const struct family *family);
+/* Returns block number i of a family whose launches are predicted (family.predicted), with weights in bf16.
+ * Its sizes.last.kind is NULL behind the last one. */
+struct predict_case predict_case_of(const struct family *family, int i);
 
 /* Kernel launches of one kernel within one operator, summed over the block. */
 struct predict_row {
@@ -38,7 +39,8 @@ struct predict_rows {
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
                           const struct predict_case *c, struct predict_rows *rows, struct error *e);
 
-/* Adds the predictions of all families to the report. USAGE if the card is unknown. */
+/* Adds the predictions of all families to the report: a row per kernel, or with the card "all" a row per
+ * block and card, with the seconds of the block. USAGE if the card is unknown. */
 enum status predict_bench(struct bench *bench, const char *card, enum dtype type, struct error *e);
 
 #endif

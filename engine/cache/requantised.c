@@ -1,5 +1,6 @@
 #include "engine/cache/requantised.h"
 
+#include "engine/base/thread_pool.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
 
@@ -7,43 +8,52 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REQUANTISED_TYPES "f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
+#define REQUANTISED_TYPES                                                                                    \
+    "int8_convrot, f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
 
 /* Weight values per second that one reader thread converts, measured (bench/LOG.md). */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
 
-enum status requantised_type(const char *name, bool converted, enum dtype *type, struct error *e) {
-    *type = name ? quantise_type(name) : N_DTYPES;
-    if (!name || (*type != N_DTYPES && (converted || !dtype_is_rotated(*type)))) return OK;
-    return error_set(e, USAGE, "unknown weight type (--type)" FOUND "%s" EXPECTED "%s%s%s", name,
-                     converted ? "int8_convrot, " : "", REQUANTISED_TYPES,
-                     *type == N_DTYPES ? "" : " (this type needs a file written by `sluice convert`)");
+enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
+                               struct error *e) {
+    const char *int8 = precision_name(PRECISION_INT8);
+    choice->type = type ? quantise_type(type) : N_DTYPES;
+    choice->int8 = !type && precision && !strcmp(precision, int8);
+    if (!type || choice->type != N_DTYPES) return OK;
+    return error_set(e, USAGE, "unknown weight type (--type)" FOUND "%s" EXPECTED REQUANTISED_TYPES, type);
 }
 
-/* Buffers for finding the largest absolute value of a weight tensor. */
+/* Buffers of a thread that scans weights for their scales, and its first error. */
 struct scan {
+    struct error error;
     char stored[4 * READER_VALUES];
     float numbers[READER_VALUES];
 };
 
 void requantised_destroy(struct requantised *r) {
-    for (int i = 0; i < SLOTS_MAX; i++)
-        if (r->component[i].family) component_destroy(&r->component[i]);
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        if (!r->component[i].family) continue;
+        struct sys *sys = r->component[i].sys;
+        component_destroy(&r->component[i]);
+        row_scales_free(sys, &r->row_scales[i]);
+    }
     *r = (struct requantised){0};
 }
 
-enum status requantised_prepare(struct requantised *r, const struct sluice_model *model, enum dtype type,
-                                struct error *e) {
-    if (r->made && r->type == type) return OK;
+enum status requantised_prepare(struct requantised *r, const struct sluice_model *model,
+                                struct conversion_choice choice, struct error *e) {
+    if (r->made && conversion_equals(r->choice, choice)) return OK;
     requantised_destroy(r);
     r->made = true;
-    r->type = type;
-    if (type == N_DTYPES) return OK;
+    r->choice = choice;
+    const struct weight_type wanted = {choice.int8 ? DTYPE_I8_ROT256 : choice.type, choice.int8};
+    if (wanted.type == N_DTYPES) return OK;
     for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
         const struct family *family = model->component[i].family;
-        if (family && !family_decodes(family) && family->kind != FAMILY_ENCODER)
-            component_requantise(&model->component[i], type, &r->component[i], e);
+        if (!family || family_decodes(family) || family->kind == FAMILY_ENCODER) continue;
+        if (choice.int8 && family->kind != FAMILY_DENOISER) continue;
+        component_requantise(&model->component[i], wanted, &r->row_scales[i], &r->component[i], e);
     }
     if (e->code != OK) requantised_destroy(r);
     return e->code;
@@ -57,7 +67,9 @@ const struct component *requantised_component(const struct requantised *r, const
 uint64_t requantised_bytes(const struct requantised *r, int readers) {
     uint64_t bytes = 0;
     for (int i = 0; r && i < SLOTS_MAX; i++)
-        if (r->component[i].family) bytes += component_layout_bytes(&r->component[i]);
+        if (r->component[i].family)
+            bytes += component_layout_bytes(&r->component[i]) +
+                     (uint64_t)r->row_scales[i].n * sizeof *r->row_scales[i].scale;
     return bytes ? bytes + (uint64_t)readers * READER_WORK_BYTES + sizeof(struct scan) : 0;
 }
 
@@ -68,9 +80,17 @@ static void stored_to_f32(float *numbers, const void *from, enum dtype dtype, fl
 }
 
 void requantised_convert(const struct packed_conversion *c, const void *from, float *numbers, void *to,
-                         int64_t values) {
+                         int64_t first, int64_t values) {
     stored_to_f32(numbers, from, c->from, c->from_scale, values);
-    quantise_rows(c->to, c->to_scale, numbers, 1, values, to);
+    if (!c->row_scales) {
+        quantise_rows(c->to, c->to_scale, numbers, 1, values, to);
+        return;
+    }
+    for (int64_t done = 0, n; done < values; done += n) {
+        int64_t row = (first + done) / c->columns, left = (row + 1) * c->columns - first - done;
+        n = left < values - done ? left : values - done;
+        quantise_row_part(c->to, c->row_scales[row], numbers + done, n, (int8_t *)to + done);
+    }
 }
 
 double requantised_seconds(enum dtype type, int64_t values) {
@@ -113,13 +133,69 @@ static enum status scale_component(struct component *c, enum dtype type, const s
     return e->code;
 }
 
-enum status requantised_scale(struct requantised *r, struct sys *sys, int slot,
+/* Work of one round of scan_rows: consecutive blocks, one an item. */
+struct row_scan {
+    const struct block *blocks;
+    struct scan *buffers; /* one per thread */
+};
+
+/* Finds the row scales of one segment. */
+static void scan_segment(const struct packed_segment *g, struct scan *buffer) {
+    const struct packed_conversion *c = &g->conversion;
+    struct reader reader = {0};
+    float *scale = (float *)(uintptr_t)c->row_scales;
+    int64_t rows = (int64_t)g->bytes / dtype_bytes(c->to, c->columns), most = READER_VALUES / c->columns;
+    uint64_t row_bytes = (uint64_t)dtype_bytes(c->from, c->columns);
+    for (int64_t at = 0, n; at < rows; at += n) {
+        n = rows - at < most ? rows - at : most;
+        if (reader_read_stored(&reader, g, (uint64_t)at * row_bytes, (uint64_t)n * row_bytes, buffer->stored,
+                               &buffer->error) != OK)
+            return;
+        stored_to_f32(buffer->numbers, buffer->stored, c->from, c->from_scale, n * c->columns);
+        for (int64_t i = 0; i < n; i++) {
+            const float *row = buffer->numbers + i * c->columns;
+            scale[at + i] = quantise_row_scale(c->to, row, c->columns);
+        }
+    }
+}
+
+static void scan_blocks(const void *context, int64_t first, int64_t end, int member) {
+    const struct row_scan *scan = context;
+    struct scan *buffer = &scan->buffers[member];
+    for (int64_t b = first; b < end; b++)
+        for (int i = 0; i < scan->blocks[b].n_segments && buffer->error.code == OK; i++) {
+            const struct packed_segment *g = &scan->blocks[b].segments[i];
+            if (g->conversion.row_scales) scan_segment(g, buffer);
+        }
+}
+
+/* Finds the row scales of a component's weights. The calling thread ticks after each round of blocks. */
+static enum status scan_rows(struct component *c, const struct scaling *scaling, struct thread_pool *pool,
+                             struct error *e) {
+    int members = thread_pool_members(pool);
+    for (int b = 0; b < c->n_blocks && e->code == OK && scaling->tick(scaling->user, e); b += members) {
+        struct row_scan scan = {&c->blocks[b], scaling->scan};
+        thread_pool_run(pool, c->n_blocks - b < members ? c->n_blocks - b : members, scan_blocks, &scan);
+        for (int i = 0; i < members && e->code == OK; i++)
+            if (scaling->scan[i].error.code != OK) *e = scaling->scan[i].error;
+    }
+    return e->code;
+}
+
+enum status requantised_scale(struct requantised *r, struct sys *sys, int slot, int readers,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e) {
-    bool scales = r->type == DTYPE_F8_E4M3 || r->type == DTYPE_F8_E5M2;
-    if (!scales || r->scaled[slot] || !r->component[slot].family) return OK;
-    struct scaling scaling = {tick, user, sys->alloc(sys, LINE_HOST, sizeof *scaling.scan)};
+    struct component *c = &r->component[slot];
+    bool f8 = r->choice.type == DTYPE_F8_E4M3 || r->choice.type == DTYPE_F8_E5M2;
+    if ((!f8 && !r->row_scales[slot].n) || r->scaled[slot] || !c->family) return OK;
+    struct scaling scaling = {tick, user, sys->alloc(sys, LINE_HOST, (size_t)readers * sizeof *scaling.scan)};
     if (!scaling.scan) return error_set(e, MEMORY, "no memory to scan weights for their scale");
-    scale_component(&r->component[slot], r->type, &scaling, e);
+    for (int i = 0; i < readers; i++) scaling.scan[i].error = (struct error){0};
+    struct thread_pool *pool = f8 ? NULL : thread_pool_open(sys, readers, e);
+    if (f8)
+        scale_component(c, r->choice.type, &scaling, e);
+    else if (pool && thread_pool_start(pool, e) == OK)
+        scan_rows(c, &scaling, pool, e);
+    thread_pool_close(pool);
     sys->release(sys, scaling.scan);
     r->scaled[slot] = e->code == OK;
     return e->code;

@@ -1,5 +1,6 @@
-/* Weights converted on load (--type): weights of transformer and text encoders are converted to another type
- * while being read. The converted components are rebuilt when a request asks for another type. */
+/* Weights converted on load: --type converts the weights of transformer and text encoders while they are
+ * read; --precision int8 converts the transformer's. The converted components are rebuilt when a request asks
+ * for other types. */
 #ifndef SLUICE_CACHE_REQUANTISED_H
 #define SLUICE_CACHE_REQUANTISED_H
 
@@ -7,24 +8,36 @@
 #include "engine/run/requantise.h"
 #include "engine/run/store.h"
 
+/* Conversion of weights on load. */
+struct conversion_choice {
+    enum dtype type; /* --type: type of text encoder and denoiser weights; N_DTYPES: not converted */
+    /* --precision int8 without --type: unquantised weights of the denoiser become rotated int8, so that they
+     * are rotated and quantised once, and fewer bytes are moved. */
+    bool int8;
+};
+
+static inline bool conversion_equals(struct conversion_choice a, struct conversion_choice b) {
+    return a.type == b.type && a.int8 == b.int8;
+}
+
 struct requantised {
     bool made, scaled[SLOTS_MAX];
-    enum dtype type;
+    struct conversion_choice choice;
+    struct row_scales row_scales[SLOTS_MAX];
     /* Components with converted weights; family NULL: slot not converted. */
     struct component component[SLOTS_MAX];
 };
 
-/* Finds a tensor type by name; N_DTYPES for NULL. converted: also allows types that only files written by
- * `sluice convert` have. Fails with USAGE, listing the types. */
-enum status requantised_type(const char *name, bool converted, enum dtype *type, struct error *e);
-/* Lays out the converted components; reads no weights. type N_DTYPES: frees the converted components instead.
- */
-enum status requantised_prepare(struct requantised *r, const struct sluice_model *model, enum dtype type,
-                                struct error *e);
-/* Scans the weights of a slot once for types with one scale per tensor (F8); does nothing for other types or
- * on a second call. tick: called now and then; if tick returns false, the scan fails with the error that tick
- * has set. */
-enum status requantised_scale(struct requantised *r, struct sys *sys, int slot,
+/* Finds the conversion for --type and --precision; NULL: flag absent. Fails with USAGE, listing the types. */
+enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
+                               struct error *e);
+/* Lays out the converted components; reads no weights. Without a conversion, frees the components instead. */
+enum status requantised_prepare(struct requantised *r, const struct sluice_model *model,
+                                struct conversion_choice choice, struct error *e);
+/* Scans the weights of a slot once for types with one scale per tensor (F8) or per row (rotated types); does
+ * nothing for other types or on a second call. readers: number of threads that scan rows. tick: called now
+ * and then; if tick returns false, the scan fails with the error that tick has set. */
+enum status requantised_scale(struct requantised *r, struct sys *sys, int slot, int readers,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e);
 /* The component in the given slot, converted if --type applies to the slot. r NULL: no conversion. */
 const struct component *requantised_component(const struct requantised *r, const struct sluice_model *model,

@@ -219,14 +219,14 @@ static enum status build_names(struct session_adapters *a, struct error *e) {
 static enum status prepare_loras(struct session_adapters *a, const struct adapter_base *base,
                                  const struct loras *loras, bool partial, struct error *e) {
     bool same = a->n_files == loras->n && (a->names || !loras->n) &&
-                (!base->requantised || a->weights == base->requantised->type);
+                (!base->requantised || conversion_equals(a->weights, base->requantised->choice));
     for (int i = 0; same && i < loras->n; i++)
         same = is_same_adapter(a->file[i], &loras->at[i], partial) &&
                a->file[i]->lora.strength == loras->at[i].strength;
     if (same) return OK;
     session_adapters_drop_components(a);
     a->sys = loras->sys;
-    a->weights = base->requantised ? base->requantised->type : N_DTYPES;
+    a->weights = base->requantised ? base->requantised->choice : (struct conversion_choice){N_DTYPES, false};
     if (open_files(a, base, loras, partial, e) == OK && a->n_files) build_names(a, e);
     for (int slot = 0; slot < SLOTS_MAX && a->n_files && e->code == OK; slot++) adapt_slot(a, base, slot, e);
     if (e->code != OK) session_adapters_drop_components(a);

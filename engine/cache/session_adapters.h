@@ -31,7 +31,7 @@ struct session_adapters {
     struct sys *sys;
     struct loaded_adapter *file[SLUICE_LORAS_MAX]; /* selected files, in the order of the request */
     int n_files;
-    enum dtype weights; /* weight type that the components were built for */
+    struct conversion_choice weights; /* conversion that the components were built for */
     struct adapter_combination combination[SLOTS_MAX];
     /* Component of each slot with adapters applied; NULL: no adapter changes the slot. */
     struct component *component[SLOTS_MAX];

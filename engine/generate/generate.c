@@ -104,11 +104,13 @@ static enum status scan_weights(struct running *r, struct error *e) {
     const struct job *job = r->job;
     const struct job_context *context = &job->context;
     struct adapter_base base = {job->model, context->requantised};
+    int readers = plan_readers(job->device->memory, job->plan.bounce_bytes);
     if (!job->settings.decode_only)
         session_adapters_check_finite(context->adapters, continue_unless_cancelled, r, e);
     for (int i = 0; i < job->layout.n_stages && e->code == OK; i++) {
         int slot = job->layout.slot[i];
-        if (requantised_scale(context->requantised, job->sys, slot, continue_unless_cancelled, r, e) == OK)
+        if (requantised_scale(context->requantised, job->sys, slot, readers, continue_unless_cancelled, r,
+                              e) == OK)
             session_adapters_copy_scales(context->adapters, &base, slot);
     }
     return e->code;

@@ -51,9 +51,9 @@ struct job_settings {
     enum precision text_precision;
     enum fit fit; /* how input images are fitted to the output size */
     enum preview preview;
-    enum dtype weights;    /* --type of text encoder and denoiser weights; N_DTYPES: not converted */
-    int decoder_slot;      /* slot of the decoder in use: VAE or tiny autoencoder */
-    int n_prompts;         /* number of prompts (index 0: positive, 1: negative) */
+    struct conversion_choice weights; /* conversion of weights on load */
+    int decoder_slot;                 /* slot of the decoder in use: VAE or tiny autoencoder */
+    int n_prompts;                    /* number of prompts (index 0: positive, 1: negative) */
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
 };
 

@@ -451,7 +451,9 @@ void layout_release(struct job *job) {
 struct run layout_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks) {
     return (struct run){
         .readers = plan_readers(job->device->memory, job->plan.bounce_bytes),
-        .converter = job->settings.weights == N_DTYPES ? NULL : requantised_convert,
+        .converter = job->settings.weights.type == N_DTYPES && !job->settings.weights.int8
+                         ? NULL
+                         : requantised_convert,
         .sys = job->sys,
         .device = job->device,
         .stages = layout->stages,

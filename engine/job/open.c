@@ -13,7 +13,8 @@ static enum status make_components(struct job *job, struct error *e) {
     struct requantised *r = job->context.requantised;
     struct session_adapters *a = job->context.adapters;
     struct adapter_base base = {job->model, r};
-    if (r && a && (!r->made || r->type != job->settings.weights)) session_adapters_drop_components(a);
+    if (r && a && (!r->made || !conversion_equals(r->choice, job->settings.weights)))
+        session_adapters_drop_components(a);
     if (r && requantised_prepare(r, job->model, job->settings.weights, e) != OK) return e->code;
     if (!a || job->settings.decode_only) return OK;
     return session_adapters_prepare(a, &base, &job->request, job->prompts.tags, PROMPTS_MAX, e);

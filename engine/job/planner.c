@@ -74,7 +74,7 @@ static void measure_fills(const struct job *job, const struct stage *stage, cons
         if (values ? job->request.converted : more <= 0) continue;
         if (rates->disk <= 0) continue;
         need->block_fill_seconds[i] = more / rates->disk;
-        if (values) need->block_fill_seconds[i] += requantised_seconds(job->settings.weights, values);
+        if (values) need->block_fill_seconds[i] += requantised_seconds(job->settings.weights.type, values);
     }
 }
 
@@ -110,7 +110,7 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
     need->rates = *rates;
     need->precision = job->settings.precision;
     need->adapters = job->settings.decode_only ? 0 : session_adapters_hash(job->context.adapters);
-    need->weights = r->converted ? N_DTYPES : job->settings.weights;
+    need->weights = r->converted ? N_DTYPES : job->settings.weights.type;
     if (executor_measure(&run, false, need, e) != OK) return e->code;
     for (int s = 0; s < need->n_stages; s++) {
         struct stage_need *stage = &need->stage[s];
@@ -456,7 +456,7 @@ static enum status read_layout(struct job *job, json_t *stages, struct error *e)
 /* Fails with BUDGET if the plan was made for another device, precision, weight type or other adapters. */
 static enum status check_same_device(const struct job *job, const json_t *root, struct error *e) {
     const char *type = json_string_value(json_object_get(json_object_get(root, "request"), "type"));
-    enum dtype weights = job->settings.weights;
+    enum dtype weights = job->settings.weights.type;
     const struct {
         const char *what, *theirs, *ours, *flag;
     } same[] = {{"another device", json_string_value(json_object_get(root, "device")), job->device->name,

@@ -148,7 +148,7 @@ static void look_up_slot(struct job *job, int slot) {
                                                           .tokens = &job->prompts.tokens[slot][i],
                                                           .clip_skip = job->request.clip_skip,
                                                           .precision = job->settings.text_precision,
-                                                          .weights = job->settings.weights},
+                                                          .weights = job->settings.weights.type},
                              key);
             hits->entry[slot][i] = prompt_cache_get(c, key);
         }

@@ -588,5 +588,5 @@ enum status request_resolve(struct job *job, struct error *e) {
         return bad_value(e, "--flow-shift", shift,
                          "no --flow-shift: this is not a flow model (or --prediction flow)");
     if (find_precision(job, e) != OK) return e->code;
-    return requantised_type(r->type, r->converted, &settings->weights, e);
+    return requantised_choice(r->type, r->precision, &settings->weights, e);
 }

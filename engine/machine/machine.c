@@ -150,10 +150,8 @@ struct device *device_open(struct sys *sys, const char *name, int threads, bool 
               : named ? "unknown card: plan with the nearest known one and set its memory with --max-vram"
                       : "unknown device",
               name);
-    char cards[112];
     if (!plans_only) return error_expected(e, "cpu, cuda or cuda:N (`sluice devices` lists them)"), NULL;
-    cuda_card_names(cards, sizeof cards);
-    error_expected(e, "cpu, cuda, cuda:N or a card as in cuda:4090: %s", cards);
+    error_expected(e, "cpu, cuda, cuda:N or a card as in cuda:4090 (`sluice devices` lists them)");
     return NULL;
 }
 

@@ -74,6 +74,9 @@ struct packed_conversion {
     enum dtype from, to; /* equal: no conversion */
     float from_scale;    /* scale factor of the values in the file (tensor.scale) */
     float to_scale;      /* scale factor of the converted values */
+    /* Rotated types: the scale of each row of the segment, borrowed, and the number of values in a row. */
+    const float *row_scales;
+    int32_t columns;
 };
 
 /* Contiguous bytes of the packed block that come from one source. In the file these bytes are contiguous, or

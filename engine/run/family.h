@@ -63,10 +63,12 @@ struct text_reads {
                                     class */
 };
 
-/* The block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
+enum { PREDICTED_MAX = 2 };
+
+/* A block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
  * 1024 x 1024 or a video, and the longest prompts. Sizes of 0 mean 1. */
 struct predicted_block {
-    const char *kind; /* name of the predicted block's kind; NULL: the family has no predicted block */
+    const char *kind; /* name of the predicted block's kind; NULL ends the list */
     int number;
     bool alone;     /* earlier blocks do not run; false: they run, but are not counted */
     int32_t tokens; /* number of tokens that the block processes; for VAEs, number of pixels */
@@ -206,7 +208,7 @@ struct family {
     struct family_blocks blocks;
     struct family_state state;
     struct family_lanes lanes;
-    struct predicted_block predicted;
+    struct predicted_block predicted[PREDICTED_MAX];
     const struct measured_block *measured; /* NULL: the family is not measured */
 };
 

@@ -14,9 +14,9 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
     return source_read_direct(source, &reader->bounce, to, bytes, offset, e);
 }
 
-/* Reads bytes [at, at + bytes) of a strided segment, counted without the gaps between its runs. Gaps are read
- * into the unused part of `to` and dropped, because runs are shorter than a disk block. */
-static enum status read_stored(struct reader *reader, const struct packed_segment *g, uint64_t at,
+/* Gaps between runs are read into the unused part of `to` and dropped, because runs are shorter than a disk
+ * block. */
+enum status reader_read_stored(struct reader *reader, const struct packed_segment *g, uint64_t at,
                                uint64_t bytes, char *to, struct error *e) {
     enum { LAST_BYTES = 16 << 10 };
     char last[LAST_BYTES];
@@ -59,9 +59,10 @@ static enum status read_converted(struct reader *reader, const struct packed_seg
         bool cut = first % unit_bytes || !n;
         if (cut) n = 1;
         if (n > READER_VALUES / (uint64_t)unit) n = READER_VALUES / (uint64_t)unit;
-        if (read_stored(reader, g, i * file_bytes, n * file_bytes, stored, e) != OK) break;
+        if (reader_read_stored(reader, g, i * file_bytes, n * file_bytes, stored, e) != OK) break;
         uint64_t end = (i + n) * unit_bytes < last ? (i + n) * unit_bytes : last;
-        reader->converter(c, stored, numbers, cut ? whole : packed + first, (int64_t)n * unit);
+        reader->converter(c, stored, numbers, cut ? whole : packed + first, (int64_t)i * unit,
+                          (int64_t)n * unit);
         if (cut) memcpy(packed + first, whole + first - i * unit_bytes, end - first);
         first = end;
     }
@@ -96,7 +97,7 @@ enum status reader_read(struct reader *reader, const struct block *block, uint64
             read_converted(reader, g, first - g->packed_offset, last - g->packed_offset,
                            packed + g->packed_offset, e);
         else
-            read_stored(reader, g, first - g->packed_offset, last - first, packed + first, e);
+            reader_read_stored(reader, g, first - g->packed_offset, last - first, packed + first, e);
     }
     return e->code;
 }

@@ -5,10 +5,11 @@
 
 #include "engine/run/block.h"
 
-/* Pure function: converts `values` values between element types; the count is a multiple of the quantisation
- * block of either type. numbers: scratch memory for `values` floats. */
+/* Pure function: converts `values` values of a segment, from value number `first` on, between element types.
+ * Both numbers are multiples of the quantisation block of either type. numbers: scratch memory for `values`
+ * floats. */
 typedef void packed_converter(const struct packed_conversion *conversion, const void *from, float *numbers,
-                              void *to, int64_t values);
+                              void *to, int64_t first, int64_t values);
 
 enum {
     READER_VALUES = 1 << 15, /* values converted at a time; a whole number of blocks of every type */
@@ -26,6 +27,11 @@ struct reader {
 /* Offset within a page at which byte `from` of the packed block should lie in memory, so that address and
  * file offset agree modulo PLAN_PAGE. Most of [from, to) can then be read without a bounce buffer. */
 uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to);
+
+/* Reads bytes [at, at + bytes) of a segment as they are in the file, before conversion, counted without the
+ * gaps between its runs. Errors as for reader_read. */
+enum status reader_read_stored(struct reader *reader, const struct packed_segment *segment, uint64_t at,
+                               uint64_t bytes, char *to, struct error *e);
 
 /* Reads bytes [from, to) of the packed block from files. `packed`: the address that byte 0 of the packed
  * block would have. For segments with a stride, gaps are read too and dropped. Sources not open for direct

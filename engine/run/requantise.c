@@ -15,9 +15,9 @@ static int64_t segment_values(const struct packed_segment *segment, enum dtype d
 }
 
 /* Lays out one tensor whose type is converted. Rows, and so segments, are whole quantisation blocks of both
- * types. */
+ * types. scales: receives the row scales of a rotated type. */
 static void convert_tensor(const struct block *from, const struct packed_tensor *t, enum dtype wanted,
-                           struct block *to) {
+                           struct row_scales *scales, struct block *to) {
     struct packed_tensor *out = &to->tensors[to->n_tensors++];
     *out = *t;
     out->packed_offset = to->bytes;
@@ -28,18 +28,25 @@ static void convert_tensor(const struct block *from, const struct packed_tensor 
         *segment = from->segments[i];
         segment->packed_offset = to->bytes;
         segment->bytes = (uint64_t)dtype_bytes(wanted, segment_values(&from->segments[i], t->shape.dtype));
-        segment->conversion = (struct packed_conversion){t->shape.dtype, wanted, t->shape.scale, 1};
+        segment->conversion = (struct packed_conversion){
+            .from = t->shape.dtype, .to = wanted, .from_scale = t->shape.scale, .to_scale = 1};
+        if (dtype_is_rotated(wanted)) {
+            segment->conversion.columns = tensor_columns(&t->shape);
+            segment->conversion.row_scales = scales->scale + scales->n;
+            scales->n += segment_values(segment, wanted) / tensor_columns(&t->shape);
+        }
         to->bytes += segment->bytes;
     }
     if (dtype_is_rotated(wanted)) {
-        /* Reserves space for row scales after the values. No file holds row scales of converted weights, so
-         * blocks with converted row scales serve for planning only. */
-        struct packed_segment *scales = &to->segments[to->n_segments++];
-        *scales = scales[-1];
-        out->scales_offset = scales->packed_offset = to->bytes;
-        scales->bytes = (uint64_t)tensor_rows(&out->shape) * sizeof(float);
-        scales->conversion = (struct packed_conversion){DTYPE_F32, DTYPE_F32, 1, 1};
-        to->bytes += scales->bytes;
+        uint64_t bytes = (uint64_t)tensor_rows(&out->shape) * sizeof(float);
+        out->scales_offset = to->bytes;
+        to->segments[to->n_segments++] = (struct packed_segment){
+            .source = &scales->source,
+            .file_offset = (uint64_t)scales->n * sizeof(float) - bytes,
+            .packed_offset = to->bytes,
+            .bytes = bytes,
+        };
+        to->bytes += bytes;
     }
     to->bytes = align_up(to->bytes, ARENA_ALIGN);
 }
@@ -63,9 +70,20 @@ static void keep_tensor(const struct block *from, int i_tensor, struct block *to
     to->bytes += end - t->packed_offset;
 }
 
-/* Lays out one block; tensors with scales in another tensor are not converted. */
-static enum status block_requantise(struct sys *sys, const struct block *from, enum dtype wanted,
-                                    struct block *to, struct error *e) {
+/* Returns the type to which a tensor of a block is converted; its own type if it is not converted. Tensors
+ * with scales in another tensor are not converted, nor rows that are longer than a reader's buffer to a
+ * rotated type. */
+static enum dtype converted_type(const struct block *block, const struct packed_tensor *t,
+                                 struct weight_type wanted) {
+    enum dtype stored = t->shape.dtype, type = block_stored_type(block->kind, t->entry, wanted.type);
+    bool keeps = t->scales_offset || (wanted.unquantised_only && dtype_is_quantised(stored));
+    if (dtype_is_rotated(type)) keeps |= t->shape.rank != 2 || t->shape.dim[1] > READER_VALUES;
+    return keeps ? stored : type;
+}
+
+/* Lays out one block. */
+static enum status block_requantise(struct sys *sys, const struct block *from, struct weight_type wanted,
+                                    struct row_scales *scales, struct block *to, struct error *e) {
     *to = *from;
     to->base = NULL;
     to->n_segments = to->n_tensors = 0;
@@ -75,26 +93,52 @@ static enum status block_requantise(struct sys *sys, const struct block *from, e
     if (!to->segments) return e->code;
     for (int i = 0; i < from->n_tensors; i++) {
         const struct packed_tensor *t = &from->tensors[i];
-        enum dtype stored = block_stored_type(from->kind, t->entry, wanted);
-        if (stored == t->shape.dtype || t->scales_offset)
+        enum dtype type = converted_type(from, t, wanted);
+        if (type == t->shape.dtype)
             keep_tensor(from, i, to);
         else
-            convert_tensor(from, t, stored, to);
+            convert_tensor(from, t, type, scales, to);
     }
     return OK;
 }
 
-enum status component_requantise(const struct component *from, enum dtype wanted, struct component *to,
-                                 struct error *e) {
+/* Allocates the scales of all rows that will be converted to a rotated type. */
+static enum status row_scales_make(const struct component *from, struct weight_type wanted,
+                                   struct row_scales *scales, struct error *e) {
+    int64_t n = 0;
+    *scales = (struct row_scales){0};
+    for (int b = 0; b < from->n_blocks; b++) {
+        const struct block *block = &from->blocks[b];
+        for (int i = 0; i < block->n_tensors; i++) {
+            enum dtype type = converted_type(block, &block->tensors[i], wanted);
+            if (type != block->tensors[i].shape.dtype && dtype_is_rotated(type))
+                n += tensor_rows(&block->tensors[i].shape);
+        }
+    }
+    if (!n) return OK;
+    scales->scale = sys_new(from->sys, (size_t)n, sizeof *scales->scale, "the row scales of weights", e);
+    scales->source = source_of_memory(from->sys, "row scales of converted weights", scales->scale,
+                                      (uint64_t)n * sizeof *scales->scale);
+    return e->code;
+}
+
+void row_scales_free(struct sys *sys, struct row_scales *scales) {
+    sys->release(sys, scales->scale);
+    *scales = (struct row_scales){0};
+}
+
+enum status component_requantise(const struct component *from, struct weight_type wanted,
+                                 struct row_scales *scales, struct component *to, struct error *e) {
     struct sys *sys = from->sys;
+    if (row_scales_make(from, wanted, scales, e) != OK) return e->code;
     *to = *from;
     to->index = index_view(&from->index, from->index.prefix, from->index.view);
     to->n_blocks = to->n_tables = 0;
     to->blocks = sys_new(sys, (size_t)from->n_blocks, sizeof *to->blocks, "the list of blocks", e);
     for (int i = 0; i < from->n_blocks && e->code == OK; i++)
-        block_requantise(sys, &from->blocks[i], wanted, &to->blocks[to->n_blocks++], e);
+        block_requantise(sys, &from->blocks[i], wanted, scales, &to->blocks[to->n_blocks++], e);
     for (int i = 0; i < from->n_tables && e->code == OK; i++) /* embedding tables are not converted */
-        block_requantise(sys, &from->tables[i], wanted, &to->tables[to->n_tables++], e);
+        block_requantise(sys, &from->tables[i], wanted, scales, &to->tables[to->n_tables++], e);
     if (e->code != OK) component_destroy(to);
     return e->code;
 }

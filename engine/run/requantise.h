@@ -1,18 +1,34 @@
 /* Components whose weights are converted to another type while loading (--type): fewer bytes to hold and to
  * move, slightly different results. Each segment of the new packed blocks records its conversion; readers
  * convert. block_stored_type decides which weights change; weights with row scales or scale tiles in another
- * tensor do not change. For rotated types only the layout is valid, for planning: no file holds their row
- * scales. */
+ * tensor do not change. Converted weights of rotated types have row scales in memory (struct row_scales). */
 #ifndef SLUICE_RUN_REQUANTISE_H
 #define SLUICE_RUN_REQUANTISE_H
 
 #include "engine/run/family.h"
+#include "engine/run/reader.h"
+
+/* Type to which the weights of a component are converted. */
+struct weight_type {
+    enum dtype type;       /* N_DTYPES: weights keep their types */
+    bool unquantised_only; /* quantised weights keep their types */
+};
+
+/* Scales of the rows of a component's weights that are converted to a rotated type, in the order of the rows.
+ */
+struct row_scales {
+    float *scale; /* zeros until requantised_scale; NULL: no weight is converted to a rotated type */
+    int64_t n;
+    struct byte_source source; /* reads the scales like a file */
+};
 
 /* Makes a component that borrows everything from `from` except the blocks, whose weights have type `wanted`.
- * Per-tensor scales (F8) are 1 until requantise_set_scale. `from` must outlive the result; free it with
- * component_destroy. Fails with MEMORY. */
-enum status component_requantise(const struct component *from, enum dtype wanted, struct component *to,
-                                 struct error *e);
+ * Per-tensor scales (F8) are 1 until requantise_set_scale, row scales 0 until requantised_scale. `from`
+ * and *scales, which this function fills, must outlive the result at their addresses. Free the result with
+ * component_destroy, then the scales with row_scales_free. Fails with MEMORY. */
+enum status component_requantise(const struct component *from, struct weight_type wanted,
+                                 struct row_scales *scales, struct component *to, struct error *e);
+void row_scales_free(struct sys *sys, struct row_scales *scales);
 
 /* The type that a tensor's weights are converted to; N_DTYPES: not converted. */
 enum dtype requantise_of_entry(const struct component *requantised, const struct index_entry *entry);

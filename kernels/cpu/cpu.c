@@ -28,16 +28,21 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
     [OP_IMAGE_TO_RGB] = &cpu_image_to_rgb,
 };
 
+static const struct cpu_operator *operator_of(const struct op *op) {
+    bool int8 = op->kind == OP_LINEAR && op->precision == PRECISION_INT8;
+    return int8 ? &cpu_linear_int8 : operators[op->kind];
+}
+
 static void device_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     const struct cpu *cpu = (const struct cpu *)device;
     *cost = (struct op_cost){0};
-    if (operators[op->kind]->cost) operators[op->kind]->cost(cpu, op, cost);
+    if (operator_of(op)->cost) operator_of(op)->cost(cpu, op, cost);
 }
 
 static enum status device_prepare(struct device *device, const struct op *op, struct error *e) {
     struct cpu *cpu = (struct cpu *)device;
-    if (thread_pool_start(cpu->thread_pool, e) != OK || !operators[op->kind]->prepare) return e->code;
-    return operators[op->kind]->prepare(cpu, op, e);
+    if (thread_pool_start(cpu->thread_pool, e) != OK || !operator_of(op)->prepare) return e->code;
+    return operator_of(op)->prepare(cpu, op, e);
 }
 
 /* Checks that memory is free before oneDNN is called: without memory oneDNN terminates the program (a C++
@@ -50,8 +55,8 @@ static enum status device_run(struct device *device, const struct op *op, void *
     if (!cpu->sys->can_allocate(cpu->sys, cost.internal_bytes + ONEDNN_MARGIN))
         return error_set(e, MEMORY, "no memory for library buffers of operator %s: %llu bytes",
                          op_name(op->kind), (unsigned long long)cost.internal_bytes);
-    if (operators[op->kind]->run) return operators[op->kind]->run(cpu, op, workspace, e);
-    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), operators[op->kind]->rows, op);
+    if (operator_of(op)->run) return operator_of(op)->run(cpu, op, workspace, e);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), operator_of(op)->rows, op);
     return OK;
 }
 
@@ -107,9 +112,11 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
                         .sys = sys,
                         .threads = threads};
     cpu->device.unsupported[PRECISION_F16] = "the CPU device has no f16 arithmetic";
-    cpu->device.unsupported[PRECISION_INT8] = "the CPU device has no int8 products yet";
     if (!onednn_has_bf16())
         cpu->device.unsupported[PRECISION_BF16] = "this CPU has no bf16 instructions (AVX512_BF16)";
+    if (!onednn_has_int8())
+        cpu->device.unsupported[PRECISION_INT8] =
+            "this CPU has no int8 product instructions (AVX512_VNNI, AMX_INT8)";
     cpu->thread_pool = thread_pool_open(sys, threads, e);
     cpu->onednn = cpu->thread_pool ? onednn_open(sys, threads, e) : NULL;
     if (cpu->onednn) return &cpu->device;

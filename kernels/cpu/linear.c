@@ -13,6 +13,8 @@
  * second, skinny product onto the panel before the epilogue, in f32 for any operand type.
  *
  * linear_few computes each output as one dot product in a fixed order, whatever else is computed. */
+#include "kernels/cpu/linear.h"
+
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -114,12 +116,6 @@ static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct e
     return OK;
 }
 
-/* Epilogue of a product, for one row of a panel. An absent vector is NULL; the residual may alias `to`. */
-struct finish {
-    const float *bias, *gate, *residual;
-    enum activation activation;
-};
-
 /* Epilogue of a product without gate and activation: adds bias and residual. */
 WIDE static void finish_plain(float *to, const float *from, const struct finish *f, int64_t n) {
     const float *bias = f->bias, *residual = f->residual;
@@ -147,7 +143,7 @@ WIDE static void finish_gated(float *to, const float *from, const struct finish 
 }
 
 /* Applies the activation in the product's own buffer, because the residual may alias `to`. */
-static void finish_row(float *to, float *from, struct finish f, int64_t n) {
+void linear_finish_row(float *to, float *from, struct finish f, int64_t n) {
     if (f.bias && (f.gate || f.activation)) {
         finish_plain(from, from, &(struct finish){.bias = f.bias}, n);
         f.bias = NULL;
@@ -197,9 +193,7 @@ struct linear_work {
     struct thread_pool_error *failed;
 };
 
-/* Writes the `up` factors of all adapters for a panel, side by side in the order of down_product's columns;
- * zeros where an adapter does not cover the panel's outputs. */
-static void cpu_widen_ups(float *to, const struct tensor *whole, const struct tensor *panel, int32_t ranks) {
+void linear_widen_ups(float *to, const struct tensor *whole, const struct tensor *panel, int32_t ranks) {
     struct tensor up;
     int32_t column = 0, row;
     memset(to, 0, sizeof *to * (size_t)panel->dim[0] * (size_t)ranks);
@@ -235,7 +229,7 @@ static void run_panel(const struct linear_work *w, int32_t first, int32_t row, i
     onednn_run(w->cpu->onednn, &w->keys[last + (rows < l->rows ? LINEAR_LAST_RUN : 0)], operands, &own);
     if (l->ranks && !own.code) {
         float *up = (float *)(part + l->up);
-        cpu_widen_ups(up, &op->in[1], &weight, l->ranks);
+        linear_widen_ups(up, &op->in[1], &weight, l->ranks);
         operands.src = op->down_product.data;
         operands.weights = up;
         onednn_run(w->cpu->onednn, &w->keys[LINEAR_ADAPTER + last], operands, &own);
@@ -248,7 +242,7 @@ static void run_panel(const struct linear_work *w, int32_t first, int32_t row, i
     const struct tensor *residual = &op->epilogue.residual;
     for (int32_t t = 0; t < rows; t++) {
         f.residual = residual->rank ? tensor_row(residual, row + t) + first : NULL;
-        finish_row(tensor_row(&out, t) + first, to + (int64_t)t * columns, f, columns);
+        linear_finish_row(tensor_row(&out, t) + first, to + (int64_t)t * columns, f, columns);
     }
 }
 

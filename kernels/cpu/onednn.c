@@ -152,13 +152,23 @@ static enum status onednn_grow(struct onednn *o, struct error *e) {
 
 static dnnl_status_t describe_product(const struct onednn *o, const struct onednn_key *key,
                                       dnnl_primitive_desc_t *d) {
-    static const dnnl_format_tag_t weights[] = {dnnl_ba, dnnl_ba, dnnl_ab, dnnl_BA16a64b, dnnl_ba};
+    static const struct {
+        dnnl_format_tag_t weights;
+        dnnl_data_type_t types[3]; /* types of source, weights and destination */
+    } kinds[] = {
+        [ONEDNN_PRODUCT_T] = {dnnl_ba, {dnnl_f32, dnnl_f32, dnnl_f32}},
+        [ONEDNN_PRODUCT_T_BF16] = {dnnl_ba, {dnnl_bf16, dnnl_bf16, dnnl_f32}},
+        [ONEDNN_PRODUCT] = {dnnl_ab, {dnnl_f32, dnnl_f32, dnnl_f32}},
+        [ONEDNN_PRODUCT_PACKED] = {dnnl_BA16a64b, {dnnl_f32, dnnl_f32, dnnl_f32}},
+        [ONEDNN_PRODUCT_T_ADDED] = {dnnl_ba, {dnnl_f32, dnnl_f32, dnnl_f32}},
+        [ONEDNN_PRODUCT_INT8] = {dnnl_BA16a64b4a, {dnnl_u8, dnnl_s8, dnnl_s32}},
+    };
     const int32_t *n = key->number;
+    const dnnl_data_type_t *types = kinds[key->kind].types;
     dnnl_memory_desc_t l[3] = {0};
-    dnnl_data_type_t type = key->kind == ONEDNN_PRODUCT_T_BF16 ? dnnl_bf16 : dnnl_f32;
-    dnnl_status_t s = layout_create(&l[0], 2, (const dnnl_dims_t){n[0], n[2]}, type, dnnl_ab);
-    if (!s) s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]}, type, weights[key->kind]);
-    if (!s) s = layout_create(&l[2], 2, (const dnnl_dims_t){n[0], n[1]}, dnnl_f32, dnnl_ab);
+    dnnl_status_t s = layout_create(&l[0], 2, (const dnnl_dims_t){n[0], n[2]}, types[0], dnnl_ab);
+    if (!s) s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]}, types[1], kinds[key->kind].weights);
+    if (!s) s = layout_create(&l[2], 2, (const dnnl_dims_t){n[0], n[1]}, types[2], dnnl_ab);
     dnnl_primitive_attr_t attr = key->kind == ONEDNN_PRODUCT_T_ADDED ? o->adding : o->attr;
     if (!s) s = product_describe(d, o->engine, &l[0], &l[1], &l[2], attr);
     for (int i = 0; i < 3; i++) layout_destroy(&l[i]);
@@ -209,6 +219,10 @@ static bool onednn_has(int isa) {
 
 bool onednn_has_bf16(void) {
     return onednn_has(dnnl_cpu_isa_avx512_core_bf16);
+}
+
+bool onednn_has_int8(void) {
+    return onednn_has(dnnl_cpu_isa_avx512_core_vnni);
 }
 
 static uint64_t min_u64(uint64_t a, uint64_t b) {
@@ -323,9 +337,9 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
 
 static enum status onednn_failed(const struct onednn_key *key, const char *what, dnnl_status_t s,
                                  struct error *e) {
-    static const char *const kinds[] = {
-        "product (transposed)", "bf16 product", "product",  "product (packed)",
-        "product (added)",      "convolution",  "repacking"};
+    static const char *const kinds[] = {"product (transposed)", "bf16 product",    "product",
+                                        "product (packed)",     "product (added)", "int8 product",
+                                        "convolution",          "repacking"};
     const int32_t *n = key->number;
     return error_set(
         e, DEVICE, "oneDNN: %s failed" FOUND "status %d" EXPECTED "a %s of sizes %d %d %d %d %d %d", what,

@@ -8,22 +8,24 @@
 
 struct cuda_card {
     const char *name, *words; /* short name "4090" and full name "GeForce RTX 4090" */
-    int multiprocessors;
     uint64_t memory_bytes;
-    /* Data sheet rates per second: dense bf16 FLOPs with f32 accumulation; memory bandwidth in bytes. */
-    double product_flops, memory_bytes_per_second;
-    double bus_bytes_per_second; /* achievable PCIe rate from pinned memory */
-    /* Assumed efficiencies, not measured. products: share of product_flops of a multiprocessor while it has a
-     * tile; attention and convolutions (TF32): share of product_flops; passes (memory-bound kernels): share
-     * of memory bandwidth. */
-    double products, attention, convolutions, passes;
+    double memory_bytes_per_second; /* data sheet's memory bandwidth */
+    double bus_bytes_per_second;    /* achievable PCIe rate from pinned memory */
+    int multiprocessors;
+    /* Dense data sheet rates per second, two operations per multiply-add: bf16 with f32 sums; f16 with f16
+     * sums; int8 with s32 sums. */
+    double product_flops, half_sum_flops, int8_ops;
+    /* Assumed efficiencies, not measured. products and int8_products: share of product_flops and of int8_ops
+     * of a multiprocessor while it has a tile; attention and convolutions (TF32): share of product_flops;
+     * passes (memory-bound kernels): share of memory bandwidth. int8_attention: share of the rates of its two
+     * products, int8_ops and half_sum_flops. */
+    double products, attention, convolutions, passes, int8_products, int8_attention;
 };
 
+/* Returns GPU model number i from 0, or NULL behind the last one. */
 const struct cuda_card *cuda_card_at(int i);
 /* Returns the GPU model with a name such as "4090", case ignored; NULL if unknown. */
 const struct cuda_card *cuda_card_named(const char *name);
-/* Writes the names of all GPU models ("3060, 4060 or h100") to out and returns out. */
-char *cuda_card_names(char *out, size_t bytes);
 
 /* Returns the calculated seconds of all launches in one struct work: per launch the larger of compute time
  * and memory time, plus a gap between kernels. Products use the library's usual tile sizes, whichever is

@@ -183,16 +183,18 @@ static cublasStatus_t preference_create(const struct api *api, const struct prod
     return s;
 }
 
-static cublasStatus_t cublaslt_choose(const struct products *p, struct product *product) {
+/* Chooses number `rank` of the heuristic's list. */
+static cublasStatus_t cublaslt_choose(const struct products *p, struct product *product, int rank) {
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found = {0};
+    cublasLtMatmulHeuristicResult_t found[PRODUCTS_RANKS] = {0};
     int n = 0;
     cublasStatus_t s = preference_create(&p->api, &product->key, &preference);
     if (!s)
         s = p->api.cublasLtMatmulAlgoGetHeuristic(p->handle, product->desc, product->weight, product->in,
-                                                  product->residual, product->out, preference, 1, &found, &n);
-    if (!s) s = n < 1 ? CUBLAS_STATUS_NOT_SUPPORTED : found.state;
-    product->algo = found.algo;
+                                                  product->residual, product->out, preference, rank + 1,
+                                                  found, &n);
+    if (!s) s = n <= rank ? CUBLAS_STATUS_NOT_SUPPORTED : found[rank].state;
+    if (!s) product->algo = found[rank].algo;
     if (preference) p->api.cublasLtMatmulPreferenceDestroy(preference);
     return s;
 }
@@ -202,7 +204,7 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
     struct product product = {.key = *key};
     cublasStatus_t s = layouts_create(&p->api, &product);
     if (!s) s = desc_create(&p->api, &product);
-    if (!s) s = cublaslt_choose(p, &product);
+    if (!s) s = cublaslt_choose(p, &product, 0);
     if (s)
         cublaslt_failed(p, key, "choosing an algorithm", s, e);
     else if (hash_table_add(&p->table, &product))
@@ -211,6 +213,13 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
         error_set(e, MEMORY, "no memory for the table of matrix products");
     product_free(p, &product);
     return e->code;
+}
+
+enum status products_choose_ranked(struct products *p, const struct product_key *key, int rank,
+                                   struct error *e) {
+    if (products_prepare(p, key, e) != OK) return e->code;
+    cublasStatus_t s = cublaslt_choose(p, hash_table_find(&p->table, key), rank);
+    return s ? cublaslt_failed(p, key, "choosing an algorithm", s, e) : OK;
 }
 
 static enum status cublaslt_run(const struct products *p, struct product *product,

@@ -21,6 +21,8 @@ extern "C" {
 /* Workspace limit of every product, in bytes. NVIDIA recommends 32 MiB on Hopper and 4 MiB elsewhere; one
  * size for all GPUs keeps plans equal. */
 enum { PRODUCTS_WORKSPACE = 32 << 20 };
+/* Number of algorithms that benchmarks compare for one shape. */
+enum { PRODUCTS_RANKS = 8 };
 
 /* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16. Other
  * tensors are f32, except that out and bias may be bf16 (rounded once from f32, nearest even, without
@@ -71,6 +73,10 @@ void products_close(struct products *products);
 void products_version(const struct products *products, char *out, size_t out_bytes);
 /* Chooses the product's algorithm unless already chosen. MEMORY, or DEVICE if cuBLASLt has none. */
 enum status products_prepare(struct products *products, const struct product_key *key, struct error *e);
+/* For benchmarks: prepares a product with algorithm number `rank`, 0 to PRODUCTS_RANKS - 1, of
+ * cuBLASLt's list for the shape; 0 is the choice of products_prepare. DEVICE if the list is shorter. */
+enum status products_choose_ranked(struct products *products, const struct product_key *key, int rank,
+                                   struct error *e);
 /* Queues the product on the stream. INTERNAL if the product was not prepared, DEVICE if cuBLASLt fails. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);

@@ -72,43 +72,47 @@ static unsigned char to_f8(const struct eight_bits *type, float value) {
 #define SCALE_LEAST 1e-30f
 enum { GROUP_MOST = 256 };
 
-/* Multiplies a group of columns by H in one step per base-4 digit of the column index. A step transforms
- * along the highest digit, which becomes the lowest, so that after all steps the columns are in their
- * original order. The factor 0.5 is exact in f32. */
+/* Multiplies a group of columns by H in one step per base-4 digit of the column index, highest digit first.
+ * The factor 0.5 is exact in f32. */
 static void rotate_group(const float *columns, int group, float *to) {
-    float from[GROUP_MOST];
-    int quarter = group / 4;
     memcpy(to, columns, sizeof *to * (size_t)group);
-    for (int left = group; left > 1; left /= 4) {
-        memcpy(from, to, sizeof *to * (size_t)group);
-        for (int i = 0; i < quarter; i++) {
-            float a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
-            to[4 * i] = 0.5f * ((a + b) + (c - d));
-            to[4 * i + 1] = 0.5f * ((a + b) - (c - d));
-            to[4 * i + 2] = 0.5f * ((a - b) + (c + d));
-            to[4 * i + 3] = 0.5f * ((c + d) - (a - b));
+    for (int step = group / 4; step; step /= 4)
+        for (int first = 0; first < group; first += 4 * step) {
+            float *restrict v = to + first;
+            for (int i = 0; i < step; i++) {
+                float a = v[i], b = v[step + i], c = v[2 * step + i], d = v[3 * step + i];
+                v[i] = 0.5f * ((a + b) + (c - d));
+                v[step + i] = 0.5f * ((a + b) - (c - d));
+                v[2 * step + i] = 0.5f * ((a - b) + (c + d));
+                v[3 * step + i] = 0.5f * ((c + d) - (a - b));
+            }
         }
-    }
 }
 
+/* Finds the largest magnitude by its bits, which order like the magnitudes and vectorise. */
 float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
     int group = dtype_block_values(dtype);
-    float rotated[GROUP_MOST], most = 0;
+    union bits rotated[GROUP_MOST], most = {.bits = 0};
     for (int64_t at = 0; at < columns; at += group) {
-        rotate_group(row + at, group, rotated);
-        for (int i = 0; i < group; i++) most = fabsf(rotated[i]) > most ? fabsf(rotated[i]) : most;
+        rotate_group(row + at, group, &rotated->value);
+        uint32_t bits = most.bits;
+        for (int i = 0; i < group; i++) {
+            uint32_t magnitude = rotated[i].bits & 0x7fffffff;
+            bits = magnitude > bits ? magnitude : bits;
+        }
+        most.bits = bits;
     }
-    return fmaxf(most / CODE_MOST, SCALE_LEAST);
+    if (!isfinite(most.value)) return NAN;
+    return fmaxf(most.value / CODE_MOST, SCALE_LEAST);
 }
 
-/* Quantises a row with the scale of quantise_row_scale. Rounds to nearest even, like PyTorch: adding and
- * subtracting a large constant rounds to an integer. */
-static void quantise_rotated(enum dtype dtype, const float *row, int64_t columns, int8_t *to) {
+/* Rounds to nearest even, like PyTorch: adding and subtracting a large constant rounds to an integer. */
+void quantise_row_part(enum dtype dtype, float scale, const float *from, int64_t n, int8_t *to) {
     const float whole = 12582912;
     int group = dtype_block_values(dtype);
-    float rotated[GROUP_MOST], scale = quantise_row_scale(dtype, row, columns);
-    for (int64_t at = 0; at < columns; at += group) {
-        rotate_group(row + at, group, rotated);
+    float rotated[GROUP_MOST];
+    for (int64_t at = 0; at < n; at += group) {
+        rotate_group(from + at, group, rotated);
         for (int i = 0; i < group; i++) {
             float code = rotated[i] / scale + whole - whole;
             to[at + i] = (int8_t)(code > CODE_MOST ? CODE_MOST : code > -CODE_MOST ? code : -CODE_MOST);
@@ -197,7 +201,8 @@ void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t row
     case DTYPE_I8_ROT64:
     case DTYPE_I8_ROT256:
         for (int64_t i = 0; i < rows; i++)
-            quantise_rotated(dtype, from + i * columns, columns, (int8_t *)to + i * columns);
+            quantise_row_part(dtype, quantise_row_scale(dtype, from + i * columns, columns),
+                              from + i * columns, columns, (int8_t *)to + i * columns);
         break;
     default:
         break;

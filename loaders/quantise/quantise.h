@@ -19,7 +19,10 @@ enum dtype quantise_type(const char *name);
 void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t rows, int64_t columns, void *to);
 /* Scale that maps an F8 weight's largest magnitude to the type's largest number; 1 if `largest` is 0. */
 float quantise_scale(enum dtype dtype, float largest);
-/* Scale of a row of a rotated type: the largest rotated magnitude becomes 127. Rows must be finite. */
+/* Converts n values of a row, whole groups, to codes of a rotated type; scale: the row's. */
+void quantise_row_part(enum dtype dtype, float scale, const float *from, int64_t n, int8_t *to);
+/* Scale of a row of a rotated type: the largest rotated magnitude becomes 127. NaN if the row has a
+ * value that is not finite. */
 float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns);
 /* Largest magnitude that rows of the type represent (F8: with its scale); larger ones are clamped or
  * infinite. */

@@ -207,6 +207,13 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
     return library_prepare(&p->library, key, &of, e);
 }
 
+/* The emulated library has one algorithm. */
+enum status products_choose_ranked(struct products *p, const struct product_key *key, int rank,
+                                   struct error *e) {
+    if (rank) return error_set(e, DEVICE, "cuBLASLt has only one algorithm here");
+    return products_prepare(p, key, e);
+}
+
 struct product_call {
     struct library *library;
     struct product_key key;

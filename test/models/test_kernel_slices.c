@@ -220,8 +220,9 @@ static void test_converted_slice_bits(void **state) {
         for (int k = 0; k < block.n_segments; k++) {
             struct packed_segment *g = &block.segments[k];
             int64_t values = (int64_t)(g->bytes / element);
-            g->conversion = (struct packed_conversion){pairs[i].from, pairs[i].to, 1, 1};
-            requantised_convert(&g->conversion, stored + g->packed_offset, numbers, expected + at, values);
+            g->conversion = (struct packed_conversion){
+                .from = pairs[i].from, .to = pairs[i].to, .from_scale = 1, .to_scale = 1};
+            requantised_convert(&g->conversion, stored + g->packed_offset, numbers, expected + at, 0, values);
             g->packed_offset = at;
             g->bytes = (uint64_t)dtype_bytes(pairs[i].to, values);
             at = align_up(at + g->bytes, ARENA_ALIGN);

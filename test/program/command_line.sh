@@ -116,7 +116,7 @@ bench|bus.ops
 bench stream --clock paced|make dev.*sluice-dev stream
 bench checkpoint zimage ck --dims a=1|make dev
 bench block --save x|belongs to other benches
-bench block --predict 5090|3060, 4060, 4060ti, 4090 or h100
+bench block --predict 6090|such as 4090
 bench block --predict 4090 --device cpu|predictions are for the GPU
 bench block --predict 4090 --device cuda:3060|cuda, or cuda:4090
 bench block --device cuda|make bench-gpu

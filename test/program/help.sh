@@ -81,8 +81,8 @@ sluice plan --family sdxl_t|
 sluice plan --family sd35_l|sd35_large sd35_large_turbo
 sluice generate --type q4|q4_k q4_0
 sluice generate --device c|cpu cuda
-sluice plan --device cuda : 40|4060 4060ti 4090
-sluice plan --device cuda :|3060 4060 4060ti 4090 h100
+sluice plan --device cuda : 409|4090
+sluice plan --device cuda : h|h100 h200
 sluice generate --precision f1|
 sluice bench bl|block
 sluice families wan_v|wan_vace

@@ -1,0 +1,157 @@
+/* Rotation, quantisation and packing of the rows of int8 products. */
+#include "kernels/cpu/int8.h"
+
+#include "kernels/cpu/simd.h"
+
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 16, TILE = 16 };
+
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+/* The vector with lane i from lane i ^ by. */
+#define SIXTEEN(of, by)                                                                                      \
+    of(0, by), of(1, by), of(2, by), of(3, by), of(4, by), of(5, by), of(6, by), of(7, by), of(8, by),       \
+        of(9, by), of(10, by), of(11, by), of(12, by), of(13, by), of(14, by), of(15, by)
+#define FLIPPED(i, by) ((i) ^ (by))
+#define FLIP(v, by)    __builtin_shufflevector(v, v, SIXTEEN(FLIPPED, by))
+
+/* Multiplies by the 4 x 4 matrix of ConvRot over one base-4 digit of the lane's index. The matrix is J / 2
+ * less the reversal of the digit, where J is all ones. */
+#define ROTATE_LANES(v, digit)                                                                               \
+    do {                                                                                                     \
+        lanes two = (v) + FLIP(v, digit), four = two + FLIP(two, 2 * (digit));                               \
+        (v) = 0.5f * four - FLIP(v, 3 * (digit));                                                            \
+    } while (0)
+
+/* The same over a digit of the vectors' index: vectors i, i + step, i + 2 step and i + 3 step. */
+INLINE void rotate_vectors(lanes *v, int step) {
+    lanes a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
+    lanes half = 0.5f * ((a + b) + (c + d));
+    v[0] = half - d;
+    v[step] = half - c;
+    v[2 * step] = half - b;
+    v[3 * step] = half - a;
+}
+
+INLINE void rotate_group(float *to, const float *from, int group) {
+    lanes v[LANES];
+    int n = group / LANES;
+    for (int i = 0; i < n; i++) {
+        v[i] = *(const lanes *)(from + LANES * i);
+        ROTATE_LANES(v[i], 1);
+        ROTATE_LANES(v[i], 4);
+    }
+    for (int i = 0; n > 1 && i < n; i += 4) rotate_vectors(v + i, 1);
+    for (int i = 0; n > 4 && i < 4; i++) rotate_vectors(v + i, 4);
+    for (int i = 0; i < n; i++) *(lanes *)(to + LANES * i) = v[i];
+}
+
+/* Bits of a value's size: they order like the size itself, and infinities and NaN come last. */
+INLINE int32_t size_bits(float value) {
+    return (int32_t)((union float_bits){.value = value}.bits & 0x7fffffffu);
+}
+
+INLINE int32_t rotate_row(float *to, const float *from, int64_t k, int group) {
+    int32_t most = 0;
+    for (int64_t i = 0; i < k; i += group) {
+        rotate_group(to + i, from + i, group);
+#pragma omp simd reduction(max : most)
+        for (int j = 0; j < group; j++) {
+            int32_t size = size_bits(to[i + j]);
+            most = size > most ? size : most;
+        }
+    }
+    return most;
+}
+
+/* Rotates a row and returns the bits of the largest size. */
+#define ROTATOR(group)                                                                                       \
+    WIDE static int32_t rotate_##group(float *to, const float *from, int64_t k) {                            \
+        return rotate_row(to, from, k, group);                                                               \
+    }
+ROTATOR(16)
+ROTATOR(64)
+ROTATOR(256)
+
+/* Adding 1.5 * 2^23 rounds to an integer, half to even, in the low bits. The limit matters only for subnormal
+ * scales, which have too few bits. */
+WIDE static void round_codes(uint8_t *restrict to, const float *restrict from, float scale, int64_t n,
+                             uint8_t zero) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        int32_t code =
+            (int32_t)((union float_bits){.value = from[i] / scale + 12582912.0f}.bits - 0x4b400000u);
+        code = code > 127 ? 127 : code;
+        code = code < -127 ? -127 : code;
+        to[i] = (uint8_t)(code + zero);
+    }
+}
+
+float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64_t k, int32_t group,
+                        uint8_t zero) {
+    enum { FINITE_MOST = 0x7f7fffff };
+    int32_t most = group == 256  ? rotate_256(rotated, from, k)
+                   : group == 64 ? rotate_64(rotated, from, k)
+                                 : rotate_16(rotated, from, k);
+    float scale = (union float_bits){.bits = (uint32_t)most}.value / 127;
+    if (most <= FINITE_MOST && scale > 0) {
+        round_codes(codes, rotated, scale, k, zero);
+        return scale;
+    }
+    memset(codes, zero, (size_t)k);
+    return most <= FINITE_MOST ? 0 : NAN;
+}
+
+/* Shuffle indices that swap the off-diagonal squares of a tile, as in weights.c. */
+#define UPPER(j, d) ((j) & (d) ? TILE + (j) - (d) : (j))
+#define LOWER(j, d) ((j) & (d) ? TILE + (j) : (j) + (d))
+#define SWAP_SQUARES(row, d)                                                                                 \
+    for (int i = 0; i < TILE; i++) {                                                                         \
+        if (i & (d)) continue;                                                                               \
+        lanes a = (row)[i], b = (row)[i + (d)];                                                              \
+        (row)[i] = __builtin_shufflevector(a, b, SIXTEEN(UPPER, d));                                         \
+        (row)[i + (d)] = __builtin_shufflevector(a, b, SIXTEEN(LOWER, d));                                   \
+    }
+
+/* Transposes units of four codes, 16 x 16 at a time. */
+WIDE static void pack_rows(uint8_t *to, const uint8_t *codes, int64_t k) {
+    for (int64_t j = 0; j < k; j += INT8_BLOCK, to += INT8_BLOCK * INT8_BLOCK) {
+        lanes row[TILE];
+        for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(const void *)(codes + i * k + j);
+        SWAP_SQUARES(row, 1)
+        SWAP_SQUARES(row, 2)
+        SWAP_SQUARES(row, 4)
+        SWAP_SQUARES(row, 8)
+        for (int i = 0; i < TILE; i++) *(lanes *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
+    }
+}
+
+WIDE static int32_t sum_codes(const uint8_t *codes, int64_t n) {
+    int32_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += (int8_t)codes[i];
+    return sum;
+}
+
+void int8_pack_rows(uint8_t *to, int32_t *sums, const uint8_t *codes, int64_t k) {
+    for (int i = 0; i < INT8_PACK_ROWS; i++) sums[i] = sum_codes(codes + i * k, k);
+    pack_rows(to, codes, k);
+}
+
+WIDE static void scale_sums(union float_bits *sums, const int32_t *weight_sums, const float *weight_scales,
+                            float scale, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        int32_t sum = (int32_t)(sums[i].bits - INT8_ZERO * (uint32_t)weight_sums[i]);
+        sums[i].value = (float)sum * weight_scales[i] * scale;
+    }
+}
+
+void int8_scale_sums(void *sums, const int32_t *weight_sums, const float *weight_scales, float scale,
+                     int64_t n) {
+    scale_sums(sums, weight_sums, weight_scales, scale, n);
+}

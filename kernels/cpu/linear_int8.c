@@ -1,0 +1,251 @@
+/* Matrix products in int8 (ops.h, "int8 mode") through oneDNN.
+ *
+ * The input's rows are rotated and quantised once, threads over rows. Then one thread computes a whole panel
+ * of output columns, as in linear.c: it quantises and packs the panel's weights, and multiplies chunks of
+ * rows, so that a chunk's sums stay in the core's cache until the epilogue. Sums are exact integers, so no
+ * bit depends on panel, chunk or thread count.
+ *
+ * oneDNN multiplies unsigned by signed codes, which all its int8 instructions do directly. Input codes are
+ * therefore stored plus 128, and the epilogue subtracts 128 times the sum of the weight's codes. Inputs and
+ * outputs are padded to multiples of 64 with zero weights. Adapters are an f32 product onto the scaled sums.
+ */
+#include "kernels/cpu/int8.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/operators.h"
+#include "kernels/cpu/weights.h"
+
+#include <string.h>
+
+/* Rows of a chunk. Sums of 128 columns are 128 KiB. */
+enum { CHUNK_ROWS = 256 };
+
+struct int8_layout {
+    int32_t k, group;              /* inputs, padded; columns of a rotation group */
+    int32_t panel, panels;         /* output columns per panel, padded; number of panels */
+    int32_t rows, chunks;          /* rows per chunk; number of chunks */
+    int32_t ranks;                 /* sum of the adapters' ranks */
+    uint64_t in, scales;           /* workspace offsets: input codes [M,K], and row scales */
+    uint64_t bias, gate, members;  /* and vectors of the epilogue; the per-thread parts */
+    uint64_t row, codes, weight;   /* offsets in a thread's part: a rotated row, 16 rows of codes, a panel */
+    uint64_t sums, weight_scales;  /* sums of a weight row's codes, and its scale, per output of the panel */
+    uint64_t up, product, scratch; /* `up` factors, a chunk's sums, oneDNN's scratch */
+};
+
+/* Indices of oneDNN keys: index 1: the last, narrower panel; 2: the last chunk; then the adapters' keys. M 0:
+ * unused. */
+enum { INT8_LAST_PANEL = 1, INT8_LAST_CHUNK = 2, INT8_ADAPTER = 4, INT8_KEYS = 8 };
+
+static int32_t padded(int32_t n) {
+    return (n + INT8_BLOCK - 1) / INT8_BLOCK * INT8_BLOCK;
+}
+
+static struct int8_layout int8_layout_of(const struct op *op) {
+    int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
+    int32_t columns = k > 4096 ? 64 : 128;
+    struct int8_layout l = {.k = padded(k),
+                            .group = int8_group(&op->in[1]),
+                            .panel = columns < n ? columns : padded(n),
+                            .rows = m < CHUNK_ROWS ? m : CHUNK_ROWS,
+                            .ranks = op->down_product.rank ? op->down_product.dim[1] : 0};
+    l.panels = (n + l.panel - 1) / l.panel;
+    l.chunks = (m + l.rows - 1) / l.rows;
+    uint64_t used = 0, row = (uint64_t)l.k, panel = (uint64_t)l.panel;
+    l.in = workspace_take(&used, row * (uint64_t)m);
+    l.scales = workspace_take(&used, sizeof(float) * (uint64_t)m);
+    l.bias = workspace_take(&used, sizeof(float) * (uint64_t)n);
+    l.gate = workspace_take(&used, op->epilogue.gate.rank ? sizeof(float) * (uint64_t)n : 0);
+    l.members = used;
+    used = 0;
+    l.row = workspace_take(&used, 2 * sizeof(float) * (uint64_t)k);
+    l.codes = workspace_take(&used, INT8_PACK_ROWS * row);
+    l.weight = workspace_take(&used, panel * row);
+    l.sums = workspace_take(&used, sizeof(int32_t) * panel);
+    l.weight_scales = workspace_take(&used, sizeof(float) * panel);
+    l.up = workspace_take(&used, sizeof(float) * (uint64_t)l.ranks * panel);
+    l.product = workspace_take(&used, sizeof(float) * panel * (uint64_t)l.rows);
+    l.scratch = used;
+    return l;
+}
+
+static void int8_keys(const struct int8_layout *l, const struct op *op, struct onednn_key keys[INT8_KEYS]) {
+    int32_t m = op->in[0].dim[0], n = op->in[1].dim[0];
+    for (int i = 0; i < INT8_ADAPTER; i++) {
+        int32_t columns = i & INT8_LAST_PANEL ? padded(n % l->panel) % l->panel : l->panel;
+        int32_t rows = !columns ? 0 : i & INT8_LAST_CHUNK ? m % l->rows : l->rows;
+        keys[i] = (struct onednn_key){ONEDNN_PRODUCT_INT8, {rows, columns, l->k}};
+        keys[INT8_ADAPTER + i] =
+            (struct onednn_key){ONEDNN_PRODUCT_T_ADDED, {l->ranks ? rows : 0, columns, l->ranks}};
+    }
+}
+
+static uint64_t member_bytes(const struct cpu *cpu, const struct int8_layout *l,
+                             const struct onednn_key keys[INT8_KEYS]) {
+    return align_up(l->scratch + scratch_bytes(cpu, keys, INT8_KEYS), ARENA_ALIGN);
+}
+
+static void int8_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
+    struct int8_layout l = int8_layout_of(op);
+    struct onednn_key keys[INT8_KEYS];
+    int32_t m = op->in[0].dim[0], items = m > l.panels ? m : l.panels;
+    int8_keys(&l, op, keys);
+    for (int i = 0; i < INT8_KEYS; i++) cost_add_primitive(cpu, &keys[i], cost);
+    cost->workspace_bytes = l.members + member_bytes(cpu, &l, keys) * (uint64_t)cpu_members(cpu, items);
+}
+
+static enum status int8_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
+    struct int8_layout l = int8_layout_of(op);
+    struct onednn_key keys[INT8_KEYS];
+    int8_keys(&l, op, keys);
+    for (int i = 0; i < INT8_KEYS; i++)
+        if (keys[i].number[0] && onednn_prepare(cpu->onednn, &keys[i], e)) return e->code;
+    return OK;
+}
+
+struct int8_work {
+    struct cpu *cpu;
+    const struct op *op;
+    const struct int8_layout *layout;
+    struct onednn_key keys[INT8_KEYS];
+    struct finish finish;
+    uint8_t *in;
+    float *scales;
+    char *members;
+    uint64_t member_bytes;
+    struct thread_pool_error *failed;
+};
+
+/* Quantises row i of a tensor [*,K] to layout->k codes; the codes of the padding are `zero`. row: room for
+ * two rows in f32. Returns the row's scale. */
+static float quantise(uint8_t *codes, const struct tensor *from, int64_t i, const struct int8_layout *l,
+                      char *row, uint8_t zero) {
+    int64_t k = from->dim[1];
+    float *rotated = (float *)(void *)row, *wide = rotated + k;
+    const float *values = wide;
+    if (from->dtype == DTYPE_F32 && from->scale == 1)
+        values = tensor_row(from, i);
+    else
+        weights_widen_part(wide, from, i, 0, k);
+    memset(codes + k, zero, (size_t)(l->k - k));
+    return int8_quantise_row(codes, rotated, values, k, l->group, zero);
+}
+
+static void quantise_in(const void *context, int64_t first, int64_t end, int member) {
+    const struct int8_work *w = context;
+    char *row = w->members + w->member_bytes * (uint64_t)member + w->layout->row;
+    for (int64_t i = first; i < end; i++)
+        w->scales[i] = quantise(w->in + i * w->layout->k, &w->op->in[0], i, w->layout, row, INT8_ZERO);
+}
+
+/* Copies a row of a rotated type to codes. Returns its scale. */
+static float copy_codes(uint8_t *codes, const struct tensor *from, int64_t i, const struct int8_layout *l) {
+    int64_t k = from->dim[1];
+    float scale = 1;
+    memcpy(codes, tensor_row(from, i), (size_t)k);
+    memset(codes + k, 0, (size_t)(l->k - k));
+    if (from->scales)
+        memcpy(&scale, (const char *)from->scales + (from->scale_row + i) * (int64_t)sizeof scale,
+               sizeof scale);
+    return scale * from->scale;
+}
+
+/* Packs a panel of weights, and writes scale and sum of codes per output. */
+static void pack_panel(const struct tensor *weight, int32_t columns, const struct int8_layout *l,
+                       char *part) {
+    uint8_t *codes = (uint8_t *)part + l->codes, *packed = (uint8_t *)part + l->weight;
+    int32_t *sums = (int32_t *)(void *)(part + l->sums);
+    float *scales = (float *)(void *)(part + l->weight_scales);
+    for (int32_t n = 0; n < columns; n += INT8_PACK_ROWS) {
+        for (int32_t i = 0; i < INT8_PACK_ROWS; i++) {
+            uint8_t *row = codes + (int64_t)i * l->k;
+            if (n + i >= weight->dim[0])
+                memset(row, 0, (size_t)l->k), scales[n + i] = 0;
+            else if (dtype_is_rotated(weight->dtype))
+                scales[n + i] = copy_codes(row, weight, n + i, l);
+            else
+                scales[n + i] = quantise(row, weight, n + i, l, part + l->row, 0);
+        }
+        int32_t inside = n % INT8_BLOCK;
+        int8_pack_rows(packed + (int64_t)(n - inside) * l->k + 4 * inside, sums + n, codes, l->k);
+    }
+}
+
+/* Scales the sums of a chunk, adds the adapters' product and applies the epilogue. */
+static void finish_chunk(const struct int8_work *w, int32_t first, int32_t columns, int32_t row, int32_t rows,
+                         int key, char *part, struct error *own) {
+    const struct int8_layout *l = w->layout;
+    const struct op *op = w->op;
+    const struct tensor *residual = &op->epilogue.residual;
+    float *product = (float *)(void *)(part + l->product);
+    int32_t stride = w->keys[key].number[1];
+    for (int32_t t = 0; t < rows; t++)
+        int8_scale_sums(product + (int64_t)t * stride, (int32_t *)(void *)(part + l->sums),
+                        (float *)(void *)(part + l->weight_scales), w->scales[row + t], columns);
+    if (l->ranks) {
+        struct onednn_operands operands = {.src = (float *)op->down_product.data + (int64_t)row * l->ranks,
+                                           .weights = part + l->up,
+                                           .dst = product,
+                                           .scratch = part + l->scratch};
+        if (onednn_run(w->cpu->onednn, &w->keys[INT8_ADAPTER + key], operands, own)) return;
+    }
+    struct finish f = w->finish;
+    if (f.bias) f.bias += first;
+    if (f.gate) f.gate += first;
+    for (int32_t t = row; t < row + rows; t++) {
+        f.residual = residual->rank ? tensor_row(residual, t) + first : NULL;
+        linear_finish_row(tensor_row(&op->out, t) + first, product + (int64_t)(t - row) * stride, f, columns);
+    }
+}
+
+static void run_panel(const struct int8_work *w, int32_t first, char *part) {
+    const struct int8_layout *l = w->layout;
+    const struct op *op = w->op;
+    int32_t left = op->in[1].dim[0] - first, columns = left < l->panel ? left : l->panel;
+    int32_t all = op->in[0].dim[0], last = padded(columns) < l->panel ? INT8_LAST_PANEL : 0;
+    struct tensor weight = tensor_slice(op->in[1], first, columns);
+    pack_panel(&weight, padded(columns), l, part);
+    if (l->ranks) {
+        float *up = (float *)(void *)(part + l->up);
+        memset(up, 0, sizeof *up * (size_t)l->panel * (size_t)l->ranks);
+        linear_widen_ups(up, &op->in[1], &weight, l->ranks);
+    }
+    struct error own = {0};
+    for (int32_t row = 0; row < all && !own.code; row += l->rows) {
+        int32_t rows = all - row < l->rows ? all - row : l->rows;
+        int key = last + (rows < l->rows ? INT8_LAST_CHUNK : 0);
+        struct onednn_operands operands = {.src = w->in + (int64_t)row * l->k,
+                                           .weights = part + l->weight,
+                                           .dst = part + l->product,
+                                           .scratch = part + l->scratch};
+        if (!onednn_run(w->cpu->onednn, &w->keys[key], operands, &own))
+            finish_chunk(w, first, columns, row, rows, key, part, &own);
+    }
+    if (own.code) thread_pool_error_report(w->failed, &own);
+}
+
+static void run_panels(const void *context, int64_t first, int64_t end, int member) {
+    const struct int8_work *w = context;
+    char *part = w->members + w->member_bytes * (uint64_t)member;
+    for (int64_t i = first; i < end; i++) run_panel(w, (int32_t)i * w->layout->panel, part);
+}
+
+static enum status int8_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    struct int8_layout l = int8_layout_of(op);
+    struct thread_pool_error failed = {ATOMIC_FLAG_INIT, e};
+    struct int8_work work = {.cpu = cpu,
+                             .op = op,
+                             .layout = &l,
+                             .in = (uint8_t *)workspace + l.in,
+                             .scales = (float *)(void *)(workspace + l.scales),
+                             .members = workspace + l.members,
+                             .failed = &failed};
+    int8_keys(&l, op, work.keys);
+    work.member_bytes = member_bytes(cpu, &l, work.keys);
+    work.finish = (struct finish){.bias = weights_vector(&op->epilogue.bias, (float *)(workspace + l.bias)),
+                                  .gate = weights_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
+                                  .activation = op->epilogue.activation};
+    thread_pool_run(cpu->thread_pool, op->in[0].dim[0], quantise_in, &work);
+    thread_pool_run(cpu->thread_pool, l.panels, run_panels, &work);
+    return e->code;
+}
+
+const struct cpu_operator cpu_linear_int8 = {.cost = int8_cost, .prepare = int8_prepare, .run = int8_run};
