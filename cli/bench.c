@@ -17,7 +17,7 @@ static const struct {
     {"bus", " --json --save --threads --dir --model ", bench_bus},
     {"ops", " --json --save --threads ", bench_ops},
     {"load", " --json --model ", bench_load},
-    {"block", " --json --threads --type --rank --device --predict ", bench_block},
+    {"block", " --json --threads --type --rank --device --predict --precision ", bench_block},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
 
@@ -47,6 +47,7 @@ struct sluice_bench_options bench_options(const struct args *args) {
                                          .type = args->type,
                                          .predict = args->predict,
                                          .adapter_rank = args->rank,
+                                         .precision = args->precision,
                                          .on_progress = bench_on_progress,
                                          .user = (void *)args};
 }

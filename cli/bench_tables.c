@@ -50,6 +50,7 @@ static void print_block(json_t *root) {
         print_share(row, "time_share");
         if (json_object_get(row, "of_bf16"))
             printf("   %.3f of the time with bf16", field_number(row, "of_bf16"));
+        if (json_object_get(row, "of_f32")) printf("   %.3f of the time in f32", field_number(row, "of_f32"));
         if (json_object_get(row, "of_base"))
             printf("   %.3f of the time without an adapter of rank %.0f", field_number(row, "of_base"),
                    field_number(row, "adapter_rank"));
@@ -59,7 +60,8 @@ static void print_block(json_t *root) {
          "beforehand.");
 }
 
-static const char *const predicted_classes[] = {"product", "attention", "conv", "pass"};
+static const char *const predicted_classes[] = {"product",        "product_int8", "attention",
+                                                "attention_int8", "conv",         "pass"};
 enum { N_PREDICTED = sizeof predicted_classes / sizeof *predicted_classes };
 
 struct predicted {
@@ -93,12 +95,13 @@ static int block_width(const json_t *row) {
 
 /* Prints a table with a line per card and a column per block, in parts of TABLE_WIDTH columns. The rows of a
  * card follow each other, all cards in the same order of blocks. */
-static void print_cards(const json_t *rows) {
+static void print_cards(const json_t *root) {
+    const json_t *rows = json_object_get(root, "rows");
     size_t n = json_array_size(rows), n_blocks = 0, next;
     const char *first_card = field_string(json_array_get(rows, 0), "card");
     while (n_blocks < n && strcmp(field_string(json_array_get(rows, n_blocks), "card"), first_card) == 0)
         n_blocks++;
-    printf("predicted milliseconds a block, not measured\n");
+    printf("predicted milliseconds a block in %s, not measured\n", field_string(root, "precision"));
     for (size_t first = 0; first < n_blocks; first = next) {
         int width = CARD_WIDTH;
         for (next = first; next < n_blocks; next++) {
@@ -128,10 +131,11 @@ static void print_prediction(json_t *root) {
     const json_t *rows = json_object_get(root, "rows");
     struct predicted sums[N_PREDICTED] = {0};
     if (strcmp(field_string(root, "card"), "all") == 0) {
-        print_cards(rows);
+        print_cards(root);
         return;
     }
-    printf("predicted for %s, not measured\n", field_string(root, "card"));
+    printf("predicted for %s in %s, not measured\n", field_string(root, "card"),
+           field_string(root, "precision"));
     json_array_foreach(rows, i, row) {
         struct predicted p = {field_number(row, "calls"), field_number(row, "flops"),
                               field_number(row, "bytes"), field_number(row, "seconds")};

@@ -37,7 +37,8 @@ static double step_seconds(const json_t *plan) {
     return steps > 0 ? seconds / steps : 0;
 }
 
-static json_t *outcome_of(const json_t *family, const struct place *place, const json_t *plan) {
+static json_t *outcome_of(const json_t *family, const struct place *place, const char *precision,
+                          const json_t *plan) {
     static const char *const keys[] = {"card", "budget", "least", "peak", "seconds", "bound"};
     char command[192];
     int n = snprintf(command, sizeof command, "sluice plan --family %s%s --device %s",
@@ -46,7 +47,8 @@ static json_t *outcome_of(const json_t *family, const struct place *place, const
     n += place->vram_gib > 0
              ? snprintf(command + n, sizeof command - (size_t)n, " --max-vram %dG", place->vram_gib)
              : snprintf(command + n, sizeof command - (size_t)n, " -t %d", PLACE_THREADS);
-    snprintf(command + n, sizeof command - (size_t)n, " --max-ram %dG --direct-io on", place->ram_gib);
+    n += snprintf(command + n, sizeof command - (size_t)n, " --max-ram %dG --direct-io on", place->ram_gib);
+    if (precision) snprintf(command + n, sizeof command - (size_t)n, " --precision %s", precision);
     json_t *outcome = json_object();
     json_object_set_new(outcome, "device", json_string(place->device));
     json_object_set_new(outcome, "command", json_string(command));
@@ -61,7 +63,7 @@ static json_t *outcome_of(const json_t *family, const struct place *place, const
 /* Adds the plan of a family for one device and budget, as `sluice plan` computes it. A model that uses
  * guidance only with a negative prompt is planned with a negative prompt. --direct-io on makes plans
  * independent of this machine's page cache and RAM. */
-static int plan_at(json_t *family, const struct place *place, struct sluice_error *e) {
+static int plan_at(json_t *family, const struct place *place, const char *precision, struct sluice_error *e) {
     char blank[] = " ";
     struct args args = {
         .command = command_find("plan"),
@@ -70,6 +72,7 @@ static int plan_at(json_t *family, const struct place *place, struct sluice_erro
         .threads = PLACE_THREADS,
         .max_vram = {place->vram_gib * GIB, 0},
         .max_ram_bytes = place->ram_gib * GIB,
+        .precision = precision,
         .direct_io = "on",
         .quiet = true,
     };
@@ -81,7 +84,8 @@ static int plan_at(json_t *family, const struct place *place, struct sluice_erro
     if (!status) status = sluice_plan_query(generation.session, &generation.request, NULL, &text, &fits, e);
     json_t *plan = status ? NULL : json_loads(text, 0, NULL);
     if (!status && !plan) status = fail(e, SLUICE_MEMORY, "no memory for a plan");
-    if (plan) json_array_append_new(json_object_get(family, "plans"), outcome_of(family, place, plan));
+    if (plan)
+        json_array_append_new(json_object_get(family, "plans"), outcome_of(family, place, precision, plan));
     json_decref(plan);
     sluice_free(text);
     generation_close(&generation);
@@ -90,19 +94,20 @@ static int plan_at(json_t *family, const struct place *place, struct sluice_erro
 
 /* Adds to every family of the library's list: "plans":[{"device","card" (null: a CPU),"command" (prints this
  * plan),"budget":{...},"least":{...},"peak":{...},"seconds","step_seconds" (per sampler step),"bound"}]. Only
- * the RAM of oneDNN, some MiB, depends on this machine. shows: print progress on a terminal. */
-static int add_plans(json_t *families, bool shows, struct sluice_error *e) {
+ * the RAM of oneDNN, some MiB, depends on this machine. args: precision, and whether to show progress. */
+static int add_plans(json_t *families, const struct args *args, struct sluice_error *e) {
     size_t i;
     json_t *family;
     int status = SLUICE_OK;
-    bool live = shows && message_on_terminal();
+    bool live = !args->quiet && message_on_terminal();
     json_array_foreach(families, i, family) {
         char line[80];
         snprintf(line, sizeof line, "plan %d of %d: %s", (int)i + 1, (int)json_array_size(families),
                  field_string(family, "name"));
         if (live) message_live(line);
         json_object_set_new(family, "plans", json_array());
-        for (int k = 0; k < N_PLACES && !status; k++) status = plan_at(family, &places[k], e);
+        for (int k = 0; k < N_PLACES && !status; k++)
+            status = plan_at(family, &places[k], args->precision, e);
     }
     if (live) message_live("");
     return status;
@@ -280,7 +285,7 @@ static int show_families(const struct args *args, json_t *root, struct sluice_er
     if (name && !json_array_size(families))
         return fail(e, SLUICE_USAGE,
                     "unknown family%s" FOUND "%s" EXPECTED "one that `sluice families` lists", nearest, name);
-    if ((args->plans || name) && add_plans(families, !args->quiet, e)) return e->code;
+    if ((args->plans || name) && add_plans(families, args, e)) return e->code;
     char *json = json_dumps(root, JSON_INDENT(1));
     if (!json) return fail(e, SLUICE_MEMORY, "no memory for a list of families");
     void (*print)(json_t *) = name ? print_family : args->plans ? print_plans_table : print_families;

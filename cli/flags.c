@@ -178,15 +178,14 @@ static const struct flag static_flags[] = {
     {NULL, RUNS | DECODE | BENCH, NULL, "--device", TEXT("NAME", device),
      "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a card that is not there, as in "
      "cuda:4090 (`sluice devices` lists them); bench block: cuda needs --predict"},
-    {NULL, RUNS | DECODE, NULL, "--precision", CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
-     "arithmetic of text encoders and transformer; default: f32 on the CPU, bf16 on a GPU; int8: 8-bit "
-     "products "
-     "in the transformer, faster, other pixels"},
+    {NULL, RUNS | DECODE | BENCH | FAMILIES, NULL, "--precision",
+     CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
+     "arithmetic of text encoders and transformer; default: f32 on the CPU; on a GPU f16 for UNets, else "
+     "bf16; int8: 8-bit products in the transformer, faster, other pixels"},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", TEXT("TYPE", type),
      "quantise transformer and text encoders while reading: int8_convrot, f8_e4m3, q8_0, q6_k, q5_k, q4_k "
-     "...; "
-     "less memory and transfer, other pixels (see `plan --types`); convert: type to write; bench block: type "
-     "of the matrices"},
+     "...; less memory and transfer, other pixels (see `plan --types`); convert: type to write; bench block: "
+     "type of the matrices"},
     {NULL, CONVERT, NULL, "--rule", VALUE("REGEX=TYPE", FLAG_STRINGS, rules),
      "type of the tensors whose name the regex matches; the first match wins, before --type; up to 16 times"},
     {NULL, CONVERT, NULL, "--part", TEXT("NAME", part),

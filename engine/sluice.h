@@ -299,10 +299,11 @@ struct sluice_request {
     double guidance;   /* distilled guidance (Flux dev, LCM); must be 0 for other models */
     double flow_shift; /* timestep shift of flow matching; 0: the model's default */
     uint64_t seed;
-    bool no_decode;          /* skip the VAE decode stage */
-    const char *precision;   /* arithmetic of transformer and text encoders: "f32" or "bf16"; NULL: f32 on the
-                                CPU, bf16 on a GPU. "int8": 8-bit products in the transformer (W8A8 with
-                                rotated rows), the default elsewhere; changes the picture slightly */
+    bool no_decode;        /* skip the VAE decode stage */
+    const char *precision; /* arithmetic of transformer and text encoders: "f32" or "bf16"; "f16" for UNets on
+                              a GPU; NULL: f32 on the CPU, on a GPU f16 for UNets, else bf16. "int8": 8-bit
+                              products in the transformer (W8A8 with rotated rows), the default elsewhere;
+                              changes the picture slightly */
     const char *init_latent; /* safetensors file with the initial noise, tensor "latent"; NULL: noise drawn
                                 from the seed */
     const char *save_latent; /* file to write the final latents to, never left partial; or NULL */

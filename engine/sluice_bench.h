@@ -28,9 +28,12 @@ struct sluice_bench_options {
     const struct sluice_model_options *model; /* load benchmark: the model to read */
     /* block benchmark: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
     const char *type;
-    /* block benchmark: calculate for this card ("3060", "4090", "h100"); NULL: measure */
+    /* block benchmark: calculate for this card ("4090"; sluice_devices lists them), or for "all"; NULL:
+     * measure */
     const char *predict;
     int adapter_rank; /* block benchmark: also measure with adapters of this rank; 0: none */
+    /* block benchmark: arithmetic of the block as in sluice_request.precision; NULL: the device's default */
+    const char *precision;
 };
 
 /* Measures transfer rates by path and transfer size:
@@ -60,16 +63,18 @@ SLUICE_API int sluice_bench_load(const struct sluice_bench_options *options, cha
  * "what":"all|library|linear|conv|attention|bytes","seconds","flops_per_second","product_rate_share",
  * "time_share", ...}]}; medians of several rounds. With options->type also a block with matrices of that type
  * at two numbers of tokens, alternating with bf16: "part":"block|short block", "type" and, for "all",
- * "of_bf16", its time relative to bf16; with an adapter_rank likewise "of_base". on_progress is called before
- * each round with a new text, outside the timed part. Takes minutes and at most 1.5 GiB.
+ * "of_bf16", its time relative to bf16; with an adapter_rank likewise "of_base", with a precision "of_f32".
+ * on_progress is called before each round with a new text, outside the timed part. Takes minutes and at most
+ * 1.5 GiB.
  *
  * With options->predict nothing is measured. The result is computed from the plan's dry run, in every build
  * and without a GPU: the kernels that one block of each family launches at its usual size, and their
  * calculated seconds on that card:
- * {"version":1,"card":"4090","rows":[{"family","block","tokens","op","class":"product|attention|conv|pass",
- * "calls","flops","bytes","seconds","kernel"}]}. One row per kernel of an operator, summed over the block;
- * calls: launches, including libraries'; tokens: pixels in a VAE. With a type, matrices have that type
- * instead of bf16. USAGE lists the cards. */
+ * {"version":1,"card":"4090","precision":"bf16","rows":[{"family","block","tokens","op","class":"product|
+ * product_int8|attention|attention_int8|conv|pass","calls","flops","bytes","seconds","kernel"}]}. One row per
+ * kernel of an operator, summed over the block; calls: launches, including libraries'; tokens: pixels in a
+ * VAE. With a type, matrices have that type instead of bf16. With predict "all" one row per block and card:
+ * {"family","block","tokens","card", "seconds"}. USAGE if the card is unknown. */
 SLUICE_API int sluice_bench_block(const struct sluice_bench_options *options, char **json,
                                   struct sluice_error *error);
 

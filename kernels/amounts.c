@@ -118,11 +118,11 @@ int32_t int8_group(const struct tensor *weight) {
 enum op_class op_class_of(const struct op *op) {
     switch (op->kind) {
     case OP_LINEAR:
-        return op->precision == PRECISION_INT8   ? CLASS_LINEAR_INT8
-               : op->precision == PRECISION_BF16 ? CLASS_LINEAR_BF16
-                                                 : CLASS_LINEAR;
+        return op->precision == PRECISION_INT8  ? CLASS_LINEAR_INT8
+               : op->precision == PRECISION_F32 ? CLASS_LINEAR
+                                                : CLASS_LINEAR_BF16; /* f16 has the rate of bf16 */
     case OP_ATTENTION:
-        return CLASS_ATTENTION;
+        return op->precision == PRECISION_INT8 ? CLASS_ATTENTION_INT8 : CLASS_ATTENTION;
     case OP_CONV2D:
         return CLASS_CONV;
     default:
@@ -131,8 +131,8 @@ enum op_class op_class_of(const struct op *op) {
 }
 
 const char *op_class_name(enum op_class of) {
-    static const char *const class_names[N_OP_CLASSES] = {"linear",    "linear_bf16", "linear_int8",
-                                                          "attention", "conv",        "bytes"};
+    static const char *const class_names[N_OP_CLASSES] = {
+        "linear", "linear_bf16", "linear_int8", "attention", "attention_int8", "conv", "bytes"};
     return class_names[of];
 }
 

@@ -715,9 +715,11 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
         low_rank_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);
         return;
     }
-    ops_dispatch(
-        &c,
-        &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
+    ops_dispatch(&c, &(struct op){.kind = OP_CONV2D,
+                                  .out = out,
+                                  .in = {in, weight, e.bias, e.residual},
+                                  .conv = options,
+                                  .precision = x->precision});
 }
 
 /* Checks a Wan 2.2 shortcut. fine: the image of higher resolution; coarse: the image of lower resolution; its

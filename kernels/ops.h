@@ -257,7 +257,7 @@ struct op {
     bool causal;
     enum activation activation; /* activation of op_linear_few and of op_glu */
     int n;                      /* number of attention heads, or of groups of a group norm */
-    enum precision precision;   /* precision of the operands of op_linear */
+    enum precision precision;   /* precision of the operands of op_linear; f16 also of op_conv2d */
     bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split depends
                   * on the shape alone */
 };
@@ -376,6 +376,7 @@ enum op_class {
     CLASS_LINEAR_BF16,
     CLASS_LINEAR_INT8,
     CLASS_ATTENTION,
+    CLASS_ATTENTION_INT8,
     CLASS_CONV,
     CLASS_BYTES,
     N_OP_CLASSES
@@ -388,8 +389,8 @@ struct op_rates {
 
 /* Returns the cost class of an operator call. */
 enum op_class op_class_of(const struct op *op);
-/* Returns a cost class's name: "linear", "linear_bf16", "linear_int8", "attention", "conv" or
- * "bytes". */
+/* Returns a cost class's name: "linear", "linear_bf16", "linear_int8", "attention",
+ * "attention_int8", "conv" or "bytes". */
 const char *op_class_name(enum op_class of);
 /* Returns the estimated seconds of an operator call at the given rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);

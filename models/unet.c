@@ -699,6 +699,15 @@ static const struct state_tensor unet_state_tensors[] = {SKIP(0),
                                                          STATE_TENSOR(unet_state, tokens),
                                                          STATE_TENSOR(unet_state, condition)};
 
+/* SDXL, in the order of unet_dimensions: channels, layers, then by name. */
+static const int unet_sdxl_dims[N_UNET_DIMENSIONS] = {
+    320, 640,  1280, 0,  /* unet0 to unet3 */
+    0,   2,    10,   0,  /* unet_layers0 to unet_layers3 */
+    1,   2,    0,    32, /* unet_middle_layers, unet_resnets, unet_heads, unet_groups */
+    0,   2048, 1280, 6,
+    0,   4,    0}; /* unet_convolved, unet_text, unet_pooled, unet_numbers, unet_fill,
+                    * latent_channels, unet_guidance */
+
 const struct family family_unet = {
     .name = "unet",
     .kind = FAMILY_DENOISER,
@@ -722,6 +731,7 @@ const struct family family_unet = {
               .tensors = unet_state_tensors,
               .n_tensors = COUNT_OF(unet_state_tensors),
               .declare = unet_declare},
+    .f16_operands = true, /* diffusers runs these UNets in f16 */
     /* A layer at full latent size in Stable Diffusion 1. */
     .predicted = {{.kind = "down_layer",
                    .alone = true,
@@ -730,5 +740,14 @@ const struct family family_unet = {
                    .text_columns = 768,
                    .latent_channels = 4,
                    .latent_side = 64,
-                   .picture_side = 512}},
+                   .picture_side = 512},
+                  {.kind = "evaluation of SDXL",
+                   .whole = true,
+                   .dims = unet_sdxl_dims,
+                   .tokens = 4096,
+                   .text_rows = 77,
+                   .text_columns = 2048,
+                   .latent_channels = 4,
+                   .latent_side = 128,
+                   .picture_side = 1024}},
 };

@@ -307,7 +307,8 @@ const struct family family_vae_kl = {
     .blocks = {.list = vae_kl_blocks, .dims = vae_kl_block_dims},
     .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_decoder},
     /* The last level, at full resolution. */
-    .predicted = {{.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE}},
+    .predicted = {{.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE},
+                  {.kind = "decode", .whole = true, .tokens = 1024 * 1024, PREDICTED_IMAGE}},
     .measured = vae_kl_measured,
 };
 

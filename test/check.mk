@@ -44,7 +44,7 @@ $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,messages terminal)
 $B/test_planning_cost: LDFLAGS += -Wl,--wrap=block_stream_seconds,--wrap=block_stream_bound
 
 # ops_checker.c defines malloc. In libtest.a it would replace malloc in every test program.
-$(patsubst %,$B/test_%,bf16 ops ops_adapters ops_weights): $B/obj/test/ops/ops_checker.o
+$(patsubst %,$B/test_%,bf16 int8 ops ops_adapters ops_weights): $B/obj/test/ops/ops_checker.o
 
 include test/device/check.mk
 include test/fuzz/fuzz.mk

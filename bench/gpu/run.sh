@@ -24,7 +24,7 @@ minutes=
 again=
 small=
 quick=
-steps=8
+zimage_steps=8
 while [ $# -gt 0 ]; do
     case $1 in
     --minutes)
@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
     --again) again=1 ;;
     --small) small=--small ;;
     --quick)
-        quick=1 steps=4
+        quick=1 zimage_steps=4
         wanted="$wanted check.fragments check.pipeline check.context check.algorithms check.int8 check.jit bench.bus bench.rates bench.library \
 bench.zimage.all.b1 bench.zimage.9G.b1 bench.zimage.4G.b1 bench.overlap bench.ops.products bench.ops.attention bench.ops.decoder \
 bench.torch.products bench.torch.attention"
@@ -133,10 +133,11 @@ is_wanted() {
     done
     return 1
 }
+has_result() { grep -q "\"part\": \"$1\"" "$results"; }
 # begin PART SECONDS: returns 0 if the part is to run now; sets limit
 begin() {
     is_wanted "$1" || return 1
-    if [ -z "$again" ] && grep -q "\"part\": \"$1\"" "$results" 2>/dev/null; then
+    if [ -z "$again" ] && has_result "$1"; then
         print_log "$1: has a result"
         return 1
     fi
@@ -409,7 +410,7 @@ write_checkpoint() {
     if begin $part 590; then
         "$1_checkpoint" >"$work/log" 2>&1
         end $part $? "weights=$(cat "$2/complete" 2>/dev/null)"
-    elif is_wanted $part && [ ! -e "$2/complete" ]; then
+    elif is_wanted $part && has_result $part && [ ! -e "$2/complete" ]; then
         "$1_checkpoint" >>"$log" 2>&1 # fresh machine with a result from another one
     fi
 }
@@ -539,6 +540,7 @@ wanted="$wanted info"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -1)
 emulated=
 $bin/sluice devices 2>/dev/null | grep -q Emulated && emulated=1
+: >>"$results"
 [ -n "$again" ] || sed -i '/"part": "\(info\|fitness\)"/d' "$results" 2>/dev/null
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 begin info 120 && {
@@ -548,7 +550,7 @@ begin info 120 && {
     end info $info --data "$work/info" "cpu=$cpu, $(nproc) threads" "kernel=$(uname -r)" "driver=$driver"
     [ $info = 0 ] || { print_log "run.sh: no GPU usable here: $(head -1 "$work/log")" && exit 4; }
 }
-fact() { sed -n "s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" "$work/info"; }
+fact() { sed -n "s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" "$work/info" 2>/dev/null; }
 bus=$(fact pci_bus_id)
 for throttle in clocks_event_reasons.active clocks_throttle_reasons.active ""; do
     [ -n "$throttle" ] && sample >/dev/null && break
@@ -620,7 +622,7 @@ fi
 measure bench.memory 200 $bin/device_bench memory $small
 case "$wanted" in *bench.zimage* | *bench.overlap* | *bench.load*) wanted="$wanted bench.checkpoint" ;; esac
 write_checkpoint zimage "$model"
-for budget in all 9G 6G 4G 2G; do draws zimage "$model" $steps $budget 1 300; done
+for budget in all 9G 6G 4G 2G; do draws zimage "$model" $zimage_steps $budget 1 300; done
 measure bench.overlap 30 $bin/gpu_results overlap "$results"
 
 # ---- computing ----

@@ -324,7 +324,7 @@ static void print_document(const json_t *document) {
            architecture ? architecture : "?", member_number(info, 0, "bytes", NULL) / (1 << 30),
            library ? library : "libraries unknown", member_text(document, "date", NULL),
            member_text(document, "commit", NULL));
-    if (weights) printf("Z-Image with random weights (%s), 1024x1024, 8 steps:\n\n", weights);
+    if (weights) printf("Z-Image with random weights (%s), 1024x1024:\n\n", weights);
     if (weights) print_steps(document);
     print_links(document);
     print_operators(document);

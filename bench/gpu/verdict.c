@@ -231,10 +231,10 @@ static void judge_operators(const json_t *document, struct answer *a) {
     else if (!n)
         answer(a, VERDICT_UNKNOWN, "no operator was measured");
     else if (off)
-        answer(a, VERDICT_FAIL, "%d of %d outside 15 %%, most %s %s: %.2f of calculated", off, n, worst_op,
-               worst_shape, worst);
+        answer(a, VERDICT_FAIL, "%d of %d off by more than 15 %%; %s %s takes %.2f of the calculated time",
+               off, n, worst_op, worst_shape, worst);
     else
-        answer(a, VERDICT_PASS, "%d operators within 15 %%", n);
+        answer(a, VERDICT_PASS, "%d of %d within 15 %%", n, n);
 }
 
 static void judge_floor(const json_t *document, struct answer *a) {
@@ -244,12 +244,12 @@ static void judge_floor(const json_t *document, struct answer *a) {
     size_t i;
     json_array_foreach(rows, i, row) {
         double ratio = member_number(row, 0, "ratio", NULL);
-        if (ratio <= worst) continue;
+        if (ratio <= worst || member_number(row, 0, "bytes", NULL) <= 0) continue;
         worst = ratio;
         budget = member_text(row, "budget", NULL);
     }
     if (!budget)
-        answer(a, VERDICT_UNKNOWN, "no step was measured");
+        answer(a, VERDICT_UNKNOWN, "no streamed step was measured");
     else
         answer(a, worst > floor_ratio ? VERDICT_FAIL : VERDICT_PASS, "at most %.3f (budget %s); limit %.2f",
                worst, budget, floor_ratio);
@@ -301,7 +301,7 @@ static const struct question {
 };
 enum { N_QUESTIONS = sizeof questions / sizeof *questions };
 
-/* Returns the word of a list that equals a pattern up to the end of the shorter; false: none. */
+/* True if a word of the list and the pattern are equal up to the end of the shorter. */
 static bool matches(const char *words, const char *pattern) {
     char word[NAME];
     int length;
@@ -316,7 +316,7 @@ static bool is_asked(const struct question *q, char **patterns, int n_patterns) 
     return false;
 }
 
-/* Returns the first part of the list that belongs to the question, or NULL. */
+/* Finds the first part of the list that belongs to the question; false: none. */
 static bool open_part(const struct question *q, const char *open, char part[NAME]) {
     int length;
     for (; sscanf(open, " %63s%n", part, &length) == 1; open += length)
@@ -334,12 +334,13 @@ static void print_list(const json_t *list, const char *before) {
     json_array_foreach(list, i, line) printf("%s%s", i ? "; " : before, json_string_value(line));
 }
 
-/* Prints the machine's state under load, and whether it is fit for timing. */
-static bool print_machine(const json_t *document) {
+/* Prints the machine's state under load, and whether it is fit for timing. Returns NULL if it is, else why
+ * times do not count. */
+static const char *print_machine(const json_t *document) {
     const json_t *part = part_of(document, "fitness"), *data = json_object_get(part, "data");
     bool fit = json_is_true(json_object_get(data, "fit"));
     const char *reason = member_text(part, "reason", NULL);
-    if (!part) return false;
+    if (!part) return "fitness for timing not checked";
     if (fit) printf("Machine: fit for timing");
     if (!fit && data) {
         printf("This machine is not fit for timing");
@@ -357,30 +358,32 @@ static bool print_machine(const json_t *document) {
                member_number(data, 0, "celsius", NULL));
     print_list(json_object_get(data, "notes"), "; ");
     if (generation > 0) printf("\n");
-    return fit;
+    return fit ? NULL : data ? "machine not fit for timing" : "fitness for timing unknown";
 }
 
-static void judge(const json_t *document, const struct question *q, const char *open, bool fit,
+static void judge(const json_t *document, const struct question *q, const char *open, const char *unfit,
                   struct answer *a) {
     char part[NAME], measured[WHY];
     q->judge(document, a);
     if (a->verdict != VERDICT_FAIL && open_part(q, open, part))
         answer(a, VERDICT_UNKNOWN, "%s has not finished: repeat the command", part);
-    if (!q->timing || fit || a->verdict == VERDICT_UNKNOWN) return;
+    if (!q->timing || !unfit || a->verdict == VERDICT_UNKNOWN) return;
     memcpy(measured, a->why, sizeof measured);
-    answer(a, VERDICT_UNKNOWN, "machine not fit for timing; %.120s", measured);
+    answer(a, VERDICT_UNKNOWN, "%s; %.110s", unfit, measured);
 }
 
 enum verdict verdict_page(json_t *document, char **patterns, int n_patterns, const char *open) {
     json_t *verdicts = json_array();
     int passed = 0, failed = 0, unknown = 0;
-    bool fit = print_machine(document);
+    const char *gpu = member_text(document, "gpu", NULL), *commit = member_text(document, "commit", NULL);
+    printf("Sluice %s on %s, %s\n", commit, gpu, member_text(document, "date", NULL));
+    const char *unfit = print_machine(document);
     printf("\n");
     for (int i = 0; i < N_QUESTIONS; i++) {
         const struct question *q = &questions[i];
         struct answer a = {0};
         if (!is_asked(q, patterns, n_patterns)) continue;
-        judge(document, q, open, fit, &a);
+        judge(document, q, open, unfit, &a);
         passed += a.verdict == VERDICT_PASS;
         failed += a.verdict == VERDICT_FAIL;
         unknown += a.verdict == VERDICT_UNKNOWN;

@@ -9,22 +9,27 @@
 
 #include <stdio.h>
 
-static json_t *describe_cpu(const struct device *device) {
-    char processor[128], library[32];
+static json_t *list_precisions(const struct device *device) {
     json_t *precisions = json_array();
     for (int p = 0; p < N_PRECISIONS; p++)
         if (!device->unsupported[p]) json_push(precisions, json_string(precision_name((enum precision)p)));
+    return precisions;
+}
+
+static json_t *describe_cpu(const struct device *device) {
+    char processor[128], library[32];
     machine_processor(processor, sizeof processor);
     cpu_library(library, sizeof library);
     return json_pack("{s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:o}", "name", "cpu", "processor", processor,
                      "bytes", (json_int_t)machine_memory_bytes(""), "free_bytes",
                      (json_int_t)free_memory_bytes(""), "threads", machine_threads(""), "hardware_threads",
                      machine_hardware_threads(), "instructions", cpu_instructions(), "library", library,
-                     "precisions", precisions);
+                     "precisions", list_precisions(device));
 }
 
-/* Lists GPUs. An unusable GPU, or a machine without GPUs, is listed under "absent" with the reason. */
-static void list_cuda(json_t *devices, json_t *absent) {
+/* Lists GPUs. planned: a planning device, whose precisions all GPUs have. An unusable GPU, or a machine
+ * without GPUs, is listed under "absent" with the reason. */
+static void list_cuda(const struct device *planned, json_t *devices, json_t *absent) {
     char why[256] = "";
     int n = cuda_count(why, sizeof why);
     if (!n) json_push(absent, json_pack("{s:s, s:s}", "name", "cuda", "reason", why));
@@ -39,10 +44,10 @@ static void list_cuda(json_t *devices, json_t *absent) {
             continue;
         }
         snprintf(arch, sizeof arch, "sm_%d%d", info.major, info.minor);
-        json_push(devices,
-                  json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:[s]}", "name", name, "processor", info.name,
-                            "bytes", (json_int_t)info.bytes, "free_bytes", (json_int_t)info.free_bytes,
-                            "instructions", arch, "library", info.library, "precisions", "bf16"));
+        json_push(devices, json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:o}", "name", name, "processor",
+                                     info.name, "bytes", (json_int_t)info.bytes, "free_bytes",
+                                     (json_int_t)info.free_bytes, "instructions", arch, "library",
+                                     info.library, "precisions", list_precisions(planned)));
     }
 }
 
@@ -59,14 +64,18 @@ int sluice_devices(char **json, struct sluice_error *error) {
     if (!check_not_null(json, "json", &e)) return publish_error(&e, error);
     *json = NULL;
     sys_init_machine(&sys);
-    struct device *cpu = cpu_open(&sys, 1, &e);
-    if (!cpu) return publish_error(&e, error);
+    struct device *cpu = cpu_open(&sys, 1, &e), *cuda = cpu ? cuda_plan_device(&sys, NULL, &e) : NULL;
+    if (!cuda) {
+        if (cpu) cpu->destroy(cpu);
+        return publish_error(&e, error);
+    }
     unsigned json_failures = failed_json_allocations();
     json_t *list =
         json_pack("{s:i, s:[o], s:[], s:[]}", "version", 1, "devices", describe_cpu(cpu), "absent", "cards");
-    if (list) list_cuda(json_object_get(list, "devices"), json_object_get(list, "absent"));
+    if (list) list_cuda(cuda, json_object_get(list, "devices"), json_object_get(list, "absent"));
     if (list) list_cards(json_object_get(list, "cards"));
     *json = json_to_text(list, JSON_INDENT(1), json_failures);
+    cuda->destroy(cuda);
     cpu->destroy(cpu);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of devices");
     return publish_error(&e, error);

@@ -267,29 +267,81 @@ static void put_machine(const struct job *job, json_t *list) {
     }
 }
 
+/* Seconds of a request and of one step of its denoiser. */
+struct request_time {
+    double seconds, step_seconds;
+};
+
+/* Index of the first denoising stage, or n_stages. */
+static int denoise_stage(const struct job *job) {
+    int stage = 0;
+    while (stage < job->layout.n_stages && job->layout.kind[stage] != &stage_denoise) stage++;
+    return stage;
+}
+
+/* Plans a changed request under the job's memory budgets. Returns false if the request does not fit or is
+ * refused. */
+static bool plan_changed(const struct job *job, const struct job_context *context,
+                         struct sluice_request request, struct request_time *time) {
+    struct job changed;
+    struct error e = {0};
+    request.plan = NULL;
+    request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
+    bool fits = job_open(&changed, context, &request, NULL, &e) == OK && planner_choose(&changed, &e) == OK &&
+                plan_check(changed.need, &changed.plan, &e) == OK;
+    if (fits)
+        *time = (struct request_time){changed.plan.seconds,
+                                      plan_step_seconds(&changed.plan.stage[denoise_stage(&changed)])};
+    job_close(&changed);
+    return fits;
+}
+
+/* Adds advice to change the request. factor: as in the JSON. */
+static void put_request(const struct job *job, json_t *list, const char *kind, double factor,
+                        struct request_time time) {
+    json_push(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", kind, "stage",
+                              job->plan.stage[denoise_stage(job)].name, "factor", factor, "seconds",
+                              time.seconds, "seconds_per_step", time.step_seconds));
+}
+
 /* Adds advice to use a larger batch under the same memory budget: all images of a batch share each streamed
  * block. */
 static void put_batch(const struct job *job, json_t *list) {
-    int stage = 0;
-    while (stage < job->layout.n_stages && job->layout.kind[stage] != &stage_denoise) stage++;
+    int stage = denoise_stage(job);
     if (stage == job->layout.n_stages || job->latents.batch > 1 ||
         !job->plan.stage[stage].streamed_bytes_per_evaluation)
         return;
     struct sluice_request request = job->request;
-    struct job several;
-    struct error e = {0};
+    struct request_time time;
     request.batch = ADVISED_BATCH;
-    request.plan = NULL;
-    request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
-    if (job_open(&several, &job->context, &request, NULL, &e) == OK && planner_choose(&several, &e) == OK &&
-        plan_check(several.need, &several.plan, &e) == OK &&
-        plan_step_seconds(&several.plan.stage[stage]) <=
-            HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))
-        json_push(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", "batch", "stage",
-                                  job->plan.stage[stage].name, "factor", (double)ADVISED_BATCH, "seconds",
-                                  several.plan.seconds, "seconds_per_step",
-                                  plan_step_seconds(&several.plan.stage[stage])));
-    job_close(&several);
+    if (plan_changed(job, &job->context, request, &time) &&
+        time.step_seconds <= HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))
+        put_request(job, list, "batch", ADVISED_BATCH, time);
+}
+
+/* Adds advice to compute in int8 where the device supports it, and computing or the bus limits a step. Plans
+ * with converted components of its own, because those of the session belong to the job. Adapters are bound to
+ * the session's components: with adapters there is no such advice. */
+static void put_int8(const struct job *job, json_t *list) {
+    int stage = denoise_stage(job);
+    const struct session_adapters *adapters = job->context.adapters;
+    if (stage == job->layout.n_stages || job->settings.precision == PRECISION_INT8 ||
+        job->device->unsupported[PRECISION_INT8] || job->plan.stage[stage].bound == BOUND_DISK ||
+        (adapters && adapters->n_files))
+        return;
+    struct error e = {0};
+    struct requantised *converted = sys_new(job->sys, 1, sizeof *converted, "the plan's advice", &e);
+    if (!converted) return;
+    struct job_context context = job->context;
+    struct sluice_request request = job->request;
+    struct request_time time;
+    context.requantised = converted;
+    request.precision = precision_name(PRECISION_INT8);
+    double now = plan_step_seconds(&job->plan.stage[stage]);
+    if (plan_changed(job, &context, request, &time) && time.step_seconds <= HELPS * now)
+        put_request(job, list, "int8", now / time.step_seconds, time);
+    requantised_destroy(converted);
+    job->sys->release(job->sys, converted);
 }
 
 json_t *advice_json(const struct job *job) {
@@ -298,6 +350,7 @@ json_t *advice_json(const struct job *job) {
     if (!list || plan_check(job->need, &job->plan, &e) != OK || !(job->plan.seconds > 0)) return list;
     put_machine(job, list);
     put_batch(job, list);
+    put_int8(job, list);
     return list;
 }
 
@@ -321,6 +374,7 @@ static void put_work(json_t *json, double seconds, double floor_seconds, struct 
     json_put(json, "compute_seconds", json_real(computing > 0 ? computing : 0));
     json_put(json, "user_seconds", json_real(spent.user));
     json_put(json, "system_seconds", json_real(spent.system));
+    json_put(json, "page_faults", json_integer((json_int_t)spent.page_faults));
     json_put(json, "bytes_moved", json_integer(moved->bytes_moved));
     json_put(json, "gbytes_per_second", real_or_null(took ? bytes / seconds / 1e9 : 0, took));
     if (moved->bytes_windowed) json_put(json, "bytes_windowed", json_integer(moved->bytes_windowed));

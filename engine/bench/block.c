@@ -9,6 +9,7 @@
 #include "engine/bench/predict.h"
 #include "engine/bench/random_weights.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
 #include "kernels/cpu/onednn.h"
 #include "loaders/json.h"
 #include "loaders/quantise/quantise.h"
@@ -54,6 +55,10 @@ static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
+static bool is_product(enum op_class class) {
+    return class == CLASS_LINEAR || class == CLASS_LINEAR_BF16 || class == CLASS_LINEAR_INT8;
+}
+
 static enum status watch_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct watch *w = (struct watch *)device;
     enum op_class class = op_class_of(op);
@@ -61,7 +66,7 @@ static enum status watch_run(struct device *device, const struct op *op, void *w
     w->target->run(w->target, op, workspace, e);
     w->class[class].seconds += w->sys->clock(w->sys) - start;
     if (class != CLASS_BYTES) w->class[class].flops += op_flops(op);
-    if (class != CLASS_LINEAR && class != CLASS_CONV) return e->code;
+    if (!is_product(class) && class != CLASS_CONV) return e->code;
     /* Counts the oneDNN primitive that computes the whole product or convolution with all threads. If the
      * table is full, the product is left out of the comparison; no supported model has nearly as many. */
     const int32_t *out = op->out.dim, *weight = op->in[1].dim;
@@ -209,7 +214,8 @@ static double median_of(const struct block_bench *b, int time, int over) {
 static json_t *block_add_row(const struct block_bench *b, const char *what, double seconds, double flops) {
     json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:f}", "part", b->c->name, "shape",
                             b->c->shape, "type", dtype_name(b->c->sizes.type), "what", what, "threads",
-                            b->bench->threads, "precision", "f32", "rounds", b->n_rounds, "seconds", seconds);
+                            b->bench->threads, "precision", precision_name(b->c->sizes.precision), "rounds",
+                            b->n_rounds, "seconds", seconds);
     if (flops > 0) {
         json_put(row, "flops", json_real(flops));
         json_put(row, "flops_per_second", json_real(flops / seconds));
@@ -220,13 +226,17 @@ static json_t *block_add_row(const struct block_bench *b, const char *what, doub
 
 /* Adds report rows: the forward relative to oneDNN's rate, oneDNN's rate, time per operator class. */
 static void block_add_rows(const struct block_bench *b) {
-    double work = b->watch.class[CLASS_LINEAR].flops + b->watch.class[CLASS_CONV].flops;
-    double all = work + b->watch.class[CLASS_ATTENTION].flops;
+    double work = 0, all = 0;
+    for (int i = 0; i < N_OP_CLASSES; i++) {
+        all += b->watch.class[i].flops;
+        if (is_product((enum op_class)i) || i == CLASS_CONV) work += b->watch.class[i].flops;
+    }
     json_t *row = block_add_row(b, "all", median_of(b, ALL, -1), all);
     json_put(row, "product_rate_share", json_real(all / work * median_of(b, LIBRARY, ALL)));
     int rank = b->c->sizes.adapter_rank;
     if (rank) json_put(row, "adapter_rank", json_integer(rank));
-    if (b->plain.sys) json_put(row, rank ? "of_base" : "of_bf16", json_real(median_of(b, ALL, PLAIN)));
+    const char *of = rank ? "of_base" : b->c->sizes.type != DTYPE_BF16 ? "of_bf16" : "of_f32";
+    if (b->plain.sys) json_put(row, of, json_real(median_of(b, ALL, PLAIN)));
     block_add_row(b, "library", median_of(b, LIBRARY, -1), work);
     for (int i = 0; i < N_OP_CLASSES; i++) {
         double flops = b->watch.class[i].flops;
@@ -240,10 +250,17 @@ static void block_add_rows(const struct block_bench *b) {
 
 static enum status make_components(struct block_bench *b, struct device *device, struct error *e) {
     struct random_component_sizes plain = b->c->sizes;
-    plain.adapter_rank = 0;
-    if (!b->c->sizes.adapter_rank) plain.type = DTYPE_BF16;
+    bool differs = true;
+    if (plain.adapter_rank)
+        plain.adapter_rank = 0;
+    else if (plain.type != DTYPE_BF16)
+        plain.type = DTYPE_BF16;
+    else if (plain.precision != PRECISION_F32)
+        plain.precision = PRECISION_F32;
+    else
+        differs = false;
     if (random_component_make(&b->component, &b->bench->sys, device, &b->c->sizes, e) != OK) return e->code;
-    if (plain.type == b->c->sizes.type && !b->c->sizes.adapter_rank) return OK;
+    if (!differs) return OK;
     if (random_component_make(&b->plain, &b->bench->sys, device, &plain, e) != OK) return e->code;
     b->plain.context.tick = block_tick;
     b->plain.context.tick_user = b;
@@ -307,16 +324,30 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
                      name);
 }
 
-/* Measures a block and a VAE decoder in bf16. With another type or an adapter, measures the block at two
- * numbers of tokens instead. */
-static void measure_parts(struct bench *bench, struct device *device, enum dtype type, struct error *e) {
+/* Finds a precision by name for the blocks of a device; NULL: F32, the default of each block's family. */
+static enum status find_precision(const char *name, const struct device *device, enum precision *precision,
+                                  struct error *e) {
+    int p = 0;
+    *precision = PRECISION_F32;
+    if (!name) return OK;
+    while (p < N_PRECISIONS && strcmp(name, precision_name((enum precision)p))) p++;
+    const char *lacks = p < N_PRECISIONS ? device->unsupported[p] : "unknown precision";
+    *precision = (enum precision)p;
+    return lacks ? error_set(e, USAGE, "invalid value for --precision: %s" FOUND "%s", lacks, name) : OK;
+}
+
+/* Measures a block and a VAE decoder with bf16 weights. With another type or precision, or an adapter,
+ * measures the block at two numbers of tokens instead. */
+static void measure_parts(struct bench *bench, struct device *device, enum precision precision,
+                          enum dtype type, struct error *e) {
     static const double share[] = {0, 0.3, 1};
-    const bool compared = bench->options.type || bench->options.adapter_rank;
+    const bool compared = bench->options.type || bench->options.adapter_rank || precision != PRECISION_F32;
     const char *const parts[2] = {"block", compared ? "short block" : "decoder"};
     if (bench->options.adapter_rank < 0 || bench->options.adapter_rank > SLUICE_ADAPTER_RANK_MAX)
         error_set(e, USAGE, "invalid adapter rank %d", bench->options.adapter_rank);
     for (int i = 0; i < 2 && e->code == OK; i++) {
         struct bench_block_case c = bench_block_case_named(parts[i]);
+        c.sizes.precision = precision;
         c.sizes.type = type;
         c.sizes.adapter_rank = bench->options.adapter_rank;
         c.from = share[i];
@@ -329,17 +360,22 @@ int sluice_bench_block(const struct sluice_bench_options *options, char **json, 
     struct error e = {0};
     struct bench bench;
     enum dtype type = DTYPE_BF16;
+    enum precision precision = PRECISION_F32;
     bench_start(&bench, options, &e);
     const char *predict = e.code == OK ? bench.options.predict : NULL;
-    if (predict) {
-        if (find_type(bench.options.type, &type, &e) == OK) predict_bench(&bench, predict, type, &e);
-        return bench_finish(&bench, json_pack("{s:s}", "card", predict), 0, json, NULL, &e, error);
+    struct device *device = NULL;
+    if (e.code == OK)
+        device = predict ? cuda_plan_device(&bench.sys, NULL, &e) : cpu_open(&bench.sys, bench.threads, &e);
+    if (device && find_precision(bench.options.precision, device, &precision, &e) == OK &&
+        find_type(bench.options.type, &type, &e) == OK) {
+        if (predict)
+            predict_bench(&bench, device, predict, precision, type, &e);
+        else
+            measure_parts(&bench, device, precision, type, &e);
     }
-    struct device *device = e.code == OK ? cpu_open(&bench.sys, bench.threads, &e) : NULL;
-    if (device) {
-        find_type(bench.options.type, &type, &e);
-        measure_parts(&bench, device, type, &e);
-        device->destroy(device);
-    }
-    return bench_finish(&bench, NULL, bench.threads, json, NULL, &e, error);
+    if (device) device->destroy(device);
+    json_t *card = predict ? json_pack("{s:s, s:s}", "card", predict, "precision",
+                                       bench.options.precision ? bench.options.precision : "default")
+                           : NULL;
+    return bench_finish(&bench, card, predict ? 0 : bench.threads, json, NULL, &e, error);
 }

@@ -77,6 +77,9 @@ static const struct ops_case cases[] = {
     {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_F32, false, ops_product, {T, C, C}},
     {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_BF16, true, ops_product, {T, C, C}},
     {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, ops_product, {T / 2, C, F}},
+    {CLASS_LINEAR_INT8, "512x3840x3840", DTYPE_F32, false, ops_product, {T, C, C}},
+    {CLASS_LINEAR_INT8, "512x3840x3840", DTYPE_BF16, true, ops_product, {T, C, C}},
+    {CLASS_LINEAR_INT8, "256x3840x10240", DTYPE_BF16, true, ops_product, {T / 2, C, F}},
     {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, ops_attend, {16, 64}},
     {CLASS_ATTENTION, "512 keys, 8 heads of 128", DTYPE_F32, true, ops_attend, {8, D}},
     /* The VAE decoder's attention has one head, as wide as its channels. */
@@ -88,7 +91,9 @@ static const struct ops_case cases[] = {
 enum { N_CASES = sizeof cases / sizeof *cases };
 
 static enum precision precision_of(const struct ops_case *c) {
-    return c->class == CLASS_LINEAR_BF16 ? PRECISION_BF16 : PRECISION_F32;
+    return c->class == CLASS_LINEAR_BF16   ? PRECISION_BF16
+           : c->class == CLASS_LINEAR_INT8 ? PRECISION_INT8
+                                           : PRECISION_F32;
 }
 
 struct ops_bench {
@@ -103,7 +108,7 @@ struct ops_bench {
  * memory-bound operators. */
 static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, struct context *x,
                                double *work) {
-    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
+    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1, 1}};
     struct arena counting = arena_counting();
     struct dry dry;
     struct context dry_context = {

@@ -3,7 +3,6 @@
  * (kernels/cuda/cards.h). */
 #include "engine/bench/predict.h"
 
-#include "kernels/cuda/cuda.h"
 #include "loaders/json.h"
 #include "models/models.h"
 
@@ -12,7 +11,8 @@
 struct predict_case predict_case_of(const struct family *family, int i) {
     static const struct predicted_block none;
     const struct predicted_block *p = i < PREDICTED_MAX ? &family->predicted[i] : &none;
-    return (struct predict_case){.sizes = {.family = family,
+    return (struct predict_case){.name = p->kind,
+                                 .sizes = {.family = family,
                                            .block = p->alone ? p->kind : NULL,
                                            .text_rows = p->text_rows ? p->text_rows : 1,
                                            .text_columns = p->text_columns ? p->text_columns : 1,
@@ -23,7 +23,8 @@ struct predict_case predict_case_of(const struct family *family, int i) {
                                            .picture_side = p->picture_side ? p->picture_side : 1,
                                            .chunk = p->chunk,
                                            .type = DTYPE_BF16,
-                                           .last = {p->kind, p->number}},
+                                           .last = {p->whole ? NULL : p->kind, p->number},
+                                           .chosen = p->dims},
                                  .tokens = p->tokens};
 }
 
@@ -42,7 +43,8 @@ static enum status predicting_run(struct device *device, const struct op *op, vo
     struct predict_rows *rows = p->rows;
     struct work_list list;
     (void)workspace;
-    if (!random_component_at_last(p->sizes, &p->component->refs[p->component->running])) return OK;
+    const struct block_ref *running = &p->component->refs[p->component->running];
+    if (p->sizes->last.kind && !random_component_at_last(p->sizes, running)) return OK;
     cuda_work(op, &list);
     for (int i = 0; i < list.n; i++) {
         const struct work *work = &list.rows[i];
@@ -94,7 +96,7 @@ static void put_kernels(struct bench *bench, const struct predict_case *c, const
         const struct predict_row *row = &rows->rows[k];
         json_push(bench->rows,
                   json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:f, s:s}", "family",
-                            c->sizes.family->name, "block", c->sizes.last.kind, "tokens", c->tokens, "op",
+                            c->sizes.family->name, "block", c->name, "tokens", c->tokens, "op",
                             op_name(row->op), "class", work_class_name(row->class), "calls", row->calls,
                             "flops", (json_int_t)row->flops, "bytes", (json_int_t)row->bytes, "seconds",
                             row->seconds, "kernel", row->kernel));
@@ -105,33 +107,31 @@ static void put_block(struct bench *bench, const struct predict_case *c, const s
                       const struct predict_rows *rows) {
     double seconds = 0;
     for (int k = 0; k < rows->n; k++) seconds += rows->rows[k].seconds;
-    json_push(bench->rows,
-              json_pack("{s:s, s:s, s:i, s:s, s:f}", "family", c->sizes.family->name, "block",
-                        c->sizes.last.kind, "tokens", c->tokens, "card", card->name, "seconds", seconds));
+    json_push(bench->rows, json_pack("{s:s, s:s, s:i, s:s, s:f}", "family", c->sizes.family->name, "block",
+                                     c->name, "tokens", c->tokens, "card", card->name, "seconds", seconds));
 }
 
-static enum status predict_card(struct bench *bench, const struct cuda_card *card, bool all, enum dtype type,
-                                struct error *e) {
+static enum status predict_card(struct bench *bench, const struct device *cuda, const struct cuda_card *card,
+                                bool all, enum precision precision, enum dtype type, struct error *e) {
     struct predict_rows rows;
-    struct device *cuda = cuda_plan_device(&bench->sys, card, e);
-    if (!cuda) return e->code;
     for (const struct family *const *f = families; *f; f++) {
         struct predict_case c;
-        for (int i = 0; (c = predict_case_of(*f, i)).sizes.last.kind; i++) {
+        for (int i = 0; (c = predict_case_of(*f, i)).name; i++) {
             c.sizes.type = type;
-            if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) goto out;
+            /* text encoders and VAEs have no int8 mode */
+            if ((*f)->kind == FAMILY_DENOISER) c.sizes.precision = precision;
+            if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) return e->code;
             if (all)
                 put_block(bench, &c, card, &rows);
             else
                 put_kernels(bench, &c, &rows);
         }
     }
-out:
-    cuda->destroy(cuda);
-    return e->code;
+    return OK;
 }
 
-enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
+enum status predict_bench(struct bench *bench, const struct device *cuda, const char *name,
+                          enum precision precision, enum dtype type, struct error *e) {
     const struct cuda_card *card = cuda_card_named(name);
     bool all = !strcmp(name, "all");
     if (!card && !all)
@@ -139,8 +139,8 @@ enum status predict_bench(struct bench *bench, const char *name, enum dtype type
                          "unknown GPU model" FOUND "%.60s" EXPECTED
                          "a card such as 4090 (`sluice devices` lists them), or all",
                          name);
-    if (card) return predict_card(bench, card, false, type, e);
+    if (card) return predict_card(bench, cuda, card, false, precision, type, e);
     for (int i = 0; (card = cuda_card_at(i)); i++)
-        if (predict_card(bench, card, true, type, e) != OK) break;
+        if (predict_card(bench, cuda, card, true, precision, type, e) != OK) break;
     return e->code;
 }

@@ -8,14 +8,15 @@
 #include "kernels/cuda/cards.h"
 
 /* Sizes for predicting a block of a family. Predicts the last block that runs; earlier blocks are not
- * counted. */
+ * counted. Without sizes.last.kind all blocks are counted. */
 struct predict_case {
+    const char *name; /* name of the block, or of the whole component; NULL: no block */
     struct random_component_sizes sizes;
     int32_t tokens; /* number of tokens (VAEs: pixels) that the block processes */
 };
 
 /* Returns block number i of a family whose launches are predicted (family.predicted), with weights in bf16.
- * Its sizes.last.kind is NULL behind the last one. */
+ * Its name is NULL behind the last one. */
 struct predict_case predict_case_of(const struct family *family, int i);
 
 /* Kernel launches of one kernel within one operator, summed over the block. */
@@ -41,6 +42,7 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
 
 /* Adds the predictions of all families to the report: a row per kernel, or with the card "all" a row per
  * block and card, with the seconds of the block. USAGE if the card is unknown. */
-enum status predict_bench(struct bench *bench, const char *card, enum dtype type, struct error *e);
+enum status predict_bench(struct bench *bench, const struct device *cuda, const char *card,
+                          enum precision precision, enum dtype type, struct error *e);
 
 #endif

@@ -116,7 +116,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
         c->lane.pooled = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->component.pooled_columns}, ok);
     for (int i = 0; i < ADD_TIME_IDS_MAX; i++) c->lane.add_time_ids[i] = (float)sizes->picture_side;
     c->lane.n_tokens = sizes->text_rows;
-    c->lane.operand = c->device->operands.in[c->context.precision];
+    c->lane.operand = c->device->operands.in[c->precision];
     memset(c->lane.state, 0, sizes->family->state.bytes);
     sizes->family->state.declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
@@ -150,6 +150,9 @@ static void random_component_start(struct random_component *c, struct sys *sys, 
                                    const struct random_component_sizes *sizes) {
     *c = (struct random_component){.sys = sys,
                                    .device = device,
+                                   .precision = sizes->precision == PRECISION_F32
+                                                    ? family_precision(sizes->family, device)
+                                                    : sizes->precision,
                                    .type = sizes->type,
                                    .adapter_rank = sizes->adapter_rank,
                                    .chunk = sizes->chunk};
@@ -160,7 +163,6 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
     struct arena arena = arena_counting();
     bool ok = true;
     random_component_start(c, sys, device, sizes);
-    c->context.precision = device_default_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     if (random_component_measure(c, e) != OK) return e->code;
@@ -180,7 +182,6 @@ enum status random_component_count(struct random_component *c, struct sys *sys, 
     struct arena arena = arena_counting();
     bool ok = true;
     random_component_start(c, sys, device, sizes);
-    c->context.precision = device_default_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     c->scratch = arena_counting();
@@ -205,6 +206,7 @@ enum status random_component_run(struct random_component *c, struct device *devi
                                     .n_timesteps = 1,
                                     .timesteps = &timestep};
         x->scratch->used = 0;
+        x->precision = block_precision(ref->kind, c->precision, device);
         ref->kind->forward(x, structure, &scope);
         structure += ref->kind->weights_bytes;
     }

@@ -13,7 +13,9 @@ struct random_component_sizes {
     int32_t latent_channels, latent_side, picture_side;
     /* size of the latent; latent_frames 0: one frame; latent_columns 0: as many columns as rows */
     int32_t latent_frames, latent_columns;
-    int chunk;       /* frames per chunk of a video VAE; 0: image mode */
+    int chunk; /* frames per chunk of a video VAE; 0: image mode */
+    enum precision
+        precision;   /* precision of products; F32: the family's default precision (family_precision) */
     enum dtype type; /* type of matrices whose rows are whole quantisation blocks; other weights are bf16 */
     /* rank of a bf16 adapter on every matrix; 0: no adapter. Allowed only for blocks whose matrices are all
      * used in products */
@@ -27,6 +29,7 @@ struct random_component_sizes {
 struct random_component {
     struct sys *sys;
     struct device *device;
+    enum precision precision; /* as in sizes, resolved */
     enum dtype type;
     int adapter_rank;
     int chunk;

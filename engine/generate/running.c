@@ -148,7 +148,8 @@ static double progress_measured_floor(const struct running *r, double seconds,
 static struct processor_time processor_time_since(struct processor_time *since) {
     struct processor_time then = *since;
     *since = machine_processor_time();
-    return (struct processor_time){since->user - then.user, since->system - then.system};
+    return (struct processor_time){since->user - then.user, since->system - then.system,
+                                   since->page_faults - then.page_faults};
 }
 
 void progress_step_ended(struct running *r, int step) {

@@ -33,7 +33,8 @@ struct processor_time machine_processor_time(void) {
     struct rusage used;
     if (getrusage(RUSAGE_SELF, &used)) return (struct processor_time){0};
     return (struct processor_time){(double)used.ru_utime.tv_sec + 1e-6 * (double)used.ru_utime.tv_usec,
-                                   (double)used.ru_stime.tv_sec + 1e-6 * (double)used.ru_stime.tv_usec};
+                                   (double)used.ru_stime.tv_sec + 1e-6 * (double)used.ru_stime.tv_usec,
+                                   used.ru_minflt};
 }
 
 uint64_t machine_resident_bytes(void) {

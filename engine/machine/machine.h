@@ -14,9 +14,11 @@ uint64_t machine_base_bytes(void);
 /* Resident set size of this process, now (VmRSS) and at its peak (VmHWM); 0 if unknown. */
 uint64_t machine_resident_bytes(void);
 uint64_t machine_peak_bytes(void);
-/* CPU seconds of all threads of this process, in user mode and in the kernel (file reads, page faults). */
+/* CPU seconds of all threads of this process, in user mode and in the kernel (file reads, page faults), and
+ * the number of page faults without disk access: first touches of memory. */
 struct processor_time {
     double user, system;
+    int64_t page_faults;
 };
 struct processor_time machine_processor_time(void);
 /* Memory of the machine, or the control group's limit if lower. root: put before the paths that are read; ""

@@ -23,12 +23,15 @@ static const double bf16_share = 0.5;
  * quantising the input takes a part of that (bench/LOG.md: 3.4 to 3.8 in total). */
 static const double int8_share = 2.5;
 
+/* Sets the rates of reduced precisions that were not measured. The CPU's attention is f32 in int8 mode too.
+ */
 static void assume_rounded(struct op_rates *rates) {
     double *per_second = rates->per_second;
     if (per_second[CLASS_LINEAR_BF16] <= 0)
         per_second[CLASS_LINEAR_BF16] = bf16_share * per_second[CLASS_LINEAR];
     if (per_second[CLASS_LINEAR_INT8] <= 0)
         per_second[CLASS_LINEAR_INT8] = int8_share * per_second[CLASS_LINEAR];
+    if (per_second[CLASS_ATTENTION_INT8] <= 0) per_second[CLASS_ATTENTION_INT8] = per_second[CLASS_ATTENTION];
 }
 
 /* Default rates: a SATA disk, a copy within one memory channel, and the slowest common desktop link (PCIe
@@ -101,7 +104,10 @@ static enum status read_ops(struct place parent, json_t *ops, struct op_rates *r
         int class = 0;
         while (class < N_OP_CLASSES && strcmp(key, op_class_name((enum op_class) class))) class ++;
         struct place at = {parent.file, key};
-        if (class == N_OP_CLASSES) return bad_file(e, at, "linear, linear_bf16, attention, conv, bytes");
+        if (class == N_OP_CLASSES) {
+            return bad_file(e, at,
+                            "linear, linear_bf16, linear_int8, attention, attention_int8, conv, bytes");
+        }
         if (read_rate(at, value, &rates->per_second[class], e) != OK) return e->code;
     }
     return OK;

@@ -1,7 +1,8 @@
 /* Rates files (JSON): measured speeds of a machine, from which plans predict times.
  *
  * {"version":1,"machine":"...","threads":N,"disk":B/s,"host_copy":B/s,"h2d":B/s,
- * "ops":{"linear":FLOP/s,"linear_bf16":FLOP/s,"attention":FLOP/s,"conv":FLOP/s,"bytes":B/s},
+ * "ops":{"linear":FLOP/s,"linear_bf16":FLOP/s,"linear_int8":FLOP/s,"attention":FLOP/s,
+ * "attention_int8":FLOP/s,"conv":FLOP/s,"bytes":B/s},
  * "cuda":{the same}}, every key except version is optional. "ops" has the CPU's rates, "cuda" the GPU's.
  *
  * Benches write these files, people edit them, plans read them: any content must be handled. A missing rate

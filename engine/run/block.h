@@ -57,6 +57,13 @@ struct block_kind {
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };
 
+/* Returns the precision of products of a block in a stage of precision `asked`. int8 products are products of
+ * quantised weights, so never_quantised kinds use the device's default precision instead. */
+static inline enum precision block_precision(const struct block_kind *kind, enum precision asked,
+                                             const struct device *device) {
+    return asked == PRECISION_INT8 && kind->never_quantised ? device_default_precision(device) : asked;
+}
+
 /* True if results of this block kind can be computed before the evaluations (hoisted). */
 static inline bool block_hoists(const struct block_kind *kind) {
     return kind->update_rate == UPDATE_PER_TIMESTEP || kind->update_rate == UPDATE_PER_TIMESTEP_AND_PROMPT;

@@ -120,10 +120,7 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
     int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation, timestep = evaluation / stage->n_groups;
     const struct lane *lanes = stage->lanes + evaluation % stage->n_groups * stage->n_lanes;
     block_point(block, place, weights);
-    /* int8 products are products of quantised weights. */
-    x->precision = stage->precision == PRECISION_INT8 && block->kind->never_quantised
-                       ? device_default_precision(x->device)
-                       : stage->precision;
+    x->precision = block_precision(block->kind, stage->precision, x->device);
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
         struct visit_scope scope = {
             .settings = stage->component->settings,

@@ -70,8 +70,10 @@ enum { PREDICTED_MAX = 2 };
 struct predicted_block {
     const char *kind; /* name of the predicted block's kind; NULL ends the list */
     int number;
-    bool alone;     /* earlier blocks do not run; false: they run, but are not counted */
-    int32_t tokens; /* number of tokens that the block processes; for VAEs, number of pixels */
+    bool alone;      /* earlier blocks do not run; false: they run, but are not counted */
+    bool whole;      /* all blocks run and are counted; kind is then only a name */
+    const int *dims; /* values of the family's dimensions; NULL: published values */
+    int32_t tokens;  /* number of tokens that the block processes; for VAEs, number of pixels */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_frames, latent_side; /* latent_side: height of the latent */
     int32_t latent_columns;                              /* width of the latent; 0: equal to latent_side */
@@ -208,6 +210,10 @@ struct family {
     struct family_blocks blocks;
     struct family_state state;
     struct family_lanes lanes;
+    /* True for a denoiser whose operands of products stay within f16's range (65,504), as norms or published
+     * f16 use ensure. Devices with f16 products then use f16 by default: three more bits than bf16, and f16
+     * weights in place. */
+    bool f16_operands;
     struct predicted_block predicted[PREDICTED_MAX];
     const struct measured_block *measured; /* NULL: the family is not measured */
 };
@@ -278,6 +284,14 @@ struct similar_architecture {
  * family.files.refuse. */
 enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
                                      const char *expected, struct error *e);
+
+/* Returns the precision in which a component of the family computes by default: the device's most exact one,
+ * or f16 (f16_operands). */
+static inline enum precision family_precision(const struct family *family, const struct device *device) {
+    enum precision exact = device_default_precision(device);
+    bool f16 = family->f16_operands && exact == PRECISION_BF16 && !device->unsupported[PRECISION_F16];
+    return f16 ? PRECISION_F16 : exact;
+}
 
 /* Writes the dims of one block, to which its weight table refers. */
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);

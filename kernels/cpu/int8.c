@@ -19,24 +19,25 @@ typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(s
 #define FLIPPED(i, by) ((i) ^ (by))
 #define FLIP(v, by)    __builtin_shufflevector(v, v, SIXTEEN(FLIPPED, by))
 
-/* Multiplies by the 4 x 4 matrix of ConvRot over one base-4 digit of the lane's index. The matrix is J / 2
- * less the reversal of the digit, where J is all ones. */
+/* Multiplies by twice ConvRot's 4 x 4 matrix over one base-4 digit of the lane's index. Lane i becomes x[i] +
+ * x[i ^ 1] + x[i ^ 2] - x[i ^ 3], for the lowest digit. */
 #define ROTATE_LANES(v, digit)                                                                               \
     do {                                                                                                     \
-        lanes two = (v) + FLIP(v, digit), four = two + FLIP(two, 2 * (digit));                               \
-        (v) = 0.5f * four - FLIP(v, 3 * (digit));                                                            \
+        lanes flipped = FLIP(v, digit), less = (v)-flipped;                                                  \
+        (v) = ((v) + flipped) + FLIP(less, 2 * (digit));                                                     \
     } while (0)
 
 /* The same over a digit of the vectors' index: vectors i, i + step, i + 2 step and i + 3 step. */
 INLINE void rotate_vectors(lanes *v, int step) {
-    lanes a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
-    lanes half = 0.5f * ((a + b) + (c + d));
-    v[0] = half - d;
-    v[step] = half - c;
-    v[2 * step] = half - b;
-    v[3 * step] = half - a;
+    lanes a = v[0] + v[step], b = v[0] - v[step];
+    lanes c = v[2 * step] + v[3 * step], d = v[2 * step] - v[3 * step];
+    v[0] = a + d;
+    v[step] = a - d;
+    v[2 * step] = b + c;
+    v[3 * step] = c - b;
 }
 
+/* Rotates a group without the matrix's factor 1 / sqrt(group), a power of two. */
 INLINE void rotate_group(float *to, const float *from, int group) {
     lanes v[LANES];
     int n = group / LANES;
@@ -56,16 +57,18 @@ INLINE int32_t size_bits(float value) {
 }
 
 INLINE int32_t rotate_row(float *to, const float *from, int64_t k, int group) {
-    int32_t most = 0;
+    int32_t most[LANES] = {0}, all = 0;
     for (int64_t i = 0; i < k; i += group) {
         rotate_group(to + i, from + i, group);
-#pragma omp simd reduction(max : most)
-        for (int j = 0; j < group; j++) {
-            int32_t size = size_bits(to[i + j]);
-            most = size > most ? size : most;
-        }
+        for (int j = 0; j < group; j += LANES)
+#pragma omp simd
+            for (int l = 0; l < LANES; l++) {
+                int32_t size = size_bits(to[i + j + l]);
+                most[l] = size > most[l] ? size : most[l];
+            }
     }
-    return most;
+    for (int l = 0; l < LANES; l++) all = most[l] > all ? most[l] : all;
+    return all;
 }
 
 /* Rotates a row and returns the bits of the largest size. */
@@ -100,7 +103,7 @@ float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64
     float scale = (union float_bits){.bits = (uint32_t)most}.value / 127;
     if (most <= FINITE_MOST && scale > 0) {
         round_codes(codes, rotated, scale, k, zero);
-        return scale;
+        return group == 256 ? scale * 0x1p-4f : group == 64 ? scale * 0x1p-3f : scale * 0x1p-2f;
     }
     memset(codes, zero, (size_t)k);
     return most <= FINITE_MOST ? 0 : NAN;
@@ -142,16 +145,17 @@ void int8_pack_rows(uint8_t *to, int32_t *sums, const uint8_t *codes, int64_t k)
     pack_rows(to, codes, k);
 }
 
-WIDE static void scale_sums(union float_bits *sums, const int32_t *weight_sums, const float *weight_scales,
-                            float scale, int64_t n) {
+WIDE static void scale_sums(float *to, const void *sums, const int32_t *weight_sums,
+                            const float *weight_scales, float scale, int64_t n) {
+    const union float_bits *from = sums;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        int32_t sum = (int32_t)(sums[i].bits - INT8_ZERO * (uint32_t)weight_sums[i]);
-        sums[i].value = (float)sum * weight_scales[i] * scale;
+        int32_t sum = (int32_t)(from[i].bits - INT8_ZERO * (uint32_t)weight_sums[i]);
+        to[i] = (float)sum * weight_scales[i] * scale;
     }
 }
 
-void int8_scale_sums(void *sums, const int32_t *weight_sums, const float *weight_scales, float scale,
-                     int64_t n) {
-    scale_sums(sums, weight_sums, weight_scales, scale, n);
+void int8_scale_sums(float *to, const void *sums, const int32_t *weight_sums, const float *weight_scales,
+                     float scale, int64_t n) {
+    scale_sums(to, sums, weight_sums, weight_scales, scale, n);
 }

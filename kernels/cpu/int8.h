@@ -15,8 +15,8 @@ enum { INT8_PACK_ROWS = 16, INT8_BLOCK = 64 };
 enum { INT8_ZERO = 128 };
 
 /* Rotates and quantises a row of k values. group: 16, 64 or 256, divides k. zero: added to each code modulo
- * 256, 0 or INT8_ZERO. rotated: room for k values. Returns the row's scale: 0 for zeros, NaN if a rotated
- * value is not finite. */
+ * 256, 0 or INT8_ZERO. rotated: room for k values; may be `from`. Returns the row's scale: 0 for zeros, NaN
+ * if a rotated value is not finite. */
 float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64_t k, int32_t group,
                         uint8_t zero);
 
@@ -24,9 +24,10 @@ float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64
  * rows are 16 of the 64 outputs. k: a multiple of INT8_BLOCK. sums: the sum of each row's codes. */
 void int8_pack_rows(uint8_t *to, int32_t *sums, const uint8_t *codes, int64_t k);
 
-/* Converts n sums of unsigned input codes to products, in place: each less INT8_ZERO times the weight's sum
- * of codes, times the scales of weight and input row. Integers wrap, so the sums of the codes are exact. */
-void int8_scale_sums(void *sums, const int32_t *weight_sums, const float *weight_scales, float scale,
-                     int64_t n);
+/* Converts n s32 sums of unsigned input codes to products: each less INT8_ZERO times the weight's sum of
+ * codes, times the scales of weight and input row. Integers wrap, so the sums of the codes are exact. `to`
+ * may be `sums`. */
+void int8_scale_sums(float *to, const void *sums, const int32_t *weight_sums, const float *weight_scales,
+                     float scale, int64_t n);
 
 #endif

@@ -117,8 +117,8 @@ static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct e
 }
 
 /* Epilogue of a product without gate and activation: adds bias and residual. */
-WIDE static void finish_plain(float *to, const float *from, const struct finish *f, int64_t n) {
-    const float *bias = f->bias, *residual = f->residual;
+WIDE static void finish_plain(float *to, const float *from, const float *bias, const float *residual,
+                              int64_t n) {
     if (bias && residual)
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) to[i] = from[i] + bias[i] + residual[i];
@@ -132,8 +132,8 @@ WIDE static void finish_plain(float *to, const float *from, const struct finish 
         memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-WIDE static void finish_gated(float *to, const float *from, const struct finish *f, int64_t n) {
-    const float *gate = f->gate, *residual = f->residual;
+WIDE static void finish_gated(float *to, const float *from, const float *gate, const float *residual,
+                              int64_t n) {
     if (residual)
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) to[i] = residual[i] + gate[i] * from[i];
@@ -143,16 +143,17 @@ WIDE static void finish_gated(float *to, const float *from, const struct finish 
 }
 
 /* Applies the activation in the product's own buffer, because the residual may alias `to`. */
-void linear_finish_row(float *to, float *from, struct finish f, int64_t n) {
-    if (f.bias && (f.gate || f.activation)) {
-        finish_plain(from, from, &(struct finish){.bias = f.bias}, n);
-        f.bias = NULL;
+void linear_finish_row(float *to, float *from, const struct finish *f, const float *residual, int64_t n) {
+    const float *bias = f->bias;
+    if (bias && (f->gate || f->activation)) {
+        finish_plain(from, from, bias, NULL, n);
+        bias = NULL;
     }
-    if (f.activation) simd_activate(f.activation, from, from, n);
-    if (f.gate)
-        finish_gated(to, from, &f, n);
-    else if (to != from || f.bias)
-        finish_plain(to, from, &f, n);
+    if (f->activation) simd_activate(f->activation, from, from, n);
+    if (f->gate)
+        finish_gated(to, from, f->gate, residual, n);
+    else if (to != from || bias)
+        finish_plain(to, from, bias, residual, n);
 }
 
 static void convert(void *to, enum dtype dtype, const struct tensor *from, int64_t first, int64_t n) {
@@ -240,10 +241,9 @@ static void run_panel(const struct linear_work *w, int32_t first, int32_t row, i
     if (f.bias) f.bias += first;
     if (f.gate) f.gate += first;
     const struct tensor *residual = &op->epilogue.residual;
-    for (int32_t t = 0; t < rows; t++) {
-        f.residual = residual->rank ? tensor_row(residual, row + t) + first : NULL;
-        linear_finish_row(tensor_row(&out, t) + first, to + (int64_t)t * columns, f, columns);
-    }
+    for (int32_t t = 0; t < rows; t++)
+        linear_finish_row(tensor_row(&out, t) + first, to + (int64_t)t * columns, &f,
+                          residual->rank ? tensor_row(residual, row + t) + first : NULL, columns);
 }
 
 static void run_panels(const void *context, int64_t first, int64_t end, int member) {

@@ -4,14 +4,15 @@
 
 #include "kernels/ops.h"
 
-/* Epilogue of a product, for one row of a panel. An absent vector is NULL; the residual may alias `to`. */
+/* Vectors and activation of an epilogue, from the panel's first column on. An absent vector is NULL. */
 struct finish {
-    const float *bias, *gate, *residual;
+    const float *bias, *gate;
     enum activation activation;
 };
 
-/* Writes act(from + bias) * gate + residual, n values, to `to`. Overwrites `from`; `to` may equal `from`. */
-void linear_finish_row(float *to, float *from, struct finish f, int64_t n);
+/* Writes act(from + bias) * gate + residual, n values of one row of a panel, to `to`. residual: NULL if
+ * absent; may alias `to`. Overwrites `from`; `to` may equal `from`. */
+void linear_finish_row(float *to, float *from, const struct finish *f, const float *residual, int64_t n);
 
 /* Writes the `up` factors [N,ranks] of all adapters for a panel, side by side in the order of down_product's
  * columns; zeros where an adapter does not cover the panel's outputs. */

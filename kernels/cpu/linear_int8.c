@@ -16,8 +16,9 @@
 
 #include <string.h>
 
-/* Rows of a chunk. Sums of 128 columns are 128 KiB. */
-enum { CHUNK_ROWS = 256 };
+/* Rows of a chunk: sums of 128 columns are 64 KiB. The last chunk is padded to a multiple of ROW_STEP, the
+ * rows of an AMX tile: other numbers of rows need up to 2 MB of code per primitive. */
+enum { CHUNK_ROWS = 128, ROW_STEP = 16 };
 
 struct int8_layout {
     int32_t k, group;              /* inputs, padded; columns of a rotation group */
@@ -35,8 +36,13 @@ struct int8_layout {
  * unused. */
 enum { INT8_LAST_PANEL = 1, INT8_LAST_CHUNK = 2, INT8_ADAPTER = 4, INT8_KEYS = 8 };
 
+static int32_t round_up(int32_t n, int32_t step) {
+    return (n + step - 1) / step * step;
+}
+
+/* Inputs or outputs, padded to what oneDNN's packed weights have. */
 static int32_t padded(int32_t n) {
-    return (n + INT8_BLOCK - 1) / INT8_BLOCK * INT8_BLOCK;
+    return round_up(n, INT8_BLOCK);
 }
 
 static struct int8_layout int8_layout_of(const struct op *op) {
@@ -50,19 +56,19 @@ static struct int8_layout int8_layout_of(const struct op *op) {
     l.panels = (n + l.panel - 1) / l.panel;
     l.chunks = (m + l.rows - 1) / l.rows;
     uint64_t used = 0, row = (uint64_t)l.k, panel = (uint64_t)l.panel;
-    l.in = workspace_take(&used, row * (uint64_t)m);
+    l.in = workspace_take(&used, row * (uint64_t)round_up(m, ROW_STEP));
     l.scales = workspace_take(&used, sizeof(float) * (uint64_t)m);
     l.bias = workspace_take(&used, sizeof(float) * (uint64_t)n);
     l.gate = workspace_take(&used, op->epilogue.gate.rank ? sizeof(float) * (uint64_t)n : 0);
     l.members = used;
     used = 0;
-    l.row = workspace_take(&used, 2 * sizeof(float) * (uint64_t)k);
+    l.row = workspace_take(&used, sizeof(float) * (uint64_t)k);
     l.codes = workspace_take(&used, INT8_PACK_ROWS * row);
     l.weight = workspace_take(&used, panel * row);
     l.sums = workspace_take(&used, sizeof(int32_t) * panel);
     l.weight_scales = workspace_take(&used, sizeof(float) * panel);
     l.up = workspace_take(&used, sizeof(float) * (uint64_t)l.ranks * panel);
-    l.product = workspace_take(&used, sizeof(float) * panel * (uint64_t)l.rows);
+    l.product = workspace_take(&used, sizeof(float) * panel * (uint64_t)round_up(l.rows, ROW_STEP));
     l.scratch = used;
     return l;
 }
@@ -72,7 +78,7 @@ static void int8_keys(const struct int8_layout *l, const struct op *op, struct o
     for (int i = 0; i < INT8_ADAPTER; i++) {
         int32_t columns = i & INT8_LAST_PANEL ? padded(n % l->panel) % l->panel : l->panel;
         int32_t rows = !columns ? 0 : i & INT8_LAST_CHUNK ? m % l->rows : l->rows;
-        keys[i] = (struct onednn_key){ONEDNN_PRODUCT_INT8, {rows, columns, l->k}};
+        keys[i] = (struct onednn_key){ONEDNN_PRODUCT_INT8, {round_up(rows, ROW_STEP), columns, l->k}};
         keys[INT8_ADAPTER + i] =
             (struct onednn_key){ONEDNN_PRODUCT_T_ADDED, {l->ranks ? rows : 0, columns, l->ranks}};
     }
@@ -114,24 +120,20 @@ struct int8_work {
     struct thread_pool_error *failed;
 };
 
-/* Quantises row i of a tensor [*,K] to layout->k codes; the codes of the padding are `zero`. row: room for
- * two rows in f32. Returns the row's scale. */
+/* Quantises row i of a tensor [*,K] to layout->k codes; the codes of the padding are `zero`. row: room for a
+ * row in f32. Returns the row's scale. */
 static float quantise(uint8_t *codes, const struct tensor *from, int64_t i, const struct int8_layout *l,
-                      char *row, uint8_t zero) {
+                      float *row, uint8_t zero) {
     int64_t k = from->dim[1];
-    float *rotated = (float *)(void *)row, *wide = rotated + k;
-    const float *values = wide;
-    if (from->dtype == DTYPE_F32 && from->scale == 1)
-        values = tensor_row(from, i);
-    else
-        weights_widen_part(wide, from, i, 0, k);
+    bool plain = from->dtype == DTYPE_F32 && from->scale == 1;
+    if (!plain) weights_widen_part(row, from, i, 0, k);
     memset(codes + k, zero, (size_t)(l->k - k));
-    return int8_quantise_row(codes, rotated, values, k, l->group, zero);
+    return int8_quantise_row(codes, row, plain ? tensor_row(from, i) : row, k, l->group, zero);
 }
 
 static void quantise_in(const void *context, int64_t first, int64_t end, int member) {
     const struct int8_work *w = context;
-    char *row = w->members + w->member_bytes * (uint64_t)member + w->layout->row;
+    float *row = (float *)(void *)(w->members + w->member_bytes * (uint64_t)member + w->layout->row);
     for (int64_t i = first; i < end; i++)
         w->scales[i] = quantise(w->in + i * w->layout->k, &w->op->in[0], i, w->layout, row, INT8_ZERO);
 }
@@ -162,62 +164,71 @@ static void pack_panel(const struct tensor *weight, int32_t columns, const struc
             else if (dtype_is_rotated(weight->dtype))
                 scales[n + i] = copy_codes(row, weight, n + i, l);
             else
-                scales[n + i] = quantise(row, weight, n + i, l, part + l->row, 0);
+                scales[n + i] = quantise(row, weight, n + i, l, (float *)(void *)(part + l->row), 0);
         }
         int32_t inside = n % INT8_BLOCK;
         int8_pack_rows(packed + (int64_t)(n - inside) * l->k + 4 * inside, sums + n, codes, l->k);
     }
 }
 
-/* Scales the sums of a chunk, adds the adapters' product and applies the epilogue. */
-static void finish_chunk(const struct int8_work *w, int32_t first, int32_t columns, int32_t row, int32_t rows,
-                         int key, char *part, struct error *own) {
+/* One chunk of rows of one panel: its first column and row, and the index of its oneDNN key. */
+struct chunk {
+    int32_t first, columns, row, rows;
+    int key;
+};
+
+/* Scales the sums of a chunk, adds the adapters' product and applies the epilogue. The scaled sums go to
+ * `out` at once unless something is added to them: a residual may be `out` itself. */
+static void finish_chunk(const struct int8_work *w, struct chunk c, char *part, struct error *own) {
     const struct int8_layout *l = w->layout;
     const struct op *op = w->op;
     const struct tensor *residual = &op->epilogue.residual;
+    const int32_t *sums = (int32_t *)(void *)(part + l->sums);
+    const float *scales = (float *)(void *)(part + l->weight_scales);
     float *product = (float *)(void *)(part + l->product);
-    int32_t stride = w->keys[key].number[1];
-    for (int32_t t = 0; t < rows; t++)
-        int8_scale_sums(product + (int64_t)t * stride, (int32_t *)(void *)(part + l->sums),
-                        (float *)(void *)(part + l->weight_scales), w->scales[row + t], columns);
-    if (l->ranks) {
-        struct onednn_operands operands = {.src = (float *)op->down_product.data + (int64_t)row * l->ranks,
-                                           .weights = part + l->up,
-                                           .dst = product,
-                                           .scratch = part + l->scratch};
-        if (onednn_run(w->cpu->onednn, &w->keys[INT8_ADAPTER + key], operands, own)) return;
-    }
+    int32_t stride = w->keys[c.key].number[1];
+    bool added = l->ranks || residual->rank;
     struct finish f = w->finish;
-    if (f.bias) f.bias += first;
-    if (f.gate) f.gate += first;
-    for (int32_t t = row; t < row + rows; t++) {
-        f.residual = residual->rank ? tensor_row(residual, t) + first : NULL;
-        linear_finish_row(tensor_row(&op->out, t) + first, product + (int64_t)(t - row) * stride, f, columns);
+    if (f.bias) f.bias += c.first;
+    if (f.gate) f.gate += c.first;
+    for (int32_t t = 0; t < c.rows; t++) {
+        float *from = product + (int64_t)t * stride, *to = tensor_row(&op->out, c.row + t) + c.first;
+        int8_scale_sums(added ? from : to, from, sums, scales, w->scales[c.row + t], c.columns);
+        if (!added) linear_finish_row(to, to, &f, NULL, c.columns);
     }
+    if (!added) return;
+    struct onednn_operands adapters = {.src = (float *)op->down_product.data + (int64_t)c.row * l->ranks,
+                                       .weights = part + l->up,
+                                       .dst = product,
+                                       .scratch = part + l->scratch};
+    if (l->ranks && onednn_run(w->cpu->onednn, &w->keys[INT8_ADAPTER + c.key], adapters, own)) return;
+    for (int32_t t = c.row; t < c.row + c.rows; t++)
+        linear_finish_row(tensor_row(&op->out, t) + c.first, product + (int64_t)(t - c.row) * stride, &f,
+                          residual->rank ? tensor_row(residual, t) + c.first : NULL, c.columns);
 }
 
 static void run_panel(const struct int8_work *w, int32_t first, char *part) {
     const struct int8_layout *l = w->layout;
     const struct op *op = w->op;
-    int32_t left = op->in[1].dim[0] - first, columns = left < l->panel ? left : l->panel;
-    int32_t all = op->in[0].dim[0], last = padded(columns) < l->panel ? INT8_LAST_PANEL : 0;
-    struct tensor weight = tensor_slice(op->in[1], first, columns);
-    pack_panel(&weight, padded(columns), l, part);
+    int32_t left = op->in[1].dim[0] - first, all = op->in[0].dim[0];
+    struct chunk c = {.first = first, .columns = left < l->panel ? left : l->panel};
+    int last_panel = padded(c.columns) < l->panel ? INT8_LAST_PANEL : 0;
+    struct tensor weight = tensor_slice(op->in[1], first, c.columns);
+    pack_panel(&weight, padded(c.columns), l, part);
     if (l->ranks) {
         float *up = (float *)(void *)(part + l->up);
         memset(up, 0, sizeof *up * (size_t)l->panel * (size_t)l->ranks);
         linear_widen_ups(up, &op->in[1], &weight, l->ranks);
     }
     struct error own = {0};
-    for (int32_t row = 0; row < all && !own.code; row += l->rows) {
-        int32_t rows = all - row < l->rows ? all - row : l->rows;
-        int key = last + (rows < l->rows ? INT8_LAST_CHUNK : 0);
-        struct onednn_operands operands = {.src = w->in + (int64_t)row * l->k,
+    for (c.row = 0; c.row < all && !own.code; c.row += l->rows) {
+        c.rows = all - c.row < l->rows ? all - c.row : l->rows;
+        c.key = last_panel + (c.rows < l->rows ? INT8_LAST_CHUNK : 0);
+        struct onednn_operands operands = {.src = w->in + (int64_t)c.row * l->k,
                                            .weights = part + l->weight,
                                            .dst = part + l->product,
                                            .scratch = part + l->scratch};
-        if (!onednn_run(w->cpu->onednn, &w->keys[key], operands, &own))
-            finish_chunk(w, first, columns, row, rows, key, part, &own);
+        if (!onednn_run(w->cpu->onednn, &w->keys[c.key], operands, &own)) finish_chunk(w, c, part, &own);
     }
     if (own.code) thread_pool_error_report(w->failed, &own);
 }
@@ -243,7 +254,9 @@ static enum status int8_run(struct cpu *cpu, const struct op *op, char *workspac
     work.finish = (struct finish){.bias = weights_vector(&op->epilogue.bias, (float *)(workspace + l.bias)),
                                   .gate = weights_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
                                   .activation = op->epilogue.activation};
-    thread_pool_run(cpu->thread_pool, op->in[0].dim[0], quantise_in, &work);
+    int64_t m = op->in[0].dim[0];
+    memset(work.in + m * l.k, INT8_ZERO, (size_t)((round_up((int32_t)m, ROW_STEP) - m) * l.k));
+    thread_pool_run(cpu->thread_pool, m, quantise_in, &work);
     thread_pool_run(cpu->thread_pool, l.panels, run_panels, &work);
     return e->code;
 }

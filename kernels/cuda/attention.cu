@@ -20,10 +20,10 @@
 
 struct packed {
     const char *from;
-    uint16_t *to; /* packed keys or values [heads, rows, padded] */
-    int64_t row;  /* row stride of the source `from` in bytes */
-    bool bf16;    /* the source `from` is bf16; false: f32 */
-    bool wide;    /* heads of the source `from` start at multiples of 16 bytes */
+    uint16_t *to;     /* packed keys or values [heads, rows, padded] */
+    int64_t row;      /* row stride of the source `from` in bytes */
+    enum dtype dtype; /* type of the source `from`: f32, bf16 or f16 */
+    bool wide;        /* heads of the source `from` start at multiples of 16 bytes */
 };
 
 struct pack_args {
@@ -33,7 +33,7 @@ struct pack_args {
 
 enum { PACK_THREADS = 256, PACK_ITEMS = 1024 };
 
-/* Loads columns [first, first + 8) of one row of a bf16 head; columns beyond the head are zeros. */
+/* Loads columns [first, first + 8) of one row of a bf16 or f16 head; columns beyond the head are zeros. */
 __device__ static inline uint4 eight_columns(const uint16_t *head, int32_t first, int32_t head_size,
                                              bool wide) {
     if (wide && first + 8 <= head_size) return ld128(head + first);
@@ -68,10 +68,21 @@ __device__ static inline uint4 eight_columns(const float *head, int32_t first, i
     return packed;
 }
 
+/* Rounds eight f16 values to bf16. */
+__device__ static inline uint4 bf16_of_f16(uint4 from) {
+    const uint32_t pair[4] = {from.x, from.y, from.z, from.w};
+    uint32_t to[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        to[i] = pack_bf16(cuda_f16_f32(static_cast<uint16_t>(pair[i])),
+                          cuda_f16_f32(static_cast<uint16_t>(pair[i] >> 16)));
+    return make_uint4(to[0], to[1], to[2], to[3]);
+}
+
 /* Packs k and v into the workspace: bf16, zero-padded, head after head.
  *   grid    ceil(S / rows) x 2 (k, v); as many rows as make 1,024 items of eight columns
  *   block   256; no shared memory; 28 registers (sm_80)
- *   bytes   reads 8 S G D (4 S G D for bf16), writes 4 S G head
+ *   bytes   reads 8 S G D (4 S G D for 2-byte types), writes 4 S G head
  *   bound   memory; share of peak: not measured yet */
 __global__ void __launch_bounds__(PACK_THREADS) attention_pack(pack_args a) {
     packed t = blockIdx.y ? a.v : a.k;
@@ -84,12 +95,14 @@ __global__ void __launch_bounds__(PACK_THREADS) attention_pack(pack_args a) {
         const char *from = t.from + row * t.row;
         uint16_t *to = t.to + (static_cast<int64_t>(head) * a.rows + row) * a.padded + column;
         head *= a.head_size;
-        if (t.bf16)
-            st128(to, eight_columns(reinterpret_cast<const uint16_t *>(from) + head, column, a.head_size,
-                                    t.wide));
-        else
+        if (t.dtype == DTYPE_F32) {
             st128(to,
                   eight_columns(reinterpret_cast<const float *>(from) + head, column, a.head_size, t.wide));
+            continue;
+        }
+        uint4 halves =
+            eight_columns(reinterpret_cast<const uint16_t *>(from) + head, column, a.head_size, t.wide);
+        st128(to, t.dtype == DTYPE_F16 ? bf16_of_f16(halves) : halves);
     }
 }
 
@@ -117,11 +130,11 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
 };
 
-/* Kernels for wide tiles are left out of the machine code of GPUs that do not use wide tiles. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 870 && __CUDA_ARCH__ != 900
-enum { HAS_WIDE_TILES = 0 };
+/* Kernels for wide tiles are left out of code for GPUs that do not use wide tiles (attention.h). */
+#ifdef __CUDA_ARCH__
+enum { COMPILES_WIDE = ATTENTION_COMPILES_WIDE(__CUDA_ARCH__ / 10) };
 #else
-enum { HAS_WIDE_TILES = 1 };
+enum { COMPILES_WIDE = 1 };
 #endif
 
 /* k or v of attention in bf16; heads and rows start at multiples of 16 bytes. */
@@ -132,15 +145,16 @@ struct key_rows {
 };
 
 struct attend_args {
-    const char *q; /* q [T,H*D]; q and out are f32 or bf16, independently */
+    const char *q; /* q [T,H*D]; q and out are f32, bf16 or f16, independently */
     char *out;
     key_rows keys, values;
     int64_t q_row, out_row; /* row strides of q and out in bytes */
     int32_t n_queries, n_keys, head_size, group, tiles,
-        last;          /* last: number of the last thread block of this launch */
-    const float *bias; /* relative bias [H, T + S - 1], or NULL */
-    int64_t bias_row;  /* row stride of bias in elements */
-    bool causal, q_bf16, out_bf16;
+        last;                      /* last: number of the last thread block of this launch */
+    const float *bias;             /* relative bias [H, T + S - 1], or NULL */
+    int64_t bias_row;              /* row stride of bias in elements */
+    bool causal, q_half, out_half; /* q, out have two bytes a value: bf16, or f16 */
+    bool q_f16, out_f16;
     bool q_wide, out_wide; /* column pairs of q (or of out) are aligned to the pair's size, for wide loads and
                               stores */
     float q_factor, scale; /* q is multiplied by q_factor (the sign of the scale), scores by scale > 0 (for
@@ -162,20 +176,23 @@ __device__ static inline int32_t visible(const attend_args &a, int32_t row) {
     return a.causal ? a.n_keys - a.n_queries + last + 1 : a.n_keys;
 }
 
-__device__ static inline float query_value(const float *from) {
+__device__ static inline float half_value(uint16_t half, bool f16) {
+    return f16 ? cuda_f16_f32(half) : cuda_bf16_f32(half);
+}
+__device__ static inline float query_value(const float *from, bool) {
     return *from;
 }
-__device__ static inline float query_value(const uint16_t *from) {
-    return cuda_bf16_f32(*from);
+__device__ static inline float query_value(const uint16_t *from, bool f16) {
+    return half_value(*from, f16);
 }
-__device__ static inline float2 query_pair(const float *from) {
+__device__ static inline float2 query_pair(const float *from, bool) {
     return *reinterpret_cast<const float2 *>(from);
 }
-__device__ static inline float2 query_pair(const uint16_t *from) {
+__device__ static inline float2 query_pair(const uint16_t *from, bool f16) {
     uint32_t pair = *reinterpret_cast<const uint32_t *>(from);
     float2 both;
-    both.x = cuda_bf16_f32(static_cast<uint16_t>(pair));
-    both.y = cuda_bf16_f32(static_cast<uint16_t>(pair >> 16));
+    both.x = half_value(static_cast<uint16_t>(pair), f16);
+    both.y = half_value(static_cast<uint16_t>(pair >> 16), f16);
     return both;
 }
 
@@ -189,11 +206,11 @@ __device__ static inline float2 two_queries(const attend_args &a, const place &a
     both.x = both.y = 0;
     if (row < a.n_queries && column < a.head_size) {
         if constexpr (WIDE)
-            both = query_pair(from);
+            both = query_pair(from, a.q_f16);
         else
-            both.x = query_value(from);
+            both.x = query_value(from, a.q_f16);
     }
-    if (!WIDE && row < a.n_queries && column + 1 < a.head_size) both.y = query_value(from + 1);
+    if (!WIDE && row < a.n_queries && column + 1 < a.head_size) both.y = query_value(from + 1, a.q_f16);
     return both;
 }
 
@@ -463,9 +480,9 @@ __device__ static inline void store_two(const attend_args &a, const place &at, i
                                         float first, float second) {
     if (row >= a.n_queries || column >= a.head_size) return;
     int64_t place = static_cast<int64_t>(at.head) * a.head_size + column;
-    if (a.out_bf16) {
+    if (a.out_half) {
         uint16_t *to = reinterpret_cast<uint16_t *>(a.out + row * a.out_row) + place;
-        uint32_t both = pack_bf16(first, second);
+        uint32_t both = a.out_f16 ? pack_f16(first, second) : pack_bf16(first, second);
         if (a.out_wide) {
             *reinterpret_cast<uint32_t *>(to) = both;
             return;
@@ -540,9 +557,9 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     load_rows<T>(keys, all_keys, a.keys.row, 0, a.n_keys);
     query_fragments<T> q;
     q.in_shared = reinterpret_cast<uint4 *>(rest) + at.warp * T::mma_m * T::q_in_shared * WARP + at.lane;
-    if (a.q_bf16 && a.q_wide)
+    if (a.q_half && a.q_wide)
         load_queries<T, uint16_t, true>(q, a, at);
-    else if (a.q_bf16)
+    else if (a.q_half)
         load_queries<T, uint16_t, false>(q, a, at);
     else if (a.q_wide)
         load_queries<T, float, true>(q, a, at);
@@ -574,8 +591,12 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     store_rows<T>(r, a, at);
 }
 
+/* A kernel that was left out traps, so that a wrong choice of the host is an error, not a wrong result. */
 template <class T> __global__ void __launch_bounds__(T::threads, T::blocks) attend(attend_args a) {
-    if constexpr (!T::wide || HAS_WIDE_TILES) attend_block<T>(a);
+    if constexpr (T::wide && !COMPILES_WIDE)
+        __trap();
+    else
+        attend_block<T>(a);
 }
 
 static bool aligned(const struct tensor *t, int64_t bytes) {
@@ -587,13 +608,13 @@ static packed packed_of(const struct tensor *t, int32_t head_size, char *to) {
     p.from = static_cast<const char *>(t->data);
     p.to = reinterpret_cast<uint16_t *>(to);
     p.row = t->row_bytes;
-    p.bf16 = t->dtype == DTYPE_BF16;
-    p.wide = aligned(t, 16) && head_size % (p.bf16 ? 8 : 4) == 0;
+    p.dtype = t->dtype;
+    p.wide = aligned(t, 16) && head_size % (t->dtype == DTYPE_F32 ? 4 : 8) == 0;
     return p;
 }
 
 static bool pairs_are_aligned(const struct tensor *t, int32_t head_size) {
-    return aligned(t, t->dtype == DTYPE_BF16 ? 4 : 8) && head_size % 2 == 0;
+    return aligned(t, t->dtype == DTYPE_F32 ? 8 : 4) && head_size % 2 == 0;
 }
 
 /* Returns rows of k or v: the tensor in place, or the packed copy at `to` in the workspace. */
@@ -634,7 +655,8 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
     a.causal = op->causal;
     if (op->in[3].rank) a.bias = static_cast<const float *>(op->in[3].data);
     a.bias_row = op->in[3].row_bytes / 4;
-    a.q_bf16 = q->dtype == DTYPE_BF16, a.out_bf16 = op->out.dtype == DTYPE_BF16;
+    a.q_half = q->dtype != DTYPE_F32, a.out_half = op->out.dtype != DTYPE_F32;
+    a.q_f16 = q->dtype == DTYPE_F16, a.out_f16 = op->out.dtype == DTYPE_F16;
     a.q_wide = pairs_are_aligned(q, a.head_size);
     a.out_wide = pairs_are_aligned(&op->out, a.head_size);
     /* q is multiplied by the sign of the scale (1, -1 or 0), which is exact. The largest score is then also
@@ -665,9 +687,29 @@ static enum status launch(struct cuda *cuda, const struct op *op, attend_args a,
     return cuda_launched(op, e);
 }
 
+/* Decides once per device if attention uses wide tiles, from the code that CUDA has loaded: it may be
+ * compiled for another GPU. One wide kernel answers for all, because a source file's kernels are loaded as
+ * one module. Not called before the first run: the driver would compile PTX for a plan. */
+static enum status choose_tiles(struct cuda *cuda, struct error *e) {
+    struct cudaFuncAttributes code;
+    int major = 0, shared = 0;
+    if (cuda->tiles_chosen) return OK;
+    if (cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal),
+                   "cudaDeviceGetAttribute (capability)", e) ||
+        cuda_check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal),
+                   "cudaDeviceGetAttribute (shared memory)", e) ||
+        cuda_check(cudaFuncGetAttributes(&code, KERNEL(attend<tile<128, 128, 64, 4, 1, 0>>)),
+                   "cudaFuncGetAttributes (attention)", e))
+        return e->code;
+    cuda->wide_tiles = attention_is_wide(major, shared, code.ptxVersion);
+    cuda->tiles_chosen = true;
+    return OK;
+}
+
 static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, char *workspace,
                                       struct error *e) {
     attention_layout l = cuda_attention_layout(op);
+    if (choose_tiles(cuda, e)) return e->code;
     if (l.packs) pack(cuda, op, &l, workspace);
     if (cuda_launched(op, e)) return e->code;
     attend_args a = attend_args_of(op, &l, workspace);

@@ -49,10 +49,16 @@ extern "C" {
     _(112, 128, 48, 4, 1, 0)                                                                                 \
     _(128, 128, 64, 4, 1, 0)
 
-/* True if a GPU uses the wide tiles, from its compute capability and its shared memory per block. The choice
- * is a constant of the device, because results depend on the tile size. */
-static inline bool attention_is_wide(int major, int shared_bytes) {
-    return major < 10 && shared_bytes >= 163 << 10;
+/* True if kernels for wide tiles have a body in code compiled for architecture `arch` (__CUDA_ARCH__ / 10);
+ * in other code they trap. A macro, because compiler and host must agree. */
+#define ATTENTION_COMPILES_WIDE(arch) ((arch) == 80 || (arch) == 87 || (arch) == 90)
+
+/* True if a GPU uses the wide tiles, from its compute capability, its shared memory per block, and the
+ * architecture for which its code was compiled. That may be another GPU's: machine code of 8.0 runs on all
+ * 8.x, and the driver compiles PTX of 8.9 for 9.0. The choice is a constant of device and build, because
+ * results depend on the tile size. */
+static inline bool attention_is_wide(int major, int shared_bytes, int compiled_for) {
+    return major < 10 && shared_bytes >= 163 << 10 && ATTENTION_COMPILES_WIDE(compiled_for);
 }
 
 static inline int32_t attention_padded(int32_t head_size) {
@@ -93,7 +99,7 @@ static inline int attention_launches(const struct op *op) {
 /* Workspace of packed k and v. Every block of queries reads k and v once, 16 bytes at a time. bf16 k and v
  * are read in place if rows start at multiples of 16 bytes. The head size must then be ATTENTION_STRIDED, or
  * there is one head without gaps. Otherwise a kernel rounds and pads k and v to bf16 [G,S,head]. q needs no
- * packing. */
+ * packing. f16 operands are rounded to bf16, too, so all precisions share one kernel. */
 struct attention_layout {
     int32_t head; /* compiled head size */
     bool packs;

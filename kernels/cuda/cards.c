@@ -29,7 +29,7 @@
  * limit, as FlashAttention 2 is (0.73). */
 #define A100                                                                                                 \
     DATA_CENTER(108, 1410, 2048), .products = 0.82, .attention = 0.65, .convolutions = 0.30,                 \
-                                  .int8_products = 0.65, .int8_attention = 0.50
+                                  .int8_products = 0.65, .int8_attention = 0.58
 /* Power limits products. The mma.sync instruction, which our kernels use, reaches 0.63 of the data sheet
  * (arXiv:2402.13499), and limits attention and int8 products. */
 #define H100                                                                                                 \
@@ -101,20 +101,46 @@ static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-/* Returns the compute seconds of one launch, without memory time. */
-static double launch_seconds(const struct cuda_card *card, const struct work *work) {
-    double flops = work->flops / work->launches / card->product_flops;
-    if (work->class == WORK_ATTENTION) return flops * work->k / work->n / card->attention;
-    if (work->class == WORK_CONV) return flops / card->convolutions;
-    if (work->class != WORK_PRODUCT) return 0;
-    double rate = card->products * card->product_flops / card->multiprocessors, least = 0;
+/* Returns the seconds of a product in tiles, one per multiprocessor at a time. rate: operations per second of
+ * a multiprocessor while it has a tile. */
+static double tiles_seconds(const struct cuda_card *card, const struct work *work, int32_t rows,
+                            int32_t columns, double rate) {
+    int64_t n = cuda_parts(work->m, rows) * cuda_parts(work->n, columns);
+    return (double)cuda_parts(n, card->multiprocessors) * 2.0 * rows * columns * work->k / rate;
+}
+
+/* The same for the library's tile that is fastest for the product. */
+static double library_seconds(const struct cuda_card *card, const struct work *work, double rate) {
+    double least = 0;
     for (int i = 0; i < N_TILES; i++) {
-        int64_t n = cuda_parts(work->m, tiles[i].rows) * cuda_parts(work->n, tiles[i].columns);
-        double tile_flops = 2.0 * tiles[i].rows * tiles[i].columns * work->k;
-        double seconds = (double)cuda_parts(n, card->multiprocessors) * tile_flops / (rate * tiles[i].share);
+        double seconds = tiles_seconds(card, work, tiles[i].rows, tiles[i].columns, rate * tiles[i].share);
         if (!i || seconds < least) least = seconds;
     }
     return least;
+}
+
+/* Tile of the int8 product's kernel. */
+enum { INT8_ROWS = 128, INT8_COLUMNS = 256 };
+
+/* Returns the compute seconds of one launch, without memory time. */
+static double launch_seconds(const struct cuda_card *card, const struct work *work) {
+    double flops = work->flops / work->launches, rate = card->product_flops / card->multiprocessors;
+    switch (work->class) {
+    case WORK_PRODUCT:
+        return library_seconds(card, work, card->products * rate);
+    case WORK_PRODUCT_INT8:
+        return tiles_seconds(card, work, INT8_ROWS, INT8_COLUMNS,
+                             card->int8_products * card->int8_ops / card->multiprocessors);
+    case WORK_ATTENTION:
+        return flops * work->k / work->n / (card->attention * card->product_flops);
+    case WORK_ATTENTION_INT8: /* Q K^T and P V have half of the operations each */
+        return flops * work->k / work->n / card->int8_attention *
+               (0.5 / card->int8_ops + 0.5 / card->half_sum_flops);
+    case WORK_CONV: /* the share is that of TF32; f16 has twice its rate */
+        return library_seconds(card, work, card->convolutions * (work->f16 ? 2 : 1) * rate);
+    default:
+        return 0;
+    }
 }
 
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work) {
@@ -125,13 +151,19 @@ double cuda_card_seconds(const struct cuda_card *card, const struct work *work) 
 }
 
 struct op_rates cuda_card_rates(const struct cuda_card *card) {
-    /* Share of tiles and waves that a product fills; 0.92 to 0.97 calculated for Z-Image's products. */
-    const double filled = 0.95;
+    /* Share of tiles and waves that a product fills; 0.92 to 0.97 calculated for Z-Image's products. int8:
+     * includes the pass that rotates and quantises the input. */
+    const double filled = 0.95, filled_int8 = 0.80;
     double products = filled * card->products * card->product_flops;
+    double int8_attention = 2 * card->int8_attention / (1 / card->int8_ops + 1 / card->half_sum_flops);
     return (struct op_rates){
         .per_second = {[CLASS_LINEAR] = products / 2, /* f32 products run on tensor cores as TF32 */
                        [CLASS_LINEAR_BF16] = products,
+                       [CLASS_LINEAR_INT8] = filled_int8 * card->int8_products * card->int8_ops,
                        [CLASS_ATTENTION] = card->attention * card->product_flops,
-                       [CLASS_CONV] = card->convolutions * card->product_flops,
+                       [CLASS_ATTENTION_INT8] = int8_attention,
+                       /* f16's rate; the TF32 convolutions of doubled images omit more than half of their
+                        * multiplications */
+                       [CLASS_CONV] = 2 * card->convolutions * card->product_flops,
                        [CLASS_BYTES] = card->passes * card->memory_bytes_per_second}};
 }

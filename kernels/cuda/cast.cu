@@ -3,25 +3,29 @@
 
 #include "kernels/cuda/row_access.cuh"
 
-/* Rounds eight columns of a row to bf16 (nearest even). For a product's weight this is the dequantisation, so
- * each type has a kernel. Grid: rows_grid_of, in groups of eight columns; no shared memory; 22 to 25
- * registers, quantised types 25 to 46. Bytes: 2 per value plus the source. Bound by memory; share of peak:
- * not measured yet. */
+/* Rounds eight columns of a row to bf16 or f16 (nearest even). For a product's weight this is the
+ * dequantisation, so each type has a kernel. Grid: rows_grid_of, in groups of eight columns; no shared
+ * memory; 22 to 25 registers, quantised types 25 to 46. Bytes: 2 per value plus the source. Bound by memory;
+ * share of peak: not measured yet. */
 template <enum dtype D>
 static __global__ void __launch_bounds__(ROWS_THREADS)
-    round_rows(uint16_t *to, struct rows from, int64_t rows, int64_t columns, int64_t padded) {
+    round_rows(uint16_t *to, struct rows from, int64_t rows, int64_t columns, int64_t padded, bool f16) {
     int64_t i = 8 * first_quad();
     if (i >= padded) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
         float v[8];
         weights_load<D, 8>(v, from, row, i, columns);
-        st128(to + row * padded + i, make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
-                                                pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])));
+        uint32_t pair[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            pair[j] = f16 ? pack_f16(v[2 * j], v[2 * j + 1]) : pack_bf16(v[2 * j], v[2 * j + 1]);
+        st128(to + row * padded + i, make_uint4(pair[0], pair[1], pair[2], pair[3]));
     }
 }
 
 /* If quantisation blocks cross rows, each block is processed as a row: the packed result is the same. */
-void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream) {
+void cuda_round_rows(void *to, enum dtype half, const struct tensor *from, int32_t padded,
+                     cudaStream_t stream) {
     int32_t values = dtype_block_values(from->dtype);
     int32_t dim[2] = {(int32_t)(tensor_elements(from) / values), values};
     struct tensor blocks = tensor_make(from->data, from->dtype, 2, dim);
@@ -33,7 +37,7 @@ void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaSt
 #define OF_TYPE(D)                                                                                           \
     case D:                                                                                                  \
         LAUNCH((round_rows<D>), g.grid, g.block, 0, stream, static_cast<uint16_t *>(to), rows_of(from),      \
-               rows, columns, (int64_t)padded);                                                              \
+               rows, columns, (int64_t)padded, half == DTYPE_F16);                                           \
         break;
         WEIGHT_TYPES(OF_TYPE)
 #undef OF_TYPE
@@ -87,8 +91,8 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
 
 /* Epilogue of a product: out = residual + gate act(from). `from` and `residual` may alias `out`: each value
  * is read and written by one thread. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 36.
- * Bytes: 8 per value, 12 with a residual, 2 less for a bf16 result; FLOPs: 2 to 10. Bound by memory; share of
- * peak: not measured yet. */
+ * Bytes: 8 per value, 12 with a residual, 2 less for a 2-byte result; FLOPs: 2 to 10. Bound by memory; share
+ * of peak: not measured yet. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     finish_rows(struct rows out, struct rows from, struct rows gate, struct rows residual, int64_t rows,

@@ -1,5 +1,5 @@
-/* Type conversion kernels: rounding rows to bf16 (dequantisation), vectors to f32, group norm parameters per
- * channel, and the epilogue of a library product.
+/* Type conversion kernels: rounding rows to bf16 or f16 (dequantisation), vectors to f32, group norm
+ * parameters per channel, and the epilogue of a library product.
  *
  * All functions queue kernels on a stream and report no error; the caller checks for errors with
  * cuda_launched. Alignment affects only speed. Weights have any type, with their scales. */
@@ -15,9 +15,11 @@ extern "C" {
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-/* Converts rows of any weight type (may be strided) to packed bf16 rows of `padded` values (a multiple of 8),
- * zero-filled, rounding to nearest even. The address `to` is a multiple of 16 bytes. */
-void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
+/* Converts rows of any weight type (may be strided) to packed rows of `padded` values (a multiple of 8) of
+ * type `half`, bf16 or f16, zero-filled, rounding to nearest even. The address `to` is a multiple of 16
+ * bytes. */
+void cuda_round_rows(void *to, enum dtype half, const struct tensor *from, int32_t padded,
+                     cudaStream_t stream);
 /* Converts a vector of any weight type to f32, zero-filled to `padded` values; rank 0 gives zeros. */
 void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
 

@@ -1,10 +1,11 @@
-/* 2D convolution of an image, in bands of rows, through cudnn.h.
+/* 2D convolution of an image, in bands of rows, through cudnn.h; conv.h describes the two ways.
  *
  * A kernel gathers a band's input with its halo into the workspace: upsampled, normed and activated, channels
  * padded, with zero padding around the image. The library therefore computes one kind of convolution, without
  * padding. `out` may overlap `in` as ops.h allows, because a band is gathered before it is written and bands
- * run in order on one stream. Three launches per band; besides the convolution a band moves 12 bytes per
- * input value and 16 per output value. */
+ * run in order on one stream. Three launches per band, more if large bands have a residual
+ * (conv_finish_rows). Besides the convolution a band moves 12 bytes per input value and 16 per output value,
+ * with f16 8 and 14. */
 #include "kernels/cuda/conv.h"
 
 #include "kernels/cuda/cast.h"
@@ -33,8 +34,8 @@ __device__ static inline int64_t source_of(const struct gather_shape &s, uint32_
 
 /* Gathers four channels of each pixel of a band: normed and activated; zeros beyond the image and the
  * channels. Grid: rows_grid_of, rows are pixels of the band; no shared memory; 39 registers. Bytes: 8 per
- * value (4 + 4 / upsample^2 if the cache holds a row of `in`); FLOPs: 7. Bound by memory; share of peak: not
- * measured yet. */
+ * value, 6 in f16 (4 of them / upsample^2 if the cache holds a row of `in`); FLOPs: 7. Bound by memory; share
+ * of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     gather_pixels(struct rows to, struct rows in, struct rows norm, struct gather_shape s, uint32_t pixels) {
     int64_t i = 4 * first_quad();
@@ -52,7 +53,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
             }
             v = activate_four(v, s.activation);
         }
-        rows_store(to, pixel, i, s.padded, v);
+        rows_store_kind<ROWS_ANY>(to, pixel, i, s.padded, v);
     }
 }
 
@@ -91,28 +92,49 @@ template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(
         int64_t i = column_of(g.runs, run, j);
         float4 v = HELD ? held[HELD ? j : 0] : load_source(g, source, i);
         v = multiply_four(multiply_four(v, rstd), rows_load_f32(g.factor, 0, i, channels));
-        rows_store(g.to, run.row, i, run.end, activate_four(v, g.s.activation));
+        rows_store_kind<ROWS_ANY>(g.to, run.row, i, run.end, activate_four(v, g.s.activation));
     }
 }
 
-/* Rearranges packed weights [N,C,k,k] to [N padded,k,k,C padded]: four input channels of one tap of one
- * output. Padding beyond N and C is written as zero without reading. Grid: rows_grid_of, rows are outputs x
- * taps; no shared memory; 40 registers. Bytes: 4 per value plus the source, which is read with a stride of k
- * k values: caches combine full lines. Bound by memory; share of peak: not measured yet. */
+/* Shape of packed weights [phases, N padded, side, side, C padded] and of their source [N, C, k, k]. */
+struct packed_shape {
+    int32_t outputs, channels, kernel; /* N, C and k */
+    int32_t side, n_padded, c_padded;
+    bool doubled;
+};
+
+/* Returns the first of the source's rows (or columns) that tap `tap` of a row (or column) of taps sums, and
+ * sets *end. phase: 0 or 1, even or odd output rows (or columns). */
+__device__ static inline int32_t taps_from(const packed_shape &s, int32_t tap, int32_t phase, int32_t *end) {
+    *end = !s.doubled ? tap + 1 : tap ? 3 : 1 + phase;
+    return !s.doubled ? tap : tap ? 1 + phase : 0;
+}
+
+/* Rearranges weights for the library: four input channels of one tap of one output, in f32 or f16. Padding
+ * beyond N and C is written as zero without reading. PLAIN: unquantised weights. Grid: rows_grid_of, rows are
+ * phases x outputs x taps; no shared memory; 40 registers. Bytes: 4 per value (f16: 2) plus the source, which
+ * is read with a stride of k k values: caches combine full lines. Bound by memory; share of peak: not
+ * measured yet. */
+template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    cuda_pad_weights(struct rows to, struct rows from, int32_t outputs, int32_t channels, int32_t taps,
-                     int64_t rows, int32_t padded) {
+    cuda_pad_weights(struct rows to, struct rows from, packed_shape s, int64_t rows) {
     int64_t i = 4 * first_quad();
-    if (i >= padded) return;
+    if (i >= s.c_padded) return;
+    uint32_t taps = (uint32_t)(s.side * s.side), n_padded = (uint32_t)s.n_padded;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
-        int32_t n = (int32_t)((uint32_t)row / (uint32_t)taps),
-                tap = (int32_t)((uint32_t)row % (uint32_t)taps);
-        float v[4];
-        for (int j = 0; j < 4; j++)
-            v[j] = n < outputs && i + j < channels
-                       ? rows_value(from, 0, ((int64_t)n * channels + i + j) * taps + tap)
-                       : 0;
-        rows_store(to, row, i, padded, make_float4(v[0], v[1], v[2], v[3]));
+        uint32_t output = (uint32_t)row / taps, tap = (uint32_t)row % taps, phase = output / n_padded;
+        int32_t n = (int32_t)(output % n_padded), y_end, x_end;
+        int32_t y_first = taps_from(s, (int32_t)tap / s.side, (int32_t)phase / 2, &y_end);
+        int32_t x_first = taps_from(s, (int32_t)tap % s.side, (int32_t)phase % 2, &x_end);
+        float v[4] = {0, 0, 0, 0};
+        for (int32_t y = y_first; y < y_end; y++)
+            for (int32_t x = x_first; x < x_end; x++)
+                for (int j = 0; j < 4; j++) {
+                    if (n >= s.outputs || i + j >= s.channels) continue;
+                    int64_t at = (((int64_t)n * s.channels + i + j) * s.kernel + y) * s.kernel + x;
+                    v[j] += PLAIN ? value_at(from.data, from.dtype, at) : rows_value(from, 0, at);
+                }
+        rows_store_kind<ROWS_ANY>(to, row, i, s.c_padded, make_float4(v[0], v[1], v[2], v[3]));
     }
 }
 
@@ -133,19 +155,37 @@ __device__ static inline float4 finish_four(float4 v, enum finishing finish) {
     return v;
 }
 
-/* out = finish(from + bias + residual) for four channels of a pixel. Grid: rows_grid_of, rows are pixels; no
- * shared memory; 26 registers. Bytes: 8 per value, 12 with a residual. Bound by memory; share of peak: not
- * measured yet. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    finish_pixels(struct rows out, struct rows from, struct rows bias, struct rows residual, int64_t pixels,
-                  int32_t channels, enum finishing finish) {
+struct finish_call {
+    struct rows out, from, bias, residual; /* from: library results [pixel, phase][N padded] */
+    int64_t pixels;
+    int32_t channels, columns;
+    float factor; /* from's values are multiplied by this power of two */
+    bool doubled;
+    int32_t row, library_row, library_columns; /* doubled: row of the image and library row of pixel 0 */
+    enum finishing finish;
+};
+
+/* Returns the row of `from` that has an output pixel. */
+__device__ static inline int64_t result_of(const struct finish_call &f, int64_t pixel) {
+    if (!f.doubled) return pixel;
+    int32_t y = f.row + (int32_t)((uint32_t)pixel / (uint32_t)f.columns),
+            x = (int32_t)((uint32_t)pixel % (uint32_t)f.columns);
+    int64_t from_row = (y + 1) / 2 - f.library_row;
+    return 4 * (from_row * f.library_columns + (x + 1) / 2) + y % 2 * 2 + x % 2;
+}
+
+/* out = finish(factor from + bias + residual) for four channels of a pixel. Grid: rows_grid_of, rows are
+ * pixels; no shared memory; 26 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
+ * memory; share of peak: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1) finish_pixels(const struct finish_call f) {
     int64_t i = 4 * first_quad();
-    if (i >= channels) return;
-    for (int64_t pixel = first_row(); pixel < pixels; pixel += next_row()) {
-        float4 v = rows_load_f32(from, pixel, i, channels);
-        if (bias.data) v = add_four(v, rows_load_f32(bias, 0, i, channels));
-        if (residual.data) v = add_four(v, rows_load_f32(residual, pixel, i, channels));
-        rows_store(out, pixel, i, channels, finish_four(v, finish));
+    if (i >= f.channels) return;
+    for (int64_t pixel = first_row(); pixel < f.pixels; pixel += next_row()) {
+        float4 v = rows_load_plain(f.from, result_of(f, pixel), i, f.channels);
+        v = multiply_four(v, all_four(f.factor));
+        if (f.bias.data) v = add_four(v, rows_load_f32(f.bias, 0, i, f.channels));
+        if (f.residual.data) v = add_four(v, rows_load_f32(f.residual, pixel, i, f.channels));
+        rows_store(f.out, pixel, i, f.channels, finish_four(v, f.finish));
     }
 }
 
@@ -157,19 +197,25 @@ struct call {
     char *workspace;
 };
 
+/* Returns row access to values in the workspace, in the type of the library's operands. */
+static struct rows rows_values(const struct call *c, uint64_t at, int64_t columns) {
+    return rows_at(c->workspace + at, columns * (int64_t)conv_value_bytes(&c->l),
+                   c->l.f16 ? DTYPE_F16 : DTYPE_F32);
+}
+
 /* Queues the gathering of the input for `rows` rows of out, from row `first` of the operator's rows on, into
- * `to` [rows, columns, C padded]. */
-static void gather_band(const struct call *c, int32_t first, int32_t rows, float *to) {
+ * the workspace [rows, columns, C padded]. */
+static void gather_band(const struct call *c, int32_t first, int32_t rows) {
     const struct tensor *in = &c->op->in[0];
     const struct conv_options *o = &c->op->conv;
     const struct conv_layout *l = &c->l;
     struct gather_shape s = {};
-    s.rows = in->dim[0] * o->upsample - o->cut_row;
-    s.columns = in->dim[1] * o->upsample - o->cut_column;
+    s.upsample = l->doubled ? 1 : o->upsample;
+    s.rows = in->dim[0] * s.upsample - o->cut_row;
+    s.columns = in->dim[1] * s.upsample - o->cut_column;
     s.in_columns = in->dim[1];
-    s.upsample = o->upsample;
     s.left = l->halo;
-    s.first = (o->first_row + first) * l->stride - l->halo;
+    s.first = (l->doubled ? (o->first_row + first) / 2 : (o->first_row + first) * l->stride) - l->halo;
     s.width = conv_reach(l, l->columns);
     s.channels = in->dim[2];
     s.padded = l->c_padded;
@@ -178,14 +224,14 @@ static void gather_band(const struct call *c, int32_t first, int32_t rows, float
     cudaStream_t stream = c->cuda->compute;
     if (!c->pixel_norm) {
         struct rows_grid g = rows_grid_of(pixels, s.padded / 4);
-        LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_floats(to, s.padded), rows_of(in),
+        LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_values(c, l->in, s.padded), rows_of(in),
                rows_floats(c->norm, cuda_channel_norm_stride(s.channels)), s, (uint32_t)pixels);
         return;
     }
     struct norm_team team = norm_team_of(s.padded);
     struct normed_call call = {};
     call.s = s;
-    call.to = rows_floats(to, s.padded);
+    call.to = rows_values(c, l->in, s.padded);
     call.in = rows_of(in);
     call.factor = rows_floats(c->pixel_norm, 0);
     call.runs = {pixels, 1, s.padded, team.threads};
@@ -206,25 +252,50 @@ static struct rows rows_from(const struct tensor *t, int64_t first) {
 }
 
 static struct convolution_key cuda_conv_key_of(const struct conv_layout *l, int32_t rows) {
-    return {rows, l->columns, l->c_padded, l->n_padded, l->kernel, l->stride};
+    return {conv_library_size(l, rows),
+            conv_library_size(l, l->columns),
+            l->c_padded,
+            l->n_padded * l->phases,
+            l->side,
+            l->stride,
+            l->f16};
+}
+
+/* Queues bias, residual and last step for `rows` rows of out, from row `first` on; the band begins at row
+ * `band`. */
+static void finish_rows_of(const struct call *c, int32_t band, int32_t first, int32_t rows) {
+    const struct op *op = c->op;
+    const struct conv_layout *l = &c->l;
+    int64_t pixel = (int64_t)first * l->columns;
+    struct finish_call f = {};
+    f.pixels = (int64_t)rows * l->columns;
+    f.channels = op->out.dim[2];
+    f.columns = l->columns;
+    f.out = rows_from(&op->out, pixel);
+    f.from = rows_values(c, l->out, l->n_padded);
+    if (!l->doubled) f.from.data += (int64_t)(first - band) * l->columns * f.from.step;
+    f.bias = rows_floats(c->bias, 0);
+    f.residual = rows_from(&op->in[3], pixel);
+    f.factor = l->f16 ? 1 / CONVOLUTION_HALF_SCALE : 1;
+    f.doubled = l->doubled;
+    f.row = op->conv.first_row + first;
+    f.library_row = (op->conv.first_row + band) / 2;
+    f.library_columns = conv_library_size(l, l->columns);
+    f.finish = op->conv.finish;
+    struct rows_grid g = rows_grid_of(f.pixels, ((int64_t)f.channels + 3) / 4);
+    LAUNCH(finish_pixels, g.grid, g.block, 0, c->cuda->compute, f);
 }
 
 static enum status cuda_run_band(const struct call *c, int32_t first, struct error *e) {
-    const struct op *op = c->op;
     const struct conv_layout *l = &c->l;
-    int32_t rows = l->rows - first < l->band ? l->rows - first : l->band, channels = op->out.dim[2];
-    float *in = reinterpret_cast<float *>(c->workspace + l->in);
-    float *out = reinterpret_cast<float *>(c->workspace + l->out);
-    gather_band(c, first, rows, in);
+    int32_t rows = l->rows - first < l->band ? l->rows - first : l->band, each = conv_finish_rows(c->op, l);
+    gather_band(c, first, rows);
     struct convolution_key key = cuda_conv_key_of(l, rows);
-    struct convolution_operands operands = {in, reinterpret_cast<float *>(c->workspace + l->weights), out,
-                                            c->workspace + l->library};
+    struct convolution_operands operands = {c->workspace + l->in, c->workspace + l->weights,
+                                            c->workspace + l->out, c->workspace + l->library};
     if (convolutions_run(c->cuda->convolutions, &key, &operands, c->cuda->compute, e)) return e->code;
-    int64_t pixel = (int64_t)first * l->columns, pixels = (int64_t)rows * l->columns;
-    struct rows_grid g = rows_grid_of(pixels, ((int64_t)channels + 3) / 4);
-    LAUNCH(finish_pixels, g.grid, g.block, 0, c->cuda->compute, rows_from(&op->out, pixel),
-           rows_floats(out, l->n_padded), rows_floats(c->bias, 0), rows_from(&op->in[3], pixel), pixels,
-           channels, op->conv.finish);
+    for (int32_t row = first; row < first + rows; row += each)
+        finish_rows_of(c, first, row, first + rows - row < each ? first + rows - row : each);
     return OK;
 }
 
@@ -246,12 +317,17 @@ static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *w
         c.norm = norm;
     }
     c.bias = cuda_conv_ready(cuda, &op->in[2], reinterpret_cast<float *>(workspace + c.l.bias));
-    int32_t taps = c.l.kernel * c.l.kernel;
-    int64_t rows = (int64_t)c.l.n_padded * taps;
+    struct packed_shape packed = {weight->dim[0], weight->dim[1], c.l.kernel, c.l.side,
+                                  c.l.n_padded,   c.l.c_padded,   c.l.doubled};
+    int64_t rows = (int64_t)c.l.phases * c.l.n_padded * c.l.side * c.l.side;
     struct rows_grid g = rows_grid_of(rows, c.l.c_padded / 4);
-    LAUNCH(cuda_pad_weights, g.grid, g.block, 0, cuda->compute,
-           rows_floats(reinterpret_cast<float *>(workspace + c.l.weights), c.l.c_padded), rows_vector(weight),
-           weight->dim[0], weight->dim[1], taps, rows, c.l.c_padded);
+    struct rows to = rows_values(&c, c.l.weights, c.l.c_padded);
+    if (weight_is_plain(weight))
+        LAUNCH((cuda_pad_weights<true>), g.grid, g.block, 0, cuda->compute, to, rows_vector(weight), packed,
+               rows);
+    else
+        LAUNCH((cuda_pad_weights<false>), g.grid, g.block, 0, cuda->compute, to, rows_vector(weight), packed,
+               rows);
     for (int32_t first = 0; first < c.l.rows; first += c.l.band)
         if (cuda_run_band(&c, first, e)) return e->code;
     return cuda_launched(op, e);
@@ -264,16 +340,13 @@ static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, str
     struct conv_layout l = cuda_conv_layout(op);
     struct convolution_key key = cuda_conv_key_of(&l, l.band), last = cuda_conv_key_of(&l, l.rows % l.band);
     if (convolutions_prepare(cuda->convolutions, &key, e)) return e->code;
-    return last.rows ? convolutions_prepare(cuda->convolutions, &last, e) : OK;
+    return l.rows % l.band ? convolutions_prepare(cuda->convolutions, &last, e) : OK;
 }
 
 /* The convolution also launches kernels of cast.cu; the kernel list of cuda_linear has them for loading. */
-static const void *const kernels[] = {KERNEL(gather_pixels),
-                                      KERNEL(gather_normed<0>),
-                                      KERNEL(gather_normed<1>),
-                                      KERNEL(gather_normed<4>),
-                                      KERNEL(cuda_pad_weights),
-                                      KERNEL(finish_pixels),
-                                      NULL};
+static const void *const kernels[] = {KERNEL(gather_pixels),          KERNEL(gather_normed<0>),
+                                      KERNEL(gather_normed<1>),       KERNEL(gather_normed<4>),
+                                      KERNEL(cuda_pad_weights<true>), KERNEL(cuda_pad_weights<false>),
+                                      KERNEL(finish_pixels),          NULL};
 
 const struct cuda_operator cuda_conv2d = {cuda_conv_prepare, cuda_conv_run, kernels};

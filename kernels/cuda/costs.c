@@ -61,16 +61,17 @@ static const uint64_t opened_bytes = (uint64_t)448 << 20, host_bytes = (uint64_t
 static const struct row_chunks row_chunks = {1792, 128};
 
 struct device cuda_device_defaults(void) {
-    static const char bf16_only[] = "the CUDA device supports only bf16";
-    return (struct device){.name = "cuda",
-                           .chunks = row_chunks,
-                           .unsupported = {[PRECISION_F32] = bf16_only,
-                                           [PRECISION_F16] = bf16_only,
-                                           [PRECISION_INT8] = "the CUDA device has no int8 products yet"},
-                           .operands.in = {[PRECISION_BF16] = DTYPE_BF16, [PRECISION_INT8] = DTYPE_BF16},
-                           .overhead_bytes = opened_bytes + CUDA_CODE_BYTES + PAGES_SPARE_BYTES,
-                           .host_bytes = host_bytes,
-                           .cost = cuda_cost};
+    static const char no_f32[] = "the CUDA device has no f32 products";
+    return (struct device){
+        .name = "cuda",
+        .chunks = row_chunks,
+        .unsupported =
+            {[PRECISION_F32] = no_f32, [PRECISION_INT8] = "the CUDA device has no int8 products yet"},
+        .operands
+            .in = {[PRECISION_BF16] = DTYPE_BF16, [PRECISION_F16] = DTYPE_F16, [PRECISION_INT8] = DTYPE_BF16},
+        .overhead_bytes = opened_bytes + CUDA_CODE_BYTES + PAGES_SPARE_BYTES,
+        .host_bytes = host_bytes,
+        .cost = cuda_cost};
 }
 
 struct planned {

@@ -62,10 +62,10 @@ static enum status cublaslt_failed(const struct products *p, const struct produc
     error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt: %s failed" FOUND "%s (%d)",
               what, p->api.cublasLtGetStatusString(s), (int)s);
     if (key)
-        error_expected(e, "a matrix product of %d x %d x %d%s%s%s, row strides %d, %lld and %lld", key->m,
-                       key->n, key->k, key->bias ? ", bias" : "", key->residual ? ", residual" : "",
-                       key->rounded ? ", rounded" : "", key->in_row, (long long)key->out_row,
-                       (long long)key->residual_row);
+        error_expected(e, "a matrix product of %d x %d x %d%s%s%s%s, row strides %d, %lld and %lld", key->m,
+                       key->n, key->k, key->f16 ? ", f16" : "", key->bias ? ", bias" : "",
+                       key->residual ? ", residual" : "", key->rounded ? ", rounded" : "", key->in_row,
+                       (long long)key->out_row, (long long)key->residual_row);
     return e->code;
 }
 
@@ -115,9 +115,13 @@ void products_version(const struct products *p, char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "cuBLASLt %d.%d.%d", version[0], version[1], version[2]);
 }
 
-/* The bias has out's type: the library accepts no other bias for a bf16 result. */
+static cudaDataType_t operand_type(const struct product_key *key) {
+    return key->f16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+/* The bias has out's type: the library accepts no other bias for a 2-byte result. */
 static cudaDataType_t out_type(const struct product_key *key) {
-    return key->rounded ? CUDA_R_16BF : CUDA_R_32F;
+    return key->rounded ? operand_type(key) : CUDA_R_32F;
 }
 
 /* Creates column-major layouts. Residual and out share one layout if their strides are equal: the library
@@ -125,8 +129,8 @@ static cudaDataType_t out_type(const struct product_key *key) {
 static cublasStatus_t layouts_create(const struct api *api, struct product *product) {
     const struct product_key *key = &product->key;
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
-    cublasStatus_t s = api->cublasLtMatrixLayoutCreate(&product->weight, CUDA_R_16BF, k, n, key->k);
-    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->in, CUDA_R_16BF, k, m, key->in_row);
+    cublasStatus_t s = api->cublasLtMatrixLayoutCreate(&product->weight, operand_type(key), k, n, key->k);
+    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->in, operand_type(key), k, m, key->in_row);
     if (!s) s = api->cublasLtMatrixLayoutCreate(&product->out, out_type(key), n, m, key->out_row);
     product->residual = product->out;
     if (!s && key->residual && key->residual_row != key->out_row)
@@ -248,8 +252,8 @@ enum status products_run(struct products *p, const struct product_key *key,
     if (product) return cublaslt_run(p, product, operands, stream, e);
     return error_set(e, INTERNAL,
                      "internal error: no cuBLASLt matrix product was prepared for these sizes" FOUND
-                     "m %d, n %d, k %d, bias %d, residual %d, rounded %d, wide %d",
-                     key->m, key->n, key->k, key->bias, key->residual, key->rounded, key->wide);
+                     "m %d, n %d, k %d, f16 %d, bias %d, residual %d, rounded %d, wide %d",
+                     key->m, key->n, key->k, key->f16, key->bias, key->residual, key->rounded, key->wide);
 }
 
 /* True if the product needs a warm-up call: it has not run yet, and forwards use it (products_warm_up). */

@@ -1,4 +1,4 @@
-/* The only interface to cuBLASLt: large bf16 matrix products with f32 sums.
+/* The only interface to cuBLASLt: large matrix products of bf16 or f16 with f32 sums.
  *
  * A product is identified by its shape. prepare chooses its algorithm from shape, types and architecture
  * alone, with a fixed workspace limit and fixed alignments, and keeps the algorithm until products_close.
@@ -24,14 +24,16 @@ enum { PRODUCTS_WORKSPACE = 32 << 20 };
 /* Number of algorithms that benchmarks compare for one shape. */
 enum { PRODUCTS_RANKS = 8 };
 
-/* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16. Other
- * tensors are f32, except that out and bias may be bf16 (rounded once from f32, nearest even, without
- * residual). weight is packed; other rows may be strided, in elements. K and the row stride of `in` are
- * multiples of 8. */
+/* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16 or
+ * f16. Other tensors are f32, except that out and bias may have the type of in (rounded once from f32,
+ * nearest even, without residual). weight is packed; other rows may be strided, in elements. K and the row
+ * stride of `in` are multiples of 8. */
 struct product_key {
     int32_t m, n, k;
     int32_t in_row;
-    int32_t bias, residual, rounded; /* flags, 0 or 1; rounded: out and bias are bf16, not f32 */
+    /* Flags, 0 or 1. f16: in and weight are f16, not bf16; rounded: out and bias have that type, not f32. */
+    int32_t bias, residual;
+    int16_t f16, rounded;
     int32_t wide; /* 1: out and residual start at multiples of 16 bytes, as fast cuBLASLt kernels require */
     int64_t out_row, residual_row; /* row strides in elements; residual_row is 0 without a residual */
 };

@@ -1,9 +1,10 @@
 /* The CUDA device: hand-written kernels, cuBLASLt for large products, cuDNN for convolutions. For GPUs of
  * compute capability 8.0 and later.
  *
- * Operands of products and attention are bf16, rounded once (nearest even) by their producer or by the
- * operator (device->operands), with f32 sums. Attention probabilities are rounded to bf16 as well.
- * Convolutions round to TF32. All other activations are f32 (ops.h). */
+ * Operands of products are bf16, in precision f16 f16, rounded once (nearest even) by their producer or by
+ * the operator (device->operands), with f32 sums. Operands and probabilities of attention are bf16.
+ * Convolutions round to f16 if their input is bounded, else to TF32 (conv.h). All other activations are f32
+ * (ops.h). */
 #ifndef SLUICE_CUDA_CUDA_H
 #define SLUICE_CUDA_CUDA_H
 

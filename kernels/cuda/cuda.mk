@@ -45,11 +45,18 @@ ifeq ($(and $(NVCC),$(CUDNN_HEADER)),)
 $(error CUDA=1, but $(if $(NVCC),cudnn.h,nvcc) was not found)
 endif
 CUDA_OBJECTS := $(CUDA_PLANS) $(CUDA_HOST) library cublaslt cudnn nvml $(CUDA_KERNELS)
-CUDA_ARCHS ?= $(or $(CUDA_ARCHS_HERE),80 90 120)
-CUDA_KNOWN := $(shell $(NVCC) --list-gpu-code)
-CUDA_BUILT := $(foreach arch,$(CUDA_ARCHS),$(if $(filter sm_$(arch),$(CUDA_KNOWN)),$(arch)))
-ifneq ($(strip $(CUDA_ARCHS)),$(strip $(CUDA_BUILT)))
-$(info cuda: this nvcc does not support sm_$(filter-out $(CUDA_BUILT),$(CUDA_ARCHS)): skipped)
+CUDA_ARCHS_USUAL := 80 90 120
+CUDA_ARCHS ?= $(or $(CUDA_ARCHS_HERE),$(CUDA_ARCHS_USUAL))
+# Kernels need 8.0 or later.
+CUDA_KNOWN := $(patsubst sm_%,%,$(filter-out sm_5% sm_6% sm_7%,$(shell $(NVCC) --list-gpu-code)))
+CUDA_BUILT := $(filter $(CUDA_KNOWN),$(CUDA_ARCHS))
+ifneq ($(strip $(CUDA_ARCHS)),$(CUDA_BUILT))
+$(info cuda: this nvcc does not support $(patsubst %,sm_%,$(filter-out $(CUDA_BUILT),$(CUDA_ARCHS))): skipped)
+endif
+# Without any -gencode, nvcc would compile for an architecture that the kernels do not support.
+ifeq ($(CUDA_BUILT),)
+CUDA_BUILT := $(filter $(CUDA_KNOWN),$(CUDA_ARCHS_USUAL))
+$(if $(CUDA_BUILT),$(info cuda: no architecture is left: builds for $(CUDA_BUILT:%=sm_%)),$(error cuda: $(NVCC) supports none of $(CUDA_ARCHS_USUAL:%=sm_%): install CUDA 12.8 or later, or use CUDA=0))
 endif
 # Also PTX of 9.0: GPUs between two generations (10.x) cannot use newer PTX.
 CUDA_PTX := $(sort $(filter 90,$(CUDA_BUILT)) $(lastword $(CUDA_BUILT)))
@@ -86,8 +93,13 @@ CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs with $(shell $(NVCC) --version | s
 cuda-all:
 	@$(MAKE) --no-print-directory CONFIG=release CUDA=1 'CUDA_ARCHS=$(CUDA_ARCHS_ALL)' B=build/release-all build/release-all/sluice
 
-# Prints ptxas statistics of each kernel and checks for spills; for CUDA_ARCHS, by default all supported. Needs
-# cuobjdump, no GPU.
+# Checks that no kernel has an empty body, in the PTX of every architecture that this nvcc knows.
+.PHONY: kernel-bodies
+kernel-bodies:
+	@sh bench/gpu/kernel_bodies.sh '$(NVCC) -std=c++17 -I. -ccbin $(CC)' $B/kernel_bodies $(CUDA_KNOWN)
+
+# Prints ptxas statistics of each kernel and checks for spills and empty kernels; for CUDA_ARCHS, by default all
+# supported. Needs cuobjdump, no GPU.
 SASS_ARCHS := $(if $(filter command environment,$(origin CUDA_ARCHS)),$(CUDA_ARCHS),$(CUDA_ARCHS_ALL))
 SASS_LOGS := $(foreach arch,$(SASS_ARCHS),$(CUDA_KERNELS:%=$B/sass/%.$(arch).log))
 $B/sass/%.log:

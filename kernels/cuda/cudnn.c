@@ -3,8 +3,9 @@
  * Uses cuDNN's legacy API, deprecated but present in all of version 9: the legacy API takes an algorithm by
  * name, whereas cuDNN's graph API chooses an algorithm by heuristic. Images and weights are channels-last, as
  * tensor cores read them. CUDNN_DEFAULT_MATH means TF32 tensor cores from compute capability 8.0 on (unless
- * NVIDIA_TF32_OVERRIDE=0, which is more exact and slower). CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION would use
- * f16, which overflows in VAEs.
+ * NVIDIA_TF32_OVERRIDE=0, which is more exact and slower), and HMMA tensor cores for f16 (cuDNN's
+ * PSEUDO_HALF_CONFIG: data in f16, sums in f32). CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION would use f16 for f32
+ * data, which overflows in VAEs.
  *
  * IMPLICIT_PRECOMP_GEMM runs on tensor cores. If the library refuses it for a shape or it needs more than
  * CONVOLUTIONS_WORKSPACE, IMPLICIT_GEMM is used, which needs no workspace. The choice depends only on shape,
@@ -121,26 +122,24 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     snprintf(out, out_bytes, "cuDNN %d.%d.%d", version[0], version[1], version[2]);
 }
 
-/* Describes a packed f32 image [rows, columns, channels] to cuDNN. */
-static cudnnStatus_t picture_create(const struct api *api, int rows, int columns, int channels,
-                                    cudnnTensorDescriptor_t *picture) {
+/* Describes a packed image [rows, columns, channels] to cuDNN. */
+static cudnnStatus_t picture_create(const struct api *api, cudnnDataType_t type, int rows, int columns,
+                                    int channels, cudnnTensorDescriptor_t *picture) {
     cudnnStatus_t s = api->cudnnCreateTensorDescriptor(picture);
     return s ? s
-             : api->cudnnSetTensor4dDescriptor(*picture, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, channels,
-                                               rows, columns);
+             : api->cudnnSetTensor4dDescriptor(*picture, CUDNN_TENSOR_NHWC, type, 1, channels, rows, columns);
 }
 
 /* cuDNN expects sizes in the order N C H W for any format. Cross-correlation: kernels are not flipped. */
 static cudnnStatus_t cudnn_describe(const struct api *api, struct convolution *c) {
     const struct convolution_key *key = &c->key;
     int k = key->side;
-    cudnnStatus_t s = picture_create(api, convolution_reach(key, key->rows),
+    cudnnDataType_t type = key->f16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
+    cudnnStatus_t s = picture_create(api, type, convolution_reach(key, key->rows),
                                      convolution_reach(key, key->columns), key->in, &c->in);
-    if (!s) s = picture_create(api, key->rows, key->columns, key->out, &c->out);
+    if (!s) s = picture_create(api, type, key->rows, key->columns, key->out, &c->out);
     if (!s) s = api->cudnnCreateFilterDescriptor(&c->weights);
-    if (!s)
-        s = api->cudnnSetFilter4dDescriptor(c->weights, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, key->out,
-                                            key->in, k, k);
+    if (!s) s = api->cudnnSetFilter4dDescriptor(c->weights, type, CUDNN_TENSOR_NHWC, key->out, key->in, k, k);
     if (!s) s = api->cudnnCreateConvolutionDescriptor(&c->desc);
     if (!s)
         s = api->cudnnSetConvolution2dDescriptor(c->desc, 0, 0, key->stride, key->stride, 1, 1,
@@ -178,9 +177,9 @@ enum status convolutions_prepare(struct convolutions *c, const struct convolutio
 
 static cudnnStatus_t forward(const struct convolutions *c, const struct convolution *convolution,
                              const struct convolution_operands *operands) {
-    const float one = 1, zero = 0;
+    const float factor = convolution->key.f16 ? CONVOLUTION_HALF_SCALE : 1, zero = 0;
     return c->api.cudnnConvolutionForward(
-        c->handle, &one, convolution->in, operands->in, convolution->weights, operands->weights,
+        c->handle, &factor, convolution->in, operands->in, convolution->weights, operands->weights,
         convolution->desc, algorithms[convolution->algorithm], operands->workspace,
         convolution->workspace_bytes, &zero, convolution->out, operands->out);
 }
@@ -225,7 +224,7 @@ uint64_t convolutions_warm_up_bytes(const struct convolutions *c) {
 
 enum status convolutions_warm_up(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
                                  cudaStream_t stream, struct error *e) {
-    float *garbage = (float *)((char *)scratch + CONVOLUTIONS_WORKSPACE);
+    char *garbage = (char *)scratch + CONVOLUTIONS_WORKSPACE;
     struct convolution_operands operands = {
         .in = garbage, .weights = garbage, .out = garbage, .workspace = scratch};
     for (uint64_t i = 0; i < c->table.capacity; i++) {

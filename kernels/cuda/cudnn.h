@@ -1,10 +1,11 @@
 /* The only interface to cuDNN: 2D convolutions without padding, by one fixed deterministic algorithm.
  *
- * in [(Y - 1) stride + k, (X - 1) stride + k, C], weights [N, k, k, C], out [Y, X, N]: f32, packed, at
- * multiples of 16 bytes. Tensor cores round in and weights to TF32 and sum in f32. C and N are multiples of
- * 8. Bias is added later, in the pass that adds the residual and removes the padding. A convolution is
- * identified by its shape and kept until convolutions_close, like products. test/emu/libraries.c implements
- * this header without cuDNN. */
+ * in [(Y - 1) stride + k, (X - 1) stride + k, C], weights [N, k, k, C], out [Y, X, N]: packed, at multiples
+ * of 16 bytes. Either all are f32: tensor cores round in and weights to TF32 and sum in f32. Or all are f16,
+ * with f32 sums; out is then the sum times CONVOLUTION_HALF_SCALE, rounded to nearest even, because cuDNN has
+ * no convolution from f16 to f32. C and N are multiples of 8. Bias is added later, in the pass that adds the
+ * residual and removes the padding. A convolution is identified by its shape and kept until
+ * convolutions_close, like products. test/emu/libraries.c implements this header without cuDNN. */
 #ifndef SLUICE_CUDA_CUDNN_H
 #define SLUICE_CUDA_CUDNN_H
 
@@ -23,20 +24,25 @@ extern "C" {
 /* Workspace limit of every convolution, in bytes. */
 enum { CONVOLUTIONS_WORKSPACE = 64 << 20 };
 
+/* A power of two, so that scaling is exact. f16 results hold sums up to 4.19e6, and sums above 0.004 with all
+ * of f16's 11 bits. */
+#define CONVOLUTION_HALF_SCALE 0x1p-6f
+
 struct convolution_key {
     int32_t rows, columns; /* output size in pixels */
     int32_t in, out;       /* input channels; output channels */
-    int32_t side;          /* kernel size, 1 or 3 */
+    int32_t side;          /* kernel size, 1 to 3 */
     int32_t stride;        /* stride in input pixels, 1 or 2 */
+    int32_t f16;           /* 1: operands and result are f16; 0: f32 */
 };
 
 enum { CONVOLUTION_SHAPE = 128 };
 
-/* Writes a convolution's shape as "512 x 512 pixels, 128 to 256 channels, kernel 3, stride 1" to out
+/* Writes a convolution's shape as "512 x 512 pixels, 128 to 256 channels, kernel 3, stride 1, f16" to out
  * (CONVOLUTION_SHAPE bytes) and returns out. */
 static inline const char *convolution_shape(const struct convolution_key *key, char *out) {
-    snprintf(out, CONVOLUTION_SHAPE, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows,
-             key->columns, key->in, key->out, key->side, key->stride);
+    snprintf(out, CONVOLUTION_SHAPE, "%d x %d pixels, %d to %d channels, kernel %d, stride %d%s", key->rows,
+             key->columns, key->in, key->out, key->side, key->stride, key->f16 ? ", f16" : "");
     return out;
 }
 
@@ -52,12 +58,12 @@ static inline uint64_t convolution_warm_up_bytes(const struct convolution_key *k
     uint64_t columns = (uint64_t)convolution_reach(key, key->columns);
     uint64_t from = rows * columns * in, to = (uint64_t)key->rows * (uint64_t)key->columns * out;
     uint64_t weights = side * side * in * out, most = from > to ? from : to;
-    return CONVOLUTIONS_WORKSPACE + sizeof(float) * (most > weights ? most : weights);
+    return CONVOLUTIONS_WORKSPACE + (key->f16 ? 2 : sizeof(float)) * (most > weights ? most : weights);
 }
 
 struct convolution_operands {
-    const float *in, *weights;
-    float *out;
+    const void *in, *weights;
+    void *out;
     void *workspace; /* scratch of CONVOLUTIONS_WORKSPACE bytes, aligned to 256 */
 };
 

@@ -4,7 +4,6 @@
  * CUDA's current GPU is per thread, and reader threads call the device too. So every function that calls CUDA
  * first calls cuda_enter. A lost GPU gets no further calls. */
 #include "engine/base/machine_limits.h"
-#include "kernels/cuda/attention.h"
 #include "kernels/cuda/costs.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cudnn.h"
@@ -375,12 +374,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     cuda->convolutions = convolutions_open(cuda->sys, &no_convolutions);
     if (!cuda->convolutions) error_line(&no_convolutions, cuda->cudnn_missing, sizeof cuda->cudnn_missing);
     measure_context(g, CUDA_CODE_BYTES);
-    int major = 0, shared = 0;
-    code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal);
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal);
-    cuda->wide_tiles = attention_is_wide(major, shared);
-    return gpu_errors_check(&g->errors, code, "cudaDeviceGetAttribute", e);
+    return OK;
 }
 
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {

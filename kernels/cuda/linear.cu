@@ -1,14 +1,15 @@
 /* Matrix products with a weight: linear through cublaslt.h, linear_few with kernels of its own.
  *
- * The whole input is rounded to bf16 once, unless it is bf16 already. Weights of other types are dequantised
- * and rounded in panels of output columns; bf16 weights whose K is not a multiple of 8 are copied with zero
- * padding. Rows are never split. The library adds bias and residual in f32. Activation and gate are a
- * separate epilogue kernel per panel, because the library supports few activations, with unspecified
- * accuracy. That kernel then also adds the residual, and the product goes through the workspace because the
- * residual may alias out. A bf16 result is rounded by the library, or by the epilogue kernel.
+ * Operands are bf16, or f16 in that precision. The whole input is rounded once, unless it has that type.
+ * Weights of other types are dequantised and rounded in panels of output columns; weights whose K is not a
+ * multiple of 8 are copied with zero padding. Rows are never split. The library adds bias and residual in
+ * f32. Activation and gate are a separate epilogue kernel per panel, because the library supports few
+ * activations, with unspecified accuracy. That kernel then also adds the residual, and the product goes
+ * through the workspace because the residual may alias out. A 2-byte result is rounded by the library, or by
+ * the epilogue kernel.
  *
- * Memory traffic besides the product: 6 bytes per value of an f32 input and of a weight that is not bf16;
- * with activation or gate 8 bytes per output value (6 for bf16), or 12 with a residual.
+ * Memory traffic besides the product: 6 bytes per value of an f32 input and of a weight of another type;
+ * with activation or gate 8 bytes per output value (6 for 2-byte results), or 12 with a residual.
  *
  * Adapters: the library adds one skinny product per adapter to the panel before the epilogue, 8 bytes per
  * output value that the adapter touches.
@@ -36,6 +37,7 @@ static struct product_key cuda_linear_key_of(const struct op *op, const struct l
     key.n = columns;
     key.k = linear_depth(op);
     key.in_row = l->rounds ? key.k : (int32_t)(op->in[0].row_bytes / 2);
+    key.f16 = linear_operand(op) == DTYPE_F16;
     key.rounded = linear_library_rounds(op);
     int64_t element = key.rounded ? 2 : sizeof(float);
     key.bias = op->epilogue.bias.rank > 0;
@@ -53,6 +55,7 @@ static struct product_key adapter_key_of(const struct product_key *panel, const 
     key.m = panel->m;
     key.n = up->dim[0];
     key.k = key.in_row = linear_padded(up->dim[1]);
+    key.f16 = panel->f16;
     key.residual = 1;
     key.out_row = key.residual_row = panel->out_row;
     key.wide = panel->wide && column % 4 == 0;
@@ -92,14 +95,15 @@ static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, s
     return OK;
 }
 
-/* Returns the bias in the type that the product needs, f32 or bf16, converted to `to` if necessary. */
+/* Returns the bias in the type that the product needs, f32 or the operand type, converted to `to` if
+ * necessary. */
 static const char *cuda_linear_ready_bias(const struct cuda *cuda, const struct op *op, char *to) {
     const struct tensor *bias = &op->epilogue.bias;
     if (!bias->rank) return NULL;
     if (!linear_moves_bias(op) && is_aligned_16(bias->data)) return static_cast<const char *>(bias->data);
     int32_t n = tensor_columns(bias);
     if (linear_library_rounds(op))
-        cuda_round_rows(to, bias, (n + 7) / 8 * 8, cuda->compute);
+        cuda_round_rows(to, linear_operand(op), bias, (n + 7) / 8 * 8, cuda->compute);
     else
         cuda_widen_vector(reinterpret_cast<float *>(to), bias, n, cuda->compute);
     return to;
@@ -127,7 +131,8 @@ static struct product_operands panel_of(const struct call *c, int32_t first, int
     operands.in = c->l.rounds ? c->workspace + c->l.in : op->in[0].data;
     operands.weight = weight.data;
     if (c->l.converts) {
-        cuda_round_rows(c->workspace + c->l.weight, &weight, linear_depth(op), c->cuda->compute);
+        cuda_round_rows(c->workspace + c->l.weight, linear_operand(op), &weight, linear_depth(op),
+                        c->cuda->compute);
         operands.weight = c->workspace + c->l.weight;
     }
     if (c->bias) operands.bias = c->bias + first * (linear_library_rounds(op) ? 2 : sizeof(float));
@@ -138,7 +143,7 @@ static struct product_operands panel_of(const struct call *c, int32_t first, int
     return operands;
 }
 
-/* Rounds in . down^T of the adapters to bf16, each adapter's columns separately. */
+/* Rounds in . down^T of the adapters to the operand type, each adapter's columns separately. */
 static void round_down_product(const struct call *c) {
     char *to = c->workspace + c->l.down;
     int32_t from = 0, column;
@@ -147,7 +152,7 @@ static void round_down_product(const struct call *c) {
         if (!linear_adapter_part(c->op, a, 0, c->op->in[1].dim[0], &up, &column)) continue;
         struct tensor part = tensor_slice_columns(c->op->down_product, from, up.dim[1]);
         int32_t depth = linear_padded(up.dim[1]);
-        cuda_round_rows(to, &part, depth, c->cuda->compute);
+        cuda_round_rows(to, linear_operand(c->op), &part, depth, c->cuda->compute);
         to += 2 * (int64_t)part.dim[0] * depth;
         from += up.dim[1];
     }
@@ -165,7 +170,7 @@ static enum status add_adapters(const struct call *c, const struct product_key *
         factors += 2 * (int64_t)panel->m * linear_padded(up.dim[1]);
         if (!linear_adapter_part(c->op, a, first, panel->n, &up, &column)) continue;
         struct product_key key = adapter_key_of(panel, &up, column - first);
-        cuda_round_rows(c->workspace + c->l.up, &up, key.k, c->cuda->compute);
+        cuda_round_rows(c->workspace + c->l.up, linear_operand(c->op), &up, key.k, c->cuda->compute);
         operands.weight = c->workspace + c->l.up;
         operands.out = out + column - first;
         operands.residual = out + column - first;
@@ -200,7 +205,8 @@ static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char 
     c.wide =
         c.l.stages || (is_aligned_16(op->out.data) && (!residual->rank || is_aligned_16(residual->data)));
     c.bias = cuda_linear_ready_bias(cuda, op, workspace + c.l.bias);
-    if (c.l.rounds) cuda_round_rows(workspace + c.l.in, &op->in[0], linear_depth(op), cuda->compute);
+    if (c.l.rounds)
+        cuda_round_rows(workspace + c.l.in, linear_operand(op), &op->in[0], linear_depth(op), cuda->compute);
     if (op->down_product.rank) round_down_product(&c);
     for (int32_t first = 0; first < op->in[1].dim[0]; first += c.l.panel)
         if (run_panel(&c, first, e)) return e->code;

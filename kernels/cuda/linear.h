@@ -14,14 +14,19 @@ extern "C" {
  * two values are equal. */
 enum { LINEAR_LIBRARY_BYTES = 32 << 20 };
 
+/* Type of both operands of the product, bf16 or f16; also of a rounded result. */
+static inline enum dtype linear_operand(const struct op *op) {
+    return op->precision == PRECISION_F16 ? DTYPE_F16 : DTYPE_BF16;
+}
+
 struct linear_layout {
     int32_t panel; /* output columns per panel */
-    bool rounds;   /* the whole input is converted to bf16 or repacked */
-    bool converts; /* the weight is converted to bf16 or repacked, panel by panel */
+    bool rounds;   /* the whole input is converted to the operand type or repacked */
+    bool converts; /* the weight is converted to the operand type or repacked, panel by panel */
     bool finishes; /* an epilogue kernel follows the library's product */
     bool stages;   /* cuBLASLt writes its f32 result to the workspace instead of out */
     uint64_t in, weight, bias, stage, products, end; /* workspace offsets; end: total bytes */
-    uint64_t down, up; /* workspace offsets of the adapters' factors, rounded to bf16 */
+    uint64_t down, up; /* workspace offsets of the adapters' factors, rounded to the operand type */
 };
 
 /* Returns K padded so that zero-filled rows start at multiples of 16 bytes: fast cuBLASLt kernels need this
@@ -57,44 +62,46 @@ static inline int32_t linear_adapter_depth(const struct op *op, bool all) {
     return depth;
 }
 
-/* True if the weight must be converted or repacked for the product. bf16 is used in place if K needs no
- * padding; weights and slices of their rows always start at multiples of 16 bytes. */
+/* True if the weight must be converted or repacked for the product. The operand type is used in place if K
+ * needs no padding; weights and slices of their rows always start at multiples of 16 bytes. */
 static inline bool linear_converts(const struct op *op) {
     const struct tensor *weight = &op->in[1];
-    return weight->dtype != DTYPE_BF16 || !weight_is_plain(weight) || weight->dim[1] != linear_depth(op);
+    return weight->dtype != linear_operand(op) || !weight_is_plain(weight) ||
+           weight->dim[1] != linear_depth(op);
 }
 
-/* True if the product's input must be converted or repacked. bf16 is used in place if K needs no padding and
- * rows start at multiples of 16 bytes. */
+/* True if the product's input must be converted or repacked. The operand type is used in place if K needs no
+ * padding and rows start at multiples of 16 bytes. */
 static inline bool linear_rounds(const struct op *op) {
     const struct tensor *in = &op->in[0];
-    return in->dtype != DTYPE_BF16 || in->dim[1] != linear_depth(op) || in->row_bytes % 16;
+    return in->dtype != linear_operand(op) || in->dim[1] != linear_depth(op) || in->row_bytes % 16;
 }
 
 /* True if an epilogue kernel is needed. The library adds bias, residual and adapters; activation and gate
- * come after. For a bf16 result the library can add only a bf16 bias. */
+ * come after. To a 2-byte result the library can add only a bias of the same type. */
 static inline bool linear_finishes(const struct op *op) {
     const struct epilogue *e = &op->epilogue;
-    bool bias = e->bias.rank && (e->bias.dtype != DTYPE_BF16 || !weight_is_plain(&e->bias));
+    bool bias = e->bias.rank && (e->bias.dtype != linear_operand(op) || !weight_is_plain(&e->bias));
     return e->activation != ACTIVATION_NONE || e->gate.rank > 0 ||
-           (op->out.dtype == DTYPE_BF16 && (bias || e->residual.rank || op->down_product.rank));
+           (op->out.dtype != DTYPE_F32 && (bias || e->residual.rank || op->down_product.rank));
 }
 
-/* True if cuBLASLt rounds the product's result to bf16. */
+/* True if cuBLASLt rounds the product's result to the operand type. */
 static inline bool linear_library_rounds(const struct op *op) {
-    return op->out.dtype == DTYPE_BF16 && !linear_finishes(op);
+    return op->out.dtype != DTYPE_F32 && !linear_finishes(op);
 }
 
 /* True if the product's bias must be converted. A bias of the result's type is used in place. */
 static inline bool linear_moves_bias(const struct op *op) {
     const struct tensor *bias = &op->epilogue.bias;
-    enum dtype dtype = linear_library_rounds(op) ? DTYPE_BF16 : DTYPE_F32;
+    enum dtype dtype = linear_library_rounds(op) ? linear_operand(op) : DTYPE_F32;
     return bias->rank && (bias->dtype != dtype || !weight_is_plain(bias));
 }
 
-/* Output columns per panel. If weights are converted: about 64 MiB of bf16 (4,096 columns at K = 8,192, which
- * fill every GPU from a few hundred rows on). If an epilogue kernel runs: about 32 MiB of f32 results, which
- * fit the L2 cache of larger GPUs. Panels are equal up to multiples of 64. Otherwise one panel. */
+/* Output columns per panel. If weights are converted: about 64 MiB of 2-byte values (4,096 columns at K =
+ * 8,192, which fill every GPU from a few hundred rows on). If an epilogue kernel runs: about 32 MiB of f32
+ * results, which fit the L2 cache of larger GPUs. Panels are equal up to multiples of 64. Otherwise one
+ * panel. */
 static inline int32_t linear_panel(const struct op *op) {
     int64_t weights_most = (int64_t)32 << 20, results_most = (int64_t)8 << 20, step = 64, panels = 1;
     int64_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = linear_depth(op);
@@ -114,7 +121,7 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     l.finishes = linear_finishes(op);
     /* Products pass through the workspace if the epilogue kernel adds a residual (which may alias out) or
      * rounds. */
-    l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype == DTYPE_BF16);
+    l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype != DTYPE_F32);
     l.in = workspace_part(&l.end, l.rounds ? 2 * m * k : 0);
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
     /* The bias part of the workspace stays unused if the bias is not converted. */

@@ -22,7 +22,7 @@ struct cuda {
     struct sys *sys;
     int ordinal;
     cudaStream_t compute, copies;
-    bool wide_tiles;                   /* attention uses ATTENTION_WIDE_TILES */
+    bool tiles_chosen, wide_tiles;     /* attention uses ATTENTION_WIDE_TILES, once the choice is made */
     struct products *products;         /* cuBLASLt; NULL: the library is missing */
     struct convolutions *convolutions; /* cuDNN; NULL: the library is missing */
     /* Reasons why a library is missing. prepare() refuses operators that need the library. */

@@ -169,7 +169,7 @@ __device__ static inline uint32_t pack_bf16(float low, float high) {
     return both;
 }
 
-/* As pack_bf16, in f16: values beyond the largest f16 become infinity. */
+/* Rounds two floats to f16 (nearest even) and packs them as pack_bf16 does. */
 __device__ static inline uint32_t pack_f16(float low, float high) {
     uint32_t both;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));

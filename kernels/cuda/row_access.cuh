@@ -215,11 +215,13 @@ __device__ static inline float4 rows_load_of(const struct rows &rows, int64_t ro
     return PLAIN ? rows_load_plain(rows, row, i, n) : rows_load(rows, row, i, n);
 }
 
-/* Stores four values as bf16 (nearest even); columns from n on are not written. */
-__device__ static inline void rows_store_bf16(const struct rows &rows, int64_t row, int64_t i, int64_t n,
+/* Stores four values as bf16 or f16 (nearest even); columns from n on are not written. */
+template <enum dtype D>
+__device__ static inline void rows_store_half(const struct rows &rows, int64_t row, int64_t i, int64_t n,
                                               float4 v) {
     uint16_t *to = reinterpret_cast<uint16_t *>(rows.data + row * rows.step) + i;
-    uint2 both = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
+    uint2 both = D == DTYPE_BF16 ? make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w))
+                                 : make_uint2(pack_f16(v.x, v.y), pack_f16(v.z, v.w));
     if (rows.wide && i + 4 <= n) {
         *reinterpret_cast<uint2 *>(to) = both;
         return;
@@ -247,14 +249,16 @@ __device__ static inline void rows_store(const struct rows &rows, int64_t row, i
 
 /* Template variants of the bandwidth-critical kernels. ROWS_F32, ROWS_BF16: all rows aligned, columns a
  * multiple of 4, result of that type, so that a load or store is one instruction. ROWS_ANY: checks at run
- * time. Inputs are f32, except vectors. */
+ * time; f16 results always take it, because kernels bound by memory lose nothing. Inputs are f32, except
+ * vectors. */
 enum rows_kind { ROWS_ANY, ROWS_F32, ROWS_BF16 };
 
 /* Chooses a kernel's template variant for its operands. other: the second input, may be absent. */
 static inline enum rows_kind rows_kind_of(const struct rows &out, const struct rows &in,
                                           const struct rows &other, int64_t columns) {
     bool wide = out.wide && in.wide && (!other.data || other.wide) && columns % 4 == 0;
-    return !wide ? ROWS_ANY : out.dtype == DTYPE_BF16 ? ROWS_BF16 : ROWS_F32;
+    if (!wide || out.dtype == DTYPE_F16) return ROWS_ANY;
+    return out.dtype == DTYPE_BF16 ? ROWS_BF16 : ROWS_F32;
 }
 
 template <enum rows_kind K>
@@ -269,7 +273,9 @@ template <enum rows_kind K>
 __device__ static inline void rows_store_kind(struct rows rows, int64_t row, int64_t i, int64_t n, float4 v) {
     if constexpr (K != ROWS_ANY) rows.wide = true, n = i + 4;
     if (K == ROWS_BF16 || (K == ROWS_ANY && rows.dtype == DTYPE_BF16))
-        rows_store_bf16(rows, row, i, n, v);
+        rows_store_half<DTYPE_BF16>(rows, row, i, n, v);
+    else if (K == ROWS_ANY && rows.dtype == DTYPE_F16)
+        rows_store_half<DTYPE_F16>(rows, row, i, n, v);
     else
         rows_store(rows, row, i, n, v);
 }

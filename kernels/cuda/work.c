@@ -10,7 +10,8 @@
 enum { HALF = 2, FLOAT = sizeof(float) };
 
 const char *work_class_name(enum work_class of) {
-    static const char *const class_names[N_WORK_CLASSES] = {"product", "attention", "conv", "pass"};
+    static const char *const class_names[N_WORK_CLASSES] = {"product",        "product_int8", "attention",
+                                                            "attention_int8", "conv",         "pass"};
     return class_names[of];
 }
 
@@ -188,26 +189,45 @@ static void group_work(const struct op *op, struct work_list *list) {
     work_add_pass(list, "norm_channels", op_flops(op), bytes_of(&op->in[0]), bytes_of(&op->out));
 }
 
+/* Adds the work of `bands` bands of `rows` rows each: gathering, the library's convolution, the last pass. */
+static void add_bands(struct work_list *list, const struct op *op, const struct conv_layout *l, int32_t rows,
+                      int bands) {
+    double value = (double)conv_value_bytes(l), taps = l->side * l->side, n = (double)l->phases * l->n_padded;
+    double gathered = (double)bands * conv_reach(l, rows) * conv_reach(l, l->columns) * l->c_padded;
+    double pixels = (double)conv_library_size(l, rows) * conv_library_size(l, l->columns);
+    double share = (double)bands * rows / l->rows, outputs = share * (double)tensor_elements(&op->out);
+    int32_t each = conv_finish_rows(op, l), area = l->doubled ? 1 : op->conv.upsample * op->conv.upsample;
+    struct work gather = {.kernel = op->conv.pixel_norm.weight.rank ? "gather_normed" : "gather_pixels",
+                          .class = WORK_PASS,
+                          .launches = bands,
+                          .flops = 7 * gathered,
+                          .read_bytes = FLOAT * gathered / area,
+                          .written_bytes = value * gathered};
+    work_add(list, gather);
+    struct work convolution = {.kernel = "convolution", .class = WORK_CONV, .f16 = l->f16, .launches = bands};
+    convolution.m = (int32_t)pixels, convolution.n = (int32_t)n, convolution.k = (int32_t)taps * l->c_padded;
+    convolution.flops = bands * 2 * pixels * l->phases * op->in[1].dim[0] * taps * op->in[1].dim[1];
+    convolution.read_bytes = value * (gathered + bands * n * taps * l->c_padded);
+    convolution.written_bytes = value * bands * pixels * n;
+    work_add(list, convolution);
+    struct work finish = {.kernel = "finish_pixels", .class = WORK_PASS};
+    finish.launches = bands * ((rows + each - 1) / each);
+    finish.flops = 2 * outputs;
+    finish.read_bytes = value * outputs + share * bytes_of(&op->in[3]);
+    finish.written_bytes = FLOAT * outputs;
+    work_add(list, finish);
+}
+
 static void conv_work(const struct op *op, struct work_list *list) {
     struct conv_layout l = cuda_conv_layout(op);
-    int bands = (l.rows + l.band - 1) / l.band;
-    double weights = FLOAT * (double)l.n_padded * l.c_padded * l.kernel * l.kernel;
-    double gathered_rows = (double)l.rows * l.stride + (double)bands * (l.kernel - l.stride);
-    double gathered = FLOAT * gathered_rows * conv_reach(&l, l.columns) * l.c_padded;
-    double result = FLOAT * (double)l.rows * l.columns * l.n_padded;
     const struct tensor *pixel_norm = &op->conv.pixel_norm.weight;
+    double weights = (double)l.phases * l.n_padded * l.c_padded * l.side * l.side;
     if (op->conv.norm.statistics.rank) add_channel_norm(list, &op->conv.norm, op->in[0].dim[2]);
     if (conv_widens(pixel_norm)) add_widening(list, pixel_norm);
     if (conv_widens(&op->in[2])) add_widening(list, &op->in[2]);
-    work_add_pass(list, "cuda_pad_weights", 0, bytes_of(&op->in[1]), weights);
-    double area = op->conv.upsample * op->conv.upsample;
-    const char *gather = pixel_norm->rank ? "gather_normed" : "gather_pixels";
-    work_add(list, (struct work){gather, WORK_PASS, bands, 7 * gathered / FLOAT, gathered / area, gathered, 0,
-                                 0, 0});
-    work_add(list, (struct work){"convolution", WORK_CONV, bands, op_flops(op), gathered + bands * weights,
-                                 result, 0, 0, 0});
-    work_add(list, (struct work){"finish_pixels", WORK_PASS, bands, 2 * result / FLOAT,
-                                 result + bytes_of(&op->in[3]), bytes_of(&op->out), 0, 0, 0});
+    work_add_pass(list, "cuda_pad_weights", 0, bytes_of(&op->in[1]), (double)conv_value_bytes(&l) * weights);
+    add_bands(list, op, &l, l.band, l.rows / l.band);
+    if (l.rows % l.band) add_bands(list, op, &l, l.rows % l.band, 1);
 }
 
 /* Adds operators that launch one kernel: once, or for operators with host-computed values in the launch

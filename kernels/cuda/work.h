@@ -10,8 +10,17 @@
 #include "kernels/ops.h"
 
 /* Kinds of work: products, attention and convolutions are bound by FLOPs; passes are all other kernels, bound
- * by memory. */
-enum work_class { WORK_PRODUCT, WORK_ATTENTION, WORK_CONV, WORK_PASS, N_WORK_CLASSES };
+ * by memory. PRODUCT: library products of bf16 or f16. PRODUCT_INT8: the kernel of int8 mode (ops.h), with
+ * its epilogue. ATTENTION_INT8: attention with Q K^T in int8 and P V in f16. */
+enum work_class {
+    WORK_PRODUCT,
+    WORK_PRODUCT_INT8,
+    WORK_ATTENTION,
+    WORK_ATTENTION_INT8,
+    WORK_CONV,
+    WORK_PASS,
+    N_WORK_CLASSES
+};
 
 const char *work_class_name(enum work_class of);
 
@@ -23,7 +32,9 @@ struct work {
     int launches;
     double flops;
     double read_bytes, written_bytes;
-    /* Product: rows, columns and depth of one launch (the largest, if adapters differ). Attention: n is the
+    bool f16; /* WORK_CONV: operands are f16, else TF32, which has half the rate */
+    /* Product: rows, columns and depth of one launch (the largest, if adapters differ). WORK_CONV: the same
+     * of the product that the convolution amounts to: pixels, outputs, taps times inputs. Attention: n is the
      * number of columns of q, k the number of columns multiplied, including the zeros that pad a head to its
      * tile. */
     int32_t m, n, k;

@@ -15,6 +15,7 @@
 #pragma weak emu_set_pinnable
 #pragma weak emu_set_delays
 #pragma weak emu_set_devices
+#pragma weak emu_set_shared
 #pragma weak emu_set_order
 
 enum emulated_call { EMULATED_DEVICE_MEMORY, EMULATED_SHARED_MEMORY, EMULATED_PIN, EMULATED_COPY };

@@ -1,5 +1,8 @@
 /* A fake libcublasLt.so.13 for library_fakes.c: cublasLtMatmul and its descriptors after NVIDIA's
  * documentation, in plain loops on the host, with an error for every violated requirement. */
+#include "engine/base/half.h"
+#include "test/emu/f16.h"
+
 #include <cublasLt.h>
 
 #include <stdbool.h>
@@ -101,8 +104,8 @@ static const struct layout *layout_at(cublasLtMatrixLayout_t l) {
 /* Accepts only the kind of matrix product that Sluice uses, with consistent sizes. */
 static cublasStatus_t check(const struct desc *desc, const struct layout *a, const struct layout *b,
                             const struct layout *c, const struct layout *d) {
-    bool types = a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && c->type == d->type &&
-                 (d->type == CUDA_R_32F || d->type == CUDA_R_16BF);
+    bool types = (a->type == CUDA_R_16BF || a->type == CUDA_R_16F) && b->type == a->type &&
+                 c->type == d->type && (d->type == CUDA_R_32F || d->type == a->type);
     bool sizes = desc->transposed == CUBLAS_OP_T && b->rows == a->rows && d->rows == a->columns &&
                  d->columns == b->columns && c->rows == d->rows && c->columns == d->columns;
     bool bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS && desc->bias && desc->bias_type == (int)d->type;
@@ -137,32 +140,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                  layout_at(d));
 }
 
-static float bf16_to_f32(const void *from, int64_t i) {
-    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 static float value_of(const void *from, cudaDataType type, int64_t i) {
-    return type == CUDA_R_16BF ? bf16_to_f32(from, i) : ((const float *)from)[i];
+    if (type == CUDA_R_32F) return ((const float *)from)[i];
+    uint16_t half = ((const uint16_t *)from)[i];
+    return type == CUDA_R_16F ? half_f16_f32(half) : half_bf16_f32(half);
 }
 
-/* Stores value i as f32, or as bf16 rounded to nearest even. */
+/* Stores value i in this type, rounded to nearest even. */
 static void store(void *to, cudaDataType type, int64_t i, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (type == CUDA_R_16BF)
-        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    else
+    if (type == CUDA_R_32F)
         ((float *)to)[i] = value;
+    else
+        ((uint16_t *)to)[i] = type == CUDA_R_16F ? emu_f16(value) : half_f32_bf16(value);
 }
 
 static float dot(const void *a, const struct layout *of_a, const void *b, const struct layout *of_b,
                  int64_t i, int64_t j) {
     float sum = 0;
     for (int64_t k = 0; k < of_a->rows; k++)
-        sum += bf16_to_f32(a, k + i * of_a->row) * bf16_to_f32(b, k + j * of_b->row);
+        sum += value_of(a, of_a->type, k + i * of_a->row) * value_of(b, of_b->type, k + j * of_b->row);
     return sum;
 }
 

@@ -1,5 +1,8 @@
 /* A fake libcudnn.so.9 for library_fakes.c: cudnnConvolutionForward and its descriptors after NVIDIA's
  * documentation, in plain loops on the host, with an error for every violated requirement. */
+#include "engine/base/half.h"
+#include "test/emu/f16.h"
+
 #include <cudnn.h>
 
 #include <stdbool.h>
@@ -8,6 +11,7 @@
 /* Shape of an NHWC image or weight tensor. For a convolution descriptor, h and w are the strides. */
 struct shape {
     int n, c, h, w;
+    cudnnDataType_t type;
 };
 
 enum { WORKSPACE = 100 };
@@ -56,19 +60,20 @@ DESCRIPTOR(Filter)
 DESCRIPTOR(Convolution)
 
 static cudnnStatus_t set(void *desc, cudnnTensorFormat_t format, cudnnDataType_t type, struct shape shape) {
+    shape.type = type;
     *(struct shape *)desc = shape;
-    return format == CUDNN_TENSOR_NHWC && type == CUDNN_DATA_FLOAT ? CUDNN_STATUS_SUCCESS
-                                                                   : CUDNN_STATUS_BAD_PARAM;
+    bool known = type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_HALF;
+    return format == CUDNN_TENSOR_NHWC && known ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t desc, cudnnTensorFormat_t format,
                                          cudnnDataType_t type, int n, int c, int h, int w) {
-    return set(desc, format, type, (struct shape){n, c, h, w});
+    return set(desc, format, type, (struct shape){.n = n, .c = c, .h = h, .w = w});
 }
 
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t desc, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int k, int c, int h, int w) {
-    return set(desc, format, type, (struct shape){k, c, h, w});
+    return set(desc, format, type, (struct shape){.n = k, .c = c, .h = h, .w = w});
 }
 
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t desc, int pad_h, int pad_w, int u,
@@ -91,8 +96,8 @@ static const struct shape *shape_at(const void *desc) {
 
 static bool fits(const struct shape *x, const struct shape *w, const struct shape *stride,
                  const struct shape *y) {
-    return x->n == 1 && y->n == 1 && x->c == w->c && y->c == w->n && y->h == (x->h - w->h) / stride->h + 1 &&
-           y->w == (x->w - w->w) / stride->w + 1;
+    return x->type == w->type && x->type == y->type && x->n == 1 && y->n == 1 && x->c == w->c &&
+           y->c == w->n && y->h == (x->h - w->h) / stride->h + 1 && y->w == (x->w - w->w) / stride->w + 1;
 }
 
 /* Returns whether the preferred algorithm (precomputed implicit GEMM) works. The channel count selects a
@@ -116,12 +121,19 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle, cons
                                                                        : CUDNN_STATUS_BAD_PARAM;
 }
 
-static float value_at(const struct shape *x, const float *in, const struct shape *w, const float *weights) {
+static float operand(const struct shape *of, const void *from, int i) {
+    return of->type == CUDNN_DATA_HALF ? half_f16_f32(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+}
+
+/* in, weights: numbers of the first value. */
+static float value_at(const struct shape *x, const void *image, int in, const struct shape *w,
+                      const void *kernel, int weights) {
     float sum = 0;
     for (int i = 0; i < w->h; i++)
         for (int j = 0; j < w->w; j++)
             for (int c = 0; c < x->c; c++)
-                sum += in[(i * x->w + j) * x->c + c] * weights[(i * w->w + j) * w->c + c];
+                sum += operand(x, image, in + (i * x->w + j) * x->c + c) *
+                       operand(w, kernel, weights + (i * w->w + j) * w->c + c);
     return sum;
 }
 
@@ -139,15 +151,19 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
     if ((better && of_x->c == 32) || of_x->c == 48) return CUDNN_STATUS_NOT_SUPPORTED_LAYOUT;
     cudnnConvolutionFwdAlgo_t expected = precomputed(of_x) ? CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM
                                                            : CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
-    bool good = *(const float *)alpha == 1 && *(const float *)beta == 0 && algorithm == expected &&
-                workspace_bytes == WORKSPACE && fits(of_x, of_w, stride, of_y);
+    float times = *(const float *)alpha;
+    bool good = *(const float *)beta == 0 && algorithm == expected && workspace_bytes == WORKSPACE &&
+                fits(of_x, of_w, stride, of_y);
     if (!good) return CUDNN_STATUS_BAD_PARAM;
     for (int i = 0; i < of_y->h * of_y->w; i++)
         for (int n = 0; n < of_y->c; n++) {
             int row = i / of_y->w * stride->h, column = i % of_y->w * stride->w;
-            ((float *)y)[i * of_y->c + n] =
-                value_at(of_x, (const float *)x + (row * of_x->w + column) * of_x->c, of_w,
-                         (const float *)w + n * of_w->h * of_w->w * of_w->c);
+            float value = times * value_at(of_x, x, (row * of_x->w + column) * of_x->c, of_w, w,
+                                           n * of_w->h * of_w->w * of_w->c);
+            if (of_y->type == CUDNN_DATA_HALF)
+                ((uint16_t *)y)[i * of_y->c + n] = emu_f16(value);
+            else
+                ((float *)y)[i * of_y->c + n] = value;
         }
     return CUDNN_STATUS_SUCCESS;
 }

@@ -2,6 +2,8 @@
  * layouts, transposition, bias and residual, errors, released handles. Needs CUDA's headers but no GPU; `make
  * library_fakes` puts the fakes on the library path. */
 #include "kernels/cuda/cudnn.h"
+#include "engine/base/half.h"
+#include "test/emu/f16.h"
 #include "kernels/cuda/cublaslt.h"
 
 #include <setjmp.h>
@@ -23,17 +25,14 @@ static int random_below_n(int n) {
     return rand() % n;
 }
 
-/* Fills a tensor with values of few bits: sums are exact in any order, and conversion to bf16 is exact. */
+/* Fills a tensor with values of few bits: sums are exact in any order, and conversion to bf16 or f16 is
+ * exact. */
 static void fill(float *to) {
     for (int i = 0; i < VALUES; i++) to[i] = (float)(random_below_n(65) - 32) / 8;
 }
 
-static void cut(uint16_t *to, const float *from) {
-    for (int i = 0; i < VALUES; i++) {
-        uint32_t bits;
-        memcpy(&bits, &from[i], sizeof bits);
-        to[i] = (uint16_t)(bits >> 16);
-    }
+static void cut(uint16_t *to, bool f16, const float *from) {
+    for (int i = 0; i < VALUES; i++) to[i] = f16 ? emu_f16(from[i]) : half_f32_bf16(from[i]);
 }
 
 static float in[VALUES], weights[VALUES], bias[VALUES], residual[VALUES], out[VALUES], expected[VALUES];
@@ -48,7 +47,8 @@ static uint16_t nearest(float value) {
     return (uint16_t)(bits >> 16);
 }
 
-/* Computes the product in a plain loop into `expected`, as f32 or bf16; keeps bytes outside of its rows. */
+/* Computes the product in a plain loop into `expected`, as f32, bf16 or f16; keeps bytes outside of its rows.
+ */
 static void multiply(const struct product_key *key, const float *added) {
     memcpy(expected, out, sizeof expected);
     for (int64_t i = 0; i < key->m; i++)
@@ -57,7 +57,8 @@ static void multiply(const struct product_key *key, const float *added) {
             if (key->residual) value += added[i * key->residual_row + j];
             for (int64_t k = 0; k < key->k; k++) value += in[i * key->in_row + k] * weights[j * key->k + k];
             if (key->rounded)
-                ((uint16_t *)(void *)expected)[i * key->out_row + j] = nearest(value);
+                ((uint16_t *)(void *)expected)[i * key->out_row + j] =
+                    key->f16 ? emu_f16(value) : nearest(value);
             else
                 expected[i * key->out_row + j] = value;
         }
@@ -68,12 +69,14 @@ static void one_product(struct products *products) {
     struct product_key key = {
         .m = 1 + random_below_n(9), .n = 1 + random_below_n(12), .k = 1 + random_below_n(14)};
     key.bias = random_below_n(2), key.residual = random_below_n(2), key.wide = random_below_n(2);
+    key.f16 = (int16_t)random_below_n(2);
     key.rounded = !key.residual && random_below_n(2);
     key.in_row = key.k + random_below_n(3);
     key.out_row = key.n + random_below_n(3);
     if (key.residual) key.residual_row = random_below_n(2) ? key.out_row : key.n + random_below_n(4);
     fill(in), fill(weights), fill(bias), fill(residual), fill(out);
-    cut(rounded_in, in), cut(rounded_weights, weights), cut(rounded_bias, bias);
+    cut(rounded_in, key.f16, in), cut(rounded_weights, key.f16, weights);
+    cut(rounded_bias, key.f16, bias);
     float *added = key.residual_row == key.out_row && random_below_n(2) ? out : residual;
     multiply(&key, added);
     struct product_operands operands = {rounded_in, rounded_weights, bias, added, out, NULL};
@@ -127,7 +130,7 @@ static void test_used_algorithms_are_reported(void **state) {
     products_algorithms(products, record_algorithm, NULL);
     assert_int_equal(n_reported, 1);
     assert_string_equal(reported, "linear 5 x 12 x 8: id 100, tile 101, split 102");
-    struct convolution_key small = {4, 6, 8, 8, 3, 2};
+    struct convolution_key small = {4, 6, 8, 8, 3, 2, 0};
     struct convolution_operands pictures = {in, weights, out, NULL};
     assert_int_equal(convolutions_prepare(convolutions, &small, &e), OK);
     assert_int_equal(convolutions_run(convolutions, &small, &pictures, NULL, &e), OK);
@@ -156,9 +159,14 @@ static void test_failing_products_are_named(void **state) {
 }
 
 static void one_convolution(struct convolutions *convolutions) {
-    struct convolution_key key = {1 + random_below_n(3),       1 + random_below_n(4),
-                                  8 * (1 + random_below_n(4)), 8 * (1 + random_below_n(2)),
-                                  random_below_n(2) ? 3 : 1,   1 + random_below_n(2)};
+    struct convolution_key key = {1 + random_below_n(3),
+                                  1 + random_below_n(4),
+                                  8 * (1 + random_below_n(4)),
+                                  8 * (1 + random_below_n(2)),
+                                  1 + random_below_n(3),
+                                  1 + random_below_n(2),
+                                  random_below_n(2)};
+    static uint16_t half_in[VALUES], half_weights[VALUES];
     int k = key.side, s = key.stride, width = convolution_reach(&key, key.columns);
     fill(in), fill(weights), fill(out);
     memcpy(expected, out, sizeof expected);
@@ -172,6 +180,16 @@ static void one_convolution(struct convolutions *convolutions) {
         }
     }
     struct convolution_operands operands = {in, weights, out, NULL};
+    if (key.f16) {
+        cut(half_in, true, in), cut(half_weights, true, weights);
+        operands.in = half_in, operands.weights = half_weights;
+        uint16_t *halves = (uint16_t *)(void *)expected;
+        for (int i = 0; i < key.rows * key.columns * key.out; i++)
+            halves[i] = emu_f16(expected[i] * CONVOLUTION_HALF_SCALE);
+        memcpy(halves + key.rows * key.columns * key.out,
+               (uint16_t *)(void *)out + key.rows * key.columns * key.out,
+               sizeof out - sizeof(uint16_t) * (size_t)(key.rows * key.columns * key.out));
+    }
     assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
     assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), OK);
     assert_memory_equal(out, expected, sizeof expected);
@@ -200,7 +218,7 @@ static void test_convolutions_match_plain_loops(void **state) {
 static void test_failing_convolutions_are_named(void **state) {
     (void)state;
     struct convolutions *convolutions = convolutions_open(&sys, &e);
-    struct convolution_key key = {4, 6, 40, 8, 3, 2};
+    struct convolution_key key = {4, 6, 40, 8, 3, 2, 0};
     struct convolution_operands operands = {in, weights, out, NULL};
     char line[800];
     assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), INTERNAL);

@@ -297,26 +297,38 @@ TEST(pack) {
     assert_int_equal(to[2] & 0xffff, 0x8000);
 }
 
+/* Rounding to f16: every value halfway between two f16 values, its neighbours, subnormals, infinities, NaN.
+ */
 TEST(pack_f16) {
-    enum { N = 3000 };
+    enum { N = 3 * 0x7c00 };
     shared_used = 0;
     float *low = shared(N * sizeof *low), *high = shared(N * sizeof *high);
     uint32_t *to = shared(N * sizeof *to);
-    random_state = 1;
+    uint16_t each[2];
+    struct tensor t = tensor_make(each, DTYPE_F16, SHAPE(2));
     for (int i = 0; i < N; i++) {
-        /* exponents around f16's: from values that become 0 to values that become infinity */
-        uint32_t exponent = 127 - 27 + (uint32_t)random_int(0, 45),
-                 fraction = (uint32_t)random_bits() & 0x7fffff;
-        if (i % 3 == 0) fraction = (fraction & 0x7fe000u) | 0x1000u; /* halfway between two f16 values */
-        uint32_t bits = ((uint32_t)random_bits() & 0x80000000u) | exponent << 23 | fraction;
-        memcpy(&low[i], &bits, sizeof bits);
-        high[i] = -1.5f * (float)(i + 1);
+        each[0] = (uint16_t)(i / 3), each[1] = (uint16_t)(i / 3 + 1);
+        float from = (float)load(&t, 0, 0), next = i / 3 + 1 == 0x7c00 ? 65536 : (float)load(&t, 0, 1);
+        low[i] = (from + next) / 2;
+        if (i % 3) low[i] = nextafterf(low[i], i % 3 == 1 ? 0 : INFINITY);
+        high[i] = -low[i];
     }
-    low[0] = NAN, low[1] = INFINITY, low[2] = -0.0f;
+    float largest = low[N - 1];
+    low[0] = NAN, high[0] = -INFINITY;
     fragments_pack_f16(cuda, low, high, to, N);
     checker_wait();
-    for (int i = 1; i < N; i++) assert_int_equal(to[i], pair(f16_of(low[i]), f16_of(high[i])));
+    assert_true(largest > 65520);
+    for (int i = 1; i < N; i++) {
+        each[0] = (uint16_t)to[i], each[1] = (uint16_t)(to[i] >> 16);
+        for (int j = 0; j < 2; j++) {
+            double expected = nearest_f16((double)(j ? high : low)[i]);
+            double got = (each[j] & 0x7fff) == 0x7c00 ? copysign(INFINITY, expected) : load(&t, 0, j);
+            if (got != expected) fail_msg("%a rounded to %a, expected %a", low[i], got, expected);
+            assert_int_equal(each[j] >> 15, j);
+        }
+    }
     assert_true((to[0] & 0x7fff) > 0x7c00);
+    assert_int_equal(to[0] >> 16, 0xfc00);
 }
 
 static void check_f16(void (*convert)(struct device *, const uint16_t *, float *, int32_t)) {

@@ -1,7 +1,7 @@
-/* bf16 operands: tensors that only products and attention read are stored in bf16. Each operator that writes
- * a bf16 tensor must give its f32 result rounded; each operator that reads a bf16 tensor must give the bits
- * that it gives for equal values in f32. Invalid operands are rejected. Runs on a GPU or under the emulator.
- * ONLY and SKIP in the environment are patterns of test names. */
+/* 2-byte operands: tensors that only products and attention read are stored in bf16, or in f16 in that
+ * precision. Each operator that writes such a tensor must give its f32 result rounded; each operator that
+ * reads one must give the bits that it gives for equal values in f32. Invalid operands are rejected. Runs on
+ * a GPU or under the emulator. ONLY and SKIP in the environment are patterns of test names. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 #include "test/lib/ops_cases.h"
@@ -12,9 +12,11 @@ static uint16_t *half_at(const struct tensor *t, int64_t row, int64_t i) {
     return (uint16_t *)((char *)t->data + row * t->row_bytes) + i;
 }
 
-static uint16_t nearest_half(double value) {
-    float rounded = (float)nearest_bf16(value);
-    return (uint16_t)(bits_of(rounded) >> 16);
+/* Operand type of the running tests, and rounding to it. */
+static enum dtype half = DTYPE_BF16;
+
+static double nearest_half(double value) {
+    return half == DTYPE_F16 ? nearest_f16(value) : nearest_bf16(value);
 }
 
 static struct tensor f32_copy(const struct tensor *t, int gap) {
@@ -35,10 +37,10 @@ static void expect_rounded(const struct tensor *found, const struct tensor *plai
     for (int64_t row = 0; row < tensor_rows(plain); row++)
         for (int32_t i = 0; i < tensor_columns(plain); i++) {
             double value = load(plain, row, i);
-            if (*half_at(found, row, i) != nearest_half(value) &&
+            if (load(found, row, i) != nearest_half(value) &&
                 !near_enough(load(found, row, i), value, library))
-                fail_msg("row %lld, column %d: %04x, expected %04x (%a rounded)", (long long)row, i,
-                         *half_at(found, row, i), nearest_half(value), value);
+                fail_msg("row %lld, column %d: %a, expected %a (%a rounded)", (long long)row, i,
+                         load(found, row, i), nearest_half(value), value);
         }
 }
 
@@ -50,14 +52,14 @@ static void expect_same(const struct tensor *found, const struct tensor *expecte
                             (char *)expected->data + row * expected->row_bytes, bytes);
 }
 
-/* Result tensors of one shape: `plain` in f32, `rounded` in bf16. */
+/* Result tensors of one shape: `plain` in f32, `rounded` in the operand type. */
 struct results {
     struct tensor plain, rounded;
 };
 
 static struct results results_of(int rank, const int32_t *dim, int gap) {
     return (struct results){tensor_random(DTYPE_F32, rank, dim, gap, 1),
-                            tensor_random(DTYPE_BF16, rank, dim, 2 * gap, 1)};
+                            tensor_random(half, rank, dim, 2 * gap, 1)};
 }
 
 enum { PLACES = 4 };
@@ -128,7 +130,7 @@ static void test_elementwise(void **state) {
         expect_rounded(&out.rounded, &out.plain, false);
         op_copy(&x, out.rounded, b);
         expect_rounded(&out.rounded, &b, false);
-        struct tensor again = tensor_random(DTYPE_BF16, 2, a.dim, 3, 1);
+        struct tensor again = tensor_random(half, 2, a.dim, 3, 1);
         op_copy(&x, again, out.rounded);
         expect_same(&again, &out.rounded);
     }
@@ -136,8 +138,8 @@ static void test_elementwise(void **state) {
 
 static void product_case(struct linear_case c, int in_gap) {
     case_begin();
-    struct tensor halves = tensor_random(DTYPE_BF16, SHAPE(c.t, c.k), in_gap, 1);
-    struct tensor in = f32_copy(&halves, 0), weight = tensor_random(DTYPE_BF16, SHAPE(c.n, c.k), 0, 1);
+    struct tensor halves = tensor_random(half, SHAPE(c.t, c.k), in_gap, 1);
+    struct tensor in = f32_copy(&halves, 0), weight = tensor_random(c.n % 2 ? DTYPE_BF16 : half, SHAPE(c.n, c.k), 0, 1);
     struct results out = results_of(2, (int32_t[]){c.t, c.n}, c.gap);
     struct tensor same = tensor_random(DTYPE_F32, 2, out.plain.dim, 0, 1);
     struct epilogue e = {.activation = c.activation};
@@ -181,9 +183,9 @@ static void operands_of_attention(struct attention_case c) {
     case_begin();
     struct attention_options heads = {
         .queries = c.heads, .keys = c.key_heads, .scale = 1 / sqrtf((float)c.d), .causal = c.causal};
-    struct tensor q = tensor_random(DTYPE_BF16, SHAPE(c.t, c.heads * c.d), c.gap, 1);
-    struct tensor k = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1);
-    struct tensor v = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), c.gap, 1);
+    struct tensor q = tensor_random(half, SHAPE(c.t, c.heads * c.d), c.gap, 1);
+    struct tensor k = tensor_random(half, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1);
+    struct tensor v = tensor_random(half, SHAPE(c.s, c.key_heads * c.d), c.gap, 1);
     struct tensor wide_q = f32_copy(&q, c.gap), wide_k = f32_copy(&k, 0), wide_v = f32_copy(&v, 0);
     struct tensor same = tensor_random(DTYPE_F32, 2, q.dim, 0, 1);
     struct results out = results_of(2, q.dim, c.gap);
@@ -229,17 +231,17 @@ static void test_wide_rows_stay_in_bounds(void **state) {
 static void test_invalid_operands_are_rejected(void **state) {
     struct modulation plain = {0};
     case_begin();
-    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), half = in, out = in;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), rounded_in = in, out = in;
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(32), 0, 1);
-    half.dtype = DTYPE_F16;
-    op_rms_norm(&x, half, in, weight, 0, plain);
+    rounded_in.dtype = DTYPE_F16;
+    op_rms_norm(&x, rounded_in, in, weight, 0, plain);
     expect_error_text("operator rms_norm: invalid out");
-    half.dtype = DTYPE_BF16;
-    op_rms_norm(&x, half, in, weight, 0, plain);
+    rounded_in.dtype = DTYPE_BF16;
+    op_rms_norm(&x, rounded_in, in, weight, 0, plain);
     expect_error_text("operator rms_norm: invalid out");
-    op_layer_norm(&x, half, in, (struct affine){0}, 0);
+    op_layer_norm(&x, rounded_in, in, (struct affine){0}, 0);
     expect_error_text("the type of the tensor that it overwrites");
-    op_glu(&x, half, tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), in, ACTIVATION_SILU);
+    op_glu(&x, rounded_in, tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), in, ACTIVATION_SILU);
     expect_error_text("the type of the tensor that it overwrites");
     out = tensor_random(DTYPE_BF16, SHAPE(4, 32), 0, 1);
     op_add(&x, out, in, in);
@@ -282,6 +284,19 @@ static void test_scratch_has_operand_type(void **state) {
     x.scratch = NULL;
 }
 
+/* The same tests in precision f16. A weight in bf16 is converted, one in f16 is used in place. */
+static void test_f16(void **state) {
+    x.precision = PRECISION_F16;
+    half = DTYPE_F16;
+    test_norms(state);
+    test_rope(state);
+    test_elementwise(state);
+    test_linear(state);
+    test_attention(state);
+    x.precision = PRECISION_BF16;
+    half = DTYPE_BF16;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norms),
@@ -289,6 +304,7 @@ int main(void) {
         cmocka_unit_test(test_elementwise),
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_f16),
         cmocka_unit_test(test_wide_rows_stay_in_bounds),
         cmocka_unit_test(test_invalid_operands_are_rejected),
         cmocka_unit_test(test_scratch_has_operand_type),

@@ -97,6 +97,38 @@ static void test_head_sizes(void **state) {
     }
 }
 
+/* Returns the bits of an attention with enough keys that wide tiles sum in another order, on a new device of
+ * the given compute capability whose kernels are compiled for the architecture `compiled_for`. */
+static uint64_t attention_bits(int major, int compiled_for) {
+    struct device *kept = checker.cuda;
+    emu_set_devices(1, major, 0, (uint64_t)8 << 30);
+    emu_set_shared(163 << 10, compiled_for);
+    checker.cuda = cuda_open(&checker.sys, 0, &problem);
+    assert_ok(&problem);
+    random_state = 401;
+    checker.bits = 0;
+    case_attention((struct attention_case){3, 80, 1, 1, 128, 0, false, false, 0.1f}, false);
+    checker.cuda->destroy(checker.cuda);
+    checker.cuda = kept;
+    emu_set_shared(99 << 10, 0);
+    emu_set_devices(1, 8, 0, (uint64_t)8 << 30);
+    return checker.bits;
+}
+
+/* Attention uses wide tiles only if the code that was compiled has them: the driver may compile PTX of
+ * another GPU, whose kernels for wide tiles are left out. */
+static void test_tiles_of_compiled_code(void **state) {
+    static const struct {
+        int major, compiled_for, wide;
+    } cases[] = {{8, 80, 1}, {9, 80, 1}, {9, 90, 1},  {9, 89, 0},
+                 {9, 86, 0}, {8, 86, 0}, {12, 90, 0}, {12, 120, 0}};
+    if (!emulated()) return;
+    uint64_t wide = attention_bits(9, 90), narrow = attention_bits(12, 120);
+    assert_true(wide != narrow);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(attention_bits(cases[i].major, cases[i].compiled_for) == (cases[i].wide ? wide : narrow));
+}
+
 /* Attention with one token, with one key, and with scores so far apart that one key gets all the weight. */
 static void test_attention_edges(void **state) {
     const struct attention_case cases[] = {
@@ -111,6 +143,114 @@ static void test_attention_edges(void **state) {
 /* Convolutions must round operands to TF32: more exact results would come from a slow cuDNN algorithm. */
 static void test_conv_is_tf32(void **state) {
     if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);
+}
+
+/* A convolution of a published width: normed and activated input of C channels, N outputs, a few pixels. */
+struct wide_conv {
+    int32_t side, c, n;
+};
+
+/* Returns the error of `out` relative to the f64 result, as the quotient of root mean squares. */
+static double distance_of(const struct tensor *out, const double *truth) {
+    double error = 0, size = 0;
+    int64_t columns = tensor_columns(out);
+    for (int64_t i = 0; i < tensor_elements(out); i++) {
+        error += pow(load(out, i / columns, i % columns) - truth[i], 2);
+        size += truth[i] * truth[i];
+    }
+    return sqrt(error / size);
+}
+
+/* Computes silu(norm(in)) of each value in f64; groups of 1/32 of the channels. */
+static void normed_truth(double *to, const struct tensor *in, const struct group_norm *norm) {
+    int32_t c = in->dim[2], each = c / norm->statistics.dim[0];
+    for (int64_t i = 0; i < tensor_elements(in); i++) {
+        int64_t j = i % c;
+        double v = (load(in, i / c, j) - load(&norm->statistics, j / each, 0)) *
+                   load(&norm->statistics, j / each, 1);
+        v = v * load(&norm->weight, 0, j) + load(&norm->bias, 0, j);
+        to[i] = v / (1 + exp(-v));
+    }
+}
+
+static void conv_truth(double *to, const double *in, const struct tensor *weight, int32_t side) {
+    int32_t n = weight->dim[0], c = weight->dim[1];
+    const float *w = weight->data;
+    for (int32_t p = 0; p < side * side; p++)
+        for (int32_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int t = 0; t < 9; t++) {
+                int32_t y = p / side + t / 3 - 1, xx = p % side + t % 3 - 1;
+                if (y < 0 || xx < 0 || y >= side || xx >= side) continue;
+                for (int32_t i = 0; i < c; i++)
+                    sum += in[((int64_t)y * side + xx) * c + i] * (double)w[((int64_t)j * c + i) * 9 + t];
+            }
+            to[(int64_t)p * n + j] = sum;
+        }
+}
+
+/* The error of an f16 convolution (normed input) beside that of the TF32 convolution of equal input. Rounding
+ * the result to f16 adds to the two operands' roundings, which are equal: sqrt(3 / 2) = 1.22 times expected;
+ * measured: 1.13 to 1.18. */
+static void test_conv_f16_error(void **state) {
+    static const struct wide_conv cases[] = {{6, 512, 512}, {6, 128, 128}, {4, 1280, 1280}, {6, 320, 320}};
+    for (int i = 0; i < (SMALL ? 0 : (int)(sizeof cases / sizeof *cases)); i++) {
+        struct wide_conv k = cases[i];
+        random_state = 950 + (uint64_t)i;
+        case_begin();
+        struct tensor in = tensor_random(DTYPE_F32, SHAPE(k.side, k.side, k.c), 0, 3), flat = in;
+        struct tensor weight = tensor_random(DTYPE_F32, SHAPE(k.n, k.c, 3, 3), 0, 0.05f);
+        struct tensor out = tensor_random(DTYPE_F32, SHAPE(k.side, k.side, k.n), 0, 1);
+        struct conv_options plain = {.upsample = 1}, normed = {.upsample = 1, .activation = ACTIVATION_SILU};
+        normed.norm = (struct group_norm){.statistics = tensor_random(DTYPE_F32, SHAPE(32, 2), 0, 1),
+                                          .weight = tensor_random(DTYPE_F32, SHAPE(k.c), 0, 1),
+                                          .bias = tensor_random(DTYPE_F32, SHAPE(k.c), 0, 1)};
+        double *values = malloc(sizeof *values * (size_t)tensor_elements(&in)),
+               *truth = malloc(sizeof *truth * (size_t)tensor_elements(&out));
+        normed_truth(values, &in, &normed.norm);
+        conv_truth(truth, values, &weight, k.side);
+        op_conv2d(&x, out, in, weight, (struct epilogue){0}, normed);
+        double f16 = distance_of(&out, truth);
+        for (int64_t j = 0; j < tensor_elements(&in); j++) ((float *)flat.data)[j] = (float)values[j];
+        op_conv2d(&x, out, flat, weight, (struct epilogue){0}, plain);
+        double tf32 = distance_of(&out, truth);
+        assert_ok(&problem);
+        print_message("  %d to %d channels: f16 %.2e, TF32 %.2e, quotient %.2f\n", k.c, k.n, f16, tf32,
+                      f16 / tf32);
+        assert_true(f16 < 1.4 * tf32 && f16 > 1e-5);
+        free(values);
+        free(truth);
+    }
+}
+
+/* The error of a product of f16 operands beside that of bf16 operands: three bits more, an eighth expected;
+ * measured: 0.125. */
+static void test_product_f16_error(void **state) {
+    static const int32_t shapes[][3] = {{16, 640, 640}, {8, 1280, 2048}, {4, 320, 1280}};
+    for (int i = 0; i < (SMALL ? 0 : 3); i++) {
+        const int32_t *k = shapes[i];
+        double error[2];
+        random_state = 960 + (uint64_t)i;
+        case_begin();
+        struct tensor in = tensor_random(DTYPE_F32, SHAPE(k[0], k[2]), 0, 1),
+                      weight = tensor_random(DTYPE_F16, SHAPE(k[1], k[2]), 0, 0.05f),
+                      out = tensor_random(DTYPE_F32, SHAPE(k[0], k[1]), 0, 1);
+        double *truth = calloc((size_t)tensor_elements(&out), sizeof *truth);
+        for (int32_t j = 0; j < k[0] * k[1]; j++)
+            for (int32_t l = 0; l < k[2]; l++)
+                truth[j] += load(&in, j / k[1], l) * load(&weight, j % k[1], l);
+        for (int p = 0; p < 2; p++) {
+            x.precision = p ? PRECISION_F16 : PRECISION_BF16;
+            op_linear(&x, out, in, weight, (struct epilogue){0});
+            error[p] = distance_of(&out, truth);
+        }
+        x.precision = PRECISION_BF16;
+        assert_ok(&problem);
+        print_message("  %d x %d x %d: bf16 %.2e, f16 %.2e, quotient %.3f\n", k[0], k[1], k[2], error[0],
+                      error[1], error[1] / error[0]);
+        assert_true(error[1] < 0.16 * error[0]);
+        free(truth);
+    }
 }
 
 /* Runs one case of each operator that accepts rows with any stride and alignment. */
@@ -152,7 +292,7 @@ static void test_places_alike(void **state) {
 
 static void test_precisions(void **state) {
     assert_non_null(checker.cuda->unsupported[PRECISION_F32]);
-    assert_non_null(checker.cuda->unsupported[PRECISION_F16]);
+    assert_null(checker.cuda->unsupported[PRECISION_F16]);
     assert_null(checker.cuda->unsupported[PRECISION_BF16]);
     for (int i = 0; i < N_PRECISIONS; i++)
         if (checker.cuda->unsupported[i])
@@ -191,6 +331,7 @@ int main(void) {
         cmocka_unit_test(test_rows_alike),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_head_sizes),
+        cmocka_unit_test(test_tiles_of_compiled_code),
         cmocka_unit_test(test_attention_edges),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
@@ -209,6 +350,8 @@ int main(void) {
         cmocka_unit_test(test_unprepared),
         cmocka_unit_test(test_kernels_were_loaded),
         cmocka_unit_test(test_conv_is_tf32),
+        cmocka_unit_test(test_conv_f16_error),
+        cmocka_unit_test(test_product_f16_error),
         cmocka_unit_test(test_print_errors),
     };
     ops_on = SMALL ? ON_TSAN : ON_CUDA, ops_random_cases = RANDOM_CASES, ops_pictures = PICTURES;

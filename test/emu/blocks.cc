@@ -138,6 +138,10 @@ static void fiber_main() {
     }
 }
 
+void emu_trap(const char *file, int line) {
+    refuse("kernel %s: __trap at %s:%d", kernel_running(), file, line);
+}
+
 void emu_syncthreads(const char *file, int line) {
     worker *w = own;
     block_state *b = w->block;

@@ -40,6 +40,7 @@ static void read_environment() {
     now.truncates = mma && !strcmp(mma, "truncate");
     now.context = number("EMU_CONTEXT", 256 << 20);
     now.shared = number("EMU_SHARED", 99 << 10);
+    now.compiled_for = (int)number("EMU_COMPILED_FOR", 0);
     now.code = number("EMU_CODE", 0);
     now.major = 8, now.minor = 0;
     now.integrated = number("EMU_INTEGRATED", 0) != 0;
@@ -78,6 +79,11 @@ void emu_set_order(enum emu_order order, uint64_t seed) {
 void emu_set_delays(uint32_t copies_us, uint32_t kernels_us) {
     now.copies_us = copies_us;
     now.kernels_us = kernels_us;
+}
+
+void emu_set_shared(uint64_t bytes, int compiled_for) {
+    now.shared = bytes;
+    now.compiled_for = compiled_for;
 }
 
 void emu_set_devices(int n, int major, int minor, uint64_t bytes) {

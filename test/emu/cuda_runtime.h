@@ -147,6 +147,12 @@ extern "C" void emu_syncwarp(uint32_t mask, const char *file, int line);
 extern "C" uint64_t emu_shuffle(uint32_t mask, uint64_t value, int from_lane, const char *file, int line);
 extern "C" uint32_t emu_ballot(uint32_t mask, bool vote, const char *file, int line);
 
+extern "C" [[noreturn]] void emu_trap(const char *file, int line);
+
+[[noreturn]] static inline void __trap(EMU_AT) {
+    emu_trap(file, line);
+}
+
 static inline void __syncthreads(EMU_AT) {
     emu_syncthreads(file, line);
 }

@@ -4,10 +4,10 @@
  * of the environment: EMU_ORDER=forward|reverse|random  EMU_SEED=N  EMU_DELAY=US (copies)
  * EMU_DELAY_KERNELS=US EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES
  * EMU_PINNABLE=BYTES EMU_GRANULE=BYTES EMU_DRIVER=13000 (0: no driver)  EMU_FAIL=CALL:N:ERROR, CALL is a
- * number of enum emu_call EMU_SHARED=BYTES of shared memory per block, 99 KiB by default EMU_MMA=truncate:
- * tensor cores truncate sums as hardware does, instead of rounding each EMU_CONTEXT=BYTES of a context, 256
- * MiB by default  EMU_CODE=BYTES of kernel code once a kernel is loaded EMU_ABSENT=cublaslt,cudnn,nvml:
- * missing libraries
+ * number of enum emu_call EMU_SHARED=BYTES of shared memory per block, 99 KiB by default EMU_COMPILED_FOR=89:
+ * architecture for which kernels are compiled, the capability by default EMU_MMA=truncate: tensor cores
+ * truncate sums as hardware does, instead of rounding each EMU_CONTEXT=BYTES of a context, 256 MiB by default
+ * EMU_CODE=BYTES of kernel code once a kernel is loaded EMU_ABSENT=cublaslt,cudnn,nvml: missing libraries
  *
  * On undefined behaviour in CUDA, or a call that Sluice must not make, the emulator prints one line that
  * starts with "emu: " to stderr and exits with status 86. */
@@ -48,6 +48,9 @@ void emu_set_order(enum emu_order order, uint64_t seed);
 void emu_set_delays(uint32_t copies_us, uint32_t kernels_us);
 
 void emu_set_devices(int n, int major, int minor, uint64_t bytes);
+/* Sets the shared memory per block in bytes, and the architecture for which kernels were compiled (89: 8.9;
+ * 0: the device's capability). */
+void emu_set_shared(uint64_t bytes, int compiled_for);
 /* Sets the version that cudaDriverGetVersion returns; 0: no driver. */
 void emu_set_driver(int version);
 /* Sets the bytes of device memory that other programs use. */

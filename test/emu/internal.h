@@ -110,7 +110,8 @@ struct settings {
     uint32_t copies_us, kernels_us;
     bool truncates; /* emulated tensor cores truncate sums, instead of rounding them */
     int devices, major, minor, integrated, driver;
-    bool maps; /* the device supports virtual memory management */
+    int compiled_for; /* architecture of compiled kernels, such as 89; 0: the device's capability */
+    bool maps;        /* the device supports virtual memory management */
     uint64_t bytes, taken, pinnable, granule, context, code, shared;
 };
 extern settings now;

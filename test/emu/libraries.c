@@ -1,15 +1,18 @@
 /* Replaces cuBLASLt (kernels/cuda/cublaslt.h) and cuDNN (kernels/cuda/cudnn.h). oneDNN computes from f32
  * copies of the operands, or plain loops under ThreadSanitizer, where oneDNN and OpenMP are not instrumented.
  *
- * Products: operands are bf16 and sums f32, as on the device; the CPU's vector units sum in another order.
- * Convolutions: operands are rounded to TF32 like sm_80's cvt.rna (to nearest, ties away from zero), which
- * cuDNN's kernels presumably use; sums are f32, in another order than cuDNN's.
+ * Products: operands are bf16 or f16 and sums f32, as on the device; the CPU's vector units sum in another
+ * order. Convolutions of f32: operands are rounded to TF32 like sm_80's cvt.rna (to nearest, ties away from
+ * zero), which cuDNN's kernels presumably use; sums are f32, in another order than cuDNN's. An f16 result is
+ * rounded once.
  *
  * Rejects shapes that were not prepared, and addresses with which the libraries would crash or be slow. */
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cudnn.h"
 
+#include "engine/base/half.h"
 #include "enqueue.h"
+#include "f16.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cuda/hash_table.h"
 
@@ -235,11 +238,15 @@ static uint16_t nearest(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Returns a contiguous f32 copy of a bf16 matrix whose row stride is `row` values. */
-static float *f32_copy(const uint16_t *from, int64_t rows, int64_t columns, int64_t row) {
+static float half_to_f32(uint16_t half, bool f16) {
+    return f16 ? half_f16_f32(half) : bf16_to_f32(half);
+}
+
+/* Returns a contiguous f32 copy of a bf16 or f16 matrix whose row stride is `row` values. */
+static float *f32_copy(const uint16_t *from, bool f16, int64_t rows, int64_t columns, int64_t row) {
     float *to = floats(rows * columns);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) to[i * columns + j] = bf16_to_f32(from[i * row + j]);
+        for (int64_t j = 0; j < columns; j++) to[i * columns + j] = half_to_f32(from[i * row + j], f16);
     return to;
 }
 
@@ -253,10 +260,10 @@ static void product_finish(const struct product_call *c, const float *from) {
     for (int64_t i = 0; i < key->m; i++)
         for (int64_t j = 0; j < key->n; j++) {
             float value = from[i * key->n + j];
-            if (key->bias) value += key->rounded ? bf16_to_f32(half_bias[j]) : bias[j];
+            if (key->bias) value += key->rounded ? half_to_f32(half_bias[j], key->f16) : bias[j];
             if (key->residual) value += o->residual[i * key->residual_row + j];
             if (key->rounded)
-                half_out[i * key->out_row + j] = nearest(value);
+                half_out[i * key->out_row + j] = key->f16 ? emu_f16(value) : nearest(value);
             else
                 out[i * key->out_row + j] = value;
         }
@@ -267,8 +274,8 @@ static void product_compute(void *arguments) {
     const struct product_key *key = &c->key;
     struct onednn_key of = product_as_onednn(key);
     scribble(c->operands.workspace, PRODUCTS_WORKSPACE);
-    float *in = f32_copy(c->operands.in, key->m, key->k, key->in_row);
-    float *weight = f32_copy(c->operands.weight, key->n, key->k, key->k);
+    float *in = f32_copy(c->operands.in, key->f16, key->m, key->k, key->in_row);
+    float *weight = f32_copy(c->operands.weight, key->f16, key->n, key->k, key->k);
     float *out = floats((int64_t)key->m * key->n);
     library_run(c->library, &of, in, weight, out);
     product_finish(c, out);
@@ -282,8 +289,8 @@ enum status products_run(struct products *p, const struct product_key *key,
     if (!hash_table_find(&p->library.prepared, key)) {
         return error_set(e, INTERNAL,
                          "a product was not prepared" FOUND
-                         "%d x %d x %d, bias %d, residual %d, rounded %d, wide %d",
-                         key->m, key->n, key->k, key->bias, key->residual, key->rounded, key->wide);
+                         "%d x %d x %d, f16 %d, bias %d, residual %d, rounded %d, wide %d",
+                         key->m, key->n, key->k, key->f16, key->bias, key->residual, key->rounded, key->wide);
     }
     uintptr_t align = key->wide ? 16 : (uintptr_t)product_out_bytes(key);
     emu_require_aligned("in of a product", operands->in, 16);
@@ -292,7 +299,7 @@ enum status products_run(struct products *p, const struct product_key *key,
     emu_require_aligned("out of a product", operands->out, align);
     if (key->bias) emu_require_aligned("bias of a product", operands->bias, 16);
     if (key->residual) emu_require_aligned("residual of a product", operands->residual, align);
-    if (key->rounded && key->residual) emu_stop("a bf16 result cannot have a residual");
+    if (key->rounded && key->residual) emu_stop("a 2-byte result cannot have a residual");
     struct product_call call = {&p->library, *key, *operands};
     emu_enqueue("product", product_compute, &call, sizeof call, stream);
     return OK;
@@ -367,29 +374,43 @@ static float tf32(float f) {
     return f;
 }
 
-static float *rounded(const float *from, int64_t n) {
+/* Returns operand value i as the tensor cores read it. */
+static float conv_operand(const struct convolution_key *key, const void *from, int64_t i) {
+    return key->f16 ? half_f16_f32(((const uint16_t *)from)[i]) : tf32(((const float *)from)[i]);
+}
+
+static float *conv_input(const struct convolution_key *key, const void *from, int64_t n) {
     float *to = floats(n);
-    for (int64_t i = 0; i < n; i++) to[i] = tf32(from[i]);
+    for (int64_t i = 0; i < n; i++) to[i] = conv_operand(key, from, i);
     return to;
 }
 
-/* Returns the weights [N,k,k,C] rounded to TF32, as [N,C,k,k]. */
-static float *rounded_weights(const struct convolution_key *key, const float *from) {
+/* Returns the weights [N,k,k,C] as [N,C,k,k]. */
+static float *conv_weights(const struct convolution_key *key, const void *from) {
     int64_t taps = (int64_t)key->side * key->side, c = key->in;
     float *to = floats(key->out * c * taps);
     for (int64_t n = 0; n < key->out; n++)
         for (int64_t t = 0; t < taps; t++)
-            for (int64_t i = 0; i < c; i++) to[(n * c + i) * taps + t] = tf32(from[(n * taps + t) * c + i]);
+            for (int64_t i = 0; i < c; i++)
+                to[(n * c + i) * taps + t] = conv_operand(key, from, (n * taps + t) * c + i);
     return to;
 }
 
-/* Picks one pixel per stride in each direction from a stride-1 convolution's result. */
-static void pick(const struct convolution_key *key, const float *from, float *to) {
+/* Stores one pixel per stride in each direction of a stride-1 convolution's result. */
+static void pick(const struct convolution_key *key, const float *sums, void *to) {
     int64_t columns = dense(key, key->columns), n = key->out;
+    float *floats_to = to;
+    uint16_t *halves_to = to;
     for (int64_t y = 0; y < key->rows; y++)
         for (int64_t x = 0; x < key->columns; x++)
-            memcpy(to + (y * key->columns + x) * n, from + (y * columns + x) * key->stride * n,
-                   (size_t)n * sizeof *to);
+            for (int64_t i = 0; i < n; i++) {
+                float sum = sums[(y * columns + x) * key->stride * n + i];
+                int64_t at = (y * key->columns + x) * n + i;
+                if (key->f16)
+                    halves_to[at] = emu_f16(sum * CONVOLUTION_HALF_SCALE);
+                else
+                    floats_to[at] = sum;
+            }
 }
 
 static void convolution_compute(void *arguments) {
@@ -400,8 +421,8 @@ static void convolution_compute(void *arguments) {
     int64_t rows = convolution_reach(key, key->rows), columns = convolution_reach(key, key->columns);
     int64_t outputs = (int64_t)dense(key, key->rows) * dense(key, key->columns) * key->out;
     scribble(o->workspace, CONVOLUTIONS_WORKSPACE);
-    float *in = rounded(o->in, rows * columns * key->in);
-    float *weights = rounded_weights(key, o->weights);
+    float *in = conv_input(key, o->in, rows * columns * key->in);
+    float *weights = conv_weights(key, o->weights);
     float *out = floats(outputs);
     library_run(c->library, &of, in, weights, out);
     pick(key, out, o->out);

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include "f16.h"
+
 extern "C" void emu_misaligned(const char *what, const void *address, const char *file, int line);
 /* ldmatrix for one lane. value: on entry the 16 bytes of the lane's row, on return the lane's four words. */
 extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
@@ -130,18 +132,8 @@ static inline uint32_t pack_bf16(float low, float high) {
     return emu_bf16(low) | emu_bf16(high) << 16;
 }
 
-static inline uint32_t emu_f16(float f) {
-    uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000, magnitude = u & 0x7FFFFFFF;
-    if (f != f) return 0x7FFF;                         /* cvt converts any NaN to this value */
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* from 2^16 on */
-    /* Subnormal results: adding 0.5 puts the unit of f16's smallest values, 2^-24, into f32's last place. */
-    if (magnitude < 0x38800000)
-        return sign | (__float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3F000000);
-    return sign | (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13;
-}
-
 static inline uint32_t pack_f16(float low, float high) {
-    return emu_f16(low) | emu_f16(high) << 16;
+    return emu_f16(low) | (uint32_t)emu_f16(high) << 16;
 }
 
 static inline float cuda_f16_f32(uint16_t h) {

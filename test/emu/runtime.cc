@@ -243,7 +243,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     kernel_loaded(function);
     *attributes = cudaFuncAttributes{};
     attributes->maxThreadsPerBlock = 1024;
-    attributes->binaryVersion = attributes->ptxVersion = 10 * now.major + now.minor;
+    attributes->binaryVersion = 10 * now.major + now.minor;
+    attributes->ptxVersion = now.compiled_for ? now.compiled_for : attributes->binaryVersion;
     attributes->maxDynamicSharedSizeBytes = (int)shared_limit(function);
     return cudaSuccess;
 }

@@ -91,8 +91,8 @@ TEST(flops_match_formulas) {
     const struct formula *f = formulas;
     for (int i = 0; i < N_PUBLISHED; i++) {
         struct predict_case c = predict_case_of(published[i], 0);
-        assert_non_null(c.sizes.last.kind);
-        for (int k = 0; (c = predict_case_of(published[i], k)).sizes.last.kind; k++, f++) {
+        assert_non_null(c.name);
+        for (int k = 0; (c = predict_case_of(published[i], k)).name; k++, f++) {
             assert_true(f < formulas + sizeof formulas / sizeof *formulas);
             assert_ptr_equal(f->family, published[i]);
             struct predict_rows rows = predict(card, &c);
@@ -171,6 +171,22 @@ TEST(seconds_follow_card) {
         assert_true(one > whole.flops / (of->products * of->product_flops));
         assert_true(one < 1.15 * whole.flops / (of->products * of->product_flops));
         assert_true(cut > 1.05 * one);
+        /* int8 gains everywhere, but less than the ratio of the peaks */
+        struct work int8 = whole, attention = whole;
+        int8.class = WORK_PRODUCT_INT8;
+        double quantised = cuda_card_seconds(of, &int8);
+        assert_true(quantised > whole.flops / (of->int8_products * of->int8_ops));
+        assert_true(quantised < 1.35 * whole.flops / (of->int8_products * of->int8_ops));
+        assert_true(quantised < one && quantised > one * of->product_flops / of->int8_ops);
+        attention.class = WORK_ATTENTION;
+        attention.k = attention.n;
+        double rounded = cuda_card_seconds(of, &attention);
+        attention.class = WORK_ATTENTION_INT8;
+        assert_true(cuda_card_seconds(of, &attention) < 0.95 * rounded);
+        struct op_rates rates = cuda_card_rates(of);
+        assert_near(attention.flops / rates.per_second[CLASS_ATTENTION_INT8],
+                    cuda_card_seconds(of, &attention), 1e-2);
+        assert_near(attention.flops / rates.per_second[CLASS_ATTENTION], rounded, 1e-2);
     }
 }
 

@@ -28,6 +28,15 @@ double nearest_bf16(double value) {
     return ldexp(nearbyint(ldexp(value, 8 - exponent)), exponent - 8);
 }
 
+double nearest_f16(double value) {
+    int exponent;
+    if (value == 0 || !isfinite(value)) return value;
+    frexp(value, &exponent);
+    if (exponent < -13) exponent = -13;
+    double nearest = ldexp(nearbyint(ldexp(value, 11 - exponent)), exponent - 11);
+    return fabs(nearest) < 65536 ? nearest : copysign(INFINITY, value);
+}
+
 double rounded(double value) {
     return operand_rounding ? operand_rounding(value) : value;
 }

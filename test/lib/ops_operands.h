@@ -28,6 +28,8 @@ extern double (*operand_rounding)(double value);
 
 /* Rounds to bf16 (to nearest even) by arithmetic, without bit operations, unlike the engine. */
 double nearest_bf16(double value);
+/* The same for f16, with its subnormal numbers and infinities. */
+double nearest_f16(double value);
 double rounded(double value);
 void pool_open(void);
 uint64_t hash_out(const struct op *op);

@@ -251,7 +251,7 @@ check "nothing on stderr" [ ! -s ../err ]
 # ---- bench block --predict (test_predict and test_cuda_work check its numbers) ----
 expect 0 "bench block --predict --json" bench block --device cuda --predict 3060 --json
 tr -d ' \n' <../out >../flat
-check "JSON document" has ../flat '^{"version":1,"rows":\[{"family":"zimage".*}\],"card":"3060"}$'
+check "JSON document" has ../flat '^{"version":1,"rows":\[{"family":"zimage".*}\],"card":"3060","precision":"bf16"}$'
 check "all keys" has ../flat '{"family":"zimage","block":"layer","tokens":4128,"op":"attention","class":"attention","calls":1,"flops":261740298240,"bytes":[0-9]*,"seconds":[0-9.e-]*,'
 for family in zimage flux unet qwen_image qwen3 qwen25vl qwen25vl_vision clip t5 vae_kl vae_kl_encoder vae_wan vae_wan_encoder; do
     check "$family" has ../flat "{\"family\":\"$family\",\"block\""
@@ -260,7 +260,7 @@ for class in product attention conv pass; do check "$class" has ../flat "\"class
 "$sluice" bench block --predict 3060 --json >../again 2>../err
 check "same output again" cmp -s ../out ../again
 expect 0 "bench block --predict, as a table" bench block --device cuda --predict h100
-check "says predicted, not measured" has ../out '^predicted for h100, not measured$'
+check "says predicted, not measured" has ../out '^predicted for h100 in bf16, not measured$'
 check "names the block" has ../out '^zimage, block "layer", 4128 tokens$'
 check "total of matrix products" has ../out '^all product  *[0-9]* *1460.9 '
 check "nothing on stderr" [ ! -s ../err ]

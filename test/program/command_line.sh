@@ -349,7 +349,7 @@ check "no replanning" has ../flat '"replanned":\[\]'
 for key in compute_seconds user_seconds system_seconds gbytes_per_second stall_block_seconds floor_seconds efficiency planned_ram_bytes measured_ram_bytes; do
     check "stage has $key" has ../flat "\"name\":\"denoise\"[^}]*\"$key\":"
 done
-for key in compute_seconds user_seconds system_seconds gbytes_per_second stall_seconds stall_block stall_block_seconds floor_seconds efficiency; do
+for key in compute_seconds user_seconds system_seconds page_faults gbytes_per_second stall_seconds stall_block stall_block_seconds floor_seconds efficiency; do
     check "step has $key" has ../flat "\"index\":0[^}]*\"$key\":"
 done
 check "no error in the report" lacks ../flat '"error"'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # bench/gpu/run.sh on the emulated device: results are written part by part, a failing or hanging part does not stop the others,
-# finished parts are skipped, and a missing GPU is reported.
+# finished parts are skipped, and a missing GPU is reported. A fake nvidia-smi in PATH makes the machine fit or unfit for timing.
 #   sh test/program/gpu_script.sh STAGE WORK        STAGE: the folder that make CONFIG=emu gpu-stage creates
 set -u
 stage=$(cd "$1" && pwd)
@@ -32,9 +32,38 @@ script() {
 cp -rl "$stage" "$work/stage"
 results=$work/out/results.jsonl
 
+# fake_smi LINE [PID]: nvidia-smi that answers for the emulated GPU's bus address only. LINE: the fields of run.sh's sample.
+fake_smi() {
+    mkdir -p "$work/path"
+    cat >"$work/path/nvidia-smi" <<END
+#!/bin/sh
+case "\$*" in
+*clocks_event_reasons*) exit 2 ;;
+"--query-gpu=driver_version "*) echo 580.65.06 && exit ;;
+"-i 0000:C1:00.0 --query-compute-apps="*) echo "${2:-}" && exit ;;
+"-i 0000:C1:00.0 --query-gpu=memory.used "*) echo 300 ;;
+"-i 0000:C1:00.0 --query-gpu="*) echo "$1" ;;
+*) echo "no such GPU: \$*" >&2 && exit 6 ;;
+esac
+case "\$*" in *-lms*) while sleep 0.2; do echo "$1"; done ;; esac
+END
+    chmod +x "$work/path/nvidia-smi"
+}
+# generation and most, width and most, W, limit and default, MHz and most, C, busy %, MiB, ECC, MIG, reasons
+fit="4, 4, 16, 16, 441.02, 450.00, 450.00, 2520, 3105, 71, 0, 300, [N/A], [N/A], 0x0000000000000004"
+hot="4, 4, 4, 16, 210.00, 300.00, 450.00, 1100, 3105, 92, 0, 300, Disabled, Enabled, 0x0000000000000048"
+PATH=$work/path:$PATH
+
+fake_smi "$fit"
 script out check.fragments bench.bus bench.ops.bytes --small
-check "exit 0" [ $code = 0 ]
-check "four results" lines "$results" 4
+check "UNKNOWN: exit 3, not $code" [ $code = 3 ]
+check "five results" lines "$results" 5
+check "fit" has "$work/log" '^Machine: fit for timing'
+check "state under load" has "$work/log" 'under load: PCIe 4.0 x16, .* 2520 of 3105 MHz; 441 of 450 W; 71 C; 300 MiB in use'
+check "PASS" has "$work/log" '^PASS  *results right  *[0-9]* checks'
+check "UNKNOWN with its reason" has "$work/log" '^UNKNOWN  *operators as calculated  *kernels/cuda/cards.c lacks this GPU'
+check "questions of other parts are not asked" lacks "$work/log" 'two runs'
+check "the verdict is in the result" has "$(ls "$work"/out/emulated-gpu-0-*.json)" '"verdict": "PASS"'
 check "fragments" has "$results" '"part": "check.fragments", "status": "done", .*"failed": 0'
 check "bus" has "$results" '"part": "bench.bus", "status": "done", .*"h2d_pinned"'
 check "rms_norm" has "$results" '"part": "bench.ops.bytes", "status": "done", .*"rms_norm"'
@@ -48,22 +77,28 @@ check "README table" has "$work/table" '^Emulated GPU 0 (sm_80'
 script out check.fragments bench.ops. --small
 check "a finished part is skipped" has "$work/log" '^check.fragments: has a result'
 check "other parts run" has "$results" '"part": "bench.ops.decoder", "status": "done"'
-script out check.fragments --again --small
+script out check.fragments --small
+check "all PASS: exit 0, not $code" [ $code = 0 ]
+fake_smi "$hot" 4711
+script out check.fragments bench.ops.bytes --again --small
+check "not fit for timing" has "$work/log" 'not fit for timing: PCIe x4: too narrow .*; power limit 300 W instead of 450 W .*; throttled by heat .* 92 C; 1100 of 3105 MHz .*; 1 other program .*; MIG is on'
+rm -r "$work/path"
 check "--again repeats a part" [ "$(grep -c '"check.fragments"' "$results")" = 2 ]
 # Parts run in order of importance, whatever their order on the command line.
-MODEL=$work/weights-z FLUX=$work/weights-f script day bench.load bench.flux.all bench.torch bench.overlap bench.zimage.all bench.memory bench.bus \
-    check.algorithms check.context check.pipeline --small
+MODEL=$work/weights-z FLUX=$work/weights-f script day bench.load bench.flux.all bench.torch bench.overlap bench.zimage.all.b1 bench.memory bench.bus \
+    check.algorithms check.int8 check.jit check.context check.pipeline --small
 day=$work/day/results.jsonl
-check "exit 0" [ $code = 0 ]
+check "exit 3, not $code" [ $code = 3 ]
+check "no nvidia-smi" has "$work/log" '^Machine: fitness for timing unknown: nvidia-smi not found'
 order=$(sed -n 's/^{"part": "\([^"]*\)".*/\1/p' "$day" | tr '\n' ' ')
-wanted="info check.pipeline check.context check.algorithms bench.bus bench.memory bench.checkpoint bench.zimage.all.b1 bench.overlap \
-bench.torch.products bench.torch.attention bench.torch.zimage.eager bench.torch.zimage.compiled bench.torch.zimage.cudnn \
-bench.torch.flux.eager bench.torch.flux.compiled bench.torch.flux.cudnn bench.flux_checkpoint bench.flux.all.b1 bench.load bench.zimage.all.b4 "
+wanted="info fitness check.pipeline check.context check.algorithms check.int8 check.jit bench.bus bench.memory bench.checkpoint bench.zimage.all.b1 bench.overlap \
+bench.torch.products bench.torch.attention bench.torch.decoder bench.torch.zimage.eager bench.torch.zimage.compiled bench.torch.zimage.cudnn \
+bench.torch.flux.eager bench.torch.flux.compiled bench.torch.flux.cudnn bench.torch.sdxl.eager bench.torch.wan.eager bench.flux_checkpoint bench.flux.all.b1 bench.load "
 check "order of the parts, not $order" [ "$order" = "$wanted" ]
 check "no part failed" lacks "$day" '"status": "failed"'
 check "pipeline" has "$day" '"part": "check.pipeline", "status": "done", .*"failed": 0'
 check "CUDA context size" has "$day" '"part": "check.context", "status": "done", .*"context_bytes": [1-9]'
-check "one hash for all algorithms" has "$day" '"part": "check.algorithms", "status": "done", .*"passed": 6, "failed": 0'
+check "one hash for all algorithms" has "$day" '"part": "check.algorithms", "status": "done", .*"passed": 14, "failed": 0'
 check "lists the algorithms" has "$day" '"algorithms": \[{"op"'
 for call in "pin cold" "pin warm" unpin provide commit decommit; do check "$call" has "$day" "\"call\": \"$call\", \"bytes\": 2097152"; done
 check "overlap" has "$day" '"part": "bench.overlap", "status": "done", .*"budget": "all", .*"ratio": [0-9.]*'
@@ -76,9 +111,76 @@ check "Flux" has "$day" '"part": "bench.flux.all.b1", "status": "done", .*"laten
 check "loading" has "$day" '"part": "bench.load", "status": "done", .*"page_cache"'
 check "row in the table" has "$work/log" '^| all | [1-9]'
 
-script late check.fragments --minutes 0
+script late --quick --minutes 0
 check "--minutes 0 runs nothing" has "$work/log" '^check.fragments: not begun'
 check "no result" [ ! -s "$work/late/results.jsonl" ]
+check "unfinished: exit 3, not $code" [ $code = 3 ]
+check "says how to finish" has "$work/log" '^UNKNOWN  *step close to its bound  *bench.zimage.all.b1 has not finished: repeat the command'
+EMU_CAPABILITY=9.0 script jit check.jit --small
+check "kernels compiled by the driver" has "$work/log" '^PASS  *kernels compiled by driver'
+
+# The verdicts of a made-up run on a fit machine. Z-Image: 5 GB at 25 GB/s are 0.2 s, below the resident step's 0.5 s.
+made() {
+    cat <<END
+{"part": "info", "status": "done", "data": {"gpu": "NVIDIA GeForce RTX 4090", "architecture": "sm_89", "bytes": 25769803776, "library": "x", "card": "4090"}}
+{"part": "fitness", "status": "done", "data": {"fit": $1, "reasons": [$2], "notes": []}}
+{"part": "check.ops", "status": "done", "passed": 812, "failed": 0}
+{"part": "check.memory", "status": "$3", "passed": 3, "failed": 1, "failures": ["FAILED: a leak"]}
+{"part": "check.algorithms", "status": "done", "hash": "3fa9", "hash_again": "$4", "hash_budgets": "3fa9 3fa9"}
+{"part": "bench.bus", "status": "done", "data": {"rows": [{"path": "h2d_pinned", "gbytes_per_second": 25}]}}
+{"part": "bench.ops.attention", "status": "done", "data": {"rows": [
+ {"op": "attention", "shape": "a layer", "seconds": $5, "calculated_seconds": 0.002, "constant": "attention", "measured_constant": 0.8}]}}
+{"part": "bench.zimage.all.b1", "status": "done", "data": {"latent_sha256": ["71c0"], "step": {"seconds": 0.5, "bytes_moved": 0}}}
+{"part": "bench.zimage.9G.b1", "status": "done", "data": {"latent_sha256": ["$6"], "step": {"seconds": $7, "bytes_moved": 5e9}}}
+{"part": "bench.torch.zimage.eager", "status": "done", "data": {"rows": [{"op": "step", "shape": "zimage, eager, ", "seconds": $8}]}}
+END
+}
+# verdicts NAME CODE ARGUMENTS OF made...: the page's lines of questions must equal stdin
+verdicts() {
+    name=$1 want=$2
+    shift 2
+    made "$@" | tr -d '\n' | sed 's/{"part"/\n&/g' | sed 1d >"$work/made.jsonl"
+    echo >>"$work/made.jsonl"
+    "$stage/bin/gpu_results" document "$work/made.jsonl" "$work" 2026-01-01 abc "" check. bench. >"$work/made"
+    code=$?
+    check "$name: exit $want, not $code" [ $code = $want ]
+    grep -E '^(PASS|FAIL|UNKNOWN) ' "$work/made" >"$work/lines"
+    diff - "$work/lines" >"$work/difference"
+    check "$name: verdicts: $(cat "$work/difference")" [ ! -s "$work/difference" ]
+}
+common="UNKNOWN  the same with int8          check.int8 has not run
+UNKNOWN  CUDA context as planned     check.context has not run
+UNKNOWN  kernels compiled by driver  check.jit has not run
+UNKNOWN  no memory errors, no races  no check has run"
+verdicts good 3 true "" done 3fa9 0.0022 71c0 0.51 0.48 <<END
+PASS     results right               815 checks
+PASS     two runs, one image         latent 3fa9
+PASS     all budgets, one image      demo model with 2 budgets; published sizes, 2 runs
+$common
+PASS     operators as calculated     1 of 1 within 15 %
+PASS     step close to its bound     at most 1.020 (budget 9G); limit 1.05
+PASS     as fast as PyTorch          at most 1.04 of PyTorch's time (zimage step); limit 1.10
+END
+check "constants for cards.c" has "$work/made" '^for kernels/cuda/cards.c: .name = "4090", .bus_bytes_per_second = 25.0e9, .attention = 0.800'
+verdicts bad 1 true "" failed 71c0 0.0024 3fa9 0.53 0.45 <<END
+FAIL     results right               check.memory: failed: FAILED: a leak; 1 part failed
+FAIL     two runs, one image         latents 3fa9 and 71c0
+FAIL     all budgets, one image      bench.zimage.9G.b1 has another latent
+$common
+FAIL     operators as calculated     1 of 1 off by more than 15 %; attention a layer takes 1.20 of the calculated time
+FAIL     step close to its bound     at most 1.060 (budget 9G); limit 1.05
+FAIL     as fast as PyTorch          at most 1.11 of PyTorch's time (zimage step); limit 1.10
+END
+verdicts unfit 3 false '"PCIe x4"' done 3fa9 0.0024 71c0 0.53 0.45 <<END
+PASS     results right               815 checks
+PASS     two runs, one image         latent 3fa9
+PASS     all budgets, one image      demo model with 2 budgets; published sizes, 2 runs
+$common
+UNKNOWN  operators as calculated     machine not fit for timing; 1 of 1 off by more than 15 %; attention a layer takes 1.20 of the calculated time
+UNKNOWN  step close to its bound     machine not fit for timing; at most 1.060 (budget 9G); limit 1.05
+UNKNOWN  as fast as PyTorch          machine not fit for timing; at most 1.11 of PyTorch's time (zimage step); limit 1.10
+END
+check "not fit" has "$work/made" '^This machine is not fit for timing: PCIe x4$'
 
 # broken PROGRAM BODY: replaces a program by a script. The stage is hard-linked, so the old file is removed first.
 broken() { rm "$work/stage/bin/$1" && printf '#!/bin/sh\n%s\n' "$2" >"$work/stage/bin/$1" && chmod +x "$work/stage/bin/$1"; }
@@ -88,12 +190,19 @@ sed -i 's/^measure bench.bus 200/measure bench.bus 2/' "$work/stage/run.sh"
 script broken check.fragments check.refusals bench.bus --small
 results=$work/broken/results.jsonl
 check "a crashed part is reported as failed" has "$results" '"part": "check.fragments", "status": "failed", "exit": 139, .*"failed": 1'
+check "FAIL: exit 1, not $code" [ $code = 1 ]
+check "FAIL with its reason" has "$work/log" '^FAIL  *results right  *check.fragments: failed'
 check "a hanging part times out" has "$results" '"part": "bench.bus", "status": "timeout"'
 check "later parts run" has "$results" '"part": "check.refusals", "status": "done"'
 check "prints the failed part" has "$work/log" '^check.fragments: failed'
 
 EMU_DEVICES=0 script none check
-check "no GPU: exit 1, not $code" [ $code = 1 ]
+check "no GPU: exit 4, not $code" [ $code = 4 ]
 check "prints: no GPU" has "$work/log" '^run.sh: no GPU'
+fake_smi "$fit"
+rm -f "$work/stage/driver" && echo 590 >"$work/stage/driver"
+script old check
+check "old driver: exit 4, not $code" [ $code = 4 ]
+check "names both drivers" has "$work/log" 'needs NVIDIA driver 590 or newer: found 580'
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -116,6 +116,38 @@ expect 0 "advice when everything is resident" plan -m "$model" $size --max-ram 8
 check "more memory would not help" has ../out '^advice   more memory would not help$'
 rm -f ../rates.json
 
+# ---- --precision int8 ----
+lacking() { # lacking FILE PATTERN: true if no line of the file matches
+    ! grep -q "$2" "$1"
+}
+DNNL_MAX_CPU_ISA=AVX2
+export DNNL_MAX_CPU_ISA
+expect 0 "plan on a CPU without int8 products" plan --family zimage --device cpu --max-ram 20G
+check "no advice to use int8" lacking ../out 'precision int8'
+expect 2 "int8 on a CPU without int8 products" plan --family zimage --device cpu --precision int8
+check "error message" has ../err '^sluice: invalid value for --precision: .*found int8, expected f32$'
+unset DNNL_MAX_CPU_ISA
+if "$sluice" devices | grep -q '^  precisions .*int8'; then
+    expect 0 "plan on a CPU with int8 products" plan --family zimage --device cpu --max-ram 20G --json
+    tr -d ' \n' <../out >../flat
+    check "advice to use int8" has ../flat '"kind":"int8","stage":"denoise","factor":[1-9][0-9.]*,"seconds":'
+    advised=$(sed 's/.*"kind":"int8"[^}]*"seconds":\([0-9.]*\),.*/\1/' ../flat)
+    expect 0 "plan in int8" plan --family zimage --device cpu --max-ram 20G --precision int8 --json
+    tr -d ' \n' <../out >../flat
+    check "takes the advised time, $advised s" has ../flat "\"seconds\":$advised,\"floor_seconds\""
+    check "no advice to use int8 again" lacking ../flat '"kind":"int8"'
+    expect 0 "advice to use int8, as a table" plan --family zimage --device cpu --max-ram 20G
+    check "one line" has ../out '^advice   --precision int8: .* per step, [0-9.]* times as fast; other pixels$'
+    printf '{"version":1,"disk":1000000}' >../rates.json
+    expect 0 "plan that waits for the disk" plan --family zimage --device cpu --max-ram 4G --rates ../rates.json
+    check "bound by the disk" has ../out '^bound    disk'
+    check "no advice to use int8" lacking ../out 'precision int8'
+    rm -f ../rates.json
+else
+    expect 0 "plan on this CPU, which has no int8 products" plan --family zimage --device cpu --max-ram 20G
+    check "no advice to use int8" lacking ../out 'precision int8'
+fi
+
 expect 2 "plan refuses unsupported flags as generate does" plan -m "$model" --frames 5
 expect 3 "plan of a missing model" plan -m ../nowhere
 expect 3 "plan of a missing latent" plan ../nowhere -m "$model"

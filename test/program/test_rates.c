@@ -10,7 +10,7 @@
 static const char full[] =
     "{\"version\":1,\"machine\":\"a \\u00fc machine\",\"threads\":4,\"disk\":5e8,"
     "\"host_copy\":6000000000,\"h2d\":1.25e10,\"ops\":{\"linear\":1e11,\"linear_bf16\":2e11,"
-    "\"attention\":3e11,\"conv\":4e11,\"bytes\":4e10}}";
+    "\"linear_int8\":3e11,\"attention\":4e11,\"attention_int8\":5e11,\"conv\":6e11,\"bytes\":4e10}}";
 
 /* Reads a valid rates file over the rates in *r. */
 static void read_valid(const char *device, const char *text, int threads, struct rates *r) {
@@ -44,8 +44,9 @@ TEST(fewer_threads_are_slower) {
     }
 }
 
-/* The assumed bf16 rate is half of the f32 rate, unless the rates file has a bf16 rate. */
-TEST(bf16_is_assumed_from_f32) {
+/* The assumed bf16 rate is half of the f32 rate, and int8's 2.5 times, unless the rates file has these rates.
+ */
+TEST(reduced_precisions_are_assumed_from_f32) {
     struct rates r;
     rates_default("cpu", 2, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == r.ops.per_second[CLASS_LINEAR] / 2);
@@ -53,16 +54,23 @@ TEST(bf16_is_assumed_from_f32) {
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 3e11);
     read_valid("cpu", "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 9e11 && r.ops.per_second[CLASS_LINEAR] == 6e11);
+    assert_true(r.ops.per_second[CLASS_LINEAR_INT8] == 1.5e12);
+    read_valid("cpu", "{\"version\":1,\"ops\":{\"linear_int8\":7e11,\"attention\":4e11}}", 0, &r);
+    assert_true(r.ops.per_second[CLASS_LINEAR_INT8] == 7e11);
+    assert_true(r.ops.per_second[CLASS_ATTENTION_INT8] == 4e11);
 }
 
 TEST(linear_rate_depends_on_precision) {
-    struct op_rates rates = {.per_second = {[CLASS_LINEAR] = 1e9, [CLASS_LINEAR_BF16] = 4e9}};
+    struct op_rates rates = {
+        .per_second = {[CLASS_LINEAR] = 1e9, [CLASS_LINEAR_BF16] = 4e9, [CLASS_LINEAR_INT8] = 8e9}};
     struct op op = {.kind = OP_LINEAR};
     op.in[0] = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){5, 100});
     op.out = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){5, 1000});
     assert_float_equal(op_seconds(&op, &rates), 1e-3, 1e-9);
     op.precision = PRECISION_BF16;
     assert_float_equal(op_seconds(&op, &rates), 0.25e-3, 1e-9);
+    op.precision = PRECISION_INT8;
+    assert_float_equal(op_seconds(&op, &rates), 0.125e-3, 1e-9);
 }
 
 /* The key `cuda` sets rates of the GPU only; rates that a file lacks keep their defaults. */
