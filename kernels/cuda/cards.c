@@ -1,6 +1,8 @@
 /* Data of GPU models, and seconds of operators calculated from the data (cards.h). */
 #include "kernels/cuda/cards.h"
 
+#include "kernels/cuda/int8_tiles.h"
+
 #include <strings.h>
 
 #define GIB ((uint64_t)1 << 30)
@@ -101,26 +103,24 @@ static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-/* Returns the seconds of a product in tiles, one per multiprocessor at a time. rate: operations per second of
- * a multiprocessor while it has a tile. */
-static double tiles_seconds(const struct cuda_card *card, const struct work *work, int32_t rows,
-                            int32_t columns, double rate) {
-    int64_t n = cuda_parts(work->m, rows) * cuda_parts(work->n, columns);
-    return (double)cuda_parts(n, card->multiprocessors) * 2.0 * rows * columns * work->k / rate;
-}
-
-/* The same for the library's tile that is fastest for the product. */
+/* Returns the seconds of a product in the library's tile that is fastest for it, one tile per multiprocessor
+ * at a time. rate: operations per second of a multiprocessor while it has a tile. */
 static double library_seconds(const struct cuda_card *card, const struct work *work, double rate) {
     double least = 0;
     for (int i = 0; i < N_TILES; i++) {
-        double seconds = tiles_seconds(card, work, tiles[i].rows, tiles[i].columns, rate * tiles[i].share);
+        int64_t n = cuda_parts(work->m, tiles[i].rows) * cuda_parts(work->n, tiles[i].columns);
+        double tile_flops = 2.0 * tiles[i].rows * tiles[i].columns * work->k;
+        double seconds = (double)cuda_parts(n, card->multiprocessors) * tile_flops / (rate * tiles[i].share);
         if (!i || seconds < least) least = seconds;
     }
     return least;
 }
 
-/* Tile of the int8 product's kernel. */
-enum { INT8_ROWS = 128, INT8_COLUMNS = 256 };
+static double int8_product_seconds(const struct cuda_card *card, const struct work *work) {
+    int tile;
+    double sums = int8_product_cost(work->m, work->n, card->multiprocessors, &tile);
+    return sums * 2 * work->k * card->multiprocessors / (card->int8_products * card->int8_ops);
+}
 
 /* Returns the compute seconds of one launch, without memory time. */
 static double launch_seconds(const struct cuda_card *card, const struct work *work) {
@@ -129,8 +129,7 @@ static double launch_seconds(const struct cuda_card *card, const struct work *wo
     case WORK_PRODUCT:
         return library_seconds(card, work, card->products * rate);
     case WORK_PRODUCT_INT8:
-        return tiles_seconds(card, work, INT8_ROWS, INT8_COLUMNS,
-                             card->int8_products * card->int8_ops / card->multiprocessors);
+        return int8_product_seconds(card, work);
     case WORK_ATTENTION:
         return flops * work->k / work->n / (card->attention * card->product_flops);
     case WORK_ATTENTION_INT8: /* Q K^T and P V have half of the operations each */

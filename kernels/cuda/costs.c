@@ -65,8 +65,7 @@ struct device cuda_device_defaults(void) {
     return (struct device){
         .name = "cuda",
         .chunks = row_chunks,
-        .unsupported =
-            {[PRECISION_F32] = no_f32, [PRECISION_INT8] = "the CUDA device has no int8 products yet"},
+        .unsupported = {[PRECISION_F32] = no_f32},
         .operands
             .in = {[PRECISION_BF16] = DTYPE_BF16, [PRECISION_F16] = DTYPE_F16, [PRECISION_INT8] = DTYPE_BF16},
         .overhead_bytes = opened_bytes + CUDA_CODE_BYTES + PAGES_SPARE_BYTES,

@@ -158,10 +158,11 @@ static enum status load(struct gpu *g, struct error *e) {
     const struct cuda *cuda = &g->cuda;
     for (int i = 0; i < N_OP_KINDS && !g->kernels_loaded; i++) {
         struct cudaFuncAttributes attributes;
-        for (const void *const *kernel = operators[i]->kernels; kernel && *kernel; kernel++)
-            if (gpu_errors_check(&g->errors, cudaFuncGetAttributes(&attributes, *kernel),
-                                 op_name((enum op_kind)i), e) != OK)
-                return e->code;
+        for (int list = 0; list < 2; list++)
+            for (const void *const *kernel = operators[i]->kernels[list]; kernel && *kernel; kernel++)
+                if (gpu_errors_check(&g->errors, cudaFuncGetAttributes(&attributes, *kernel),
+                                     op_name((enum op_kind)i), e) != OK)
+                    return e->code;
     }
     g->kernels_loaded = true;
     /* Scratch for the warm-up of library calls, limited to unmapped chunks because mapping takes time. */
@@ -374,7 +375,8 @@ static enum status open_all(struct gpu *g, struct error *e) {
     cuda->convolutions = convolutions_open(cuda->sys, &no_convolutions);
     if (!cuda->convolutions) error_line(&no_convolutions, cuda->cudnn_missing, sizeof cuda->cudnn_missing);
     measure_context(g, CUDA_CODE_BYTES);
-    return OK;
+    code = cudaDeviceGetAttribute(&cuda->multiprocessors, cudaDevAttrMultiProcessorCount, cuda->ordinal);
+    return gpu_errors_check(&g->errors, code, "cudaDeviceGetAttribute", e);
 }
 
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {

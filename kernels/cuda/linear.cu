@@ -14,6 +14,9 @@
  * Adapters: the library adds one skinny product per adapter to the panel before the epilogue, 8 bytes per
  * output value that the adapter touches.
  *
+ * int8 products (linear_int8.h) quantise the whole input and, panel by panel, weights of unrotated types.
+ * Their kernel has the whole epilogue, except that adapters come between product and epilogue as above.
+ *
  * linear_few computes a few rows in f32. One warp computes an output: lane l accumulates (explicit FMA)
  * values 8l to 8l + 7 of every 256 in turn, then a butterfly adds the lanes. So the order of each output's
  * sum is fixed, whatever else is computed and however many outputs a warp has. */
@@ -21,6 +24,7 @@
 
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/linear_int8.h"
 #include "kernels/cuda/row_access.cuh"
 
 static_assert((int)LINEAR_LIBRARY_BYTES == (int)PRODUCTS_WORKSPACE, "linear.h and cublaslt.h must agree");
@@ -75,7 +79,7 @@ static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t
     struct product_key key = cuda_linear_key_of(op, &l, columns);
     struct tensor up;
     int32_t column;
-    if (prepare_both(cuda, key, l.stages, e)) return e->code;
+    if (!l.int8 && prepare_both(cuda, key, l.stages, e)) return e->code;
     for (const struct low_rank *a = op->in[1].adapters; a; a = a->next)
         if (linear_adapter_part(op, a, first, columns, &up, &column) &&
             prepare_both(cuda, adapter_key_of(&key, &up, column - first), l.stages, e))
@@ -84,6 +88,7 @@ static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t
 }
 
 static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
+    if (!linear_library_bytes(op)) return OK;
     if (!cuda->products) {
         return error_set(e, DEVICE,
                          "large matrix products need cuBLASLt 12 or 13, which is not installed" FOUND "%s",
@@ -115,7 +120,8 @@ struct call {
     struct linear_layout l;
     const char *bias; /* bias [N] in the product's type; NULL: no bias */
     char *workspace;
-    bool wide; /* out and residual start at multiples of 16 bytes */
+    bool wide;                /* out and residual start at multiples of 16 bytes */
+    struct epilogue epilogue; /* int8 products: the epilogue, with bias and gate unquantised */
 };
 
 /* Returns the address of column i of a tensor's first row. */
@@ -124,7 +130,7 @@ static char *column_at(const struct tensor *t, int32_t i) {
 }
 
 /* Returns the operands of a product for the panel from column `first` on; converts the panel's weights. */
-static struct product_operands panel_of(const struct call *c, int32_t first, int32_t columns) {
+static struct product_operands panel_of(const struct call *c, int32_t first, int32_t columns, char *out) {
     const struct op *op = c->op;
     struct tensor weight = tensor_slice(op->in[1], first, columns);
     struct product_operands operands = {0};
@@ -136,7 +142,7 @@ static struct product_operands panel_of(const struct call *c, int32_t first, int
         operands.weight = c->workspace + c->l.weight;
     }
     if (c->bias) operands.bias = c->bias + first * (linear_library_rounds(op) ? 2 : sizeof(float));
-    operands.out = c->l.stages ? c->workspace + c->l.stage : column_at(&op->out, first);
+    operands.out = out;
     if (op->epilogue.residual.rank && !c->l.stages)
         operands.residual = reinterpret_cast<const float *>(column_at(&op->epilogue.residual, first));
     operands.workspace = c->workspace + c->l.products;
@@ -180,16 +186,70 @@ static enum status add_adapters(const struct call *c, const struct product_key *
     return OK;
 }
 
+static struct int8_matrix int8_matrix_at(char *codes, char *scales) {
+    return {reinterpret_cast<int8_t *>(codes), reinterpret_cast<float *>(scales)};
+}
+
+/* Quantises the input of an int8 product, and converts its bias and gate if necessary. */
+static void begin_int8(struct call *c) {
+    const struct op *op = c->op;
+    int32_t n = op->in[1].dim[0];
+    c->epilogue = op->epilogue;
+    struct {
+        bool moves;
+        struct tensor *vector;
+        uint64_t to;
+    } vectors[] = {{linear_moves_bias(op), &c->epilogue.bias, c->l.bias},
+                   {linear_moves_gate(op), &c->epilogue.gate, c->l.gate}};
+    for (auto &v : vectors) {
+        if (!v.moves) continue;
+        float *to = reinterpret_cast<float *>(c->workspace + v.to);
+        cuda_widen_vector(to, v.vector, n, c->cuda->compute);
+        *v.vector = tensor_make(to, DTYPE_F32, 1, &n);
+    }
+    cuda_quantise_rows(int8_matrix_at(c->workspace + c->l.in, c->workspace + c->l.in_scales), &op->in[0],
+                       int8_group(&op->in[1]), c->cuda->compute);
+}
+
+/* Queues the int8 product of a panel with weight codes as stored, or quantised in the workspace. */
+static enum status multiply_int8_panel(const struct call *c, int32_t first, int32_t columns,
+                                       struct error *e) {
+    const struct op *op = c->op;
+    struct tensor weight = tensor_slice(op->in[1], first, columns);
+    char *scales = static_cast<char *>(const_cast<void *>(weight.scales));
+    struct int8_product p = {};
+    p.in = int8_matrix_at(c->workspace + c->l.in, c->workspace + c->l.in_scales);
+    p.weight = int8_matrix_at(static_cast<char *>(weight.data),
+                              scales ? scales + sizeof(float) * (size_t)weight.scale_row : NULL);
+    p.weight_scale = weight.scale;
+    if (c->l.converts) {
+        p.weight = int8_matrix_at(c->workspace + c->l.weight, c->workspace + c->l.weight_scales);
+        p.weight_scale = 1;
+        cuda_quantise_rows(p.weight, &weight, int8_group(&op->in[1]), c->cuda->compute);
+    }
+    p.m = op->in[0].dim[0], p.n = columns, p.k = weight.dim[1], p.first = first;
+    p.out = &op->out;
+    p.stage = c->l.stages ? reinterpret_cast<float *>(c->workspace + c->l.stage) : NULL;
+    p.epilogue = &c->epilogue;
+    p.finishes = c->l.finishes;
+    return cuda_int8_product(c->cuda, &p, e);
+}
+
 static enum status run_panel(const struct call *c, int32_t first, struct error *e) {
     int32_t left = c->op->in[1].dim[0] - first, columns = left < c->l.panel ? left : c->l.panel;
     struct product_key key = cuda_linear_key_of(c->op, &c->l, columns);
     key.wide = key.wide && c->wide;
-    struct product_operands operands = panel_of(c, first, columns);
-    if (products_run(c->cuda->products, &key, &operands, c->cuda->compute, e)) return e->code;
-    if (c->op->down_product.rank && add_adapters(c, &key, static_cast<float *>(operands.out), first, e))
+    char *out = c->l.stages ? c->workspace + c->l.stage : column_at(&c->op->out, first);
+    if (c->l.int8) {
+        if (multiply_int8_panel(c, first, columns, e)) return e->code;
+    } else {
+        struct product_operands operands = panel_of(c, first, columns, out);
+        if (products_run(c->cuda->products, &key, &operands, c->cuda->compute, e)) return e->code;
+    }
+    if (c->op->down_product.rank && add_adapters(c, &key, reinterpret_cast<float *>(out), first, e))
         return e->code;
     struct product_finish finish = {&c->op->out, first, columns, &c->op->epilogue};
-    if (c->l.stages) finish.product = static_cast<const float *>(operands.out);
+    if (c->l.stages) finish.product = reinterpret_cast<const float *>(out);
     if (c->l.finishes) cuda_finish_product(&finish, c->cuda->compute);
     return OK;
 }
@@ -204,8 +264,11 @@ static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char 
     const struct tensor *residual = &op->epilogue.residual;
     c.wide =
         c.l.stages || (is_aligned_16(op->out.data) && (!residual->rank || is_aligned_16(residual->data)));
-    c.bias = cuda_linear_ready_bias(cuda, op, workspace + c.l.bias);
-    if (c.l.rounds)
+    if (c.l.int8)
+        begin_int8(&c);
+    else
+        c.bias = cuda_linear_ready_bias(cuda, op, workspace + c.l.bias);
+    if (c.l.rounds && !c.l.int8)
         cuda_round_rows(workspace + c.l.in, linear_operand(op), &op->in[0], linear_depth(op), cuda->compute);
     if (op->down_product.rank) round_down_product(&c);
     for (int32_t first = 0; first < op->in[1].dim[0]; first += c.l.panel)
@@ -213,7 +276,8 @@ static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char 
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_linear = {cuda_linear_prepare, cuda_linear_run, cuda_cast_kernels};
+const struct cuda_operator cuda_linear = {
+    cuda_linear_prepare, cuda_linear_run, {cuda_cast_kernels, cuda_int8_kernels}};
 
 /* Applies the activation to four input values; zeros beyond K. Grid: rows_grid_of; no shared memory; 37
  * registers. Bytes: 8 per value; FLOPs: 4. The launch takes longer than the memory traffic. */

@@ -21,11 +21,13 @@ static inline enum dtype linear_operand(const struct op *op) {
 
 struct linear_layout {
     int32_t panel; /* output columns per panel */
+    bool int8;     /* the product is one of int8 codes: "operand type" below means codes */
     bool rounds;   /* the whole input is converted to the operand type or repacked */
     bool converts; /* the weight is converted to the operand type or repacked, panel by panel */
     bool finishes; /* an epilogue kernel follows the library's product */
-    bool stages;   /* cuBLASLt writes its f32 result to the workspace instead of out */
+    bool stages;   /* the product is written as f32 to the workspace instead of out */
     uint64_t in, weight, bias, stage, products, end; /* workspace offsets; end: total bytes */
+    uint64_t in_scales, weight_scales, gate;         /* workspace offsets of an int8 product */
     uint64_t down, up; /* workspace offsets of the adapters' factors, rounded to the operand type */
 };
 
@@ -63,9 +65,11 @@ static inline int32_t linear_adapter_depth(const struct op *op, bool all) {
 }
 
 /* True if the weight must be converted or repacked for the product. The operand type is used in place if K
- * needs no padding; weights and slices of their rows always start at multiples of 16 bytes. */
+ * needs no padding, and so are codes of a rotated type in int8 products; weights and slices of their rows
+ * always start at multiples of 16 bytes. */
 static inline bool linear_converts(const struct op *op) {
     const struct tensor *weight = &op->in[1];
+    if (op->precision == PRECISION_INT8) return !dtype_is_rotated(weight->dtype);
     return weight->dtype != linear_operand(op) || !weight_is_plain(weight) ||
            weight->dim[1] != linear_depth(op);
 }
@@ -74,36 +78,54 @@ static inline bool linear_converts(const struct op *op) {
  * padding and rows start at multiples of 16 bytes. */
 static inline bool linear_rounds(const struct op *op) {
     const struct tensor *in = &op->in[0];
-    return in->dtype != linear_operand(op) || in->dim[1] != linear_depth(op) || in->row_bytes % 16;
+    return op->precision == PRECISION_INT8 || in->dtype != linear_operand(op) ||
+           in->dim[1] != linear_depth(op) || in->row_bytes % 16;
 }
 
 /* True if an epilogue kernel is needed. The library adds bias, residual and adapters; activation and gate
- * come after. To a 2-byte result the library can add only a bias of the same type. */
+ * come after. To a 2-byte result the library can add only a bias of the same type. The kernel of int8
+ * products has the whole epilogue, unless adapters come before it. */
 static inline bool linear_finishes(const struct op *op) {
     const struct epilogue *e = &op->epilogue;
     bool bias = e->bias.rank && (e->bias.dtype != linear_operand(op) || !weight_is_plain(&e->bias));
+    if (op->precision == PRECISION_INT8)
+        return op->down_product.rank &&
+               (e->activation != ACTIVATION_NONE || e->gate.rank > 0 || op->out.dtype != DTYPE_F32);
     return e->activation != ACTIVATION_NONE || e->gate.rank > 0 ||
            (op->out.dtype != DTYPE_F32 && (bias || e->residual.rank || op->down_product.rank));
 }
 
 /* True if cuBLASLt rounds the product's result to the operand type. */
 static inline bool linear_library_rounds(const struct op *op) {
-    return op->out.dtype != DTYPE_F32 && !linear_finishes(op);
+    return op->precision != PRECISION_INT8 && op->out.dtype != DTYPE_F32 && !linear_finishes(op);
 }
 
-/* True if the product's bias must be converted. A bias of the result's type is used in place. */
+/* True if the product's bias must be converted. A bias of the result's type is used in place; int8 products
+ * read any unquantised bias. */
 static inline bool linear_moves_bias(const struct op *op) {
     const struct tensor *bias = &op->epilogue.bias;
+    if (op->precision == PRECISION_INT8) return !weight_is_plain(bias);
     enum dtype dtype = linear_library_rounds(op) ? linear_operand(op) : DTYPE_F32;
     return bias->rank && (bias->dtype != dtype || !weight_is_plain(bias));
 }
 
-/* Output columns per panel. If weights are converted: about 64 MiB of 2-byte values (4,096 columns at K =
- * 8,192, which fill every GPU from a few hundred rows on). If an epilogue kernel runs: about 32 MiB of f32
- * results, which fit the L2 cache of larger GPUs. Panels are equal up to multiples of 64. Otherwise one
- * panel. */
+/* True if the kernel of int8 products needs the gate in f32. */
+static inline bool linear_moves_gate(const struct op *op) {
+    return op->precision == PRECISION_INT8 && !linear_finishes(op) && !weight_is_plain(&op->epilogue.gate);
+}
+
+/* Bytes of the library's own workspace; 0: an int8 product without adapters calls no library. */
+static inline uint64_t linear_library_bytes(const struct op *op) {
+    return op->precision == PRECISION_INT8 && !op->down_product.rank ? 0 : LINEAR_LIBRARY_BYTES;
+}
+
+/* Output columns per panel. If weights are converted: about 64 MiB of 2-byte values or codes (2-byte: 4,096
+ * columns at K = 8,192, which fill every GPU from a few hundred rows on). If an epilogue kernel runs: about
+ * 32 MiB of f32 results, which fit the L2 cache of larger GPUs. Panels are equal up to multiples of 64.
+ * Otherwise one panel. */
 static inline int32_t linear_panel(const struct op *op) {
-    int64_t weights_most = (int64_t)32 << 20, results_most = (int64_t)8 << 20, step = 64, panels = 1;
+    int64_t weights_most = (int64_t)(op->precision == PRECISION_INT8 ? 64 : 32) << 20;
+    int64_t results_most = (int64_t)8 << 20, step = 64, panels = 1;
     int64_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = linear_depth(op);
     if (linear_converts(op)) panels = (n * k + weights_most - 1) / weights_most;
     if (linear_finishes(op) && panels * results_most < m * n)
@@ -115,6 +137,8 @@ static inline int32_t linear_panel(const struct op *op) {
 static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     uint64_t m = (uint64_t)op->in[0].dim[0], n = (uint64_t)op->in[1].dim[0], k = (uint64_t)linear_depth(op);
     struct linear_layout l = {0};
+    l.int8 = op->precision == PRECISION_INT8;
+    uint64_t scale = l.int8 ? sizeof(float) : 0, value = l.int8 ? 1 : 2;
     l.panel = linear_panel(op);
     l.rounds = linear_rounds(op);
     l.converts = linear_converts(op);
@@ -122,14 +146,17 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     /* Products pass through the workspace if the epilogue kernel adds a residual (which may alias out) or
      * rounds. */
     l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype != DTYPE_F32);
-    l.in = workspace_part(&l.end, l.rounds ? 2 * m * k : 0);
-    l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
+    l.in = workspace_part(&l.end, l.rounds ? value * m * k : 0);
+    l.in_scales = workspace_part(&l.end, scale * m);
+    l.weight = workspace_part(&l.end, l.converts ? value * (uint64_t)l.panel * k : 0);
+    l.weight_scales = workspace_part(&l.end, l.converts ? scale * (uint64_t)l.panel : 0);
+    l.gate = workspace_part(&l.end, linear_moves_gate(op) ? sizeof(float) * n : 0);
     /* The bias part of the workspace stays unused if the bias is not converted. */
     l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0);
     l.stage = workspace_part(&l.end, l.stages ? sizeof(float) * m * (uint64_t)l.panel : 0);
     l.down = workspace_part(&l.end, 2 * m * (uint64_t)linear_adapter_depth(op, true));
     l.up = workspace_part(&l.end, 2 * (uint64_t)l.panel * (uint64_t)linear_adapter_depth(op, false));
-    l.products = workspace_part(&l.end, LINEAR_LIBRARY_BYTES);
+    l.products = workspace_part(&l.end, linear_library_bytes(op));
     return l;
 }
 

@@ -22,6 +22,7 @@ struct cuda {
     struct sys *sys;
     int ordinal;
     cudaStream_t compute, copies;
+    int multiprocessors;               /* chooses tiles of int8 products, whose bits do not depend on them */
     bool tiles_chosen, wide_tiles;     /* attention uses ATTENTION_WIDE_TILES, once the choice is made */
     struct products *products;         /* cuBLASLt; NULL: the library is missing */
     struct convolutions *convolutions; /* cuDNN; NULL: the library is missing */
@@ -35,9 +36,9 @@ struct cuda {
 struct cuda_operator {
     enum status (*prepare)(struct cuda *cuda, const struct op *op, struct error *e);
     enum status (*run)(struct cuda *cuda, const struct op *op, char *workspace, struct error *e);
-    /* NULL-terminated list of kernels that run() may launch and that no other operator lists. Their code is
+    /* NULL-terminated lists of kernels that run() may launch and that no other operator lists. Their code is
      * loaded before the first run. NULL: none. */
-    const void *const *kernels;
+    const void *const *kernels[2];
 };
 
 extern const struct cuda_operator cuda_linear, cuda_linear_few, cuda_attention, cuda_conv2d;

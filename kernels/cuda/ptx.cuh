@@ -12,9 +12,12 @@
  *   b[2], two bf16 each:  rows (k) 2p, 2p + 1 of column g; rows 2p + 8, 2p + 9
  *   c, d[4]:              (g, 2p), (g, 2p + 1), (g + 8, 2p), (g + 8, 2p + 1)
  * f16 operands have the same layout. f16 sums c, d[2], two each: (g, 2p), (g + 8, 2p) and the column after
- * each. 8-bit operands ("mma.m16n8k32"):
- *   a[4], four s8 each:   (g, 4p), (g + 8, 4p), (g, 4p + 16), (g + 8, 4p + 16) and the three columns after
- * each b[2], four s8 each:   rows (k) 4p to 4p + 3 of column g; rows 4p + 16 to 4p + 19 c, d[4]: as above */
+ * each.
+ * mma.m16n8k32 of signed bytes has words of four bytes instead of two bf16 ("Matrix Fragments for
+ * mma.m16n8k32"), the first in the lowest byte, and the same c and d:
+ *   a[4]: (g, 4p), (g + 8, 4p), (g, 4p + 16), (g + 8, 4p + 16) and the three columns after each
+ *   b[2]: rows (k) 4p to 4p + 3 of column g; rows 4p + 16 to 4p + 19
+ * So ldmatrix of 16-byte rows loads a word of either kind. */
 #ifndef SLUICE_CUDA_PTX_CUH
 #define SLUICE_CUDA_PTX_CUH
 
@@ -78,8 +81,7 @@ __device__ static inline void mma_f16(uint32_t (*d)[2], const uint32_t a[4], con
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
 }
 
-/* mma of 8-bit integers: d[i] += a . b[i] for N adjacent 16 x 8 tiles that share a; sums are exact unless
- * they leave 32 bits. */
+/* mma of signed bytes, as mma_bf16: d[i] += a . b[i], exact as long as sums fit 32 bits. */
 template <int N>
 __device__ static inline void mma_s8(int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2]) {
 #pragma unroll

@@ -15,8 +15,9 @@
 #include "engine/base/tensor.h"
 #include "kernels/cuda/ptx.cuh"
 
-/* All types for which dtype_is_weight is true, as an X-macro for tables of kernels and switches. */
-#define WEIGHT_TYPES(_)                                                                                      \
+/* All types for which dtype_is_weight is true and dtype_is_rotated is false, as an X-macro for tables of
+ * kernels and switches. */
+#define UNROTATED_WEIGHT_TYPES(_)                                                                            \
     _(DTYPE_F32)                                                                                             \
     _(DTYPE_F16)                                                                                             \
     _(DTYPE_BF16)                                                                                            \
@@ -38,7 +39,11 @@
     _(DTYPE_MXFP4)                                                                                           \
     _(DTYPE_NVFP4)                                                                                           \
     _(DTYPE_NVFP4_TILED)                                                                                     \
-    _(DTYPE_MXFP8_TILED)                                                                                     \
+    _(DTYPE_MXFP8_TILED)
+
+/* All types for which dtype_is_weight is true. */
+#define WEIGHT_TYPES(_)                                                                                      \
+    UNROTATED_WEIGHT_TYPES(_)                                                                                \
     _(DTYPE_I8_ROT16)                                                                                        \
     _(DTYPE_I8_ROT64)                                                                                        \
     _(DTYPE_I8_ROT256)

@@ -42,6 +42,44 @@ static void widen_unless_plain(struct work_list *list, const struct tensor *vect
     if (!weight_is_plain(vector)) add_widening(list, vector);
 }
 
+/* Adds the work of `panels` int8 panels of `columns` columns: quantised weights, and the product with what
+ * the kernel has of the epilogue. */
+static void add_int8_panels(struct work_list *list, const struct op *op, const struct linear_layout *l,
+                            int32_t columns, int panels) {
+    const struct epilogue *e = &op->epilogue;
+    double m = op->in[0].dim[0], k = op->in[1].dim[1], all = panels * m * columns;
+    double share = (double)panels * columns / op->in[1].dim[0], weight = bytes_of(&op->in[1]);
+    double scales = panels * FLOAT * (m + columns);
+    if (l->converts) {
+        work_add(list, (struct work){.kernel = "quantise_rows",
+                                     .class = WORK_PASS,
+                                     .launches = panels,
+                                     .read_bytes = share * weight,
+                                     .written_bytes = (double)panels * columns * (k + FLOAT)});
+        weight = op->in[1].dim[0] * k;
+    }
+    struct work product = {.kernel = "multiply_int8", .class = WORK_PRODUCT_INT8, .launches = panels};
+    product.m = op->in[0].dim[0], product.n = columns, product.k = op->in[1].dim[1];
+    product.flops = 2 * all * k;
+    product.read_bytes = panels * m * k + share * (weight + bytes_of(&e->bias)) + scales;
+    if (!l->finishes) product.read_bytes += share * (bytes_of(&e->gate) + bytes_of(&e->residual));
+    product.written_bytes = l->stages ? FLOAT * all : share * bytes_of(&op->out);
+    work_add(list, product);
+}
+
+/* Adds the epilogue kernel of `panels` product panels of `columns` columns. */
+static void add_finishes(struct work_list *list, const struct op *op, const struct linear_layout *l,
+                         int32_t columns, int panels) {
+    const struct epilogue *e = &op->epilogue;
+    double all = (double)panels * op->in[0].dim[0] * columns,
+           share = (double)panels * columns / op->in[1].dim[0];
+    struct work finish = {.kernel = "finish_rows", .class = WORK_PASS, .launches = l->finishes ? panels : 0};
+    finish.flops = 4 * all;
+    finish.read_bytes = FLOAT * all + share * (bytes_of(&e->gate) + bytes_of(&e->residual));
+    finish.written_bytes = share * bytes_of(&op->out);
+    work_add(list, finish);
+}
+
 /* Adds the work of `panels` product panels of `columns` columns: weight conversion, product, epilogue. */
 static void add_panels(struct work_list *list, const struct op *op, const struct linear_layout *l,
                        int32_t columns, int panels) {
@@ -61,11 +99,6 @@ static void add_panels(struct work_list *list, const struct op *op, const struct
     product.read_bytes += l->stages ? 0 : share * bytes_of(&e->residual);
     product.written_bytes = l->stages ? FLOAT * all : share * bytes_of(&op->out);
     work_add(list, product);
-    struct work finish = {.kernel = "finish_rows", .class = WORK_PASS, .launches = l->finishes ? panels : 0};
-    finish.flops = 4 * all;
-    finish.read_bytes = FLOAT * all + share * (bytes_of(&e->gate) + bytes_of(&e->residual));
-    finish.written_bytes = share * bytes_of(&op->out);
-    work_add(list, finish);
 }
 
 /* Adds the work of the adapters on all panels: rounding of their factors, and skinny products onto a part of
@@ -104,12 +137,19 @@ static void linear_work(const struct op *op, struct work_list *list) {
     struct linear_layout l = cuda_linear_layout(op);
     const struct tensor *bias = &op->epilogue.bias;
     int32_t n = op->in[1].dim[0], last = n % l.panel;
+    void (*add)(struct work_list * list, const struct op *op, const struct linear_layout *l, int32_t columns,
+                int panels) = l.int8 ? add_int8_panels : add_panels;
     if (linear_moves_bias(op)) add_widening(list, bias);
-    if (l.rounds)
+    if (linear_moves_gate(op)) add_widening(list, &op->epilogue.gate);
+    if (l.int8)
+        work_add_pass(list, "quantise_rows", 0, bytes_of(&op->in[0]),
+                      (double)op->in[0].dim[0] * (op->in[1].dim[1] + FLOAT));
+    else if (l.rounds)
         work_add_pass(list, "round_rows", 0, bytes_of(&op->in[0]),
                       HALF * (double)op->in[0].dim[0] * linear_depth(op));
-    add_panels(list, op, &l, l.panel, n / l.panel);
-    if (last) add_panels(list, op, &l, last, 1);
+    add(list, op, &l, l.panel, n / l.panel);
+    add_finishes(list, op, &l, l.panel, n / l.panel);
+    if (last) add(list, op, &l, last, 1), add_finishes(list, op, &l, last, 1);
     if (op->down_product.rank) add_adapters(list, op, &l);
 }
 

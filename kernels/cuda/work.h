@@ -40,7 +40,7 @@ struct work {
     int32_t m, n, k;
 };
 
-enum { WORK_ROWS_MAX = 10 };
+enum { WORK_ROWS_MAX = 12 };
 
 struct work_list {
     struct work rows[WORK_ROWS_MAX]; /* list of launches, one row per kernel, in order of first launch */

@@ -94,6 +94,14 @@ static void test_accesses_for_products(void **state) {
     end("attend", 100, 100);
     begin();
     case_begin();
+    x.precision = PRECISION_INT8;
+    struct tensor sums = tensor_random(DTYPE_F32, SHAPE(256, 512), 0, 1);
+    op_linear(&x, sums, random_bf16(SHAPE(256, 320)), random_bf16(SHAPE(512, 320)),
+              (struct epilogue){.activation = ACTIVATION_SILU, .residual = sums});
+    x.precision = PRECISION_BF16;
+    end("multiply_int8", 100, 100);
+    begin();
+    case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(5, 3840), 0, 1);
     op_rms_norm(&x, random_bf16(2, in.dim), in, random_bf16(SHAPE(3840)), 1e-5f, (struct modulation){0});
     end("rms", 100, 0);

@@ -1,5 +1,5 @@
-/* Each instruction of ptx.cuh against plain loops, with layouts after the PTX ISA (mma.m16n8k16, ldmatrix):
- * lane l has group g = l / 4 and place p = l % 4.
+/* Each instruction of ptx.cuh against plain loops, with layouts after the PTX ISA (mma.m16n8k16,
+ * mma.m16n8k32, ldmatrix): lane l has group g = l / 4 and place p = l % 4.
  *
  * The GPU run matters most: emulator and kernels were written from the same manual and could share a mistake.
  */
@@ -72,28 +72,36 @@ static struct place ptx_place(enum matrix matrix, int lane, int value) {
     return matrix == B ? (struct place){g, column + pair * 8} : (struct place){g + pair * 8, column};
 }
 
-/* The layouts again, as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp,
- * SM80_16x8x16_F32BF16BF16F32_TN), an independent source. Lane and value are numbers of mixed base, first
- * digit fastest. The sum of digits times strides is row + rows * column. */
-static struct place cute_place(enum matrix matrix, int lane, int value) {
-    enum { DIGITS = 3 };
-    struct digits {
-        int base[DIGITS], stride[DIGITS];
-    };
-    static const struct {
-        struct digits lane, value;
-        int rows;
-    } layouts[] = {
-        [A] = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 2}, {16, 8, 128}}, 16},
-        [B] = {{{4, 8, 1}, {16, 1, 0}}, {{2, 2, 1}, {8, 64, 0}}, 8},
-        [C] = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 1}, {16, 8, 0}}, 16},
-    };
-    const struct digits *numbers[] = {&layouts[matrix].lane, &layouts[matrix].value};
+/* A layout as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp), a source independent of the PTX ISA.
+ * Lane and value are numbers of mixed base, first digit fastest. The sum of digits times strides is row +
+ * rows
+ * * column. */
+enum { DIGITS = 3 };
+struct digits {
+    int base[DIGITS], stride[DIGITS];
+};
+struct cute_layout {
+    struct digits lane, value;
+    int rows;
+};
+
+static struct place cute_place_in(const struct cute_layout *layout, int lane, int value) {
+    const struct digits *numbers[] = {&layout->lane, &layout->value};
     int number[] = {lane, value}, offset = 0;
     for (int n = 0; n < 2; n++)
         for (int i = 0; i < DIGITS; number[n] /= numbers[n]->base[i++])
             offset += number[n] % numbers[n]->base[i] * numbers[n]->stride[i];
-    return (struct place){offset % layouts[matrix].rows, offset / layouts[matrix].rows};
+    return (struct place){offset % layout->rows, offset / layout->rows};
+}
+
+/* SM80_16x8x16_F32BF16BF16F32_TN */
+static struct place cute_place(enum matrix matrix, int lane, int value) {
+    static const struct cute_layout layouts[] = {
+        [A] = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 2}, {16, 8, 128}}, 16},
+        [B] = {{{4, 8, 1}, {16, 1, 0}}, {{2, 2, 1}, {8, 64, 0}}, 8},
+        [C] = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 1}, {16, 8, 0}}, 16},
+    };
+    return cute_place_in(&layouts[matrix], lane, value);
 }
 
 /* Multiplies with fragments laid out by `place_of`. */
@@ -158,45 +166,64 @@ TEST(mma_f16) {
         }
 }
 
-/* Codes of a lane of an 8-bit mma: four adjacent columns per word. CuTe (SM80_16x8x32_S32S8S8S32_TN) has the
- * same layout: strides of A ((64, 1), (16, 8, 256)), of B ((32, 1), (8, 128)). */
+/* The layouts of the PTX ISA for mma.m16n8k32 with 8-bit operands. */
 static struct place ptx_place_s8(enum matrix matrix, int lane, int value) {
     int g = lane / 4, column = lane % 4 * 4 + value % 4, word = value / 4;
     if (matrix == A) return (struct place){g + word % 2 * 8, column + word / 2 * 16};
-    return (struct place){g, column + word * 16};
+    return matrix == B ? (struct place){g, column + word * 16} : ptx_place(C, lane, value);
 }
 
-static int8_t code(int row, int column, int factor) {
-    return (int8_t)((row * 32 + column) * factor % 255 - 127);
+/* SM80_16x8x32_S32S8S8S32_TN */
+static struct place cute_place_s8(enum matrix matrix, int lane, int value) {
+    static const struct cute_layout layouts[] = {
+        [A] = {{{4, 8, 1}, {64, 1, 0}}, {{4, 2, 2}, {16, 8, 256}}, 16},
+        [B] = {{{4, 8, 1}, {32, 1, 0}}, {{4, 2, 1}, {8, 128, 0}}, 8},
+        [C] = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 1}, {16, 8, 0}}, 16},
+    };
+    return cute_place_in(&layouts[matrix], lane, value);
+}
+
+/* Signed bytes; products of the two patterns give different sums if any positions are exchanged. */
+static int a_byte(int row, int k) {
+    return (row * 37 + k * 11 + k * k) % 255 - 127;
+}
+
+static int b_byte(int k, int column) {
+    return (column * 29 + k * 53 + k * k * 7 + 5) % 255 - 127;
+}
+
+/* starts: sums start from one value instead of d. */
+static void check_mma_s8(struct place (*place_of)(enum matrix matrix, int lane, int value), bool starts) {
+    shared_used = 0;
+    int8_t *a = shared(LANES * 16), *b = shared(LANES * MMA_TILES * 8);
+    int32_t *d = shared(LANES * MMA_TILES * 4 * sizeof *d), *start = shared(sizeof *start);
+    *start = 0x4b400000;
+    for (int l = 0; l < LANES; l++) {
+        for (int v = 0; v < 16; v++) {
+            struct place p = place_of(A, l, v);
+            a[l * 16 + v] = (int8_t)a_byte(p.row, p.column);
+        }
+        for (int i = 0; i < MMA_TILES * 8; i++) {
+            struct place p = place_of(B, l, i % 8);
+            b[l * MMA_TILES * 8 + i] = (int8_t)b_byte(p.column, i / 8 * 8 + p.row);
+        }
+        for (int i = 0; i < MMA_TILES * 4; i++) d[l * MMA_TILES * 4 + i] = (l * 100 + i) * (1 << 18);
+    }
+    fragments_mma_s8(cuda, (uint32_t *)a, (uint32_t *)b, d, starts ? start : NULL);
+    checker_wait();
+    for (int l = 0; l < LANES; l++)
+        for (int i = 0; i < MMA_TILES * 4; i++) {
+            struct place p = place_of(C, l, i % 4);
+            int sum = starts ? *start : (l * 100 + i) * (1 << 18);
+            for (int k = 0; k < 32; k++) sum += a_byte(p.row, k) * b_byte(k, i / 4 * 8 + p.column);
+            assert_int_equal(d[l * MMA_TILES * 4 + i], sum);
+        }
 }
 
 TEST(mma_s8) {
-    for (int starts = 0; starts < 2; starts++) {
-        shared_used = 0;
-        int8_t *a = shared(LANES * 16), *b = shared(LANES * MMA_TILES * 8);
-        int32_t *d = shared(LANES * MMA_TILES * 4 * sizeof *d), *start = shared(sizeof *start);
-        *start = 0x4b400000;
-        for (int l = 0; l < LANES; l++) {
-            for (int v = 0; v < 16; v++) {
-                struct place p = ptx_place_s8(A, l, v);
-                a[l * 16 + v] = code(p.row, p.column, 7);
-            }
-            for (int i = 0; i < MMA_TILES * 8; i++) {
-                struct place p = ptx_place_s8(B, l, i % 8);
-                b[l * MMA_TILES * 8 + i] = code(i / 8 * 8 + p.row, p.column, 11);
-            }
-            for (int i = 0; i < MMA_TILES * 4; i++) d[l * MMA_TILES * 4 + i] = l * 100 - i;
-        }
-        fragments_mma_s8(cuda, (uint32_t *)a, (uint32_t *)b, d, starts ? start : NULL);
-        checker_wait();
-        for (int l = 0; l < LANES; l++)
-            for (int i = 0; i < MMA_TILES * 4; i++) {
-                struct place p = ptx_place(C, l, i % 4);
-                int sum = starts ? *start : l * 100 - i;
-                for (int k = 0; k < 32; k++) sum += code(p.row, k, 7) * code(i / 4 * 8 + p.column, k, 11);
-                assert_int_equal(d[l * MMA_TILES * 4 + i], sum);
-            }
-    }
+    check_mma_s8(ptx_place_s8, false);
+    check_mma_s8(ptx_place_s8, true);
+    check_mma_s8(cute_place_s8, false);
 }
 
 TEST(ldmatrix) {

@@ -8,6 +8,7 @@
  *     shapes, prompt lengths            requests
  *     several text encoders, an input image            all tests but the batch, on the fixture of Flux.1
  *     delayed copies, thread orders                    every run (emulated only)
+ *     products in int8: budgets, batch                 test_int8_keeps_bits
  *
  * Emulated only: test_pin_limits_keep_bits, test_out_of_memory_recovers, test_failed_copy_leaves_no_resident,
  * test_lost_gpu_is_reported, test_full_gpu_is_reported. */
@@ -392,6 +393,34 @@ static void test_stored_types_keep_bits(void) {
 
 #endif
 
+/* Products in int8, of weights that are quantised while they are read, and (--type bf16) by the operator: the
+ * same bits at any budget and in a batch. test_cuda_int8.c checks the values. */
+static void test_int8_keeps_bits(void) {
+    static const char dims[] =
+        "heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=64,text_heads=2,"
+        "text_key_heads=1,text_head_dim=32,text_ff=96,text_layers=3,vocabulary=400,dtype="
+        "bf16,vae0=16,vae1=16,vae2=16,vae3=16,vae_groups=8,latent_channels=16";
+    const char *folder = random_model("zimage", "zimage_int8", dims, 11);
+    struct result first[2];
+    for (int i = 0; i < 2; i++) {
+        struct rig rig;
+        struct sluice_request request = request_small(1, 2.5);
+        request.precision = "int8", request.type = i ? "bf16" : NULL;
+        request.no_decode = true;
+        if (!rig_open(&rig, folder, 1, 5)) return;
+        struct result want = first[i] = run(&rig, &request);
+        check(want.n_latents == 1, "int8: %s (%s) %s", want.error.what, want.error.where, want.error.found);
+        rig.fault_sys.delay_us = 300;
+        gpu_budgets(&rig, request, &want, true, i ? "int8, --type bf16" : "int8");
+        struct sluice_request three = request;
+        three.batch = 3;
+        if (i) batch_against_seeds(&rig, three, plenty, "int8");
+        rig_close(&rig);
+    }
+    check(strcmp(first[0].latent[0], first[1].latent[0]) == 0,
+          "weights quantised by the reader and by the operator give different latents");
+}
+
 static void gates(enum cuda_extent extent, char **names) {
     for (int i = 0; i < n_fixtures; i++)
         if (fixtures[i].gate && fixtures[i].gate->cuda == extent && fixture_is_selected(&fixtures[i], names))
@@ -409,6 +438,7 @@ int main(int argc, char **argv) {
     gates(CUDA_BUDGETS_AND_PLANS, names);
     if (!*names) test_stored_types_keep_bits();
 #endif
+    if (!*names) test_int8_keeps_bits();
     gates(CUDA_AND_THEN_LOST, names);
     return finish();
 }

@@ -104,7 +104,7 @@ static void compare_call(const struct op *op) {
 }
 
 static uint64_t library_bytes(const struct op *op) {
-    return op->kind == OP_LINEAR ? LINEAR_LIBRARY_BYTES : op->kind == OP_CONV2D ? CONV_LIBRARY_BYTES : 0;
+    return op->kind == OP_LINEAR ? linear_library_bytes(op) : op->kind == OP_CONV2D ? CONV_LIBRARY_BYTES : 0;
 }
 
 static void counting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
@@ -151,12 +151,16 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
 #define WAN22_VAE_SIZES              6, 8, 8, 1, 1, 2, 2, 2
 
 /* Small blocks of every family: heads of 16 to 24 columns, odd channel counts where possible, images that
- * need padding, images of several bands, a whole UNet resampled to odd sizes, and a whole SD3. The SD3 model
- * has a block with dual attention and a context_pre_only block, a position table as large as the image, and
- * rows of 60 with a gap where products read them. */
+ * need padding, products of bf16 and of int8, images of several bands, a whole UNet resampled to odd sizes,
+ * and a whole SD3. The SD3 model has a block with dual attention and a context_pre_only block, a position
+ * table as large as the image, and rows of 60 with a gap where products read them. */
 static const struct random_component_sizes blocks[] = {
     {FIRST_BLOCK(zimage, "layer", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 16)},
     {FIRST_BLOCK(zimage, "layer", Q8_0, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 16)},
+    {FIRST_BLOCK(zimage, "layer", BF16, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 16),
+     .precision = PRECISION_INT8},
+    {FIRST_BLOCK(flux, "single", I8_ROT16, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0),
+     .precision = PRECISION_INT8},
     {FIRST_BLOCK(flux, "single", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0)},
     {FIRST_BLOCK(flux, "double", F16, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0)},
     {FIRST_BLOCK(qwen_image, "layer", BF16, 32, 72, 16, 10, 80, 4, 4, 6, 6, 2, 72, 16)},

@@ -238,40 +238,44 @@ void emu_mma_f16(uint32_t (*d)[2], const uint32_t *a, const uint32_t (*b)[2], in
     warp_meet(0xFFFFFFFFu, mma_all<f16_type>, "mma (f16)", &p, file, line);
 }
 
-struct integer_product {
+struct product_s8 {
     int32_t (*d)[4];
     const uint32_t *a, (*b)[2];
     int n;
 };
 
-/* Copies a word's four codes to four columns of a row. */
-static inline void put_codes(int16_t *to, uint32_t word) {
+/* Unpacks the four signed bytes of a word, the lowest first. */
+static inline void unpack_s8(int16_t *to, uint32_t word) {
     for (int i = 0; i < 4; i++) to[i] = (int8_t)(word >> 8 * i);
 }
 
-static void integer_tiles(void *const operands[32], uint32_t) {
-    const integer_product *all[32];
-    int16_t a[16][32], b[8][32]; /* b: rows are columns of the operand */
+static void mma_s8_tile(const product_s8 *const all[32], const int16_t (*a)[32], int tile) {
+    int16_t b[8][32]; /* [column][k] */
+    for (int lane = 0; lane < 32; lane++)
+        for (int half = 0; half < 2; half++)
+            unpack_s8(b[lane / 4] + lane % 4 * 4 + 16 * half, all[lane]->b[tile][half]);
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++) {
+            const int16_t *row = a[lane / 4 + i / 2 * 8], *column = b[lane % 4 * 2 + i % 2];
+            int32_t sum = 0;
+            for (int k = 0; k < 32; k++) sum += row[k] * column[k];
+            all[lane]->d[tile][i] = (int32_t)((uint32_t)all[lane]->d[tile][i] + (uint32_t)sum);
+        }
+}
+
+static void mma_s8_all(void *const operands[32], uint32_t) {
+    const product_s8 *all[32];
+    int16_t a[16][32];
     for (int lane = 0; lane < 32; lane++) {
-        all[lane] = static_cast<integer_product *>(operands[lane]);
+        all[lane] = static_cast<product_s8 *>(operands[lane]);
         for (int i = 0; i < 4; i++)
-            put_codes(a[lane / 4 + i % 2 * 8] + lane % 4 * 4 + i / 2 * 16, all[lane]->a[i]);
+            unpack_s8(a[lane / 4 + i % 2 * 8] + lane % 4 * 4 + i / 2 * 16, all[lane]->a[i]);
     }
-    for (int tile = 0; tile < all[0]->n; tile++) {
-        for (int lane = 0; lane < 32; lane++)
-            for (int i = 0; i < 2; i++) put_codes(b[lane / 4] + lane % 4 * 4 + i * 16, all[lane]->b[tile][i]);
-        for (int lane = 0; lane < 32; lane++)
-            for (int i = 0; i < 4; i++) {
-                const int16_t *row = a[lane / 4 + i / 2 * 8], *column = b[lane % 4 * 2 + i % 2];
-                int32_t sum = 0;
-                for (int k = 0; k < 32; k++) sum += row[k] * column[k];
-                all[lane]->d[tile][i] += sum;
-            }
-    }
+    for (int tile = 0; tile < all[0]->n; tile++) mma_s8_tile(all, a, tile);
 }
 
 void emu_mma_s8(int32_t (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
                 int line) {
-    integer_product p = {d, a, b, n};
-    warp_meet(0xFFFFFFFFu, integer_tiles, "mma (s8)", &p, file, line);
+    product_s8 p = {d, a, b, n};
+    warp_meet(0xFFFFFFFFu, mma_s8_all, "mma_s8", &p, file, line);
 }

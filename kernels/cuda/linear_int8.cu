@@ -1,0 +1,456 @@
+/* Products in 8-bit integers (linear_int8.h): tensor core instructions of compute capability 8.0.
+ *
+ * Sums are exact integers, so bits depend on no tile, order or card; only the epilogue rounds, in one order.
+ * Arithmetic of rotation and quantisation has the order of loaders/quantise: codes and scales of a weight are
+ * the same bits, whether a file has them or a kernel makes them (the smallest scale of files aside). */
+#include "kernels/cuda/linear_int8.h"
+
+#include "kernels/cuda/int8_tiles.h"
+#include "kernels/cuda/row_access.cuh"
+
+/* QUANTISE_PIECES: eights of a row that a thread keeps in registers, from its maximum to its codes. */
+enum { QUANTISE_PIECES = 4, QUANTISE_THREADS = 512, CODE_MOST = 127 };
+
+/* Multiplies by H along a base-4 digit of the column that two bits of the lane number hold, from `bit` on.
+ * With the values a, b, c, d of four lanes, lane by lane: (a + b) + (c - d), (a + b) - (c - d), (c + d) + (a
+ * - b), (c + d) - (a - b), halved. */
+__device__ static inline void rotate_across(float v[8], int bit) {
+    bool odd = threadIdx.x & bit;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float other = __shfl_xor_sync(~0u, v[i], bit), sum = v[i] + other;
+        float difference = odd ? other - v[i] : v[i] - other;
+        float across = __shfl_xor_sync(~0u, difference, 2 * bit);
+        v[i] = 0.5f * (odd ? sum - across : sum + across);
+    }
+}
+
+/* Multiplies groups of columns by H; a lane has eight adjacent columns, the next lane the next. Digits are in
+ * turn, the highest first: two in the lane number, one half in the lane number, one within four columns. */
+__device__ static inline void rotate_eight(float v[8], int32_t group) {
+    if (group >= 256) rotate_across(v, 8);
+    if (group >= 64) rotate_across(v, 2);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float sum = v[i] + v[i + 4], across = __shfl_xor_sync(~0u, v[i] - v[i + 4], 1);
+        v[i] = 0.5f * (sum + across);
+        v[i + 4] = 0.5f * (sum - across);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+        float ab = v[i] + v[i + 1], a_b = v[i] - v[i + 1], cd = v[i + 2] + v[i + 3],
+              c_d = v[i + 2] - v[i + 3];
+        v[i] = 0.5f * (ab + c_d), v[i + 1] = 0.5f * (ab - c_d);
+        v[i + 2] = 0.5f * (a_b + cd), v[i + 3] = 0.5f * (cd - a_b);
+    }
+}
+
+/* Returns the largest of the block's values. */
+__device__ static inline uint32_t block_most(uint32_t value) {
+    SMEM_ARRAY(uint32_t, of_warp, QUANTISE_THREADS / WARP);
+    for (int o = WARP / 2; o; o /= 2) value = max(value, __shfl_xor_sync(~0u, value, o));
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
+    __syncthreads();
+    for (unsigned i = 0; i < blockDim.x / WARP; i++) value = max(value, of_warp[i]);
+    return value;
+}
+
+struct quantise_args {
+    struct rows from;
+    int8_t *codes;
+    float *scales;
+    int64_t columns;
+    int32_t group;
+    bool runs_on; /* quantisation blocks cross row boundaries: the matrix is one long row */
+};
+
+/* Loads and rotates the thread's eights of a row, the first at column `first`; zeros beyond the row. */
+template <enum dtype D>
+__device__ static inline void load_rotated_row(float v[QUANTISE_PIECES][8], const quantise_args &a,
+                                               int64_t first) {
+    int64_t row = a.runs_on ? 0 : blockIdx.x, start = a.runs_on ? blockIdx.x * a.columns : 0;
+#pragma unroll
+    for (int p = 0; p < QUANTISE_PIECES; p++) {
+        int64_t i = first + 8 * (p * (int64_t)blockDim.x + threadIdx.x);
+        if (i < a.columns) {
+            weights_load<D, 8>(v[p], a.from, row, start + i, start + a.columns);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 8; j++) v[p][j] = 0;
+        }
+        rotate_eight(v[p], a.group);
+    }
+}
+
+/* Returns the code of a rotated value; scale 0: 0. */
+__device__ static inline uint32_t code_of(float value, float scale) {
+    int code = scale > 0 ? __float2int_rn(__fdiv_rn(value, scale)) : 0;
+    return (uint32_t)max(min(code, CODE_MOST), -CODE_MOST) & 255;
+}
+
+/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 16,384 columns
+ * are loaded twice, the second time from the cache.
+ *   grid    a block per row
+ *   block   threads for 32 columns each, 32 to 512; 64 bytes of shared memory
+ *   regs    56 (f32, bf16), quantised types 56 to 80 (sm_80)
+ *   bytes   reads the row, writes a byte per value; 4.5 shuffles and 35 other operations per value (group
+ * 256) bound   memory; share of peak: not measured yet */
+template <enum dtype D>
+static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(quantise_args a) {
+    int64_t span = 8 * QUANTISE_PIECES * (int64_t)blockDim.x;
+    float v[QUANTISE_PIECES][8];
+    uint32_t most =
+        0; /* bits of the largest magnitude; those of infinity and NaN are larger than all others */
+    for (int64_t first = 0; first < a.columns; first += span) {
+        load_rotated_row<D>(v, a, first);
+#pragma unroll
+        for (int p = 0; p < QUANTISE_PIECES; p++)
+#pragma unroll
+            for (int j = 0; j < 8; j++) most = max(most, __float_as_uint(v[p][j]) & 0x7FFFFFFFu);
+    }
+    most = block_most(most);
+    bool finite = most < 0x7F800000u;
+    float scale = finite ? __fdiv_rn(__uint_as_float(most), CODE_MOST) : 0;
+    for (int64_t first = 0; first < a.columns; first += span) {
+        if (span < a.columns) load_rotated_row<D>(v, a, first);
+#pragma unroll
+        for (int p = 0; p < QUANTISE_PIECES; p++) {
+            int64_t i = first + 8 * (p * (int64_t)blockDim.x + threadIdx.x);
+            if (i >= a.columns) continue;
+            uint32_t words[2] = {0, 0};
+#pragma unroll
+            for (int j = 0; j < 8; j++) words[j / 4] |= code_of(v[p][j], scale) << 8 * (j % 4);
+            *reinterpret_cast<uint2 *>(a.codes + blockIdx.x * a.columns + i) = make_uint2(words[0], words[1]);
+        }
+    }
+    if (threadIdx.x == 0) a.scales[blockIdx.x] = finite ? scale : __uint_as_float(0x7FFFFFFFu);
+}
+
+void cuda_quantise_rows(struct int8_matrix to, const struct tensor *from, int32_t group,
+                        cudaStream_t stream) {
+    quantise_args a = {rows_of(from), to.codes, to.scales, from->dim[1], group, tensor_runs_on(from)};
+    int32_t warps = (from->dim[1] - 1) / (8 * QUANTISE_PIECES * WARP) + 1;
+    unsigned threads = (unsigned)min(WARP * warps, (int32_t)QUANTISE_THREADS);
+    switch (from->dtype) {
+#define OF_TYPE(D)                                                                                           \
+    case D:                                                                                                  \
+        LAUNCH((quantise_rows<D>), (unsigned)from->dim[0], threads, 0, stream, a);                           \
+        break;
+        UNROTATED_WEIGHT_TYPES(OF_TYPE)
+#undef OF_TYPE
+    default:
+        break;
+    }
+}
+
+/* BLOCK_K: bytes of a row in shared memory per stage. RASTER: tiles along rows that thread blocks compute
+ * before the next tile along columns, so that blocks at the same time share most of their reads. */
+enum { BLOCK_K = 64, RASTER = 8 };
+
+/* Constants derived from a line of INT8_TILES. */
+template <int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_N, int STAGES, int BLOCKS> struct int8_tile {
+    static constexpr int block_m = BLOCK_M, block_n = BLOCK_N, stages = STAGES, blocks = BLOCKS;
+    static constexpr int threads = WARP * WARPS_M * WARPS_N, warps_n = WARPS_N;
+    static constexpr int warp_m = BLOCK_M / WARPS_M, warp_n = BLOCK_N / WARPS_N;
+    static constexpr int mma_m = warp_m / 16, mma_n = warp_n / 8; /* m16n8k32 instructions of a warp */
+    static constexpr int stage_bytes = (BLOCK_M + BLOCK_N) * BLOCK_K, shared_bytes = STAGES * stage_bytes;
+    /* Row stride in words of sums in shared memory: the eight rows of a fragment lie in different banks. */
+    static constexpr int sums_row = warp_n + 8;
+    /* Rows of sums that a warp stores with one instruction, four columns per lane. */
+    static constexpr int store_rows = 4 * WARP / warp_n, stores = 16 / store_rows;
+    static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
+    static_assert(BLOCKS * (shared_bytes + 1024) <= 100 * 1024, "shared memory per multiprocessor on 8.6");
+    static_assert(threads / WARP * 16 * sums_row * 4 <= shared_bytes, "sums of 16 rows per warp");
+    static_assert(warp_m == 32 || warp_m == 64, "a lane keeps the scales of two rows");
+};
+
+struct product_args {
+    const int8_t *in, *weight;
+    const float *in_scales, *weight_scales; /* weight_scales NULL: weight_scale alone */
+    float weight_scale;
+    int32_t m, n, k;
+    struct rows out, bias, gate, residual; /* from the product's first column on; absent: data is NULL */
+    enum activation activation;
+};
+
+/* Position of a lane: tile of the block, and first row and column of the warp within the result. */
+struct product_place {
+    int32_t block_row, block_column, row, column;
+    int lane, warp, warp_row, warp_column;
+};
+
+template <class T> __device__ static inline product_place find_product_place(const product_args &a) {
+    product_place at;
+    int32_t block = (int32_t)blockIdx.x, down = (a.m - 1) / T::block_m + 1,
+            along = (a.n - 1) / T::block_n + 1;
+    int32_t first = block / (RASTER * along) * RASTER, rows = min(down - first, (int32_t)RASTER);
+    int32_t in_group = block % (RASTER * along);
+    at.block_row = (first + in_group % rows) * T::block_m;
+    at.block_column = in_group / rows * T::block_n;
+    at.lane = (int)threadIdx.x % WARP, at.warp = (int)threadIdx.x / WARP;
+    at.warp_row = at.warp / T::warps_n * T::warp_m, at.warp_column = at.warp % T::warps_n * T::warp_n;
+    at.row = at.block_row + at.warp_row, at.column = at.block_column + at.warp_column;
+    return at;
+}
+
+/* Rows of shared memory have 64 bytes, four pieces of 16. Piece i of row r lies at place i ^ (r / 2 % 4), so
+ * that eight rows of one piece, and two whole rows, lie in different banks. */
+__device__ static inline int swizzled(int row, int piece) {
+    return row * BLOCK_K + (piece ^ (row / 2 % 4)) * 16;
+}
+
+/* Starts asynchronous copies of n rows of codes. Rows beyond the last repeat it, and their sums are not
+ * stored; columns beyond k become zeros. */
+template <int N, int THREADS>
+__device__ static inline void copy_codes(char *to, const int8_t *codes, int32_t first, int32_t rows,
+                                         int32_t column, int32_t k) {
+    int piece = (int)threadIdx.x % 4, row = (int)threadIdx.x / 4;
+    column += 16 * piece;
+    bool inside = column < k;
+    to += swizzled(row, piece);
+#pragma unroll
+    for (int i = 0; i < N; i += THREADS / 4) {
+        int64_t from = (int64_t)min(first + row + i, rows - 1) * k + column;
+        copy_async_16(to + i * BLOCK_K, codes + (inside ? from : 0), inside);
+    }
+}
+
+template <class T>
+__device__ static inline void copy_stage(char *stage, const product_args &a, const product_place &at,
+                                         int32_t column) {
+    copy_codes<T::block_m, T::threads>(stage, a.in, at.block_row, a.m, column, a.k);
+    copy_codes<T::block_n, T::threads>(stage + T::block_m * BLOCK_K, a.weight, at.block_column, a.n, column,
+                                       a.k);
+}
+
+/* A warp's operands of one step of 32 columns, as mma fragments. */
+template <class T> struct product_fragments { uint32_t a[T::mma_m][4], b[T::mma_n][2]; };
+
+template <class T>
+__device__ static inline void load_fragments(product_fragments<T> &f, const char *stage,
+                                             const product_place &at, int step) {
+    int lane = at.lane;
+    const char *rows = stage + at.warp_row * BLOCK_K + swizzled(lane % 16, 2 * step + lane / 16);
+    const char *columns = stage + (T::block_m + at.warp_column) * BLOCK_K +
+                          swizzled(lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2);
+#pragma unroll
+    for (int m = 0; m < T::mma_m; m++) ldmatrix_x4(f.a[m], rows + 16 * m * BLOCK_K);
+#pragma unroll
+    for (int n = 0; n < T::mma_n; n += 2) ldmatrix_x4(f.b[n], columns + 8 * n * BLOCK_K);
+}
+
+template <class T>
+__device__ static inline void multiply(int32_t (&sum)[T::mma_m][T::mma_n][4], const product_fragments<T> &f) {
+#pragma unroll
+    for (int m = 0; m < T::mma_m; m++) mma_s8<T::mma_n>(sum[m], f.a[m], f.b);
+}
+
+/* Computes a warp's sums. Operands of a step of 32 columns are loaded during the step before; one barrier per
+ * stage of 64. */
+template <class T>
+__device__ static inline void multiply_all(int32_t (&sum)[T::mma_m][T::mma_n][4], char *shared,
+                                           const product_args &a, const product_place &at) {
+    int32_t steps = (a.k - 1) / BLOCK_K + 1;
+#pragma unroll
+    for (int s = 0; s < T::stages; s++) {
+        if (s < steps) copy_stage<T>(shared + s * T::stage_bytes, a, at, s * BLOCK_K);
+        copy_async_commit();
+    }
+    copy_async_wait<T::stages - 1>();
+    __syncthreads(); /* the first stage has arrived */
+    product_fragments<T> f[2];
+    load_fragments<T>(f[0], shared, at, 0);
+    char *stage = shared;
+#pragma unroll 1
+    for (int32_t t = 0; t < steps; t++) {
+        char *next = stage + T::stage_bytes;
+        if (next == shared + T::shared_bytes) next = shared;
+        load_fragments<T>(f[1], stage, at, 1);
+        multiply<T>(sum, f[0]);
+        copy_async_wait<T::stages - 2>();
+        __syncthreads(); /* the next stage has arrived; this stage is in registers */
+        if (t + T::stages < steps) copy_stage<T>(stage, a, at, (t + T::stages) * BLOCK_K);
+        copy_async_commit();
+        if (t + 1 < steps) load_fragments<T>(f[0], next, at, 0);
+        multiply<T>(sum, f[1]);
+        stage = next;
+    }
+    copy_async_wait<0>();
+    __syncthreads(); /* shared memory is free for sums */
+}
+
+/* Scales, bias and gate of a lane's four columns, and the scales of two of the warp's rows. */
+struct product_factors {
+    float4 scale, bias, gate;
+    float in_scale[2];
+};
+
+__device__ static inline product_factors load_factors(const product_args &a, int32_t row, int32_t column,
+                                                      int lane) {
+    product_factors f;
+    float scale[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        scale[i] = a.weight_scales && column + i < a.n
+                       ? __fmul_rn(a.weight_scales[column + i], a.weight_scale)
+                       : a.weight_scale;
+    f.scale = make_float4(scale[0], scale[1], scale[2], scale[3]);
+    f.bias = a.bias.data ? rows_load_plain(a.bias, 0, column, a.n) : all_four(0);
+    f.gate = a.gate.data ? rows_load_plain(a.gate, 0, column, a.n) : all_four(1);
+#pragma unroll
+    for (int i = 0; i < 2; i++) f.in_scale[i] = a.in_scales[min(row + lane + WARP * i, a.m - 1)];
+    return f;
+}
+
+/* Returns the products of four sums of a row of the warp, with bias. m: number of the row's 16 rows. */
+__device__ static inline float4 scaled_sums(uint4 sums, const product_factors &f, int m, int row) {
+    float in_scale = __shfl_sync(~0u, f.in_scale[m / 2], row % WARP);
+    float4 v = make_float4((float)(int32_t)sums.x, (float)(int32_t)sums.y, (float)(int32_t)sums.z,
+                           (float)(int32_t)sums.w);
+    v = multiply_four(multiply_four(v, all_four(in_scale)), f.scale);
+    return add_four(v, f.bias);
+}
+
+/* Loads the residual of a lane's columns in the 16 rows of an instruction. */
+template <class T>
+__device__ static inline void load_residual(float4 (&to)[T::stores], const product_args &a, int32_t row,
+                                            int32_t column) {
+    if (!a.residual.data) return;
+    bool wide =
+        a.residual.wide && column + 4 <= a.n; /* one branch, so that all loads are under way at once */
+    if (wide) {
+#pragma unroll
+        for (int i = 0; i < T::stores; i++)
+            if (row + i * T::store_rows < a.m)
+                to[i] = rows_load_kind<ROWS_F32>(a.residual, row + i * T::store_rows, column, a.n);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < T::stores; i++)
+        if (row + i * T::store_rows < a.m)
+            to[i] = rows_load_f32(a.residual, row + i * T::store_rows, column, a.n);
+}
+
+/* Epilogue: sums of 16 rows at a time go through the warp's part of shared memory, so that a lane stores four
+ * columns. The residual of the next 16 rows is loaded before these rows are stored; a residual that aliases
+ * out is read and written by the same lane. Activations are in a loop of their own, which is not unrolled. */
+template <class T>
+__device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::mma_n][4], char *shared,
+                                             const product_args &a, const product_place &at) {
+    constexpr int lanes = T::warp_n / 4; /* lanes of a row */
+    uint32_t *sums = reinterpret_cast<uint32_t *>(shared) + at.warp * 16 * T::sums_row;
+    uint32_t *to = sums + at.lane / 4 * T::sums_row + at.lane % 4 * 2;
+    uint32_t *from = sums + at.lane / lanes * T::sums_row + at.lane % lanes * 4;
+    int32_t column = at.column + at.lane % lanes * 4;
+    product_factors f = load_factors(a, at.row, column, at.lane);
+    float4 residual[2][T::stores] = {};
+    load_residual<T>(residual[0], a, at.row + at.lane / lanes, column);
+#pragma unroll
+    for (int m = 0; m < T::mma_m; m++) {
+        if (m + 1 < T::mma_m)
+            load_residual<T>(residual[(m + 1) % 2], a, at.row + 16 * (m + 1) + at.lane / lanes, column);
+        __syncwarp(); /* the last 16 rows have been read */
+#pragma unroll
+        for (int n = 0; n < T::mma_n; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                *reinterpret_cast<uint2 *>(to + 8 * i * T::sums_row + 8 * n) =
+                    make_uint2((uint32_t)sum[m][n][2 * i], (uint32_t)sum[m][n][2 * i + 1]);
+        __syncwarp();
+        if (a.activation != ACTIVATION_NONE)
+#pragma unroll 1
+            for (int i = 0; i < T::stores; i++) {
+                uint32_t *four = from + i * T::store_rows * T::sums_row;
+                int row = 16 * m + i * T::store_rows + at.lane / lanes;
+                float4 v = activate_four(scaled_sums(ld128(four), f, m, row), a.activation);
+                st128(four, make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
+                                       __float_as_uint(v.w)));
+            }
+#pragma unroll
+        for (int i = 0; i < T::stores; i++) {
+            int row = 16 * m + i * T::store_rows + at.lane / lanes;
+            uint4 four = ld128(from + i * T::store_rows * T::sums_row);
+            float4 v = make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z),
+                                   __uint_as_float(four.w));
+            if (a.activation == ACTIVATION_NONE) v = scaled_sums(four, f, m, row);
+            if (a.gate.data) v = multiply_four(f.gate, v);
+            if (a.residual.data) v = add_four(residual[m % 2][i], v);
+            if (at.row + row >= a.m || column >= a.n) continue;
+            if (a.out.dtype == DTYPE_BF16)
+                rows_store_bf16(a.out, at.row + row, column, a.n, v);
+            else
+                rows_store(a.out, at.row + row, column, a.n, v);
+        }
+    }
+}
+
+/* The product in . weight^T with its epilogue.
+ *   grid    ceil(m / rows) ceil(n / columns)
+ *   tile     128x256  128x128   64x128
+ *   block        256      128      128
+ *   shared     98304    49152    36864
+ *   regs         255      255      255 (sm_80)
+ *   bytes   reads k (m + n) and 4 (m + n); writes 4 m n, or 2 m n for bf16; reads 4 m n of a residual
+ *   FLOPs   2 m n k
+ *   bound   tensor cores, s8; share of peak: not measured yet */
+template <class T>
+static __global__ void __launch_bounds__(T::threads, T::blocks) multiply_int8(product_args a) {
+    SMEM_DYN(char, shared);
+    product_place at = find_product_place<T>(a);
+    int32_t sum[T::mma_m][T::mma_n][4] = {};
+    multiply_all<T>(sum, shared, a, at);
+    store_products<T>(sum, shared, a, at);
+}
+
+/* Returns access to the rows of an f32, f16 or bf16 tensor from a column on; absent tensors have no data. */
+static struct rows plain_rows(const struct tensor *t, int32_t first, int64_t step) {
+    if (!t->rank) return rows_of(t);
+    return rows_at(static_cast<char *>(t->data) + dtype_bytes(t->dtype, first), step, t->dtype);
+}
+
+static product_args product_args_of(const struct int8_product *p) {
+    const struct epilogue *e = p->epilogue;
+    struct tensor absent = {};
+    product_args a = {};
+    a.in = p->in.codes, a.in_scales = p->in.scales;
+    a.weight = p->weight.codes, a.weight_scales = p->weight.scales, a.weight_scale = p->weight_scale;
+    a.m = p->m, a.n = p->n, a.k = p->k;
+    a.out = p->stage ? rows_floats(p->stage, p->n) : plain_rows(p->out, p->first, p->out->row_bytes);
+    a.bias = plain_rows(&e->bias, p->first, 0);
+    a.gate = plain_rows(p->finishes ? &absent : &e->gate, p->first, 0);
+    a.residual = p->finishes ? rows_of(&absent) : plain_rows(&e->residual, p->first, e->residual.row_bytes);
+    a.activation = p->finishes ? ACTIVATION_NONE : e->activation;
+    return a;
+}
+
+template <class T> static enum status launch(struct cuda *cuda, const product_args &a, struct error *e) {
+    const void *kernel = KERNEL(multiply_int8<T>);
+    if (cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
+                   "cudaFuncSetAttribute (int8 product)", e) ||
+        cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                        cudaSharedmemCarveoutMaxShared),
+                   "cudaFuncSetAttribute (carveout)", e))
+        return e->code;
+    unsigned blocks = (unsigned)((a.m - 1) / T::block_m + 1) * (unsigned)((a.n - 1) / T::block_n + 1);
+    LAUNCH((multiply_int8<T>), blocks, T::threads, T::shared_bytes, cuda->compute, a);
+    return OK;
+}
+
+/* The number of multiprocessors chooses the tile, which changes no bit. */
+enum status cuda_int8_product(struct cuda *cuda, const struct int8_product *product, struct error *e) {
+    product_args a = product_args_of(product);
+    int tile, number = 0;
+    int8_product_cost(a.m, a.n, cuda->multiprocessors, &tile);
+#define LAUNCH_TILE(rows, columns, warps_m, warps_n, stages, blocks, share)                                  \
+    if (tile == number++)                                                                                    \
+        return launch<int8_tile<rows, columns, warps_m, warps_n, stages, blocks>>(cuda, a, e);
+    INT8_TILES(LAUNCH_TILE)
+#undef LAUNCH_TILE
+    return OK;
+}
+
+#define QUANTISE_KERNEL(D) KERNEL(quantise_rows<D>),
+#define TILE_KERNEL(rows, columns, warps_m, warps_n, stages, blocks, share)                                  \
+    KERNEL(multiply_int8<int8_tile<rows, columns, warps_m, warps_n, stages, blocks>>),
+const void *const cuda_int8_kernels[] = {UNROTATED_WEIGHT_TYPES(QUANTISE_KERNEL) INT8_TILES(TILE_KERNEL)
+                                             NULL};
