@@ -2,16 +2,31 @@
 #ifndef SLUICE_CUDA_ATTENTION_CUH
 #define SLUICE_CUDA_ATTENTION_CUH
 
+#include "kernels/cuda/operators.h"
 #include "kernels/cuda/ptx.cuh"
 
-/* Rows [rows, heads, head_size] of q or of the result, f32 or bf16. */
+/* Rows [rows, heads, head_size] of q or of the result. */
 struct head_rows {
     char *data;
     int64_t row; /* row stride in bytes */
     int32_t rows, head_size;
-    bool bf16;
-    bool wide; /* groups of columns that a lane loads or stores are aligned to their size */
+    bool half, f16; /* half: bf16 or f16; else f32 */
+    bool wide;      /* the adjacent columns that a lane loads or stores are aligned to their size */
 };
+
+static inline bool rows_are_aligned(const struct tensor *t, int64_t bytes) {
+    return !(reinterpret_cast<uintptr_t>(t->data) % static_cast<uintptr_t>(bytes) || t->row_bytes % bytes);
+}
+
+/* columns: number of adjacent columns that a lane loads or stores. */
+static inline head_rows head_rows_of(const struct tensor *t, int32_t head_size, int32_t columns) {
+    head_rows h = {};
+    h.data = static_cast<char *>(t->data), h.row = t->row_bytes;
+    h.rows = t->dim[0], h.head_size = head_size;
+    h.half = t->dtype != DTYPE_F32, h.f16 = t->dtype == DTYPE_F16;
+    h.wide = rows_are_aligned(t, columns * (h.half ? 2 : 4)) && head_size % columns == 0;
+    return h;
+}
 
 /* Maximum and sum over the four lanes that have columns of the same rows (ptx.cuh). */
 __device__ static inline float quad_max(float value) {
@@ -29,9 +44,9 @@ __device__ static inline void store_two(const head_rows &out, int32_t head, int3
                                         float first, float second) {
     if (row >= out.rows || column >= out.head_size) return;
     int64_t place = static_cast<int64_t>(head) * out.head_size + column;
-    if (out.bf16) {
+    if (out.half) {
         uint16_t *to = reinterpret_cast<uint16_t *>(out.data + row * out.row) + place;
-        uint32_t both = pack_bf16(first, second);
+        uint32_t both = out.f16 ? pack_f16(first, second) : pack_bf16(first, second);
         if (out.wide) {
             *reinterpret_cast<uint32_t *>(to) = both;
             return;

@@ -1,25 +1,25 @@
 /* Attention in int8 mode, after SageAttention (Zhang et al., 2024): scores are products of 8-bit integers,
- * results are products of f16 values with f16 sums in a tile of keys and f32 sums over tiles. The structure is
- * attention.cu's: one pass over the keys, tile by tile, in order.
+ * results are products of f16 values with f16 sums in a tile of keys and f32 sums over tiles. The structure
+ * is attention.cu's: one pass over the keys, tile by tile, in order.
  *
- * Scores. The mean of k over (a sample of) the keys is subtracted from k: it adds the same number to all scores
- * of a query, which the softmax ignores, and removes the bias of channels, which would take most of the 8 bits.
- * Rows of q and of k then have a scale each: codes are round_half_even(value / scale), scale = max |row| / 127.
- * Sums of codes are exact. They start at INT8_ZERO, so that their bits are a float, and one fused multiply-add
- * with the key's scale converts them.
+ * Scores. The mean of k over (a sample of) the keys is subtracted from k: it adds the same number to all
+ * scores of a query, which the softmax ignores, and removes the bias of channels, which would take most of
+ * the 8 bits. Rows of q and of k then have a scale each: codes are round_half_even(value / scale), scale =
+ * max |row| / 127. Sums of codes are exact. They start at INT8_ZERO, so that their bits are a float, and one
+ * fused multiply-add with the key's scale converts them.
  *
- * Results. Columns of v are scaled by a power of two, one for each tile of keys, to |v| < 1, so that f16 keeps
- * the 8 significant bits of bf16 exactly and no sum overflows. Probabilities are at most 2^(INT8_P_BITS + INT8_LAG),
- * so 64 products are below 2^15, and are rounded to f16 for the product; their sum is f32. GeForce GPUs compute f16 sums at twice the rate of f32 sums;
- * the other GPUs lose nothing.
+ * Results. Columns of v are scaled by a power of two, one for each tile of keys, to |v| < 1, so that f16
+ * keeps the 8 significant bits of bf16 exactly and no sum overflows. Probabilities are at most 2^(INT8_P_BITS
+ * + INT8_LAG), so 64 products are below 2^15, and are rounded to f16 for the product; their sum is f32.
+ * GeForce GPUs compute f16 sums at twice the rate of f32 sums; the other GPUs lose nothing.
  *
  * Scales belong to rows, or to tiles of INT8_KEYS rows, so bits depend on shapes alone.
  *
- * Non-finite values: a row of q with one gives a row of NaN, a column of v one of Inf or NaN, k a whole head. */
+ * Non-finite values: a row of q with one gives a row of NaN, a column of v one of Inf or NaN, k a whole head.
+ */
 #include "kernels/cuda/attention_int8.h"
 
 #include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/operators.h"
 
 #include <math.h>
 
@@ -95,7 +95,8 @@ __device__ static inline void load_piece(float to[PIECE], const key_source &from
     if (from.bf16) {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            to[2 * i] = __uint_as_float(word[i] << 16), to[2 * i + 1] = __uint_as_float(word[i] & 0xFFFF0000u);
+            to[2 * i] = __uint_as_float(word[i] << 16),
+                   to[2 * i + 1] = __uint_as_float(word[i] & 0xFFFF0000u);
         return;
     }
     uint4 high = ld128(at + 16);
@@ -158,7 +159,7 @@ __device__ static inline void quantise_keys(const quantise_args &a, unsigned cha
 __device__ static inline void scale_values(const quantise_args &a, unsigned char *record, int32_t first_row,
                                            int32_t head) {
     constexpr int rows = INT8_KEYS / ROW_STEP, warps = QUANTISE_THREADS / WARP, columns = PIECE * PIECES;
-    SMEM_ARRAY(uint32_t, largest, warps *columns);
+    SMEM_ARRAY(uint32_t, largest, warps * columns);
     int32_t thread = static_cast<int32_t>(threadIdx.x), column = thread % PIECES * PIECE;
     float v[rows][PIECE], scales[PIECE], factors[PIECE];
     uint32_t most[PIECE] = {};
@@ -229,18 +230,17 @@ template <int HEAD> struct int8_tile {
     static constexpr int key_scales = INT8_KEYS * key_row, values = key_scales + INT8_KEYS * 4,
                          value_scales = values + INT8_KEYS * value_row, queries = value_scales + HEAD * 4,
                          factors = queries + INT8_QUERIES * HEAD;
-    static constexpr int shared_bytes = factors + threads * mma_m * 8;
+    static constexpr int n_factors = 2 * threads * mma_m, shared_bytes = factors + 2 * n_factors * 4;
     static_assert(2 * (shared_bytes + 1024) <= 100 * 1024, "two thread blocks per multiprocessor of 8.6");
 };
 
 struct int8_args {
     head_rows q, out;
     const unsigned char *records;
-    int32_t n_keys, key_tiles, group, tiles,
-        first_head;  /* first query head of this group of heads */
-    int32_t last;    /* number of the last thread block of this launch */
-    float q_factor;  /* sign of the scale */
-    float scale;     /* > 0; for base 2 exponentials */
+    int32_t n_keys, key_tiles, group, tiles, first_head; /* first query head of this group of heads */
+    int32_t last;                                        /* number of the last thread block of this launch */
+    float q_factor;                                      /* sign of the scale */
+    float scale;                                         /* > 0; for base 2 exponentials */
 };
 
 /* Position of a GPU lane: query head in the group of heads, first row (of the first 16 rows, the lane has row
@@ -250,8 +250,9 @@ struct int8_place {
     int lane;
 };
 
-/* Starts asynchronous copies of ROWS rows of BYTES bytes, contiguous in global memory, to rows STRIDE bytes apart.
- * A thread copies the same piece of every rows_at_once-th row, so that its addresses differ by constants. */
+/* Starts asynchronous copies of ROWS rows of BYTES bytes, contiguous in global memory, to rows STRIDE bytes
+ * apart. A thread copies the same piece of every rows_at_once-th row, so that its addresses differ by
+ * constants. */
 template <int ROWS, int BYTES, int STRIDE, int THREADS>
 __device__ static inline void copy_rows_async(unsigned char *shared, const unsigned char *from) {
     constexpr unsigned pieces = BYTES / 16, rows_at_once = THREADS / pieces;
@@ -266,7 +267,8 @@ __device__ static inline void copy_rows_async(unsigned char *shared, const unsig
 }
 
 template <class T>
-__device__ static inline void copy_keys(unsigned char *shared, const unsigned char *record) {
+__device__ static inline void copy_keys(unsigned char *shared, const int8_args &a, int32_t tile) {
+    const unsigned char *record = a.records + static_cast<int64_t>(tile) * INT8_RECORD(T::head);
     copy_rows_async<INT8_KEYS, T::head, T::key_row, T::threads>(shared, record);
     if (thread_again() < INT8_KEYS / 4)
         copy_async_16(shared + T::key_scales + thread_again() * 16,
@@ -275,7 +277,8 @@ __device__ static inline void copy_keys(unsigned char *shared, const unsigned ch
 }
 
 template <class T>
-__device__ static inline void copy_values(unsigned char *shared, const unsigned char *record) {
+__device__ static inline void copy_values(unsigned char *shared, const int8_args &a, int32_t tile) {
+    const unsigned char *record = a.records + static_cast<int64_t>(tile) * INT8_RECORD(T::head);
     copy_rows_async<INT8_KEYS, 2 * T::head, T::value_row, T::threads>(shared + T::values,
                                                                       record + INT8_VALUES(T::head));
     if (thread_again() < T::head / 4)
@@ -288,8 +291,8 @@ __device__ static inline void copy_values(unsigned char *shared, const unsigned 
 template <class E>
 __device__ static inline void four_queries(float to[4], const head_rows &q, int32_t head, int32_t row,
                                            int32_t column) {
-    const E *from = reinterpret_cast<const E *>(q.data + row * q.row) +
-                    static_cast<int64_t>(head) * q.head_size + column;
+    const E *from =
+        reinterpret_cast<const E *>(q.data + row * q.row) + static_cast<int64_t>(head) * q.head_size + column;
     bool there = row < q.rows;
     if (there && q.wide && column + 4 <= q.head_size) {
         if constexpr (sizeof(E) == 2) {
@@ -313,14 +316,16 @@ __device__ static inline void four_queries(float to[4], const head_rows &q, int3
     }
 }
 
-/* Address of a lane's first fragment of q, and of its factors [m][2]. */
+/* Address of a lane's first fragment of q, and of its factors [m][2]; its row sums [m][2] are T::n_factors
+ * later. Both are in shared memory, because registers are short. */
 template <class T> __device__ static inline uint4 *own_queries(const unsigned char *shared, unsigned thread) {
     return reinterpret_cast<uint4 *>(const_cast<unsigned char *>(shared) + T::queries) +
            thread / WARP * T::mma_m * T::mma_k * WARP + thread % WARP;
 }
 
 template <class T> __device__ static inline float *own_factors(const unsigned char *shared, unsigned thread) {
-    return reinterpret_cast<float *>(const_cast<unsigned char *>(shared) + T::factors) + thread * T::mma_m * 2;
+    return reinterpret_cast<float *>(const_cast<unsigned char *>(shared) + T::factors) +
+           thread * T::mma_m * 2;
 }
 
 /* Quantises a warp's queries to mma operand fragments in shared memory, with the factors that convert sums of
@@ -349,6 +354,7 @@ __device__ static inline void load_queries(const unsigned char *shared, const in
             most = max(most, __shfl_xor_sync(0xffffffff, most, 1));
             most = max(most, __shfl_xor_sync(0xffffffff, most, 2));
             float convert, factor = row_scale(most, &convert) * a.scale;
+            factors[T::n_factors + m * 2 + half] = 0;
             factors[m * 2 + half] = factor < 0x1p-126f ? 0x1p-126f : factor; /* NaN stays NaN */
 #pragma unroll
             for (int i = 0; i < 2 * T::mma_k; i++)
@@ -406,18 +412,15 @@ template <class T> __device__ static inline void mask_scores(float (&s)[T::mma_n
             if (8 * n + first + i % 2 >= n_keys) s[n][i] = -INFINITY;
 }
 
-/* Sums of a lane's rows so far: probabilities are relative to 2^top. sum covers only the lane's own keys. */
-struct row_sums {
-    float top[2], sum[2];
-};
-
-/* Converts scores of 16 queries to probabilities: 2^(factor score - top + INT8_P_BITS), where `top` is the row's
- * largest exponent so far, or up to INT8_LAG below it: with this lag, few tiles change `top`. rescale: on return,
- * the factors of earlier results. */
+/* Converts scores of 16 queries to probabilities: 2^(factor score - top + INT8_P_BITS), where `top` is the
+ * row's largest exponent so far, or up to INT8_LAG below it: with this lag, few tiles change `top`. Adds them
+ * to the row sums, which cover only the lane's own keys. rescale: on return, the factors of earlier results.
+ */
 template <class T>
-__device__ static inline void online_softmax(row_sums &r, uint32_t (&p)[T::mma_n][2], float (&rescale)[2],
-                                             const float (&s)[T::mma_n][4], const unsigned char *shared, int m) {
-    const float *factors = own_factors<T>(shared, thread_again()) + m * 2;
+__device__ static inline void online_softmax(float (&last_top)[2], uint32_t (&p)[T::mma_n][2],
+                                             float (&rescale)[2], const float (&s)[T::mma_n][4],
+                                             const unsigned char *shared, int m) {
+    float *factors = own_factors<T>(shared, thread_again()) + m * 2, *sums = factors + T::n_factors;
     float2 both = *reinterpret_cast<const float2 *>(factors);
     float factor[2] = {both.x, both.y};
 #pragma unroll
@@ -426,7 +429,7 @@ __device__ static inline void online_softmax(row_sums &r, uint32_t (&p)[T::mma_n
 #pragma unroll
         for (int n = 0; n < T::mma_n; n++) most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
         most = quad_max(most) * factor[half];
-        float top = most > r.top[half] + INT8_LAG ? most : r.top[half], base = INT8_P_BITS - top;
+        float top = most > last_top[half] + INT8_LAG ? most : last_top[half], base = INT8_P_BITS - top;
 #pragma unroll
         for (int n = 0; n < T::mma_n; n++) {
             float first = exp2_fast(fmaf(s[n][2 * half], factor[half], base));
@@ -434,9 +437,9 @@ __device__ static inline void online_softmax(row_sums &r, uint32_t (&p)[T::mma_n
             sum += first, sum += second;
             p[n][half] = pack_f16(first, second);
         }
-        rescale[half] = exp2_fast(r.top[half] - top);
-        r.top[half] = top;
-        r.sum[half] = r.sum[half] * rescale[half] + sum;
+        rescale[half] = exp2_fast(last_top[half] - top);
+        last_top[half] = top;
+        sums[half] = sums[half] * rescale[half] + sum;
     }
 }
 
@@ -478,7 +481,7 @@ __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
                 mma_f16<2>(sums[m], a, reinterpret_cast<const uint32_t(*)[2]>(b));
             }
         }
-        __syncwarp();
+        __syncwarp(); /* for the registers, as in attend_int8 */
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float2 scale = *reinterpret_cast<const float2 *>(scales + (n + i) * 8);
@@ -503,31 +506,35 @@ __device__ static inline int8_place find_place(const int8_args &a, int32_t block
     return at;
 }
 
-/* Main loop, as in attention.cu: k of the next tile is copied during the softmax and p v of this tile, v during
- * q k^T: two barriers per tile, one buffer each.
+/* Main loop, as in attention.cu: k of the next tile is copied during p v of this tile, v during q k^T and the
+ * softmax: two barriers per tile, one buffer each. A warp's 32 queries are two times 16 for q k^T and the
+ * softmax, which needs fewer registers and lets the softmax of one half overlap the products of the other.
  *   grid    query heads of the group x ceil(T / 128), in as many launches as attention_blocks_at_once requires
- *   block   128; two per multiprocessor
+ *   head       64     96    128
+ *   block     128    128    128
+ *   shared  SHARED
+ *   regs    REGS
  *   bytes   reads and writes T H D, of 4 or 2 bytes each; reads 3 S head per block, mostly from L2
- *   FLOPs   2 T S H head in int8 and as many in f16 with f16 sums
- *   bound   tensor cores */
+ *   FLOPs   2 T S H head of 8-bit integers, and as many of f16 with f16 sums
+ *   bound   tensor cores. Heads of 128, a tile, two warps of a scheduler: LOOP
+ */
 template <class T> __global__ void __launch_bounds__(T::threads, 2) attend_int8(int8_args a) {
     SMEM_DYN(unsigned char, shared);
     int8_place at = find_place<T>(a, static_cast<int32_t>(blockIdx.x), threadIdx.x);
-    const unsigned char *record =
-        a.records + static_cast<int64_t>(at.head / a.group) * a.key_tiles * INT8_RECORD(T::head);
-    copy_keys<T>(shared, record);
-    if (a.q.bf16)
+    int32_t record = at.head / a.group * a.key_tiles;
+    copy_keys<T>(shared, a, record);
+    if (a.q.half)
         load_queries<T, uint16_t>(shared, a, at);
     else
         load_queries<T, float>(shared, a, at);
     float o[T::mma_m][T::mma_d][4] = {};
-    row_sums r[T::mma_m] = {};
+    float top[T::mma_m][2];
 #pragma unroll
-    for (int m = 0; m < T::mma_m; m++) r[m].top[0] = r[m].top[1] = -INFINITY;
-    for (int32_t left = a.n_keys; left > 0; left -= INT8_KEYS, record += INT8_RECORD(T::head)) {
+    for (int m = 0; m < T::mma_m; m++) top[m][0] = top[m][1] = -INFINITY;
+    for (int32_t left = a.n_keys; left > 0; left -= INT8_KEYS, record++) {
         copy_async_wait<0>();
         __syncthreads(); /* the copy of k has arrived; the previous tile of v is no longer used */
-        copy_values<T>(shared, record);
+        copy_values<T>(shared, a, record);
         uint32_t p[T::mma_m][T::mma_n][2];
         float rescale[T::mma_m][2];
 #pragma unroll
@@ -535,12 +542,12 @@ template <class T> __global__ void __launch_bounds__(T::threads, 2) attend_int8(
             float s[T::mma_n][4];
             multiply_keys<T>(s, shared, m);
             if (left < INT8_KEYS) mask_scores<T>(s, left);
-            online_softmax<T>(r[m], p[m], rescale[m], s, shared, m);
-            __syncwarp();
+            online_softmax<T>(top[m], p[m], rescale[m], s, shared, m);
+            __syncwarp(); /* Bounds the instructions that the compiler moves up; otherwise registers spill. */
         }
         copy_async_wait<0>();
         __syncthreads(); /* the copy of v has arrived; k is no longer used */
-        if (left > INT8_KEYS) copy_keys<T>(shared, record + INT8_RECORD(T::head));
+        if (left > INT8_KEYS) copy_keys<T>(shared, a, record + 1);
         rescale_results<T>(o, rescale);
         multiply_values<T>(o, p, shared);
     }
@@ -550,7 +557,7 @@ template <class T> __global__ void __launch_bounds__(T::threads, 2) attend_int8(
     for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float share = 1 / quad_sum(r[m].sum[half]);
+            float share = 1 / quad_sum(own_factors<T>(shared, threadIdx.x)[T::n_factors + m * 2 + half]);
 #pragma unroll
             for (int n = 0; n < T::mma_d; n++)
                 store_two(a.out, a.first_head + at.head, at.row + 16 * m + 8 * half, 8 * n + at.lane % 4 * 2,
@@ -558,26 +565,12 @@ template <class T> __global__ void __launch_bounds__(T::threads, 2) attend_int8(
         }
 }
 
-static bool is_aligned(const struct tensor *t, int64_t bytes) {
-    return !(reinterpret_cast<uintptr_t>(t->data) % static_cast<uintptr_t>(bytes) || t->row_bytes % bytes);
-}
-
 static key_source key_source_of(const struct tensor *t, int32_t head_size) {
     key_source s = {};
     s.data = static_cast<const char *>(t->data), s.row = t->row_bytes;
     s.bf16 = t->dtype == DTYPE_BF16;
-    s.wide = is_aligned(t, 16) && head_size % (s.bf16 ? 8 : 4) == 0;
+    s.wide = rows_are_aligned(t, 16) && head_size % (s.bf16 ? 8 : 4) == 0;
     return s;
-}
-
-/* columns: columns of a lane's load or store. */
-static head_rows head_rows_of(const struct tensor *t, int32_t head_size, int32_t columns) {
-    head_rows h = {};
-    h.data = static_cast<char *>(t->data), h.row = t->row_bytes;
-    h.rows = t->dim[0], h.head_size = head_size;
-    h.bf16 = t->dtype == DTYPE_BF16;
-    h.wide = is_aligned(t, columns * (h.bf16 ? 2 : 4)) && head_size % columns == 0;
-    return h;
 }
 
 template <class T>
@@ -598,36 +591,45 @@ static enum status launch_group(struct cuda *cuda, int8_args a, int32_t heads, s
     return OK;
 }
 
-enum status cuda_attention_int8_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+enum status cuda_attention_int8_run(struct cuda *cuda, const struct op *op,
+                                    const struct int8_attention_layout *l, char *workspace, struct error *e) {
     const float log2_e = 1.44269504f;
     const struct tensor *q = &op->in[0], *k = &op->in[1];
-    struct int8_attention_layout l = int8_attention_layout(op);
     int32_t head_size = q->dim[1] / op->n, heads = k->dim[1] / head_size;
     quantise_args quantise = {};
     quantise.k = key_source_of(k, head_size), quantise.v = key_source_of(&op->in[2], head_size);
-    quantise.mean = reinterpret_cast<const float *>(workspace + l.mean);
-    quantise.records = reinterpret_cast<unsigned char *>(workspace + l.records);
-    quantise.rows = k->dim[0], quantise.head_size = head_size, quantise.head = l.head;
+    quantise.mean = reinterpret_cast<const float *>(workspace + l->mean);
+    quantise.records = reinterpret_cast<unsigned char *>(workspace + l->records);
+    quantise.rows = k->dim[0], quantise.head_size = head_size, quantise.head = l->head;
     int8_args a = {};
     a.q = head_rows_of(q, head_size, 4), a.out = head_rows_of(&op->out, head_size, 2);
     a.records = quantise.records;
-    a.n_keys = k->dim[0], a.key_tiles = l.key_tiles;
+    a.n_keys = k->dim[0], a.key_tiles = l->key_tiles;
     a.group = op->n / heads, a.tiles = (q->dim[0] + INT8_QUERIES - 1) / INT8_QUERIES;
     /* A scale of 0 makes all scores 0, by codes of 0. */
     a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
     a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * log2_e;
     unsigned mean_blocks = static_cast<unsigned>((k->dim[1] + MEAN_COLUMNS - 1) / MEAN_COLUMNS);
     LAUNCH(attention_mean, mean_blocks, MEAN_COLUMNS * MEAN_PARTS, 0, cuda->compute, quantise.k,
-           reinterpret_cast<float *>(workspace + l.mean), k->dim[0], k->dim[1]);
-    for (int32_t first = 0; first < heads; first += l.at_once) {
-        int32_t n = int8_group_heads(&l, heads, first);
+           reinterpret_cast<float *>(workspace + l->mean), k->dim[0], k->dim[1]);
+    for (int32_t first = 0; first < heads; first += l->at_once) {
+        int32_t n = int8_group_heads(l, heads, first);
         quantise.first_head = first, a.first_head = first * a.group;
-        LAUNCH(attention_quantise, dim3(static_cast<unsigned>(l.key_tiles), static_cast<unsigned>(n), 2),
+        LAUNCH(attention_quantise, dim3(static_cast<unsigned>(l->key_tiles), static_cast<unsigned>(n), 2),
                QUANTISE_THREADS, 0, cuda->compute, quantise);
-        enum status status = l.head == 64   ? launch_group<int8_tile<64>>(cuda, a, n * a.group, e)
-                             : l.head == 96 ? launch_group<int8_tile<96>>(cuda, a, n * a.group, e)
-                                            : launch_group<int8_tile<128>>(cuda, a, n * a.group, e);
+        enum status status = l->head == 64   ? launch_group<int8_tile<64>>(cuda, a, n * a.group, e)
+                             : l->head == 96 ? launch_group<int8_tile<96>>(cuda, a, n * a.group, e)
+                                             : launch_group<int8_tile<128>>(cuda, a, n * a.group, e);
         if (status) return status;
     }
     return cuda_launched(op, e);
 }
+
+const void *const cuda_attention_int8_kernels[] = {
+    KERNEL(attention_mean),
+    KERNEL(attention_quantise),
+    KERNEL(attend_int8<int8_tile<64>>),
+    KERNEL(attend_int8<int8_tile<96>>),
+    KERNEL(attend_int8<int8_tile<128>>),
+    NULL,
+};

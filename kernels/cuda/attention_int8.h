@@ -50,13 +50,13 @@ struct int8_attention_layout {
     uint64_t end;
 };
 
-static inline struct int8_attention_layout int8_attention_layout(const struct op *op) {
+static inline struct int8_attention_layout int8_layout_within(const struct op *op, uint64_t records_max) {
     struct int8_attention_layout l;
     int32_t head_size = op->in[0].dim[1] / op->n, heads = op->in[1].dim[1] / head_size;
     l.head = head_size <= 64 ? 64 : head_size <= 96 ? 96 : 128;
     l.key_tiles = (op->in[1].dim[0] + INT8_KEYS - 1) / INT8_KEYS;
     uint64_t bytes = (uint64_t)l.key_tiles * INT8_RECORD(l.head);
-    int32_t most = bytes >= INT8_RECORDS_MAX ? 1 : (int32_t)(INT8_RECORDS_MAX / bytes);
+    int32_t most = bytes >= records_max ? 1 : (int32_t)(records_max / bytes);
     int32_t groups = (heads + most - 1) / most;
     l.at_once = (heads + groups - 1) / groups;
     l.end = 0;
@@ -65,9 +65,22 @@ static inline struct int8_attention_layout int8_attention_layout(const struct op
     return l;
 }
 
+static inline struct int8_attention_layout int8_layout(const struct op *op) {
+    return int8_layout_within(op, INT8_RECORDS_MAX);
+}
+
 /* Returns the key heads of the group that starts at key head `first`, of G. */
 static inline int32_t int8_group_heads(const struct int8_attention_layout *l, int32_t G, int32_t first) {
     return G - first < l->at_once ? G - first : l->at_once;
+}
+
+/* Returns the launches of the attention kernel for n key heads. */
+static inline int int8_attention_launches(const struct op *op, const struct int8_attention_layout *l,
+                                          int32_t n) {
+    int32_t group = op->in[0].dim[1] / op->in[1].dim[1],
+            tiles = (op->in[0].dim[0] + INT8_QUERIES - 1) / INT8_QUERIES;
+    int32_t most = attention_blocks_at_once(INT8_QUERIES, l->head, op->in[1].dim[0]);
+    return (int)(((int64_t)tiles * n * group + most - 1) / most);
 }
 
 #ifdef __cplusplus
