@@ -7,6 +7,7 @@
 #include "cli/messages.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int answer_show(const struct args *args, const char *json, const char *what, void (*print)(json_t *root),
@@ -45,10 +46,15 @@ static void print_devices(json_t *root) {
                    field_number(device, "hardware_threads"));
         printf("  instructions  %s (%s)\n", field_string(device, "instructions"),
                field_string(device, "library"));
+        if (json_object_get(device, "bus"))
+            printf("  PCI bus       %s (nvidia-smi -i %s)\n", field_string(device, "bus"),
+                   field_string(device, "bus"));
         printf("  precisions   ");
         json_array_foreach(json_object_get(device, "precisions"), k, precision)
             printf(" %s", json_string_value(precision));
         printf("\n");
+        if (json_object_get(device, "outdated"))
+            printf("  outdated      %s\n", field_string(device, "outdated"));
     }
     json_array_foreach(json_object_get(root, "absent"), i, device)
         printf("%s: %s\n", field_string(device, "name"), field_string(device, "reason"));
@@ -57,13 +63,23 @@ static void print_devices(json_t *root) {
     printf("\n");
 }
 
-void devices_note_cpu(void) {
+/* The library does not read the environment, but cuDNN does. */
+static void note_tf32(void) {
+    const char *tf32 = getenv("NVIDIA_TF32_OVERRIDE");
+    if (tf32 && strcmp(tf32, "0") == 0)
+        message_note(
+            "NVIDIA_TF32_OVERRIDE=0 is set: convolutions on the GPU are several times slower and round "
+            "differently; unset it for the usual speed and images");
+}
+
+/* Prints a note with the reason if no GPU can be used. Returns whether one can. */
+static bool note_cpu(void) {
     char *json = NULL;
     struct sluice_error ignored;
     size_t i;
     json_t *device;
     const char *reason = "none was found";
-    if (sluice_devices(&json, &ignored)) return;
+    if (sluice_devices(&json, &ignored)) return false;
     json_t *root = json_loads(json, 0, NULL);
     json_array_foreach(json_object_get(root, "devices"), i, device) {
         if (strncmp(field_string(device, "name"), "cuda", 4) == 0) reason = NULL;
@@ -72,14 +88,21 @@ void devices_note_cpu(void) {
         if (reason && strcmp(field_string(device, "name"), "cuda") == 0)
             reason = field_string(device, "reason");
     }
+    bool found = !reason;
     if (reason) message_note("running on the CPU, without a GPU: %s", reason);
     json_decref(root);
     sluice_free(json);
+    return found;
+}
+
+void devices_note(const char *device) {
+    if (device ? strncmp(device, "cuda", 4) == 0 : note_cpu()) note_tf32();
 }
 
 int devices_command(const struct args *args, struct sluice_error *e) {
     char *json = NULL;
     int status = sluice_devices(&json, e);
+    if (!args->quiet) note_tf32();
     return answer_print(args, status, json, "list of devices", print_devices, e);
 }
 

@@ -377,7 +377,7 @@ static int generation_run(const struct args *args, const char *latent, struct sl
                       "--save-latent FILE too (or --dump, --report or --preview)");
     if (!status) status = request_seed(args, &generation.seed, e);
     if (!status) status = check_names(&generation, e);
-    if (!status && !args->device && !args->quiet) devices_note_cpu();
+    if (!status && !args->quiet) devices_note(args->device);
     if (!status && args->no_decode && args->output && !args->quiet)
         message_note("no image is written: --no-decode");
     if (!status) status = generation_open(&generation, e);

@@ -32,7 +32,8 @@ struct sluice_bench_options {
      * measure */
     const char *predict;
     int adapter_rank; /* block benchmark: also measure with adapters of this rank; 0: none */
-    /* block benchmark: arithmetic of the block as in sluice_request.precision; NULL: the device's default */
+    /* block benchmark: arithmetic of the block as in sluice_request.precision; NULL: the default of the
+     * family (on a GPU bf16, for UNets f16) */
     const char *precision;
 };
 

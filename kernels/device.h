@@ -129,7 +129,7 @@ struct device {
     bool plan_only; /* true: device for planning without hardware; its properties are assumed and its run()
                        fails */
     const struct cuda_card *card; /* GPU model that a planning device assumes; NULL: unspecified */
-    char note[256];               /* one line to show the user after opening the device; empty: none */
+    char note[512];               /* one line to show the user after opening the device; empty: none */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds library objects for the operator, so that run() allocates nothing. Ignores operand addresses. */
     enum status (*prepare)(struct device *device, const struct op *op, struct error *e);

@@ -163,6 +163,8 @@ struct conv_options {
     struct group_norm norm;       /* group norm of the convolution's input; none if statistics is absent */
     struct pixel_norm pixel_norm; /* RMS norm of each input pixel, if weight is present; excludes `norm` */
     enum activation activation;   /* activation of the convolution's input, after the norm */
+    bool bounded;                 /* the input's values stay far within the range of f16 (65,504), as after a
+                                   * norm; implied by norm and pixel_norm. Devices may round them to f16 */
     enum finishing finish;        /* last step of the convolution, after bias and residual */
     int upsample;                 /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
     bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y

@@ -39,8 +39,8 @@ struct causal_operand {
 
 /* Adds one input frame's term to a causal convolution's sum; the first term includes the bias. */
 static void causal_add_slice(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
-                             struct epilogue *sum) {
-    op_conv2d(x, out, in, weight, *sum, causal_plain);
+                             struct epilogue *sum, struct conv_options options) {
+    op_conv2d(x, out, in, weight, *sum, options);
     *sum = (struct epilogue){.residual = out};
 }
 
@@ -66,10 +66,12 @@ static struct tensor causal_cache_input(struct context *x, const struct causal_o
 static void causal_convolve(struct context *x, struct tensor out, struct tensor sum, struct tensor residual,
                             const struct causal_operand *o, const struct causal_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias, .residual = residual};
-    if (o->t >= 2) causal_add_slice(x, sum, causal_frame(o->cache, o->t % 2), w->weight[0], &parts);
+    struct conv_options options = {.upsample = 1, .bounded = o->norm.rank > 0};
+    if (o->t >= 2) causal_add_slice(x, sum, causal_frame(o->cache, o->t % 2), w->weight[0], &parts, options);
     struct tensor in = causal_cache_input(x, o);
-    if (o->t >= 1) causal_add_slice(x, sum, causal_frame(o->cache, (o->t - 1) % 2), w->weight[1], &parts);
-    op_conv2d(x, out, in, w->weight[2], parts, causal_plain);
+    if (o->t >= 1)
+        causal_add_slice(x, sum, causal_frame(o->cache, (o->t - 1) % 2), w->weight[1], &parts, options);
+    op_conv2d(x, out, in, w->weight[2], parts, options);
 }
 
 /* Copies entries of a feature cache: those of frames [first, end), without negative frame numbers. */
@@ -185,7 +187,7 @@ void causal_forward_latent_in(struct context *x, const void *weights, const stru
     for (int32_t f = first; f <= last; f++, x->scratch->used = used) {
         op_conv2d(x, mixed, causal_latent_frame(x, latent, f, scope->latent_format), w->post.weight,
                   (struct epilogue){.bias = w->post.bias}, causal_plain);
-        causal_add_slice(x, out, mixed, w->conv.weight[f + CAUSAL_SLICES - 1 - last], &parts);
+        causal_add_slice(x, out, mixed, w->conv.weight[f + CAUSAL_SLICES - 1 - last], &parts, causal_plain);
     }
 }
 
@@ -257,7 +259,7 @@ static void causal_upsample_time(struct context *x, struct tensor out, const str
         struct tensor in = o->frame;
         if (o->t < before) continue;
         if (before) in = causal_frame(o->cache, (o->t - before) % 2);
-        causal_add_slice(x, out, in, tensor_slice(w->weight[slice], half * C, C), &parts);
+        causal_add_slice(x, out, in, tensor_slice(w->weight[slice], half * C, C), &parts, causal_plain);
     }
 }
 
@@ -291,9 +293,9 @@ void causal_forward_upsample(struct context *x, const struct causal_resample_wei
 static void causal_downsample_time(struct context *x, struct tensor out, struct tensor cache,
                                    const struct tensor *two, const struct causal_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias};
-    causal_add_slice(x, out, causal_frame(cache, 0), w->weight[0], &parts);
-    causal_add_slice(x, out, two[0], w->weight[1], &parts);
-    causal_add_slice(x, out, two[1], w->weight[2], &parts);
+    causal_add_slice(x, out, causal_frame(cache, 0), w->weight[0], &parts, causal_plain);
+    causal_add_slice(x, out, two[0], w->weight[1], &parts, causal_plain);
+    causal_add_slice(x, out, two[1], w->weight[2], &parts, causal_plain);
 }
 
 /* Adds the level shortcut: means over two input frames of the level or, without halve_time, over one frame.

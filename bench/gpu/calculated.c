@@ -10,7 +10,9 @@ static const struct {
 } constants[CALCULATED_CONSTANTS] = {{"products", offsetof(struct cuda_card, products)},
                                      {"attention", offsetof(struct cuda_card, attention)},
                                      {"convolutions", offsetof(struct cuda_card, convolutions)},
-                                     {"passes", offsetof(struct cuda_card, passes)}};
+                                     {"passes", offsetof(struct cuda_card, passes)},
+                                     {"int8_products", offsetof(struct cuda_card, int8_products)},
+                                     {"int8_attention", offsetof(struct cuda_card, int8_attention)}};
 
 static double *constant_of(struct cuda_card *card, int i) {
     return (double *)(void *)((char *)card + constants[i].offset);
@@ -24,8 +26,8 @@ static void plain(const char *from, char *to, size_t bytes) {
     to[n] = 0;
 }
 
-/* A GPU model is identified by its model number, such as 4060, multiprocessors and memory within 10 %; the
- * last two tell a 4060 from a 4060 Ti and the PCIe version from the SXM version. */
+/* A GPU model is identified by its model number, such as 4060 or a100, by multiprocessors and by memory
+ * within 10 %; the last two tell a 4060 from a 4060 Ti and the PCIe version from the SXM version. */
 const struct cuda_card *calculated_card(const char *gpu, int multiprocessors, uint64_t bytes) {
     const struct cuda_card *card;
     char name[128], model[128];
@@ -33,9 +35,11 @@ const struct cuda_card *calculated_card(const char *gpu, int multiprocessors, ui
     if (strstr(name, "laptop")) return NULL;
     for (int i = 0; (card = cuda_card_at(i)); i++) {
         double share = (double)bytes / (double)card->memory_bytes;
-        plain(card->name, model, sizeof model);
-        size_t letters = strspn(model, "abcdefghijklmnopqrstuvwxyz");
-        model[letters + strspn(model + letters, "0123456789")] = 0;
+        size_t length = strspn(card->name, "abcdefghijklmnopqrstuvwxyz");
+        length += strspn(card->name + length, "0123456789");
+        if (length >= sizeof model) continue;
+        memcpy(model, card->name, length);
+        model[length] = 0;
         if (strstr(name, model) && card->multiprocessors == multiprocessors && share > 0.9 && share < 1.1)
             return card;
     }

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/cards.h"
 
-enum { CALCULATED_CONSTANTS = 4 };
+enum { CALCULATED_CONSTANTS = 6 };
 
 /* Device that adds up the calculated time of operators instead of running them. */
 struct calculated {

@@ -1,6 +1,6 @@
 /* Measures the first GPU: properties, bus, memory calls, operators. JSON on stdout; one line per result on
  * stderr as it finishes. Used by bench/gpu/run.sh. Usage: device_bench info | context | load SECONDS | bus |
- * memory | library | ops [products|attention|bytes|decoder|unet|qwen_image|wan|quantised] [--card NAME],
+ * memory | library | ops [products|attention|bytes|decoder|unet|qwen_image|wan|quantised|int8] [--card NAME],
  * the last four with [--small] */
 #include "bench/gpu/calculated.h"
 #include "bench/gpu/library_rates.h"

@@ -77,7 +77,9 @@ static enum status queue_convolution(void *user, struct error *e) {
 
 static void measure_convolution(struct rig *rig, int32_t rows, int32_t columns, int32_t channels, json_t *row,
                                 struct error *e) {
-    struct convolution c = {rig, {rows, columns, channels, channels, 3, 1}, {0}};
+    struct convolution c = {
+        .rig = rig,
+        .key = {.rows = rows, .columns = columns, .in = channels, .out = channels, .side = 3, .stride = 1}};
     uint64_t width = sizeof(float) * (uint64_t)channels, used = 0;
     uint64_t in = workspace_part(&used, width * (uint64_t)(rows + 2) * (uint64_t)(columns + 2));
     uint64_t weights = workspace_part(&used, width * (uint64_t)channels * 9);

@@ -431,6 +431,17 @@ static void list_quantised(struct list *l, const struct sizes *s) {
     }
 }
 
+/* A layer's products and attention with PRECISION_INT8. */
+static void list_int8(struct list *l, const struct sizes *s) {
+    enum op_class p = CLASS_LINEAR_INT8;
+    enum dtype bf16 = DTYPE_BF16;
+    add(l, (struct bench_case){"linear", "int8, q, k, v, out", linear, {s->T, s->C, s->C}, bf16, p, 4});
+    add(l, (struct bench_case){"linear", "int8, w1, w3, a chunk", linear, {s->chunk, s->C, s->F}, bf16, p, 4});
+    add(l, (struct bench_case){"linear", "int8, w2, a chunk", linear, {s->chunk, s->F, s->C}, bf16, p, 2});
+    add(l, (struct bench_case){"linear", "int8, q, stored int8", linear, {s->T, s->C, s->C}, DTYPE_I8, p, 0});
+    add(l, (struct bench_case){"attention", "int8, a layer", attention, {s->T, s->H, s->H, s->D}, DTYPE_I8, CLASS_ATTENTION, 0});
+}
+
 static void list_decoder(struct list *l, const struct sizes *s) {
     enum op_class c = CLASS_CONV, b = CLASS_BYTES;
     int32_t n = s->wide, side = s->side;
@@ -542,10 +553,11 @@ static enum status queue_case(void *user, struct error *e) {
 /* Finds a case's memory, and its work in FLOPs or bytes, on the dry device: at rates of 1 per second the
  * predicted seconds equal the work. */
 static enum status measure_dry(struct measuring *m, struct queued *q, struct context *x, double *work) {
-    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
+    struct op_rates ones;
     struct arena counting = arena_counting();
     struct dry dry;
     struct context real_context = *x;
+    for (int i = 0; i < N_OP_CLASSES; i++) ones.per_second[i] = 1;
     dry_init(&dry, &m->rig->sys, m->rig->device, true);
     dry.rates = &ones;
     x->device = &dry.device;
@@ -559,11 +571,20 @@ static enum status measure_dry(struct measuring *m, struct queued *q, struct con
     return x->error->code;
 }
 
+/* Attention has no weights; their type selects int8. */
+static enum precision precision_of(const struct bench_case *c) {
+    bool int8 = c->class == CLASS_LINEAR_INT8 || (c->class == CLASS_ATTENTION && c->weights == DTYPE_I8);
+    return int8 ? PRECISION_INT8 : PRECISION_BF16;
+}
+
 static enum status time_case(struct measuring *m, const struct bench_case *c, double *work, double *seconds,
                              struct error *e) {
     struct arena arena = {0};
-    struct context x = {.device = m->rig->device, .precision = PRECISION_BF16, .scratch = &arena, .error = e};
+    struct context x = {
+        .device = m->rig->device, .precision = precision_of(c), .scratch = &arena, .error = e};
     struct queued q = {{.s = m->s, .x = &x, .weights = c->weights}, c->forward};
+    const char *refused = m->rig->device->unsupported[precision_of(c)];
+    if (refused) return error_set(e, USAGE, "not supported: %s", refused);
     for (int i = 0; i < 4; i++) q.call.n[i] = c->n[i];
     if (measure_dry(m, &q, &x, work) != OK) return e->code;
     if (rig_take(m->rig, arena.bytes + x.workspace_bytes, e) != OK) return e->code;
@@ -574,9 +595,10 @@ static enum status time_case(struct measuring *m, const struct bench_case *c, do
 
 static double roof_of(const struct measuring *m, enum op_class class, const char **name) {
     *name = class == CLASS_BYTES ? "copy" : class == CLASS_CONV ? "products/2" : "products";
-    return class == CLASS_BYTES  ? m->roofs.copy
-           : class == CLASS_CONV ? m->roofs.products / 2
-                                 : m->roofs.products;
+    return class == CLASS_LINEAR_INT8 ? 0 /* not measured */
+           : class == CLASS_BYTES     ? m->roofs.copy
+           : class == CLASS_CONV      ? m->roofs.products / 2
+                                      : m->roofs.products;
 }
 
 static void name_shape(const struct bench_case *c, char *out, size_t bytes) {
@@ -603,7 +625,7 @@ static void put_calculated(const struct measuring *m, const struct bench_case *c
     struct arena counting = arena_counting();
     struct error e = {0};
     struct context x = {
-        .device = &calculated.device, .precision = PRECISION_BF16, .scratch = &counting, .error = &e};
+        .device = &calculated.device, .precision = precision_of(c), .scratch = &counting, .error = &e};
     struct queued q = {{.s = m->s, .x = &x, .weights = c->weights}, c->forward};
     double value = 0;
     if (!m->card) return;
@@ -678,13 +700,13 @@ static json_t *rates_of(const struct measuring *m) {
 }
 
 const char *const operators_groups[] = {"products",   "attention", "bytes",     "decoder", "unet",
-                                        "qwen_image", "wan",       "quantised", NULL};
+                                        "qwen_image", "wan",       "quantised", "int8",    NULL};
 
 json_t *operators_measure(struct rig *rig, const struct operators_options *options,
                           void (*on_row)(const json_t *row)) {
     static void (*const lists[])(struct list * l, const struct sizes *s) = {
-        list_products, list_attention,  list_bytes, list_decoder,
-        list_unet,     list_qwen_image, list_wan,   list_quantised};
+        list_products,   list_attention, list_bytes,     list_decoder, list_unet,
+        list_qwen_image, list_wan,       list_quantised, list_int8};
     struct measuring m = {.rig = rig,
                           .s = options->small ? &tiny : &real,
                           .card = options->card,

@@ -36,7 +36,7 @@ while [ $# -gt 0 ]; do
     --quick)
         quick=1 zimage_steps=4
         wanted="$wanted check.fragments check.pipeline check.context check.algorithms check.int8 check.jit bench.bus bench.rates bench.library \
-bench.zimage.all.b1 bench.zimage.9G.b1 bench.zimage.4G.b1 bench.overlap bench.ops.products bench.ops.attention bench.ops.decoder \
+bench.zimage.all.b1 bench.zimage.9G.b1 bench.zimage.4G.b1 bench.overlap bench.ops.products bench.ops.attention bench.ops.int8 bench.ops.decoder \
 bench.torch.products bench.torch.attention"
         ;;
     check) wanted="$wanted check." ;;
@@ -525,13 +525,13 @@ fitness() {
 
 ldconfig -p 2>/dev/null | grep -q 'libstdc++\.so\.6 ' || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$PWD/lib/compiler"
 $bin/gpu_results readme >/dev/null || { print_log "run.sh: the programs of this folder cannot run here: $(ldd $bin/gpu_results | grep 'not found')" && exit 1; }
-print_log "sluice $commit, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) CPUs"
+least_driver=$(cat driver 2>/dev/null)
+print_log "sluice $commit${least_driver:+ for NVIDIA driver $least_driver or newer}, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) CPUs"
 list_libraries >"$work/libraries"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 tee -a "$log" <"$work/libraries"
 { nvidia-smi 2>&1 || echo "no nvidia-smi"; } | tee -a "$log" | grep -E 'Driver|MiB|no nvidia' | cut -c1-100
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n '1s/^\([0-9]*\)\..*/\1/p')
-least_driver=$(cat driver 2>/dev/null)
 if [ -n "$driver" ] && [ "$driver" -lt "${least_driver:-0}" ]; then
     print_log "run.sh: this build needs NVIDIA driver $least_driver or newer: found $driver. Nothing has run." && exit 4
 fi
@@ -637,6 +637,7 @@ operators() {
 }
 operators products
 operators attention
+operators int8
 torch_part() { # torch_part PART [MODE]: PyTorch, one process per part
     # shellcheck disable=SC2086
     measure "bench.torch.$1${2:+.$2}" 590 python3 torch_compare.py $small "$@"

@@ -355,7 +355,8 @@ static void print_constant(const json_t *rows, const char *constant) {
 
 /* Prints measured and calculated times of the operators, and the constants of cards.c that follow. */
 static void print_calculated(const json_t *document) {
-    static const char *const constants[] = {"products", "attention", "convolutions", "passes"};
+    static const char *const constants[] = {"products", "attention",     "convolutions",
+                                            "passes",   "int8_products", "int8_attention"};
     const char *card = member_text(part_of(document, "info"), "data", "card", NULL);
     double products, copy, bus = best_bus(document, "h2d_pinned");
     json_t *rows = operators_of(document, &products, &copy), *row;

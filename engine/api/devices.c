@@ -44,10 +44,12 @@ static void list_cuda(const struct device *planned, json_t *devices, json_t *abs
             continue;
         }
         snprintf(arch, sizeof arch, "sm_%d%d", info.major, info.minor);
-        json_push(devices, json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:o}", "name", name, "processor",
-                                     info.name, "bytes", (json_int_t)info.bytes, "free_bytes",
-                                     (json_int_t)info.free_bytes, "instructions", arch, "library",
-                                     info.library, "precisions", list_precisions(planned)));
+        json_push(devices,
+                  json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s*, s:s*}", "name", name, "processor",
+                            info.name, "bytes", (json_int_t)info.bytes, "free_bytes",
+                            (json_int_t)info.free_bytes, "instructions", arch, "library", info.library,
+                            "precisions", list_precisions(planned), "bus", info.bus[0] ? info.bus : NULL,
+                            "outdated", info.outdated[0] ? info.outdated : NULL));
     }
 }
 

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,6 +180,21 @@ uint64_t free_memory_bytes(const char *root) {
     uint64_t left = control_groups_memory_left(root);
     if (left < bytes) bytes = left;
     return bytes ? bytes : 1;
+}
+
+bool memory_free_pages_taken(const char *root) {
+    /* VIRTIO_BALLOON_F_REPORTING of the virtio specification: a digit of `features`, from bit 0 on. */
+    enum { DEVICES_MAX = 32, FEATURE_REPORTING = 5 };
+    char path[PATH_MAX], text[CONTROL_GROUPS_TEXT];
+    for (int i = 0; i < DEVICES_MAX; i++) {
+        snprintf(path, sizeof path, "/sys/bus/virtio/devices/virtio%d/device", i);
+        if (strcmp(control_groups_text(root, path, text), "0x0005\n")) continue;
+        snprintf(path, sizeof path, "/sys/bus/virtio/devices/virtio%d/features", i);
+        control_groups_text(root, path, text);
+        if (strlen(text) > FEATURE_REPORTING && text[FEATURE_REPORTING] == '1') return true;
+    }
+    bool fits = snprintf(path, sizeof path, "%s/sys/bus/vmbus/drivers/hv_balloon", root) < (int)sizeof path;
+    return fits && !access(path, F_OK);
 }
 
 /* Constants of linux/mempolicy.h; the header is missing on some systems. */

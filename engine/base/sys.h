@@ -115,6 +115,10 @@ struct sys {
 
     double (*clock)(struct sys *sys);
 
+    /* True on a virtual machine whose host takes free pages back. Large pages then cost more than small ones,
+     * which are often recycled pages that the host still backs (bench/LOG.md). */
+    bool host_takes_free_pages;
+
     struct sys_header_limit header_limit; /* memory limit for the headers of files that are opened */
     struct memory_use use;                /* byte counters; read with sys_memory_use */
 };

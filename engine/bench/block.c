@@ -235,7 +235,7 @@ static void block_add_rows(const struct block_bench *b) {
     json_put(row, "product_rate_share", json_real(all / work * median_of(b, LIBRARY, ALL)));
     int rank = b->c->sizes.adapter_rank;
     if (rank) json_put(row, "adapter_rank", json_integer(rank));
-    const char *of = rank ? "of_base" : b->c->sizes.type != DTYPE_BF16 ? "of_bf16" : "of_f32";
+    const char *of = rank ? "of_base" : b->c->sizes.precision != PRECISION_F32 ? "of_f32" : "of_bf16";
     if (b->plain.sys) json_put(row, of, json_real(median_of(b, ALL, PLAIN)));
     block_add_row(b, "library", median_of(b, LIBRARY, -1), work);
     for (int i = 0; i < N_OP_CLASSES; i++) {
@@ -253,10 +253,10 @@ static enum status make_components(struct block_bench *b, struct device *device,
     bool differs = true;
     if (plain.adapter_rank)
         plain.adapter_rank = 0;
+    else if (plain.precision != PRECISION_F32)
+        plain.precision = PRECISION_F32, plain.type = DTYPE_BF16;
     else if (plain.type != DTYPE_BF16)
         plain.type = DTYPE_BF16;
-    else if (plain.precision != PRECISION_F32)
-        plain.precision = PRECISION_F32;
     else
         differs = false;
     if (random_component_make(&b->component, &b->bench->sys, device, &b->c->sizes, e) != OK) return e->code;
@@ -313,8 +313,8 @@ struct bench_block_case bench_block_case_named(const char *name) {
 }
 
 static enum status find_type(const char *name, enum dtype *type, struct error *e) {
-    *type = name ? quantise_type(name) : DTYPE_BF16;
-    if (*type != N_DTYPES) return OK;
+    *type = name ? quantise_type(name) : N_DTYPES;
+    if (!name || *type != N_DTYPES) return OK;
     for (int i = 0; i < N_DTYPES; i++)
         if (!strcasecmp(name, dtype_name((enum dtype)i)) && dtype_is_weight((enum dtype)i)) {
             *type = (enum dtype)i;
@@ -348,7 +348,7 @@ static void measure_parts(struct bench *bench, struct device *device, enum preci
     for (int i = 0; i < 2 && e->code == OK; i++) {
         struct bench_block_case c = bench_block_case_named(parts[i]);
         c.sizes.precision = precision;
-        c.sizes.type = type;
+        c.sizes.type = random_component_type(c.sizes.family, precision, type);
         c.sizes.adapter_rank = bench->options.adapter_rank;
         c.from = share[i];
         c.to = share[i + 1];
@@ -359,7 +359,7 @@ static void measure_parts(struct bench *bench, struct device *device, enum preci
 int sluice_bench_block(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
     struct error e = {0};
     struct bench bench;
-    enum dtype type = DTYPE_BF16;
+    enum dtype type = N_DTYPES;
     enum precision precision = PRECISION_F32;
     bench_start(&bench, options, &e);
     const char *predict = e.code == OK ? bench.options.predict : NULL;
@@ -374,8 +374,9 @@ int sluice_bench_block(const struct sluice_bench_options *options, char **json, 
             measure_parts(&bench, device, precision, type, &e);
     }
     if (device) device->destroy(device);
+    /* Without --precision GPUs predict in bf16, UNets in f16. */
     json_t *card = predict ? json_pack("{s:s, s:s}", "card", predict, "precision",
-                                       bench.options.precision ? bench.options.precision : "default")
+                                       precision_name(precision ? precision : PRECISION_BF16))
                            : NULL;
     return bench_finish(&bench, card, predict ? 0 : bench.threads, json, NULL, &e, error);
 }

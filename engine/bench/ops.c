@@ -77,9 +77,10 @@ static const struct ops_case cases[] = {
     {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_F32, false, ops_product, {T, C, C}},
     {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_BF16, true, ops_product, {T, C, C}},
     {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, ops_product, {T / 2, C, F}},
-    {CLASS_LINEAR_INT8, "512x3840x3840", DTYPE_F32, false, ops_product, {T, C, C}},
-    {CLASS_LINEAR_INT8, "512x3840x3840", DTYPE_BF16, true, ops_product, {T, C, C}},
-    {CLASS_LINEAR_INT8, "256x3840x10240", DTYPE_BF16, true, ops_product, {T / 2, C, F}},
+    {CLASS_LINEAR_INT8, "512x3840x3840", DTYPE_BF16, false, ops_product, {T, C, C}},
+    /* Weights of int8 runs are rotated and quantised while they are read. */
+    {CLASS_LINEAR_INT8, "512x3840x3840", DTYPE_I8_ROT256, true, ops_product, {T, C, C}},
+    {CLASS_LINEAR_INT8, "256x3840x10240", DTYPE_I8_ROT256, true, ops_product, {T / 2, C, F}},
     {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, ops_attend, {16, 64}},
     {CLASS_ATTENTION, "512 keys, 8 heads of 128", DTYPE_F32, true, ops_attend, {8, D}},
     /* The VAE decoder's attention has one head, as wide as its channels. */
@@ -108,7 +109,7 @@ struct ops_bench {
  * memory-bound operators. */
 static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, struct context *x,
                                double *work) {
-    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1, 1}};
+    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1, 1, 1}};
     struct arena counting = arena_counting();
     struct dry dry;
     struct context dry_context = {

@@ -117,9 +117,9 @@ static enum status predict_card(struct bench *bench, const struct device *cuda, 
     for (const struct family *const *f = families; *f; f++) {
         struct predict_case c;
         for (int i = 0; (c = predict_case_of(*f, i)).name; i++) {
-            c.sizes.type = type;
             /* text encoders and VAEs have no int8 mode */
-            if ((*f)->kind == FAMILY_DENOISER) c.sizes.precision = precision;
+            c.sizes.precision = (*f)->kind == FAMILY_DENOISER ? precision : PRECISION_F32;
+            c.sizes.type = random_component_type(*f, c.sizes.precision, type);
             if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) return e->code;
             if (all)
                 put_block(bench, &c, card, &rows);

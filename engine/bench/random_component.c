@@ -8,6 +8,12 @@
 
 #include <string.h>
 
+enum dtype random_component_type(const struct family *family, enum precision precision, enum dtype asked) {
+    if (asked != N_DTYPES) return asked;
+    if (precision == PRECISION_INT8) return DTYPE_I8_ROT256;
+    return family->f16_operands ? DTYPE_F16 : DTYPE_BF16;
+}
+
 bool random_component_at_last(const struct random_component_sizes *sizes, const struct block_ref *ref) {
     return sizes->last.kind && !strcmp(ref->kind->name, sizes->last.kind) &&
            ref->number == sizes->last.number;

@@ -46,6 +46,10 @@ struct random_component {
     struct arena scratch;
 };
 
+/* Returns the type of matrices. asked: --type, or N_DTYPES for the type that a run multiplies:
+ * rotated int8 with --precision int8, which converts the weights while they are read, else the published
+ * type. */
+enum dtype random_component_type(const struct family *family, enum precision precision, enum dtype asked);
 /* True if ref is the last block to run (sizes->last). */
 bool random_component_at_last(const struct random_component_sizes *sizes, const struct block_ref *ref);
 /* Allocates, fills and prepares a component on the device. Fails with MEMORY. The component must not move,

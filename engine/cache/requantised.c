@@ -14,6 +14,7 @@
 /* Weight values per second that one reader thread converts, measured (bench/LOG.md). */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
+#define ROTATED_VALUES  4e8
 
 enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
                                struct error *e) {
@@ -93,8 +94,9 @@ void requantised_convert(const struct packed_conversion *c, const void *from, fl
     }
 }
 
-double requantised_seconds(enum dtype type, int64_t values) {
-    bool searches = dtype_block_values(type) == 256;
+double requantised_seconds(struct conversion_choice choice, int64_t values) {
+    if (choice.int8 || dtype_is_rotated(choice.type)) return (double)values / ROTATED_VALUES;
+    bool searches = dtype_block_values(choice.type) == 256;
     return (double)values / (searches ? SEARCHED_VALUES : ROUNDED_VALUES);
 }
 

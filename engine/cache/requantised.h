@@ -51,6 +51,6 @@ uint64_t requantised_bytes(const struct requantised *r, int readers);
 /* The function with which the store's readers convert weights. */
 packed_converter requantised_convert;
 /* Estimated seconds that one reader thread takes to convert a number of values. */
-double requantised_seconds(enum dtype type, int64_t values);
+double requantised_seconds(struct conversion_choice choice, int64_t values);
 
 #endif

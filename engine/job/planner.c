@@ -67,6 +67,9 @@ bool candidates_read_direct(const char *direct_io, uint64_t model_bytes, uint64_
  * file is larger, or its weights are converted. */
 static void measure_fills(const struct job *job, const struct stage *stage, const struct rates *rates,
                           struct stage_need *need) {
+    /* Readers that convert at a time: the processor of a PC with a GPU has four free cores, the CPU device
+     * leaves none. */
+    int converting = job->device->memory ? 4 : 1;
     for (int i = 0; i < need->n_blocks; i++) {
         const struct block *block = stage->blocks[i];
         int64_t values = block_converted_values(block);
@@ -74,7 +77,8 @@ static void measure_fills(const struct job *job, const struct stage *stage, cons
         if (values ? job->request.converted : more <= 0) continue;
         if (rates->disk <= 0) continue;
         need->block_fill_seconds[i] = more / rates->disk;
-        if (values) need->block_fill_seconds[i] += requantised_seconds(job->settings.weights.type, values);
+        if (values)
+            need->block_fill_seconds[i] += requantised_seconds(job->settings.weights, values) / converting;
     }
 }
 

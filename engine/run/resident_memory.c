@@ -80,8 +80,12 @@ static bool on_device(const struct device *device) {
     return device && device->memory;
 }
 
+/* With large pages, readers fill host memory from the page cache in two thirds of the time (bench/LOG.md). */
 void *weights_reserve(struct sys *sys, struct device *device, uint64_t bytes) {
-    return on_device(device) ? device->memory->reserve(device, bytes) : sys->reserve(sys, bytes);
+    if (on_device(device)) return device->memory->reserve(device, bytes);
+    void *memory = sys->reserve(sys, bytes);
+    if (memory && !sys->host_takes_free_pages) sys->use_large_pages(sys, memory, bytes);
+    return memory;
 }
 
 int weights_commit(struct sys *sys, struct device *device, void *memory, uint64_t bytes) {

@@ -23,10 +23,11 @@ enum { CHUNK_ROWS = 128, ROW_STEP = 16 };
 struct int8_layout {
     int32_t k, group;              /* inputs, padded; columns of a rotation group */
     int32_t panel, panels;         /* output columns per panel, padded; number of panels */
-    int32_t rows, chunks;          /* rows per chunk; number of chunks */
+    int32_t rows;                  /* rows per chunk */
     int32_t ranks;                 /* sum of the adapters' ranks */
     uint64_t in, scales;           /* workspace offsets: input codes [M,K], and row scales */
     uint64_t bias, gate, members;  /* and vectors of the epilogue; the per-thread parts */
+    uint64_t row_bytes;            /* a rotated row: the per-thread part while the input is quantised */
     uint64_t row, codes, weight;   /* offsets in a thread's part: a rotated row, 16 rows of codes, a panel */
     uint64_t sums, weight_scales;  /* sums of a weight row's codes, and its scale, per output of the panel */
     uint64_t up, product, scratch; /* `up` factors, a chunk's sums, oneDNN's scratch */
@@ -54,7 +55,6 @@ static struct int8_layout int8_layout_of(const struct op *op) {
                             .rows = m < CHUNK_ROWS ? m : CHUNK_ROWS,
                             .ranks = op->down_product.rank ? op->down_product.dim[1] : 0};
     l.panels = (n + l.panel - 1) / l.panel;
-    l.chunks = (m + l.rows - 1) / l.rows;
     uint64_t used = 0, row = (uint64_t)l.k, panel = (uint64_t)l.panel;
     l.in = workspace_take(&used, row * (uint64_t)round_up(m, ROW_STEP));
     l.scales = workspace_take(&used, sizeof(float) * (uint64_t)m);
@@ -63,6 +63,7 @@ static struct int8_layout int8_layout_of(const struct op *op) {
     l.members = used;
     used = 0;
     l.row = workspace_take(&used, sizeof(float) * (uint64_t)k);
+    l.row_bytes = used;
     l.codes = workspace_take(&used, INT8_PACK_ROWS * row);
     l.weight = workspace_take(&used, panel * row);
     l.sums = workspace_take(&used, sizeof(int32_t) * panel);
@@ -92,10 +93,11 @@ static uint64_t member_bytes(const struct cpu *cpu, const struct int8_layout *l,
 static void int8_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     struct int8_layout l = int8_layout_of(op);
     struct onednn_key keys[INT8_KEYS];
-    int32_t m = op->in[0].dim[0], items = m > l.panels ? m : l.panels;
     int8_keys(&l, op, keys);
     for (int i = 0; i < INT8_KEYS; i++) cost_add_primitive(cpu, &keys[i], cost);
-    cost->workspace_bytes = l.members + member_bytes(cpu, &l, keys) * (uint64_t)cpu_members(cpu, items);
+    uint64_t rows = l.row_bytes * (uint64_t)cpu_members(cpu, op->in[0].dim[0]);
+    uint64_t panels = member_bytes(cpu, &l, keys) * (uint64_t)cpu_members(cpu, l.panels);
+    cost->workspace_bytes = l.members + (rows > panels ? rows : panels);
 }
 
 static enum status int8_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
@@ -133,7 +135,7 @@ static float quantise(uint8_t *codes, const struct tensor *from, int64_t i, cons
 
 static void quantise_in(const void *context, int64_t first, int64_t end, int member) {
     const struct int8_work *w = context;
-    float *row = (float *)(void *)(w->members + w->member_bytes * (uint64_t)member + w->layout->row);
+    float *row = (float *)(void *)(w->members + w->layout->row_bytes * (uint64_t)member);
     for (int64_t i = first; i < end; i++)
         w->scales[i] = quantise(w->in + i * w->layout->k, &w->op->in[0], i, w->layout, row, INT8_ZERO);
 }

@@ -33,7 +33,7 @@ __device__ static inline int64_t source_of(const struct gather_shape &s, uint32_
 }
 
 /* Gathers four channels of each pixel of a band: normed and activated; zeros beyond the image and the
- * channels. Grid: rows_grid_of, rows are pixels of the band; no shared memory; 39 registers. Bytes: 8 per
+ * channels. Grid: rows_grid_of, rows are pixels of the band; no shared memory; 40 registers. Bytes: 8 per
  * value, 6 in f16 (4 of them / upsample^2 if the cache holds a row of `in`); FLOPs: 7. Bound by memory; share
  * of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
@@ -70,7 +70,7 @@ __device__ static inline float4 load_source(const struct normed_call &g, int64_t
 
 /* Gathers a pixel of a band with RMS norm over its channels, factors and activation. A team of threads holds
  * the pixel in registers as in rms_norm and reads the pixel once; zeros as in gather_pixels. Grid: one team
- * per pixel (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30 registers with
+ * per pixel (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 36 registers with
  * one group of four per thread, 48 with four. Bytes and bound as gather_pixels; FLOPs: 8; share of peak: not
  * measured yet. */
 template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(const struct normed_call g) {
@@ -112,9 +112,9 @@ __device__ static inline int32_t taps_from(const packed_shape &s, int32_t tap, i
 
 /* Rearranges weights for the library: four input channels of one tap of one output, in f32 or f16. Padding
  * beyond N and C is written as zero without reading. PLAIN: unquantised weights. Grid: rows_grid_of, rows are
- * phases x outputs x taps; no shared memory; 40 registers. Bytes: 4 per value (f16: 2) plus the source, which
- * is read with a stride of k k values: caches combine full lines. Bound by memory; share of peak: not
- * measured yet. */
+ * phases x outputs x taps; no shared memory; 54 registers, quantised weights 42. Bytes: 4 per value (f16: 2)
+ * plus the source, which is read with a stride of k k values: caches combine full lines. Bound by memory;
+ * share of peak: not measured yet. */
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     cuda_pad_weights(struct rows to, struct rows from, packed_shape s, int64_t rows) {
@@ -175,7 +175,7 @@ __device__ static inline int64_t result_of(const struct finish_call &f, int64_t 
 }
 
 /* out = finish(factor from + bias + residual) for four channels of a pixel. Grid: rows_grid_of, rows are
- * pixels; no shared memory; 26 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
+ * pixels; no shared memory; 30 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
  * memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1) finish_pixels(const struct finish_call f) {
     int64_t i = 4 * first_quad();

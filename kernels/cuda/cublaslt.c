@@ -115,6 +115,13 @@ void products_version(const struct products *p, char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "cuBLASLt %d.%d.%d", version[0], version[1], version[2]);
 }
 
+int products_release(const struct products *p) {
+    int major = 0, minor = 0;
+    p->api.cublasLtGetProperty(MAJOR_VERSION, &major);
+    p->api.cublasLtGetProperty(MINOR_VERSION, &minor);
+    return 100 * major + minor;
+}
+
 static cudaDataType_t operand_type(const struct product_key *key) {
     return key->f16 ? CUDA_R_16F : CUDA_R_16BF;
 }

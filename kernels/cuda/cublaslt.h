@@ -73,6 +73,8 @@ struct products *products_open(struct sys *sys, struct error *e);
 void products_close(struct products *products);
 /* Writes the version of the loaded cuBLASLt, such as "cuBLASLt 13.0.2", to out. */
 void products_version(const struct products *products, char *out, size_t out_bytes);
+/* Returns the release of the loaded cuBLASLt as 100 * major + minor. */
+int products_release(const struct products *products);
 /* Chooses the product's algorithm unless already chosen. MEMORY, or DEVICE if cuBLASLt has none. */
 enum status products_prepare(struct products *products, const struct product_key *key, struct error *e);
 /* For benchmarks: prepares a product with algorithm number `rank`, 0 to PRODUCTS_RANKS - 1, of

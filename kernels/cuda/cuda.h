@@ -17,6 +17,9 @@ struct cuda_info {
     uint64_t bytes, free_bytes;
     bool compiles; /* the build has no machine code for this GPU: the driver compiles PTX when kernels load */
     char library[160]; /* versions of driver, CUDA runtime, cuBLASLt and cuDNN */
+    char bus[32];      /* PCI bus id, as nvidia-smi -i takes it; empty: unknown */
+    /* Libraries without kernels for this GPU, with the versions found and needed; empty: none. */
+    char outdated[200];
 };
 
 /* Returns the number of GPUs, or 0 with the reason: build without CUDA, no driver, driver too old, no GPU. */

@@ -122,6 +122,13 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     snprintf(out, out_bytes, "cuDNN %d.%d.%d", version[0], version[1], version[2]);
 }
 
+int convolutions_release(const struct convolutions *c) {
+    int major = 0, minor = 0;
+    c->api.cudnnGetProperty(MAJOR_VERSION, &major);
+    c->api.cudnnGetProperty(MINOR_VERSION, &minor);
+    return 100 * major + minor;
+}
+
 /* Describes a packed image [rows, columns, channels] to cuDNN. */
 static cudnnStatus_t picture_create(const struct api *api, cudnnDataType_t type, int rows, int columns,
                                     int channels, cudnnTensorDescriptor_t *picture) {

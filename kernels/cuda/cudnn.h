@@ -74,6 +74,8 @@ struct convolutions *convolutions_open(struct sys *sys, struct error *e);
 void convolutions_close(struct convolutions *convolutions);
 /* Writes the version of the loaded cuDNN, such as "cuDNN 9.13.0", to out. */
 void convolutions_version(const struct convolutions *convolutions, char *out, size_t out_bytes);
+/* Returns the release of the loaded cuDNN as 100 * major + minor. */
+int convolutions_release(const struct convolutions *convolutions);
 /* Builds the cuDNN objects of a convolution. MEMORY, or DEVICE if cuDNN does not support the convolution. */
 enum status convolutions_prepare(struct convolutions *convolutions, const struct convolution_key *key,
                                  struct error *e);

@@ -28,6 +28,7 @@ struct gpu {
     uint64_t context;     /* measured bytes of the CUDA context; 0: unknown */
     int node;             /* NUMA node of the GPU; -1: the machine has only one node */
     bool kernels_loaded;
+    char outdated[200];              /* as in struct cuda_info */
     atomic_ullong pinned;            /* bytes of mapped and pinned host memory */
     uint64_t pins_proven, pins_most; /* most bytes whose pinning a trial has proven possible; limit of pinned
                                         bytes, 0: unknown */
@@ -85,11 +86,17 @@ static enum status check_lost(struct gpu *g, enum status status) {
     return status;
 }
 
+/* Names outdated libraries in the error of a library call: the library's own code does not say the reason. */
+static enum status blame_outdated(const struct gpu *g, enum status status, struct error *e) {
+    if (status == DEVICE && g->outdated[0]) error_where(e, "%s", g->outdated);
+    return status;
+}
+
 static enum status cuda_prepare(struct device *device, const struct op *op, struct error *e) {
     struct gpu *g = gpu_of(device);
     const struct cuda_operator *functions = operators[op->kind];
     if (enter_checked(g, e) != OK || !functions->prepare) return e->code;
-    return check_lost(g, functions->prepare(&g->cuda, op, e));
+    return check_lost(g, blame_outdated(g, functions->prepare(&g->cuda, op, e), e));
 }
 
 static enum status cuda_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
@@ -183,7 +190,7 @@ static enum status load(struct gpu *g, struct error *e) {
         if (cuda->products) status = products_warm_up(cuda->products, scratch, bytes, cuda->compute, e);
         if (status == OK && cuda->convolutions)
             status = convolutions_warm_up(cuda->convolutions, scratch, bytes, cuda->compute, e);
-        check_lost(g, status);
+        check_lost(g, blame_outdated(g, status, e));
         streams_wait(g->streams, &stalled, e);
     }
     if (scratch && cuda_enter(g)) pages_unreserve(g->pages, scratch);
@@ -359,7 +366,7 @@ static void cuda_destroy(struct device *device) {
     cuda->sys->release(cuda->sys, g);
 }
 
-static enum status open_all(struct gpu *g, struct error *e) {
+static enum status open_all(struct gpu *g, const struct cuda_info *info, struct error *e) {
     struct cuda *cuda = &g->cuda;
     /* Non-blocking streams do not synchronise with the default stream. */
     cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
@@ -374,6 +381,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     if (!cuda->products) error_line(&no_products, cuda->cublaslt_missing, sizeof cuda->cublaslt_missing);
     cuda->convolutions = convolutions_open(cuda->sys, &no_convolutions);
     if (!cuda->convolutions) error_line(&no_convolutions, cuda->cudnn_missing, sizeof cuda->cudnn_missing);
+    gpus_outdated(info, cuda->products, cuda->convolutions, g->outdated, sizeof g->outdated);
     measure_context(g, CUDA_CODE_BYTES);
     code = cudaDeviceGetAttribute(&cuda->multiprocessors, cudaDevAttrMultiProcessorCount, cuda->ordinal);
     return gpu_errors_check(&g->errors, code, "cudaDeviceGetAttribute", e);
@@ -397,24 +405,23 @@ struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     device->run = cuda_run;
     device->algorithms = cuda_algorithms;
     device->destroy = cuda_destroy;
-    if (info.compiles) { /* the driver compiles PTX, unless its cache already has the kernels */
-        device->host_bytes += CUDA_COMPILING_BYTES;
-        snprintf(device->note, sizeof device->note,
-                 "this build has no machine code for your GPU (%s, compute capability %d.%d): the driver "
-                 "compiles the kernels now "
-                 "and caches them",
-                 info.name, info.major, info.minor);
-    }
+    gpu_errors_init(&g->errors);
     g->nvml = nvml;
     g->free_before = free_before;
-    g->node = -1;
-    char bus[32];
-    if (cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal) == cudaSuccess)
-        g->node = memory_nodes_of_device("", bus);
-    else
-        (void)cudaGetLastError();
-    gpu_errors_init(&g->errors);
-    if (open_all(g, e) == OK) return device;
-    cuda_destroy(device);
-    return NULL;
+    g->node = info.bus[0] ? memory_nodes_of_device("", info.bus) : -1;
+    if (open_all(g, &info, e) != OK) {
+        cuda_destroy(device);
+        return NULL;
+    }
+    size_t used = 0;
+    if (info.compiles) { /* the driver compiles PTX, unless its cache already has the kernels */
+        device->host_bytes += CUDA_COMPILING_BYTES;
+        used = (size_t)snprintf(device->note, sizeof device->note,
+                                "this build has no machine code for your GPU (%s, compute capability %d.%d): "
+                                "the driver compiles the kernels now and caches them",
+                                info.name, info.major, info.minor);
+    }
+    if (g->outdated[0])
+        snprintf(device->note + used, sizeof device->note - used, "%s%s", used ? "; " : "", g->outdated);
+    return device;
 }

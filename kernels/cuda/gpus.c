@@ -2,8 +2,6 @@
  * Implements cuda.h except cuda_open and cuda_plan_device. */
 #include "kernels/cuda/gpus.h"
 
-#include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/operators.h"
 
 #include <fcntl.h>
@@ -95,6 +93,10 @@ static enum status check_supported(int ordinal, struct cuda_info *info, struct e
     *info = (struct cuda_info){
         .major = properties.major, .minor = properties.minor, .bytes = properties.totalGlobalMem};
     snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, properties.name);
+    if (cudaDeviceGetPCIBusId(info->bus, sizeof info->bus, ordinal) != cudaSuccess) {
+        (void)cudaGetLastError();
+        info->bus[0] = '\0';
+    }
     info->compiles = compiles(info);
     if (info->major < OLDEST_MAJOR)
         return error_set(e, DEVICE,
@@ -127,8 +129,34 @@ int cuda_count(char *why, size_t why_bytes) {
     return n;
 }
 
-/* Lists versions of driver, CUDA runtime, cuBLASLt and cuDNN; a missing library is listed as missing. */
-static void name_libraries(char *out, size_t bytes) {
+void gpus_outdated(const struct cuda_info *info, const struct products *products,
+                   const struct convolutions *convolutions, char *out, size_t out_bytes) {
+    /* First releases for compute capability 10.0 and later: github.com/pytorch/pytorch/issues/145949 (by
+     * NVIDIA) and github.com/microsoft/onnxruntime/pull/24189. */
+    enum { FIRST_MAJOR = 10, FIRST_CUBLASLT = 1208, FIRST_CUDNN = 907 };
+    const struct {
+        int found, first;
+    } releases[] = {{products ? products_release(products) : FIRST_CUBLASLT, FIRST_CUBLASLT},
+                    {convolutions ? convolutions_release(convolutions) : FIRST_CUDNN, FIRST_CUDNN}};
+    size_t used = 0;
+    *out = '\0';
+    for (int i = 0; i < 2 && info->major >= FIRST_MAJOR; i++) {
+        char version[48];
+        if (releases[i].found >= releases[i].first) continue;
+        if (i == 0)
+            products_version(products, version, sizeof version);
+        else
+            convolutions_version(convolutions, version, sizeof version);
+        used += (size_t)snprintf(out + used, out_bytes - used,
+                                 "%s%s has no kernels for compute capability %d.%d: update to %d.%d or later",
+                                 used ? "; " : "", version, info->major, info->minor, releases[i].first / 100,
+                                 releases[i].first % 100);
+    }
+}
+
+/* Lists versions of driver, CUDA runtime, cuBLASLt and cuDNN, a missing library as missing, and outdated
+ * libraries. */
+static void describe_libraries(struct cuda_info *info) {
     struct sys sys;
     struct error e = {0};
     char products_name[48] = "no cuBLASLt", convolutions_name[48] = "no cuDNN";
@@ -140,10 +168,12 @@ static void name_libraries(char *out, size_t bytes) {
     struct convolutions *convolutions = convolutions_open(&sys, &e);
     if (products) products_version(products, products_name, sizeof products_name);
     if (convolutions) convolutions_version(convolutions, convolutions_name, sizeof convolutions_name);
+    gpus_outdated(info, products, convolutions, info->outdated, sizeof info->outdated);
     convolutions_close(convolutions);
     products_close(products);
-    snprintf(out, bytes, "driver for CUDA %d.%d, CUDA %d.%d, %s, %s", major_of(driver), minor_of(driver),
-             major_of(runtime), minor_of(runtime), products_name, convolutions_name);
+    snprintf(info->library, sizeof info->library, "driver for CUDA %d.%d, CUDA %d.%d, %s, %s",
+             major_of(driver), minor_of(driver), major_of(runtime), minor_of(runtime), products_name,
+             convolutions_name);
 }
 
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) {
@@ -151,7 +181,7 @@ enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) 
     *info = (struct cuda_info){0};
     if (check_supported(ordinal, info, e) != OK || gpus_enter(ordinal, &free_bytes, e) != OK) return e->code;
     info->free_bytes = free_bytes;
-    name_libraries(info->library, sizeof info->library);
+    describe_libraries(info);
     return OK;
 }
 

@@ -2,7 +2,9 @@
 #ifndef SLUICE_CUDA_GPUS_H
 #define SLUICE_CUDA_GPUS_H
 
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cudnn.h"
 
 #include <cuda_runtime_api.h>
 
@@ -10,6 +12,12 @@
  * the GPU current for this thread. Fills info except free_bytes and library. Fails with USAGE, DEVICE or
  * MEMORY. */
 enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e);
+
+/* Writes to out which of the opened libraries (NULL: not opened) have no kernels for the GPU, with the
+ * versions found and needed. Empty: none. Old libraries start on a new GPU and fail later, with codes such as
+ * NOT_SUPPORTED. */
+void gpus_outdated(const struct cuda_info *info, const struct products *products,
+                   const struct convolutions *convolutions, char *out, size_t out_bytes);
 
 /* Returns by trial how many of `bytes` bytes (at most 64 GiB) can be pinned in addition to memory already
  * pinned on this thread's GPU. Exact within 64 KiB. No system interface reports this limit: the driver

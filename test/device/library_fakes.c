@@ -93,6 +93,7 @@ static void test_products_match_plain_loops(void **state) {
     assert_non_null(products);
     products_version(products, name, sizeof name);
     assert_string_equal(name, "cuBLASLt 13.14.15");
+    assert_int_equal(products_release(products), 1314);
     for (int i = 0; i < 500; i++) one_product(products);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);

@@ -24,12 +24,16 @@ on_gpu() { # on_gpu CODE NAME ARGS...: writes a.png; compares it if CODE is 0
     rm -f a.png
 }
 tr_has() { tr -d '\n' <"$1" | sed 's/" *: */":/g;s/, *"/,"/g' | grep -q "$2"; }
-with() { # with VARIABLE=VALUE COMMAND...: sets an emulator variable for one command
-    emu_setting=$1
-    shift
-    export "${emu_setting?}"
+with() { # with VARIABLE=VALUE... COMMAND...: sets environment variables for one command
+    emu_settings=
+    while [ "${1#*=}" != "$1" ]; do
+        export "${1?}"
+        emu_settings="$emu_settings ${1%%=*}"
+        shift
+    done
     "$@"
-    unset "${emu_setting%%=*}"
+    # shellcheck disable=SC2086
+    unset $emu_settings
 }
 
 rm -f ../first.png
@@ -49,6 +53,28 @@ with EMU_ABSENT=cublaslt on_gpu 5 "no cuBLASLt"
 check "error message" has ../err '^sluice: large matrix products need cuBLASLt .*not installed: found cuBLASLt cannot be loaded'
 with EMU_ABSENT=cudnn on_gpu 5 "no cuDNN"
 check "error message" has ../err '^sluice: convolutions need cuDNN 9, .*not installed: found cuDNN cannot be loaded'
+old_cublaslt='cuBLASLt 12.7[a-z. ]* has no kernels for compute capability 12.0: update to 12.8 or later'
+old_cudnn='cuDNN 9.6[a-z. ]* has no kernels for compute capability 12.0: update to 9.7 or later'
+with EMU_CUBLASLT=12.7 EMU_CAPABILITY=12.0 draw 5 "a new GPU with an old cuBLASLt" -p x -o a.png --device cuda
+check "note" has ../err "^this build.*; $old_cublaslt\$"
+check "error names the cause" has ../err "^sluice: .*($old_cublaslt).*NOT_SUPPORTED"
+with EMU_CUDNN=9.6 EMU_CAPABILITY=12.0 on_gpu 5 "a new GPU with an old cuDNN"
+check "error names the cause" has ../err "^sluice: .*($old_cudnn).*ARCH_MISMATCH"
+with EMU_CUBLASLT=12.7 EMU_CUDNN=9.6 EMU_CAPABILITY=12.0 expect 0 "devices with old libraries" devices
+check "both libraries" has ../out "^  outdated      $old_cublaslt; $old_cudnn\$"
+with EMU_CUBLASLT=12.8 EMU_CUDNN=9.7 EMU_CAPABILITY=12.0 expect 0 "devices with new libraries" devices
+check "no library is outdated" lacks ../out outdated
+with EMU_CUBLASLT=12.0 EMU_CUDNN=9.0 expect 0 "devices with an old GPU and old libraries" devices
+check "no library is outdated" lacks ../out outdated
+with EMU_DEVICES=2 expect 0 "devices with two GPUs" devices
+check "bus ids" [ "$(sed -n 's/^  PCI bus *\([^ ]*\) .*/\1/p' ../out | tr '\n' ' ')" = "0000:C1:00.0 0000:C2:00.0 " ]
+with NVIDIA_TF32_OVERRIDE=0 draw 0 "NVIDIA_TF32_OVERRIDE=0" -p x -o a.png --device cuda
+check "note" has ../err '^NVIDIA_TF32_OVERRIDE=0 is set: '
+with NVIDIA_TF32_OVERRIDE=1 expect 0 "devices with NVIDIA_TF32_OVERRIDE=1" devices
+check "no note" lacks ../err TF32
+with NVIDIA_TF32_OVERRIDE=0 draw 0 "NVIDIA_TF32_OVERRIDE=0 on the CPU" -p x -o a.png --device cpu
+check "no note" lacks ../err TF32
+rm -f a.png
 with EMU_ABSENT=cudnn draw 0 "latent without cuDNN" -p x --device cuda --no-decode --save-latent l.safetensors -q
 rm -f l.safetensors
 with EMU_CAPABILITY=7.5 on_gpu 5 "an old GPU"
@@ -78,6 +104,8 @@ with EMU_DEVICES=2 draw 0 "cuda:1 with two GPUs" -p x -o a.png --device cuda:1
 check "same image" cmp -s a.png ../first.png
 rm -f a.png
 on_gpu 2 "f32" --precision f32
+on_gpu 2 "f16 of a model without a bound" --precision f16
+check "error names the range" has ../err '^sluice: .*--precision: .*exceed the range of f16'
 
 for budget in 0 -1 0% 101% 9G 1000T; do
     on_gpu 2 "--max-vram $budget" --max-vram $budget

@@ -8,6 +8,7 @@
  * architecture for which kernels are compiled, the capability by default EMU_MMA=truncate: tensor cores
  * truncate sums as hardware does, instead of rounding each EMU_CONTEXT=BYTES of a context, 256 MiB by default
  * EMU_CODE=BYTES of kernel code once a kernel is loaded EMU_ABSENT=cublaslt,cudnn,nvml: missing libraries
+ * EMU_CUBLASLT=12.4 EMU_CUDNN=9.5: releases of the libraries
  *
  * On undefined behaviour in CUDA, or a call that Sluice must not make, the emulator prints one line that
  * starts with "emu: " to stderr and exits with status 86. */

@@ -2,6 +2,7 @@
 
 #include "internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, size_t bytes,
@@ -10,6 +11,16 @@ void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, 
     kernel_loaded(reinterpret_cast<const void *>(call));
     emu_launch(name, reinterpret_cast<const void *>(call), dim3(1), dim3(1), 0, stream, call, arguments,
                bytes);
+}
+
+int emu_release(const char *variable, int latest) {
+    const char *text = getenv(variable);
+    int major, minor;
+    return text && sscanf(text, "%d.%d", &major, &minor) == 2 ? 100 * major + minor : latest;
+}
+
+int emu_major(void) {
+    return now.major;
 }
 
 void emu_stop(const char *why) {

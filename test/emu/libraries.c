@@ -197,8 +197,12 @@ void products_close(struct products *p) {
 }
 
 void products_version(const struct products *p, char *out, size_t out_bytes) {
+    snprintf(out, out_bytes, "cuBLASLt %d.%d emulated", products_release(p) / 100, products_release(p) % 100);
+}
+
+int products_release(const struct products *p) {
     (void)p;
-    snprintf(out, out_bytes, "cuBLASLt emulated");
+    return emu_release("EMU_CUBLASLT", 1300);
 }
 
 static struct onednn_key product_as_onednn(const struct product_key *key) {
@@ -207,6 +211,8 @@ static struct onednn_key product_as_onednn(const struct product_key *key) {
 
 enum status products_prepare(struct products *p, const struct product_key *key, struct error *e) {
     struct onednn_key of = product_as_onednn(key);
+    if (emu_major() >= 10 && products_release(p) < 1208)
+        return error_set(e, DEVICE, "cuBLASLt: choosing an algorithm failed" FOUND "NOT_SUPPORTED (15)");
     return library_prepare(&p->library, key, &of, e);
 }
 
@@ -338,8 +344,13 @@ void convolutions_close(struct convolutions *c) {
 }
 
 void convolutions_version(const struct convolutions *c, char *out, size_t out_bytes) {
+    snprintf(out, out_bytes, "cuDNN %d.%d emulated", convolutions_release(c) / 100,
+             convolutions_release(c) % 100);
+}
+
+int convolutions_release(const struct convolutions *c) {
     (void)c;
-    snprintf(out, out_bytes, "cuDNN emulated");
+    return emu_release("EMU_CUDNN", 913);
 }
 
 /* Returns the height or width of the stride-1 result from which a strided convolution's result is picked. */
@@ -354,6 +365,8 @@ static struct onednn_key convolution_as_onednn(const struct convolution_key *key
 
 enum status convolutions_prepare(struct convolutions *c, const struct convolution_key *key, struct error *e) {
     struct onednn_key of = convolution_as_onednn(key);
+    if (emu_major() >= 10 && convolutions_release(c) < 907)
+        return error_set(e, DEVICE, "cuDNN: choosing an algorithm failed" FOUND "ARCH_MISMATCH (3004)");
     return library_prepare(&c->library, key, &of, e);
 }
 

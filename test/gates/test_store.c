@@ -33,6 +33,27 @@ TEST(every_sliced_layout_delivers_right_bytes) {
     store_fixture_sliced = false;
 }
 
+static int n_large;
+
+static void count_large(struct sys *sys, void *memory, size_t bytes) {
+    (void)sys, (void)memory, (void)bytes;
+    n_large++;
+}
+
+/* Host memory for weights has large pages, except where a host takes free pages back. */
+TEST(large_pages_where_host_keeps_pages) {
+    enum { BYTES = 4 << 20 };
+    struct sys sys;
+    sys_init_machine(&sys);
+    sys.use_large_pages = count_large;
+    for (int taken = 0; taken < 2; taken++) {
+        sys.host_takes_free_pages = taken;
+        n_large = 0;
+        weights_unreserve(&sys, NULL, weights_reserve(&sys, NULL, BYTES), BYTES);
+        assert_int_equal(n_large, !taken);
+    }
+}
+
 static void run_again(void) {
     struct error e = {0};
     struct store *store = store_fixture_open(&e);

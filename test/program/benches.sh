@@ -39,13 +39,16 @@ check "instruction sets" has ../out '^  instructions .*oneDNN [23]\.'
 check "precisions" has ../out '^  precisions .*f32'
 bf16=lacks
 grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && bf16=has
-check "bf16 if the processor supports it" $bf16 ../out '^  precisions   *f32 bf16$'
+check "bf16 if the processor supports it" $bf16 ../out '^  precisions   *f32 bf16'
+int8=lacks
+grep -qE '^flags.*(avx512_vnni|amx_int8)' /proc/cpuinfo && int8=has
+check "int8 if the processor supports it" $int8 ../out '^  precisions .* int8$'
 check "cuda" has ../out '^cuda'
 check "cards to plan for" has ../out 'cuda:CARD.*: 3060 .*4090 .*h100'
 expect 0 "devices --json" devices --json
 check "devices" has ../out '"devices"'
 tr -d ' \n' <../out >../flat
-check "bf16 if the processor supports it" $bf16 ../flat '"precisions":\["f32","bf16"\]'
+check "bf16 if the processor supports it" $bf16 ../flat '"precisions":\["f32","bf16"[],]'
 DNNL_MAX_CPU_ISA=AVX2
 export DNNL_MAX_CPU_ISA
 expect 0 "devices, oneDNN limited to AVX2" devices

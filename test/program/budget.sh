@@ -136,11 +136,13 @@ check $? "the large checkpoint has only $bytes bytes"
 table large "$work/large" "-p fox -W 128 -H 96 --steps 2 --cfg-scale 1 --seed 1 -t 2" $some
 [ $((least * 3)) -lt "$all" ]
 check $? "the smallest budget $least is not under a third of all resident $all"
-if "$bin" devices --json | sed -n '/"cpu"/,/]/p' | grep -q '"bf16"'; then
-    table bf16 "$work/large" "-p fox -W 128 -H 96 --steps 1 --cfg-scale 1 --seed 1 -t 2 --precision bf16" 3
-else
-    echo "SKIP bf16: this processor has no instructions for it"
-fi
+for precision in bf16 int8; do
+    if "$bin" devices --json | sed -n '/"cpu"/,/]/p' | grep -q "\"$precision\""; then
+        table $precision "$work/large" "-p fox -W 128 -H 96 --steps 1 --cfg-scale 1 --seed 1 -t 2 --precision $precision" 3
+    else
+        echo "SKIP $precision: this processor has no instructions for it"
+    fi
+done
 rm -rf "$work/large"
 ten_times
 echo "$passed passed, $failed failed"

@@ -137,8 +137,33 @@ static void test_machine(const struct machine *m, int i) {
           threads);
 }
 
+/* Only a balloon with page reporting (bit 5 of its features) or Hyper-V's takes free pages. */
+static void test_free_pages(void) {
+    static const struct {
+        const char *label, *device, *features;
+        bool taken;
+    } balloons[] = {
+        {"reporting", "0x0005\n", "01100101000000000000\n", true},
+        {"balloon without reporting", "0x0005\n", "01100001000000000000\n", false},
+        {"bit 5 of a disk", "0x0002\n", "11111111000000000000\n", false},
+        {"truncated features", "0x0005\n", "011", false},
+    };
+    for (int i = 0; i < (int)(sizeof balloons / sizeof *balloons); i++) {
+        const char *root = format_text("%s/balloon%d", temporary, i);
+        write_text_below(root, "sys/bus/virtio/devices/virtio7/device", balloons[i].device);
+        write_text_below(root, "sys/bus/virtio/devices/virtio7/features", balloons[i].features);
+        check(memory_free_pages_taken(root) == balloons[i].taken, "%s: free pages taken is wrong",
+              balloons[i].label);
+    }
+    const char *root = format_text("%s/hyperv", temporary);
+    write_text_below(root, "sys/bus/vmbus/drivers/hv_balloon/uevent", "");
+    check(memory_free_pages_taken(root), "Hyper-V: free pages are not taken");
+    check(!memory_free_pages_taken("/nowhere"), "no devices: free pages are taken");
+}
+
 int main(void) {
     temporary_make();
+    test_free_pages();
     for (int i = 0; i < MACHINES; i++) test_machine(&machines[i], i);
     check(free_memory_bytes("/nowhere") == 0 && machine_memory_bytes("/nowhere") == 0,
           "memory of a missing root is not 0");
