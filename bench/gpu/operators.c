@@ -349,7 +349,6 @@ struct bench_case {
     enum dtype weights;
     enum op_class class;
     int calls; /* calls per layer or decoded image: weight in the rate of the class; 0: not counted */
-    bool int8; /* run with PRECISION_INT8 */
 };
 
 struct list {
@@ -436,11 +435,11 @@ static void list_quantised(struct list *l, const struct sizes *s) {
 static void list_int8(struct list *l, const struct sizes *s) {
     enum op_class p = CLASS_LINEAR_INT8;
     enum dtype bf16 = DTYPE_BF16;
-    add(l, (struct bench_case){"linear", "int8, q, k, v, out", linear, {s->T, s->C, s->C}, bf16, p, 4, true});
-    add(l, (struct bench_case){"linear", "int8, w1, w3, a chunk", linear, {s->chunk, s->C, s->F}, bf16, p, 4, true});
-    add(l, (struct bench_case){"linear", "int8, w2, a chunk", linear, {s->chunk, s->F, s->C}, bf16, p, 2, true});
-    add(l, (struct bench_case){"linear", "int8, q, stored int8", linear, {s->T, s->C, s->C}, DTYPE_I8, p, 0, true});
-    add(l, (struct bench_case){"attention", "int8, a layer", attention, {s->T, s->H, s->H, s->D}, 0, CLASS_ATTENTION, 0, true});
+    add(l, (struct bench_case){"linear", "int8, q, k, v, out", linear, {s->T, s->C, s->C}, bf16, p, 4});
+    add(l, (struct bench_case){"linear", "int8, w1, w3, a chunk", linear, {s->chunk, s->C, s->F}, bf16, p, 4});
+    add(l, (struct bench_case){"linear", "int8, w2, a chunk", linear, {s->chunk, s->F, s->C}, bf16, p, 2});
+    add(l, (struct bench_case){"linear", "int8, q, stored int8", linear, {s->T, s->C, s->C}, DTYPE_I8, p, 0});
+    add(l, (struct bench_case){"attention", "int8, a layer", attention, {s->T, s->H, s->H, s->D}, DTYPE_I8, CLASS_ATTENTION, 0});
 }
 
 static void list_decoder(struct list *l, const struct sizes *s) {
@@ -572,8 +571,10 @@ static enum status measure_dry(struct measuring *m, struct queued *q, struct con
     return x->error->code;
 }
 
+/* Attention has no weights; their type selects int8. */
 static enum precision precision_of(const struct bench_case *c) {
-    return c->int8 ? PRECISION_INT8 : PRECISION_BF16;
+    bool int8 = c->class == CLASS_LINEAR_INT8 || (c->class == CLASS_ATTENTION && c->weights == DTYPE_I8);
+    return int8 ? PRECISION_INT8 : PRECISION_BF16;
 }
 
 static enum status time_case(struct measuring *m, const struct bench_case *c, double *work, double *seconds,

@@ -204,37 +204,56 @@ static void judge_jit(const json_t *document, struct answer *a) {
         answer_missing(a, part, "check.jit");
 }
 
+/* Operators whose measured time was compared with the calculated time. */
+struct operators_seen {
+    int n, off;                          /* compared; off by more than operator_share */
+    double worst;                        /* measured / calculated of the operator that is farthest off */
+    const json_t *worst_row, *error_row; /* error_row: an operator that failed, or NULL */
+};
+
+/* Returns a ratio or its inverse, whichever is larger. */
+static double from_one(double ratio) {
+    return ratio > 1 ? ratio : 1 / ratio;
+}
+
+static void see_operator(struct operators_seen *seen, const json_t *row) {
+    double calculated = member_number(row, 0, "calculated_seconds", NULL);
+    double measured = member_number(row, 0, "seconds", NULL), ratio = measured / calculated;
+    const char *error = member_text(row, "error", NULL);
+    if (error && !begins(error, "not supported")) seen->error_row = row;
+    if (calculated <= 0 || measured < operator_least_seconds) return;
+    seen->n++;
+    if (ratio >= 1 - operator_share && ratio <= 1 + operator_share) return;
+    seen->off++;
+    if (seen->worst_row && from_one(ratio) <= from_one(seen->worst)) return;
+    seen->worst = ratio;
+    seen->worst_row = row;
+}
+
 static void judge_operators(const json_t *document, struct answer *a) {
-    const char *name, *worst_op = NULL, *worst_shape = NULL;
+    const json_t *info = part_of(document, "info");
+    struct operators_seen seen = {0};
+    const char *name;
     json_t *part, *row;
     size_t i;
-    int n = 0, off = 0;
-    double worst = 1;
     json_object_foreach(json_object_get(document, "parts"), name, part) {
         if (!begins(name, "bench.ops.")) continue;
-        json_array_foreach(json_object_get(json_object_get(part, "data"), "rows"), i, row) {
-            double calculated = member_number(row, 0, "calculated_seconds", NULL);
-            double measured = member_number(row, 0, "seconds", NULL), ratio;
-            if (calculated <= 0 || measured < operator_least_seconds) continue;
-            n++;
-            ratio = measured / calculated;
-            if (ratio >= 1 - operator_share && ratio <= 1 + operator_share) continue;
-            off++;
-            if ((ratio > 1 ? ratio : 1 / ratio) <= (worst > 1 ? worst : 1 / worst)) continue;
-            worst = ratio;
-            worst_op = member_text(row, "op", NULL);
-            worst_shape = member_text(row, "shape", NULL);
-        }
+        json_array_foreach(json_object_get(json_object_get(part, "data"), "rows"), i, row)
+            see_operator(&seen, row);
     }
-    if (!n && part_of(document, "info") && !member_text(part_of(document, "info"), "data", "card", NULL))
+    if (seen.error_row)
+        answer(a, VERDICT_FAIL, "%s %s: %.90s", member_text(seen.error_row, "op", NULL),
+               member_text(seen.error_row, "shape", NULL), member_text(seen.error_row, "error", NULL));
+    else if (!seen.n && info && !member_text(info, "data", "card", NULL))
         answer(a, VERDICT_UNKNOWN, "kernels/cuda/cards.c lacks this GPU");
-    else if (!n)
+    else if (!seen.n)
         answer(a, VERDICT_UNKNOWN, "no operator was measured");
-    else if (off)
+    else if (seen.off)
         answer(a, VERDICT_FAIL, "%d of %d off by more than 15 %%; %s %s takes %.2f of the calculated time",
-               off, n, worst_op, worst_shape, worst);
+               seen.off, seen.n, member_text(seen.worst_row, "op", NULL),
+               member_text(seen.worst_row, "shape", NULL), seen.worst);
     else
-        answer(a, VERDICT_PASS, "%d of %d within 15 %%", n, n);
+        answer(a, VERDICT_PASS, "%d of %d within 15 %%", seen.n, seen.n);
 }
 
 static void judge_floor(const json_t *document, struct answer *a) {

@@ -7,16 +7,8 @@
 #define SLUICE_CPU_SIMD_H
 
 #include "engine/base/half.h"
+#include "engine/base/wide.h"
 #include "kernels/ops.h"
-
-/* WIDE compiles a static function for three generations of x86-64; the dynamic loader picks one version at
- * program start. A WIDE function is not inlined, so callers call it once per row, not per element.
- * ThreadSanitizer cannot run the selection. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
-#define WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
-#else
-#define WIDE
-#endif
 
 /* e^x for x clamped to [-87, 87]; NaN stays NaN, infinities become NaN. Largest error 0.98 ulp (test_ops, all
  * floats in steps of 97). Coefficients: Cephes expf. Adding the large constant rounds to an integer in the

@@ -2,6 +2,8 @@
  * quantise.h. */
 #include "loaders/quantise/quantise.h"
 
+#include "engine/base/wide.h"
+
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -70,11 +72,12 @@ static unsigned char to_f8(const struct eight_bits *type, float value) {
  * zero. */
 #define CODE_MOST   127.0f
 #define SCALE_LEAST 1e-30f
-enum { GROUP_MOST = 256 };
+#define WHOLE       12582912.0f /* adding it to a small f32 rounds to an integer in the low bits */
+#define WHOLE_BITS  0x4b400000u
 
 /* Multiplies a group of columns by H in one step per base-4 digit of the column index, highest digit first.
  * The factor 0.5 is exact in f32. */
-static void rotate_group(const float *columns, int group, float *to) {
+static inline __attribute__((always_inline)) void rotate_group(const float *columns, int group, float *to) {
     memcpy(to, columns, sizeof *to * (size_t)group);
     for (int step = group / 4; step; step /= 4)
         for (int first = 0; first < group; first += 4 * step) {
@@ -89,35 +92,51 @@ static void rotate_group(const float *columns, int group, float *to) {
         }
 }
 
-/* Finds the largest magnitude by its bits, which order like the magnitudes and vectorise. */
-float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
-    int group = dtype_block_values(dtype);
-    union bits rotated[GROUP_MOST], most = {.bits = 0};
-    for (int64_t at = 0; at < columns; at += group) {
-        rotate_group(row + at, group, &rotated->value);
-        uint32_t bits = most.bits;
-        for (int i = 0; i < group; i++) {
-            uint32_t magnitude = rotated[i].bits & 0x7fffffff;
-            bits = magnitude > bits ? magnitude : bits;
-        }
-        most.bits = bits;
+/* Defines, for one group size: the bits of the largest rotated magnitude of a row, which order like the
+ * magnitudes; and the codes of a row. Codes are rounded to nearest even, like PyTorch. */
+#define ROTATED(group)                                                                                       \
+    WIDE static uint32_t largest_##group(const float *row, int64_t n) {                                      \
+        union bits rotated[group];                                                                           \
+        uint32_t largest = 0;                                                                                \
+        for (int64_t at = 0; at < n; at += group) {                                                          \
+            rotate_group(row + at, group, &rotated->value);                                                  \
+            for (int i = 0; i < group; i++) {                                                                \
+                uint32_t magnitude = rotated[i].bits & 0x7fffffff;                                           \
+                largest = magnitude > largest ? magnitude : largest;                                         \
+            }                                                                                                \
+        }                                                                                                    \
+        return largest;                                                                                      \
+    }                                                                                                        \
+    WIDE static void codes_##group(int8_t *restrict to, const float *restrict row, float scale, int64_t n) { \
+        float rotated[group];                                                                                \
+        for (int64_t at = 0; at < n; at += group) {                                                          \
+            rotate_group(row + at, group, rotated);                                                          \
+            for (int i = 0; i < group; i++) {                                                                \
+                union bits shifted = {.value = rotated[i] / scale + WHOLE};                                  \
+                int32_t code = (int32_t)(shifted.bits - WHOLE_BITS);                                         \
+                code = code > 127 ? 127 : code;                                                              \
+                to[at + i] = (int8_t)(code < -127 ? -127 : code);                                            \
+            }                                                                                                \
+        }                                                                                                    \
     }
-    if (!isfinite(most.value)) return NAN;
-    return fmaxf(most.value / CODE_MOST, SCALE_LEAST);
+ROTATED(16)
+ROTATED(64)
+ROTATED(256)
+
+float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
+    union bits most = {.bits = dtype == DTYPE_I8_ROT256  ? largest_256(row, columns)
+                               : dtype == DTYPE_I8_ROT64 ? largest_64(row, columns)
+                                                         : largest_16(row, columns)};
+    return isfinite(most.value) ? fmaxf(most.value / CODE_MOST, SCALE_LEAST) : NAN;
 }
 
-/* Rounds to nearest even, like PyTorch: adding and subtracting a large constant rounds to an integer. */
 void quantise_row_part(enum dtype dtype, float scale, const float *from, int64_t n, int8_t *to) {
-    const float whole = 12582912;
-    int group = dtype_block_values(dtype);
-    float rotated[GROUP_MOST];
-    for (int64_t at = 0; at < n; at += group) {
-        rotate_group(from + at, group, rotated);
-        for (int i = 0; i < group; i++) {
-            float code = rotated[i] / scale + whole - whole;
-            to[at + i] = (int8_t)(code > CODE_MOST ? CODE_MOST : code > -CODE_MOST ? code : -CODE_MOST);
-        }
-    }
+    if (dtype == DTYPE_I8_ROT256)
+        codes_256(to, from, scale, n);
+    else if (dtype == DTYPE_I8_ROT64)
+        codes_64(to, from, scale, n);
+    else
+        codes_16(to, from, scale, n);
 }
 
 bool quantise_can(enum dtype dtype, int64_t columns) {

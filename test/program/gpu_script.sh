@@ -129,7 +129,8 @@ made() {
 {"part": "check.algorithms", "status": "done", "hash": "3fa9", "hash_again": "$4", "hash_budgets": "3fa9 3fa9"}
 {"part": "bench.bus", "status": "done", "data": {"rows": [{"path": "h2d_pinned", "gbytes_per_second": 25}]}}
 {"part": "bench.ops.attention", "status": "done", "data": {"rows": [
- {"op": "attention", "shape": "a layer", "seconds": $5, "calculated_seconds": 0.002, "constant": "attention", "measured_constant": 0.8}]}}
+ {"op": "attention", "shape": "a layer", "seconds": $5, "calculated_seconds": 0.002, "constant": "attention", "measured_constant": 0.8},
+ {"op": "linear", "shape": "int8", "error": "not supported: no int8"}$9]}}
 {"part": "bench.zimage.all.b1", "status": "done", "data": {"latent_sha256": ["71c0"], "step": {"seconds": 0.5, "bytes_moved": 0}}}
 {"part": "bench.zimage.9G.b1", "status": "done", "data": {"latent_sha256": ["$6"], "step": {"seconds": $7, "bytes_moved": 5e9}}}
 {"part": "bench.torch.zimage.eager", "status": "done", "data": {"rows": [{"op": "step", "shape": "zimage, eager, ", "seconds": $8}]}}
@@ -152,7 +153,7 @@ common="UNKNOWN  the same with int8          check.int8 has not run
 UNKNOWN  CUDA context as planned     check.context has not run
 UNKNOWN  kernels compiled by driver  check.jit has not run
 UNKNOWN  no memory errors, no races  no check has run"
-verdicts good 3 true "" done 3fa9 0.0022 71c0 0.51 0.48 <<END
+verdicts good 3 true "" done 3fa9 0.0022 71c0 0.51 0.48 "" <<END
 PASS     results right               815 checks
 PASS     two runs, one image         latent 3fa9
 PASS     all budgets, one image      demo model with 2 budgets; published sizes, 2 runs
@@ -162,7 +163,7 @@ PASS     step close to its bound     at most 1.020 (budget 9G); limit 1.05
 PASS     as fast as PyTorch          at most 1.04 of PyTorch's time (zimage step); limit 1.10
 END
 check "constants for cards.c" has "$work/made" '^for kernels/cuda/cards.c: .name = "4090", .bus_bytes_per_second = 25.0e9, .attention = 0.800'
-verdicts bad 1 true "" failed 71c0 0.0024 3fa9 0.53 0.45 <<END
+verdicts bad 1 true "" failed 71c0 0.0024 3fa9 0.53 0.45 "" <<END
 FAIL     results right               check.memory: failed: FAILED: a leak; 1 part failed
 FAIL     two runs, one image         latents 3fa9 and 71c0
 FAIL     all budgets, one image      bench.zimage.9G.b1 has another latent
@@ -171,7 +172,16 @@ FAIL     operators as calculated     1 of 1 off by more than 15 %; attention a l
 FAIL     step close to its bound     at most 1.060 (budget 9G); limit 1.05
 FAIL     as fast as PyTorch          at most 1.11 of PyTorch's time (zimage step); limit 1.10
 END
-verdicts unfit 3 false '"PCIe x4"' done 3fa9 0.0024 71c0 0.53 0.45 <<END
+verdicts error 1 true "" done 3fa9 0.0022 71c0 0.51 0.48 ', {"op": "conv2d", "shape": "in", "error": "cuDNN: choosing failed"}' <<END
+PASS     results right               815 checks
+PASS     two runs, one image         latent 3fa9
+PASS     all budgets, one image      demo model with 2 budgets; published sizes, 2 runs
+$common
+FAIL     operators as calculated     conv2d in: cuDNN: choosing failed
+PASS     step close to its bound     at most 1.020 (budget 9G); limit 1.05
+PASS     as fast as PyTorch          at most 1.04 of PyTorch's time (zimage step); limit 1.10
+END
+verdicts unfit 3 false '"PCIe x4"' done 3fa9 0.0024 71c0 0.53 0.45 "" <<END
 PASS     results right               815 checks
 PASS     two runs, one image         latent 3fa9
 PASS     all budgets, one image      demo model with 2 budgets; published sizes, 2 runs
@@ -181,6 +191,16 @@ UNKNOWN  step close to its bound     machine not fit for timing; at most 1.060 (
 UNKNOWN  as fast as PyTorch          machine not fit for timing; at most 1.11 of PyTorch's time (zimage step); limit 1.10
 END
 check "not fit" has "$work/made" '^This machine is not fit for timing: PCIe x4$'
+
+# card WANTED NAME MULTIPROCESSORS GIB: the name that CUDA reports selects the model in cards.c
+card() { check "card $2" [ "$("$stage/bin/device_bench" card "$2" "$3" "$4")" = "$1" ]; }
+card 4090 "NVIDIA GeForce RTX 4090" 128 23.6
+card none "NVIDIA GeForce RTX 4090 Laptop GPU" 76 15.6
+card 4060ti "NVIDIA GeForce RTX 4060 Ti" 34 15.6
+card a100 "NVIDIA A100-SXM4-40GB" 108 39.4
+card a100_80gb "NVIDIA A100-SXM4-80GB" 108 79.2
+card h100 "NVIDIA H100 80GB HBM3" 132 79.1
+card none "NVIDIA H100 PCIe" 114 79.1
 
 # broken PROGRAM BODY: replaces a program by a script. The stage is hard-linked, so the old file is removed first.
 broken() { rm "$work/stage/bin/$1" && printf '#!/bin/sh\n%s\n' "$2" >"$work/stage/bin/$1" && chmod +x "$work/stage/bin/$1"; }
