@@ -140,8 +140,11 @@ WIDE static int32_t sum_codes(const uint8_t *codes, int64_t n) {
     return sum;
 }
 
-void int8_pack_rows(uint8_t *to, int32_t *sums, const uint8_t *codes, int64_t k) {
-    for (int i = 0; i < INT8_PACK_ROWS; i++) sums[i] = sum_codes(codes + i * k, k);
+int32_t int8_sum(const uint8_t *codes, int64_t n) {
+    return sum_codes(codes, n);
+}
+
+void int8_pack_rows(uint8_t *to, const uint8_t *codes, int64_t k) {
     pack_rows(to, codes, k);
 }
 

@@ -156,11 +156,13 @@ template <int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_N, int STAGES, int BL
     static constexpr int stage_bytes = (BLOCK_M + BLOCK_N) * BLOCK_K, shared_bytes = STAGES * stage_bytes;
     /* Row stride in words of sums in shared memory: the eight rows of a fragment lie in different banks. */
     static constexpr int sums_row = warp_n + 8;
+    static constexpr int sums_words = 16 * sums_row;
     /* Rows of sums that a warp stores with one instruction, four columns per lane. */
     static constexpr int store_rows = 4 * WARP / warp_n, stores = 16 / store_rows;
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
     static_assert(BLOCKS * (shared_bytes + 1024) <= 100 * 1024, "shared memory per multiprocessor on 8.6");
-    static_assert(threads / WARP * 16 * sums_row * 4 <= shared_bytes, "sums of 16 rows per warp");
+    static_assert(threads / WARP * 2 * sums_words * 4 <= shared_bytes,
+                  "sums and residual of 16 rows per warp");
     static_assert(warp_m == 32 || warp_m == 64, "a lane keeps the scales of two rows");
 };
 
@@ -302,6 +304,15 @@ __device__ static inline product_factors load_factors(const product_args &a, int
     return f;
 }
 
+__device__ static inline float4 float4_of(uint4 words) {
+    return make_float4(__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z),
+                       __uint_as_float(words.w));
+}
+
+__device__ static inline uint4 words_of(float4 v) {
+    return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));
+}
+
 /* Returns the products of four sums of a row of the warp, with bias. m: number of the row's 16 rows. */
 __device__ static inline float4 scaled_sums(uint4 sums, const product_factors &f, int m, int row) {
     float in_scale = __shfl_sync(~0u, f.in_scale[m / 2], row % WARP);
@@ -331,24 +342,41 @@ __device__ static inline void load_residual(float4 (&to)[T::stores], const produ
             to[i] = rows_load_f32(a.residual, row + i * T::store_rows, column, a.n);
 }
 
+/* Stores 16 rows of products. `from`: the lane's first sums in shared memory; behind the warp's sums lies the
+ * residual in the same order. row: row of the result of the lane's first sums. */
+template <class T>
+__device__ static inline void store_sixteen(const uint32_t *from, const product_args &a,
+                                            const product_factors &f, int m, int row_in_warp, int32_t row,
+                                            int32_t column) {
+#pragma unroll 2
+    for (int i = 0; i < T::stores; i++, from += T::store_rows * T::sums_row) {
+        float4 v = scaled_sums(ld128(from), f, m, row_in_warp + i * T::store_rows);
+        v = activate_four(v, a.activation);
+        if (a.gate.data) v = multiply_four(f.gate, v);
+        if (a.residual.data) v = add_four(float4_of(ld128(from + T::sums_words)), v);
+        if (row + i * T::store_rows < a.m && column < a.n)
+            rows_store_kind<ROWS_ANY>(a.out, row + i * T::store_rows, column, a.n, v);
+    }
+}
+
 /* Epilogue: sums of 16 rows at a time go through the warp's part of shared memory, so that a lane stores four
- * columns. The residual of the next 16 rows is loaded before these rows are stored; a residual that aliases
- * out is read and written by the same lane. Activations are in a loop of their own, which is not unrolled. */
+ * columns. The residual of the next 16 rows is loaded meanwhile; one that aliases out is read and written by
+ * the same lane. */
 template <class T>
 __device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::mma_n][4], char *shared,
                                              const product_args &a, const product_place &at) {
     constexpr int lanes = T::warp_n / 4; /* lanes of a row */
-    uint32_t *sums = reinterpret_cast<uint32_t *>(shared) + at.warp * 16 * T::sums_row;
+    int first = at.lane / lanes;
+    uint32_t *sums = reinterpret_cast<uint32_t *>(shared) + at.warp * 2 * T::sums_words;
     uint32_t *to = sums + at.lane / 4 * T::sums_row + at.lane % 4 * 2;
-    uint32_t *from = sums + at.lane / lanes * T::sums_row + at.lane % lanes * 4;
+    uint32_t *mine = sums + first * T::sums_row + at.lane % lanes * 4;
     int32_t column = at.column + at.lane % lanes * 4;
     product_factors f = load_factors(a, at.row, column, at.lane);
-    float4 residual[2][T::stores] = {};
-    load_residual<T>(residual[0], a, at.row + at.lane / lanes, column);
+    float4 residual[T::stores] = {};
+    load_residual<T>(residual, a, at.row + first, column);
 #pragma unroll
     for (int m = 0; m < T::mma_m; m++) {
-        if (m + 1 < T::mma_m)
-            load_residual<T>(residual[(m + 1) % 2], a, at.row + 16 * (m + 1) + at.lane / lanes, column);
+        int32_t row = at.row + 16 * m + first;
         __syncwarp(); /* the last 16 rows have been read */
 #pragma unroll
         for (int n = 0; n < T::mma_n; n++)
@@ -356,31 +384,14 @@ __device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::m
             for (int i = 0; i < 2; i++)
                 *reinterpret_cast<uint2 *>(to + 8 * i * T::sums_row + 8 * n) =
                     make_uint2((uint32_t)sum[m][n][2 * i], (uint32_t)sum[m][n][2 * i + 1]);
-        __syncwarp();
-        if (a.activation != ACTIVATION_NONE)
-#pragma unroll 1
-            for (int i = 0; i < T::stores; i++) {
-                uint32_t *four = from + i * T::store_rows * T::sums_row;
-                int row = 16 * m + i * T::store_rows + at.lane / lanes;
-                float4 v = activate_four(scaled_sums(ld128(four), f, m, row), a.activation);
-                st128(four, make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
-                                       __float_as_uint(v.w)));
-            }
+        if (a.residual.data) {
 #pragma unroll
-        for (int i = 0; i < T::stores; i++) {
-            int row = 16 * m + i * T::store_rows + at.lane / lanes;
-            uint4 four = ld128(from + i * T::store_rows * T::sums_row);
-            float4 v = make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z),
-                                   __uint_as_float(four.w));
-            if (a.activation == ACTIVATION_NONE) v = scaled_sums(four, f, m, row);
-            if (a.gate.data) v = multiply_four(f.gate, v);
-            if (a.residual.data) v = add_four(residual[m % 2][i], v);
-            if (at.row + row >= a.m || column >= a.n) continue;
-            if (a.out.dtype == DTYPE_BF16)
-                rows_store_bf16(a.out, at.row + row, column, a.n, v);
-            else
-                rows_store(a.out, at.row + row, column, a.n, v);
+            for (int i = 0; i < T::stores; i++)
+                st128(mine + T::sums_words + i * T::store_rows * T::sums_row, words_of(residual[i]));
+            if (m + 1 < T::mma_m) load_residual<T>(residual, a, row + 16, column);
         }
+        __syncwarp();
+        store_sixteen<T>(mine, a, f, m, 16 * m + first, row, column);
     }
 }
 
