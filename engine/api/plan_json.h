@@ -21,8 +21,8 @@ json_t *plan_json(const struct job *job);
  *
  * int8: --precision int8 makes the run `factor` times as fast, conversion of the weights included;
  * int8_files: only with a transformer that `sluice convert --type int8_convrot` has written. Neither on
- * devices without int8, nor for runs with adapters. */
-json_t *advice_json(const struct job *job);
+ * devices without int8, nor for runs with adapters. Fails with MEMORY. */
+json_t *advice_json(const struct job *job, struct error *e);
 
 /* Returns the report of a run as a new JSON object, owned by the caller. plan: JSON of the plan; NULL: the
  * run failed before planning. device: lists the algorithms that cuBLASLt or cuDNN chose. */
