@@ -364,6 +364,7 @@ void op_attention(struct context *x, struct tensor out, struct tensor q, struct 
     ops_dispatch(&c, &(struct op){.kind = OP_ATTENTION,
                                   .out = out,
                                   .in = {q, k, v, heads.relative_bias},
+                                  .precision = x->precision,
                                   .n = heads.queries,
                                   .scale = heads.scale,
                                   .causal = heads.causal});

@@ -82,48 +82,76 @@ __device__ static inline void load_rotated_row(float v[QUANTISE_PIECES][8], cons
     }
 }
 
-/* Returns the code of a rotated value; scale 0: 0. */
-__device__ static inline uint32_t code_of(float value, float scale) {
-    int code = scale > 0 ? __float2int_rn(__fdiv_rn(value, scale)) : 0;
-    return (uint32_t)max(min(code, CODE_MOST), -CODE_MOST) & 255;
+/* The scale of a row for divisions. Tiny values and scales are multiplied by 2^64: remainders are exact. */
+struct divisor {
+    float factor, scale, inverse;
+};
+
+__device__ static inline divisor divisor_of(float scale) {
+    divisor d = {scale < 0x1p-64f ? 0x1p64f : 1, 0, 0};
+    d.scale = __fmul_rn(scale, d.factor);
+    d.inverse = scale > 0 ? __frcp_rn(d.scale) : 0;
+    return d;
+}
+
+/* Returns the code of a rotated value in the low byte; scale 0: 0. A quotient from the rounded inverse and
+ * its remainder is rounded as a division is. Adding 1.5 * 2^23 rounds to an integer, to nearest even. */
+__device__ static inline uint32_t code_of(float value, const divisor &d) {
+    const float whole = 12582912;
+    value = __fmul_rn(value, d.factor);
+    float quotient = __fmul_rn(value, d.inverse);
+    quotient = __fmaf_rn(__fmaf_rn(-quotient, d.scale, value), d.inverse, quotient);
+    return __float_as_uint(__fadd_rn(fmaxf(fminf(quotient, CODE_MOST), -CODE_MOST), whole)) & 255;
+}
+
+/* Stores the codes of a thread's eights of a row. */
+__device__ static inline void store_codes(const quantise_args &a, const float v[QUANTISE_PIECES][8],
+                                          int64_t first, const divisor &d) {
+#pragma unroll
+    for (int p = 0; p < QUANTISE_PIECES; p++) {
+        int64_t i = first + 8 * (p * (int64_t)blockDim.x + threadIdx.x);
+        if (i >= a.columns) return;
+        uint32_t words[2] = {0, 0};
+#pragma unroll
+        for (int j = 0; j < 8; j++) words[j / 4] |= code_of(v[p][j], d) << 8 * (j % 4);
+        *reinterpret_cast<uint2 *>(a.codes + blockIdx.x * a.columns + i) = make_uint2(words[0], words[1]);
+    }
 }
 
 /* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 16,384 columns
  * are loaded twice, the second time from the cache.
  *   grid    a block per row
  *   block   threads for 32 columns each, 32 to 512; 64 bytes of shared memory
- *   regs    56 (f32, bf16), quantised types 56 to 80 (sm_80)
- *   bytes   reads the row, writes a byte per value; 4.5 shuffles and 35 other operations per value (group
- * 256) bound   memory; share of peak: not measured yet */
+ *   regs    56, quantised types to 61 (sm_86)
+ *   bytes   reads the row, writes a byte per value; 4.5 shuffles and about 30 other operations per value
+ *   bound   memory; share of peak: not measured yet */
 template <enum dtype D>
 static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(quantise_args a) {
     int64_t span = 8 * QUANTISE_PIECES * (int64_t)blockDim.x;
     float v[QUANTISE_PIECES][8];
+    divisor d = {};
     uint32_t most =
         0; /* bits of the largest magnitude; those of infinity and NaN are larger than all others */
-    for (int64_t first = 0; first < a.columns; first += span) {
-        load_rotated_row<D>(v, a, first);
+#pragma unroll 1
+    for (int stores = 0; stores < 2; stores++) {
+#pragma unroll 1
+        for (int64_t first = 0; first < a.columns; first += span) {
+            if (!stores || span < a.columns) load_rotated_row<D>(v, a, first);
+            if (stores) {
+                store_codes(a, v, first, d);
+                continue;
+            }
 #pragma unroll
-        for (int p = 0; p < QUANTISE_PIECES; p++)
-#pragma unroll
-            for (int j = 0; j < 8; j++) most = max(most, __float_as_uint(v[p][j]) & 0x7FFFFFFFu);
-    }
-    most = block_most(most);
-    bool finite = most < 0x7F800000u;
-    float scale = finite ? __fdiv_rn(__uint_as_float(most), CODE_MOST) : 0;
-    for (int64_t first = 0; first < a.columns; first += span) {
-        if (span < a.columns) load_rotated_row<D>(v, a, first);
-#pragma unroll
-        for (int p = 0; p < QUANTISE_PIECES; p++) {
-            int64_t i = first + 8 * (p * (int64_t)blockDim.x + threadIdx.x);
-            if (i >= a.columns) continue;
-            uint32_t words[2] = {0, 0};
-#pragma unroll
-            for (int j = 0; j < 8; j++) words[j / 4] |= code_of(v[p][j], scale) << 8 * (j % 4);
-            *reinterpret_cast<uint2 *>(a.codes + blockIdx.x * a.columns + i) = make_uint2(words[0], words[1]);
+            for (int i = 0; i < 8 * QUANTISE_PIECES; i++)
+                most = max(most, __float_as_uint(v[i / 8][i % 8]) & 0x7FFFFFFFu);
         }
+        if (stores) return;
+        most = block_most(most);
+        bool finite = most < 0x7F800000u;
+        float scale = __fdiv_rn(__uint_as_float(most), CODE_MOST);
+        if (threadIdx.x == 0) a.scales[blockIdx.x] = finite ? scale : __uint_as_float(0x7FFFFFFFu);
+        d = divisor_of(finite ? scale : 0);
     }
-    if (threadIdx.x == 0) a.scales[blockIdx.x] = finite ? scale : __uint_as_float(0x7FFFFFFFu);
 }
 
 void cuda_quantise_rows(struct int8_matrix to, const struct tensor *from, int32_t group,
@@ -156,11 +184,13 @@ template <int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_N, int STAGES, int BL
     static constexpr int stage_bytes = (BLOCK_M + BLOCK_N) * BLOCK_K, shared_bytes = STAGES * stage_bytes;
     /* Row stride in words of sums in shared memory: the eight rows of a fragment lie in different banks. */
     static constexpr int sums_row = warp_n + 8;
+    static constexpr int sums_words = 16 * sums_row;
     /* Rows of sums that a warp stores with one instruction, four columns per lane. */
     static constexpr int store_rows = 4 * WARP / warp_n, stores = 16 / store_rows;
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
     static_assert(BLOCKS * (shared_bytes + 1024) <= 100 * 1024, "shared memory per multiprocessor on 8.6");
-    static_assert(threads / WARP * 16 * sums_row * 4 <= shared_bytes, "sums of 16 rows per warp");
+    static_assert(threads / WARP * 2 * sums_words * 4 <= shared_bytes,
+                  "sums and residual of 16 rows per warp");
     static_assert(warp_m == 32 || warp_m == 64, "a lane keeps the scales of two rows");
 };
 
@@ -302,6 +332,15 @@ __device__ static inline product_factors load_factors(const product_args &a, int
     return f;
 }
 
+__device__ static inline float4 float4_of(uint4 words) {
+    return make_float4(__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z),
+                       __uint_as_float(words.w));
+}
+
+__device__ static inline uint4 words_of(float4 v) {
+    return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));
+}
+
 /* Returns the products of four sums of a row of the warp, with bias. m: number of the row's 16 rows. */
 __device__ static inline float4 scaled_sums(uint4 sums, const product_factors &f, int m, int row) {
     float in_scale = __shfl_sync(~0u, f.in_scale[m / 2], row % WARP);
@@ -331,24 +370,41 @@ __device__ static inline void load_residual(float4 (&to)[T::stores], const produ
             to[i] = rows_load_f32(a.residual, row + i * T::store_rows, column, a.n);
 }
 
+/* Stores 16 rows of products. `from`: the lane's first sums in shared memory; behind the warp's sums lies the
+ * residual in the same order. row: row of the result of the lane's first sums. */
+template <class T>
+__device__ static inline void store_sixteen(const uint32_t *from, const product_args &a,
+                                            const product_factors &f, int m, int row_in_warp, int32_t row,
+                                            int32_t column) {
+#pragma unroll 2
+    for (int i = 0; i < T::stores; i++, from += T::store_rows * T::sums_row) {
+        float4 v = scaled_sums(ld128(from), f, m, row_in_warp + i * T::store_rows);
+        v = activate_four(v, a.activation);
+        if (a.gate.data) v = multiply_four(f.gate, v);
+        if (a.residual.data) v = add_four(float4_of(ld128(from + T::sums_words)), v);
+        if (row + i * T::store_rows < a.m && column < a.n)
+            rows_store_kind<ROWS_ANY>(a.out, row + i * T::store_rows, column, a.n, v);
+    }
+}
+
 /* Epilogue: sums of 16 rows at a time go through the warp's part of shared memory, so that a lane stores four
- * columns. The residual of the next 16 rows is loaded before these rows are stored; a residual that aliases
- * out is read and written by the same lane. Activations are in a loop of their own, which is not unrolled. */
+ * columns. The residual of the next 16 rows is loaded meanwhile; one that aliases out is read and written by
+ * the same lane. */
 template <class T>
 __device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::mma_n][4], char *shared,
                                              const product_args &a, const product_place &at) {
     constexpr int lanes = T::warp_n / 4; /* lanes of a row */
-    uint32_t *sums = reinterpret_cast<uint32_t *>(shared) + at.warp * 16 * T::sums_row;
+    int first = at.lane / lanes;
+    uint32_t *sums = reinterpret_cast<uint32_t *>(shared) + at.warp * 2 * T::sums_words;
     uint32_t *to = sums + at.lane / 4 * T::sums_row + at.lane % 4 * 2;
-    uint32_t *from = sums + at.lane / lanes * T::sums_row + at.lane % lanes * 4;
+    uint32_t *mine = sums + first * T::sums_row + at.lane % lanes * 4;
     int32_t column = at.column + at.lane % lanes * 4;
     product_factors f = load_factors(a, at.row, column, at.lane);
-    float4 residual[2][T::stores] = {};
-    load_residual<T>(residual[0], a, at.row + at.lane / lanes, column);
+    float4 residual[T::stores] = {};
+    load_residual<T>(residual, a, at.row + first, column);
 #pragma unroll
     for (int m = 0; m < T::mma_m; m++) {
-        if (m + 1 < T::mma_m)
-            load_residual<T>(residual[(m + 1) % 2], a, at.row + 16 * (m + 1) + at.lane / lanes, column);
+        int32_t row = at.row + 16 * m + first;
         __syncwarp(); /* the last 16 rows have been read */
 #pragma unroll
         for (int n = 0; n < T::mma_n; n++)
@@ -356,31 +412,14 @@ __device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::m
             for (int i = 0; i < 2; i++)
                 *reinterpret_cast<uint2 *>(to + 8 * i * T::sums_row + 8 * n) =
                     make_uint2((uint32_t)sum[m][n][2 * i], (uint32_t)sum[m][n][2 * i + 1]);
-        __syncwarp();
-        if (a.activation != ACTIVATION_NONE)
-#pragma unroll 1
-            for (int i = 0; i < T::stores; i++) {
-                uint32_t *four = from + i * T::store_rows * T::sums_row;
-                int row = 16 * m + i * T::store_rows + at.lane / lanes;
-                float4 v = activate_four(scaled_sums(ld128(four), f, m, row), a.activation);
-                st128(four, make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
-                                       __float_as_uint(v.w)));
-            }
+        if (a.residual.data) {
 #pragma unroll
-        for (int i = 0; i < T::stores; i++) {
-            int row = 16 * m + i * T::store_rows + at.lane / lanes;
-            uint4 four = ld128(from + i * T::store_rows * T::sums_row);
-            float4 v = make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z),
-                                   __uint_as_float(four.w));
-            if (a.activation == ACTIVATION_NONE) v = scaled_sums(four, f, m, row);
-            if (a.gate.data) v = multiply_four(f.gate, v);
-            if (a.residual.data) v = add_four(residual[m % 2][i], v);
-            if (at.row + row >= a.m || column >= a.n) continue;
-            if (a.out.dtype == DTYPE_BF16)
-                rows_store_bf16(a.out, at.row + row, column, a.n, v);
-            else
-                rows_store(a.out, at.row + row, column, a.n, v);
+            for (int i = 0; i < T::stores; i++)
+                st128(mine + T::sums_words + i * T::store_rows * T::sums_row, words_of(residual[i]));
+            if (m + 1 < T::mma_m) load_residual<T>(residual, a, row + 16, column);
         }
+        __syncwarp();
+        store_sixteen<T>(mine, a, f, m, 16 * m + first, row, column);
     }
 }
 
@@ -389,10 +428,14 @@ __device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::m
  *   tile     128x256  128x128   64x128
  *   block        256      128      128
  *   shared     98304    49152    36864
- *   regs         255      255      255 (sm_80)
+ *   regs         234      240      154 (sm_80, 86, 89, 90); 244, 248, 160 (sm_120)
  *   bytes   reads k (m + n) and 4 (m + n); writes 4 m n, or 2 m n for bf16; reads 4 m n of a residual
  *   FLOPs   2 m n k
- *   bound   tensor cores, s8; share of peak: not measured yet */
+ *   loop    144 instructions per stage of 64 columns: 64 IMMA, 16 LDSM, 6 LDGSTS, one barrier
+ *   bound   tensor cores, s8. Clocks per stage of the largest tile on 8.6 and 8.9: tensor cores 2,048, shared
+ *           memory 704, instructions 288 per scheduler, L2 12 bytes a clock. Start and epilogue take about
+ * 6,000 clocks per tile, so the calculated share of peak is 0.95 at k = 3,840 and 0.98 at 10,240 where tiles
+ *           fill the last wave; not measured yet */
 template <class T>
 static __global__ void __launch_bounds__(T::threads, T::blocks) multiply_int8(product_args a) {
     SMEM_DYN(char, shared);
