@@ -491,8 +491,8 @@ SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 /* Lists devices: {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (default of a
  * session),"hardware_threads","instructions","library","precisions":["f32", ...],"bus","outdated"}],
  * "absent":[{"name","reason"}],"cards":[{"name","title"}]}. cards: GPU models that need not be there to be
- * planned for, as "cuda:NAME". GPUs have "bus", a PCI bus id for nvidia-smi -i (which numbers GPUs otherwise),
- * and "outdated" if a library has no kernels for the GPU: its version and the needed one. */
+ * planned for, as "cuda:NAME". GPUs have "bus", a PCI bus id for nvidia-smi -i (which numbers GPUs
+ * otherwise), and "outdated" if a library has no kernels for the GPU: its version and the needed one. */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
 /* Returns the machine's memory in bytes, or the memory limit of the Linux control group (cgroup) if lower;

@@ -267,9 +267,9 @@ static void put_machine(const struct job *job, json_t *list) {
     }
 }
 
-/* Seconds of a request and of one step of its denoiser. */
+/* Seconds of a request, of one step of its denoiser, and of all stages of the denoiser. */
 struct request_time {
-    double seconds, step_seconds;
+    double seconds, step_seconds, denoise_seconds;
 };
 
 /* Index of the first denoising stage, or n_stages. */
@@ -279,20 +279,27 @@ static int denoise_stage(const struct job *job) {
     return stage;
 }
 
+static struct request_time time_of(const struct job *job) {
+    struct request_time time = {job->plan.seconds, plan_step_seconds(&job->plan.stage[denoise_stage(job)]),
+                                0};
+    for (int s = 0; s < job->layout.n_stages; s++)
+        if (job->layout.kind[s]->denoises) time.denoise_seconds += job->plan.stage[s].seconds;
+    return time;
+}
+
 /* Plans a changed request under the job's memory budgets. Returns false if the request does not fit or is
- * refused. */
+ * refused. Fails with MEMORY. */
 static bool plan_changed(const struct job *job, const struct job_context *context,
-                         struct sluice_request request, struct request_time *time) {
+                         struct sluice_request request, struct request_time *time, struct error *failed) {
     struct job changed;
     struct error e = {0};
     request.plan = NULL;
     request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
     bool fits = job_open(&changed, context, &request, NULL, &e) == OK && planner_choose(&changed, &e) == OK &&
                 plan_check(changed.need, &changed.plan, &e) == OK;
-    if (fits)
-        *time = (struct request_time){changed.plan.seconds,
-                                      plan_step_seconds(&changed.plan.stage[denoise_stage(&changed)])};
+    if (fits) *time = time_of(&changed);
     job_close(&changed);
+    if (e.code == MEMORY) *failed = e;
     return fits;
 }
 
@@ -306,7 +313,7 @@ static void put_request(const struct job *job, json_t *list, const char *kind, d
 
 /* Adds advice to use a larger batch under the same memory budget: all images of a batch share each streamed
  * block. */
-static void put_batch(const struct job *job, json_t *list) {
+static void put_batch(const struct job *job, json_t *list, struct error *e) {
     int stage = denoise_stage(job);
     if (stage == job->layout.n_stages || job->latents.batch > 1 ||
         !job->plan.stage[stage].streamed_bytes_per_evaluation)
@@ -314,43 +321,57 @@ static void put_batch(const struct job *job, json_t *list) {
     struct sluice_request request = job->request;
     struct request_time time;
     request.batch = ADVISED_BATCH;
-    if (plan_changed(job, &job->context, request, &time) &&
+    if (plan_changed(job, &job->context, request, &time, e) &&
         time.step_seconds <= HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))
         put_request(job, list, "batch", ADVISED_BATCH, time);
 }
 
-/* Adds advice to compute in int8 where the device supports it, and computing or the bus limits a step. Plans
- * with converted components of its own, because those of the session belong to the job. Adapters are bound to
- * the session's components: with adapters there is no such advice. */
-static void put_int8(const struct job *job, json_t *list) {
+/* Plans the request in int8 and adds advice to do so if it saves time. The time of other stages stays: --type
+ * changes text encoders too. */
+static bool put_int8_request(const struct job *job, const struct job_context *context,
+                             const struct sluice_request *request, const char *kind, json_t *list,
+                             struct error *e) {
+    struct request_time now = time_of(job), time;
+    if (!plan_changed(job, context, *request, &time, e)) return false;
+    time.seconds = now.seconds - now.denoise_seconds + time.denoise_seconds;
+    if (time.seconds > HELPS * now.seconds) return false;
+    put_request(job, list, kind, now.seconds / time.seconds, time);
+    return true;
+}
+
+/* Adds advice to compute in int8 where the device supports it, and computing or the bus limits a step: with
+ * weights that are converted while they are read or, if converting takes too long, with converted files.
+ * Plans with converted components of its own, because those of the session belong to the job. Adapters are
+ * bound to the session's components: with adapters there is no such advice. */
+static void put_int8(const struct job *job, json_t *list, struct error *e) {
     int stage = denoise_stage(job);
     const struct session_adapters *adapters = job->context.adapters;
     if (stage == job->layout.n_stages || job->settings.precision == PRECISION_INT8 ||
         job->device->unsupported[PRECISION_INT8] || job->plan.stage[stage].bound == BOUND_DISK ||
         (adapters && adapters->n_files))
         return;
-    struct error e = {0};
-    struct requantised *converted = sys_new(job->sys, 1, sizeof *converted, "the plan's advice", &e);
+    struct requantised *converted = sys_new(job->sys, 1, sizeof *converted, "the plan's advice", e);
     if (!converted) return;
     struct job_context context = job->context;
     struct sluice_request request = job->request;
-    struct request_time time;
     context.requantised = converted;
     request.precision = precision_name(PRECISION_INT8);
-    double now = plan_step_seconds(&job->plan.stage[stage]);
-    if (plan_changed(job, &context, request, &time) && time.step_seconds <= HELPS * now)
-        put_request(job, list, "int8", now / time.step_seconds, time);
+    if (!put_int8_request(job, &context, &request, "int8", list, e) && !request.type && e->code == OK) {
+        request.type = "int8_convrot";
+        request.converted = true;
+        put_int8_request(job, &context, &request, "int8_files", list, e);
+    }
     requantised_destroy(converted);
     job->sys->release(job->sys, converted);
 }
 
-json_t *advice_json(const struct job *job) {
-    struct error e = {0};
+json_t *advice_json(const struct job *job, struct error *e) {
+    struct error above = {0}; /* the plan is above the budget */
     json_t *list = json_array();
-    if (!list || plan_check(job->need, &job->plan, &e) != OK || !(job->plan.seconds > 0)) return list;
+    if (!list || plan_check(job->need, &job->plan, &above) != OK || !(job->plan.seconds > 0)) return list;
     put_machine(job, list);
-    put_batch(job, list);
-    put_int8(job, list);
+    put_batch(job, list, e);
+    if (e->code == OK) put_int8(job, list, e);
     return list;
 }
 

@@ -11,10 +11,11 @@
 #define REQUANTISED_TYPES                                                                                    \
     "int8_convrot, f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
 
-/* Weight values per second that one reader thread converts, measured (bench/LOG.md). */
+/* Weight values per second that one thread converts, or scans for row scales, measured (bench/LOG.md). */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
 #define ROTATED_VALUES  4e8
+#define SCANNED_VALUES  4e8
 
 enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
                                struct error *e) {
@@ -94,10 +95,18 @@ void requantised_convert(const struct packed_conversion *c, const void *from, fl
     }
 }
 
+static bool makes_rotated(struct conversion_choice choice) {
+    return choice.int8 || (choice.type != N_DTYPES && dtype_is_rotated(choice.type));
+}
+
 double requantised_seconds(struct conversion_choice choice, int64_t values) {
-    if (choice.int8 || dtype_is_rotated(choice.type)) return (double)values / ROTATED_VALUES;
-    bool searches = dtype_block_values(choice.type) == 256;
+    if (makes_rotated(choice)) return (double)values / ROTATED_VALUES;
+    bool searches = choice.type != N_DTYPES && dtype_block_values(choice.type) == 256;
     return (double)values / (searches ? SEARCHED_VALUES : ROUNDED_VALUES);
+}
+
+double requantised_scan_seconds(struct conversion_choice choice, int64_t values) {
+    return makes_rotated(choice) ? (double)values / SCANNED_VALUES : 0;
 }
 
 struct scaling {

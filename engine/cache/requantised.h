@@ -50,7 +50,10 @@ uint64_t requantised_bytes(const struct requantised *r, int readers);
 
 /* The function with which the store's readers convert weights. */
 packed_converter requantised_convert;
-/* Estimated seconds that one reader thread takes to convert a number of values. */
+/* Estimated seconds that one thread takes to convert a number of values while they are read. */
 double requantised_seconds(struct conversion_choice choice, int64_t values);
+/* Estimated seconds that one thread takes to scan values for the scales of their rows, once before a run; 0
+ * for types without row scales. */
+double requantised_scan_seconds(struct conversion_choice choice, int64_t values);
 
 #endif

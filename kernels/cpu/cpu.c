@@ -116,7 +116,7 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
         cpu->device.unsupported[PRECISION_BF16] = "this CPU has no bf16 instructions (AVX512_BF16)";
     if (!onednn_has_int8())
         cpu->device.unsupported[PRECISION_INT8] =
-            "this CPU has no int8 product instructions (AVX512_VNNI, AMX_INT8)";
+            "this CPU has no int8 product instructions (AVX512_VNNI, AVX_VNNI)";
     cpu->thread_pool = thread_pool_open(sys, threads, e);
     cpu->onednn = cpu->thread_pool ? onednn_open(sys, threads, e) : NULL;
     if (cpu->onednn) return &cpu->device;

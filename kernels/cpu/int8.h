@@ -20,9 +20,11 @@ enum { INT8_ZERO = 128 };
 float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64_t k, int32_t group,
                         uint8_t zero);
 
+/* Returns the sum of n signed codes. */
+int32_t int8_sum(const uint8_t *codes, int64_t n);
 /* Packs INT8_PACK_ROWS rows of k signed codes to [k/64][16][64][4] (inputs, outputs, inputs), where these
- * rows are 16 of the 64 outputs. k: a multiple of INT8_BLOCK. sums: the sum of each row's codes. */
-void int8_pack_rows(uint8_t *to, int32_t *sums, const uint8_t *codes, int64_t k);
+ * rows are 16 of the 64 outputs. k: a multiple of INT8_BLOCK. */
+void int8_pack_rows(uint8_t *to, const uint8_t *codes, int64_t k);
 
 /* Converts n s32 sums of unsigned input codes to products: each less INT8_ZERO times the weight's sum of
  * codes, times the scales of weight and input row. Integers wrap, so the sums of the codes are exact. `to`

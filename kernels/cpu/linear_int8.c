@@ -152,13 +152,15 @@ static float copy_codes(uint8_t *codes, const struct tensor *from, int64_t i, co
     return scale * from->scale;
 }
 
-/* Packs a panel of weights, and writes scale and sum of codes per output. */
+/* Writes a panel of weight codes as oneDNN reads it, and scale and sum of codes per output. */
 static void pack_panel(const struct tensor *weight, int32_t columns, const struct int8_layout *l,
                        char *part) {
-    uint8_t *codes = (uint8_t *)part + l->codes, *packed = (uint8_t *)part + l->weight;
+    bool packs = onednn_packs_int8();
+    uint8_t *packed = (uint8_t *)part + l->weight;
     int32_t *sums = (int32_t *)(void *)(part + l->sums);
-    float *scales = (float *)(void *)(part + l->weight_scales);
+    float *scales = (float *)(void *)(part + l->weight_scales), *rotated = (float *)(void *)(part + l->row);
     for (int32_t n = 0; n < columns; n += INT8_PACK_ROWS) {
+        uint8_t *codes = packs ? (uint8_t *)part + l->codes : packed + (int64_t)n * l->k;
         for (int32_t i = 0; i < INT8_PACK_ROWS; i++) {
             uint8_t *row = codes + (int64_t)i * l->k;
             if (n + i >= weight->dim[0])
@@ -166,10 +168,11 @@ static void pack_panel(const struct tensor *weight, int32_t columns, const struc
             else if (dtype_is_rotated(weight->dtype))
                 scales[n + i] = copy_codes(row, weight, n + i, l);
             else
-                scales[n + i] = quantise(row, weight, n + i, l, (float *)(void *)(part + l->row), 0);
+                scales[n + i] = quantise(row, weight, n + i, l, rotated, 0);
+            sums[n + i] = int8_sum(row, l->k);
         }
         int32_t inside = n % INT8_BLOCK;
-        int8_pack_rows(packed + (int64_t)(n - inside) * l->k + 4 * inside, sums + n, codes, l->k);
+        if (packs) int8_pack_rows(packed + (int64_t)(n - inside) * l->k + 4 * inside, codes, l->k);
     }
 }
 

@@ -79,7 +79,6 @@ TEST(stored_types_equal_f32_values) {
 
 TEST(widths_without_a_group_are_f32) {
     enum { T = 3, N = 20, K = 40 };
-    if (!supports_int8()) skip();
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(T, K), 0, 1),
                   weight = tensor_random(DTYPE_BF16, SHAPE(N, K), 0, 1);

@@ -192,6 +192,16 @@ UNKNOWN  as fast as PyTorch          machine not fit for timing; at most 1.11 of
 END
 check "not fit" has "$work/made" '^This machine is not fit for timing: PCIe x4$'
 
+# card WANTED NAME MULTIPROCESSORS GIB: the name that CUDA reports selects the model in cards.c
+card() { check "card $2" [ "$("$stage/bin/device_bench" card "$2" "$3" "$4")" = "$1" ]; }
+card 4090 "NVIDIA GeForce RTX 4090" 128 23.6
+card none "NVIDIA GeForce RTX 4090 Laptop GPU" 76 15.6
+card 4060ti "NVIDIA GeForce RTX 4060 Ti" 34 15.6
+card a100 "NVIDIA A100-SXM4-40GB" 108 39.4
+card a100_80gb "NVIDIA A100-SXM4-80GB" 108 79.2
+card h100 "NVIDIA H100 80GB HBM3" 132 79.1
+card none "NVIDIA H100 PCIe" 114 79.1
+
 # broken PROGRAM BODY: replaces a program by a script. The stage is hard-linked, so the old file is removed first.
 broken() { rm "$work/stage/bin/$1" && printf '#!/bin/sh\n%s\n' "$2" >"$work/stage/bin/$1" && chmod +x "$work/stage/bin/$1"; }
 broken test_cuda_fragments 'echo "2 passed, 1 failed"; kill -SEGV $$'
