@@ -2,20 +2,14 @@
 #include "kernels/cpu/int8.h"
 
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tile.h"
 
 #include <math.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, TILE = 16 };
-
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
-
 /* The vector with lane i from lane i ^ by. */
-#define SIXTEEN(of, by)                                                                                      \
-    of(0, by), of(1, by), of(2, by), of(3, by), of(4, by), of(5, by), of(6, by), of(7, by), of(8, by),       \
-        of(9, by), of(10, by), of(11, by), of(12, by), of(13, by), of(14, by), of(15, by)
 #define FLIPPED(i, by) ((i) ^ (by))
 #define FLIP(v, by)    __builtin_shufflevector(v, v, SIXTEEN(FLIPPED, by))
 
@@ -39,16 +33,16 @@ INLINE void rotate_vectors(lanes *v, int step) {
 
 /* Rotates a group without the matrix's factor 1 / sqrt(group), a power of two. */
 INLINE void rotate_group(float *to, const float *from, int group) {
-    lanes v[LANES];
-    int n = group / LANES;
+    lanes v[TILE];
+    int n = group / TILE;
     for (int i = 0; i < n; i++) {
-        v[i] = *(const lanes *)(from + LANES * i);
+        v[i] = *(const lanes *)(from + TILE * i);
         ROTATE_LANES(v[i], 1);
         ROTATE_LANES(v[i], 4);
     }
     for (int i = 0; n > 1 && i < n; i += 4) rotate_vectors(v + i, 1);
     for (int i = 0; n > 4 && i < 4; i++) rotate_vectors(v + i, 4);
-    for (int i = 0; i < n; i++) *(lanes *)(to + LANES * i) = v[i];
+    for (int i = 0; i < n; i++) *(lanes *)(to + TILE * i) = v[i];
 }
 
 /* Bits of a value's size: they order like the size itself, and infinities and NaN come last. */
@@ -57,17 +51,17 @@ INLINE int32_t size_bits(float value) {
 }
 
 INLINE int32_t rotate_row(float *to, const float *from, int64_t k, int group) {
-    int32_t most[LANES] = {0}, all = 0;
+    int32_t most[TILE] = {0}, all = 0;
     for (int64_t i = 0; i < k; i += group) {
         rotate_group(to + i, from + i, group);
-        for (int j = 0; j < group; j += LANES)
+        for (int j = 0; j < group; j += TILE)
 #pragma omp simd
-            for (int l = 0; l < LANES; l++) {
+            for (int l = 0; l < TILE; l++) {
                 int32_t size = size_bits(to[i + j + l]);
                 most[l] = size > most[l] ? size : most[l];
             }
     }
-    for (int l = 0; l < LANES; l++) all = most[l] > all ? most[l] : all;
+    for (int l = 0; l < TILE; l++) all = most[l] > all ? most[l] : all;
     return all;
 }
 
@@ -109,26 +103,12 @@ float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64
     return most <= FINITE_MOST ? 0 : NAN;
 }
 
-/* Shuffle indices that swap the off-diagonal squares of a tile, as in weights.c. */
-#define UPPER(j, d) ((j) & (d) ? TILE + (j) - (d) : (j))
-#define LOWER(j, d) ((j) & (d) ? TILE + (j) : (j) + (d))
-#define SWAP_SQUARES(row, d)                                                                                 \
-    for (int i = 0; i < TILE; i++) {                                                                         \
-        if (i & (d)) continue;                                                                               \
-        lanes a = (row)[i], b = (row)[i + (d)];                                                              \
-        (row)[i] = __builtin_shufflevector(a, b, SIXTEEN(UPPER, d));                                         \
-        (row)[i + (d)] = __builtin_shufflevector(a, b, SIXTEEN(LOWER, d));                                   \
-    }
-
 /* Transposes units of four codes, 16 x 16 at a time. */
 WIDE static void pack_rows(uint8_t *to, const uint8_t *codes, int64_t k) {
     for (int64_t j = 0; j < k; j += INT8_BLOCK, to += INT8_BLOCK * INT8_BLOCK) {
         lanes row[TILE];
         for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(const void *)(codes + i * k + j);
-        SWAP_SQUARES(row, 1)
-        SWAP_SQUARES(row, 2)
-        SWAP_SQUARES(row, 4)
-        SWAP_SQUARES(row, 8)
+        tile_transpose(row);
         for (int i = 0; i < TILE; i++) *(lanes *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
     }
 }

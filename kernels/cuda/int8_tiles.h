@@ -8,9 +8,8 @@
  *
  * rows, columns: part of the result that a thread block computes. warps_m, warps_n: warps along rows and
  * columns. stages: steps of 64 inputs in shared memory. blocks: thread blocks per multiprocessor. share:
- * assumed speed relative to the largest tile, whose blocks read the fewest bytes: 12 bytes per clock and
- * multiprocessor at full rate on compute capability 8.6 and 8.9, 16 and 24 for the smaller tiles, where the
- * L2 cache delivers 12 to 17 (not measured).
+ * assumed speed relative to the largest tile, not measured: at full rate on compute capability 8.6 and 8.9,
+ * blocks read 12, 16 and 24 bytes per clock and multiprocessor from the L2 cache, which is near its limit.
  *
  * Limits: a lane has rows / warps_m * columns / warps_n / 32 registers of sums, of 255 in total. A thread
  * block must fit into 99 KiB of shared memory, two into 98 KiB. */
