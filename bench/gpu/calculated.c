@@ -27,7 +27,7 @@ static void plain(const char *from, char *to, size_t bytes) {
 }
 
 /* A GPU model is identified by its model number, such as 4060 or a100, by multiprocessors and by memory
- * within 10 %; the last two tell a 4060 from a 4060 Ti and the PCIe version from the SXM version. */
+ * within 10 %. Multiprocessors and memory distinguish a 4060 from a 4060 Ti, and PCIe from SXM versions. */
 const struct cuda_card *calculated_card(const char *gpu, int multiprocessors, uint64_t bytes) {
     const struct cuda_card *card;
     char name[128], model[128];
@@ -51,7 +51,8 @@ static void calculated_cost(const struct device *device, const struct op *op, st
     *cost = (struct op_cost){0};
 }
 
-/* A part A / constant of the seconds falls by 1 / 101 of itself if the constant grows by 1 %. */
+/* Adds up seconds, and by constant the part of them that is in inverse proportion to the constant. That part
+ * falls by 1 / 101 if the constant grows by 1 %. */
 static enum status calculated_run(struct device *device, const struct op *op, void *workspace,
                                   struct error *e) {
     struct calculated *c = (struct calculated *)device;

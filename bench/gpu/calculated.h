@@ -11,12 +11,12 @@ struct calculated {
     struct device device; /* first member */
     const struct cuda_card *card;
     double seconds; /* of all operators so far */
-    /* Part of `seconds` in inverse proportion to an efficiency constant of the card, by constant. */
+    /* By efficiency constant of the card: the part of `seconds` that is in inverse proportion to it. */
     double bound_seconds[CALCULATED_CONSTANTS];
 };
 
-/* Returns the GPU model of a GPU with this CUDA device name, number of multiprocessors and memory; NULL:
- * cards.c lacks the GPU. */
+/* Returns the model of cards.c with this CUDA device name, number of multiprocessors and memory in bytes;
+ * NULL if cards.c lacks it. */
 const struct cuda_card *calculated_card(const char *gpu, int multiprocessors, uint64_t bytes);
 /* Initialises the device with the chunks and types of `like`. */
 void calculated_init(struct calculated *c, const struct device *like, const struct cuda_card *card);

@@ -1,8 +1,7 @@
 /* Measures the first GPU: properties, bus, memory calls, operators. JSON on stdout; one line per result on
  * stderr as it finishes. Used by bench/gpu/run.sh. Usage: device_bench info | card NAME MULTIPROCESSORS GIB |
- * context | load SECONDS | bus | memory | library | ops
- * [products|attention|bytes|decoder|unet|qwen_image|wan|quantised|int8] [--card NAME], the last four with
- * [--small] */
+ * context | load SECONDS | bus | memory | library | ops [GROUP] [--card NAME]; --small for the last five.
+ * GROUP: see operators.h. --card: GPU model for calculated times. */
 #include "bench/gpu/calculated.h"
 #include "bench/gpu/library_rates.h"
 #include "bench/gpu/memory_calls.h"
@@ -25,7 +24,8 @@ static int print(json_t *json) {
     return problem ? 1 : 0;
 }
 
-/* Returns the GPU's model in cards.c, or NULL; sets the PCI bus address that nvidia-smi -i accepts. */
+/* Returns the GPU's model in cards.c, or NULL. Sets *multiprocessors and bus (an address for nvidia-smi -i).
+ */
 static const struct cuda_card *identify(char bus[32], int *multiprocessors) {
     struct cudaDeviceProp properties;
     *bus = 0;
@@ -199,8 +199,7 @@ static int card(char **arguments) {
 
 static int usage(void) {
     fprintf(stderr, "usage: device_bench info | card NAME MULTIPROCESSORS GIB | context | load SECONDS | bus "
-                    "| memory | library | ops [GROUP] "
-                    "[--card NAME], [--small]\n");
+                    "| memory | library | ops [GROUP] [--card NAME] [--small]\n");
     return 2;
 }
 

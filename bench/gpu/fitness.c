@@ -1,4 +1,4 @@
-/* Judges by nvidia-smi's samples whether a machine is fit for timing (gpu_results.h). */
+/* Checks with samples of nvidia-smi whether a machine is fit for timing (gpu_results.h). */
 #include "bench/gpu/gpu_results.h"
 
 #include <ctype.h>
@@ -30,7 +30,7 @@ enum field {
 
 enum { SAMPLES_MOST = 1024, TEXT = 256 };
 
-/* Bits of clocks_event_reasons.active that mean a fault of cooling or power supply: hardware slowdown,
+/* Bits of clocks_event_reasons.active that report a fault of cooling or power supply: hardware slowdown,
  * thermal slowdown by software and hardware, power brake (NVML: nvmlClocksEventReasons). A reached power
  * limit (bit 4) is normal under load. */
 static const unsigned long long throttled_bits = 0x8 | 0x20 | 0x40 | 0x80;
@@ -38,7 +38,7 @@ static const unsigned long long throttled_bits = 0x8 | 0x20 | 0x40 | 0x80;
 struct samples {
     int n;
     double value[N_FIELDS][SAMPLES_MOST];
-    bool enabled[N_FIELDS]; /* the field of the first sample is "Enabled" */
+    bool enabled[N_FIELDS]; /* the field is "Enabled" in the first sample */
 };
 
 static double number_of(const char *text) {
@@ -47,7 +47,7 @@ static double number_of(const char *text) {
     return end == text ? NAN : value;
 }
 
-/* Reads lines such as "4, 4, 16, 16, 441.02, ...". A missing file has no samples. */
+/* Reads lines such as "4, 4, 16, 16, 441.02, ...". A missing file gives no samples. */
 static void samples_read(struct samples *s, const char *path) {
     char line[1024];
     FILE *file = fopen(path, "r");
@@ -68,11 +68,6 @@ static void samples_read(struct samples *s, const char *path) {
     if (file) fclose(file);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Returns the median of a field over the samples of the last two thirds, without the ramp-up; NAN: unknown.
  */
 static double median(const struct samples *s, enum field field) {
@@ -80,11 +75,10 @@ static double median(const struct samples *s, enum field field) {
     int n = 0;
     for (int i = s->n / 3; i < s->n; i++)
         if (!isnan(s->value[field][i])) values[n++] = s->value[field][i];
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n ? values[n / 2] : NAN;
+    return n ? median_of(values, (size_t)n) : NAN;
 }
 
-/* Returns the share of samples whose clocks are lowered for a fault. */
+/* Returns the share of samples with a bit of throttled_bits. */
 static double throttled_share(const struct samples *s) {
     int bad = 0;
     for (int i = 0; i < s->n; i++) {
@@ -136,7 +130,7 @@ static void judge_power(const struct samples *load, const json_t *bench, json_t 
                  100 * share, median(load, TEMPERATURE));
     if (clock < 0.5 * fastest) add_line(reasons, "%.0f of %.0f MHz under load", clock, fastest);
     if (json_array_size(rates) > 2 && last < 0.9 * first)
-        add_line(reasons, "%.0f %% slower after seconds of load", 100 * (1 - last / first));
+        add_line(reasons, "products are %.0f %% slower at the end of the load", 100 * (1 - last / first));
 }
 
 static void put_number(json_t *json, const char *name, double value) {

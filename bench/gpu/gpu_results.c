@@ -3,10 +3,10 @@
  *   gpu_results rates RATES OPERATORS      writes measured rates into a rates file
  *   gpu_results overlap RESULTS            step times relative to max(computing, bytes / bus), as JSON
  *   gpu_results fitness IDLE LOAD BENCH PROCESSES      whether the machine is fit for timing, as JSON
- *   gpu_results document RESULTS FOLDER DATE COMMIT OPEN PATTERN...      writes FOLDER/GPU-DATE.json, prints
- * its table and the verdict of the parts that begin with a pattern. Exits 0 for PASS, 1 for FAIL, 3 for
- * UNKNOWN. OPEN: parts that the time limit left out, in one argument gpu_results readme FILE... prints
- * bench/README.md's table of all files with GPU results */
+ *   gpu_results document RESULTS FOLDER DATE COMMIT UNFINISHED PATTERN...
+ *       writes FOLDER/GPU-DATE.json; prints its tables and the verdict on parts that begin with a pattern.
+ *       UNFINISHED: parts that the time limit left out. Exits 0 for PASS, 1 for FAIL, 3 for UNKNOWN
+ *   gpu_results readme FILE...             prints bench/README.md's table of all files with GPU results */
 #include "bench/gpu/gpu_results.h"
 
 #include <ctype.h>

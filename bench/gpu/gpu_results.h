@@ -26,9 +26,9 @@ int part_add(const struct part_options *options);
  * lines of a part, the last line counts. */
 json_t *parts_assemble(const char *results, const char *date, const char *commit);
 
-/* Files for the question whether a machine is fit for timing. Samples are CSV lines of nvidia-smi with the
- * fields of run.sh, before (idle) and under load; bench: output of device_bench load; processes: one line per
- * other program on the GPU, which starts with its number. */
+/* Files from which fitness for timing is determined. idle, load: CSV lines of nvidia-smi with the fields of
+ * run.sh, before and under load. bench: output of device_bench load. processes: one line per other program on
+ * the GPU, which starts with its process id. */
 struct fitness_files {
     const char *idle, *load, *bench, *processes;
 };
@@ -39,11 +39,13 @@ int fitness_print(const struct fitness_files *files);
 /* Exit codes of a run. */
 enum verdict { VERDICT_PASS = 0, VERDICT_FAIL = 1, VERDICT_UNKNOWN = 3 };
 /* Answers the questions whose parts the patterns select: adds "verdicts":[{"question","verdict","why"}] to
- * the document and prints the page. open: names of parts that the time limit left out, separated by spaces.
- * Returns the run's exit code. */
-enum verdict verdict_page(json_t *document, char **patterns, int n_patterns, const char *open);
+ * the document and prints the page. unfinished: names of parts that the time limit left out, separated by
+ * spaces. Returns the run's exit code. */
+enum verdict verdict_page(json_t *document, char **patterns, int n_patterns, const char *unfinished);
 
 void table_short(const json_t *document);
+/* Sorts the n values, at least one, and returns the median. */
+double median_of(double *values, size_t n);
 /* For each memory budget of Z-Image: step time divided by max(computing, bytes / bus). Computing is the step
  * with everything resident, the bus rate is the best one of the same document. Rows
  * {"budget","bytes","seconds","floor_seconds","ratio"}. */

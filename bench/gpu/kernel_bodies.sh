@@ -1,10 +1,10 @@
 #!/bin/sh
-# Fails if a CUDA kernel has an empty body for some architecture: such a kernel would leave its result as it was, with
-# success. Looks at PTX, because machine code is compiled from PTX and the driver may compile PTX for any later GPU. A
-# body is empty if it neither stores to memory that outlives the thread, nor calls a function, nor traps. Needs nvcc, no GPU.
+# Fails if a CUDA kernel has an empty body for some architecture: such a kernel would succeed without writing its result.
+# Checks PTX, because machine code is compiled from PTX and the driver may compile PTX for any later GPU. A body is empty
+# if it neither stores to memory other than the thread's own, nor calls a function, nor traps. Needs nvcc, no GPU.
 #
-# The PTX is not optimised (-G): a second per file instead of 12. Sources without __CUDA_ARCH__ have the same PTX for
-# all architectures, so one is enough.
+# -G turns off optimisation of the PTX: a second per file instead of 12. Sources without __CUDA_ARCH__ have the same PTX
+# for all architectures, so one architecture is checked.
 #
 # usage: kernel_bodies.sh NVCC FOLDER ARCH...      NVCC: command and flags; FOLDER: for the PTX; ARCH: 80, 90 ...
 set -eu
@@ -14,7 +14,7 @@ shift 2
 mkdir -p "$folder"
 rm -f "$folder"/*.ptx
 ! grep -l '^ *#.*__CUDA_ARCH__' kernels/cuda/*.h kernels/cuda/*.cuh || {
-    echo "kernel_bodies: only .cu files may depend on __CUDA_ARCH__, because this check looks for it there"
+    echo "kernel_bodies: only .cu files may test __CUDA_ARCH__, because this check searches only them for it"
     exit 1
 }
 for kernel in kernels/cuda/*.cu; do

@@ -22,7 +22,7 @@ static enum status product_make(struct product *p, struct rig *rig, int32_t m, i
     uint64_t weight = workspace_part(&used, 2 * (uint64_t)n * (uint64_t)k);
     uint64_t out = workspace_part(&used, 4 * (uint64_t)m * (uint64_t)n);
     uint64_t workspace = workspace_part(&used, PRODUCTS_WORKSPACE);
-    if (!rig->cuda->products) return error_set(e, DEVICE, "no cuBLASLt");
+    if (!rig->cuda->products) return error_set(e, DEVICE, "cuBLASLt is not installed");
     if (rig_take(rig, used, e) != OK) return e->code;
     p->operands = (struct product_operands){.in = rig->memory + in,
                                             .weight = rig->memory + weight,
@@ -40,8 +40,8 @@ enum status library_time_product(struct rig *rig, int32_t m, int32_t k, int32_t 
     return rig_time(rig, queue_product, &p, seconds, e);
 }
 
-/* Measures the algorithms of one product. An algorithm that fails ends the list: cuBLASLt sorts it by
- * expected speed. */
+/* Measures cuBLASLt's algorithms for one product, which are sorted by expected speed. Stops at the first
+ * failure. */
 static void measure_ranks(struct rig *rig, const int32_t shape[3], bool f16, json_t *row, struct error *e) {
     struct product p;
     double first = 0, best = 0, work = 2.0 * shape[0] * shape[1] * shape[2];
@@ -112,11 +112,11 @@ static void add_row(json_t *rows, json_t *row, const struct error *e, void (*on_
 }
 
 json_t *library_rates_measure(struct rig *rig, bool small, void (*on_row)(const json_t *row)) {
-    /* Z-Image's q and a chunk of its feed-forward, a chunk of WAN 14B's: rows, depth, columns */
+    /* Rows, depth, columns: Z-Image's q, a chunk of its feed-forward, a chunk of WAN 14B's feed-forward. */
     static const int32_t products[][3] = {{4128, 3840, 3840}, {2064, 3840, 10240}, {1820, 5120, 13824}};
     static const int32_t tiny_products[][3] = {{40, 256, 256}};
     static const int32_t channels[] = {128, 256, 512};
-    static const int32_t band_rows[] = {8, 64, 256}; /* of 1,024 pixels */
+    static const int32_t band_rows[] = {8, 64, 256}; /* rows of a band, 1,024 pixels each */
     const int32_t(*shapes)[3] = small ? tiny_products : products;
     json_t *rows = json_array();
     char shape[96];

@@ -1,4 +1,4 @@
-/* Rates of cuBLASLt and cuDNN alone, at the shapes that decide how fast a model can run. */
+/* Rates of cuBLASLt and cuDNN alone, at shapes that take most of the time of published models. */
 #ifndef SLUICE_BENCH_GPU_LIBRARY_RATES_H
 #define SLUICE_BENCH_GPU_LIBRARY_RATES_H
 
@@ -18,8 +18,7 @@ enum status library_time_product(struct rig *rig, int32_t m, int32_t k, int32_t 
 json_t *library_rates_measure(struct rig *rig, bool small, void (*on_row)(const json_t *row));
 
 /* Keeps the GPU busy with products, and the bus with copies to the GPU, for about `seconds`. Returns
- * {"flops_per_second":[by quarter of the time; none if small],"h2d_bytes_per_second"}; NULL after an error.
- */
+ * {"flops_per_second":[one per quarter of the time; empty if small],"h2d_bytes_per_second"}; NULL: error. */
 json_t *library_load(struct rig *rig, double seconds, bool small, struct error *e);
 
 #endif

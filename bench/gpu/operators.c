@@ -571,7 +571,7 @@ static enum status measure_dry(struct measuring *m, struct queued *q, struct con
     return x->error->code;
 }
 
-/* Attention has no weights; their type selects int8. */
+/* Returns the precision of a case. Attention has no weights; weights of I8 mark its int8 case. */
 static enum precision precision_of(const struct bench_case *c) {
     bool int8 = c->class == CLASS_LINEAR_INT8 || (c->class == CLASS_ATTENTION && c->weights == DTYPE_I8);
     return int8 ? PRECISION_INT8 : PRECISION_BF16;
@@ -618,7 +618,7 @@ static void put_rate(const struct measuring *m, json_t *line, enum op_class clas
     json_object_set_new(line, "share", json_real(work / seconds / roof));
 }
 
-/* Adds the case's calculated time, and the card's constant with which it would equal the measured time. */
+/* Adds the calculated time of a case, and the efficiency constant for which it equals the measured time. */
 static void put_calculated(const struct measuring *m, const struct bench_case *c, json_t *line,
                            double seconds) {
     struct calculated calculated;

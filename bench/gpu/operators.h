@@ -20,11 +20,11 @@ extern const char *const operators_groups[];
 
 /* Returns {"roofs":{"products_flops_per_second","copy_bytes_per_second"}, "rows":[{"op","shape","seconds",
  * "flops_per_second" or "bytes_per_second","roof":"products|products/2|copy","share"} or {"op","shape",
- * "error"}], "rates":{...}}. With a GPU model rows also have "calculated_seconds" and, if one of the model's
- * efficiency constants bounds the time, "constant" and its value "measured_constant" for which both times are
- * equal. roofs: measured peak rates; share: fraction of the peak rate; rates: member "cuda" of a rates file.
- * A failed case has an error in its row and the rest continues. NULL only without memory. Calls on_row after
- * each row. */
+ * "error"}], "rates":{...}}. With a GPU model rows also have "calculated_seconds". If one of the model's
+ * efficiency constants bounds the time, they have its name "constant", and the value "measured_constant" that
+ * makes both times equal. roofs: measured peak rates; share: fraction of the peak rate; rates: member "cuda"
+ * of a rates file. A failed case has an error in its row and the rest continues. NULL only without memory.
+ * Calls on_row after each row. */
 json_t *operators_measure(struct rig *rig, const struct operators_options *options,
                           void (*on_row)(const json_t *row));
 

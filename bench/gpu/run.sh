@@ -77,7 +77,7 @@ fi
 
 # ---- libraries ----
 
-# Adds a folder behind those of LD_LIBRARY_PATH.
+# Appends a folder to LD_LIBRARY_PATH unless it is listed already.
 add_folder() {
     case ":${LD_LIBRARY_PATH:-}:" in
     *":$1:"*) ;;
@@ -120,7 +120,7 @@ list_libraries() {
     look_for "cuBLASLt" libcublasLt.so.13 libcublasLt.so.12
     look_for "NVRTC" libnvrtc.so.13 libnvrtc.so.12
     look_for "cuDNN" libcudnn.so.9
-    # A library may need others of its wheel, in versions that the system lacks.
+    # Libraries from a wheel may need other wheels' libraries, in versions that the system lacks.
     for folder in $wheels; do add_folder "$folder"; done
 }
 
@@ -411,7 +411,7 @@ write_checkpoint() {
         "$1_checkpoint" >"$work/log" 2>&1
         end $part $? "weights=$(cat "$2/complete" 2>/dev/null)"
     elif is_wanted $part && has_result $part && [ ! -e "$2/complete" ]; then
-        "$1_checkpoint" >>"$log" 2>&1 # fresh machine with a result from another one
+        "$1_checkpoint" >>"$log" 2>&1 # the result is from another machine: the weights are missing here
     fi
 }
 # Queries one GPU, by its bus address: nvidia-smi and CUDA may number GPUs differently.
@@ -447,8 +447,9 @@ draws() {
     end "$part" $code $status --report "$work/report" ${peak:+smi_peak_mib=$peak} ${before:+smi_before_mib=$before} \
         "weights=$(cat "$2/complete" 2>/dev/null)"
 }
-# one_hash FLAGS...: runs demo twice, then with budgets from the smallest to the largest useful one; sets $hash,
-# $hash_again and $hash_budgets (- for a failed run); keeps the first report. All latents must be equal.
+# one_hash FLAGS...: runs demo twice, then with five budgets from the smallest to the largest useful one. Checks that all
+# latents are equal. Sets $hash, $hash_again and $hash_budgets (- for a failed run); keeps the first report in
+# $work/first.
 one_hash() {
     n=4
     [ -z "$small" ] || n=1
@@ -474,7 +475,7 @@ one_hash() {
         same "budget of $budget bytes"
     done
 }
-# Stores the libraries' algorithms in the part's report.
+# Checks that the report lists the libraries' algorithms; the part stores the report.
 algorithms() {
     one_hash
     if tr -d ' \n' <"$work/first" | grep -q '"algorithms":\[{'; then
@@ -500,7 +501,7 @@ jit() {
 
 # ---- fitness for timing ----
 
-# Fields that bench/gpu/fitness.c reads, in this order, and $throttle, whose name depends on the driver.
+# Prints the fields that bench/gpu/fitness.c reads, in its order; the last is $throttle, whose name depends on the driver.
 sample() { smi "--query-gpu=$fields,$throttle" --format=csv,noheader,nounits; }
 fields=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max,power.draw,power.limit,power.default_limit
 fields=$fields,clocks.sm,clocks.max.sm,temperature.gpu,utilization.gpu,memory.used,ecc.mode.current,mig.mode.current
@@ -533,7 +534,7 @@ tee -a "$log" <"$work/libraries"
 { nvidia-smi 2>&1 || echo "no nvidia-smi"; } | tee -a "$log" | grep -E 'Driver|MiB|no nvidia' | cut -c1-100
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n '1s/^\([0-9]*\)\..*/\1/p')
 if [ -n "$driver" ] && [ "$driver" -lt "${least_driver:-0}" ]; then
-    print_log "run.sh: this build needs NVIDIA driver $least_driver or newer: found $driver. Nothing has run." && exit 4
+    print_log "run.sh: this build needs NVIDIA driver $least_driver or newer: found $driver. Update the driver; nothing was run." && exit 4
 fi
 $bin/sluice devices 2>&1 | tee -a "$log"
 wanted="$wanted info"
@@ -653,7 +654,7 @@ done
 case "$wanted" in *bench.flux.*) wanted="$wanted bench.flux_checkpoint" ;; esac
 write_checkpoint flux "$flux"
 for budget in all 12G 6G; do draws flux "$flux" 4 $budget 1 400; done
-# One evaluation a step, as in torch_compare.py.
+# --cfg-scale 1: one evaluation per step, as in torch_compare.py.
 case "$wanted" in *bench.sdxl.*) wanted="$wanted bench.sdxl_checkpoint" ;; esac
 case "$wanted" in *bench.wan.*) wanted="$wanted bench.wan_checkpoint" ;; esac
 write_checkpoint sdxl "$sdxl"

@@ -248,7 +248,7 @@ static void add_comparison(json_t *rows, const char *what, double sluice, double
                                               "torch_seconds", torch, "ratio", sluice / torch));
 }
 
-/* Seconds that the GPU computes in a stage of a run. */
+/* Returns the seconds that the GPU computes in a stage of a run; -1: unknown. */
 static double stage_seconds(const json_t *part, const char *stage) {
     size_t i;
     json_t *row;
@@ -294,10 +294,12 @@ static void print_torch(const json_t *document) {
     for (int m = 0; m < 3; m++) {
         json_t *rows = torch_comparison_of(document, modes[m]), *row;
         size_t i;
-        json_array_foreach(rows, i, row) printf(
-            "- %s: Sluice %.3g ms, PyTorch %s %.3g ms, %.2f of its time\n", member_text(row, "what", NULL),
-            1e3 * member_number(row, 0, "sluice_seconds", NULL), modes[m],
-            1e3 * member_number(row, 0, "torch_seconds", NULL), member_number(row, 0, "ratio", NULL));
+        json_array_foreach(rows, i, row) {
+            printf("- %s: Sluice %.3g ms, PyTorch %s %.3g ms, %.2f of its time\n",
+                   member_text(row, "what", NULL), 1e3 * member_number(row, 0, "sluice_seconds", NULL),
+                   modes[m], 1e3 * member_number(row, 0, "torch_seconds", NULL),
+                   member_number(row, 0, "ratio", NULL));
+        }
         json_decref(rows);
     }
 }
@@ -337,6 +339,11 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+double median_of(double *values, size_t n) {
+    qsort(values, n, sizeof *values, by_number);
+    return values[n / 2];
+}
+
 /* Prints the median of an efficiency constant over all operators that it bounds. */
 static void print_constant(const json_t *rows, const char *constant) {
     enum { MOST = 256 };
@@ -348,12 +355,10 @@ static void print_constant(const json_t *rows, const char *constant) {
         if (found && !strcmp(found, constant) && n < MOST)
             values[n++] = member_number(row, 0, "measured_constant", NULL);
     }
-    if (!n) return;
-    qsort(values, n, sizeof *values, by_number);
-    printf(", .%s = %.3f", constant, values[n / 2]);
+    if (n) printf(", .%s = %.3f", constant, median_of(values, n));
 }
 
-/* Prints measured and calculated times of the operators, and the constants of cards.c that follow. */
+/* Prints measured and calculated times of the operators, and the resulting constants for cards.c. */
 static void print_calculated(const json_t *document) {
     static const char *const constants[] = {"products", "attention",     "convolutions",
                                             "passes",   "int8_products", "int8_attention"};

@@ -76,7 +76,7 @@ def product(m, k, n):
 
 
 def typed_product(m, k, n, kind):
-    """A product in a type that Sluice may use later: f16, int8 with s32 sums, fp8 with one scale a matrix."""
+    """A product in f16, in int8 with s32 sums, or in fp8 with one scale per matrix."""
     a, b = random(m, k), random(n, k)
     if kind == "f16":
         a, b = a.half(), b.half()

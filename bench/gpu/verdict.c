@@ -50,8 +50,8 @@ static void answer_missing(struct answer *a, const json_t *part, const char *nam
         answer(a, VERDICT_FAIL, "%s: %s", name, member_text(part, "status", NULL));
 }
 
-/* Parts whose checks have a question of their own. */
-static bool asked_elsewhere(const char *name) {
+/* True if another question than "results right" covers the part. */
+static bool has_own_question(const char *name) {
     static const char *const own[] = {"check.algorithms", "check.int8",      "check.context",  "check.jit",
                                       "check.memcheck",   "check.racecheck", "check.synccheck"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
@@ -59,7 +59,8 @@ static bool asked_elsewhere(const char *name) {
     return false;
 }
 
-/* Sums up the parts that are selected by `belongs`: one failed part means FAIL, one skipped part UNKNOWN. */
+/* Answers for the parts that `belongs` selects: FAIL if one failed, else UNKNOWN if one was skipped or none
+ * has run, else PASS. */
 static void judge_parts(const json_t *document, struct answer *a, bool (*belongs)(const char *name)) {
     const char *name, *bad = NULL, *skipped = NULL;
     json_t *part;
@@ -91,7 +92,7 @@ static void judge_parts(const json_t *document, struct answer *a, bool (*belongs
 }
 
 static bool is_result_check(const char *name) {
-    return begins(name, "check.") && !asked_elsewhere(name);
+    return begins(name, "check.") && !has_own_question(name);
 }
 
 static bool is_sanitizer(const char *name) {
@@ -118,7 +119,8 @@ static void judge_two_runs(const json_t *document, struct answer *a) {
         answer(a, VERDICT_PASS, "latent %.8s", first);
 }
 
-/* Counts the hashes of a text such as "3fa9 3fa9 71c0"; *same: all are equal. "-" stands for a failed run. */
+/* Counts the hashes in a text such as "3fa9 3fa9 71c0". Sets *same if all are equal and none is "-", a failed
+ * run. */
 static int count_hashes(const char *text, bool *same) {
     char first[HASH + 1] = "", word[HASH + 1];
     int n = 0, length;
@@ -130,7 +132,8 @@ static int count_hashes(const char *text, bool *same) {
     return n;
 }
 
-/* Compares the latents of all budgets of a family and batch that have run with the same number of steps. */
+/* Compares the latents of all parts of a family and batch with the same number of steps. Adds the number of
+ * compared parts to *n, and sets *differs to a part with another latent. */
 static void compare_budgets(const json_t *document, const char *prefix, const char *batch, int *n,
                             const char **differs) {
     const char *name;
@@ -162,7 +165,7 @@ static void judge_budgets(const json_t *document, struct answer *a) {
     compare_budgets(document, "bench.zimage.", ".b4", &full, &differs);
     compare_budgets(document, "bench.flux.", ".b1", &full, &differs);
     if (differs)
-        answer(a, VERDICT_FAIL, "%s has another latent", differs);
+        answer(a, VERDICT_FAIL, "%s has a different latent", differs);
     else if (demo && !same)
         answer(a, VERDICT_FAIL, "the demo model's latents differ");
     else if (demo < 2)
@@ -205,55 +208,56 @@ static void judge_jit(const json_t *document, struct answer *a) {
 }
 
 /* Operators whose measured time was compared with the calculated time. */
-struct operators_seen {
-    int n, off;                          /* compared; off by more than operator_share */
-    double worst;                        /* measured / calculated of the operator that is farthest off */
+struct compared_operators {
+    int n, off;   /* number of compared ones; of those off by more than operator_share */
+    double worst; /* measured / calculated of the operator that is farthest off */
     const json_t *worst_row, *error_row; /* error_row: an operator that failed, or NULL */
 };
 
 /* Returns a ratio or its inverse, whichever is larger. */
-static double from_one(double ratio) {
+static double larger_or_inverse(double ratio) {
     return ratio > 1 ? ratio : 1 / ratio;
 }
 
-static void see_operator(struct operators_seen *seen, const json_t *row) {
+static void compare_operator(struct compared_operators *compared, const json_t *row) {
     double calculated = member_number(row, 0, "calculated_seconds", NULL);
     double measured = member_number(row, 0, "seconds", NULL), ratio = measured / calculated;
     const char *error = member_text(row, "error", NULL);
-    if (error && !begins(error, "not supported")) seen->error_row = row;
+    if (error && !begins(error, "not supported")) compared->error_row = row;
     if (calculated <= 0 || measured < operator_least_seconds) return;
-    seen->n++;
+    compared->n++;
     if (ratio >= 1 - operator_share && ratio <= 1 + operator_share) return;
-    seen->off++;
-    if (seen->worst_row && from_one(ratio) <= from_one(seen->worst)) return;
-    seen->worst = ratio;
-    seen->worst_row = row;
+    compared->off++;
+    if (compared->worst_row && larger_or_inverse(ratio) <= larger_or_inverse(compared->worst)) return;
+    compared->worst = ratio;
+    compared->worst_row = row;
 }
 
 static void judge_operators(const json_t *document, struct answer *a) {
     const json_t *info = part_of(document, "info");
-    struct operators_seen seen = {0};
+    struct compared_operators compared = {0};
     const char *name;
     json_t *part, *row;
     size_t i;
     json_object_foreach(json_object_get(document, "parts"), name, part) {
         if (!begins(name, "bench.ops.")) continue;
         json_array_foreach(json_object_get(json_object_get(part, "data"), "rows"), i, row)
-            see_operator(&seen, row);
+            compare_operator(&compared, row);
     }
-    if (seen.error_row)
-        answer(a, VERDICT_FAIL, "%s %s: %.90s", member_text(seen.error_row, "op", NULL),
-               member_text(seen.error_row, "shape", NULL), member_text(seen.error_row, "error", NULL));
-    else if (!seen.n && info && !member_text(info, "data", "card", NULL))
+    if (compared.error_row)
+        answer(a, VERDICT_FAIL, "%s %s: %.90s", member_text(compared.error_row, "op", NULL),
+               member_text(compared.error_row, "shape", NULL),
+               member_text(compared.error_row, "error", NULL));
+    else if (!compared.n && info && !member_text(info, "data", "card", NULL))
         answer(a, VERDICT_UNKNOWN, "kernels/cuda/cards.c lacks this GPU");
-    else if (!seen.n)
+    else if (!compared.n)
         answer(a, VERDICT_UNKNOWN, "no operator was measured");
-    else if (seen.off)
+    else if (compared.off)
         answer(a, VERDICT_FAIL, "%d of %d off by more than 15 %%; %s %s takes %.2f of the calculated time",
-               seen.off, seen.n, member_text(seen.worst_row, "op", NULL),
-               member_text(seen.worst_row, "shape", NULL), seen.worst);
+               compared.off, compared.n, member_text(compared.worst_row, "op", NULL),
+               member_text(compared.worst_row, "shape", NULL), compared.worst);
     else
-        answer(a, VERDICT_PASS, "%d of %d within 15 %%", seen.n, seen.n);
+        answer(a, VERDICT_PASS, "%d of %d within 15 %%", compared.n, compared.n);
 }
 
 static void judge_floor(const json_t *document, struct answer *a) {
@@ -287,9 +291,9 @@ static void judge_torch(const json_t *document, struct answer *a) {
         worst = ratio;
         what = member_text(row, "what", NULL);
     }
-    json_object_foreach(json_object_get(document, "parts"), name,
-                        part) if (begins(name, "bench.torch.") && !reason) reason =
-        member_text(part, "reason", NULL);
+    json_object_foreach(json_object_get(document, "parts"), name, part) {
+        if (begins(name, "bench.torch.") && !reason) reason = member_text(part, "reason", NULL);
+    }
     if (!n)
         answer(a, VERDICT_UNKNOWN, "%s", reason ? reason : "nothing to compare");
     else
@@ -320,7 +324,7 @@ static const struct question {
 };
 enum { N_QUESTIONS = sizeof questions / sizeof *questions };
 
-/* True if a word of the list and the pattern are equal up to the end of the shorter. */
+/* True if the pattern is a prefix of one of the words, or the reverse. */
 static bool matches(const char *words, const char *pattern) {
     char word[NAME];
     int length;
@@ -335,10 +339,10 @@ static bool is_asked(const struct question *q, char **patterns, int n_patterns) 
     return false;
 }
 
-/* Finds the first part of the list that belongs to the question; false: none. */
-static bool open_part(const struct question *q, const char *open, char part[NAME]) {
+/* Finds the first unfinished part that belongs to the question; false: none. */
+static bool unfinished_part(const struct question *q, const char *unfinished, char part[NAME]) {
     int length;
-    for (; sscanf(open, " %63s%n", part, &length) == 1; open += length)
+    for (; sscanf(unfinished, " %63s%n", part, &length) == 1; unfinished += length)
         if (matches(q->parts, part)) return true;
     return false;
 }
@@ -350,11 +354,13 @@ static const char *word_of(enum verdict verdict) {
 static void print_list(const json_t *list, const char *before, const char *between) {
     size_t i;
     json_t *line;
-    json_array_foreach(list, i, line) printf("%s%s", i ? between : before, json_string_value(line));
+    json_array_foreach(list, i, line) {
+        printf("%s%s", i ? between : before, json_string_value(line));
+    }
 }
 
-/* Prints the machine's state under load, and whether it is fit for timing. Returns NULL if it is, else why
- * times do not count. */
+/* Prints the machine's state under load, and whether it is fit for timing. Returns NULL if it is, else the
+ * reason. */
 static const char *print_machine(const json_t *document) {
     const json_t *part = part_of(document, "fitness"), *data = json_object_get(part, "data");
     bool fit = json_is_true(json_object_get(data, "fit"));
@@ -380,18 +386,18 @@ static const char *print_machine(const json_t *document) {
     return fit ? NULL : data ? "machine not fit for timing" : "fitness for timing unknown";
 }
 
-static void judge(const json_t *document, const struct question *q, const char *open, const char *unfit,
+static void judge(const json_t *document, const struct question *q, const char *unfinished, const char *unfit,
                   struct answer *a) {
     char part[NAME], measured[WHY];
     q->judge(document, a);
-    if (a->verdict != VERDICT_FAIL && open_part(q, open, part))
+    if (a->verdict != VERDICT_FAIL && unfinished_part(q, unfinished, part))
         answer(a, VERDICT_UNKNOWN, "%s has not finished: repeat the command", part);
     if (!q->timing || !unfit || a->verdict == VERDICT_UNKNOWN) return;
     memcpy(measured, a->why, sizeof measured);
     answer(a, VERDICT_UNKNOWN, "%s; %.110s", unfit, measured);
 }
 
-enum verdict verdict_page(json_t *document, char **patterns, int n_patterns, const char *open) {
+enum verdict verdict_page(json_t *document, char **patterns, int n_patterns, const char *unfinished) {
     json_t *verdicts = json_array();
     int passed = 0, failed = 0, unknown = 0;
     const char *gpu = member_text(document, "gpu", NULL), *commit = member_text(document, "commit", NULL);
@@ -402,7 +408,7 @@ enum verdict verdict_page(json_t *document, char **patterns, int n_patterns, con
         const struct question *q = &questions[i];
         struct answer a = {0};
         if (!is_asked(q, patterns, n_patterns)) continue;
-        judge(document, q, open, unfit, &a);
+        judge(document, q, unfinished, unfit, &a);
         passed += a.verdict == VERDICT_PASS;
         failed += a.verdict == VERDICT_FAIL;
         unknown += a.verdict == VERDICT_UNKNOWN;

@@ -32,7 +32,8 @@ script() {
 cp -rl "$stage" "$work/stage"
 results=$work/out/results.jsonl
 
-# fake_smi LINE [PID]: nvidia-smi that answers for the emulated GPU's bus address only. LINE: the fields of run.sh's sample.
+# fake_smi LINE [PID]: an nvidia-smi with one GPU, at the emulated GPU's bus address. LINE: the fields of run.sh's sample; PID:
+# another program on the GPU.
 fake_smi() {
     mkdir -p "$work/path"
     cat >"$work/path/nvidia-smi" <<END
@@ -123,7 +124,8 @@ check "says how to finish" has "$work/log" '^UNKNOWN  *step close to its bound  
 EMU_CAPABILITY=9.0 script jit check.jit --small
 check "kernels compiled by the driver" has "$work/log" '^PASS  *kernels compiled by driver'
 
-# The verdicts of a made-up run on a fit machine. Z-Image: 5 GB at 25 GB/s are 0.2 s, below the resident step's 0.5 s.
+# made FIT REASONS STATUS_OF_MEMORY SECOND_HASH ATTENTION_SECONDS LATENT_9G SECONDS_9G TORCH_SECONDS OPERATOR_ROWS: results
+# of a made-up run. Z-Image: 5 GB at 25 GB/s take 0.2 s, less than the resident step's 0.5 s.
 made() {
     cat <<END
 {"part": "info", "status": "done", "data": {"gpu": "NVIDIA GeForce RTX 4090", "architecture": "sm_89", "bytes": 25769803776, "library": "x", "card": "4090"}}
@@ -170,7 +172,7 @@ check "constants for cards.c" has "$work/made" '^for kernels/cuda/cards.c: .name
 verdicts bad 1 true "" failed 71c0 0.0024 3fa9 0.53 0.45 "" <<END
 FAIL     results right               check.memory: failed: FAILED: a leak; 1 part failed
 FAIL     two runs, one image         latents 3fa9 and 71c0
-FAIL     all budgets, one image      bench.zimage.9G.b1 has another latent
+FAIL     all budgets, one image      bench.zimage.9G.b1 has a different latent
 $common
 FAIL     operators as calculated     1 of 1 off by more than 15 %; attention a layer takes 1.20 of the calculated time
 FAIL     step close to its bound     at most 1.060 (budget 9G); limit 1.05
