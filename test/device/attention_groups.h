@@ -8,7 +8,7 @@ extern "C" {
 
 #include "kernels/cuda/attention_int8.h"
 
-/* Queues the call op, whose operands are in device memory. records_max: bytes of k and v in the workspace. */
+/* Queues op, whose operands are in device memory. records_max: limit of the bytes for k and v. */
 void attention_in_groups(struct device *device, const struct op *op, uint64_t records_max, void *workspace,
                          struct error *e);
 

@@ -125,7 +125,7 @@ static float operand(const struct shape *of, const void *from, int i) {
     return of->type == CUDNN_DATA_HALF ? half_f16_f32(((const uint16_t *)from)[i]) : ((const float *)from)[i];
 }
 
-/* in, weights: numbers of the first value. */
+/* Returns one output value. in, weights: indices of the first values in image and kernel. */
 static float value_at(const struct shape *x, const void *image, int in, const struct shape *w,
                       const void *kernel, int weights) {
     float sum = 0;

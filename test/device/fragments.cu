@@ -10,7 +10,7 @@ static cudaStream_t stream_of(struct device *device) {
     return reinterpret_cast<struct cuda *>(device)->compute;
 }
 
-/* Loads a lane's fragments, multiplies with `multiply`, and stores the sums. S: type of sums, N per lane. */
+/* Loads a lane's fragments, calls `multiply`, and stores the sums: N values of type S per lane and tile. */
 template <class S, int N, class F>
 __device__ static inline void multiply_fragments(const uint32_t *a, const uint32_t *b, S *d, F multiply) {
     uint32_t b_lane[MMA_TILES][2];

@@ -16,8 +16,8 @@ enum { LANES = 32, MMA_TILES = 3, CHUNKS = 64, TILE_STRIDE = 24 };
 void fragments_mma(struct device *device, const uint32_t *a, const uint32_t *b, float *d);
 /* As fragments_mma, with f16 operands and sums: d [LANES][MMA_TILES][2]. */
 void fragments_mma_f16(struct device *device, const uint32_t *a, const uint32_t *b, uint32_t *d);
-/* As fragments_mma, with mma of signed bytes, in words of four: sums d are exact. start: d = start + a b,
- * with the same start for all elements. */
+/* As fragments_mma, with signed bytes, four per word. If start is not NULL, computes d = *start + a b
+ * instead. */
 void fragments_mma_s8(struct device *device, const uint32_t *a, const uint32_t *b, int32_t *d,
                       const int32_t *start);
 /* Loads tiles with ldmatrix: rows of 8 values start every TILE_STRIDE values; lane l points at row row_of[l].

@@ -1,10 +1,11 @@
 /* The cuBLASLt and cuDNN wrappers (kernels/cuda/cublaslt.c, cudnn.c) against fakes of both libraries: shapes,
  * layouts, transposition, bias and residual, errors, released handles. Needs CUDA's headers but no GPU; `make
  * library_fakes` puts the fakes on the library path. */
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cudnn.h"
+
 #include "engine/base/half.h"
 #include "test/emu/f16.h"
-#include "kernels/cuda/cublaslt.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +32,7 @@ static void fill(float *to) {
     for (int i = 0; i < VALUES; i++) to[i] = (float)(random_below_n(65) - 32) / 8;
 }
 
-static void cut(uint16_t *to, bool f16, const float *from) {
+static void to_halves(uint16_t *to, bool f16, const float *from) {
     for (int i = 0; i < VALUES; i++) to[i] = f16 ? emu_f16(from[i]) : half_f32_bf16(from[i]);
 }
 
@@ -75,8 +76,8 @@ static void one_product(struct products *products) {
     key.out_row = key.n + random_below_n(3);
     if (key.residual) key.residual_row = random_below_n(2) ? key.out_row : key.n + random_below_n(4);
     fill(in), fill(weights), fill(bias), fill(residual), fill(out);
-    cut(rounded_in, key.f16, in), cut(rounded_weights, key.f16, weights);
-    cut(rounded_bias, key.f16, bias);
+    to_halves(rounded_in, key.f16, in), to_halves(rounded_weights, key.f16, weights);
+    to_halves(rounded_bias, key.f16, bias);
     float *added = key.residual_row == key.out_row && random_below_n(2) ? out : residual;
     multiply(&key, added);
     struct product_operands operands = {rounded_in, rounded_weights, bias, added, out, NULL};
@@ -182,7 +183,7 @@ static void one_convolution(struct convolutions *convolutions) {
     }
     struct convolution_operands operands = {in, weights, out, NULL};
     if (key.f16) {
-        cut(half_in, true, in), cut(half_weights, true, weights);
+        to_halves(half_in, true, in), to_halves(half_weights, true, weights);
         operands.in = half_in, operands.weights = half_weights;
         uint16_t *halves = (uint16_t *)(void *)expected;
         for (int i = 0; i < key.rows * key.columns * key.out; i++)

@@ -85,7 +85,7 @@ static double attention_error(const struct attention_data *c, int step) {
 }
 
 /* The last row of a block and of a warp, one key in the last tile, shared key heads, padded heads, unaligned
- * rows. known: measured error, of which 1.5 times are allowed. */
+ * rows. known: the measured error; 1.5 times as much is allowed. */
 TEST(errors) {
     static const struct {
         const char *data;
@@ -172,8 +172,7 @@ TEST(groups_of_heads) {
     assert_true(l.end - l.records <= INT8_RECORDS_MAX);
 }
 
-/* A value that is not finite makes its own row of q, its own column of v, or its own head of k not finite,
- * and nothing else. */
+/* One non-finite value spreads to its row of the result (in q), its column (in v) or its head (in k) only. */
 TEST(not_finite) {
     const struct attention_data c = {512, 256, 2, 2, 64, DTYPE_F32, 0, 0, 1};
     for (int where = 0; where < 3; where++) {
@@ -190,7 +189,7 @@ TEST(not_finite) {
     }
 }
 
-/* All scores are equal: a scale of 0, queries of 0, keys that are all alike. */
+/* Cases with equal scores: a scale of 0, queries of 0, equal keys. */
 TEST(equal_scores) {
     const struct attention_data c = {512, 256, 1, 1, 64, DTYPE_F32, 0, 0, 1};
     for (int how = 0; how < 3; how++) {

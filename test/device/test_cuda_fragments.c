@@ -48,7 +48,7 @@ static uint16_t f16_of(float value) {
     return bits;
 }
 
-/* Elements whose sums f16 represents exactly: the sum of 16 products is at most 1,920. */
+/* Small elements, so that f16 represents all sums exactly. */
 static int small_a(int row, int k) {
     return (row * 5 + k * 3) % 13 - 4;
 }
@@ -73,9 +73,8 @@ static struct place ptx_place(enum matrix matrix, int lane, int value) {
 }
 
 /* A layout as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp), a source independent of the PTX ISA.
- * Lane and value are numbers of mixed base, first digit fastest. The sum of digits times strides is row +
- * rows
- * * column. */
+ * Lane and value are numbers of mixed base, first digit fastest. The sum of digits times strides is the index
+ * of the element in column-major order. */
 enum { DIGITS = 3 };
 struct digits {
     int base[DIGITS], stride[DIGITS];
@@ -139,7 +138,7 @@ TEST(strides) {
     check_mma(cute_place);
 }
 
-/* f16 represents the integers up to 2,048: small factors keep sums exact. */
+/* f16 represents integers up to 2,048, and sums of 16 products of small_a and small_b stay below. */
 TEST(mma_f16) {
     shared_used = 0;
     uint16_t *a = shared(LANES * 8 * sizeof *a), *b = shared(LANES * MMA_TILES * 4 * sizeof *b);
@@ -183,7 +182,7 @@ static struct place cute_place_s8(enum matrix matrix, int lane, int value) {
     return cute_place_in(&layouts[matrix], lane, value);
 }
 
-/* Signed bytes; products of the two patterns give different sums if any positions are exchanged. */
+/* Signed bytes. Sums of their products change if two positions are exchanged. */
 static int a_byte(int row, int k) {
     return (row * 37 + k * 11 + k * k) % 255 - 127;
 }
@@ -192,7 +191,7 @@ static int b_byte(int k, int column) {
     return (column * 29 + k * 53 + k * k * 7 + 5) % 255 - 127;
 }
 
-/* starts: sums start from one value instead of d. */
+/* starts: all sums start from one value instead of d. */
 static void check_mma_s8(struct place (*place_of)(enum matrix matrix, int lane, int value), bool starts) {
     shared_used = 0;
     int8_t *a = shared(LANES * 16), *b = shared(LANES * MMA_TILES * 8);

@@ -393,8 +393,8 @@ static void test_stored_types_keep_bits(void) {
 
 #endif
 
-/* Products in int8, of weights that are quantised while they are read, and (--type bf16) by the operator: the
- * same bits at any budget and in a batch. test_cuda_int8.c checks the values. */
+/* int8 gives the same bits at any budget and in a batch. The reader quantises the weights, or the operator
+ * (--type bf16), with equal results. test_cuda_int8.c checks the values. */
 static void test_int8_keeps_bits(void) {
     static const char dims[] =
         "heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=64,text_heads=2,"

@@ -19,8 +19,8 @@ enum { SMALL = 1 };
 enum { SMALL = 0 };
 #endif
 
-/* Sizes that cross every edge of the tiles: steps of 32 and 64 inputs, and more steps than stages. On an
- * emulated GPU, with one multiprocessor, each tile has sizes. */
+/* Sizes that cross every edge of the tiles: steps of 32 and 64 inputs, and more steps than stages. Each
+ * tile is the fastest for some sizes on the emulated GPU, which has one multiprocessor. */
 static const struct {
     int32_t rows, outputs, inputs;
     int group, tile;
@@ -71,10 +71,10 @@ TEST(special_rows) {
     int8_case_special_rows();
 }
 
-/* Adapters are products of bf16. With activation or residual, a kernel finishes the product. */
+/* Products of adapters are in bf16. With an activation, a separate kernel applies the epilogue. */
 TEST(adapters) {
-    static const double limit =
-        1e-5; /* relative error; measured under the emulator: 7.8e-8, see op_errors of test_cuda_ops.c */
+    /* Relative error; measured under the emulator: 7.8e-8 (op_errors of test_cuda_ops.c). */
+    static const double limit = 1e-5;
     const struct epilogue epilogues[] = {{.activation = ACTIVATION_NONE},
                                          {.residual = {.rank = 2}},
                                          {.activation = ACTIVATION_SILU, .residual = {.rank = 2}}};
@@ -88,8 +88,8 @@ TEST(adapters) {
 }
 
 TEST(error_of_a_product) {
-    static const double limit =
-        0.014; /* measured under the emulator: 0.0112 and 0.0096, bf16: 0.0023 and 0.0022 */
+    /* Measured under the emulator: 0.0112 and 0.0096; in bf16 mode: 0.0023 and 0.0022. */
+    static const double limit = 0.014;
     if (SMALL) skip();
     random_state = 7;
     assert_true(int8_case_error(1, checker.cuda) <= limit);
@@ -115,7 +115,7 @@ static struct file_codes codes_as_in_files(const struct tensor *t, int group) {
     return c;
 }
 
-/* Random values: the kernel's codes and scales are those of files. The result is f32 or bf16. */
+/* With random values, the product must equal the one computed from codes and scales of loaders/quantise. */
 static void case_codes_equal_files(int32_t rows, int32_t outputs, int32_t inputs, int group, bool bf16) {
     enum dtype dtype = bf16 ? DTYPE_BF16 : DTYPE_F32;
     case_begin();
@@ -135,7 +135,7 @@ static void case_codes_equal_files(int32_t rows, int32_t outputs, int32_t inputs
         }
 }
 
-/* The last sizes: a row is loaded twice; the widest of the published models. */
+/* The last sizes: a row that fits the registers, one that is loaded twice, the widest of published models. */
 TEST(codes_equal_files) {
     random_state = 8;
     for (int i = 0; i < (SMALL ? 3 : N_SIZES); i++)

@@ -1,5 +1,5 @@
-/* 2-byte operands: tensors that only products and attention read are stored in bf16, or in f16 in that
- * precision. Each operator that writes such a tensor must give its f32 result rounded; each operator that
+/* 2-byte operands: tensors that only products and attention read are stored in bf16, or in precision f16 in
+ * f16. Each operator that writes such a tensor must give its f32 result rounded; each operator that
  * reads one must give the bits that it gives for equal values in f32. Invalid operands are rejected. Runs on
  * a GPU or under the emulator. ONLY and SKIP in the environment are patterns of test names. */
 #include "test/device/cuda_checker.h"
@@ -285,7 +285,7 @@ static void test_scratch_has_operand_type(void **state) {
     x.scratch = NULL;
 }
 
-/* The same tests in precision f16. A weight in bf16 is converted, one in f16 is used in place. */
+/* The same tests in precision f16: weights in bf16 are converted, weights in f16 are used in place. */
 static void test_f16(void **state) {
     x.precision = PRECISION_F16;
     half = DTYPE_F16;

@@ -115,8 +115,8 @@ static uint64_t attention_bits(int major, int compiled_for) {
     return checker.bits;
 }
 
-/* Attention uses wide tiles only if the code that was compiled has them: the driver may compile PTX of
- * another GPU, whose kernels for wide tiles are left out. */
+/* Attention uses wide tiles only if the loaded code has them. The driver may have compiled it from PTX for
+ * another GPU, without kernels for wide tiles. */
 static void test_tiles_of_compiled_code(void **state) {
     static const struct {
         int major, compiled_for, wide;
@@ -145,7 +145,7 @@ static void test_conv_is_tf32(void **state) {
     if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);
 }
 
-/* A convolution of a published width: normed and activated input of C channels, N outputs, a few pixels. */
+/* A convolution with published numbers of channels, c to n, and side x side pixels. */
 struct wide_conv {
     int32_t side, c, n;
 };
@@ -189,8 +189,8 @@ static void conv_truth(double *to, const double *in, const struct tensor *weight
         }
 }
 
-/* The error of an f16 convolution (normed input) beside that of the TF32 convolution of equal input. Rounding
- * the result to f16 adds to the two operands' roundings, which are equal: sqrt(3 / 2) = 1.22 times expected;
+/* Compares the errors of an f16 convolution (normed input) and a TF32 convolution of the same values.
+ * Operands are rounded to 11 bits in both; f16 also rounds the result. Expected quotient: sqrt(3 / 2) = 1.22;
  * measured: 1.21 and 1.22. */
 static void test_conv_f16_error(void **state) {
     static const struct wide_conv cases[] = {{6, 512, 512}, {6, 128, 128}, {4, 1280, 1280}, {6, 320, 320}};
@@ -226,8 +226,8 @@ static void test_conv_f16_error(void **state) {
     }
 }
 
-/* The error of a product with an f16 weight in f16 and in bf16: three bits more, and only the input is
- * rounded: sqrt(1 / 2) / 8 = 0.088 times expected; measured: 0.080 to 0.083. */
+/* Compares the errors of a product with an f16 weight in f16 and in bf16. f16 has three bits more, and rounds
+ * only the input. Expected quotient: sqrt(1 / 2) / 8 = 0.088; measured: 0.080 to 0.083. */
 static void test_product_f16_error(void **state) {
     static const int32_t shapes[][3] = {{16, 640, 640}, {8, 1280, 2048}, {4, 320, 1280}};
     for (int i = 0; i < (SMALL ? 0 : 3); i++) {

@@ -1,14 +1,18 @@
 /* The emulator's settings and counters for tests.
  *
  * A setting applies to work queued after the setting is made. emu_reset restores the defaults or the values
- * of the environment: EMU_ORDER=forward|reverse|random  EMU_SEED=N  EMU_DELAY=US (copies)
- * EMU_DELAY_KERNELS=US EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES
- * EMU_PINNABLE=BYTES EMU_GRANULE=BYTES EMU_DRIVER=13000 (0: no driver)  EMU_FAIL=CALL:N:ERROR, CALL is a
- * number of enum emu_call EMU_SHARED=BYTES of shared memory per block, 99 KiB by default EMU_COMPILED_FOR=89:
- * architecture for which kernels are compiled, the capability by default EMU_MMA=truncate: tensor cores
- * truncate sums as hardware does, instead of rounding each EMU_CONTEXT=BYTES of a context, 256 MiB by default
- * EMU_CODE=BYTES of kernel code once a kernel is loaded EMU_ABSENT=cublaslt,cudnn,nvml: missing libraries
- * EMU_CUBLASLT=12.4 EMU_CUDNN=9.5: releases of the libraries
+ * of the environment:
+ *   EMU_ORDER=forward|reverse|random  EMU_SEED=N  EMU_DELAY=US (copies)  EMU_DELAY_KERNELS=US
+ *   EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_DRIVER=13000 (0: no driver)
+ *   EMU_MEMORY=BYTES  EMU_TAKEN=BYTES  EMU_PINNABLE=BYTES  EMU_GRANULE=BYTES
+ *   EMU_FAIL=CALL:N:ERROR          CALL: number of enum emu_call
+ *   EMU_SHARED=BYTES               shared memory per block, 99 KiB by default
+ *   EMU_COMPILED_FOR=89            architecture for which kernels are compiled, the capability by default
+ *   EMU_MMA=truncate               tensor cores truncate sums as hardware does, instead of rounding each
+ *   EMU_CONTEXT=BYTES              size of a context, 256 MiB by default
+ *   EMU_CODE=BYTES                 size of kernel code once a kernel is loaded
+ *   EMU_ABSENT=cublaslt,cudnn,nvml missing libraries
+ *   EMU_CUBLASLT=12.4  EMU_CUDNN=9.5    releases of the libraries
  *
  * On undefined behaviour in CUDA, or a call that Sluice must not make, the emulator prints one line that
  * starts with "emu: " to stderr and exits with status 86. */

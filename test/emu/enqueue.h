@@ -13,12 +13,12 @@ extern "C" {
  * arguments; the name, for messages, must stay valid. */
 void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, size_t bytes,
                  cudaStream_t stream);
-/* Prints the reason in one line to stderr and exits with the emulator's status. */
 /* Returns the release of an emulated library as 100 * major + minor: `latest`, or the release in the
  * environment variable, such as EMU_CUDNN=9.5. */
 int emu_release(const char *variable, int latest);
 /* Returns the major compute capability of the emulated devices. */
 int emu_major(void);
+/* Prints the reason in one line to stderr and exits with the emulator's status. */
 void emu_stop(const char *why) __attribute__((noreturn));
 /* Exits with a message unless the address is a multiple of align. */
 void emu_require_aligned(const char *what, const void *address, uintptr_t align);

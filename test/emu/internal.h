@@ -134,7 +134,7 @@ void delay(uint32_t us, uint64_t *random);
 cudaError_t report(cudaError_t error);
 /* Returns the sticky error that has occurred, or success. */
 cudaError_t struck();
-/* Makes the error sticky, after a running copy has ended. */
+/* Waits for a running copy, then makes the error sticky. */
 void strike(cudaError_t error);
 extern quiet_lock copying; /* locked while a copy runs */
 bool is_sticky(cudaError_t error);

@@ -219,7 +219,7 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
 /* The emulated library has one algorithm. */
 enum status products_choose_ranked(struct products *p, const struct product_key *key, int rank,
                                    struct error *e) {
-    if (rank) return error_set(e, DEVICE, "cuBLASLt has only one algorithm here");
+    if (rank) return error_set(e, DEVICE, "the emulated cuBLASLt has only one algorithm");
     return products_prepare(p, key, e);
 }
 
@@ -228,13 +228,6 @@ struct product_call {
     struct product_key key;
     struct product_operands operands;
 };
-
-static float bf16_to_f32(uint16_t half) {
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 /* Rounds to bf16 (to nearest even; NaN stays NaN) and returns the bits. */
 static uint16_t nearest(float value) {
@@ -245,7 +238,7 @@ static uint16_t nearest(float value) {
 }
 
 static float half_to_f32(uint16_t half, bool f16) {
-    return f16 ? half_f16_f32(half) : bf16_to_f32(half);
+    return f16 ? half_f16_f32(half) : half_bf16_f32(half);
 }
 
 /* Returns a contiguous f32 copy of a bf16 or f16 matrix whose row stride is `row` values. */

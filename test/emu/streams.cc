@@ -95,7 +95,7 @@ static void instance_await(instance *i) {
     after(i);
 }
 
-/* Copies nothing once the GPU is lost: the program may free memory that queued copies read. */
+/* Copies nothing once an error is sticky, because the program may then free memory that copies still read. */
 static void run_copy(const operation *o, uint64_t *random) {
     delay(now.copies_us, random);
     lock(&copying);

@@ -73,7 +73,7 @@ void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line
               line);
 }
 
-/* The operand type of an mma with f32 arithmetic: conversion of the two values in a word, and sums. */
+/* Operand types of an mma that is emulated in f32: conversion of the two values in a word, and of sums. */
 struct bf16_type {
     typedef float sums[4];
     static float low(uint32_t two) {
