@@ -9,7 +9,7 @@
 #include "kernels/cuda/row_access.cuh"
 
 /* QUANTISE_PIECES: eights of a row that a thread keeps in registers, from its maximum to its codes. */
-enum { QUANTISE_PIECES = 4, QUANTISE_THREADS = 512, CODE_MOST = 127 };
+enum { QUANTISE_PIECES = 4, QUANTISE_THREADS = 384, CODE_MOST = 127 };
 
 /* Multiplies by H along a base-4 digit of the column that two bits of the lane number hold, from `bit` on.
  * With the values a, b, c, d of four lanes, lane by lane: (a + b) + (c - d), (a + b) - (c - d), (c + d) + (a
@@ -118,15 +118,15 @@ __device__ static inline void store_codes(const quantise_args &a, const float v[
     }
 }
 
-/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 16,384 columns
+/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 12,288 columns
  * are loaded twice, the second time from the cache.
  *   grid    a block per row
- *   block   threads for 32 columns each, 32 to 512; 64 bytes of shared memory
- *   regs    56, quantised types to 61 (sm_86)
+ *   block   threads for 32 columns each, 32 to 384; 48 bytes of shared memory
+ *   regs    at most 80, so that two blocks of the longest rows fit a multiprocessor
  *   bytes   reads the row, writes a byte per value; 4.5 shuffles and about 30 other operations per value
  *   bound   memory; share of peak: not measured yet */
 template <enum dtype D>
-static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(quantise_args a) {
+static __global__ void __launch_bounds__(QUANTISE_THREADS, 2) quantise_rows(quantise_args a) {
     int64_t span = 8 * QUANTISE_PIECES * (int64_t)blockDim.x;
     float v[QUANTISE_PIECES][8];
     divisor d = {};
