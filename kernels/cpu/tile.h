@@ -1,5 +1,5 @@
 /* Vectors of 16 values of 32 bits, and the transposition of 16 x 16 of them. Compilers split the vectors for
- * narrower instruction sets. Values are moved, not computed with, so units of other types keep their bits. */
+ * narrower instruction sets. Values are only moved, so data of any type may be passed as f32. */
 #ifndef SLUICE_CPU_TILE_H
 #define SLUICE_CPU_TILE_H
 
