@@ -16,8 +16,8 @@ struct op;
 enum { OP_PRIMITIVES_MAX = 8 };
 
 /* Type to which large products round both operands, to nearest even. Sums and other activations are f32.
- * INT8: products rotate rows of both operands and quantise them to 8 bits (ops.h); sums are exact integers.
- */
+ * INT8: products rotate the rows of both operands and quantise them to 8 bits (ops.h). Their sums are
+ * exact integers. */
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8, N_PRECISIONS };
 
 /* Returns "f32", "bf16", "f16" or "int8". */

@@ -40,8 +40,7 @@ enum status requantised_prepare(struct requantised *r, const struct sluice_model
  * has set. */
 enum status requantised_scale(struct requantised *r, struct sys *sys, int slot, int readers,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e);
-/* The component in the given slot, with converted weights if the conversion applies. r NULL: no conversion.
- */
+/* Returns the component in a slot, converted if the conversion applies to it. r NULL: no conversion. */
 const struct component *requantised_component(const struct requantised *r, const struct sluice_model *model,
                                               int slot);
 void requantised_destroy(struct requantised *r);

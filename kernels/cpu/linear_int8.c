@@ -188,7 +188,7 @@ struct chunk {
 };
 
 /* Scales the sums of a chunk, adds the adapters' product and applies the epilogue. Without residual and
- * adapters the scaled sums are written to `out` directly; a residual may be `out`, so it excludes this. */
+ * adapters the scaled sums are written to `out` directly. Otherwise not, as a residual may be `out`. */
 static void finish_chunk(const struct int8_work *w, struct chunk c, char *part, struct error *own) {
     const struct int8_layout *l = w->layout;
     const struct op *op = w->op;

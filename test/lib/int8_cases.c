@@ -21,8 +21,7 @@ static void rotate(double *v, int group) {
         }
 }
 
-/* Draws a row of codes, at least one of them 127 or -127, so that its f32 values quantise to the same codes.
- */
+/* Draws a row of codes with at least one 127 or -127, so that f32 values quantise to the same codes. */
 static void draw_codes(int8_t *row, int64_t k, enum int8_codes codes) {
     for (int64_t i = 0; i < k; i++)
         row[i] = (int8_t)(codes == INT8_ALL_MAX       ? 127
