@@ -136,9 +136,9 @@ TEST(whole_components) {
     assert_true(evaluation < 0.084 && decode < 0.162);
 }
 
-/* In int8 mode all products of a block are of 8-bit integers, and its self-attention. The aims are calculated
- * ones: a Z-Image block within 7.0 ms on a 4090 (6.0) and 38 ms on a 3060 (31.2), a WAN block within 160 ms
- * on a 4090 (138). */
+/* In int8 mode all products and attention of a block are 8-bit. Limits of calculated times: 7.0 ms
+ * for a Z-Image block on a 4090 (calculated: 6.0) and 38 ms on a 3060 (31.2), 160 ms for a WAN block on a
+ * 4090 (138). */
 TEST(int8_blocks) {
     const struct {
         const struct family *family;
