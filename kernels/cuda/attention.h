@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-#include "kernels/cuda/attention_launches.h"
+#include "kernels/cuda/attention_heads.h"
 #include "kernels/cuda/workspace.h"
 #include "kernels/ops.h"
 

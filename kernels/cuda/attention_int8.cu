@@ -24,7 +24,7 @@
  */
 #include "kernels/cuda/attention_int8.h"
 
-#include "kernels/cuda/attention_rows.cuh"
+#include "kernels/cuda/attention_heads.cuh"
 
 #include <math.h>
 

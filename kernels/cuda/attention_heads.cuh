@@ -1,6 +1,6 @@
-/* Rows of heads in memory, and reductions over the lanes of a row, for attention.cu and attention_int8.cu. */
-#ifndef SLUICE_CUDA_ATTENTION_ROWS_CUH
-#define SLUICE_CUDA_ATTENTION_ROWS_CUH
+/* Device functions shared by the attention kernels (attention.cu, attention_int8.cu). */
+#ifndef SLUICE_CUDA_ATTENTION_HEADS_CUH
+#define SLUICE_CUDA_ATTENTION_HEADS_CUH
 
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/ptx.cuh"
