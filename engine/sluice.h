@@ -337,8 +337,8 @@ struct sluice_request {
     const struct sluice_picture *const *
         references; /* reference images of any size for image editing models; resized to the model's limits */
     int n_references;
-    const char
-        *type;       /* type to which weights of transformer and text encoders are converted while reading:
+    const char *
+        type;        /* type to which weights of transformer and text encoders are converted while reading:
                         "int8_convrot", "q8_0", "q4_k", ... Less memory, other pixels. NULL: keep the files' types */
     int frames, fps; /* frames of a video; 1: an image; 0: as many as `control`, else the model's default. fps
                         changes no pixel; 0: the model's default */

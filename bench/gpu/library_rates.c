@@ -175,7 +175,7 @@ json_t *library_load(struct rig *rig, double seconds, bool small, struct error *
     rig_give(rig);
     if (e->code != OK) return NULL;
     json_t *flops = json_array();
-    for (int i = 0; i < QUARTERS; i++)
+    for (int i = 0; i < QUARTERS && !small; i++)
         if (spent[i] > 0) json_array_append_new(flops, json_real(work[i] / spent[i]));
     return json_pack("{s:o, s:f}", "flops_per_second", flops, "h2d_bytes_per_second", copied / copying);
 }

@@ -18,7 +18,8 @@ enum status library_time_product(struct rig *rig, int32_t m, int32_t k, int32_t 
 json_t *library_rates_measure(struct rig *rig, bool small, void (*on_row)(const json_t *row));
 
 /* Keeps the GPU busy with products, and the bus with copies to the GPU, for about `seconds`. Returns
- * {"flops_per_second":[by quarter of the time],"h2d_bytes_per_second"}; NULL after an error. */
+ * {"flops_per_second":[by quarter of the time; none if small],"h2d_bytes_per_second"}; NULL after an error.
+ */
 json_t *library_load(struct rig *rig, double seconds, bool small, struct error *e);
 
 #endif

@@ -47,7 +47,8 @@ struct job_settings {
     struct sampling sampling;
     double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: not set */
     enum precision precision; /* compute precision of the denoiser */
-    /* Compute precision of text and vision encoders: the denoiser's, or the device's default under int8 and f16. */
+    /* Compute precision of text and vision encoders: the denoiser's, or the device's default under int8 and
+     * f16. */
     enum precision text_precision;
     enum fit fit; /* how input images are fitted to the output size */
     enum preview preview;

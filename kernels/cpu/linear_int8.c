@@ -48,7 +48,7 @@ static int32_t padded(int32_t n) {
 
 static struct int8_layout int8_layout_of(const struct op *op) {
     int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
-    int32_t columns = k > 4096 ? 64 : 128;
+    int32_t columns = k > 4096 ? 64 : 128; /* as in linear.c; wider panels are no faster (bench/LOG.md) */
     struct int8_layout l = {.k = padded(k),
                             .group = int8_group(&op->in[1]),
                             .panel = columns < n ? columns : padded(n),
@@ -220,11 +220,7 @@ static void run_panel(const struct int8_work *w, int32_t first, char *part) {
     int last_panel = padded(c.columns) < l->panel ? INT8_LAST_PANEL : 0;
     struct tensor weight = tensor_slice(op->in[1], first, c.columns);
     pack_panel(&weight, padded(c.columns), l, part);
-    if (l->ranks) {
-        float *up = (float *)(void *)(part + l->up);
-        memset(up, 0, sizeof *up * (size_t)l->panel * (size_t)l->ranks);
-        linear_widen_ups(up, &op->in[1], &weight, l->ranks);
-    }
+    if (l->ranks) linear_widen_ups((float *)(void *)(part + l->up), &op->in[1], &weight, l->ranks);
     struct error own = {0};
     for (c.row = 0; c.row < all && !own.code; c.row += l->rows) {
         c.rows = all - c.row < l->rows ? all - c.row : l->rows;

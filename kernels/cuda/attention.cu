@@ -13,7 +13,7 @@
  * A relative bias is the initial value of the scores, where the fewest registers are in use. */
 #include "kernels/cuda/attention.h"
 
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_heads.cuh"
 #include "kernels/cuda/attention_int8.h"
 
 #include <math.h>

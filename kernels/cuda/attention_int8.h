@@ -6,7 +6,9 @@
 extern "C" {
 #endif
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_heads.h"
+#include "kernels/cuda/workspace.h"
+#include "kernels/ops.h"
 
 /* INT8_KEYS: keys per tile, also the rows that share the scales of v. INT8_QUERIES: queries per thread block.
  * INT8_MEAN_KEYS: most keys of which the mean of k is computed, evenly spaced. Any vector gives the same

@@ -2,6 +2,7 @@
  * cuda` on machines without a GPU. */
 #include "kernels/cuda/costs.h"
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_int8.h"
 #include "kernels/cuda/cards.h"
 #include "kernels/cuda/conv.h"

@@ -1,6 +1,7 @@
 /* Kernel launches of operators and their FLOPs and bytes (work.h). */
 #include "kernels/cuda/work.h"
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_int8.h"
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/linear.h"

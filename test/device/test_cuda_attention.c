@@ -92,12 +92,12 @@ TEST(errors) {
         struct attention_data c;
         double known;
     } cases[] = {
-        {"normal", {513, 257, 2, 1, 64, DTYPE_F32, 0, 0, 1}, 1},
-        {"normal", {512, 320, 1, 1, 96, DTYPE_BF16, 0, 0, 1}, 1},
-        {"normal", {545, 300, 1, 1, 128, DTYPE_BF16, 0, 0, 1}, 1},
-        {"padded", {512, 256, 1, 1, 71, DTYPE_F32, 1, 0, 1}, 1},
-        {"channel bias", {512, 300, 1, 1, 128, DTYPE_F32, 0, 4, 1}, 1},
-        {"large tokens", {512, 300, 1, 1, 128, DTYPE_F32, 0, 0, 6}, 1},
+        {"normal", {513, 257, 2, 1, 64, DTYPE_F32, 0, 0, 1}, 7.57e-3},
+        {"normal", {512, 320, 1, 1, 96, DTYPE_BF16, 0, 0, 1}, 7.63e-3},
+        {"normal", {545, 300, 1, 1, 128, DTYPE_BF16, 0, 0, 1}, 7.63e-3},
+        {"padded", {512, 256, 1, 1, 71, DTYPE_F32, 1, 0, 1}, 7.50e-3},
+        {"channel bias", {512, 300, 1, 1, 128, DTYPE_F32, 0, 4, 1}, 7.88e-3},
+        {"large tokens", {512, 300, 1, 1, 128, DTYPE_F32, 0, 0, 6}, 1.15e-2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct attention_data *c = &cases[i].c;
@@ -135,10 +135,10 @@ TEST(which_calls) {
 
 /* Rule R1 (kernels/README.md): rows that are not aligned give the same bits. */
 TEST(places_alike) {
-    struct attention_data c = {512, 256, 1, 1, 64, DTYPE_BF16, 0, 0, 1};
+    struct attention_data c = {512, 256, 1, 1, 64, DTYPE_F32, 0, 0, 1};
     uint64_t bits = bits_of_call(&c, PRECISION_INT8);
     c.gap = 3;
-    checker.shift = 2;
+    checker.shift = 4;
     assert_true(bits_of_call(&c, PRECISION_INT8) == bits);
     checker.shift = 0;
 }

@@ -25,6 +25,27 @@ TEST(sums_are_exact) {
     int8_case_sums(2, 20, 15360, 256);
 }
 
+/* Each output of a stored weight has its own scale, over several panels. */
+TEST(outputs_have_their_scales) {
+    enum { T = 3, N = 300, K = 64 };
+    if (!supports_int8()) skip();
+    case_begin();
+    random_state = 8;
+    struct int8_coded in = int8_coded_f32(T, K, K, INT8_RANDOM, 0),
+                      weight = int8_coded_stored(N, K, K, INT8_RANDOM, true);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(T, N), 0, 1);
+    float *scales = pool_alloc(sizeof *scales * (size_t)(weight.tensor.scale_row + N));
+    for (int32_t n = 0; n < N; n++) scales[weight.tensor.scale_row + n] = ldexpf(1, n % 7);
+    weight.tensor.scales = scales;
+    op_linear(&x, out, in.tensor, weight.tensor, (struct epilogue){0});
+    assert_ok(&problem);
+    for (int32_t t = 0; t < T; t++)
+        for (int32_t n = 0; n < N; n++) {
+            double sum = (double)int8_sum_of(in.codes + t * K, weight.codes + n * K, K);
+            assert_true(load(&out, t, n) == ldexp(sum * (double)int8_scale / 2, n % 7));
+        }
+}
+
 /* Several chunks of rows and panels of outputs: each row has the bits of the row alone, also with three
  * threads. */
 TEST(rows_and_threads_change_no_bit) {

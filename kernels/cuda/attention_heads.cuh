@@ -1,6 +1,6 @@
 /* Device functions shared by the attention kernels (attention.cu, attention_int8.cu). */
-#ifndef SLUICE_CUDA_ATTENTION_CUH
-#define SLUICE_CUDA_ATTENTION_CUH
+#ifndef SLUICE_CUDA_ATTENTION_HEADS_CUH
+#define SLUICE_CUDA_ATTENTION_HEADS_CUH
 
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/ptx.cuh"
