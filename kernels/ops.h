@@ -340,10 +340,11 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
  * residual.
  *
  * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after the
- * bands above it. So `out` may overlap `in`, and a residual other than `out`, if `out` starts conv_lead bytes
- * or more before them: then no band overwrites rows that the same or a later band reads. With stride 2 a band
- * is gathered before it is written: `out` may start where `in` starts, unless a row of `out` is longer than
- * two rows of `in` (one row with padding above). */
+ * bands above it; larger bands are gathered before they are written, and residuals added as in small bands.
+ * So `out` may overlap `in`, and a residual other than `out`, if `out` starts conv_lead bytes or more before
+ * them: then no band overwrites rows that the same or a later band reads. With stride 2 a band is gathered
+ * before it is written: `out` may start where `in` starts, unless a row of `out` is longer than two rows of
+ * `in` (one row with padding above). */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
 /* Returns how many output rows (or columns) of a convolution `in` input rows (or columns) give. cut: cut_row
