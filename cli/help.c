@@ -21,11 +21,12 @@ static const struct {
      "--lora --output --max-ram --max-vram --device "},
     {DECODE,
      " --model --vae --taesd --output --max-ram --max-vram --device --vae-tiling --report --threads "},
-    {PLAN, " --model --family --width --height --batch --max-ram --max-vram --device --type --json "},
+    {PLAN,
+     " --model --family --width --height --batch --max-ram --max-vram --device --precision --type --json "},
     {INSPECT,
      " --model --diffusion-model --llm --llm_vision --clip_l --t5xxl --vae --tokenizer --json --tensors "},
     {TOKENIZE, " --model --llm --clip_l --t5xxl --tokenizer --prompt --json "},
-    {BENCH, " --model --json --type --threads --save --dir --predict "},
+    {BENCH, " --model --json --type --threads --save --dir --predict --precision "},
 };
 
 /* Prints text from the given column on, wrapped to WIDTH columns; further lines begin at the same column. */

@@ -121,8 +121,10 @@ static void print_one_advice(FILE *to, const json_t *advice, double step) {
     if (strcmp(kind, "batch") == 0)
         fprintf(to, "advice   batch of %.0f: %s per step and image\n", factor,
                 duration(field_number(advice, "seconds_per_step") / factor, text));
-    else if (strcmp(kind, "int8") == 0)
-        fprintf(to, "advice   --precision int8: %s, %.2g times as fast; other pixels\n", time, factor);
+    else if (strncmp(kind, "int8", 4) == 0)
+        fprintf(to, "advice   --precision int8%s: %s in total, %.2g times as fast; other pixels\n",
+                strcmp(kind, "int8") ? " with a transformer converted to int8_convrot" : "",
+                duration(field_number(advice, "seconds"), text), factor);
     else if (strcmp(kind, "disk") == 0 || strcmp(kind, "bus") == 0)
         fprintf(to, "advice   %s %.3g times as fast: %s\n", strcmp(kind, "bus") ? "disk" : "PCIe", factor,
                 time);

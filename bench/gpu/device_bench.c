@@ -1,7 +1,8 @@
 /* Measures the first GPU: properties, bus, memory calls, operators. JSON on stdout; one line per result on
- * stderr as it finishes. Used by bench/gpu/run.sh. Usage: device_bench info | context | load SECONDS | bus |
- * memory | library | ops [products|attention|bytes|decoder|unet|qwen_image|wan|quantised|int8] [--card NAME],
- * the last four with [--small] */
+ * stderr as it finishes. Used by bench/gpu/run.sh. Usage: device_bench info | card NAME MULTIPROCESSORS GIB |
+ * context | load SECONDS | bus | memory | library | ops
+ * [products|attention|bytes|decoder|unet|qwen_image|wan|quantised|int8] [--card NAME], the last four with
+ * [--small] */
 #include "bench/gpu/calculated.h"
 #include "bench/gpu/library_rates.h"
 #include "bench/gpu/memory_calls.h"
@@ -188,10 +189,18 @@ static int ops(bool small, const char *group, const char *card_name) {
     return complete ? status : 1;
 }
 
+/* Prints the GPU model of cards.c for a CUDA device name, a number of multiprocessors and GiB of memory. */
+static int card(char **arguments) {
+    double bytes = strtod(arguments[2], NULL) * (1 << 30);
+    const struct cuda_card *found = calculated_card(arguments[0], atoi(arguments[1]), (uint64_t)bytes);
+    puts(found ? found->name : "none");
+    return 0;
+}
+
 static int usage(void) {
-    fprintf(stderr,
-            "usage: device_bench info | context | load SECONDS | bus | memory | library | ops [GROUP] "
-            "[--card NAME], [--small]\n");
+    fprintf(stderr, "usage: device_bench info | card NAME MULTIPROCESSORS GIB | context | load SECONDS | bus "
+                    "| memory | library | ops [GROUP] "
+                    "[--card NAME], [--small]\n");
     return 2;
 }
 
@@ -203,13 +212,14 @@ static bool is_group(const char *name) {
 
 int main(int argc, char **argv) {
     bool small = false;
-    const char *group = NULL, *card = NULL;
+    const char *group = NULL, *card_name = NULL;
     double seconds = 0;
+    if (argc == 5 && !strcmp(argv[1], "card")) return card(argv + 2);
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--small"))
             small = true;
         else if (!strcmp(argv[i], "--card") && i + 1 < argc && cuda_card_named(argv[i + 1]))
-            card = argv[++i];
+            card_name = argv[++i];
         else if (!strcmp(argv[1], "load") && strtod(argv[i], NULL) > 0)
             seconds = strtod(argv[i], NULL);
         else if (is_group(argv[i]))
@@ -221,7 +231,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "context")) return context();
     if (argc > 1 && !strcmp(argv[1], "bus")) return bus(small);
     if (argc > 1 && !strcmp(argv[1], "memory")) return memory(small);
-    if (argc > 1 && !strcmp(argv[1], "ops")) return ops(small, group, card);
+    if (argc > 1 && !strcmp(argv[1], "ops")) return ops(small, group, card_name);
     if (argc > 1 && !strcmp(argv[1], "library")) return library(small);
     if (argc > 1 && !strcmp(argv[1], "load") && seconds > 0) return load(seconds, small);
     return usage();

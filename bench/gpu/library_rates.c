@@ -14,18 +14,19 @@ static enum status queue_product(void *user, struct error *e) {
 }
 
 /* Describes the product and takes memory for its operands. */
-static enum status product_make(struct product *p, struct rig *rig, int32_t m, int32_t k, int32_t n,
+static enum status product_make(struct product *p, struct rig *rig, int32_t m, int32_t k, int32_t n, bool f16,
                                 struct error *e) {
-    *p = (struct product){.rig = rig, .key = {.m = m, .n = n, .k = k, .in_row = k, .wide = 1, .out_row = n}};
-    uint64_t used = 0, in = workspace_part(&used, 2ull * (uint64_t)m * (uint64_t)k);
-    uint64_t weight = workspace_part(&used, 2ull * (uint64_t)n * (uint64_t)k);
-    uint64_t out = workspace_part(&used, 4ull * (uint64_t)m * (uint64_t)n);
+    *p = (struct product){.rig = rig,
+                          .key = {.m = m, .n = n, .k = k, .in_row = k, .f16 = f16, .wide = 1, .out_row = n}};
+    uint64_t used = 0, in = workspace_part(&used, 2 * (uint64_t)m * (uint64_t)k);
+    uint64_t weight = workspace_part(&used, 2 * (uint64_t)n * (uint64_t)k);
+    uint64_t out = workspace_part(&used, 4 * (uint64_t)m * (uint64_t)n);
     uint64_t workspace = workspace_part(&used, PRODUCTS_WORKSPACE);
     if (!rig->cuda->products) return error_set(e, DEVICE, "no cuBLASLt");
     if (rig_take(rig, used, e) != OK) return e->code;
     p->operands = (struct product_operands){.in = rig->memory + in,
                                             .weight = rig->memory + weight,
-                                            .out = (float *)(rig->memory + out),
+                                            .out = rig->memory + out,
                                             .workspace = rig->memory + workspace};
     return OK;
 }
@@ -33,18 +34,19 @@ static enum status product_make(struct product *p, struct rig *rig, int32_t m, i
 enum status library_time_product(struct rig *rig, int32_t m, int32_t k, int32_t n, double *seconds,
                                  struct error *e) {
     struct product p;
-    if (product_make(&p, rig, m, k, n, e) != OK || products_prepare(rig->cuda->products, &p.key, e) != OK)
+    if (product_make(&p, rig, m, k, n, false, e) != OK ||
+        products_prepare(rig->cuda->products, &p.key, e) != OK)
         return e->code;
     return rig_time(rig, queue_product, &p, seconds, e);
 }
 
 /* Measures the algorithms of one product. An algorithm that fails ends the list: cuBLASLt sorts it by
  * expected speed. */
-static void measure_ranks(struct rig *rig, const int32_t shape[3], json_t *row, struct error *e) {
+static void measure_ranks(struct rig *rig, const int32_t shape[3], bool f16, json_t *row, struct error *e) {
     struct product p;
     double first = 0, best = 0, work = 2.0 * shape[0] * shape[1] * shape[2];
     int n = 0, best_rank = 0;
-    if (product_make(&p, rig, shape[0], shape[1], shape[2], e) != OK) return;
+    if (product_make(&p, rig, shape[0], shape[1], shape[2], f16, e) != OK) return;
     for (; n < PRODUCTS_RANKS; n++) {
         double seconds = 0;
         struct error refused = {0};
@@ -75,12 +77,17 @@ static enum status queue_convolution(void *user, struct error *e) {
     return convolutions_run(c->rig->cuda->convolutions, &c->key, &c->operands, c->rig->cuda->compute, e);
 }
 
-static void measure_convolution(struct rig *rig, int32_t rows, int32_t columns, int32_t channels, json_t *row,
-                                struct error *e) {
-    struct convolution c = {
-        .rig = rig,
-        .key = {.rows = rows, .columns = columns, .in = channels, .out = channels, .side = 3, .stride = 1}};
-    uint64_t width = sizeof(float) * (uint64_t)channels, used = 0;
+static void measure_convolution(struct rig *rig, int32_t rows, int32_t columns, int32_t channels, bool f16,
+                                json_t *row, struct error *e) {
+    struct convolution c = {.rig = rig,
+                            .key = {.rows = rows,
+                                    .columns = columns,
+                                    .in = channels,
+                                    .out = channels,
+                                    .side = 3,
+                                    .stride = 1,
+                                    .f16 = f16}};
+    uint64_t width = (f16 ? 2 : sizeof(float)) * (uint64_t)channels, used = 0;
     uint64_t in = workspace_part(&used, width * (uint64_t)(rows + 2) * (uint64_t)(columns + 2));
     uint64_t weights = workspace_part(&used, width * (uint64_t)channels * 9);
     uint64_t out = workspace_part(&used, width * (uint64_t)rows * (uint64_t)columns);
@@ -88,9 +95,9 @@ static void measure_convolution(struct rig *rig, int32_t rows, int32_t columns, 
     double seconds = 0, work = 2.0 * 9 * channels * channels * rows * columns;
     if (convolutions_prepare(rig->cuda->convolutions, &c.key, e) != OK || rig_take(rig, used, e) != OK)
         return;
-    c.operands = (struct convolution_operands){.in = (const float *)(rig->memory + in),
-                                               .weights = (const float *)(rig->memory + weights),
-                                               .out = (float *)(rig->memory + out),
+    c.operands = (struct convolution_operands){.in = rig->memory + in,
+                                               .weights = rig->memory + weights,
+                                               .out = rig->memory + out,
                                                .workspace = rig->memory + workspace};
     if (rig_time(rig, queue_convolution, &c, &seconds, e) != OK || seconds <= 0) return;
     json_object_set_new(row, "seconds", json_real(seconds));
@@ -108,26 +115,30 @@ json_t *library_rates_measure(struct rig *rig, bool small, void (*on_row)(const 
     /* Z-Image's q and a chunk of its feed-forward, a chunk of WAN 14B's: rows, depth, columns */
     static const int32_t products[][3] = {{4128, 3840, 3840}, {2064, 3840, 10240}, {1820, 5120, 13824}};
     static const int32_t tiny_products[][3] = {{40, 256, 256}};
-    static const int32_t channels[] = {128, 256, 512}, tiny_channels[] = {16};
-    static const int32_t band_rows[] = {8, 64, 256}, tiny_rows[] = {2}; /* of 1,024 pixels */
+    static const int32_t channels[] = {128, 256, 512};
+    static const int32_t band_rows[] = {8, 64, 256}; /* of 1,024 pixels */
     const int32_t(*shapes)[3] = small ? tiny_products : products;
     json_t *rows = json_array();
     char shape[96];
-    for (int i = 0; i < (small ? 1 : 3); i++) {
-        struct error e = {0};
-        snprintf(shape, sizeof shape, "%dx%dx%d", (int)shapes[i][0], (int)shapes[i][1], (int)shapes[i][2]);
-        json_t *row = json_pack("{s:s, s:s, s:s}", "op", "product", "shape", shape, "type", "bf16");
-        measure_ranks(rig, shapes[i], row, &e);
-        add_row(rows, row, &e, on_row);
-    }
-    for (int c = 0; rig->cuda->convolutions && c < (small ? 1 : 3); c++)
-        for (int b = 0; b < (small ? 1 : 3); b++) {
+    for (int i = 0; i < (small ? 1 : 3); i++)
+        for (int f16 = 0; f16 < 2; f16++) {
             struct error e = {0};
-            int32_t n = small ? tiny_channels[c] : channels[c], columns = small ? 16 : 1024;
-            int32_t height = small ? tiny_rows[b] : band_rows[b];
+            snprintf(shape, sizeof shape, "%dx%dx%d", (int)shapes[i][0], (int)shapes[i][1],
+                     (int)shapes[i][2]);
+            json_t *row =
+                json_pack("{s:s, s:s, s:s}", "op", "product", "shape", shape, "type", f16 ? "f16" : "bf16");
+            measure_ranks(rig, shapes[i], f16, row, &e);
+            add_row(rows, row, &e, on_row);
+        }
+    for (int i = 0; rig->cuda->convolutions && i < (small ? 1 : 9); i++)
+        for (int f16 = 0; f16 < 2; f16++) {
+            struct error e = {0};
+            int32_t n = small ? 16 : channels[i / 3], columns = small ? 16 : 1024;
+            int32_t height = small ? 2 : band_rows[i % 3];
             snprintf(shape, sizeof shape, "%dx%d pixels, %d channels", (int)height, (int)columns, (int)n);
-            json_t *row = json_pack("{s:s, s:s, s:s}", "op", "convolution", "shape", shape, "type", "tf32");
-            measure_convolution(rig, height, columns, n, row, &e);
+            json_t *row = json_pack("{s:s, s:s, s:s}", "op", "convolution", "shape", shape, "type",
+                                    f16 ? "f16" : "tf32");
+            measure_convolution(rig, height, columns, n, f16, row, &e);
             add_row(rows, row, &e, on_row);
         }
     rig_give(rig);
@@ -141,7 +152,7 @@ json_t *library_load(struct rig *rig, double seconds, bool small, struct error *
     int32_t side = small ? 64 : 4096;
     uint64_t copy_bytes = sizeof(float) * (uint64_t)side * (uint64_t)side; /* 64 MiB: all of rig->noise */
     struct product p;
-    if (product_make(&p, rig, side, side, side, e) != OK ||
+    if (product_make(&p, rig, side, side, side, false, e) != OK ||
         products_prepare(rig->cuda->products, &p.key, e) != OK)
         return NULL;
     double start = rig->sys.clock(&rig->sys), now = start;
@@ -164,7 +175,7 @@ json_t *library_load(struct rig *rig, double seconds, bool small, struct error *
     rig_give(rig);
     if (e->code != OK) return NULL;
     json_t *flops = json_array();
-    for (int i = 0; i < QUARTERS; i++)
+    for (int i = 0; i < QUARTERS && !small; i++)
         if (spent[i] > 0) json_array_append_new(flops, json_real(work[i] / spent[i]));
     return json_pack("{s:o, s:f}", "flops_per_second", flops, "h2d_bytes_per_second", copied / copying);
 }

@@ -525,7 +525,7 @@ fitness() {
 
 ldconfig -p 2>/dev/null | grep -q 'libstdc++\.so\.6 ' || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$PWD/lib/compiler"
 $bin/gpu_results readme >/dev/null || { print_log "run.sh: the programs of this folder cannot run here: $(ldd $bin/gpu_results | grep 'not found')" && exit 1; }
-least_driver=$(cat driver 2>/dev/null)
+least_driver=$(grep -x '[0-9]*' driver 2>/dev/null)
 print_log "sluice $commit${least_driver:+ for NVIDIA driver $least_driver or newer}, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) CPUs"
 list_libraries >"$work/libraries"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"

@@ -182,7 +182,7 @@ static void judge_int8(const json_t *document, struct answer *a) {
     else if (!same || !is_status(part, "done"))
         answer(a, VERDICT_FAIL, "the demo model's latents differ");
     else
-        answer(a, VERDICT_PASS, "demo model with %d budgets", n);
+        answer(a, VERDICT_PASS, "demo model, %d runs", n);
 }
 
 static void judge_context(const json_t *document, struct answer *a) {
@@ -347,10 +347,10 @@ static const char *word_of(enum verdict verdict) {
     return verdict == VERDICT_PASS ? "PASS" : verdict == VERDICT_FAIL ? "FAIL" : "UNKNOWN";
 }
 
-static void print_list(const json_t *list, const char *before) {
+static void print_list(const json_t *list, const char *before, const char *between) {
     size_t i;
     json_t *line;
-    json_array_foreach(list, i, line) printf("%s%s", i ? "; " : before, json_string_value(line));
+    json_array_foreach(list, i, line) printf("%s%s", i ? between : before, json_string_value(line));
 }
 
 /* Prints the machine's state under load, and whether it is fit for timing. Returns NULL if it is, else why
@@ -362,8 +362,8 @@ static const char *print_machine(const json_t *document) {
     if (!part) return "fitness for timing not checked";
     if (fit) printf("Machine: fit for timing");
     if (!fit && data) {
-        printf("This machine is not fit for timing");
-        print_list(json_object_get(data, "reasons"), ": ");
+        printf("This machine is not fit for timing:");
+        print_list(json_object_get(data, "reasons"), "\n  - ", "\n  - ");
     }
     if (!data) printf("Machine: fitness for timing unknown: %s", reason ? reason : "no result");
     printf("\n");
@@ -375,7 +375,7 @@ static const char *print_machine(const json_t *document) {
                member_number(data, 0, "sm_mhz", NULL), member_number(data, 0, "sm_mhz_max", NULL),
                member_number(data, 0, "watts", NULL), member_number(data, 0, "watts_limit", NULL),
                member_number(data, 0, "celsius", NULL));
-    print_list(json_object_get(data, "notes"), "; ");
+    print_list(json_object_get(data, "notes"), "; ", "; ");
     if (generation > 0) printf("\n");
     return fit ? NULL : data ? "machine not fit for timing" : "fitness for timing unknown";
 }

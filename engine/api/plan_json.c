@@ -267,38 +267,47 @@ static void put_machine(const struct job *job, json_t *list) {
     }
 }
 
-/* Seconds of a request and of one step of its denoiser. */
+/* Predicted times of a request. */
 struct request_time {
-    double seconds, step_seconds;
+    double seconds;         /* the whole run */
+    double step_seconds;    /* one step */
+    double denoise_seconds; /* all stages of the denoiser */
 };
 
-/* Index of the first denoising stage, or n_stages. */
+/* Returns the index of the first denoising stage; n_stages if there is none. */
 static int denoise_stage(const struct job *job) {
     int stage = 0;
     while (stage < job->layout.n_stages && job->layout.kind[stage] != &stage_denoise) stage++;
     return stage;
 }
 
+static struct request_time time_of(const struct job *job) {
+    struct request_time time = {job->plan.seconds, plan_step_seconds(&job->plan.stage[denoise_stage(job)]),
+                                0};
+    for (int s = 0; s < job->layout.n_stages; s++)
+        if (job->layout.kind[s]->denoises) time.denoise_seconds += job->plan.stage[s].seconds;
+    return time;
+}
+
 /* Plans a changed request under the job's memory budgets. Returns false if the request does not fit or is
- * refused. */
+ * refused. If memory is short, sets *failed to MEMORY. */
 static bool plan_changed(const struct job *job, const struct job_context *context,
-                         struct sluice_request request, struct request_time *time) {
+                         struct sluice_request request, struct request_time *time, struct error *failed) {
     struct job changed;
     struct error e = {0};
     request.plan = NULL;
     request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
     bool fits = job_open(&changed, context, &request, NULL, &e) == OK && planner_choose(&changed, &e) == OK &&
                 plan_check(changed.need, &changed.plan, &e) == OK;
-    if (fits)
-        *time = (struct request_time){changed.plan.seconds,
-                                      plan_step_seconds(&changed.plan.stage[denoise_stage(&changed)])};
+    if (fits) *time = time_of(&changed);
     job_close(&changed);
+    if (e.code == MEMORY) *failed = e;
     return fits;
 }
 
-/* Adds advice to change the request. factor: as in the JSON. */
-static void put_request(const struct job *job, json_t *list, const char *kind, double factor,
-                        struct request_time time) {
+/* Adds an entry of advice to change the request; see advice_json. */
+static void put_request_advice(const struct job *job, json_t *list, const char *kind, double factor,
+                               struct request_time time) {
     json_push(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", kind, "stage",
                               job->plan.stage[denoise_stage(job)].name, "factor", factor, "seconds",
                               time.seconds, "seconds_per_step", time.step_seconds));
@@ -306,7 +315,7 @@ static void put_request(const struct job *job, json_t *list, const char *kind, d
 
 /* Adds advice to use a larger batch under the same memory budget: all images of a batch share each streamed
  * block. */
-static void put_batch(const struct job *job, json_t *list) {
+static void put_batch(const struct job *job, json_t *list, struct error *e) {
     int stage = denoise_stage(job);
     if (stage == job->layout.n_stages || job->latents.batch > 1 ||
         !job->plan.stage[stage].streamed_bytes_per_evaluation)
@@ -314,43 +323,58 @@ static void put_batch(const struct job *job, json_t *list) {
     struct sluice_request request = job->request;
     struct request_time time;
     request.batch = ADVISED_BATCH;
-    if (plan_changed(job, &job->context, request, &time) &&
+    if (plan_changed(job, &job->context, request, &time, e) &&
         time.step_seconds <= HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))
-        put_request(job, list, "batch", ADVISED_BATCH, time);
+        put_request_advice(job, list, "batch", ADVISED_BATCH, time);
 }
 
-/* Adds advice to compute in int8 where the device supports it, and computing or the bus limits a step. Plans
- * with converted components of its own, because those of the session belong to the job. Adapters are bound to
- * the session's components: with adapters there is no such advice. */
-static void put_int8(const struct job *job, json_t *list) {
+/* Plans a request in int8 and, if it saves time, adds advice to use int8 and returns true. Only the
+ * denoiser's time is taken from that plan: its --type applies to text encoders too, the advice does not. */
+static bool put_int8_request(const struct job *job, const struct job_context *context,
+                             const struct sluice_request *request, const char *kind, json_t *list,
+                             struct error *e) {
+    struct request_time now = time_of(job), time;
+    if (!plan_changed(job, context, *request, &time, e)) return false;
+    time.seconds = now.seconds - now.denoise_seconds + time.denoise_seconds;
+    if (time.seconds > HELPS * now.seconds) return false;
+    put_request_advice(job, list, kind, now.seconds / time.seconds, time);
+    return true;
+}
+
+/* Adds advice to compute in int8, if the device supports it and a step is not bound by the disk. First tries
+ * weights that are converted while they are read; if these save no time, an int8_convrot file. The planned
+ * requests need converted components of their own, because the job uses those of the session. Adapters
+ * refer to the session's components, so a run with adapters gets no such advice. */
+static void put_int8(const struct job *job, json_t *list, struct error *e) {
     int stage = denoise_stage(job);
     const struct session_adapters *adapters = job->context.adapters;
     if (stage == job->layout.n_stages || job->settings.precision == PRECISION_INT8 ||
         job->device->unsupported[PRECISION_INT8] || job->plan.stage[stage].bound == BOUND_DISK ||
         (adapters && adapters->n_files))
         return;
-    struct error e = {0};
-    struct requantised *converted = sys_new(job->sys, 1, sizeof *converted, "the plan's advice", &e);
+    struct requantised *converted = sys_new(job->sys, 1, sizeof *converted, "the plan's advice", e);
     if (!converted) return;
     struct job_context context = job->context;
     struct sluice_request request = job->request;
-    struct request_time time;
     context.requantised = converted;
     request.precision = precision_name(PRECISION_INT8);
-    double now = plan_step_seconds(&job->plan.stage[stage]);
-    if (plan_changed(job, &context, request, &time) && time.step_seconds <= HELPS * now)
-        put_request(job, list, "int8", now / time.step_seconds, time);
+    if (!put_int8_request(job, &context, &request, "int8", list, e) && !request.type && e->code == OK) {
+        request.type = "int8_convrot";
+        request.converted = true;
+        put_int8_request(job, &context, &request, "int8_files", list, e);
+    }
     requantised_destroy(converted);
     job->sys->release(job->sys, converted);
 }
 
-json_t *advice_json(const struct job *job) {
-    struct error e = {0};
+json_t *advice_json(const struct job *job, struct error *e) {
+    struct error over_budget = {0};
     json_t *list = json_array();
-    if (!list || plan_check(job->need, &job->plan, &e) != OK || !(job->plan.seconds > 0)) return list;
+    if (!list || plan_check(job->need, &job->plan, &over_budget) != OK || !(job->plan.seconds > 0))
+        return list;
     put_machine(job, list);
-    put_batch(job, list);
-    put_int8(job, list);
+    put_batch(job, list, e);
+    if (e->code == OK) put_int8(job, list, e);
     return list;
 }
 

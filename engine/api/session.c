@@ -360,8 +360,11 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
         *fits = session->summary.fits;
         unsigned json_failures = failed_json_allocations();
         json_t *plan = plan_json(&job);
-        if (plan) json_put(plan, "advice", advice_json(&job));
-        *json = json_to_text(plan, JSON_INDENT(1), json_failures);
+        if (plan) json_put(plan, "advice", advice_json(&job, &e));
+        if (e.code == OK)
+            *json = json_to_text(plan, JSON_INDENT(1), json_failures);
+        else
+            json_decref(plan);
         if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
     }
     /* Keeps the planned job for a later run of the same request, unless it has adapters, whose files may

@@ -63,13 +63,16 @@ bool candidates_read_direct(const char *direct_io, uint64_t model_bytes, uint64_
     return memory_bytes && model_bytes > memory_bytes / 4 * 3;
 }
 
+/* Assumed number of reader threads that convert weights in parallel beside a GPU. On the CPU device it is 1,
+ * because the other cores compute. */
+enum { CONVERTING_THREADS = 4 };
+
 /* Computes the seconds that each block takes to load beyond reading its bytes as planned: its type in the
- * file is larger, or its weights are converted. */
+ * file is larger, or its weights are converted. Also adds the seconds of the scan for row scales, which reads
+ * the file once before the run. */
 static void measure_fills(const struct job *job, const struct stage *stage, const struct rates *rates,
                           struct stage_need *need) {
-    /* Readers that convert at a time: the processor of a PC with a GPU has four free cores, the CPU device
-     * leaves none. */
-    int converting = job->device->memory ? 4 : 1;
+    const int threads = job->device->memory ? CONVERTING_THREADS : 1;
     for (int i = 0; i < need->n_blocks; i++) {
         const struct block *block = stage->blocks[i];
         int64_t values = block_converted_values(block);
@@ -77,8 +80,11 @@ static void measure_fills(const struct job *job, const struct stage *stage, cons
         if (values ? job->request.converted : more <= 0) continue;
         if (rates->disk <= 0) continue;
         need->block_fill_seconds[i] = more / rates->disk;
-        if (values)
-            need->block_fill_seconds[i] += requantised_seconds(job->settings.weights, values) / converting;
+        if (!values) continue;
+        double scan = requantised_scan_seconds(job->settings.weights, values) / threads;
+        double reads = scan > 0 ? (double)block_file_bytes(block) / rates->disk : 0;
+        need->block_fill_seconds[i] += requantised_seconds(job->settings.weights, values) / threads;
+        need->scan_seconds += scan > reads ? scan : reads;
     }
 }
 

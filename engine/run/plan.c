@@ -210,9 +210,10 @@ static void time_stages(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         struct plan_stage *stage = &plan->stage[s];
         struct timing timing = timing_predict(need, plan, s);
-        double callbacks = timing.seconds > 0 ? need->stage[s].callback_seconds : 0;
-        stage->seconds = timing.seconds + callbacks;
-        stage->floor_seconds = timing.floor_seconds + callbacks;
+        double extra = need->stage[s].callback_seconds + need->stage[s].scan_seconds;
+        if (timing.seconds <= 0) extra = 0;
+        stage->seconds = timing.seconds + extra;
+        stage->floor_seconds = timing.floor_seconds + extra;
         stage->bound = (int16_t)timing.bound;
         plan->seconds += stage->seconds;
         plan->floor_seconds += stage->floor_seconds;
@@ -356,7 +357,7 @@ double plan_bound_seconds(const struct run_need *need) {
     double seconds = 0;
     for (int s = 0; s < need->n_stages; s++) {
         double bound = plan_search_bound(need, s);
-        seconds += bound > 0 ? bound + need->stage[s].callback_seconds : 0;
+        seconds += bound > 0 ? bound + need->stage[s].callback_seconds + need->stage[s].scan_seconds : 0;
     }
     return seconds;
 }

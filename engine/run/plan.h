@@ -82,6 +82,7 @@ struct stage_need {
      * host memory (pinned, if the device has its own memory), and device memory. */
     uint64_t callback_ram_bytes, callback_vram_bytes;
     double callback_seconds;     /* predicted seconds of all nested runs of the stage */
+    double scan_seconds;         /* predicted seconds to scan the weights for row scales, before the run */
     double flops, adapter_flops; /* FLOPs of the stage, adapters included; FLOPs of adapters */
 };
 

@@ -29,8 +29,8 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
 };
 
 static const struct cpu_operator *operator_of(const struct op *op) {
-    bool int8 = op->kind == OP_LINEAR && op->precision == PRECISION_INT8;
-    return int8 ? &cpu_linear_int8 : operators[op->kind];
+    if (op->kind == OP_LINEAR && op->precision == PRECISION_INT8) return &cpu_linear_int8;
+    return operators[op->kind];
 }
 
 static void device_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
@@ -116,7 +116,7 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
         cpu->device.unsupported[PRECISION_BF16] = "this CPU has no bf16 instructions (AVX512_BF16)";
     if (!onednn_has_int8())
         cpu->device.unsupported[PRECISION_INT8] =
-            "this CPU has no int8 product instructions (AVX512_VNNI, AMX_INT8)";
+            "this CPU has no int8 product instructions (AVX512_VNNI, AVX_VNNI)";
     cpu->thread_pool = thread_pool_open(sys, threads, e);
     cpu->onednn = cpu->thread_pool ? onednn_open(sys, threads, e) : NULL;
     if (cpu->onednn) return &cpu->device;

@@ -2,32 +2,26 @@
 #include "kernels/cpu/int8.h"
 
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tile.h"
 
 #include <math.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, TILE = 16 };
-
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
-
 /* The vector with lane i from lane i ^ by. */
-#define SIXTEEN(of, by)                                                                                      \
-    of(0, by), of(1, by), of(2, by), of(3, by), of(4, by), of(5, by), of(6, by), of(7, by), of(8, by),       \
-        of(9, by), of(10, by), of(11, by), of(12, by), of(13, by), of(14, by), of(15, by)
 #define FLIPPED(i, by) ((i) ^ (by))
 #define FLIP(v, by)    __builtin_shufflevector(v, v, SIXTEEN(FLIPPED, by))
 
-/* Multiplies by twice ConvRot's 4 x 4 matrix over one base-4 digit of the lane's index. Lane i becomes x[i] +
- * x[i ^ 1] + x[i ^ 2] - x[i ^ 3], for the lowest digit. */
+/* Multiplies by twice ConvRot's 4 x 4 matrix along one base-4 digit of the lane index. digit: 1 or 4, the
+ * weight of the digit. For 1, lane i becomes x[i] + x[i ^ 1] + x[i ^ 2] - x[i ^ 3]. */
 #define ROTATE_LANES(v, digit)                                                                               \
     do {                                                                                                     \
         lanes flipped = FLIP(v, digit), less = (v)-flipped;                                                  \
         (v) = ((v) + flipped) + FLIP(less, 2 * (digit));                                                     \
     } while (0)
 
-/* The same over a digit of the vectors' index: vectors i, i + step, i + 2 step and i + 3 step. */
+/* Multiplies by the same matrix along a digit of the vector index: vectors 0, step, 2 step and 3 step. */
 INLINE void rotate_vectors(lanes *v, int step) {
     lanes a = v[0] + v[step], b = v[0] - v[step];
     lanes c = v[2 * step] + v[3 * step], d = v[2 * step] - v[3 * step];
@@ -37,41 +31,41 @@ INLINE void rotate_vectors(lanes *v, int step) {
     v[3 * step] = c - b;
 }
 
-/* Rotates a group without the matrix's factor 1 / sqrt(group), a power of two. */
+/* Rotates a group, but leaves out the factor 1 / sqrt(group), a power of two that the row scale includes. */
 INLINE void rotate_group(float *to, const float *from, int group) {
-    lanes v[LANES];
-    int n = group / LANES;
+    lanes v[TILE];
+    int n = group / TILE;
     for (int i = 0; i < n; i++) {
-        v[i] = *(const lanes *)(from + LANES * i);
+        v[i] = *(const lanes *)(from + TILE * i);
         ROTATE_LANES(v[i], 1);
         ROTATE_LANES(v[i], 4);
     }
     for (int i = 0; n > 1 && i < n; i += 4) rotate_vectors(v + i, 1);
     for (int i = 0; n > 4 && i < 4; i++) rotate_vectors(v + i, 4);
-    for (int i = 0; i < n; i++) *(lanes *)(to + LANES * i) = v[i];
+    for (int i = 0; i < n; i++) *(lanes *)(to + TILE * i) = v[i];
 }
 
-/* Bits of a value's size: they order like the size itself, and infinities and NaN come last. */
-INLINE int32_t size_bits(float value) {
+/* Bits of |value|. As integers they have the order of the magnitudes; infinity and NaN are the largest. */
+INLINE int32_t magnitude_bits(float value) {
     return (int32_t)((union float_bits){.value = value}.bits & 0x7fffffffu);
 }
 
 INLINE int32_t rotate_row(float *to, const float *from, int64_t k, int group) {
-    int32_t most[LANES] = {0}, all = 0;
+    int32_t largest[TILE] = {0}, all = 0;
     for (int64_t i = 0; i < k; i += group) {
         rotate_group(to + i, from + i, group);
-        for (int j = 0; j < group; j += LANES)
+        for (int j = 0; j < group; j += TILE)
 #pragma omp simd
-            for (int l = 0; l < LANES; l++) {
-                int32_t size = size_bits(to[i + j + l]);
-                most[l] = size > most[l] ? size : most[l];
+            for (int l = 0; l < TILE; l++) {
+                int32_t magnitude = magnitude_bits(to[i + j + l]);
+                largest[l] = magnitude > largest[l] ? magnitude : largest[l];
             }
     }
-    for (int l = 0; l < LANES; l++) all = most[l] > all ? most[l] : all;
+    for (int l = 0; l < TILE; l++) all = largest[l] > all ? largest[l] : all;
     return all;
 }
 
-/* Rotates a row and returns the bits of the largest size. */
+/* Define rotate_16, rotate_64 and rotate_256: rotate a row and return magnitude_bits of its largest value. */
 #define ROTATOR(group)                                                                                       \
     WIDE static int32_t rotate_##group(float *to, const float *from, int64_t k) {                            \
         return rotate_row(to, from, k, group);                                                               \
@@ -80,8 +74,8 @@ ROTATOR(16)
 ROTATOR(64)
 ROTATOR(256)
 
-/* Adding 1.5 * 2^23 rounds to an integer, half to even, in the low bits. The limit matters only for subnormal
- * scales, which have too few bits. */
+/* Writes round(from / scale) + zero, modulo 256. Adding 1.5 * 2^23 leaves the integer, rounded half to even,
+ * in the low bits. Only subnormal scales, which are imprecise, give codes beyond +-127 to clamp. */
 WIDE static void round_codes(uint8_t *restrict to, const float *restrict from, float scale, int64_t n,
                              uint8_t zero) {
 #pragma omp simd
@@ -96,39 +90,25 @@ WIDE static void round_codes(uint8_t *restrict to, const float *restrict from, f
 
 float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64_t k, int32_t group,
                         uint8_t zero) {
-    enum { FINITE_MOST = 0x7f7fffff };
-    int32_t most = group == 256  ? rotate_256(rotated, from, k)
-                   : group == 64 ? rotate_64(rotated, from, k)
-                                 : rotate_16(rotated, from, k);
-    float scale = (union float_bits){.bits = (uint32_t)most}.value / 127;
-    if (most <= FINITE_MOST && scale > 0) {
+    enum { FINITE_MOST = 0x7f7fffff }; /* bits of FLT_MAX */
+    int32_t largest = group == 256  ? rotate_256(rotated, from, k)
+                      : group == 64 ? rotate_64(rotated, from, k)
+                                    : rotate_16(rotated, from, k);
+    float scale = (union float_bits){.bits = (uint32_t)largest}.value / 127;
+    if (largest <= FINITE_MOST && scale > 0) {
         round_codes(codes, rotated, scale, k, zero);
         return group == 256 ? scale * 0x1p-4f : group == 64 ? scale * 0x1p-3f : scale * 0x1p-2f;
     }
     memset(codes, zero, (size_t)k);
-    return most <= FINITE_MOST ? 0 : NAN;
+    return largest <= FINITE_MOST ? 0 : NAN;
 }
 
-/* Shuffle indices that swap the off-diagonal squares of a tile, as in weights.c. */
-#define UPPER(j, d) ((j) & (d) ? TILE + (j) - (d) : (j))
-#define LOWER(j, d) ((j) & (d) ? TILE + (j) : (j) + (d))
-#define SWAP_SQUARES(row, d)                                                                                 \
-    for (int i = 0; i < TILE; i++) {                                                                         \
-        if (i & (d)) continue;                                                                               \
-        lanes a = (row)[i], b = (row)[i + (d)];                                                              \
-        (row)[i] = __builtin_shufflevector(a, b, SIXTEEN(UPPER, d));                                         \
-        (row)[i + (d)] = __builtin_shufflevector(a, b, SIXTEEN(LOWER, d));                                   \
-    }
-
-/* Transposes units of four codes, 16 x 16 at a time. */
+/* Transposes tiles of 16 x 16 units; a unit is four codes. */
 WIDE static void pack_rows(uint8_t *to, const uint8_t *codes, int64_t k) {
     for (int64_t j = 0; j < k; j += INT8_BLOCK, to += INT8_BLOCK * INT8_BLOCK) {
         lanes row[TILE];
         for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(const void *)(codes + i * k + j);
-        SWAP_SQUARES(row, 1)
-        SWAP_SQUARES(row, 2)
-        SWAP_SQUARES(row, 4)
-        SWAP_SQUARES(row, 8)
+        tile_transpose(row);
         for (int i = 0; i < TILE; i++) *(lanes *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
     }
 }
@@ -140,8 +120,11 @@ WIDE static int32_t sum_codes(const uint8_t *codes, int64_t n) {
     return sum;
 }
 
-void int8_pack_rows(uint8_t *to, int32_t *sums, const uint8_t *codes, int64_t k) {
-    for (int i = 0; i < INT8_PACK_ROWS; i++) sums[i] = sum_codes(codes + i * k, k);
+int32_t int8_sum(const uint8_t *codes, int64_t n) {
+    return sum_codes(codes, n);
+}
+
+void int8_pack_rows(uint8_t *to, const uint8_t *codes, int64_t k) {
     pack_rows(to, codes, k);
 }
 

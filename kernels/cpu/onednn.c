@@ -150,6 +150,22 @@ static enum status onednn_grow(struct onednn *o, struct error *e) {
     return OK;
 }
 
+static bool onednn_has(int isa) {
+    return ((int)dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
+bool onednn_has_bf16(void) {
+    return onednn_has(dnnl_cpu_isa_avx512_core_bf16);
+}
+
+bool onednn_packs_int8(void) {
+    return onednn_has(dnnl_cpu_isa_avx512_core_vnni);
+}
+
+bool onednn_has_int8(void) {
+    return onednn_packs_int8() || onednn_has(dnnl_cpu_isa_avx2_vnni);
+}
+
 static dnnl_status_t describe_product(const struct onednn *o, const struct onednn_key *key,
                                       dnnl_primitive_desc_t *d) {
     static const struct {
@@ -165,9 +181,11 @@ static dnnl_status_t describe_product(const struct onednn *o, const struct onedn
     };
     const int32_t *n = key->number;
     const dnnl_data_type_t *types = kinds[key->kind].types;
+    bool unpacked = key->kind == ONEDNN_PRODUCT_INT8 && !onednn_packs_int8();
+    dnnl_format_tag_t tag = unpacked ? dnnl_ba : kinds[key->kind].weights;
     dnnl_memory_desc_t l[3] = {0};
     dnnl_status_t s = layout_create(&l[0], 2, (const dnnl_dims_t){n[0], n[2]}, types[0], dnnl_ab);
-    if (!s) s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]}, types[1], kinds[key->kind].weights);
+    if (!s) s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]}, types[1], tag);
     if (!s) s = layout_create(&l[2], 2, (const dnnl_dims_t){n[0], n[1]}, types[2], dnnl_ab);
     dnnl_primitive_attr_t attr = key->kind == ONEDNN_PRODUCT_T_ADDED ? o->adding : o->attr;
     if (!s) s = product_describe(d, o->engine, &l[0], &l[1], &l[2], attr);
@@ -213,18 +231,6 @@ static dnnl_status_t onednn_describe(const struct onednn *o, const struct onednn
     return describe_product(o, key, d);
 }
 
-static bool onednn_has(int isa) {
-    return ((int)dnnl_get_effective_cpu_isa() & isa) == isa;
-}
-
-bool onednn_has_bf16(void) {
-    return onednn_has(dnnl_cpu_isa_avx512_core_bf16);
-}
-
-bool onednn_has_int8(void) {
-    return onednn_has(dnnl_cpu_isa_avx512_core_vnni);
-}
-
 static uint64_t min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
@@ -235,8 +241,9 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
  * descriptors only (at most 552 bytes).
  *
  * Measured with a malloc interposer, oneDNN 2.6.3, 1 to 8 threads, 24,000 shapes: at most 0.92 of this bound.
- * bf16 products with native instructions, 1,550 shapes: 400 bytes. The arguments of a run add 3,460 bytes for
- * four threads. Each thread touches 44 KB of stack and of a C library heap once (1 to 8 threads). */
+ * bf16 products with native instructions, 1,550 shapes: 400 bytes. int8 products of AVX2_VNNI are always
+ * packed. The arguments of a run add 3,460 bytes for four threads. Each thread touches 44 KB of stack and of
+ * a C library heap once (1 to 8 threads). */
 static uint64_t internal_bytes(const struct onednn_key *key, const char *implementation, int threads) {
     enum { DESCRIPTORS = 6144, HEAP = 48 << 10, STACK = 64 << 10 };
     enum { UNPACKED_ROWS = 256, BM = 10048, BN = 432, BK = 256 };
@@ -244,7 +251,7 @@ static uint64_t internal_bytes(const struct onednn_key *key, const char *impleme
     if (!strstr(implementation, "gemm")) return descriptors;
     uint64_t m = (uint64_t)key->number[0], n = (uint64_t)key->number[1];
     uint64_t block = (min_u64(n + 48, BM) + min_u64(m + 48, BN)) * BK * sizeof(float);
-    if (onednn_has(dnnl_cpu_isa_avx2) && m <= UNPACKED_ROWS) block = 0;
+    if (onednn_has(dnnl_cpu_isa_avx2) && key->kind != ONEDNN_PRODUCT_INT8 && m <= UNPACKED_ROWS) block = 0;
     return descriptors + (uint64_t)threads * (block + STACK);
 }
 
@@ -294,14 +301,15 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
     return facts.supported && facts.brgemm;
 }
 
-/* Bytes that an int8 product keeps. With AMX its code grows with the inputs up to a limit, and more where
- * rows do not fill 64. Measured for the shapes that linear_int8.c uses (16 to 128 rows, 64 or 128 outputs, 64
- * to 128,000 inputs): at most 0.90 of this bound, 6,000 primitives, oneDNN 2.6.3. Up to 2.2 MB for numbers of
- * rows that are no multiple of 16. */
+/* Bounds the memory of one int8 product primitive. With AMX its code grows with the number of inputs up to a
+ * limit, and faster if the rows are not a multiple of 64. Measured for the shapes of linear_int8.c (16 to 128
+ * rows, 64 or 128 outputs, 64 to 128,000 inputs): 6,000 primitives, oneDNN 2.6.3, at most 0.90 of this bound.
+ * Rows that are not a multiple of 16 would take up to 2.2 MB. */
 static uint64_t int8_bytes(const struct onednn_key *key) {
     enum { VNNI = 88, AMX_MOST = 576 };
     uint64_t blocks = (uint64_t)key->number[2] / 64;
     uint64_t kb = key->number[0] % 64 ? 96 + blocks * 5 / 4 : 64 + blocks;
+    if (!onednn_packs_int8()) return 48 << 10;
     if (!onednn_has(dnnl_cpu_isa_avx512_core_amx)) kb = VNNI;
     return (kb < AMX_MOST ? kb : AMX_MOST) << 10;
 }
@@ -475,13 +483,13 @@ void cpu_library(char *out, size_t out_bytes) {
 }
 
 /* Runs one product of each f32 kind when the device opens: oneDNN's first product builds kernels that stay
- * allocated. bf16 products build none. */
+ * allocated. So does the first int8 product with AVX_VNNI; other products build none. */
 static enum status warm(struct onednn *o, struct error *e) {
     enum { SMALL = 20 };
     static const float zero[SMALL * SMALL];
     float out[SMALL * SMALL];
-    static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT};
-    for (int i = 0; i < 2; i++) {
+    static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT, ONEDNN_PRODUCT_INT8};
+    for (int i = 0; i < (onednn_has_int8() && !onednn_packs_int8() ? 3 : 2); i++) {
         struct onednn_key key = {kinds[i], {SMALL, SMALL, SMALL}};
         if (onednn_prepare(o, &key, e)) return e->code;
         uint64_t scratch_bytes = onednn_facts(o, &key).scratch_bytes;

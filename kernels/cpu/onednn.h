@@ -25,8 +25,8 @@ enum onednn_kind {
     ONEDNN_PRODUCT_PACKED,  /* weights[N/64,K,64], the layout of oneDNN's AVX-512 kernel: same bits, without
                              * repacking; N a multiple of 64, K of 16 */
     ONEDNN_PRODUCT_T_ADDED, /* dst[M,N] += src[M,K] . weights[N,K]^T */
-    ONEDNN_PRODUCT_INT8,    /* dst[M,N] = src[M,K] . weights[N/64,K/64,16,64,4]: u8 by s8, exact s32 sums
-                             * (modulo 2^32); N and K multiples of 64 */
+    ONEDNN_PRODUCT_INT8, /* dst[M,N] = src[M,K] . weights^T: u8 by s8, exact s32 sums (modulo 2^32); N and K
+                          * multiples of 64. weights[N/64,K/64,16,64,4] if onednn_packs_int8, else [N,K] */
     ONEDNN_CONV,   /* dst[Y,X,N] = bias + src[(Y-1)s+k,(X-1)s+k,C] * weights: convolution without padding,
                     * stride s; C and N multiples of 8 */
     ONEDNN_REPACK, /* repacks weights [N,C,k,k] from src to dst for the ONEDNN_CONV with equal number[] */
@@ -67,9 +67,11 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key);
  * f32, which is slower than f32. */
 bool onednn_has_bf16(void);
 
-/* True if the CPU has int8 product instructions with exact sums and oneDNN's kernels use them: AVX512_VNNI or
- * AMX. Older instructions add pairs of products in 16 bits, which saturates. */
+/* True if oneDNN uses int8 product instructions with exact sums: AMX, AVX512_VNNI or AVX_VNNI. With older
+ * instructions oneDNN adds pairs of products in 16 bits, which saturate. */
 bool onednn_has_int8(void);
+/* True if int8 products read packed weights (AVX512_VNNI or AMX). */
+bool onednn_packs_int8(void);
 
 struct onednn;
 

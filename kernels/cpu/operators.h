@@ -29,7 +29,8 @@ struct cpu_operator {
     thread_pool_work *rows;
 };
 
-extern const struct cpu_operator cpu_linear, cpu_linear_int8, cpu_linear_few, cpu_attention, cpu_relative_bias, cpu_conv2d;
+extern const struct cpu_operator cpu_linear, cpu_linear_int8, cpu_linear_few, cpu_attention,
+    cpu_relative_bias, cpu_conv2d;
 extern const struct cpu_operator cpu_rms_norm, cpu_layer_norm, cpu_group_statistics, cpu_group_norm;
 extern const struct cpu_operator cpu_rope_table, cpu_rope, cpu_timestep;
 extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row;

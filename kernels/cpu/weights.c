@@ -8,6 +8,7 @@
 #include "kernels/cpu/weights.h"
 
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tile.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -539,33 +540,13 @@ const float *weights_vector(const struct tensor *w, float *to) {
     return to;
 }
 
-enum { PACK_OUTPUTS = 64, PACK_INPUTS = 256, TILE = 16, TILE_ROW = PACK_INPUTS + TILE };
+enum { PACK_OUTPUTS = 64, PACK_INPUTS = 256, TILE_ROW = PACK_INPUTS + TILE };
 
-typedef float lanes __attribute__((vector_size(TILE * sizeof(float)), aligned(sizeof(float))));
-
-/* Shuffle indices that swap the off-diagonal d x d squares of a tile between rows `a` and `b`, d apart. Index
- * j: lane j of row `a`; TILE + j: lane j of row `b`. */
-#define UPPER(j, d) ((j) & (d) ? TILE + (j) - (d) : (j))
-#define LOWER(j, d) ((j) & (d) ? TILE + (j) : (j) + (d))
-#define SIXTEEN(of, d)                                                                                       \
-    of(0, d), of(1, d), of(2, d), of(3, d), of(4, d), of(5, d), of(6, d), of(7, d), of(8, d), of(9, d),      \
-        of(10, d), of(11, d), of(12, d), of(13, d), of(14, d), of(15, d)
-#define SWAP_SQUARES(row, d)                                                                                 \
-    for (int i = 0; i < TILE; i++) {                                                                         \
-        if (i & (d)) continue;                                                                               \
-        lanes a = (row)[i], b = (row)[i + (d)];                                                              \
-        (row)[i] = __builtin_shufflevector(a, b, SIXTEEN(UPPER, d));                                         \
-        (row)[i + (d)] = __builtin_shufflevector(a, b, SIXTEEN(LOWER, d));                                   \
-    }
-
-/* Transposes a 16 x 16 tile of floats; compilers do not generate this shuffle sequence themselves. */
+/* Transposes a 16 x 16 tile of floats. */
 static inline __attribute__((always_inline)) void transpose_tile(float *to, const float *tile) {
     lanes row[TILE];
     for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(tile + TILE_ROW * i);
-    SWAP_SQUARES(row, 1)
-    SWAP_SQUARES(row, 2)
-    SWAP_SQUARES(row, 4)
-    SWAP_SQUARES(row, 8)
+    tile_transpose(row);
     for (int i = 0; i < TILE; i++) *(lanes *)(to + PACK_OUTPUTS * i) = row[i];
 }
 

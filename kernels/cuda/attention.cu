@@ -13,8 +13,8 @@
  * A relative bias is the initial value of the scores, where the fewest registers are in use. */
 #include "kernels/cuda/attention.h"
 
-#include "kernels/cuda/operators.h"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/attention_heads.cuh"
+#include "kernels/cuda/attention_int8.h"
 
 #include <math.h>
 
@@ -145,18 +145,12 @@ struct key_rows {
 };
 
 struct attend_args {
-    const char *q; /* q [T,H*D]; q and out are f32, bf16 or f16, independently */
-    char *out;
+    head_rows q, out; /* f32, bf16 or f16, independently; wide: for column pairs */
     key_rows keys, values;
-    int64_t q_row, out_row; /* row strides of q and out in bytes */
-    int32_t n_queries, n_keys, head_size, group, tiles,
-        last;                      /* last: number of the last thread block of this launch */
-    const float *bias;             /* relative bias [H, T + S - 1], or NULL */
-    int64_t bias_row;              /* row stride of bias in elements */
-    bool causal, q_half, out_half; /* q, out have two bytes a value: bf16, or f16 */
-    bool q_f16, out_f16;
-    bool q_wide, out_wide; /* column pairs of q (or of out) are aligned to the pair's size, for wide loads and
-                              stores */
+    int32_t n_keys, group, tiles, last; /* last: number of the last thread block of this launch */
+    const float *bias;                  /* relative bias [H, T + S - 1], or NULL */
+    int64_t bias_row;                   /* row stride of bias in elements */
+    bool causal;
     float q_factor, scale; /* q is multiplied by q_factor (the sign of the scale), scores by scale > 0 (for
                               base 2 exponentials) */
     float bias_factor;     /* divides the bias by the scale with which bias and scores are multiplied later */
@@ -172,8 +166,8 @@ struct place {
 /* Returns how many keys, from the first on, a query row attends to. Rows beyond the last are computed like
  * the last row, but not stored. */
 __device__ static inline int32_t visible(const attend_args &a, int32_t row) {
-    int32_t last = row < a.n_queries ? row : a.n_queries - 1;
-    return a.causal ? a.n_keys - a.n_queries + last + 1 : a.n_keys;
+    int32_t last = row < a.q.rows ? row : a.q.rows - 1;
+    return a.causal ? a.n_keys - a.q.rows + last + 1 : a.n_keys;
 }
 
 __device__ static inline float half_value(uint16_t half, bool f16) {
@@ -200,17 +194,17 @@ __device__ static inline float2 query_pair(const uint16_t *from, bool f16) {
 template <class E, bool WIDE>
 __device__ static inline float2 two_queries(const attend_args &a, const place &at, int32_t row,
                                             int32_t column) {
-    const E *from = reinterpret_cast<const E *>(a.q + row * a.q_row) +
-                    static_cast<int64_t>(at.head) * a.head_size + column;
+    const E *from = reinterpret_cast<const E *>(a.q.data + row * a.q.row) +
+                    static_cast<int64_t>(at.head) * a.q.head_size + column;
     float2 both;
     both.x = both.y = 0;
-    if (row < a.n_queries && column < a.head_size) {
+    if (row < a.q.rows && column < a.q.head_size) {
         if constexpr (WIDE)
-            both = query_pair(from, a.q_f16);
+            both = query_pair(from, a.q.f16);
         else
-            both.x = query_value(from, a.q_f16);
+            both.x = query_value(from, a.q.f16);
     }
-    if (!WIDE && row < a.n_queries && column + 1 < a.head_size) both.y = query_value(from + 1, a.q_f16);
+    if (!WIDE && row < a.q.rows && column + 1 < a.q.head_size) both.y = query_value(from + 1, a.q.f16);
     return both;
 }
 
@@ -306,8 +300,8 @@ template <class T>
 __device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], const attend_args &a,
                                            const place &at, int32_t first) {
     const float *from = a.bias + at.head * a.bias_row;
-    int32_t distance = first + at.lane % 4 * 2 - at.row + a.n_queries - 1;
-    int32_t last = a.n_queries + a.n_keys - 2;
+    int32_t distance = first + at.lane % 4 * 2 - at.row + a.q.rows - 1;
+    int32_t last = a.q.rows + a.n_keys - 2;
 #pragma unroll
     for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
@@ -434,16 +428,6 @@ template <class T> struct accumulators {
     float row_max[T::mma_m][2], row_sum[T::mma_m][2];
 };
 
-__device__ static inline float quad_max(float value) {
-    value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
-    return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
-}
-
-__device__ static inline float quad_sum(float value) {
-    value += __shfl_xor_sync(0xffffffff, value, 1);
-    return value + __shfl_xor_sync(0xffffffff, value, 2);
-}
-
 /* Converts scores to probabilities relative to the new row maximum and rescales earlier results. Most tiles
  * do not raise the maximum; then the rescaling by 1 is skipped. */
 template <class T>
@@ -476,32 +460,6 @@ __device__ static inline void online_softmax(accumulators<T> &r, float (&s)[T::m
         }
 }
 
-__device__ static inline void store_two(const attend_args &a, const place &at, int32_t row, int32_t column,
-                                        float first, float second) {
-    if (row >= a.n_queries || column >= a.head_size) return;
-    int64_t place = static_cast<int64_t>(at.head) * a.head_size + column;
-    if (a.out_half) {
-        uint16_t *to = reinterpret_cast<uint16_t *>(a.out + row * a.out_row) + place;
-        uint32_t both = a.out_f16 ? pack_f16(first, second) : pack_bf16(first, second);
-        if (a.out_wide) {
-            *reinterpret_cast<uint32_t *>(to) = both;
-            return;
-        }
-        to[0] = static_cast<uint16_t>(both);
-        if (column + 1 < a.head_size) to[1] = static_cast<uint16_t>(both >> 16);
-        return;
-    }
-    float *to = reinterpret_cast<float *>(a.out + row * a.out_row) + place;
-    if (a.out_wide) {
-        float2 both;
-        both.x = first, both.y = second;
-        *reinterpret_cast<float2 *>(to) = both;
-        return;
-    }
-    to[0] = first;
-    if (column + 1 < a.head_size) to[1] = second;
-}
-
 template <class T>
 __device__ static inline void store_rows(const accumulators<T> &r, const attend_args &a, const place &at) {
 #pragma unroll
@@ -511,8 +469,8 @@ __device__ static inline void store_rows(const accumulators<T> &r, const attend_
             float factor = 1 / quad_sum(r.row_sum[m][half]);
 #pragma unroll
             for (int n = 0; n < T::mma_d; n++)
-                store_two(a, at, at.row + 16 * m + 8 * half, at.column + 8 * n, r.o[m][n][2 * half] * factor,
-                          r.o[m][n][2 * half + 1] * factor);
+                store_two(a.out, at.head, at.row + 16 * m + 8 * half, at.column + 8 * n,
+                          r.o[m][n][2 * half] * factor, r.o[m][n][2 * half + 1] * factor);
         }
 }
 
@@ -557,11 +515,11 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     load_rows<T>(keys, all_keys, a.keys.row, 0, a.n_keys);
     query_fragments<T> q;
     q.in_shared = reinterpret_cast<uint4 *>(rest) + at.warp * T::mma_m * T::q_in_shared * WARP + at.lane;
-    if (a.q_half && a.q_wide)
+    if (a.q.half && a.q.wide)
         load_queries<T, uint16_t, true>(q, a, at);
-    else if (a.q_half)
+    else if (a.q.half)
         load_queries<T, uint16_t, false>(q, a, at);
-    else if (a.q_wide)
+    else if (a.q.wide)
         load_queries<T, float, true>(q, a, at);
     else
         load_queries<T, float, false>(q, a, at);
@@ -599,22 +557,14 @@ template <class T> __global__ void __launch_bounds__(T::threads, T::blocks) atte
         attend_block<T>(a);
 }
 
-static bool aligned(const struct tensor *t, int64_t bytes) {
-    return !(reinterpret_cast<uintptr_t>(t->data) % static_cast<uintptr_t>(bytes) || t->row_bytes % bytes);
-}
-
 static packed packed_of(const struct tensor *t, int32_t head_size, char *to) {
     packed p = {};
     p.from = static_cast<const char *>(t->data);
     p.to = reinterpret_cast<uint16_t *>(to);
     p.row = t->row_bytes;
     p.dtype = t->dtype;
-    p.wide = aligned(t, 16) && head_size % (t->dtype == DTYPE_F32 ? 4 : 8) == 0;
+    p.wide = rows_are_aligned(t, 16) && head_size % (t->dtype == DTYPE_F32 ? 4 : 8) == 0;
     return p;
-}
-
-static bool pairs_are_aligned(const struct tensor *t, int32_t head_size) {
-    return aligned(t, t->dtype == DTYPE_F32 ? 8 : 4) && head_size % 2 == 0;
 }
 
 /* Returns rows of k or v: the tensor in place, or the packed copy at `to` in the workspace. */
@@ -646,19 +596,14 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
     const float log2_e = 1.44269504f;
     const struct tensor *q = &op->in[0];
     attend_args a = {};
-    a.q = static_cast<const char *>(q->data), a.q_row = q->row_bytes;
-    a.out = static_cast<char *>(op->out.data), a.out_row = op->out.row_bytes;
+    a.q = head_rows_of(q, q->dim[1] / op->n, 2);
+    a.out = head_rows_of(&op->out, q->dim[1] / op->n, 2);
     a.keys = key_rows_of(op, &op->in[1], l, workspace + l->keys);
     a.values = key_rows_of(op, &op->in[2], l, workspace + l->values);
-    a.n_queries = q->dim[0], a.n_keys = op->in[1].dim[0];
-    a.head_size = q->dim[1] / op->n, a.group = q->dim[1] / op->in[1].dim[1];
+    a.n_keys = op->in[1].dim[0], a.group = q->dim[1] / op->in[1].dim[1];
     a.causal = op->causal;
     if (op->in[3].rank) a.bias = static_cast<const float *>(op->in[3].data);
     a.bias_row = op->in[3].row_bytes / 4;
-    a.q_half = q->dtype != DTYPE_F32, a.out_half = op->out.dtype != DTYPE_F32;
-    a.q_f16 = q->dtype == DTYPE_F16, a.out_f16 = op->out.dtype == DTYPE_F16;
-    a.q_wide = pairs_are_aligned(q, a.head_size);
-    a.out_wide = pairs_are_aligned(&op->out, a.head_size);
     /* q is multiplied by the sign of the scale (1, -1 or 0), which is exact. The largest score is then also
      * the largest scaled score, and masked keys stay at minus infinity. */
     a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
@@ -677,7 +622,7 @@ static enum status launch(struct cuda *cuda, const struct op *op, attend_args a,
                                         cudaSharedmemCarveoutMaxShared),
                    "cudaFuncSetAttribute (carveout)", e))
         return e->code;
-    a.tiles = (a.n_queries + T::block_m - 1) / T::block_m;
+    a.tiles = (a.q.rows + T::block_m - 1) / T::block_m;
     int32_t most = attention_blocks_at_once(T::block_m, T::head_dim, a.n_keys);
     for (int32_t left = a.tiles * op->n; left > 0; left -= most) {
         a.last = left - 1;
@@ -708,6 +653,10 @@ static enum status choose_tiles(struct cuda *cuda, struct error *e) {
 
 static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, char *workspace,
                                       struct error *e) {
+    if (attention_is_int8(op)) {
+        struct int8_attention_layout layout = int8_layout(op);
+        return cuda_attention_int8_run(cuda, op, &layout, workspace, e);
+    }
     attention_layout l = cuda_attention_layout(op);
     if (choose_tiles(cuda, e)) return e->code;
     if (l.packs) pack(cuda, op, &l, workspace);
@@ -729,4 +678,5 @@ static const void *const kernels[] = {KERNEL(attention_pack),
                                       ATTENTION_TILES(TILE_KERNEL) ATTENTION_WIDE_TILES(TILE_KERNEL) NULL};
 #undef TILE_KERNEL
 
-const struct cuda_operator cuda_attention = {NULL, cuda_attention_run, kernels};
+const struct cuda_operator cuda_attention = {
+    NULL, cuda_attention_run, {kernels, cuda_attention_int8_kernels}};

@@ -151,8 +151,9 @@ double cuda_card_seconds(const struct cuda_card *card, const struct work *work) 
 
 struct op_rates cuda_card_rates(const struct cuda_card *card) {
     /* Share of tiles and waves that a product fills; 0.92 to 0.97 calculated for Z-Image's products. int8:
-     * includes the pass that rotates and quantises the input. */
-    const double filled = 0.95, filled_int8 = 0.80;
+     * includes the pass that rotates and quantises the input; 0.69 to 0.92 calculated for Z-Image, Flux and
+     * WAN on four cards. */
+    const double filled = 0.95, filled_int8 = 0.75;
     double products = filled * card->products * card->product_flops;
     double int8_attention = 2 * card->int8_attention / (1 / card->int8_ops + 1 / card->half_sum_flops);
     return (struct op_rates){

@@ -112,7 +112,7 @@ __device__ static inline int32_t taps_from(const packed_shape &s, int32_t tap, i
 
 /* Rearranges weights for the library: four input channels of one tap of one output, in f32 or f16. Padding
  * beyond N and C is written as zero without reading. PLAIN: unquantised weights. Grid: rows_grid_of, rows are
- * phases x outputs x taps; no shared memory; 54 registers, quantised weights 42. Bytes: 4 per value (f16: 2)
+ * phases x outputs x taps; no shared memory; 56 registers, quantised weights 52. Bytes: 4 per value (f16: 2)
  * plus the source, which is read with a stride of k k values: caches combine full lines. Bound by memory;
  * share of peak: not measured yet. */
 template <bool PLAIN>
@@ -126,15 +126,18 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
         int32_t n = (int32_t)(output % n_padded), y_end, x_end;
         int32_t y_first = taps_from(s, (int32_t)tap / s.side, (int32_t)phase / 2, &y_end);
         int32_t x_first = taps_from(s, (int32_t)tap % s.side, (int32_t)phase % 2, &x_end);
-        float v[4] = {0, 0, 0, 0};
-        for (int32_t y = y_first; y < y_end; y++)
-            for (int32_t x = x_first; x < x_end; x++)
-                for (int j = 0; j < 4; j++) {
-                    if (n >= s.outputs || i + j >= s.channels) continue;
+        float4 v = all_four(0);
+        for (int j = 0; j < 4; j++) {
+            float sum = 0;
+            for (int32_t y = y_first; y < y_end && n < s.outputs && i + j < s.channels; y++)
+                for (int32_t x = x_first; x < x_end; x++) {
                     int64_t at = (((int64_t)n * s.channels + i + j) * s.kernel + y) * s.kernel + x;
-                    v[j] += PLAIN ? value_at(from.data, from.dtype, at) : rows_value(from, 0, at);
+                    sum += PLAIN ? value_at(from.data, from.dtype, at) : rows_value(from, 0, at);
                 }
-        rows_store_kind<ROWS_ANY>(to, row, i, s.c_padded, make_float4(v[0], v[1], v[2], v[3]));
+            /* no array with a variable index, which would lie in local memory */
+            v = make_float4(j == 0 ? sum : v.x, j == 1 ? sum : v.y, j == 2 ? sum : v.z, j == 3 ? sum : v.w);
+        }
+        rows_store_kind<ROWS_ANY>(to, row, i, s.c_padded, v);
     }
 }
 

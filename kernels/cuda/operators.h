@@ -48,6 +48,13 @@ extern const struct cuda_operator cuda_glu, cuda_add, cuda_copy, cuda_broadcast_
 extern const struct cuda_operator cuda_patchify, cuda_unpatchify, cuda_latent_to_image, cuda_image_to_rgb;
 extern const struct cuda_operator cuda_mean_down, cuda_repeat_up;
 
+struct int8_attention_layout;
+/* Attention in int8 mode, for calls of attention_is_int8 (attention_int8.h), and its kernels. */
+enum status cuda_attention_int8_run(struct cuda *cuda, const struct op *op,
+                                    const struct int8_attention_layout *layout, char *workspace,
+                                    struct error *e);
+extern const void *const cuda_attention_int8_kernels[];
+
 /* Returns the status of the last kernel launch: MEMORY for errors that a retry can solve, DEVICE for all
  * others. Clears the CUDA error. Every run() ends with this call. */
 enum status cuda_launched(const struct op *op, struct error *e);

@@ -11,6 +11,8 @@
  *   a[4], two bf16 each:  (g, 2p), (g + 8, 2p), (g, 2p + 8), (g + 8, 2p + 8) and the column after each
  *   b[2], two bf16 each:  rows (k) 2p, 2p + 1 of column g; rows 2p + 8, 2p + 9
  *   c, d[4]:              (g, 2p), (g, 2p + 1), (g + 8, 2p), (g + 8, 2p + 1)
+ * f16 operands have the same layout. f16 sums c, d[2], two each: (g, 2p), (g + 8, 2p) and the column after
+ * each.
  * mma.m16n8k32 of signed bytes has words of four bytes instead of two bf16 ("Matrix Fragments for
  * mma.m16n8k32"), the first in the lowest byte, and the same c and d:
  *   a[4]: (g, 4p), (g + 8, 4p), (g, 4p + 16), (g + 8, 4p + 16) and the three columns after each
@@ -67,6 +69,18 @@ __device__ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
 }
 
+/* mma in f16: d[i] += a . b[i] for N adjacent 16 x 8 tiles that share a; sums are rounded to f16. */
+template <int N>
+__device__ static inline void mma_f16(uint32_t (*d)[2], const uint32_t a[4], const uint32_t (*b)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, "
+            "{%0, %1};"
+            : "+r"(d[i][0]), "+r"(d[i][1])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
+}
+
 /* mma of signed bytes, as mma_bf16: d[i] += a . b[i], exact as long as sums fit 32 bits. */
 template <int N>
 __device__ static inline void mma_s8(int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2]) {
@@ -76,6 +90,19 @@ __device__ static inline void mma_s8(int32_t (*d)[4], const uint32_t a[4], const
                      "{%8, %9}, {%0, %1, %2, %3};"
                      : "+r"(d[i][0]), "+r"(d[i][1]), "+r"(d[i][2]), "+r"(d[i][3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
+}
+
+/* As mma_s8, but d[i] = c + a . b[i], where all elements of c have the same value: N tiles start from four
+ * registers instead of 4 N moves. */
+template <int N>
+__device__ static inline void mma_s8_from(int32_t c, int32_t (*d)[4], const uint32_t a[4],
+                                          const uint32_t (*b)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                     "{%8, %9}, {%10, %10, %10, %10};"
+                     : "=r"(d[i][0]), "=r"(d[i][1]), "=r"(d[i][2]), "=r"(d[i][3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]), "r"(c));
 }
 
 /* Loads four 8 x 8 tiles of 2-byte values from shared memory. Lane l passes the address of row l % 8 of tile
@@ -149,6 +176,16 @@ __device__ static inline uint32_t pack_f16(float low, float high) {
     uint32_t both;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
+}
+
+/* Returns the two f16 values of a word, the low half first. */
+__device__ static inline float2 unpack_f16(uint32_t both) {
+    float2 f;
+    asm("{\n\t.reg .f16 low, high;\n\tmov.b32 {low, high}, %2;\n\tcvt.f32.f16 %0, low;\n\tcvt.f32.f16 %1, "
+        "high;\n\t}"
+        : "=f"(f.x), "=f"(f.y)
+        : "r"(both));
+    return f;
 }
 
 __device__ static inline float cuda_f16_f32(uint16_t h) {

@@ -2,6 +2,7 @@
 #include "kernels/cuda/work.h"
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_int8.h"
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/norm.h"
@@ -162,7 +163,34 @@ static void few_work(const struct op *op, struct work_list *list) {
                   bytes_of(&op->out));
 }
 
+static void attention_int8_work(const struct op *op, struct work_list *list) {
+    struct int8_attention_layout l = int8_layout(op);
+    int32_t keys = op->in[1].dim[0], columns = op->in[1].dim[1], heads = columns / (op->in[0].dim[1] / op->n),
+            sampled = keys < INT8_MEAN_KEYS ? keys : INT8_MEAN_KEYS;
+    double records = (double)heads * l.key_tiles * INT8_RECORD(l.head);
+    work_add_pass(list, "attention_mean", (double)sampled * columns, bytes_of(&op->in[1]) * sampled / keys,
+                  FLOAT * (double)columns);
+    struct work quantise = {.kernel = "attention_quantise", .class = WORK_PASS};
+    struct work attend = {.kernel = "attend_int8", .class = WORK_ATTENTION_INT8};
+    for (int32_t first = 0; first < heads; first += l.at_once, quantise.launches++)
+        attend.launches += int8_attention_launches(op, &l, int8_group_heads(&l, heads, first));
+    quantise.flops = 4.0 * keys * columns;
+    quantise.read_bytes = bytes_of(&op->in[1]) + bytes_of(&op->in[2]) + FLOAT * (double)columns;
+    quantise.written_bytes = records;
+    work_add(list, quantise);
+    attend.flops = 4.0 * op->in[0].dim[1] * op->in[0].dim[0] * keys;
+    attend.read_bytes = bytes_of(&op->in[0]) + records;
+    attend.written_bytes = bytes_of(&op->out);
+    attend.n = op->in[0].dim[1];
+    attend.k = op->n * l.head;
+    work_add(list, attend);
+}
+
 static void attention_work(const struct op *op, struct work_list *list) {
+    if (attention_is_int8(op)) {
+        attention_int8_work(op, list);
+        return;
+    }
     struct attention_layout l = cuda_attention_layout(op);
     double queries = op->in[0].dim[0],
            pairs = queries * op->in[1].dim[0]; /* pairs of a query and a key that it attends to */

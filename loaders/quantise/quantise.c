@@ -72,8 +72,10 @@ static unsigned char to_f8(const struct eight_bits *type, float value) {
  * zero. */
 #define CODE_MOST   127.0f
 #define SCALE_LEAST 1e-30f
-#define WHOLE       12582912.0f /* adding it to a small f32 rounds to an integer in the low bits */
-#define WHOLE_BITS  0x4b400000u
+/* 1.5 * 2^23 and its bits: adding it to a small f32 leaves the integer, rounded half to even, in the low
+ * bits. */
+#define ROUNDING      12582912.0f
+#define ROUNDING_BITS 0x4b400000u
 
 /* Multiplies a group of columns by H in one step per base-4 digit of the column index, highest digit first.
  * The factor 0.5 is exact in f32. */
@@ -92,8 +94,9 @@ static inline __attribute__((always_inline)) void rotate_group(const float *colu
         }
 }
 
-/* Defines, for one group size: the bits of the largest rotated magnitude of a row, which order like the
- * magnitudes; and the codes of a row. Codes are rounded to nearest even, like PyTorch. */
+/* Define two functions per group size. largest_N returns the bits of a row's largest rotated magnitude; as
+ * integers, bits have the order of magnitudes. codes_N writes a row's codes, rounded half to even like
+ * PyTorch. */
 #define ROTATED(group)                                                                                       \
     WIDE static uint32_t largest_##group(const float *row, int64_t n) {                                      \
         union bits rotated[group];                                                                           \
@@ -112,8 +115,8 @@ static inline __attribute__((always_inline)) void rotate_group(const float *colu
         for (int64_t at = 0; at < n; at += group) {                                                          \
             rotate_group(row + at, group, rotated);                                                          \
             for (int i = 0; i < group; i++) {                                                                \
-                union bits shifted = {.value = rotated[i] / scale + WHOLE};                                  \
-                int32_t code = (int32_t)(shifted.bits - WHOLE_BITS);                                         \
+                union bits shifted = {.value = rotated[i] / scale + ROUNDING};                               \
+                int32_t code = (int32_t)(shifted.bits - ROUNDING_BITS);                                      \
                 code = code > 127 ? 127 : code;                                                              \
                 to[at + i] = (int8_t)(code < -127 ? -127 : code);                                            \
             }                                                                                                \

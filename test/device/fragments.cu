@@ -10,40 +10,67 @@ static cudaStream_t stream_of(struct device *device) {
     return reinterpret_cast<struct cuda *>(device)->compute;
 }
 
-__global__ static void mma(const uint32_t *a, const uint32_t *b, float *d) {
+/* Loads a lane's fragments, multiplies with `multiply`, and stores the sums. S: type of sums, N per lane. */
+template <class S, int N, class F>
+__device__ static inline void multiply_fragments(const uint32_t *a, const uint32_t *b, S *d, F multiply) {
     uint32_t b_lane[MMA_TILES][2];
-    float d_lane[MMA_TILES][4];
+    S d_lane[MMA_TILES][N];
     int lane = threadIdx.x;
     for (int i = 0; i < MMA_TILES; i++) {
         for (int k = 0; k < 2; k++) b_lane[i][k] = b[(lane * MMA_TILES + i) * 2 + k];
-        for (int k = 0; k < 4; k++) d_lane[i][k] = d[(lane * MMA_TILES + i) * 4 + k];
+        for (int k = 0; k < N; k++) d_lane[i][k] = d[(lane * MMA_TILES + i) * N + k];
     }
     uint32_t a_lane[4] = {a[lane * 4], a[lane * 4 + 1], a[lane * 4 + 2], a[lane * 4 + 3]};
-    mma_bf16<MMA_TILES>(d_lane, a_lane, b_lane);
+    multiply(d_lane, a_lane, b_lane);
     for (int i = 0; i < MMA_TILES; i++)
-        for (int k = 0; k < 4; k++) d[(lane * MMA_TILES + i) * 4 + k] = d_lane[i][k];
+        for (int k = 0; k < N; k++) d[(lane * MMA_TILES + i) * N + k] = d_lane[i][k];
+}
+
+struct bf16_multiply {
+    __device__ void operator()(float (*d)[4], const uint32_t a[4], const uint32_t (*b)[2]) const {
+        mma_bf16<MMA_TILES>(d, a, b);
+    }
+};
+
+struct f16_multiply {
+    __device__ void operator()(uint32_t (*d)[2], const uint32_t a[4], const uint32_t (*b)[2]) const {
+        mma_f16<MMA_TILES>(d, a, b);
+    }
+};
+
+struct s8_multiply {
+    const int32_t *start;
+    __device__ void operator()(int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2]) const {
+        if (start)
+            mma_s8_from<MMA_TILES>(*start, d, a, b);
+        else
+            mma_s8<MMA_TILES>(d, a, b);
+    }
+};
+
+__global__ static void mma(const uint32_t *a, const uint32_t *b, float *d) {
+    multiply_fragments<float, 4>(a, b, d, bf16_multiply());
+}
+
+__global__ static void mma_halves(const uint32_t *a, const uint32_t *b, uint32_t *d) {
+    multiply_fragments<uint32_t, 2>(a, b, d, f16_multiply());
+}
+
+__global__ static void mma_integers(const uint32_t *a, const uint32_t *b, int32_t *d, const int32_t *start) {
+    multiply_fragments<int32_t, 4>(a, b, d, s8_multiply{start});
 }
 
 extern "C" void fragments_mma(struct device *device, const uint32_t *a, const uint32_t *b, float *d) {
     LAUNCH(mma, 1, LANES, 0, stream_of(device), a, b, d);
 }
 
-__global__ static void mma_of_bytes(const uint32_t *a, const uint32_t *b, int32_t *d) {
-    uint32_t b_lane[MMA_TILES][2];
-    int32_t d_lane[MMA_TILES][4];
-    int lane = threadIdx.x;
-    for (int i = 0; i < MMA_TILES; i++) {
-        for (int k = 0; k < 2; k++) b_lane[i][k] = b[(lane * MMA_TILES + i) * 2 + k];
-        for (int k = 0; k < 4; k++) d_lane[i][k] = d[(lane * MMA_TILES + i) * 4 + k];
-    }
-    uint32_t a_lane[4] = {a[lane * 4], a[lane * 4 + 1], a[lane * 4 + 2], a[lane * 4 + 3]};
-    mma_s8<MMA_TILES>(d_lane, a_lane, b_lane);
-    for (int i = 0; i < MMA_TILES; i++)
-        for (int k = 0; k < 4; k++) d[(lane * MMA_TILES + i) * 4 + k] = d_lane[i][k];
+extern "C" void fragments_mma_f16(struct device *device, const uint32_t *a, const uint32_t *b, uint32_t *d) {
+    LAUNCH(mma_halves, 1, LANES, 0, stream_of(device), a, b, d);
 }
 
-extern "C" void fragments_mma_s8(struct device *device, const uint32_t *a, const uint32_t *b, int32_t *d) {
-    LAUNCH(mma_of_bytes, 1, LANES, 0, stream_of(device), a, b, d);
+extern "C" void fragments_mma_s8(struct device *device, const uint32_t *a, const uint32_t *b, int32_t *d,
+                                 const int32_t *start) {
+    LAUNCH(mma_integers, 1, LANES, 0, stream_of(device), a, b, d, start);
 }
 
 template <bool transposed>
@@ -156,4 +183,16 @@ __global__ static void f16_each(const uint16_t *from, float *to, int32_t n) {
 
 extern "C" void fragments_f16(struct device *device, const uint16_t *from, float *to, int32_t n) {
     LAUNCH(f16_each, (n + THREADS - 1) / THREADS, THREADS, 0, stream_of(device), from, to, n);
+}
+
+__global__ static void unpack_f16_each(const uint16_t *from, float *to, int32_t n) {
+    int32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (2 * i >= n) return;
+    float2 both =
+        unpack_f16(static_cast<uint32_t>(from[2 * i]) | static_cast<uint32_t>(from[2 * i + 1]) << 16);
+    to[2 * i] = both.x, to[2 * i + 1] = both.y;
+}
+
+extern "C" void fragments_unpack_f16(struct device *device, const uint16_t *from, float *to, int32_t n) {
+    LAUNCH(unpack_f16_each, (n / 2 + THREADS - 1) / THREADS, THREADS, 0, stream_of(device), from, to, n);
 }

@@ -203,6 +203,7 @@ static void test_convolutions_match_plain_loops(void **state) {
     assert_non_null(convolutions);
     convolutions_version(convolutions, name, sizeof name);
     assert_string_equal(name, "cuDNN 9.10.11");
+    assert_int_equal(convolutions_release(convolutions), 910);
     for (int i = 0; i < 100; i++) one_convolution(convolutions);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);

@@ -102,6 +102,15 @@ static void test_accesses_for_products(void **state) {
     end("multiply_int8", 100, 100);
     begin();
     case_begin();
+    x.precision = PRECISION_INT8;
+    q = random_bf16(SHAPE(512, 128)), k = random_bf16(SHAPE(256, 128));
+    op_attention(&x, q, q, k, k, (struct attention_options){.queries = 1, .keys = 1, .scale = 0.1f});
+    x.precision = PRECISION_BF16;
+    struct emu_accesses quantised = emulated_accesses("attention_quantise");
+    assert_true(quantised.requests > 0 && percent(quantised.sectors, quantised.least_sectors) == 100);
+    end("attend_int8", 100, 100);
+    begin();
+    case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(5, 3840), 0, 1);
     op_rms_norm(&x, random_bf16(2, in.dim), in, random_bf16(SHAPE(3840)), 1e-5f, (struct modulation){0});
     end("rms", 100, 0);

@@ -40,6 +40,23 @@ static int b_value(int k, int column) {
     return 256 - (column * 16 + k) % 251;
 }
 
+/* Converts a float to f16 bits, nearest even. */
+static uint16_t f16_of(float value) {
+    _Float16 half = (_Float16)value;
+    uint16_t bits;
+    memcpy(&bits, &half, sizeof bits);
+    return bits;
+}
+
+/* Elements whose sums f16 represents exactly: the sum of 16 products is at most 1,920. */
+static int small_a(int row, int k) {
+    return (row * 5 + k * 3) % 13 - 4;
+}
+
+static int small_b(int k, int column) {
+    return (column * 7 + k * 5) % 17 - 8;
+}
+
 /* Matrices of mma: A is 16 rows of k, B 8 columns of k, C 16 rows of 8 columns. */
 enum matrix { A, B, C };
 
@@ -122,6 +139,33 @@ TEST(strides) {
     check_mma(cute_place);
 }
 
+/* f16 represents the integers up to 2,048: small factors keep sums exact. */
+TEST(mma_f16) {
+    shared_used = 0;
+    uint16_t *a = shared(LANES * 8 * sizeof *a), *b = shared(LANES * MMA_TILES * 4 * sizeof *b);
+    uint16_t *d = shared(LANES * MMA_TILES * 4 * sizeof *d);
+    for (int l = 0; l < LANES; l++) {
+        for (int v = 0; v < 8; v++) {
+            struct place p = ptx_place(A, l, v);
+            a[l * 8 + v] = f16_of(small_a(p.row, p.column));
+        }
+        for (int i = 0; i < MMA_TILES * 4; i++) {
+            struct place p = ptx_place(B, l, i % 4);
+            b[l * MMA_TILES * 4 + i] = f16_of(small_b(p.column, i / 4 * 8 + p.row));
+            d[l * MMA_TILES * 4 + i] = f16_of(l * 4 + i);
+        }
+    }
+    fragments_mma_f16(cuda, (uint32_t *)a, (uint32_t *)b, (uint32_t *)d);
+    checker_wait();
+    for (int l = 0; l < LANES; l++)
+        for (int i = 0; i < MMA_TILES * 4; i++) {
+            struct place p = ptx_place(C, l, i % 4);
+            int sum = l * 4 + i;
+            for (int k = 0; k < 16; k++) sum += small_a(p.row, k) * small_b(k, i / 4 * 8 + p.column);
+            assert_int_equal(d[l * MMA_TILES * 4 + i], f16_of(sum));
+        }
+}
+
 /* The layouts of the PTX ISA for mma.m16n8k32 with 8-bit operands. */
 static struct place ptx_place_s8(enum matrix matrix, int lane, int value) {
     int g = lane / 4, column = lane % 4 * 4 + value % 4, word = value / 4;
@@ -148,10 +192,12 @@ static int b_byte(int k, int column) {
     return (column * 29 + k * 53 + k * k * 7 + 5) % 255 - 127;
 }
 
-static void check_mma_s8(struct place (*place_of)(enum matrix matrix, int lane, int value)) {
+/* starts: sums start from one value instead of d. */
+static void check_mma_s8(struct place (*place_of)(enum matrix matrix, int lane, int value), bool starts) {
     shared_used = 0;
     int8_t *a = shared(LANES * 16), *b = shared(LANES * MMA_TILES * 8);
-    int32_t *d = shared(LANES * MMA_TILES * 4 * sizeof *d);
+    int32_t *d = shared(LANES * MMA_TILES * 4 * sizeof *d), *start = shared(sizeof *start);
+    *start = 0x4b400000;
     for (int l = 0; l < LANES; l++) {
         for (int v = 0; v < 16; v++) {
             struct place p = place_of(A, l, v);
@@ -163,20 +209,21 @@ static void check_mma_s8(struct place (*place_of)(enum matrix matrix, int lane, 
         }
         for (int i = 0; i < MMA_TILES * 4; i++) d[l * MMA_TILES * 4 + i] = (l * 100 + i) * (1 << 18);
     }
-    fragments_mma_s8(cuda, (uint32_t *)a, (uint32_t *)b, d);
+    fragments_mma_s8(cuda, (uint32_t *)a, (uint32_t *)b, d, starts ? start : NULL);
     checker_wait();
     for (int l = 0; l < LANES; l++)
         for (int i = 0; i < MMA_TILES * 4; i++) {
             struct place p = place_of(C, l, i % 4);
-            int sum = (l * 100 + i) * (1 << 18);
+            int sum = starts ? *start : (l * 100 + i) * (1 << 18);
             for (int k = 0; k < 32; k++) sum += a_byte(p.row, k) * b_byte(k, i / 4 * 8 + p.column);
             assert_int_equal(d[l * MMA_TILES * 4 + i], sum);
         }
 }
 
 TEST(mma_s8) {
-    check_mma_s8(ptx_place_s8);
-    check_mma_s8(cute_place_s8);
+    check_mma_s8(ptx_place_s8, false);
+    check_mma_s8(ptx_place_s8, true);
+    check_mma_s8(cute_place_s8, false);
 }
 
 TEST(ldmatrix) {
@@ -311,13 +358,13 @@ TEST(pack_f16) {
     assert_int_equal(to[0] >> 16, 0xfc00);
 }
 
-TEST(f16) {
+static void check_f16(void (*convert)(struct device *, const uint16_t *, float *, int32_t)) {
     enum { N = 1 << 16 };
     shared_used = 0;
     uint16_t *from = shared(N * sizeof *from);
     float *to = shared(N * sizeof *to);
     for (int i = 0; i < N; i++) from[i] = (uint16_t)i;
-    fragments_f16(cuda, from, to, N);
+    convert(cuda, from, to, N);
     checker_wait();
     struct tensor t = tensor_make(from, DTYPE_F16, SHAPE(N));
     for (int i = 0; i < N; i++) {
@@ -326,6 +373,11 @@ TEST(f16) {
         else
             assert_true(i & 0x3ff ? isnan(to[i]) : isinf(to[i]) && !signbit(to[i]) == !(i & 0x8000));
     }
+}
+
+TEST(f16) {
+    check_f16(fragments_f16);
+    check_f16(fragments_unpack_f16);
 }
 
 /* Opens the CUDA device without cuBLASLt and cuDNN, which these kernels do not need. */

@@ -139,7 +139,8 @@ static void test_elementwise(void **state) {
 static void product_case(struct linear_case c, int in_gap) {
     case_begin();
     struct tensor halves = tensor_random(half, SHAPE(c.t, c.k), in_gap, 1);
-    struct tensor in = f32_copy(&halves, 0), weight = tensor_random(c.n % 2 ? DTYPE_BF16 : half, SHAPE(c.n, c.k), 0, 1);
+    struct tensor in = f32_copy(&halves, 0),
+                  weight = tensor_random(c.n % 2 ? DTYPE_BF16 : half, SHAPE(c.n, c.k), 0, 1);
     struct results out = results_of(2, (int32_t[]){c.t, c.n}, c.gap);
     struct tensor same = tensor_random(DTYPE_F32, 2, out.plain.dim, 0, 1);
     struct epilogue e = {.activation = c.activation};

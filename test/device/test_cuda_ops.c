@@ -1,7 +1,7 @@
 /* Operators of the CUDA device, on a GPU or under the emulator, against f64: the cases of
  * test/lib/ops_tests.h with this device's shapes. The reference rounds operands of products to bf16, as the
  * device does; attention may have as little as half the error of the rounded reference; convolutions round to
- * TF32.
+ * TF32 or f16.
  *
  * Environment: EMU_ORDER and EMU_SEED set the emulator's thread order, SEED repeats random cases, CASES is
  * their number, ONLY and SKIP are patterns of test names. */
@@ -191,7 +191,7 @@ static void conv_truth(double *to, const double *in, const struct tensor *weight
 
 /* The error of an f16 convolution (normed input) beside that of the TF32 convolution of equal input. Rounding
  * the result to f16 adds to the two operands' roundings, which are equal: sqrt(3 / 2) = 1.22 times expected;
- * measured: 1.13 to 1.18. */
+ * measured: 1.21 and 1.22. */
 static void test_conv_f16_error(void **state) {
     static const struct wide_conv cases[] = {{6, 512, 512}, {6, 128, 128}, {4, 1280, 1280}, {6, 320, 320}};
     for (int i = 0; i < (SMALL ? 0 : (int)(sizeof cases / sizeof *cases)); i++) {
@@ -226,8 +226,8 @@ static void test_conv_f16_error(void **state) {
     }
 }
 
-/* The error of a product of f16 operands beside that of bf16 operands: three bits more, an eighth expected;
- * measured: 0.125. */
+/* The error of a product with an f16 weight in f16 and in bf16: three bits more, and only the input is
+ * rounded: sqrt(1 / 2) / 8 = 0.088 times expected; measured: 0.080 to 0.083. */
 static void test_product_f16_error(void **state) {
     static const int32_t shapes[][3] = {{16, 640, 640}, {8, 1280, 2048}, {4, 320, 1280}};
     for (int i = 0; i < (SMALL ? 0 : 3); i++) {
@@ -251,7 +251,7 @@ static void test_product_f16_error(void **state) {
         assert_ok(&problem);
         print_message("  %d x %d x %d: bf16 %.2e, f16 %.2e, quotient %.3f\n", k[0], k[1], k[2], error[0],
                       error[1], error[1] / error[0]);
-        assert_true(error[1] < 0.16 * error[0]);
+        assert_true(error[1] < 0.1 * error[0]);
         free(truth);
     }
 }

@@ -74,6 +74,8 @@ unset EMU_MMA
 fault int8_strides test/emu/warps.cc emu test_cuda_fragments test_mma_s8 'FAILED.*test_mma_s8'
 fault int8_barrier kernels/cuda/linear_int8.cu emu test_cuda_int8 test_epilogue_matches_f64 'case .*: error|different bits'
 fault int8_swizzle kernels/cuda/linear_int8.cu emu test_cuda_accesses 'test_accesses*' 'passes per 100 phases'
+fault int8_mean kernels/cuda/attention_int8.cu emu test_cuda_attention test_errors 'channel bias: error'
+fault int8_tile kernels/cuda/attention_int8.cu emu test_cuda_attention test_errors ': error .*, measured'
 fault bank kernels/cuda/attention.cu emu test_cuda_accesses 'test_accesses*' 'passes per 100 phases'
 fault sector kernels/cuda/row_access.cuh emu test_cuda_accesses 'test_accesses*' 'sectors per 100 needed'
 rm -rf "$work/tree"

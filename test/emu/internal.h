@@ -134,7 +134,9 @@ void delay(uint32_t us, uint64_t *random);
 cudaError_t report(cudaError_t error);
 /* Returns the sticky error that has occurred, or success. */
 cudaError_t struck();
+/* Makes the error sticky, after a running copy has ended. */
 void strike(cudaError_t error);
+extern quiet_lock copying; /* locked while a copy runs */
 bool is_sticky(cudaError_t error);
 cudaError_t need_device();
 /* Returns the limit of a kernel's dynamic shared memory in bytes. */

@@ -12,6 +12,8 @@ extern "C" void emu_misaligned(const char *what, const void *address, const char
 extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
 extern "C" void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
                         int line);
+extern "C" void emu_mma_f16(uint32_t (*d)[2], const uint32_t *a, const uint32_t (*b)[2], int n,
+                            const char *file, int line);
 extern "C" void emu_mma_s8(int32_t (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n,
                            const char *file, int line);
 extern "C" void emu_async_copy(void *to, uint4 value, const char *file, int line);
@@ -45,7 +47,20 @@ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const uint32_t (
 }
 
 template <int N>
+static inline void mma_f16(uint32_t (*d)[2], const uint32_t a[4], const uint32_t (*b)[2], EMU_AT) {
+    emu_mma_f16(d, a, b, N, file, line);
+}
+
+template <int N>
 static inline void mma_s8(int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2], EMU_AT) {
+    emu_mma_s8(d, a, b, N, file, line);
+}
+
+template <int N>
+static inline void mma_s8_from(int32_t c, int32_t (*d)[4], const uint32_t a[4], const uint32_t (*b)[2],
+                               EMU_AT) {
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < 4; k++) d[i][k] = c;
     emu_mma_s8(d, a, b, N, file, line);
 }
 
@@ -127,6 +142,12 @@ static inline float cuda_f16_f32(uint16_t h) {
     if (exponent) return __uint_as_float(sign | (exponent + 112) << 23 | fraction << 13);
     float subnormal = (float)fraction * 0x1p-24f;
     return sign ? -subnormal : subnormal;
+}
+
+static inline float2 unpack_f16(uint32_t both) {
+    float2 f;
+    f.x = cuda_f16_f32((uint16_t)both), f.y = cuda_f16_f32((uint16_t)(both >> 16));
+    return f;
 }
 
 #endif

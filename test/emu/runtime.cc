@@ -6,6 +6,7 @@
 
 static EMU_THREAD_LOCAL cudaError_t last;
 static uint32_t sticky;
+quiet_lock copying;
 
 /* Returns whether the error makes a CUDA context unusable, according to CUDA's documentation. */
 bool is_sticky(cudaError_t error) {
@@ -36,7 +37,9 @@ cudaError_t struck() {
 }
 
 void strike(cudaError_t error) {
+    lock(&copying);
     __atomic_store_n(&sticky, (uint32_t)error, __ATOMIC_RELEASE);
+    unlock(&copying);
 }
 
 cudaError_t report(cudaError_t error) {

@@ -95,13 +95,21 @@ static void instance_await(instance *i) {
     after(i);
 }
 
+/* Copies nothing once the GPU is lost: the program may free memory that queued copies read. */
 static void run_copy(const operation *o, uint64_t *random) {
     delay(now.copies_us, random);
+    lock(&copying);
+    if (struck()) {
+        unlock(&copying);
+        free(o->snapshot);
+        return;
+    }
     if (!o->snapshot && range_cover(o->from, o->bytes) < COVER_DEVICE)
         refuse("copy of %zu bytes from %p: the memory was freed before the copy ran", o->bytes, o->from);
     if (range_cover(o->to, o->bytes) == COVER_PART)
         refuse("copy of %zu bytes to %p: the memory was freed before the copy ran", o->bytes, o->to);
     memcpy(o->to, o->snapshot ? o->snapshot : o->from, o->bytes);
+    unlock(&copying);
     free(o->snapshot);
 }
 

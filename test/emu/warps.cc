@@ -73,21 +73,47 @@ void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line
               line);
 }
 
-struct product {
-    float (*d)[4];
+/* The operand type of an mma with f32 arithmetic: conversion of the two values in a word, and sums. */
+struct bf16_type {
+    typedef float sums[4];
+    static float low(uint32_t two) {
+        return emu_bits<float>(two << 16);
+    }
+    static float high(uint32_t two) {
+        return emu_bits<float>(two & 0xFFFF0000u);
+    }
+    static void load(float to[4], const sums &from) {
+        for (int i = 0; i < 4; i++) to[i] = from[i];
+    }
+    static void store(sums &to, const float from[4]) {
+        for (int i = 0; i < 4; i++) to[i] = from[i];
+    }
+};
+
+/* Sums are rounded to f16 after each instruction. */
+struct f16_type {
+    typedef uint32_t sums[2];
+    static float low(uint32_t two) {
+        return cuda_f16_f32((uint16_t)two);
+    }
+    static float high(uint32_t two) {
+        return cuda_f16_f32((uint16_t)(two >> 16));
+    }
+    static void load(float to[4], const sums &from) {
+        for (int i = 0; i < 4; i++) to[i] = i % 2 ? high(from[i / 2]) : low(from[i / 2]);
+    }
+    static void store(sums &to, const float from[4]) {
+        for (int i = 0; i < 2; i++) to[i] = pack_f16(from[2 * i], from[2 * i + 1]);
+    }
+};
+
+template <class T> struct product {
+    typename T::sums *d;
     const uint32_t *a, (*b)[2];
     int n;
 };
 
 typedef float row8 __attribute__((vector_size(32), may_alias));
-
-static inline float low_half(uint32_t two) {
-    return emu_bits<float>(two << 16);
-}
-
-static inline float high_half(uint32_t two) {
-    return emu_bits<float>(two & 0xFFFF0000u);
-}
 
 /* How tensor cores sum, as measured on several generations (Fasi, Higham, Mikaitis, Pranesh, "Numerical
  * behavior of NVIDIA tensor cores", 2021): the accumulator and eight exact products are aligned to their
@@ -147,15 +173,17 @@ __attribute__((always_inline)) static inline void add_rounded(float (*d)[8], con
     }
 }
 
-__attribute__((always_inline)) static inline void mma_tile(const product *const all[32], const float (*a)[16],
-                                                           int tile) {
+template <class T>
+__attribute__((always_inline)) static inline void mma_tile(const product<T> *const all[32],
+                                                           const float (*a)[16], int tile) {
     float b[16][8] __attribute__((aligned(32))), d[16][8] __attribute__((aligned(32)));
     for (int lane = 0; lane < 32; lane++) {
         int g = lane / 4, p = lane % 4 * 2;
         const uint32_t *word = all[lane]->b[tile];
-        const float *sum = all[lane]->d[tile];
-        b[p][g] = low_half(word[0]), b[p + 1][g] = high_half(word[0]);
-        b[p + 8][g] = low_half(word[1]), b[p + 9][g] = high_half(word[1]);
+        float sum[4];
+        T::load(sum, all[lane]->d[tile]);
+        b[p][g] = T::low(word[0]), b[p + 1][g] = T::high(word[0]);
+        b[p + 8][g] = T::low(word[1]), b[p + 9][g] = T::high(word[1]);
         d[g][p] = sum[0], d[g][p + 1] = sum[1], d[g + 8][p] = sum[2], d[g + 8][p + 1] = sum[3];
     }
     if (now.truncates)
@@ -164,44 +192,50 @@ __attribute__((always_inline)) static inline void mma_tile(const product *const 
         add_rounded(d, a, b);
     for (int lane = 0; lane < 32; lane++) {
         int g = lane / 4, p = lane % 4 * 2;
-        float *sum = all[lane]->d[tile];
-        sum[0] = d[g][p], sum[1] = d[g][p + 1], sum[2] = d[g + 8][p], sum[3] = d[g + 8][p + 1];
+        float sum[4] = {d[g][p], d[g][p + 1], d[g + 8][p], d[g + 8][p + 1]};
+        T::store(all[lane]->d[tile], sum);
     }
 }
 
-__attribute__((always_inline)) static inline void mma_tiles(void *const operands[32]) {
-    const product *all[32];
+template <class T> __attribute__((always_inline)) static inline void mma_tiles(void *const operands[32]) {
+    const product<T> *all[32];
     float a[16][16];
     for (int lane = 0; lane < 32; lane++) {
-        all[lane] = static_cast<product *>(operands[lane]);
+        all[lane] = static_cast<product<T> *>(operands[lane]);
         int g = lane / 4, p = lane % 4 * 2;
         const uint32_t *word = all[lane]->a;
-        a[g][p] = low_half(word[0]), a[g][p + 1] = high_half(word[0]);
-        a[g + 8][p] = low_half(word[1]), a[g + 8][p + 1] = high_half(word[1]);
-        a[g][p + 8] = low_half(word[2]), a[g][p + 9] = high_half(word[2]);
-        a[g + 8][p + 8] = low_half(word[3]), a[g + 8][p + 9] = high_half(word[3]);
+        a[g][p] = T::low(word[0]), a[g][p + 1] = T::high(word[0]);
+        a[g + 8][p] = T::low(word[1]), a[g + 8][p + 1] = T::high(word[1]);
+        a[g][p + 8] = T::low(word[2]), a[g][p + 9] = T::high(word[2]);
+        a[g + 8][p + 8] = T::low(word[3]), a[g + 8][p + 9] = T::high(word[3]);
     }
-    for (int tile = 0; tile < all[0]->n; tile++) mma_tile(all, a, tile);
+    for (int tile = 0; tile < all[0]->n; tile++) mma_tile<T>(all, a, tile);
 }
 
-__attribute__((target("avx2"))) static void mma_wide(void *const operands[32]) {
-    mma_tiles(operands);
+template <class T> __attribute__((target("avx2"))) static void mma_wide(void *const operands[32]) {
+    mma_tiles<T>(operands);
 }
 
-static void mma_any(void *const operands[32]) {
-    mma_tiles(operands);
+template <class T> static void mma_any(void *const operands[32]) {
+    mma_tiles<T>(operands);
 }
 
-static void mma_all(void *const operands[32], uint32_t) {
+template <class T> static void mma_all(void *const operands[32], uint32_t) {
     if (__builtin_cpu_supports("avx2"))
-        mma_wide(operands);
+        mma_wide<T>(operands);
     else
-        mma_any(operands);
+        mma_any<T>(operands);
 }
 
 void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file, int line) {
-    product p = {d, a, b, n};
-    warp_meet(0xFFFFFFFFu, mma_all, "mma", &p, file, line);
+    product<bf16_type> p = {d, a, b, n};
+    warp_meet(0xFFFFFFFFu, mma_all<bf16_type>, "mma", &p, file, line);
+}
+
+void emu_mma_f16(uint32_t (*d)[2], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
+                 int line) {
+    product<f16_type> p = {d, a, b, n};
+    warp_meet(0xFFFFFFFFu, mma_all<f16_type>, "mma (f16)", &p, file, line);
 }
 
 struct product_s8 {

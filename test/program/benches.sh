@@ -44,7 +44,7 @@ int8=lacks
 grep -qE '^flags.*(avx512_vnni|amx_int8)' /proc/cpuinfo && int8=has
 check "int8 if the processor supports it" $int8 ../out '^  precisions .* int8$'
 check "cuda" has ../out '^cuda'
-check "cards to plan for" has ../out 'cuda:CARD.*: 3060 .*4090 .*h100'
+check "GPU models for plans" has ../out 'cuda:CARD.*: 3060 .*4090 .*h100'
 expect 0 "devices --json" devices --json
 check "devices" has ../out '"devices"'
 tr -d ' \n' <../out >../flat
@@ -272,6 +272,11 @@ time=$(awk '$1 == "all" && NF == 5 { print $5; exit }' ../out) # of the first bl
 expect 0 "predictions for all cards" bench block --device cuda --predict all
 check "the same time, $time ms" has ../out "^4090  *$time "
 check "one line per card in each part" [ "$(grep -c '^h100 ' ../out)" = "$(grep -c '^card ' ../out)" ]
+expect 0 "prediction in int8" bench block --device cuda --predict 4090 --precision int8
+check "names the precision" has ../out '^predicted for 4090 in int8, not measured$'
+check "total of int8 products" has ../out '^all product_int8  *[0-9]* *1460.9 '
+expect 2 "prediction in a precision that GPUs lack" bench block --device cuda --predict 4090 --precision f32
+check "error message" has ../err '^sluice: invalid value for --precision: '
 expect 2 "bench block --predict of an unknown card" bench block --predict none
 check "error names the command that lists cards" has ../err 'sluice devices'
 for command in bench plan; do

@@ -183,6 +183,8 @@ for isa in AVX2 AVX512_CORE; do
     draw 2 "bf16, oneDNN limited to $isa" -p x -o a.png --precision bf16
     check "error names the missing instructions" has ../err '^sluice: .*--precision.*AVX512_BF16.*found bf16'
     expect 2 "plan bf16, oneDNN limited to $isa" plan -m "$model" --precision bf16
+    draw 2 "int8, oneDNN limited to $isa" -p x -o a.png --precision int8
+    check "error names the missing int8 instructions" has ../err '^sluice: .*--precision.*_VNNI.*found int8'
     draw 0 "f32, oneDNN limited to $isa" -p x -o a.png --precision f32
     rm -f a.png
 done
@@ -194,6 +196,18 @@ if grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo; then
     rm -f a.png
 else
     echo "SKIP bf16: this processor has no instructions for it"
+fi
+if grep -qE '^flags.*avx512_vnni' /proc/cpuinfo; then
+    draw 0 "int8" -p x -o a.png --precision int8
+    # Integer sums are exact with any instructions; AVX512 changes no other operator.
+    DNNL_MAX_CPU_ISA=AVX512_CORE_VNNI
+    export DNNL_MAX_CPU_ISA
+    draw 0 "int8, oneDNN limited to VNNI" -p x -o b.png --precision int8
+    unset DNNL_MAX_CPU_ISA
+    check "VNNI and the best instructions give one image" cmp -s a.png b.png
+    rm -f a.png b.png
+else
+    echo "SKIP int8: this processor has no instructions for it"
 fi
 check "no file is written" empty_folder .
 for budget in 0 0B -1 -512M 101% 1000T 9223372036854775807B; do # everything else in these commands is valid

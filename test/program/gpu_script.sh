@@ -1,6 +1,6 @@
 #!/bin/sh
 # bench/gpu/run.sh on the emulated device: results are written part by part, a failing or hanging part does not stop the others,
-# finished parts are skipped, and a missing GPU is reported. A fake nvidia-smi in PATH makes the machine fit or unfit for timing.
+# finished parts are skipped, and a missing GPU is reported. A fake nvidia-smi in PATH reports a machine fit or unfit for timing.
 #   sh test/program/gpu_script.sh STAGE WORK        STAGE: the folder that make CONFIG=emu gpu-stage creates
 set -u
 stage=$(cd "$1" && pwd)
@@ -49,7 +49,8 @@ case "\$*" in *-lms*) while sleep 0.2; do echo "$1"; done ;; esac
 END
     chmod +x "$work/path/nvidia-smi"
 }
-# generation and most, width and most, W, limit and default, MHz and most, C, busy %, MiB, ECC, MIG, reasons
+# PCIe generation and its maximum, width and its maximum, W, limit and default, MHz and its maximum, C, busy %, MiB, ECC, MIG,
+# throttle reasons
 fit="4, 4, 16, 16, 441.02, 450.00, 450.00, 2520, 3105, 71, 0, 300, [N/A], [N/A], 0x0000000000000004"
 hot="4, 4, 4, 16, 210.00, 300.00, 450.00, 1100, 3105, 92, 0, 300, Disabled, Enabled, 0x0000000000000048"
 PATH=$work/path:$PATH
@@ -81,7 +82,10 @@ script out check.fragments --small
 check "all PASS: exit 0, not $code" [ $code = 0 ]
 fake_smi "$hot" 4711
 script out check.fragments bench.ops.bytes --again --small
-check "not fit for timing" has "$work/log" 'not fit for timing: PCIe x4: too narrow .*; power limit 300 W instead of 450 W .*; throttled by heat .* 92 C; 1100 of 3105 MHz .*; 1 other program .*; MIG is on'
+check "not fit for timing" has "$work/log" '^This machine is not fit for timing:$'
+for reason in "PCIe x4: too narrow" "power limit 300 W instead of 450 W" "throttled by heat" "1100 of 3105 MHz" "1 other program" "MIG is on"; do
+    check "$reason" has "$work/log" "^  - $reason"
+done
 rm -r "$work/path"
 check "--again repeats a part" [ "$(grep -c '"check.fragments"' "$results")" = 2 ]
 # Parts run in order of importance, whatever their order on the command line.
@@ -99,6 +103,7 @@ check "no part failed" lacks "$day" '"status": "failed"'
 check "pipeline" has "$day" '"part": "check.pipeline", "status": "done", .*"failed": 0'
 check "CUDA context size" has "$day" '"part": "check.context", "status": "done", .*"context_bytes": [1-9]'
 check "one hash for all algorithms" has "$day" '"part": "check.algorithms", "status": "done", .*"passed": 14, "failed": 0'
+check "one hash with int8" has "$work/log" '^PASS  *the same with int8  *demo model, 7 runs'
 check "lists the algorithms" has "$day" '"algorithms": \[{"op"'
 for call in "pin cold" "pin warm" unpin provide commit decommit; do check "$call" has "$day" "\"call\": \"$call\", \"bytes\": 2097152"; done
 check "overlap" has "$day" '"part": "bench.overlap", "status": "done", .*"budget": "all", .*"ratio": [0-9.]*'
@@ -119,7 +124,8 @@ check "says how to finish" has "$work/log" '^UNKNOWN  *step close to its bound  
 EMU_CAPABILITY=9.0 script jit check.jit --small
 check "kernels compiled by the driver" has "$work/log" '^PASS  *kernels compiled by driver'
 
-# The verdicts of a made-up run on a fit machine. Z-Image: 5 GB at 25 GB/s are 0.2 s, below the resident step's 0.5 s.
+# made FIT REASONS MEMORY_STATUS HASH SECONDS LATENT STEP_SECONDS TORCH_SECONDS MORE_ROWS: the results of an invented run.
+# Z-Image streams 5 GB at 25 GB/s, 0.2 s, which is less than the 0.5 s of a resident step.
 made() {
     cat <<END
 {"part": "info", "status": "done", "data": {"gpu": "NVIDIA GeForce RTX 4090", "architecture": "sm_89", "bytes": 25769803776, "library": "x", "card": "4090"}}
@@ -136,7 +142,7 @@ made() {
 {"part": "bench.torch.zimage.eager", "status": "done", "data": {"rows": [{"op": "step", "shape": "zimage, eager, ", "seconds": $8}]}}
 END
 }
-# verdicts NAME CODE ARGUMENTS OF made...: the page's lines of questions must equal stdin
+# verdicts NAME CODE MADE_ARGUMENT...: the report's verdict lines on made's results must equal stdin
 verdicts() {
     name=$1 want=$2
     shift 2
@@ -190,7 +196,17 @@ UNKNOWN  operators as calculated     machine not fit for timing; 1 of 1 off by m
 UNKNOWN  step close to its bound     machine not fit for timing; at most 1.060 (budget 9G); limit 1.05
 UNKNOWN  as fast as PyTorch          machine not fit for timing; at most 1.11 of PyTorch's time (zimage step); limit 1.10
 END
-check "not fit" has "$work/made" '^This machine is not fit for timing: PCIe x4$'
+check "not fit" has "$work/made" '^  - PCIe x4$'
+
+# card WANTED NAME MULTIPROCESSORS GIB: the model in cards.c for a GPU of this name, as CUDA reports it
+card() { check "card $2" [ "$("$stage/bin/device_bench" card "$2" "$3" "$4")" = "$1" ]; }
+card 4090 "NVIDIA GeForce RTX 4090" 128 23.6
+card none "NVIDIA GeForce RTX 4090 Laptop GPU" 76 15.6
+card 4060ti "NVIDIA GeForce RTX 4060 Ti" 34 15.6
+card a100 "NVIDIA A100-SXM4-40GB" 108 39.4
+card a100_80gb "NVIDIA A100-SXM4-80GB" 108 79.2
+card h100 "NVIDIA H100 80GB HBM3" 132 79.1
+card none "NVIDIA H100 PCIe" 114 79.1
 
 # broken PROGRAM BODY: replaces a program by a script. The stage is hard-linked, so the old file is removed first.
 broken() { rm "$work/stage/bin/$1" && printf '#!/bin/sh\n%s\n' "$2" >"$work/stage/bin/$1" && chmod +x "$work/stage/bin/$1"; }

@@ -125,5 +125,14 @@ done <<END
 END
 expect 2 "generate" generate --family zimage -p fox
 rm -rf ../zimage ../flux ../qwen_image ../sd3 ../transformer.safetensors ../text_encoder.safetensors ../from_files ../from_family
+# ---- families --precision ----
+if "$sluice" devices | grep -q '^  precisions .* int8$'; then
+    expect 0 "plans of a family in int8" families zimage --precision int8
+    check "commands have the precision" [ "$(grep -c -- '--direct-io on --precision int8$' ../out)" = 5 ]
+else
+    expect 2 "plans of a family in int8 on a CPU without int8 products" families zimage --precision int8
+    check "error message" has ../err 'invalid value for --precision: this CPU'
+fi
+
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -1,2 +1,2 @@
 # Fault: the fragment layout exchanges two k of a column of matrix b.
-s/b\[p + 8\]\[g\] = low_half(word\[1\]), b\[p + 9\]\[g\] = high_half(word\[1\]);/b[p + 8][g] = high_half(word[1]), b[p + 9][g] = low_half(word[1]);/
+s/b\[p + 8\]\[g\] = T::low(word\[1\]), b\[p + 9\]\[g\] = T::high(word\[1\]);/b[p + 8][g] = T::high(word[1]), b[p + 9][g] = T::low(word[1]);/
