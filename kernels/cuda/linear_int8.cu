@@ -9,7 +9,7 @@
 #include "kernels/cuda/row_access.cuh"
 
 /* QUANTISE_PIECES: eights of a row that a thread keeps in registers, from its maximum to its codes. */
-enum { QUANTISE_PIECES = 4, QUANTISE_THREADS = 384, CODE_MOST = 127 };
+enum { QUANTISE_PIECES = 4, QUANTISE_THREADS = 352, CODE_MOST = 127 };
 
 /* Multiplies by H along a base-4 digit of the column that two bits of the lane number hold, from `bit` on.
  * With the values a, b, c, d of four lanes, lane by lane: (a + b) + (c - d), (a + b) - (c - d), (c + d) + (a
@@ -118,11 +118,11 @@ __device__ static inline void store_codes(const quantise_args &a, const float v[
     }
 }
 
-/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 12,288 columns
+/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 11,264 columns
  * are loaded twice, the second time from the cache.
  *   grid    a block per row
- *   block   threads for 32 columns each, 32 to 384; 48 bytes of shared memory
- *   regs    at most 80, so that two blocks of the longest rows fit a multiprocessor
+ *   block   threads for 32 columns each, 32 to 352; 44 bytes of shared memory
+ *   regs    at most 88, so that two blocks of the longest rows fit a multiprocessor
  *   bytes   reads the row, writes a byte per value; 4.5 shuffles and about 30 other operations per value
  *   bound   memory; share of peak: not measured yet */
 template <enum dtype D>
