@@ -9,7 +9,7 @@
 #include "kernels/cuda/row_access.cuh"
 
 /* QUANTISE_PIECES: eights of a row that a thread keeps in registers, from its maximum to its codes. */
-enum { QUANTISE_PIECES = 4, QUANTISE_THREADS = 352, CODE_MOST = 127 };
+enum { QUANTISE_PIECES = 2, QUANTISE_THREADS = 1024, CODE_MOST = 127 };
 
 /* Multiplies by H along a base-4 digit of the column that two bits of the lane number hold, from `bit` on.
  * With the values a, b, c, d of four lanes, lane by lane: (a + b) + (c - d), (a + b) - (c - d), (c + d) + (a
@@ -118,15 +118,15 @@ __device__ static inline void store_codes(const quantise_args &a, const float v[
     }
 }
 
-/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 11,264 columns
+/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 16,384 columns
  * are loaded twice, the second time from the cache.
  *   grid    a block per row
- *   block   threads for 32 columns each, 32 to 352; 44 bytes of shared memory
- *   regs    at most 88, so that two blocks of the longest rows fit a multiprocessor
+ *   block   threads for 16 columns each, 32 to 1024; 128 bytes of shared memory
+ *   regs    52 to 64 (sm_100)
  *   bytes   reads the row, writes a byte per value; 4.5 shuffles and about 30 other operations per value
  *   bound   memory; share of peak: not measured yet */
 template <enum dtype D>
-static __global__ void __launch_bounds__(QUANTISE_THREADS, 2) quantise_rows(quantise_args a) {
+static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(quantise_args a) {
     int64_t span = 8 * QUANTISE_PIECES * (int64_t)blockDim.x;
     float v[QUANTISE_PIECES][8];
     divisor d = {};
