@@ -145,7 +145,7 @@ struct key_rows {
 };
 
 struct attend_args {
-    head_rows q, out; /* f32, bf16 or f16, independently; wide: for column pairs */
+    head_rows q, out; /* each f32, bf16 or f16; wide: column pairs are aligned */
     key_rows keys, values;
     int32_t n_keys, group, tiles, last; /* last: number of the last thread block of this launch */
     const float *bias;                  /* relative bias [H, T + S - 1], or NULL */
@@ -549,7 +549,8 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     store_rows<T>(r, a, at);
 }
 
-/* A kernel that was left out traps, so that a wrong choice of the host is an error, not a wrong result. */
+/* A kernel for wide tiles traps in code without wide tiles: launching it by mistake is an error instead of a
+ * wrong result. */
 template <class T> __global__ void __launch_bounds__(T::threads, T::blocks) attend(attend_args a) {
     if constexpr (T::wide && !COMPILES_WIDE)
         __trap();
@@ -632,9 +633,9 @@ static enum status launch(struct cuda *cuda, const struct op *op, attend_args a,
     return cuda_launched(op, e);
 }
 
-/* Decides once per device if attention uses wide tiles, from the code that CUDA has loaded: it may be
- * compiled for another GPU. One wide kernel answers for all, because a source file's kernels are loaded as
- * one module. Not called before the first run: the driver would compile PTX for a plan. */
+/* Decides once per device whether attention uses wide tiles. The loaded code may have been compiled for
+ * another GPU, so its architecture counts as well. One wide kernel is checked for all, because CUDA loads the
+ * kernels of a source file as one module. Called by runs, not for plans: loading may compile PTX. */
 static enum status choose_tiles(struct cuda *cuda, struct error *e) {
     struct cudaFuncAttributes code;
     int major = 0, shared = 0;

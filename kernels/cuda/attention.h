@@ -51,12 +51,12 @@ extern "C" {
     _(128, 128, 64, 4, 1, 0)
 
 /* True if kernels for wide tiles have a body in code compiled for architecture `arch` (__CUDA_ARCH__ / 10);
- * in other code they trap. A macro, because compiler and host must agree. */
+ * in other code they trap. A macro, because device code needs a constant and the host the same rule. */
 #define ATTENTION_COMPILES_WIDE(arch) ((arch) == 80 || (arch) == 87 || (arch) == 90)
 
 /* True if a GPU uses the wide tiles, from its compute capability, its shared memory per block, and the
- * architecture for which its code was compiled. That may be another GPU's: machine code of 8.0 runs on all
- * 8.x, and the driver compiles PTX of 8.9 for 9.0. The choice is a constant of device and build, because
+ * architecture for which its code was compiled. The two may differ: machine code for 8.0 runs on all 8.x, and
+ * the driver compiles PTX for 8.9 to run on 9.0. The choice is a constant of device and build, because
  * results depend on the tile size. */
 static inline bool attention_is_wide(int major, int shared_bytes, int compiled_for) {
     return major < 10 && shared_bytes >= 163 << 10 && ATTENTION_COMPILES_WIDE(compiled_for);
@@ -92,7 +92,7 @@ static inline int attention_launches(const struct op *op) {
 /* Workspace of packed k and v. Every block of queries reads k and v once, 16 bytes at a time. bf16 k and v
  * are read in place if rows start at multiples of 16 bytes. The head size must then be ATTENTION_STRIDED, or
  * there is one head without gaps. Otherwise a kernel rounds and pads k and v to bf16 [G,S,head]. q needs no
- * packing. f16 operands are rounded to bf16, too, so all precisions share one kernel. */
+ * packing. f16 operands are rounded to bf16 as well, so that one kernel serves all precisions. */
 struct attention_layout {
     int32_t head; /* compiled head size */
     bool packs;

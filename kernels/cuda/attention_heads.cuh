@@ -18,7 +18,7 @@ static inline bool rows_are_aligned(const struct tensor *t, int64_t bytes) {
     return !(reinterpret_cast<uintptr_t>(t->data) % static_cast<uintptr_t>(bytes) || t->row_bytes % bytes);
 }
 
-/* columns: number of adjacent columns that a lane loads or stores. */
+/* Describes q or the result of a call. columns: number of adjacent columns that a lane loads or stores. */
 static inline head_rows head_rows_of(const struct tensor *t, int32_t head_size, int32_t columns) {
     head_rows h = {};
     h.data = static_cast<char *>(t->data), h.row = t->row_bytes;
@@ -28,7 +28,7 @@ static inline head_rows head_rows_of(const struct tensor *t, int32_t head_size, 
     return h;
 }
 
-/* Maximum and sum over the four lanes that have columns of the same rows (ptx.cuh). */
+/* Return the maximum and the sum over the four lanes that hold columns of the same rows (ptx.cuh). */
 __device__ static inline float quad_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
     return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
@@ -39,7 +39,7 @@ __device__ static inline float quad_sum(float value) {
     return value + __shfl_xor_sync(0xffffffff, value, 2);
 }
 
-/* Stores two adjacent columns of a head's result, unless they are beyond the last row or column. */
+/* Stores two adjacent columns of a head's result; values beyond the last row or column are not stored. */
 __device__ static inline void store_two(const head_rows &out, int32_t head, int32_t row, int32_t column,
                                         float first, float second) {
     if (row >= out.rows || column >= out.head_size) return;

@@ -2,25 +2,27 @@
  * results are products of f16 values with f16 sums in a tile of keys and f32 sums over tiles. The structure
  * is attention.cu's: one pass over the keys, tile by tile, in order.
  *
- * Scores. The mean of k over (a sample of) the keys is subtracted from k: it adds the same number to all
- * scores of a query, which the softmax ignores, and removes the bias of channels, which would take most of
- * the 8 bits. Rows of q and of k then have a scale each: codes are round_half_even(value / scale), scale =
- * max |row| / 127. Sums of codes are exact. They start at INT8_ZERO, so that their bits are a float, and one
- * fused multiply-add with the key's scale converts them.
+ * Scores. The mean of k over a sample of the keys is subtracted from k. This changes all scores of a query by
+ * the same number, so the softmax stays the same. It removes the bias of k's channels, which would take most
+ * of the 8 bits. Each row of q and of k then has its own scale, max |row| / 127, and codes
+ * round_half_even(value / scale). Sums of products of codes are exact. They start at INT8_ZERO, so that their
+ * bits are a float, and one fused multiply-add with the key's scale converts them.
  *
- * Results. Columns of v are scaled by a power of two, one for each tile of keys, to |v| < 1: f16 then keeps
- * the 8 significant bits of bf16, down to 2^-14 of the column's largest value, and no sum overflows, because
- * probabilities are at most 2^(INT8_P_BITS + INT8_LAG) and a tile has 64. They are rounded to f16 for the
- * product; their sum is f32. GeForce GPUs compute f16 sums at twice the rate of f32 sums; other GPUs lose
- * nothing.
+ * Results. Each column of v is divided by a power of two per tile of keys, so that |v| < 1. f16 then keeps
+ * the 8 significant bits of bf16, down to 2^-14 of the column's largest value. No sum overflows, because a
+ * tile has 64 probabilities of at most 2^(INT8_P_BITS + INT8_LAG). Probabilities are rounded to f16 for the
+ * product with v; the softmax sums them in f32. GeForce GPUs compute f16 sums at twice the rate of f32 sums;
+ * other GPUs lose nothing.
  *
  * Relative error against double, measured under emulation (nearly normal values, scale 1/sqrt(D), f32
  * operands; test_cuda_attention): 7.6e-3 (bf16 mode: 3.2e-3); with a bias of k's channels of 4 deviations
  * 7.9e-3 (7.4e-3); with every hundredth token 6 times as large 1.2e-2 (4.6e-3).
  *
- * Scales belong to rows, or to tiles of INT8_KEYS rows, so bits depend on shapes alone.
+ * A scale covers one row, or one column of a tile of INT8_KEYS rows. Rounding therefore depends on shapes
+ * alone, not on the GPU or on the groups of heads.
  *
- * Non-finite values: a row of q with one gives a row of NaN, a column of v one of Inf or NaN, k a whole head.
+ * Non-finite values: in q, the row of the result becomes NaN; in v, the column becomes infinite or NaN; in k,
+ * all results of its heads become NaN.
  */
 #include "kernels/cuda/attention_int8.h"
 
@@ -29,7 +31,7 @@
 #include <math.h>
 
 /* The float 1.5 * 2^23: adding an integer below 2^22 to its bits adds the integer to its value. Sums of codes
- * are at most 128 * 127^2 = 0.49 * 2^22. */
+ * are at most 128 * 127^2 = 0.49 * 2^22. INT8_P_BITS, INT8_LAG: powers of two (online_softmax). */
 enum { INT8_ZERO_BITS = 0x4B400000, INT8_P_BITS = 5, INT8_LAG = 4 };
 #define INT8_ZERO 12582912.0f
 
@@ -56,8 +58,8 @@ __device__ static inline float element(const key_source &from, int64_t row, int3
 
 enum { MEAN_COLUMNS = WARP, MEAN_PARTS = 8 };
 
-/* Mean of k over at most INT8_MEAN_KEYS evenly spaced keys. Each of MEAN_PARTS threads of a column sums every
- * eighth of them in order; the partial sums are added in order.
+/* Mean of k over at most INT8_MEAN_KEYS evenly spaced keys. MEAN_PARTS threads share a column; each sums
+ * every eighth sampled key, in order. The partial sums are then added in order.
  *   grid    ceil(G D / 32)
  *   block   32 x 8; shared 1 KiB; 44 registers (sm_80)
  *   bytes   reads 2,048 G D (4,096 for f32), in segments of 64 bytes (128)
@@ -110,14 +112,14 @@ __device__ static inline void load_piece(float to[PIECE], const key_source &from
     for (int i = 0; i < 4; i++) to[i] = __uint_as_float(word[i]), to[4 + i] = __uint_as_float(more[i]);
 }
 
-/* Bits of |f|: their order as integers is that of the magnitudes, with NaN above infinity. */
+/* Returns the bits of |f|. As integers they are in the order of the magnitudes, with NaN above infinity. */
 __device__ static inline uint32_t magnitude(float f) {
     return __float_as_uint(f) & 0x7FFFFFFF;
 }
 
 /* Scale of a row whose largest magnitude has the bits `most`, and the factor that converts values to codes.
- * The scale has 22 significant bits: its product with INT8_ZERO is exact. Rows of tiny values and of NaN have
- * codes 0. */
+ * The scale has 22 significant bits, so that its product with INT8_ZERO is exact. Rows of tiny values get
+ * factor 0, so their codes are 0; a row with NaN gets scale NaN. */
 __device__ static inline float row_scale(uint32_t most, float *factor) {
     float scale = __uint_as_float(__float_as_uint(__uint_as_float(most) / 127) & ~3u);
     *factor = scale > 0x1p-100f ? 1 / scale : 0;
@@ -132,7 +134,7 @@ __device__ static inline uint32_t four_codes(const float v[4], float factor) {
     return c[0] | c[1] << 8 | c[2] << 16 | c[3] << 24;
 }
 
-/* Quantises 64 rows of a head of k: 16 lanes have a row. */
+/* Quantises 64 rows of a head of k; 16 lanes share a row. */
 __device__ static inline void quantise_keys(const quantise_args &a, unsigned char *record, int32_t first_row,
                                             int32_t head) {
     int32_t thread = static_cast<int32_t>(threadIdx.x), column = thread % PIECES * PIECE;
@@ -160,7 +162,7 @@ __device__ static inline void quantise_keys(const quantise_args &a, unsigned cha
     }
 }
 
-/* Scales and rounds 64 rows of a head of v. A thread has eight columns of four rows. */
+/* Scales 64 rows of a head of v and rounds them to f16. A thread computes eight columns of four rows. */
 __device__ static inline void scale_values(const quantise_args &a, unsigned char *record, int32_t first_row,
                                            int32_t head) {
     constexpr int rows = INT8_KEYS / ROW_STEP, warps = QUANTISE_THREADS / WARP, columns = PIECE * PIECES;
@@ -188,7 +190,7 @@ __device__ static inline void scale_values(const quantise_args &a, unsigned char
 #pragma unroll
     for (int i = 0; i < PIECE; i++) {
         for (int w = 0; w < warps; w++) most[i] = max(most[i], largest[w * columns + column + i]);
-        /* The power of two above the largest magnitude, within 2^-114 and 2^113. */
+        /* The power of two above the largest magnitude, limited to 2^-114 to 2^113. */
         uint32_t bits = min(max((most[i] & 0x7F800000) + 0x800000, 13u << 23), 240u << 23);
         scales[i] = __uint_as_float(bits), factors[i] = __uint_as_float(0x7F000000 - bits);
     }
@@ -225,12 +227,13 @@ __global__ void __launch_bounds__(QUANTISE_THREADS) attention_quantise(quantise_
         quantise_keys(a, record, tile * INT8_KEYS, head);
 }
 
-/* Constants of a compiled head size. A warp has 32 queries: two m16 instruction rows. */
+/* Constants of a compiled head size. A warp computes 32 queries, two times the 16 rows of an instruction. */
 template <int HEAD> struct int8_tile {
     static constexpr int head = HEAD, threads = 4 * WARP;
     static constexpr int mma_m = INT8_QUERIES / 4 / 16, mma_n = INT8_KEYS / 8, mma_d = HEAD / 8,
                          mma_k = HEAD / 32;
-    /* Row strides in shared memory: odd multiples of 16 bytes, so that eight rows lie in different banks. */
+    /* Row strides in shared memory: odd multiples of 16 bytes, so that accesses to eight rows use different
+     * banks. */
     static constexpr int key_row = HEAD + 16, value_row = 2 * HEAD + 16;
     static constexpr int key_scales = INT8_KEYS * key_row, values = key_scales + INT8_KEYS * 4,
                          value_scales = values + INT8_KEYS * value_row, queries = value_scales + HEAD * 4,
@@ -248,8 +251,8 @@ struct int8_args {
     float scale;                                         /* > 0; for base 2 exponentials */
 };
 
-/* Position of a GPU lane: query head in the group of heads, first row (of the first 16 rows, the lane has row
- * and row + 8). */
+/* Position of a GPU lane. head: query head in the group of heads. row: the lane's first row; of each 16 rows
+ * it holds two, 8 apart. */
 struct int8_place {
     int32_t head, row;
     int lane;
@@ -321,8 +324,8 @@ __device__ static inline void four_queries(float to[4], const head_rows &q, int3
     }
 }
 
-/* Address of a lane's first fragment of q, and of its factors [m][2]; its row sums [m][2] are T::n_factors
- * later. Both are in shared memory, because registers are short. */
+/* Return the addresses of a lane's first fragment of q and of its factors [m][2]; its row sums [m][2] follow
+ * T::n_factors later. All are in shared memory, because registers are scarce. */
 template <class T> __device__ static inline uint4 *own_queries(const unsigned char *shared, unsigned thread) {
     return reinterpret_cast<uint4 *>(const_cast<unsigned char *>(shared) + T::queries) +
            thread / WARP * T::mma_m * T::mma_k * WARP + thread % WARP;
@@ -333,9 +336,9 @@ template <class T> __device__ static inline float *own_factors(const unsigned ch
            thread * T::mma_m * 2;
 }
 
-/* Quantises a warp's queries to mma operand fragments in shared memory, with the factors that convert sums of
- * codes, times the key's scale, to exponents of 2. Factors are positive, so that masked keys stay at minus
- * infinity. Each lane reads only its own writes, so no barrier is needed. */
+/* Quantises a warp's queries to mma operand fragments in shared memory, and stores a factor per row. The sum
+ * of products of codes, times the key's scale and the factor, is an exponent of 2. Factors are positive, so
+ * that masked keys stay at minus infinity. Each lane reads only its own writes, so no barrier is needed. */
 template <class T, class E>
 __device__ static inline void load_queries(const unsigned char *shared, const int8_args &a,
                                            const int8_place &at) {
@@ -374,7 +377,7 @@ __device__ static inline void load_queries(const unsigned char *shared, const in
     }
 }
 
-/* Computes q k^T of 16 queries and a tile of keys, as sums of codes times the scales of keys. */
+/* Computes q k^T of 16 queries and a tile of keys: sums of products of codes, times the keys' scales. */
 template <class T>
 __device__ static inline void multiply_keys(float (&s)[T::mma_n][4], const unsigned char *shared, int m) {
     unsigned thread = thread_again(), lane = thread % WARP;
@@ -417,10 +420,9 @@ template <class T> __device__ static inline void mask_scores(float (&s)[T::mma_n
             if (8 * n + first + i % 2 >= n_keys) s[n][i] = -INFINITY;
 }
 
-/* Converts scores of 16 queries to probabilities: 2^(factor score - top + INT8_P_BITS), where `top` is the
- * row's largest exponent so far, or up to INT8_LAG below it: with this lag, few tiles change `top`. Adds them
- * to the row sums, which cover only the lane's own keys. rescale: on return, the factors of earlier results.
- */
+/* Converts scores of 16 queries to probabilities, 2^(factor score - top + INT8_P_BITS). `top` is the row's
+ * largest exponent so far, or up to INT8_LAG less, so that few tiles change it. Adds the probabilities to the
+ * row sums, which cover only the lane's own keys. rescale: on return, the factors for earlier results. */
 template <class T>
 __device__ static inline void online_softmax(float (&last_top)[2], uint32_t (&p)[T::mma_n][2],
                                              float (&rescale)[2], const float (&s)[T::mma_n][4],
@@ -486,7 +488,7 @@ __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
                 mma_f16<2>(sums[m], a, reinterpret_cast<const uint32_t(*)[2]>(b));
             }
         }
-        __syncwarp(); /* for the registers, as in attend_int8 */
+        __syncwarp(); /* Prevents register spills, as in attend_int8. */
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float2 scale = *reinterpret_cast<const float2 *>(scales + (n + i) * 8);
@@ -511,9 +513,10 @@ __device__ static inline int8_place find_place(const int8_args &a, int32_t block
     return at;
 }
 
-/* Main loop, as in attention.cu: k of the next tile is copied during p v of this tile, v during q k^T and the
- * softmax: two barriers per tile, one buffer each. A warp's 32 queries are two times 16 for q k^T and the
- * softmax, which needs fewer registers and lets the softmax of one half overlap the products of the other.
+/* Main loop, as in attention.cu: k of the next tile is copied during p v of this tile, and v during q k^T and
+ * the softmax. There are two barriers per tile, and one buffer each for k and v. A warp computes q k^T and
+ * the softmax of its 32 queries in two halves of 16. This needs fewer registers, and the softmax of one half
+ * overlaps the products of the other.
  *   grid    query heads of the group x ceil(T / 128), in launches of at most attention_blocks_at_once
  *   head       64     96    128
  *   block     128    128    128
@@ -522,8 +525,8 @@ __device__ static inline int8_place find_place(const int8_args &a, int32_t block
  *   bytes   reads and writes T H D, of 4 or 2 bytes each; reads 3 S head per block, mostly from L2
  *   FLOPs   2 T S H head of 8-bit integers, and as many of f16 with f16 sums
  *   bound   tensor cores: a tile of heads of 128 has 64 IMMA and 128 HMMA among about 1,090 instructions.
- *           The two warps of a scheduler issue 2,180 in 6,144 cycles of a GeForce's tensor cores (3,072 of
- *           the A100's). Share of peak: not measured yet; cards.c assumes int8_attention */
+ *           The two warps of a scheduler issue 2,180 instructions while a GeForce's tensor cores need
+ *           6,144 cycles (the A100's: 3,072). Share of peak: not measured yet; assumed in cards.c */
 template <class T> __global__ void __launch_bounds__(T::threads, 2) attend_int8(int8_args a) {
     SMEM_DYN(unsigned char, shared);
     int8_place at = find_place<T>(a, static_cast<int32_t>(blockIdx.x), threadIdx.x);
@@ -549,7 +552,7 @@ template <class T> __global__ void __launch_bounds__(T::threads, 2) attend_int8(
             multiply_keys<T>(s, shared, m);
             if (left < INT8_KEYS) mask_scores<T>(s, left);
             online_softmax<T>(top[m], p[m], rescale[m], s, shared, m);
-            __syncwarp(); /* Bounds the instructions that the compiler moves up; otherwise registers spill. */
+            __syncwarp(); /* Keeps the compiler from moving instructions up, which would spill registers. */
         }
         copy_async_wait<0>();
         __syncthreads(); /* the copy of v has arrived; k is no longer used */
@@ -557,7 +560,7 @@ template <class T> __global__ void __launch_bounds__(T::threads, 2) attend_int8(
         rescale_results<T>(o, rescale);
         multiply_values<T>(o, p, shared);
     }
-    /* Computes the lane's position again: kept in registers, it would spill. */
+    /* The lane's position is computed again; keeping it in registers would cause spills. */
     at = find_place<T>(a, block_again(), thread_again());
 #pragma unroll
     for (int m = 0; m < T::mma_m; m++)
@@ -612,7 +615,7 @@ enum status cuda_attention_int8_run(struct cuda *cuda, const struct op *op,
     a.records = quantise.records;
     a.n_keys = k->dim[0], a.key_tiles = l->key_tiles;
     a.group = op->n / heads, a.tiles = (q->dim[0] + INT8_QUERIES - 1) / INT8_QUERIES;
-    /* A scale of 0 makes all scores 0, by codes of 0. */
+    /* With a scale of 0, q_factor 0 makes the codes of q 0, and so all scores. */
     a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
     a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * log2_e;
     unsigned mean_blocks = static_cast<unsigned>((k->dim[1] + MEAN_COLUMNS - 1) / MEAN_COLUMNS);

@@ -11,10 +11,10 @@
  * multiprocessor compute 512 (bf16 with f32 sums), 1,024 (f16 with f16 sums) or 2,048 (int8) operations per
  * clock: the white papers' tables divided by multiprocessors and clock.
  *
- * Efficiencies: int8_products is below products, because a tile of 128 x 256 leaves one thread block per
- * multiprocessor, whose epilogue (scales, bias, gate, residual) does not overlap with the next tile's
- * products, and because int8 halves the time of the products but not of the epilogue. int8_attention: the
- * kernels of SageAttention 1 with the same two types reach 320 to 340 of 440 TOPS on a 4090 (paper, 2024). */
+ * Efficiencies. int8_products is below products for two reasons. With tiles of 128 x 256 a multiprocessor
+ * runs one thread block, so the epilogue (scales, bias, gate, residual) does not overlap with the next tile's
+ * products. And int8 halves the time of the products but not of the epilogue. int8_attention: SageAttention
+ * 1's kernels with the same two types reach 320 to 340 of 440 TOPS on a 4090 (paper, 2024). */
 #define GEFORCE(n, mhz)                                                                                      \
     .multiprocessors = (n), .product_flops = 512e6 * (n) * (mhz), .half_sum_flops = 1024e6 * (n) * (mhz),    \
     .int8_ops = 2048e6 * (n) * (mhz), .products = 0.90, .attention = 0.88, .convolutions = 0.30,             \
@@ -27,13 +27,13 @@
     .half_sum_flops = 1e6 * (per_clock) * (n) * (mhz), .int8_ops = 2e6 * (per_clock) * (n) * (mhz),          \
     .passes = 0.88
 
-/* Power limits products: cuBLAS reaches about 0.8 of the data sheet. Attention is near the instruction issue
- * limit, as FlashAttention 2 is (0.73). */
+/* The power limit slows products: cuBLAS reaches about 0.8 of the data sheet. Attention is close to the
+ * instruction issue limit, like FlashAttention 2 (0.73). */
 #define A100                                                                                                 \
     DATA_CENTER(108, 1410, 2048), .products = 0.82, .attention = 0.65, .convolutions = 0.30,                 \
                                   .int8_products = 0.65, .int8_attention = 0.58
-/* Power limits products. The mma.sync instruction, which our kernels use, reaches 0.63 of the data sheet
- * (arXiv:2402.13499), and limits attention and int8 products. */
+/* The power limit slows products. The mma.sync instruction reaches 0.63 of the data sheet (arXiv:2402.13499),
+ * which limits our kernels for attention and int8 products. */
 #define H100                                                                                                 \
     DATA_CENTER(132, 1830, 4096), .products = 0.79, .attention = 0.315, .convolutions = 0.30,                \
                                   .int8_products = 0.47, .int8_attention = 0.30
@@ -42,7 +42,7 @@
  * L4), RTX Blackwell 1.1 (5070 to 5090), A100, H100. NVIDIA's product pages: the other GeForce cards, whose
  * multiprocessors are CUDA cores / 128. Data sheets: A100, H200, L4, L40S. The bus is PCIe 4.0 or 5.0, with
  * 16 lanes (24 or 50 GB/s) or 8 (4060, 4060 Ti, 5060, 5060 Ti). L4 (72 W) and L40S (350 W) lower their clock
- * under load: their shares are guesses. */
+ * under load; their efficiencies are guesses. */
 static const struct cuda_card cards[] = {
     {"3060", "GeForce RTX 3060, 12 GB", 12 * GIB, 360e9, 24e9, GEFORCE(28, 1777)},
     {"3070", "GeForce RTX 3070, 8 GB", 8 * GIB, 448e9, 24e9, GEFORCE(46, 1725)},
@@ -103,8 +103,8 @@ static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-/* Returns the seconds of a product in the library's tile that is fastest for it, one tile per multiprocessor
- * at a time. rate: operations per second of a multiprocessor while it has a tile. */
+/* Returns the seconds of a product with the fastest of the library's usual tiles, one tile per multiprocessor
+ * at a time. rate: operations per second of a multiprocessor while it computes a tile. */
 static double library_seconds(const struct cuda_card *card, const struct work *work, double rate) {
     double least = 0;
     for (int i = 0; i < N_TILES; i++) {
@@ -132,10 +132,10 @@ static double launch_seconds(const struct cuda_card *card, const struct work *wo
         return int8_product_seconds(card, work);
     case WORK_ATTENTION:
         return flops * work->k / work->n / (card->attention * card->product_flops);
-    case WORK_ATTENTION_INT8: /* Q K^T and P V have half of the operations each */
+    case WORK_ATTENTION_INT8: /* Q K^T and P V are half of the operations each */
         return flops * work->k / work->n / card->int8_attention *
                (0.5 / card->int8_ops + 0.5 / card->half_sum_flops);
-    case WORK_CONV: /* the share is that of TF32; f16 has twice its rate */
+    case WORK_CONV: /* `convolutions` is the efficiency in TF32; f16 has twice the rate */
         return library_seconds(card, work, card->convolutions * (work->f16 ? 2 : 1) * rate);
     default:
         return 0;
@@ -150,9 +150,9 @@ double cuda_card_seconds(const struct cuda_card *card, const struct work *work) 
 }
 
 struct op_rates cuda_card_rates(const struct cuda_card *card) {
-    /* Share of tiles and waves that a product fills; 0.92 to 0.97 calculated for Z-Image's products. int8:
-     * includes the pass that rotates and quantises the input; 0.69 to 0.92 calculated for Z-Image, Flux and
-     * WAN on four cards. */
+    /* Share of tiles and waves that a product fills: 0.92 to 0.97 calculated for Z-Image's products.
+     * filled_int8 also covers the pass that rotates and quantises the input: 0.69 to 0.92 calculated for
+     * Z-Image, Flux and WAN on four cards. */
     const double filled = 0.95, filled_int8 = 0.75;
     double products = filled * card->products * card->product_flops;
     double int8_attention = 2 * card->int8_attention / (1 / card->int8_ops + 1 / card->half_sum_flops);
@@ -162,8 +162,8 @@ struct op_rates cuda_card_rates(const struct cuda_card *card) {
                        [CLASS_LINEAR_INT8] = filled_int8 * card->int8_products * card->int8_ops,
                        [CLASS_ATTENTION] = card->attention * card->product_flops,
                        [CLASS_ATTENTION_INT8] = int8_attention,
-                       /* f16's rate; the TF32 convolutions of doubled images omit more than half of their
-                        * multiplications */
+                       /* the rate of f16; TF32 convolutions of upsampled images come close to it, because
+                        * they skip more than half of the multiplications (conv.h) */
                        [CLASS_CONV] = 2 * card->convolutions * card->product_flops,
                        [CLASS_BYTES] = card->passes * card->memory_bytes_per_second}};
 }

@@ -15,15 +15,14 @@ struct cuda_card {
     /* Dense data sheet rates per second, two operations per multiply-add: bf16 with f32 sums; f16 with f16
      * sums; int8 with s32 sums. */
     double product_flops, half_sum_flops, int8_ops;
-    /* Assumed efficiencies, not measured. products, convolutions (in TF32; f16 has twice the rate)
-     * and int8_products: share of product_flops and of int8_ops of a multiprocessor while it has a tile;
-     * attention: share of product_flops;
-     * passes (memory-bound kernels): share of memory bandwidth. int8_attention: share of the rates of its two
-     * products, int8_ops and half_sum_flops. */
+    /* Assumed efficiencies, not measured. products and convolutions (in TF32; f16 has twice the rate): share
+     * of product_flops while a multiprocessor computes a tile; int8_products: the same share of int8_ops.
+     * attention: share of product_flops. int8_attention: share of the rates of its two products, int8_ops and
+     * half_sum_flops. passes (memory-bound kernels): share of memory bandwidth. */
     double products, attention, convolutions, passes, int8_products, int8_attention;
 };
 
-/* Returns GPU model number i from 0, or NULL behind the last one. */
+/* Returns GPU model number i from 0, or NULL after the last one. */
 const struct cuda_card *cuda_card_at(int i);
 /* Returns the GPU model with a name such as "4090", case ignored; NULL if unknown. */
 const struct cuda_card *cuda_card_named(const char *name);

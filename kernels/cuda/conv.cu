@@ -1,4 +1,4 @@
-/* 2D convolution of an image, in bands of rows, through cudnn.h; conv.h describes the two ways.
+/* 2D convolution of an image, in bands of rows, through cudnn.h; conv.h describes the variants.
  *
  * A kernel gathers a band's input with its halo into the workspace: upsampled, normed and activated, channels
  * padded, with zero padding around the image. The library therefore computes one kind of convolution, without
@@ -103,8 +103,8 @@ struct packed_shape {
     bool doubled;
 };
 
-/* Returns the first of the source's rows (or columns) that tap `tap` of a row (or column) of taps sums, and
- * sets *end. phase: 0 or 1, even or odd output rows (or columns). */
+/* Returns the first source row (or column) that is summed into row (or column) `tap` of the packed kernel,
+ * and sets *end to the one after the last. phase: 0 for even output rows (or columns), 1 for odd ones. */
 __device__ static inline int32_t taps_from(const packed_shape &s, int32_t tap, int32_t phase, int32_t *end) {
     *end = !s.doubled ? tap + 1 : tap ? 3 : 1 + phase;
     return !s.doubled ? tap : tap ? 1 + phase : 0;
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
                     int64_t at = (((int64_t)n * s.channels + i + j) * s.kernel + y) * s.kernel + x;
                     sum += PLAIN ? value_at(from.data, from.dtype, at) : rows_value(from, 0, at);
                 }
-            /* no array with a variable index, which would lie in local memory */
+            /* An array with a variable index would be placed in local memory. */
             v = make_float4(j == 0 ? sum : v.x, j == 1 ? sum : v.y, j == 2 ? sum : v.z, j == 3 ? sum : v.w);
         }
         rows_store_kind<ROWS_ANY>(to, row, i, s.c_padded, v);
@@ -162,13 +162,13 @@ struct finish_call {
     struct rows out, from, bias, residual; /* from: library results [pixel, phase][N padded] */
     int64_t pixels;
     int32_t channels, columns;
-    float factor; /* from's values are multiplied by this power of two */
+    float factor; /* power of two by which values of `from` are multiplied */
     bool doubled;
     int32_t row, library_row, library_columns; /* doubled: row of the image and library row of pixel 0 */
     enum finishing finish;
 };
 
-/* Returns the row of `from` that has an output pixel. */
+/* Returns the row of `from` that holds an output pixel. */
 __device__ static inline int64_t result_of(const struct finish_call &f, int64_t pixel) {
     if (!f.doubled) return pixel;
     int32_t y = f.row + (int32_t)((uint32_t)pixel / (uint32_t)f.columns),
@@ -264,8 +264,8 @@ static struct convolution_key cuda_conv_key_of(const struct conv_layout *l, int3
             l->f16};
 }
 
-/* Queues bias, residual and last step for `rows` rows of out, from row `first` on; the band begins at row
- * `band`. */
+/* Queues the pass that adds bias and residual and finishes `rows` rows of out, from row `first` on. band:
+ * first row of the band. */
 static void finish_rows_of(const struct call *c, int32_t band, int32_t first, int32_t rows) {
     const struct op *op = c->op;
     const struct conv_layout *l = &c->l;

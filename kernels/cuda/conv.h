@@ -19,15 +19,17 @@ static inline int32_t conv_pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-/* How a convolution is computed by the library, for all pixels of a band at once.
+/* How the library computes a convolution, one band of rows per call.
  *
- * f16: the input is bounded, because it is normed or the precision is f16. Input and weights are rounded to
- * f16, whose 11 bits are TF32's, at twice the rate and half the bytes. All other convolutions use TF32.
+ * f16: chosen if f16 cannot overflow, because the caller bounds the input (`bounded`) or the input is normed,
+ * or in precision f16. Input and weights are rounded to f16, which has the 11 significant bits of TF32, twice
+ * the rate and half the bytes. All other convolutions use TF32.
  *
- * doubled: a 3x3 convolution of an image doubled by nearest neighbour reads each input pixel several times.
- * Each of the four output pixels of an input pixel (phase: row and column, even or odd) is a 2x2 convolution
- * of the image before doubling, whose weights are sums of the 3x3 kernel's. One library call computes all
- * phases as output channels: 16 of 36 multiplications, and a quarter of the gathered pixels. */
+ * doubled: a 3x3 convolution of an image upsampled by 2 with nearest neighbour reads each input pixel several
+ * times. Output pixels have four phases: even or odd row, even or odd column. Each phase equals a 2x2
+ * convolution of the image before upsampling, whose weights are sums of the 3x3 weights. One library call
+ * computes all phases as output channels. This takes 16 instead of 36 multiplications, and gathers a quarter
+ * of the pixels. */
 struct conv_layout {
     int32_t kernel, stride; /* kernel side of the weight, 1 or 3; stride, 1 or 2 */
     bool f16, doubled;
@@ -55,8 +57,8 @@ static inline uint64_t conv_value_bytes(const struct conv_layout *l) {
     return l->f16 ? 2 : sizeof(float);
 }
 
-/* Returns how many rows (or columns) the library computes for of_out rows (or columns) of out. Doubled: one
- * more than half, because the first and the last have one phase each. */
+/* Returns how many rows (or columns) the library computes for of_out rows (or columns) of out. Doubled: half
+ * and one more, because out uses only one phase of the first and of the last. */
 static inline int32_t conv_library_size(const struct conv_layout *l, int32_t of_out) {
     return l->doubled ? (of_out + 1) / 2 + 1 : of_out;
 }
@@ -112,8 +114,8 @@ static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     return l;
 }
 
-/* Rows of out that one launch adds bias and residual to. Residual and out may overlap as ops.h allows for
- * bands of conv_band_rows rows, so a launch with a residual has no more rows. */
+/* Returns the rows of out to which one launch adds bias and residual. Residual and out may overlap as ops.h
+ * allows for bands of conv_band_rows rows, so a launch with a residual has no more rows. */
 static inline int32_t conv_finish_rows(const struct op *op, const struct conv_layout *l) {
     int32_t rows = op->in[3].rank ? conv_band_rows(l->columns) : l->band;
     return rows < l->band ? rows : l->band;

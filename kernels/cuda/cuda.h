@@ -1,8 +1,10 @@
 /* The CUDA device: hand-written kernels, cuBLASLt for large products, cuDNN for convolutions. For GPUs of
  * compute capability 8.0 and later.
  *
- * Operands of products are bf16, in precision f16 f16, rounded once (nearest even) by their producer or by
- * the operator (device->operands), with f32 sums. Operands and probabilities of attention are bf16.
+ * Operands of products are bf16, or f16 in precision f16, with f32 sums. They are rounded once (nearest even)
+ * by their producer or by the operator (device->operands). Operands and probabilities of attention are bf16.
+ * Precision int8 quantises operands of products and of large attention calls (linear_int8.h,
+ * attention_int8.h).
  * Convolutions round to f16 if their input is bounded, else to TF32 (conv.h). All other activations are f32
  * (ops.h). */
 #ifndef SLUICE_CUDA_CUDA_H

@@ -56,7 +56,7 @@ endif
 # Without any -gencode, nvcc would compile for an architecture that the kernels do not support.
 ifeq ($(CUDA_BUILT),)
 CUDA_BUILT := $(filter $(CUDA_KNOWN),$(CUDA_ARCHS_USUAL))
-$(if $(CUDA_BUILT),$(info cuda: no architecture is left: builds for $(CUDA_BUILT:%=sm_%)),$(error cuda: $(NVCC) supports none of $(CUDA_ARCHS_USUAL:%=sm_%): install CUDA 12.8 or later, or use CUDA=0))
+$(if $(CUDA_BUILT),$(info cuda: CUDA_ARCHS has no supported architecture: building for $(CUDA_BUILT:%=sm_%)),$(error cuda: $(NVCC) supports none of $(CUDA_ARCHS_USUAL:%=sm_%): install CUDA 12.8 or later, or use CUDA=0))
 endif
 # Also PTX of 9.0: GPUs between two generations (10.x) cannot use newer PTX.
 CUDA_PTX := $(sort $(filter 90,$(CUDA_BUILT)) $(lastword $(CUDA_BUILT)))

@@ -86,8 +86,9 @@ static enum status check_lost(struct gpu *g, enum status status) {
     return status;
 }
 
-/* Names outdated libraries in the error of a library call: the library's own code does not say the reason. */
-static enum status blame_outdated(const struct gpu *g, enum status status, struct error *e) {
+/* Adds outdated libraries to the error of a library call, because the library's own error code gives no
+ * reason. */
+static enum status add_outdated(const struct gpu *g, enum status status, struct error *e) {
     if (status == DEVICE && g->outdated[0]) error_where(e, "%s", g->outdated);
     return status;
 }
@@ -96,7 +97,7 @@ static enum status cuda_prepare(struct device *device, const struct op *op, stru
     struct gpu *g = gpu_of(device);
     const struct cuda_operator *functions = operators[op->kind];
     if (enter_checked(g, e) != OK || !functions->prepare) return e->code;
-    return check_lost(g, blame_outdated(g, functions->prepare(&g->cuda, op, e), e));
+    return check_lost(g, add_outdated(g, functions->prepare(&g->cuda, op, e), e));
 }
 
 static enum status cuda_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
@@ -190,7 +191,7 @@ static enum status load(struct gpu *g, struct error *e) {
         if (cuda->products) status = products_warm_up(cuda->products, scratch, bytes, cuda->compute, e);
         if (status == OK && cuda->convolutions)
             status = convolutions_warm_up(cuda->convolutions, scratch, bytes, cuda->compute, e);
-        check_lost(g, blame_outdated(g, status, e));
+        check_lost(g, add_outdated(g, status, e));
         streams_wait(g->streams, &stalled, e);
     }
     if (scratch && cuda_enter(g)) pages_unreserve(g->pages, scratch);

@@ -154,8 +154,8 @@ void gpus_outdated(const struct cuda_info *info, const struct products *products
     }
 }
 
-/* Lists versions of driver, CUDA runtime, cuBLASLt and cuDNN, a missing library as missing, and outdated
- * libraries. */
+/* Sets info->library, the versions of driver, CUDA runtime, cuBLASLt and cuDNN ("no cuDNN" if missing), and
+ * info->outdated. */
 static void describe_libraries(struct cuda_info *info) {
     struct sys sys;
     struct error e = {0};

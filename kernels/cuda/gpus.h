@@ -13,9 +13,9 @@
  * MEMORY. */
 enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e);
 
-/* Writes to out which of the opened libraries (NULL: not opened) have no kernels for the GPU, with the
- * versions found and needed. Empty: none. Old libraries start on a new GPU and fail later, with codes such as
- * NOT_SUPPORTED. */
+/* Lists in out the opened libraries (NULL: not opened) without kernels for the GPU, with the versions found
+ * and needed. Empty: none. An old library opens without error on a newer GPU; its calls fail later, with
+ * codes such as NOT_SUPPORTED. */
 void gpus_outdated(const struct cuda_info *info, const struct products *products,
                    const struct convolutions *convolutions, char *out, size_t out_bytes);
 

@@ -8,19 +8,20 @@
  *
  * rows, columns: part of the result that a thread block computes. warps_m, warps_n: warps along rows and
  * columns. stages: steps of 64 inputs in shared memory. blocks: thread blocks per multiprocessor. share:
- * assumed speed relative to the largest tile, not measured: at full rate on compute capability 8.6 and 8.9,
- * blocks read 12, 16 and 24 bytes per clock and multiprocessor from the L2 cache, which is near its limit.
+ * speed relative to the largest tile, assumed, not measured. At full rate on compute capability 8.6 and 8.9,
+ * the three tiles read 12, 16 and 24 bytes per clock and multiprocessor from the L2 cache; the last is near
+ * the cache's limit.
  *
- * Limits: a lane has rows / warps_m * columns / warps_n / 32 registers of sums, of 255 in total. A thread
+ * Limits: a lane needs rows / warps_m * columns / warps_n / 32 of its 255 registers for sums. One thread
  * block must fit into 99 KiB of shared memory, two into 98 KiB. */
 #define INT8_TILES(_)                                                                                        \
     _(128, 256, 2, 4, 4, 1, 1.0)                                                                             \
     _(128, 128, 2, 2, 3, 2, 0.85)                                                                            \
     _(64, 128, 2, 2, 3, 2, 0.6)
 
-/* Returns the calculated time of a product [m, k] . [n, k]^T on a GPU with so many multiprocessors, in sums
- * of k that one multiprocessor computes at the largest tile's rate. *tile gets the number of the fastest
- * tile: the unused parts of last tiles and of the last wave of tiles count. */
+/* Returns the calculated time of a product [m, k] . [n, k]^T with the fastest tile, and sets *tile to the
+ * tile's number. Unit: the time of one output element (a sum over k) on one multiprocessor, at the largest
+ * tile's rate. A partly filled tile, or last wave of tiles, takes as long as a full one. */
 static inline double int8_product_cost(int32_t m, int32_t n, int multiprocessors, int *tile) {
     double least = 0, cost;
     int64_t tiles;

@@ -1,6 +1,6 @@
 /* Matrix products with a weight: linear through cublaslt.h, linear_few with kernels of its own.
  *
- * Operands are bf16, or f16 in that precision. The whole input is rounded once, unless it has that type.
+ * Operands are bf16, or f16 in precision f16. The whole input is rounded once, unless it has that type.
  * Weights of other types are dequantised and rounded in panels of output columns; weights whose K is not a
  * multiple of 8 are copied with zero padding. Rows are never split. The library adds bias and residual in
  * f32. Activation and gate are a separate epilogue kernel per panel, because the library supports few
@@ -15,7 +15,8 @@
  * output value that the adapter touches.
  *
  * int8 products (linear_int8.h) quantise the whole input and, panel by panel, weights of unrotated types.
- * Their kernel has the whole epilogue, except that adapters come between product and epilogue as above.
+ * Their kernel includes the epilogue. If adapters must be added before activation, gate or rounding, the
+ * epilogue is a separate kernel, as above.
  *
  * linear_few computes a few rows in f32. One warp computes an output: lane l accumulates (explicit FMA)
  * values 8l to 8l + 7 of every 256 in turn, then a butterfly adds the lanes. So the order of each output's
@@ -121,7 +122,7 @@ struct call {
     const char *bias; /* bias [N] in the product's type; NULL: no bias */
     char *workspace;
     bool wide;                /* out and residual start at multiples of 16 bytes */
-    struct epilogue epilogue; /* int8 products: the epilogue, with bias and gate unquantised */
+    struct epilogue epilogue; /* int8 products: op's epilogue with unquantised bias and gate */
 };
 
 /* Returns the address of column i of a tensor's first row. */
@@ -190,7 +191,7 @@ static struct int8_matrix int8_matrix_at(char *codes, char *scales) {
     return {reinterpret_cast<int8_t *>(codes), reinterpret_cast<float *>(scales)};
 }
 
-/* Quantises the input of an int8 product, and converts its bias and gate if necessary. */
+/* Quantises the input of an int8 product, and converts quantised biases and gates to f32 (c->epilogue). */
 static void begin_int8(struct call *c) {
     const struct op *op = c->op;
     int32_t n = op->in[1].dim[0];
@@ -211,7 +212,7 @@ static void begin_int8(struct call *c) {
                        int8_group(&op->in[1]), c->cuda->compute);
 }
 
-/* Queues the int8 product of a panel with weight codes as stored, or quantised in the workspace. */
+/* Queues the int8 product of a panel. The weight's codes are used as stored, or computed in the workspace. */
 static enum status multiply_int8_panel(const struct call *c, int32_t first, int32_t columns,
                                        struct error *e) {
     const struct op *op = c->op;

@@ -21,7 +21,7 @@ static inline enum dtype linear_operand(const struct op *op) {
 
 struct linear_layout {
     int32_t panel; /* output columns per panel */
-    bool int8;     /* the product is one of int8 codes: "operand type" below means codes */
+    bool int8;     /* operands are quantised to int8; below, "operand type" then means int8 codes */
     bool rounds;   /* the whole input is converted to the operand type or repacked */
     bool converts; /* the weight is converted to the operand type or repacked, panel by panel */
     bool finishes; /* an epilogue kernel follows the library's product */
@@ -64,9 +64,9 @@ static inline int32_t linear_adapter_depth(const struct op *op, bool all) {
     return depth;
 }
 
-/* True if the weight must be converted or repacked for the product. The operand type is used in place if K
- * needs no padding, and so are codes of a rotated type in int8 products; weights and slices of their rows
- * always start at multiples of 16 bytes. */
+/* True if the weight must be converted or repacked for the product. Weights of the operand type are used in
+ * place if K needs no padding. int8 products use the codes of rotated types in place. Weights and slices of
+ * their rows always start at multiples of 16 bytes. */
 static inline bool linear_converts(const struct op *op) {
     const struct tensor *weight = &op->in[1];
     if (op->precision == PRECISION_INT8) return !dtype_is_rotated(weight->dtype);
@@ -74,8 +74,8 @@ static inline bool linear_converts(const struct op *op) {
            weight->dim[1] != linear_depth(op);
 }
 
-/* True if the product's input must be converted or repacked. The operand type is used in place if K needs no
- * padding and rows start at multiples of 16 bytes. */
+/* True if the product's input must be converted or repacked. An input of the operand type is used in place if
+ * K needs no padding and rows start at multiples of 16 bytes. */
 static inline bool linear_rounds(const struct op *op) {
     const struct tensor *in = &op->in[0];
     return op->precision == PRECISION_INT8 || in->dtype != linear_operand(op) ||
@@ -84,7 +84,7 @@ static inline bool linear_rounds(const struct op *op) {
 
 /* True if an epilogue kernel is needed. The library adds bias, residual and adapters; activation and gate
  * come after. To a 2-byte result the library can add only a bias of the same type. The kernel of int8
- * products has the whole epilogue, unless adapters come before it. */
+ * products includes the epilogue, unless adapters must be added before activation, gate or rounding. */
 static inline bool linear_finishes(const struct op *op) {
     const struct epilogue *e = &op->epilogue;
     bool bias = e->bias.rank && (e->bias.dtype != linear_operand(op) || !weight_is_plain(&e->bias));
@@ -109,12 +109,13 @@ static inline bool linear_moves_bias(const struct op *op) {
     return bias->rank && (bias->dtype != dtype || !weight_is_plain(bias));
 }
 
-/* True if the kernel of int8 products needs the gate in f32. */
+/* True if the gate must be converted to f32: the kernel of int8 products reads only unquantised gates. */
 static inline bool linear_moves_gate(const struct op *op) {
     return op->precision == PRECISION_INT8 && !linear_finishes(op) && !weight_is_plain(&op->epilogue.gate);
 }
 
-/* Bytes of the library's own workspace; 0: an int8 product without adapters calls no library. */
+/* Returns the bytes of the library's workspace; 0 for an int8 product without adapters, which needs no
+ * library. */
 static inline uint64_t linear_library_bytes(const struct op *op) {
     return op->precision == PRECISION_INT8 && !op->down_product.rank ? 0 : LINEAR_LIBRARY_BYTES;
 }

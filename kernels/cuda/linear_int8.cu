@@ -1,19 +1,21 @@
-/* Products in 8-bit integers (linear_int8.h): tensor core instructions of compute capability 8.0.
+/* Products of 8-bit integers (linear_int8.h), with tensor core instructions of compute capability 8.0.
  *
- * Sums are exact integers, so bits depend on no tile, order or card; only the epilogue rounds, in one order.
- * Arithmetic of rotation and quantisation has the order of loaders/quantise: codes and scales of a weight are
- * the same bits, whether a file has them or a kernel makes them (the smallest scale of files aside). */
+ * Sums are exact integers, so results do not depend on tile, order or GPU. Only the epilogue rounds, always
+ * in the same order. Rotation and quantisation compute in the order of loaders/quantise. A weight therefore
+ * has the same codes and scales whether they are stored in a file or computed here, except that stored scales
+ * have a lower limit. */
 #include "kernels/cuda/linear_int8.h"
 
 #include "kernels/cuda/int8_tiles.h"
 #include "kernels/cuda/row_access.cuh"
 
-/* QUANTISE_PIECES: eights of a row that a thread keeps in registers, from its maximum to its codes. */
+/* QUANTISE_PIECES: groups of eight columns of a row that a thread keeps in registers. CODE_MOST: largest
+ * code. */
 enum { QUANTISE_PIECES = 2, QUANTISE_THREADS = 1024, CODE_MOST = 127 };
 
-/* Multiplies by H along a base-4 digit of the column that two bits of the lane number hold, from `bit` on.
- * With the values a, b, c, d of four lanes, lane by lane: (a + b) + (c - d), (a + b) - (c - d), (c + d) + (a
- * - b), (c + d) - (a - b), halved. */
+/* Multiplies by the 4 x 4 matrix of the rotation H (tensor.h) along one base-4 digit of the column number.
+ * Bits `bit` and 2 `bit` of the lane number hold the digit. Values a, b, c, d of the four lanes become
+ * ((a + b) + (c - d)) / 2, ((a + b) - (c - d)) / 2, ((c + d) + (a - b)) / 2, ((c + d) - (a - b)) / 2. */
 __device__ static inline void rotate_across(float v[8], int bit) {
     bool odd = threadIdx.x & bit;
 #pragma unroll
@@ -25,8 +27,9 @@ __device__ static inline void rotate_across(float v[8], int bit) {
     }
 }
 
-/* Multiplies groups of columns by H; a lane has eight adjacent columns, the next lane the next. Digits are in
- * turn, the highest first: two in the lane number, one half in the lane number, one within four columns. */
+/* Multiplies groups of columns by H. Each lane holds eight adjacent columns; the next lane holds the next
+ * eight. The digits of the column number, highest first: two are in the lane number, one is split between
+ * lane number and the lane's columns, one is within four columns of a lane. */
 __device__ static inline void rotate_eight(float v[8], int32_t group) {
     if (group >= 256) rotate_across(v, 8);
     if (group >= 64) rotate_across(v, 2);
@@ -45,7 +48,7 @@ __device__ static inline void rotate_eight(float v[8], int32_t group) {
     }
 }
 
-/* Returns the largest of the block's values. */
+/* Returns the largest value of the thread block. */
 __device__ static inline uint32_t block_most(uint32_t value) {
     SMEM_ARRAY(uint32_t, of_warp, QUANTISE_THREADS / WARP);
     for (int o = WARP / 2; o; o /= 2) value = max(value, __shfl_xor_sync(~0u, value, o));
@@ -64,7 +67,8 @@ struct quantise_args {
     bool runs_on; /* quantisation blocks cross row boundaries: the matrix is one long row */
 };
 
-/* Loads and rotates the thread's eights of a row, the first at column `first`; zeros beyond the row. */
+/* Loads and rotates the thread's groups of eight columns, of the part of a row that begins at column `first`.
+ * Columns beyond the row are zeros. */
 template <enum dtype D>
 __device__ static inline void load_rotated_row(float v[QUANTISE_PIECES][8], const quantise_args &a,
                                                int64_t first) {
@@ -82,7 +86,8 @@ __device__ static inline void load_rotated_row(float v[QUANTISE_PIECES][8], cons
     }
 }
 
-/* The scale of a row for divisions. Tiny values and scales are multiplied by 2^64: remainders are exact. */
+/* A row's scale, prepared for divisions. Tiny scales, and their values, are multiplied by `factor`, 2^64, so
+ * that remainders are exact. */
 struct divisor {
     float factor, scale, inverse;
 };
@@ -94,8 +99,9 @@ __device__ static inline divisor divisor_of(float scale) {
     return d;
 }
 
-/* Returns the code of a rotated value in the low byte; scale 0: 0. A quotient from the rounded inverse and
- * its remainder is rounded as a division is. Adding 1.5 * 2^23 rounds to an integer, to nearest even. */
+/* Returns the code of a rotated value in the low byte; 0 for scale 0. The quotient is computed with the
+ * rounded inverse; one correction by its remainder gives the bits of a division. Adding 1.5 * 2^23 rounds to
+ * an integer (nearest even). */
 __device__ static inline uint32_t code_of(float value, const divisor &d) {
     const float whole = 12582912;
     value = __fmul_rn(value, d.factor);
@@ -104,7 +110,7 @@ __device__ static inline uint32_t code_of(float value, const divisor &d) {
     return __float_as_uint(__fadd_rn(fmaxf(fminf(quotient, CODE_MOST), -CODE_MOST), whole)) & 255;
 }
 
-/* Stores the codes of a thread's eights of a row. */
+/* Stores the codes of the thread's groups of eight columns (load_rotated_row). */
 __device__ static inline void store_codes(const quantise_args &a, const float v[QUANTISE_PIECES][8],
                                           int64_t first, const divisor &d) {
 #pragma unroll
@@ -130,8 +136,7 @@ static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(quantis
     int64_t span = 8 * QUANTISE_PIECES * (int64_t)blockDim.x;
     float v[QUANTISE_PIECES][8];
     divisor d = {};
-    uint32_t most =
-        0; /* bits of the largest magnitude; those of infinity and NaN are larger than all others */
+    uint32_t most = 0; /* bits of the largest magnitude; infinity and NaN have larger bits than numbers */
 #pragma unroll 1
     for (int stores = 0; stores < 2; stores++) {
 #pragma unroll 1
@@ -171,8 +176,8 @@ void cuda_quantise_rows(struct int8_matrix to, const struct tensor *from, int32_
     }
 }
 
-/* BLOCK_K: bytes of a row in shared memory per stage. RASTER: tiles along rows that thread blocks compute
- * before the next tile along columns, so that blocks at the same time share most of their reads. */
+/* BLOCK_K: bytes of a row in shared memory per stage. RASTER: thread blocks compute this many tiles
+ * along rows before the next tile along columns, so that concurrent blocks share most of their reads. */
 enum { BLOCK_K = 64, RASTER = 8 };
 
 /* Constants derived from a line of INT8_TILES. */
@@ -182,7 +187,7 @@ template <int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_N, int STAGES, int BL
     static constexpr int warp_m = BLOCK_M / WARPS_M, warp_n = BLOCK_N / WARPS_N;
     static constexpr int mma_m = warp_m / 16, mma_n = warp_n / 8; /* m16n8k32 instructions of a warp */
     static constexpr int stage_bytes = (BLOCK_M + BLOCK_N) * BLOCK_K, shared_bytes = STAGES * stage_bytes;
-    /* Row stride in words of sums in shared memory: the eight rows of a fragment lie in different banks. */
+    /* Row stride in words of sums in shared memory: a fragment's eight rows are in different banks. */
     static constexpr int sums_row = warp_n + 8;
     static constexpr int sums_words = 16 * sums_row;
     /* Rows of sums that a warp stores with one instruction, four columns per lane. */
@@ -223,14 +228,15 @@ template <class T> __device__ static inline product_place find_product_place(con
     return at;
 }
 
-/* Rows of shared memory have 64 bytes, four pieces of 16. Piece i of row r lies at place i ^ (r / 2 % 4), so
- * that eight rows of one piece, and two whole rows, lie in different banks. */
+/* Returns the byte offset of a piece. Rows of shared memory have 64 bytes, four pieces of 16. Piece i of row
+ * r is at place i ^ (r / 2 % 4). Accesses to one piece of eight rows, or to two whole rows, then use
+ * different banks. */
 __device__ static inline int swizzled(int row, int piece) {
     return row * BLOCK_K + (piece ^ (row / 2 % 4)) * 16;
 }
 
-/* Starts asynchronous copies of n rows of codes. Rows beyond the last repeat it, and their sums are not
- * stored; columns beyond k become zeros. */
+/* Starts asynchronous copies of N rows of codes, 64 columns each. Rows beyond the last repeat the last row;
+ * their sums are not stored. Columns beyond k become zeros. */
 template <int N, int THREADS>
 __device__ static inline void copy_codes(char *to, const int8_t *codes, int32_t first, int32_t rows,
                                          int32_t column, int32_t k) {
@@ -275,8 +281,8 @@ __device__ static inline void multiply(int32_t (&sum)[T::mma_m][T::mma_n][4], co
     for (int m = 0; m < T::mma_m; m++) mma_s8<T::mma_n>(sum[m], f.a[m], f.b);
 }
 
-/* Computes a warp's sums. Operands of a step of 32 columns are loaded during the step before; one barrier per
- * stage of 64. */
+/* Computes a warp's sums. The operands of each step of 32 columns are loaded to registers during the previous
+ * step. There is one barrier per stage of 64 columns. */
 template <class T>
 __device__ static inline void multiply_all(int32_t (&sum)[T::mma_m][T::mma_n][4], char *shared,
                                            const product_args &a, const product_place &at) {
@@ -341,7 +347,8 @@ __device__ static inline uint4 words_of(float4 v) {
     return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));
 }
 
-/* Returns the products of four sums of a row of the warp, with bias. m: number of the row's 16 rows. */
+/* Returns four sums of a row as scaled products with bias. m: index of the row's group of 16 rows; row: index
+ * of the row; both within the warp. */
 __device__ static inline float4 scaled_sums(uint4 sums, const product_factors &f, int m, int row) {
     float in_scale = __shfl_sync(~0u, f.in_scale[m / 2], row % WARP);
     float4 v = make_float4((float)(int32_t)sums.x, (float)(int32_t)sums.y, (float)(int32_t)sums.z,
@@ -355,8 +362,8 @@ template <class T>
 __device__ static inline void load_residual(float4 (&to)[T::stores], const product_args &a, int32_t row,
                                             int32_t column) {
     if (!a.residual.data) return;
-    bool wide =
-        a.residual.wide && column + 4 <= a.n; /* one branch, so that all loads are under way at once */
+    /* One branch, so that all loads are in flight at once. */
+    bool wide = a.residual.wide && column + 4 <= a.n;
     if (wide) {
 #pragma unroll
         for (int i = 0; i < T::stores; i++)
@@ -370,8 +377,8 @@ __device__ static inline void load_residual(float4 (&to)[T::stores], const produ
             to[i] = rows_load_f32(a.residual, row + i * T::store_rows, column, a.n);
 }
 
-/* Stores 16 rows of products. `from`: the lane's first sums in shared memory; behind the warp's sums lies the
- * residual in the same order. row: row of the result of the lane's first sums. */
+/* Stores 16 rows of products. from: the lane's first sums in shared memory; the residual follows the warp's
+ * sums, in the same order. row: result row of the lane's first sums. */
 template <class T>
 __device__ static inline void store_sixteen(const uint32_t *from, const product_args &a,
                                             const product_factors &f, int m, int row_in_warp, int32_t row,
@@ -387,9 +394,9 @@ __device__ static inline void store_sixteen(const uint32_t *from, const product_
     }
 }
 
-/* Epilogue: sums of 16 rows at a time go through the warp's part of shared memory, so that a lane stores four
- * columns. The residual of the next 16 rows is loaded meanwhile; one that aliases out is read and written by
- * the same lane. */
+/* Epilogue: sums pass through the warp's part of shared memory, 16 rows at a time, so that each lane stores
+ * four adjacent columns. Meanwhile the residual of the next 16 rows is loaded. The residual may alias out,
+ * because the same lane reads and writes a value. */
 template <class T>
 __device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::mma_n][4], char *shared,
                                              const product_args &a, const product_place &at) {
@@ -434,8 +441,8 @@ __device__ static inline void store_products(const int32_t (&sum)[T::mma_m][T::m
  *   loop    144 instructions per stage of 64 columns: 64 IMMA, 16 LDSM, 6 LDGSTS, one barrier
  *   bound   tensor cores, s8. Clocks per stage of the largest tile on 8.6 and 8.9: tensor cores 2,048, shared
  *           memory 704, instructions 288 per scheduler, L2 12 bytes a clock. Start and epilogue take about
- * 6,000 clocks per tile, so the calculated share of peak is 0.95 at k = 3,840 and 0.98 at 10,240 where tiles
- *           fill the last wave; not measured yet */
+ *           6,000 clocks per tile. The calculated share of peak is 0.95 at k = 3,840 and 0.98 at 10,240, if
+ *           tiles fill the last wave; not measured yet */
 template <class T>
 static __global__ void __launch_bounds__(T::threads, T::blocks) multiply_int8(product_args a) {
     SMEM_DYN(char, shared);
@@ -445,7 +452,7 @@ static __global__ void __launch_bounds__(T::threads, T::blocks) multiply_int8(pr
     store_products<T>(sum, shared, a, at);
 }
 
-/* Returns access to the rows of an f32, f16 or bf16 tensor from a column on; absent tensors have no data. */
+/* Returns access to an f32, f16 or bf16 tensor from column `first` on; for an absent tensor, data is NULL. */
 static struct rows plain_rows(const struct tensor *t, int32_t first, int64_t step) {
     if (!t->rank) return rows_of(t);
     return rows_at(static_cast<char *>(t->data) + dtype_bytes(t->dtype, first), step, t->dtype);
@@ -479,7 +486,7 @@ template <class T> static enum status launch(struct cuda *cuda, const product_ar
     return OK;
 }
 
-/* The number of multiprocessors chooses the tile, which changes no bit. */
+/* The tile depends on the number of multiprocessors; the result does not depend on the tile. */
 enum status cuda_int8_product(struct cuda *cuda, const struct int8_product *product, struct error *e) {
     product_args a = product_args_of(product);
     int tile, number = 0;

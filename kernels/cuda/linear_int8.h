@@ -10,10 +10,11 @@ extern "C" {
 
 #include "kernels/cuda/operators.h"
 
-/* A matrix of codes: rows of k bytes without gaps, from a multiple of 16 on. Value = code * scale. */
+/* A matrix of codes: rows of k bytes without gaps, starting at a multiple of 16 bytes. value = code * scale.
+ */
 struct int8_matrix {
     int8_t *codes;
-    float *scales; /* scale per row; NULL: 1 */
+    float *scales; /* one per row; NULL: all are 1 */
 };
 
 /* Rotates and quantises the rows of a matrix of any unrotated weight type (rows may be strided). group:
@@ -23,11 +24,11 @@ void cuda_quantise_rows(struct int8_matrix to, const struct tensor *from, int32_
 struct int8_product {
     struct int8_matrix in, weight; /* in [m, k]; weight [n, k]: rows of the weight for n columns of out */
     float weight_scale;            /* factor of all row scales of the weight */
-    int32_t m, n, k, first;        /* first: column of out, bias, gate and residual */
+    int32_t m, n, k, first;        /* first: first column in out, bias, gate and residual */
     const struct tensor *out;
-    float *stage; /* [m, n]: gets product and bias; NULL: `out` gets the result of the epilogue */
+    float *stage; /* [m, n]: written instead of `out`, for another kernel to finish; NULL: writes `out` */
     const struct epilogue *epilogue; /* bias and gate are plain (weight_is_plain) */
-    bool finishes;                   /* activation, gate and residual are left to another kernel */
+    bool finishes;                   /* another kernel applies activation, gate and residual */
 };
 
 /* Queues the product and its epilogue. `residual` may alias `out`. */

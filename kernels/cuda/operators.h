@@ -22,8 +22,8 @@ struct cuda {
     struct sys *sys;
     int ordinal;
     cudaStream_t compute, copies;
-    int multiprocessors;               /* chooses tiles of int8 products, whose bits do not depend on them */
-    bool tiles_chosen, wide_tiles;     /* attention uses ATTENTION_WIDE_TILES, once the choice is made */
+    int multiprocessors;               /* selects the tile of int8 products, not their results */
+    bool tiles_chosen, wide_tiles;     /* attention uses ATTENTION_WIDE_TILES; valid once tiles_chosen */
     struct products *products;         /* cuBLASLt; NULL: the library is missing */
     struct convolutions *convolutions; /* cuDNN; NULL: the library is missing */
     /* Reasons why a library is missing. prepare() refuses operators that need the library. */

@@ -17,7 +17,7 @@
  * mma.m16n8k32"), the first in the lowest byte, and the same c and d:
  *   a[4]: (g, 4p), (g + 8, 4p), (g, 4p + 16), (g + 8, 4p + 16) and the three columns after each
  *   b[2]: rows (k) 4p to 4p + 3 of column g; rows 4p + 16 to 4p + 19
- * So ldmatrix of 16-byte rows loads a word of either kind. */
+ * ldmatrix of rows of 16 bytes therefore loads the fragments of both instructions. */
 #ifndef SLUICE_CUDA_PTX_CUH
 #define SLUICE_CUDA_PTX_CUH
 
@@ -92,8 +92,7 @@ __device__ static inline void mma_s8(int32_t (*d)[4], const uint32_t a[4], const
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
 }
 
-/* As mma_s8, but d[i] = c + a . b[i], where all elements of c have the same value: N tiles start from four
- * registers instead of 4 N moves. */
+/* As mma_s8, but d[i] = c + a . b[i] with a scalar c, which saves initialising d with 4 N moves. */
 template <int N>
 __device__ static inline void mma_s8_from(int32_t c, int32_t (*d)[4], const uint32_t a[4],
                                           const uint32_t (*b)[2]) {

@@ -249,8 +249,8 @@ __device__ static inline void rows_store(const struct rows &rows, int64_t row, i
 
 /* Template variants of the bandwidth-critical kernels. ROWS_F32, ROWS_BF16: all rows aligned, columns a
  * multiple of 4, result of that type, so that a load or store is one instruction. ROWS_ANY: checks at run
- * time; f16 results always take it, because kernels bound by memory lose nothing. Inputs are f32, except
- * vectors. */
+ * time. f16 results always use ROWS_ANY, because the checks cost memory-bound kernels nothing. Inputs are
+ * f32, except vectors. */
 enum rows_kind { ROWS_ANY, ROWS_F32, ROWS_BF16 };
 
 /* Chooses a kernel's template variant for its operands. other: the second input, may be absent. */

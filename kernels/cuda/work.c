@@ -43,8 +43,8 @@ static void widen_unless_plain(struct work_list *list, const struct tensor *vect
     if (!weight_is_plain(vector)) add_widening(list, vector);
 }
 
-/* Adds the work of `panels` int8 panels of `columns` columns: quantised weights, and the product with what
- * the kernel has of the epilogue. */
+/* Adds the work of `panels` int8 panels of `columns` columns: quantisation of weights, and the product with
+ * the part of the epilogue that its kernel includes. */
 static void add_int8_panels(struct work_list *list, const struct op *op, const struct linear_layout *l,
                             int32_t columns, int panels) {
     const struct epilogue *e = &op->epilogue;
@@ -257,7 +257,8 @@ static void group_work(const struct op *op, struct work_list *list) {
     work_add_pass(list, "norm_channels", op_flops(op), bytes_of(&op->in[0]), bytes_of(&op->out));
 }
 
-/* Adds the work of `bands` bands of `rows` rows each: gathering, the library's convolution, the last pass. */
+/* Adds the work of `bands` bands of `rows` rows each: gathering, convolution, and the pass for bias and
+ * residual. */
 static void add_bands(struct work_list *list, const struct op *op, const struct conv_layout *l, int32_t rows,
                       int bands) {
     double value = (double)conv_value_bytes(l), taps = l->side * l->side, n = (double)l->phases * l->n_padded;

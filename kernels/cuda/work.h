@@ -32,9 +32,9 @@ struct work {
     int launches;
     double flops;
     double read_bytes, written_bytes;
-    bool f16; /* WORK_CONV: operands are f16, else TF32, which has half the rate */
-    /* Product: rows, columns and depth of one launch (the largest, if adapters differ). WORK_CONV: the same
-     * of the product that the convolution amounts to: pixels, outputs, taps times inputs. Attention: n is the
+    bool f16; /* WORK_CONV: operands are f16; false: TF32, at half the rate */
+    /* Product: rows, columns and depth of one launch (the largest, if adapters differ). WORK_CONV: sizes
+     * of the equivalent product: pixels, output channels, taps times input channels. Attention: n is the
      * number of columns of q, k the number of columns multiplied, including the zeros that pad a head to its
      * tile. */
     int32_t m, n, k;

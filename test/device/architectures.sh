@@ -46,11 +46,11 @@ builds "an unknown architecture beside a known one" 80 80 CUDA_ARCHS="80 999"
 expect "message" 'cuda: this nvcc does not support sm_999: skipped'
 builds "only unknown architectures" "80 90 120" "120 90" CUDA_ARCHS="998 999"
 expect "message" 'cuda: this nvcc does not support sm_998 sm_999: skipped'
-expect "message" 'cuda: no architecture is left: builds for sm_80 sm_90 sm_120'
+expect "message" 'cuda: CUDA_ARCHS has no supported architecture: building for sm_80 sm_90 sm_120'
 builds "an architecture that kernels do not support" "80 90 120" "120 90" CUDA_ARCHS=75
 toolkit 12.4 75 80 86 87 89 90
 builds "an old toolkit" "80 90" 90 CUDA_ARCHS=120
-expect "message" 'cuda: no architecture is left: builds for sm_80 sm_90$'
+expect "message" 'cuda: CUDA_ARCHS has no supported architecture: building for sm_80 sm_90$'
 toolkit 10.2 70 75
 dry_run all CUDA_ARCHS=75
 expect "no architecture" 'supports none of sm_80 sm_90 sm_120: install CUDA 12.8 or later, or use CUDA=0'
