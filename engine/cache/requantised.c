@@ -15,8 +15,8 @@
  * are searched, and to rotated types; scan for row scales. */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
-#define ROTATED_VALUES  4e8
-#define SCANNED_VALUES  4e8
+#define ROTATED_VALUES  6e8
+#define SCANNED_VALUES  8e8
 
 enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
                                struct error *e) {

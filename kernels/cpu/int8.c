@@ -1,49 +1,13 @@
 /* Rotation, quantisation and packing of the rows of int8 products. */
 #include "kernels/cpu/int8.h"
 
+#include "engine/base/convrot.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/tile.h"
 
 #include <math.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-
-/* The vector with lane i from lane i ^ by. */
-#define FLIPPED(i, by) ((i) ^ (by))
-#define FLIP(v, by)    __builtin_shufflevector(v, v, SIXTEEN(FLIPPED, by))
-
-/* Multiplies by twice ConvRot's 4 x 4 matrix along one base-4 digit of the lane index. digit: 1 or 4, the
- * weight of the digit. For 1, lane i becomes x[i] + x[i ^ 1] + x[i ^ 2] - x[i ^ 3]. */
-#define ROTATE_LANES(v, digit)                                                                               \
-    do {                                                                                                     \
-        lanes flipped = FLIP(v, digit), less = (v)-flipped;                                                  \
-        (v) = ((v) + flipped) + FLIP(less, 2 * (digit));                                                     \
-    } while (0)
-
-/* Multiplies by the same matrix along a digit of the vector index: vectors 0, step, 2 step and 3 step. */
-INLINE void rotate_vectors(lanes *v, int step) {
-    lanes a = v[0] + v[step], b = v[0] - v[step];
-    lanes c = v[2 * step] + v[3 * step], d = v[2 * step] - v[3 * step];
-    v[0] = a + d;
-    v[step] = a - d;
-    v[2 * step] = b + c;
-    v[3 * step] = c - b;
-}
-
-/* Rotates a group, but leaves out the factor 1 / sqrt(group), a power of two that the row scale includes. */
-INLINE void rotate_group(float *to, const float *from, int group) {
-    lanes v[TILE];
-    int n = group / TILE;
-    for (int i = 0; i < n; i++) {
-        v[i] = *(const lanes *)(from + TILE * i);
-        ROTATE_LANES(v[i], 1);
-        ROTATE_LANES(v[i], 4);
-    }
-    for (int i = 0; n > 1 && i < n; i += 4) rotate_vectors(v + i, 1);
-    for (int i = 0; n > 4 && i < 4; i++) rotate_vectors(v + i, 4);
-    for (int i = 0; i < n; i++) *(lanes *)(to + TILE * i) = v[i];
-}
 
 /* Bits of |value|. As integers they have the order of the magnitudes; infinity and NaN are the largest. */
 INLINE int32_t magnitude_bits(float value) {
@@ -53,7 +17,7 @@ INLINE int32_t magnitude_bits(float value) {
 INLINE int32_t rotate_row(float *to, const float *from, int64_t k, int group) {
     int32_t largest[TILE] = {0}, all = 0;
     for (int64_t i = 0; i < k; i += group) {
-        rotate_group(to + i, from + i, group);
+        convrot_rotate(to + i, from + i, group);
         for (int j = 0; j < group; j += TILE)
 #pragma omp simd
             for (int l = 0; l < TILE; l++) {
@@ -106,10 +70,10 @@ float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64
 /* Transposes tiles of 16 x 16 units; a unit is four codes. */
 WIDE static void pack_rows(uint8_t *to, const uint8_t *codes, int64_t k) {
     for (int64_t j = 0; j < k; j += INT8_BLOCK, to += INT8_BLOCK * INT8_BLOCK) {
-        lanes row[TILE];
-        for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(const void *)(codes + i * k + j);
+        sixteen row[TILE];
+        for (int i = 0; i < TILE; i++) row[i] = *(const sixteen *)(const void *)(codes + i * k + j);
         tile_transpose(row);
-        for (int i = 0; i < TILE; i++) *(lanes *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
+        for (int i = 0; i < TILE; i++) *(sixteen *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
     }
 }
 
