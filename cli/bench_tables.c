@@ -93,15 +93,15 @@ static int block_width(const json_t *row) {
     return 2 + (int)(width > 7 ? width : 7);
 }
 
-/* Prints a table with a line per card and a column per block, in parts of TABLE_WIDTH columns. The rows of a
- * card follow each other, all cards in the same order of blocks. */
+/* Prints a table with one line per card and one column per block, split into parts at most TABLE_WIDTH
+ * characters wide. Rows are grouped by card, with the same order of blocks for each card. */
 static void print_cards(const json_t *root) {
     const json_t *rows = json_object_get(root, "rows");
     size_t n = json_array_size(rows), n_blocks = 0, next;
     const char *first_card = field_string(json_array_get(rows, 0), "card");
     while (n_blocks < n && strcmp(field_string(json_array_get(rows, n_blocks), "card"), first_card) == 0)
         n_blocks++;
-    printf("predicted milliseconds a block in %s, not measured\n", field_string(root, "precision"));
+    printf("predicted milliseconds per block in %s, not measured\n", field_string(root, "precision"));
     for (size_t first = 0; first < n_blocks; first = next) {
         int width = CARD_WIDTH;
         for (next = first; next < n_blocks; next++) {

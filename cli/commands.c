@@ -58,12 +58,12 @@ static void print_devices(json_t *root) {
     }
     json_array_foreach(json_object_get(root, "absent"), i, device)
         printf("%s: %s\n", field_string(device, "name"), field_string(device, "reason"));
-    printf("cards that `sluice plan --device cuda:CARD` plans for:");
+    printf("GPU models for `sluice plan --device cuda:CARD`:");
     json_array_foreach(json_object_get(root, "cards"), i, device) printf(" %s", field_string(device, "name"));
     printf("\n");
 }
 
-/* The library does not read the environment, but cuDNN does. */
+/* Prints a note if an environment variable that cuDNN reads slows convolutions. */
 static void note_tf32(void) {
     const char *tf32 = getenv("NVIDIA_TF32_OVERRIDE");
     if (tf32 && strcmp(tf32, "0") == 0)
@@ -72,7 +72,7 @@ static void note_tf32(void) {
             "differently; unset it for the usual speed and images");
 }
 
-/* Prints a note with the reason if no GPU can be used. Returns whether one can. */
+/* Prints a note with the reason if no GPU can be used. Returns true if a GPU can be used. */
 static bool note_cpu(void) {
     char *json = NULL;
     struct sluice_error ignored;

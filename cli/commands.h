@@ -17,8 +17,8 @@ int bench_command(const struct args *args, struct sluice_error *e);
 /* Error for `sluice bench NAME` if NAME has moved to the program sluice-dev, else SLUICE_OK. */
 int bench_check_moved(const char *name, struct sluice_error *e);
 int devices_command(const struct args *args, struct sluice_error *e);
-/* For runs: prints a note with the reason if there is no --device and no GPU can be used, or a note if the
- * run uses a GPU and NVIDIA_TF32_OVERRIDE slows its convolutions. device: --device or NULL. */
+/* Prints notes before a run: without --device, why no GPU can be used; on a GPU, that NVIDIA_TF32_OVERRIDE=0
+ * slows convolutions. device: --device or NULL. */
 void devices_note(const char *device);
 int families_command(const struct args *args, struct sluice_error *e);
 int completion_command(const struct args *args, struct sluice_error *e);

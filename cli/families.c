@@ -94,7 +94,7 @@ static int plan_at(json_t *family, const struct place *place, const char *precis
 
 /* Adds to every family of the library's list: "plans":[{"device","card" (null: a CPU),"command" (prints this
  * plan),"budget":{...},"least":{...},"peak":{...},"seconds","step_seconds" (per sampler step),"bound"}]. Only
- * the RAM of oneDNN, some MiB, depends on this machine. args: precision, and whether to show progress. */
+ * the RAM of oneDNN, some MiB, depends on this machine. args: the command's --precision and --quiet. */
 static int add_plans(json_t *families, const struct args *args, struct sluice_error *e) {
     size_t i;
     json_t *family;

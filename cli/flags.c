@@ -176,8 +176,8 @@ static const struct flag static_flags[] = {
      "read the model with O_DIRECT, past the page cache; auto: if it is larger than 3/4 of the RAM; default "
      "auto"},
     {NULL, RUNS | DECODE | BENCH, NULL, "--device", TEXT("NAME", device),
-     "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a card that is not there, as in "
-     "cuda:4090 (`sluice devices` lists them); bench block: cuda needs --predict"},
+     "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a GPU model, as in cuda:4090 "
+     "(`sluice devices` lists them); bench block: cuda needs --predict"},
     {NULL, RUNS | DECODE | BENCH | FAMILIES, NULL, "--precision",
      CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
      "arithmetic of text encoders and transformer; default: f32 on the CPU; on a GPU f16 for UNets, else "
@@ -202,8 +202,8 @@ static const struct flag static_flags[] = {
     {NULL, BENCH, NULL, "--save", TEXT("FILE", save),
      "add the rates that `bench bus` or `bench ops` measures to this file, for --rates"},
     {NULL, BENCH, NULL, "--predict", TEXT("CARD", predict),
-     "bench block: predict the times of each family's block on a GPU that need not be there, such as 4090 "
-     "(`sluice devices` lists them); all: on every known card"},
+     "bench block: predict the times of each family's block on a GPU model such as 4090, without the GPU "
+     "(`sluice devices` lists them); all: on every model"},
     {NULL, BENCH, NULL, "--dir", TEXT("DIR", folder),
      "bench bus: folder on the disk to measure, where a file of 256 MiB is written; default: the current "
      "folder; with -m the model's largest file is read instead"},

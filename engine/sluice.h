@@ -239,8 +239,8 @@ struct sluice_session_options {
     void (*on_progress)(void *user, const struct sluice_progress *progress);
     void (*on_image)(void *user, const struct sluice_image *image);
     void *user; /* passed to every callback */
-    /* The session only plans. "cuda" then needs no GPU and assumes a GPU's properties; "cuda:CARD" assumes a
-     * known card ("cuda:4090"; sluice_devices lists them) with its memory size and data sheet rates. */
+    /* The session only plans. "cuda" then needs no GPU and assumes a GPU's properties; "cuda:CARD", such as
+     * "cuda:4090", assumes the memory size and data sheet rates of a card that sluice_devices lists. */
     bool plans_only;
     /* Size of the in-memory prompt cache; 0: none. The cache holds text encoder outputs, so that a repeated
      * prompt skips its text encoder. One prompt takes 4 bytes a token and channel (8 MiB for T5's 512
@@ -299,11 +299,12 @@ struct sluice_request {
     double guidance;   /* distilled guidance (Flux dev, LCM); must be 0 for other models */
     double flow_shift; /* timestep shift of flow matching; 0: the model's default */
     uint64_t seed;
-    bool no_decode;        /* skip the VAE decode stage */
-    const char *precision; /* arithmetic of transformer and text encoders: "f32" or "bf16"; "f16" for UNets on
-                              a GPU; NULL: f32 on the CPU, on a GPU f16 for UNets, else bf16. "int8": 8-bit
-                              products in the transformer (W8A8 with rotated rows), the default elsewhere;
-                              changes the picture slightly */
+    bool no_decode; /* skip the VAE decode stage */
+    /* Arithmetic of transformer and text encoders: "f32" or "bf16". On a GPU "f16" for UNets, "bf16" for
+     * their text encoders. "int8": 8-bit products in the transformer (W8A8 with rotated rows), the default
+     * precision in text encoders; slightly different images. NULL: f32 on the CPU; on a GPU f16 for UNets,
+     * else bf16. */
+    const char *precision;
     const char *init_latent; /* safetensors file with the initial noise, tensor "latent"; NULL: noise drawn
                                 from the seed */
     const char *save_latent; /* file to write the final latents to, never left partial; or NULL */
@@ -337,9 +338,9 @@ struct sluice_request {
     const struct sluice_picture *const *
         references; /* reference images of any size for image editing models; resized to the model's limits */
     int n_references;
-    const char *
-        type;        /* type to which weights of transformer and text encoders are converted while reading:
-                        "int8_convrot", "q8_0", "q4_k", ... Less memory, other pixels. NULL: keep the files' types */
+    /* Type to which weights of transformer and text encoders are converted while reading: "int8_convrot",
+     * "q8_0", "q4_k", ... Less memory, other pixels. NULL: keep the files' types. */
+    const char *type;
     int frames, fps; /* frames of a video; 1: an image; 0: as many as `control`, else the model's default. fps
                         changes no pixel; 0: the model's default */
     bool converted;  /* planning only: assume that sluice_convert has written files of `type` */
@@ -490,9 +491,10 @@ SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* Lists devices: {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (default of a
  * session),"hardware_threads","instructions","library","precisions":["f32", ...],"bus","outdated"}],
- * "absent":[{"name","reason"}],"cards":[{"name","title"}]}. cards: GPU models that need not be there to be
- * planned for, as "cuda:NAME". GPUs have "bus", a PCI bus id for nvidia-smi -i (which numbers GPUs
- * otherwise), and "outdated" if a library has no kernels for the GPU: its version and the needed one. */
+ * "absent":[{"name","reason"}],"cards":[{"name","title"}]}. cards: GPU models for plans without the
+ * GPU, with device "cuda:NAME". GPUs only: "bus" is the PCI bus id for nvidia-smi -i, whose GPU numbers may
+ * differ; "outdated", if a library has no kernels for the GPU, names the library's version and the needed
+ * one. */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
 /* Returns the machine's memory in bytes, or the memory limit of the Linux control group (cgroup) if lower;

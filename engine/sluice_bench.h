@@ -28,8 +28,8 @@ struct sluice_bench_options {
     const struct sluice_model_options *model; /* load benchmark: the model to read */
     /* block benchmark: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
     const char *type;
-    /* block benchmark: calculate for this card ("4090"; sluice_devices lists them), or for "all"; NULL:
-     * measure */
+    /* block benchmark: calculate for this card, such as "4090" (sluice_devices lists the cards), or for all
+     * cards ("all"); NULL: measure */
     const char *predict;
     int adapter_rank; /* block benchmark: also measure with adapters of this rank; 0: none */
     /* block benchmark: arithmetic of the block as in sluice_request.precision; NULL: the default of the
@@ -75,7 +75,7 @@ SLUICE_API int sluice_bench_load(const struct sluice_bench_options *options, cha
  * product_int8|attention|attention_int8|conv|pass","calls","flops","bytes","seconds","kernel"}]}. One row per
  * kernel of an operator, summed over the block; calls: launches, including libraries'; tokens: pixels in a
  * VAE. With a type, matrices have that type instead of bf16. With predict "all" one row per block and card:
- * {"family","block","tokens","card", "seconds"}. USAGE if the card is unknown. */
+ * {"family","block","tokens","card","seconds"}. USAGE if the card is unknown. */
 SLUICE_API int sluice_bench_block(const struct sluice_bench_options *options, char **json,
                                   struct sluice_error *error);
 

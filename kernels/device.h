@@ -16,7 +16,8 @@ struct op;
 enum { OP_PRIMITIVES_MAX = 8 };
 
 /* Type to which large products round both operands, to nearest even. Sums and other activations are f32.
- * INT8: rows of both operands are rotated and quantised to 8 bits (ops.h), and sums are exact integers. */
+ * INT8: products rotate the rows of both operands and quantise them to 8 bits (ops.h). Their sums are
+ * exact integers. */
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8, N_PRECISIONS };
 
 /* Returns "f32", "bf16", "f16" or "int8". */
@@ -142,8 +143,8 @@ struct device {
     void (*destroy)(struct device *device);
 };
 
-/* The device's most exact precision. VAEs always use it, text encoders and denoisers by default. Under int8
- * it applies to text encoders and to products that int8 excludes; the types of operands are the same. */
+/* Returns the device's most exact precision. VAEs always use it; text encoders and denoisers use it by
+ * default (UNets: family_precision). In int8 mode text encoders and products without int8 use it. */
 static inline enum precision device_default_precision(const struct device *device) {
     return device->unsupported[PRECISION_F32] ? PRECISION_BF16 : PRECISION_F32;
 }

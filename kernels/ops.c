@@ -293,13 +293,13 @@ static void ops_linear(struct context *x, struct tensor out, struct tensor in, s
         column += up.dim[1];
     }
     c.ok = c.ok && x->error->code == OK;
-    bool exact = x->precision == PRECISION_INT8 && (skinny || !int8_group(&weight));
+    bool not_int8 = x->precision == PRECISION_INT8 && (skinny || !int8_group(&weight));
     ops_dispatch(&c, &(struct op){.kind = OP_LINEAR,
                                   .out = out,
                                   .in = {in, weight},
                                   .epilogue = e,
                                   .down_product = down_product,
-                                  .precision = exact ? device_default_precision(x->device) : x->precision,
+                                  .precision = not_int8 ? device_default_precision(x->device) : x->precision,
                                   .skinny = skinny});
     if (weight.adapters) x->scratch->used = used;
 }

@@ -12,12 +12,12 @@
  * must not alias an operand of another element type.
  *
  * int8 mode (W8A8 with ConvRot). OP_LINEAR rotates each group of int8_group columns of a row of `in` and of
- * the weight by the matrix H of DTYPE_I8_ROT16 (tensor.h), in f32; H is its own inverse, so the product does
- * not change. A rotated row r becomes codes q = round_half_even(r / s) with the row's scale s = max |r| /
- * 127. out = s_in s_weight sum(q_in q_weight), plus the epilogue; the integer sum is exact in any order.
- * Codes and row scales of a weight of a rotated type are used as stored. A row of zeros has scale 0; a row
- * with a value that is not finite gives NaN. The adapters' products, and weights without a group, use the
- * device's default precision.
+ * the weight by the matrix H of DTYPE_I8_ROT16 (tensor.h), in f32. H is its own inverse, so the product does
+ * not change. A rotated row r becomes codes q = round_half_even(r / s), where s = max |r| / 127 is the row's
+ * scale. out = s_in s_weight sum(q_in q_weight), plus the epilogue; the integer sum is exact in any order.
+ * Weights of a rotated type are used as stored, with their codes and row scales. A row of zeros has scale 0.
+ * A row with a value that is not finite gives NaN. The adapters' products, and products without a group
+ * (int8_group 0), use the device's default precision.
  *
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
@@ -163,8 +163,8 @@ struct conv_options {
     struct group_norm norm;       /* group norm of the convolution's input; none if statistics is absent */
     struct pixel_norm pixel_norm; /* RMS norm of each input pixel, if weight is present; excludes `norm` */
     enum activation activation;   /* activation of the convolution's input, after the norm */
-    bool bounded;                 /* the input's values stay far within the range of f16 (65,504), as after a
-                                   * norm; implied by norm and pixel_norm. Devices may round them to f16 */
+    bool bounded;                 /* the input's values are far below f16's largest number (65,504), as after
+                                   * a norm, so devices may round them to f16; norm and pixel_norm imply it */
     enum finishing finish;        /* last step of the convolution, after bias and residual */
     int upsample;                 /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
     bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y
@@ -264,10 +264,10 @@ struct op {
                   * on the shape alone */
 };
 
-/* Most inputs of an int8 product: sums of 127 * 127 must fit 32 bits. */
+/* Most inputs of an int8 product: K products of 127 * 127 must fit into a 32-bit sum. */
 enum { INT8_INPUTS_MAX = INT32_MAX / (127 * 127) };
-/* Returns the columns of a rotation group of the weight in int8 mode: the stored group of a rotated type,
- * else the largest of 256, 64 and 16 that divides K. 0: the product does not use int8. */
+/* Returns the number of columns in a rotation group of the weight [N,K] in int8 mode: for rotated types the
+ * stored group, else the largest of 256, 64 and 16 that divides K. 0: the product does not use int8. */
 int32_t int8_group(const struct tensor *weight);
 
 /* weight has no gaps between rows (in all operators). Rows of `in` and `out` may be strided. `in` and `out`
@@ -340,10 +340,11 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
  * residual.
  *
  * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after the
- * bands above it. So `out` may overlap `in`, and a residual other than `out`, if `out` starts conv_lead bytes
- * or more before them: then no band overwrites rows that the same or a later band reads. With stride 2 a band
- * is gathered before it is written: `out` may start where `in` starts, unless a row of `out` is longer than
- * two rows of `in` (one row with padding above). */
+ * bands above it; larger bands are gathered before they are written, and residuals added as in small bands.
+ * So `out` may overlap `in`, and a residual other than `out`, if `out` starts conv_lead bytes or more before
+ * them: then no band overwrites rows that the same or a later band reads. With stride 2 a band is gathered
+ * before it is written: `out` may start where `in` starts, unless a row of `out` is longer than two rows of
+ * `in` (one row with padding above). */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
 /* Returns how many output rows (or columns) of a convolution `in` input rows (or columns) give. cut: cut_row

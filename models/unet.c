@@ -699,14 +699,16 @@ static const struct state_tensor unet_state_tensors[] = {SKIP(0),
                                                          STATE_TENSOR(unet_state, tokens),
                                                          STATE_TENSOR(unet_state, condition)};
 
-/* SDXL, in the order of unet_dimensions: channels, layers, then by name. */
+/* clang-format off */
+/* Dimensions of SDXL, in the order of unet_dimensions. */
 static const int unet_sdxl_dims[N_UNET_DIMENSIONS] = {
-    320, 640,  1280, 0,  /* unet0 to unet3 */
-    0,   2,    10,   0,  /* unet_layers0 to unet_layers3 */
-    1,   2,    0,    32, /* unet_middle_layers, unet_resnets, unet_heads, unet_groups */
-    0,   2048, 1280, 6,
-    0,   4,    0}; /* unet_convolved, unet_text, unet_pooled, unet_numbers, unet_fill,
-                    * latent_channels, unet_guidance */
+    320, 640, 1280, 0,   /* unet0 to unet3: channels */
+    0, 2, 10, 0,         /* unet_layers0 to unet_layers3: transformer layers */
+    1, 2, 0, 32,         /* unet_middle_layers, unet_resnets, unet_heads, unet_groups */
+    0, 2048, 1280, 6,    /* unet_convolved, unet_text, unet_pooled, unet_numbers */
+    0, 4, 0,             /* unet_fill, latent_channels, unet_guidance */
+};
+/* clang-format on */
 
 const struct family family_unet = {
     .name = "unet",

@@ -24,8 +24,7 @@ static int print(json_t *json) {
     return problem ? 1 : 0;
 }
 
-/* Returns the GPU's model in cards.c, or NULL. Sets *multiprocessors and bus (an address for nvidia-smi -i).
- */
+/* Returns the GPU's model in cards.c, or NULL. Sets *multiprocessors and bus, the GPU's PCI bus address. */
 static const struct cuda_card *identify(char bus[32], int *multiprocessors) {
     struct cudaDeviceProp properties;
     *bus = 0;

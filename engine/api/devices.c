@@ -27,8 +27,8 @@ static json_t *describe_cpu(const struct device *device) {
                      "precisions", list_precisions(device));
 }
 
-/* Lists GPUs. planned: a planning device, whose precisions all GPUs have. An unusable GPU, or a machine
- * without GPUs, is listed under "absent" with the reason. */
+/* Lists GPUs. planned: a planning device; every GPU supports the same precisions. "absent" lists each
+ * unusable GPU with the reason, or the reason why there is no GPU. */
 static void list_cuda(const struct device *planned, json_t *devices, json_t *absent) {
     char why[256] = "";
     int n = cuda_count(why, sizeof why);
@@ -53,13 +53,6 @@ static void list_cuda(const struct device *planned, json_t *devices, json_t *abs
     }
 }
 
-/* Lists the GPU models that a session can plan for without the GPU. */
-static void list_cards(json_t *cards) {
-    const struct cuda_card *card;
-    for (int i = 0; (card = cuda_card_at(i)); i++)
-        json_push(cards, json_pack("{s:s, s:s}", "name", card->name, "title", card->words));
-}
-
 int sluice_devices(char **json, struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
@@ -75,7 +68,10 @@ int sluice_devices(char **json, struct sluice_error *error) {
     json_t *list =
         json_pack("{s:i, s:[o], s:[], s:[]}", "version", 1, "devices", describe_cpu(cpu), "absent", "cards");
     if (list) list_cuda(cuda, json_object_get(list, "devices"), json_object_get(list, "absent"));
-    if (list) list_cards(json_object_get(list, "cards"));
+    const struct cuda_card *card;
+    for (int i = 0; list && (card = cuda_card_at(i)); i++)
+        json_push(json_object_get(list, "cards"),
+                  json_pack("{s:s, s:s}", "name", card->name, "title", card->words));
     *json = json_to_text(list, JSON_INDENT(1), json_failures);
     cuda->destroy(cuda);
     cpu->destroy(cpu);

@@ -267,12 +267,14 @@ static void put_machine(const struct job *job, json_t *list) {
     }
 }
 
-/* Seconds of a request, of one step of its denoiser, and of all stages of the denoiser. */
+/* Predicted times of a request. */
 struct request_time {
-    double seconds, step_seconds, denoise_seconds;
+    double seconds;         /* the whole run */
+    double step_seconds;    /* one step */
+    double denoise_seconds; /* all stages of the denoiser */
 };
 
-/* Index of the first denoising stage, or n_stages. */
+/* Returns the index of the first denoising stage; n_stages if there is none. */
 static int denoise_stage(const struct job *job) {
     int stage = 0;
     while (stage < job->layout.n_stages && job->layout.kind[stage] != &stage_denoise) stage++;
@@ -288,7 +290,7 @@ static struct request_time time_of(const struct job *job) {
 }
 
 /* Plans a changed request under the job's memory budgets. Returns false if the request does not fit or is
- * refused. Fails with MEMORY. */
+ * refused. If memory is short, sets *failed to MEMORY. */
 static bool plan_changed(const struct job *job, const struct job_context *context,
                          struct sluice_request request, struct request_time *time, struct error *failed) {
     struct job changed;
@@ -303,9 +305,9 @@ static bool plan_changed(const struct job *job, const struct job_context *contex
     return fits;
 }
 
-/* Adds advice to change the request. factor: as in the JSON. */
-static void put_request(const struct job *job, json_t *list, const char *kind, double factor,
-                        struct request_time time) {
+/* Adds an entry of advice to change the request; see advice_json. */
+static void put_request_advice(const struct job *job, json_t *list, const char *kind, double factor,
+                               struct request_time time) {
     json_push(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", kind, "stage",
                               job->plan.stage[denoise_stage(job)].name, "factor", factor, "seconds",
                               time.seconds, "seconds_per_step", time.step_seconds));
@@ -323,11 +325,11 @@ static void put_batch(const struct job *job, json_t *list, struct error *e) {
     request.batch = ADVISED_BATCH;
     if (plan_changed(job, &job->context, request, &time, e) &&
         time.step_seconds <= HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))
-        put_request(job, list, "batch", ADVISED_BATCH, time);
+        put_request_advice(job, list, "batch", ADVISED_BATCH, time);
 }
 
-/* Plans the request in int8 and adds advice to do so if it saves time. The time of other stages stays: --type
- * changes text encoders too. */
+/* Plans a request in int8 and, if it saves time, adds advice to use int8 and returns true. Only the
+ * denoiser's time is taken from that plan: its --type applies to text encoders too, the advice does not. */
 static bool put_int8_request(const struct job *job, const struct job_context *context,
                              const struct sluice_request *request, const char *kind, json_t *list,
                              struct error *e) {
@@ -335,14 +337,14 @@ static bool put_int8_request(const struct job *job, const struct job_context *co
     if (!plan_changed(job, context, *request, &time, e)) return false;
     time.seconds = now.seconds - now.denoise_seconds + time.denoise_seconds;
     if (time.seconds > HELPS * now.seconds) return false;
-    put_request(job, list, kind, now.seconds / time.seconds, time);
+    put_request_advice(job, list, kind, now.seconds / time.seconds, time);
     return true;
 }
 
-/* Adds advice to compute in int8 where the device supports it, and computing or the bus limits a step: with
- * weights that are converted while they are read or, if converting takes too long, with converted files.
- * Plans with converted components of its own, because those of the session belong to the job. Adapters are
- * bound to the session's components: with adapters there is no such advice. */
+/* Adds advice to compute in int8, if the device supports it and a step is not bound by the disk. First tries
+ * weights that are converted while they are read; if these save no time, an int8_convrot file. The planned
+ * requests need converted components of their own, because the job uses those of the session. Adapters
+ * refer to the session's components, so a run with adapters gets no such advice. */
 static void put_int8(const struct job *job, json_t *list, struct error *e) {
     int stage = denoise_stage(job);
     const struct session_adapters *adapters = job->context.adapters;
@@ -366,9 +368,10 @@ static void put_int8(const struct job *job, json_t *list, struct error *e) {
 }
 
 json_t *advice_json(const struct job *job, struct error *e) {
-    struct error above = {0}; /* the plan is above the budget */
+    struct error over_budget = {0};
     json_t *list = json_array();
-    if (!list || plan_check(job->need, &job->plan, &above) != OK || !(job->plan.seconds > 0)) return list;
+    if (!list || plan_check(job->need, &job->plan, &over_budget) != OK || !(job->plan.seconds > 0))
+        return list;
     put_machine(job, list);
     put_batch(job, list, e);
     if (e->code == OK) put_int8(job, list, e);

@@ -183,7 +183,8 @@ uint64_t free_memory_bytes(const char *root) {
 }
 
 bool memory_free_pages_taken(const char *root) {
-    /* VIRTIO_BALLOON_F_REPORTING of the virtio specification: a digit of `features`, from bit 0 on. */
+    /* Bit VIRTIO_BALLOON_F_REPORTING of the virtio specification. `features` has one digit per bit, bit 0
+     * first. Device type 5 is a balloon. */
     enum { DEVICES_MAX = 32, FEATURE_REPORTING = 5 };
     char path[PATH_MAX], text[CONTROL_GROUPS_TEXT];
     for (int i = 0; i < DEVICES_MAX; i++) {

@@ -28,8 +28,8 @@ uint64_t control_groups_number(const char *text, const char *name);
  * leave, if fewer. The page cache counts as free. Returns 0 if unknown, otherwise at least 1. */
 uint64_t free_memory_bytes(const char *root);
 
-/* True on a virtual machine that reports free pages to its host, which takes them back (a virtio balloon with
- * page reporting, or Hyper-V's balloon driver). The first touch of such a page is a fault on the host too. */
+/* True on a virtual machine whose host takes free pages back: with a virtio balloon that reports free pages,
+ * or Hyper-V's balloon driver. The first touch of such a page is then a page fault on the host too. */
 bool memory_free_pages_taken(const char *root);
 
 /* NUMA node of a PCI device such as "0000:41:00.0" (any case); -1 if unknown or if there is only one node.

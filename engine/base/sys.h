@@ -115,8 +115,9 @@ struct sys {
 
     double (*clock)(struct sys *sys);
 
-    /* True on a virtual machine whose host takes free pages back. Large pages then cost more than small ones,
-     * which are often recycled pages that the host still backs (bench/LOG.md). */
+    /* True on a virtual machine whose host takes free pages back (memory_free_pages_taken). Large pages are
+     * then slower than small ones: small pages were often freed recently, so the host still backs them
+     * (bench/LOG.md). */
     bool host_takes_free_pages;
 
     struct sys_header_limit header_limit; /* memory limit for the headers of files that are opened */

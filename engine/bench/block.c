@@ -248,17 +248,17 @@ static void block_add_rows(const struct block_bench *b) {
     }
 }
 
+/* Makes the component to measure and, if the case is not a bf16 block in f32, a component to compare with:
+ * the same without adapters, else in f32 with bf16 weights. */
 static enum status make_components(struct block_bench *b, struct device *device, struct error *e) {
     struct random_component_sizes plain = b->c->sizes;
-    bool differs = true;
-    if (plain.adapter_rank)
+    bool differs = plain.adapter_rank || plain.precision != PRECISION_F32 || plain.type != DTYPE_BF16;
+    if (plain.adapter_rank) {
         plain.adapter_rank = 0;
-    else if (plain.precision != PRECISION_F32)
-        plain.precision = PRECISION_F32, plain.type = DTYPE_BF16;
-    else if (plain.type != DTYPE_BF16)
+    } else {
+        plain.precision = PRECISION_F32;
         plain.type = DTYPE_BF16;
-    else
-        differs = false;
+    }
     if (random_component_make(&b->component, &b->bench->sys, device, &b->c->sizes, e) != OK) return e->code;
     if (!differs) return OK;
     if (random_component_make(&b->plain, &b->bench->sys, device, &plain, e) != OK) return e->code;
@@ -324,7 +324,8 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
                      name);
 }
 
-/* Finds a precision by name for the blocks of a device; NULL: F32, the default of each block's family. */
+/* Finds a precision by name. NULL gives F32, which random components take as the family's default. Fails with
+ * USAGE for an unknown precision or one that the device does not support. */
 static enum status find_precision(const char *name, const struct device *device, enum precision *precision,
                                   struct error *e) {
     int p = 0;
@@ -374,7 +375,7 @@ int sluice_bench_block(const struct sluice_bench_options *options, char **json, 
             measure_parts(&bench, device, precision, type, &e);
     }
     if (device) device->destroy(device);
-    /* Without --precision GPUs predict in bf16, UNets in f16. */
+    /* "precision" of the report: without --precision bf16, although UNets are predicted in f16. */
     json_t *card = predict ? json_pack("{s:s, s:s}", "card", predict, "precision",
                                        precision_name(precision ? precision : PRECISION_BF16))
                            : NULL;

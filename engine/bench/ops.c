@@ -78,7 +78,7 @@ static const struct ops_case cases[] = {
     {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_BF16, true, ops_product, {T, C, C}},
     {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, ops_product, {T / 2, C, F}},
     {CLASS_LINEAR_INT8, "512x3840x3840", DTYPE_BF16, false, ops_product, {T, C, C}},
-    /* Weights of int8 runs are rotated and quantised while they are read. */
+    /* int8 runs convert weights to this type while reading. */
     {CLASS_LINEAR_INT8, "512x3840x3840", DTYPE_I8_ROT256, true, ops_product, {T, C, C}},
     {CLASS_LINEAR_INT8, "256x3840x10240", DTYPE_I8_ROT256, true, ops_product, {T / 2, C, F}},
     {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, ops_attend, {16, 64}},

@@ -117,7 +117,7 @@ static enum status predict_card(struct bench *bench, const struct device *cuda, 
     for (const struct family *const *f = families; *f; f++) {
         struct predict_case c;
         for (int i = 0; (c = predict_case_of(*f, i)).name; i++) {
-            /* text encoders and VAEs have no int8 mode */
+            /* --precision applies to denoisers only. */
             c.sizes.precision = (*f)->kind == FAMILY_DENOISER ? precision : PRECISION_F32;
             c.sizes.type = random_component_type(*f, c.sizes.precision, type);
             if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) return e->code;

@@ -7,16 +7,15 @@
 #include "engine/bench/random_component.h"
 #include "kernels/cuda/cards.h"
 
-/* Sizes for predicting a block of a family. Predicts the last block that runs; earlier blocks are not
- * counted. Without sizes.last.kind all blocks are counted. */
+/* What to predict: the last block that runs, without earlier blocks; or all blocks that run, if
+ * sizes.last.kind is NULL. */
 struct predict_case {
-    const char *name; /* name of the block, or of the whole component; NULL: no block */
+    const char *name; /* name of the block or component; NULL: there is nothing to predict */
     struct random_component_sizes sizes;
     int32_t tokens; /* number of tokens (VAEs: pixels) that the block processes */
 };
 
-/* Returns block number i of a family whose launches are predicted (family.predicted), with weights in bf16.
- * Its name is NULL behind the last one. */
+/* Returns entry i of family.predicted, with weights in bf16. After the last entry the name is NULL. */
 struct predict_case predict_case_of(const struct family *family, int i);
 
 /* Kernel launches of one kernel within one operator, summed over the block. */
@@ -40,8 +39,8 @@ struct predict_rows {
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
                           const struct predict_case *c, struct predict_rows *rows, struct error *e);
 
-/* Adds the predictions of all families to the report: a row per kernel, or with the card "all" a row per
- * block and card, with the seconds of the block. USAGE if the card is unknown. */
+/* Adds the predictions of all families to the report. One card: a row per kernel. Card "all": a row per block
+ * and card, with the block's seconds. USAGE if the card is unknown. */
 enum status predict_bench(struct bench *bench, const struct device *cuda, const char *card,
                           enum precision precision, enum dtype type, struct error *e);
 

@@ -14,8 +14,8 @@ struct random_component_sizes {
     /* size of the latent; latent_frames 0: one frame; latent_columns 0: as many columns as rows */
     int32_t latent_frames, latent_columns;
     int chunk; /* frames per chunk of a video VAE; 0: image mode */
-    enum precision
-        precision;   /* precision of products; F32: the family's default precision (family_precision) */
+    /* Precision of products; F32: the family's default precision (family_precision). */
+    enum precision precision;
     enum dtype type; /* type of matrices whose rows are whole quantisation blocks; other weights are bf16 */
     /* rank of a bf16 adapter on every matrix; 0: no adapter. Allowed only for blocks whose matrices are all
      * used in products */
@@ -46,9 +46,8 @@ struct random_component {
     struct arena scratch;
 };
 
-/* Returns the type of matrices. asked: --type, or N_DTYPES for the type that a run multiplies:
- * rotated int8 with --precision int8, which converts the weights while they are read, else the published
- * type. */
+/* Returns the type of matrices. asked: --type. N_DTYPES: rotated int8 for --precision int8, as after
+ * conversion on load, else the published type (f16 or bf16). */
 enum dtype random_component_type(const struct family *family, enum precision precision, enum dtype asked);
 /* True if ref is the last block to run (sizes->last). */
 bool random_component_at_last(const struct random_component_sizes *sizes, const struct block_ref *ref);

@@ -11,11 +11,12 @@
 #define REQUANTISED_TYPES                                                                                    \
     "int8_convrot, f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
 
-/* Weight values per second that one thread converts, or scans for row scales, measured (bench/LOG.md). */
+/* Weight values per second and thread, measured (bench/LOG.md): conversion by rounding, to types whose scales
+ * are searched, and to rotated types; scan for row scales. */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
-#define ROTATED_VALUES  4e8
-#define SCANNED_VALUES  4e8
+#define ROTATED_VALUES  6e8
+#define SCANNED_VALUES  8e8
 
 enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
                                struct error *e) {
@@ -26,7 +27,7 @@ enum status requantised_choice(const char *type, const char *precision, struct c
     return error_set(e, USAGE, "unknown weight type (--type)" FOUND "%s" EXPECTED REQUANTISED_TYPES, type);
 }
 
-/* Buffers of a thread that scans weights for their scales, and its first error. */
+/* Buffers of one thread that scans weights for their scales, and the thread's first error. */
 struct scan {
     struct error error;
     char stored[4 * READER_VALUES];
@@ -144,13 +145,13 @@ static enum status scale_component(struct component *c, enum dtype type, const s
     return e->code;
 }
 
-/* Work of one round of scan_rows: consecutive blocks, one an item. */
+/* One parallel round of scan_rows: each thread scans one of consecutive blocks. */
 struct row_scan {
     const struct block *blocks;
     struct scan *buffers; /* one per thread */
 };
 
-/* Finds the row scales of one segment. */
+/* Computes the row scales of one segment. Errors are set in buffer->error. */
 static void scan_segment(const struct packed_segment *g, struct scan *buffer) {
     const struct packed_conversion *c = &g->conversion;
     struct reader reader = {0};
@@ -180,7 +181,7 @@ static void scan_blocks(const void *context, int64_t first, int64_t end, int mem
         }
 }
 
-/* Finds the row scales of a component's weights. The calling thread ticks after each round of blocks. */
+/* Computes the row scales of a component's weights. The calling thread calls tick before each round. */
 static enum status scan_rows(struct component *c, const struct scaling *scaling, struct thread_pool *pool,
                              struct error *e) {
     int members = thread_pool_members(pool);

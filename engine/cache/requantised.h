@@ -1,6 +1,5 @@
-/* Weights converted on load: --type converts the weights of transformer and text encoders while they are
- * read; --precision int8 converts the transformer's. The converted components are rebuilt when a request asks
- * for other types. */
+/* Weights converted while they are read: --type converts transformer and text encoders, --precision int8 the
+ * transformer. A request with another conversion rebuilds the converted components. */
 #ifndef SLUICE_CACHE_REQUANTISED_H
 #define SLUICE_CACHE_REQUANTISED_H
 
@@ -10,9 +9,9 @@
 
 /* Conversion of weights on load. */
 struct conversion_choice {
-    enum dtype type; /* --type: type of text encoder and denoiser weights; N_DTYPES: not converted */
-    /* --precision int8 without --type: unquantised weights of the denoiser become rotated int8, so that they
-     * are rotated and quantised once, and fewer bytes are moved. */
+    enum dtype type; /* --type: type of text encoder and denoiser weights; N_DTYPES: no --type */
+    /* --precision int8 without --type: converts the denoiser's unquantised weights to rotated int8. Otherwise
+     * each product would rotate and quantise them again, and more bytes would be moved. */
     bool int8;
 };
 
@@ -28,18 +27,20 @@ struct requantised {
     struct component component[SLOTS_MAX];
 };
 
-/* Finds the conversion for --type and --precision; NULL: flag absent. Fails with USAGE, listing the types. */
+/* Finds the conversion for --type and --precision (NULL: absent). Fails with USAGE for an unknown type; the
+ * message lists the types. */
 enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
                                struct error *e);
 /* Lays out the converted components; reads no weights. Without a conversion, frees the components instead. */
 enum status requantised_prepare(struct requantised *r, const struct sluice_model *model,
                                 struct conversion_choice choice, struct error *e);
-/* Scans the weights of a slot once for types with one scale per tensor (F8) or per row (rotated types); does
- * nothing for other types or on a second call. readers: number of threads that scan rows. tick: called now
- * and then; if tick returns false, the scan fails with the error that tick has set. */
+/* Scans the weights of a slot for the scales of types with one scale per tensor (F8) or per row (rotated
+ * types). Does nothing for other types, or if the slot has been scanned. readers: number of threads that scan
+ * for row scales. tick: called during the scan; if it returns false, the scan fails with the error that it
+ * has set. */
 enum status requantised_scale(struct requantised *r, struct sys *sys, int slot, int readers,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e);
-/* The component in the given slot, converted if --type applies to the slot. r NULL: no conversion. */
+/* Returns the component in a slot, converted if the conversion applies to it. r NULL: no conversion. */
 const struct component *requantised_component(const struct requantised *r, const struct sluice_model *model,
                                               int slot);
 void requantised_destroy(struct requantised *r);
@@ -52,8 +53,8 @@ uint64_t requantised_bytes(const struct requantised *r, int readers);
 packed_converter requantised_convert;
 /* Estimated seconds that one thread takes to convert a number of values while they are read. */
 double requantised_seconds(struct conversion_choice choice, int64_t values);
-/* Estimated seconds that one thread takes to scan values for the scales of their rows, once before a run; 0
- * for types without row scales. */
+/* Estimated seconds that one thread takes to scan values for row scales, before a run; 0 for types without
+ * row scales. */
 double requantised_scan_seconds(struct conversion_choice choice, int64_t values);
 
 #endif

@@ -47,8 +47,7 @@ struct job_settings {
     struct sampling sampling;
     double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: not set */
     enum precision precision; /* compute precision of the denoiser */
-    /* Compute precision of text and vision encoders: the denoiser's, or the device's default under int8 and
-     * f16. */
+    /* Precision of text and vision encoders: the denoiser's; with int8 and f16, the device's default. */
     enum precision text_precision;
     enum fit fit; /* how input images are fitted to the output size */
     enum preview preview;

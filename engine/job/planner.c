@@ -63,13 +63,13 @@ bool candidates_read_direct(const char *direct_io, uint64_t model_bytes, uint64_
     return memory_bytes && model_bytes > memory_bytes / 4 * 3;
 }
 
-/* Threads that convert weights at the same time: readers beside a GPU, of which an assumed number has a core
- * of its own. On the CPU device the other cores compute. */
+/* Assumed number of reader threads that convert weights in parallel beside a GPU. On the CPU device it is 1,
+ * because the other cores compute. */
 enum { CONVERTING_THREADS = 4 };
 
 /* Computes the seconds that each block takes to load beyond reading its bytes as planned: its type in the
- * file is larger, or its weights are converted. Also the seconds of the scan for row scales, which reads the
- * file once before the run. */
+ * file is larger, or its weights are converted. Also adds the seconds of the scan for row scales, which reads
+ * the file once before the run. */
 static void measure_fills(const struct job *job, const struct stage *stage, const struct rates *rates,
                           struct stage_need *need) {
     const int threads = job->device->memory ? CONVERTING_THREADS : 1;

@@ -195,7 +195,7 @@ double device_measure_rate(struct sys *sys, struct device *device, enum precisio
     if (!arena.base) return 0;
     struct op op = {.kind = OP_LINEAR, .precision = precision};
     op.in[0] = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){T, K}, &ok);
-    /* Weights of int8 runs are rotated and quantised while they are read. */
+    /* int8 runs convert weights to this type while reading. */
     enum dtype weights = precision == PRECISION_INT8 ? DTYPE_I8_ROT256 : DTYPE_F32;
     op.in[1] = arena_tensor(&arena, weights, 2, (int32_t[]){N, K}, &ok);
     op.out = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){T, N}, &ok);

@@ -19,12 +19,11 @@ static const struct op_rates thread_rates = {
  * processors reach 2 and more. */
 static const double bf16_share = 0.5;
 
-/* Likewise for int8 products: VNNI multiplies four times as many values as f32 instructions; rotating and
- * quantising the input takes a part of that (bench/LOG.md: 3.4 to 3.8 in total). */
+/* Likewise for int8 products. VNNI multiplies four times as many values per instruction as f32; rotating and
+ * quantising the input costs a part of the gain (bench/LOG.md: 3.4 to 3.8 times in total). */
 static const double int8_share = 2.5;
 
-/* Sets the rates of reduced precisions that were not measured. The CPU's attention is f32 in int8 mode too.
- */
+/* Sets the rates of bf16 and int8 that were not measured. In int8 mode the CPU computes attention in f32. */
 static void assume_rounded(struct op_rates *rates) {
     double *per_second = rates->per_second;
     if (per_second[CLASS_LINEAR_BF16] <= 0)

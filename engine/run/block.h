@@ -57,8 +57,8 @@ struct block_kind {
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };
 
-/* Returns the precision of products of a block in a stage of precision `asked`. int8 products are products of
- * quantised weights, so never_quantised kinds use the device's default precision instead. */
+/* Returns the precision of a block's products in a stage of precision `asked`. int8 quantises weights, so
+ * never_quantised kinds use the device's default precision instead. */
 static inline enum precision block_precision(const struct block_kind *kind, enum precision asked,
                                              const struct device *device) {
     return asked == PRECISION_INT8 && kind->never_quantised ? device_default_precision(device) : asked;
@@ -81,7 +81,7 @@ struct packed_conversion {
     enum dtype from, to; /* equal: no conversion */
     float from_scale;    /* scale factor of the values in the file (tensor.scale) */
     float to_scale;      /* scale factor of the converted values */
-    /* Rotated types: the scale of each row of the segment, borrowed, and the number of values in a row. */
+    /* Rotated types: scale of each row of the segment (borrowed); number of values in a row. */
     const float *row_scales;
     int32_t columns;
 };

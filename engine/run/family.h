@@ -71,7 +71,7 @@ struct predicted_block {
     const char *kind; /* name of the predicted block's kind; NULL ends the list */
     int number;
     bool alone;      /* earlier blocks do not run; false: they run, but are not counted */
-    bool whole;      /* all blocks run and are counted; kind is then only a name */
+    bool whole;      /* all blocks run and are counted; `kind` then names the component in the table */
     const int *dims; /* values of the family's dimensions; NULL: published values */
     int32_t tokens;  /* number of tokens that the block processes; for VAEs, number of pixels */
     int32_t text_rows, text_columns;
@@ -210,9 +210,9 @@ struct family {
     struct family_blocks blocks;
     struct family_state state;
     struct family_lanes lanes;
-    /* True for a denoiser whose operands of products stay within f16's range (65,504), as norms or published
-     * f16 use ensure. Devices with f16 products then use f16 by default: three more bits than bf16, and f16
-     * weights in place. */
+    /* True for a denoiser whose products have operands within f16's range (65,504): they follow norms, or the
+     * authors run the model in f16. Devices with f16 products then use f16 by default: it has three more bits
+     * than bf16, and f16 weights need no conversion. */
     bool f16_operands;
     struct predicted_block predicted[PREDICTED_MAX];
     const struct measured_block *measured; /* NULL: the family is not measured */

@@ -210,10 +210,10 @@ static void time_stages(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         struct plan_stage *stage = &plan->stage[s];
         struct timing timing = timing_predict(need, plan, s);
-        double apart = need->stage[s].callback_seconds + need->stage[s].scan_seconds;
-        if (timing.seconds <= 0) apart = 0;
-        stage->seconds = timing.seconds + apart;
-        stage->floor_seconds = timing.floor_seconds + apart;
+        double extra = need->stage[s].callback_seconds + need->stage[s].scan_seconds;
+        if (timing.seconds <= 0) extra = 0;
+        stage->seconds = timing.seconds + extra;
+        stage->floor_seconds = timing.floor_seconds + extra;
         stage->bound = (int16_t)timing.bound;
         plan->seconds += stage->seconds;
         plan->floor_seconds += stage->floor_seconds;

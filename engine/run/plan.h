@@ -81,8 +81,8 @@ struct stage_need {
     /* Bytes that a nested run (a decoded preview) takes between two evaluations, in addition to the stage:
      * host memory (pinned, if the device has its own memory), and device memory. */
     uint64_t callback_ram_bytes, callback_vram_bytes;
-    double callback_seconds; /* predicted seconds of all nested runs of the stage */
-    double scan_seconds;     /* predicted seconds of a scan of the weights for row scales, before the run */
+    double callback_seconds;     /* predicted seconds of all nested runs of the stage */
+    double scan_seconds;         /* predicted seconds to scan the weights for row scales, before the run */
     double flops, adapter_flops; /* FLOPs of the stage, adapters included; FLOPs of adapters */
 };
 

@@ -14,8 +14,7 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
     return source_read_direct(source, &reader->bounce, to, bytes, offset, e);
 }
 
-/* Gaps between runs are read into the unused part of `to` and dropped, because runs are shorter than a disk
- * block. */
+/* Gaps between runs are read too, into the unused part of `to`: runs are shorter than a disk block. */
 enum status reader_read_stored(struct reader *reader, const struct packed_segment *g, uint64_t at,
                                uint64_t bytes, char *to, struct error *e) {
     enum { LAST_BYTES = 16 << 10 };

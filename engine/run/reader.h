@@ -5,9 +5,8 @@
 
 #include "engine/run/block.h"
 
-/* Pure function: converts `values` values of a segment, from value number `first` on, between element types.
- * Both numbers are multiples of the quantisation block of either type. numbers: scratch memory for `values`
- * floats. */
+/* Pure function: converts values [first, first + values) of a segment between element types. Both numbers are
+ * multiples of the quantisation blocks of both types. numbers: scratch memory for `values` floats. */
 typedef void packed_converter(const struct packed_conversion *conversion, const void *from, float *numbers,
                               void *to, int64_t first, int64_t values);
 
@@ -28,8 +27,8 @@ struct reader {
  * file offset agree modulo PLAN_PAGE. Most of [from, to) can then be read without a bounce buffer. */
 uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to);
 
-/* Reads bytes [at, at + bytes) of a segment as they are in the file, before conversion, counted without the
- * gaps between its runs. Errors as for reader_read. */
+/* Reads bytes [at, at + bytes) of a segment from the file without conversion. Offsets do not count the gaps
+ * between the segment's runs. Errors as for reader_read. */
 enum status reader_read_stored(struct reader *reader, const struct packed_segment *segment, uint64_t at,
                                uint64_t bytes, char *to, struct error *e);
 

@@ -70,9 +70,9 @@ static void keep_tensor(const struct block *from, int i_tensor, struct block *to
     to->bytes += end - t->packed_offset;
 }
 
-/* Returns the type to which a tensor of a block is converted; its own type if it is not converted. Tensors
- * with scales in another tensor are not converted, nor rows that are longer than a reader's buffer to a
- * rotated type. */
+/* Returns the type to which a tensor of a block is converted; its own type if it is not converted. A tensor
+ * with scales in another tensor is not converted. A matrix whose rows exceed a reader's buffer is not
+ * converted to a rotated type. */
 static enum dtype converted_type(const struct block *block, const struct packed_tensor *t,
                                  struct weight_type wanted) {
     enum dtype stored = t->shape.dtype, type = block_stored_type(block->kind, t->entry, wanted.type);

@@ -14,17 +14,17 @@ struct weight_type {
     bool unquantised_only; /* quantised weights keep their types */
 };
 
-/* Scales of the rows of a component's weights that are converted to a rotated type, in the order of the rows.
+/* Row scales of all weights of a component that are converted to a rotated type, in the order of the blocks.
  */
 struct row_scales {
     float *scale; /* zeros until requantised_scale; NULL: no weight is converted to a rotated type */
     int64_t n;
-    struct byte_source source; /* reads the scales like a file */
+    struct byte_source source; /* `scale` as a source that readers read like a file */
 };
 
 /* Makes a component that borrows everything from `from` except the blocks, whose weights have type `wanted`.
- * Per-tensor scales (F8) are 1 until requantise_set_scale, row scales 0 until requantised_scale. `from`
- * and *scales, which this function fills, must outlive the result at their addresses. Free the result with
+ * Per-tensor scales (F8) are 1 until requantise_set_scale, row scales 0 until requantised_scale. Fills
+ * *scales. `from` and *scales must outlive the result and must not move. Free the result with
  * component_destroy, then the scales with row_scales_free. Fails with MEMORY. */
 enum status component_requantise(const struct component *from, struct weight_type wanted,
                                  struct row_scales *scales, struct component *to, struct error *e);

@@ -80,7 +80,7 @@ static bool on_device(const struct device *device) {
     return device && device->memory;
 }
 
-/* With large pages, readers fill host memory from the page cache in two thirds of the time (bench/LOG.md). */
+/* Large pages: readers then fill host memory from the page cache in two thirds of the time (bench/LOG.md). */
 void *weights_reserve(struct sys *sys, struct device *device, uint64_t bytes) {
     if (on_device(device)) return device->memory->reserve(device, bytes);
     void *memory = sys->reserve(sys, bytes);

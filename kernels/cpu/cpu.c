@@ -29,8 +29,8 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
 };
 
 static const struct cpu_operator *operator_of(const struct op *op) {
-    bool int8 = op->kind == OP_LINEAR && op->precision == PRECISION_INT8;
-    return int8 ? &cpu_linear_int8 : operators[op->kind];
+    if (op->kind == OP_LINEAR && op->precision == PRECISION_INT8) return &cpu_linear_int8;
+    return operators[op->kind];
 }
 
 static void device_cost(const struct device *device, const struct op *op, struct op_cost *cost) {

@@ -1,71 +1,35 @@
 /* Rotation, quantisation and packing of the rows of int8 products. */
 #include "kernels/cpu/int8.h"
 
+#include "engine/base/convrot.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/tile.h"
 
 #include <math.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The vector with lane i from lane i ^ by. */
-#define FLIPPED(i, by) ((i) ^ (by))
-#define FLIP(v, by)    __builtin_shufflevector(v, v, SIXTEEN(FLIPPED, by))
-
-/* Multiplies by twice ConvRot's 4 x 4 matrix over one base-4 digit of the lane's index. Lane i becomes x[i] +
- * x[i ^ 1] + x[i ^ 2] - x[i ^ 3], for the lowest digit. */
-#define ROTATE_LANES(v, digit)                                                                               \
-    do {                                                                                                     \
-        lanes flipped = FLIP(v, digit), less = (v)-flipped;                                                  \
-        (v) = ((v) + flipped) + FLIP(less, 2 * (digit));                                                     \
-    } while (0)
-
-/* The same over a digit of the vectors' index: vectors i, i + step, i + 2 step and i + 3 step. */
-INLINE void rotate_vectors(lanes *v, int step) {
-    lanes a = v[0] + v[step], b = v[0] - v[step];
-    lanes c = v[2 * step] + v[3 * step], d = v[2 * step] - v[3 * step];
-    v[0] = a + d;
-    v[step] = a - d;
-    v[2 * step] = b + c;
-    v[3 * step] = c - b;
-}
-
-/* Rotates a group without the matrix's factor 1 / sqrt(group), a power of two. */
-INLINE void rotate_group(float *to, const float *from, int group) {
-    lanes v[TILE];
-    int n = group / TILE;
-    for (int i = 0; i < n; i++) {
-        v[i] = *(const lanes *)(from + TILE * i);
-        ROTATE_LANES(v[i], 1);
-        ROTATE_LANES(v[i], 4);
-    }
-    for (int i = 0; n > 1 && i < n; i += 4) rotate_vectors(v + i, 1);
-    for (int i = 0; n > 4 && i < 4; i++) rotate_vectors(v + i, 4);
-    for (int i = 0; i < n; i++) *(lanes *)(to + TILE * i) = v[i];
-}
-
-/* Bits of a value's size: they order like the size itself, and infinities and NaN come last. */
-INLINE int32_t size_bits(float value) {
+/* Bits of |value|. As integers they have the order of the magnitudes; infinity and NaN are the largest. */
+INLINE int32_t magnitude_bits(float value) {
     return (int32_t)((union float_bits){.value = value}.bits & 0x7fffffffu);
 }
 
 INLINE int32_t rotate_row(float *to, const float *from, int64_t k, int group) {
-    int32_t most[TILE] = {0}, all = 0;
+    int32_t largest[TILE] = {0}, all = 0;
     for (int64_t i = 0; i < k; i += group) {
-        rotate_group(to + i, from + i, group);
+        convrot_rotate(to + i, from + i, group);
         for (int j = 0; j < group; j += TILE)
 #pragma omp simd
             for (int l = 0; l < TILE; l++) {
-                int32_t size = size_bits(to[i + j + l]);
-                most[l] = size > most[l] ? size : most[l];
+                int32_t magnitude = magnitude_bits(to[i + j + l]);
+                largest[l] = magnitude > largest[l] ? magnitude : largest[l];
             }
     }
-    for (int l = 0; l < TILE; l++) all = most[l] > all ? most[l] : all;
+    for (int l = 0; l < TILE; l++) all = largest[l] > all ? largest[l] : all;
     return all;
 }
 
-/* Rotates a row and returns the bits of the largest size. */
+/* Define rotate_16, rotate_64 and rotate_256: rotate a row and return magnitude_bits of its largest value. */
 #define ROTATOR(group)                                                                                       \
     WIDE static int32_t rotate_##group(float *to, const float *from, int64_t k) {                            \
         return rotate_row(to, from, k, group);                                                               \
@@ -74,8 +38,8 @@ ROTATOR(16)
 ROTATOR(64)
 ROTATOR(256)
 
-/* Adding 1.5 * 2^23 rounds to an integer, half to even, in the low bits. The limit matters only for subnormal
- * scales, which have too few bits. */
+/* Writes round(from / scale) + zero, modulo 256. Adding 1.5 * 2^23 leaves the integer, rounded half to even,
+ * in the low bits. Only subnormal scales, which are imprecise, give codes beyond +-127 to clamp. */
 WIDE static void round_codes(uint8_t *restrict to, const float *restrict from, float scale, int64_t n,
                              uint8_t zero) {
 #pragma omp simd
@@ -90,26 +54,26 @@ WIDE static void round_codes(uint8_t *restrict to, const float *restrict from, f
 
 float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64_t k, int32_t group,
                         uint8_t zero) {
-    enum { FINITE_MOST = 0x7f7fffff };
-    int32_t most = group == 256  ? rotate_256(rotated, from, k)
-                   : group == 64 ? rotate_64(rotated, from, k)
-                                 : rotate_16(rotated, from, k);
-    float scale = (union float_bits){.bits = (uint32_t)most}.value / 127;
-    if (most <= FINITE_MOST && scale > 0) {
+    enum { FINITE_MOST = 0x7f7fffff }; /* bits of FLT_MAX */
+    int32_t largest = group == 256  ? rotate_256(rotated, from, k)
+                      : group == 64 ? rotate_64(rotated, from, k)
+                                    : rotate_16(rotated, from, k);
+    float scale = (union float_bits){.bits = (uint32_t)largest}.value / 127;
+    if (largest <= FINITE_MOST && scale > 0) {
         round_codes(codes, rotated, scale, k, zero);
         return group == 256 ? scale * 0x1p-4f : group == 64 ? scale * 0x1p-3f : scale * 0x1p-2f;
     }
     memset(codes, zero, (size_t)k);
-    return most <= FINITE_MOST ? 0 : NAN;
+    return largest <= FINITE_MOST ? 0 : NAN;
 }
 
-/* Transposes units of four codes, 16 x 16 at a time. */
+/* Transposes tiles of 16 x 16 units; a unit is four codes. */
 WIDE static void pack_rows(uint8_t *to, const uint8_t *codes, int64_t k) {
     for (int64_t j = 0; j < k; j += INT8_BLOCK, to += INT8_BLOCK * INT8_BLOCK) {
-        lanes row[TILE];
-        for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(const void *)(codes + i * k + j);
+        sixteen row[TILE];
+        for (int i = 0; i < TILE; i++) row[i] = *(const sixteen *)(const void *)(codes + i * k + j);
         tile_transpose(row);
-        for (int i = 0; i < TILE; i++) *(lanes *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
+        for (int i = 0; i < TILE; i++) *(sixteen *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
     }
 }
 

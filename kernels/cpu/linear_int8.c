@@ -2,11 +2,11 @@
  *
  * The input's rows are rotated and quantised once, threads over rows. Then one thread computes a whole panel
  * of output columns, as in linear.c: it quantises and packs the panel's weights, and multiplies chunks of
- * rows, so that a chunk's sums stay in the core's cache until the epilogue. Sums are exact integers, so no
- * bit depends on panel, chunk or thread count.
+ * rows, so that a chunk's sums stay in the core's cache until the epilogue. Sums are exact integers, so
+ * panels, chunks and thread count change no bit.
  *
- * oneDNN multiplies unsigned by signed codes, which all its int8 instructions do directly. Input codes are
- * therefore stored plus 128, and the epilogue subtracts 128 times the sum of the weight's codes. Inputs and
+ * oneDNN multiplies unsigned input codes by signed weight codes, as all int8 instructions do. So input codes
+ * are stored with 128 added, and the epilogue subtracts 128 times the sum of the weight's codes. Inputs and
  * outputs are padded to multiples of 64 with zero weights. Adapters are an f32 product onto the scaled sums.
  */
 #include "kernels/cpu/int8.h"
@@ -16,32 +16,35 @@
 
 #include <string.h>
 
-/* Rows of a chunk: sums of 128 columns are 64 KiB. The last chunk is padded to a multiple of ROW_STEP, the
- * rows of an AMX tile: other numbers of rows need up to 2 MB of code per primitive. */
+/* CHUNK_ROWS: a chunk's sums for 128 columns take 64 KiB. ROW_STEP: rows of an AMX tile. The last chunk is
+ * padded to a multiple, because other numbers of rows take up to 2 MB of code per primitive. */
 enum { CHUNK_ROWS = 128, ROW_STEP = 16 };
 
 struct int8_layout {
-    int32_t k, group;              /* inputs, padded; columns of a rotation group */
-    int32_t panel, panels;         /* output columns per panel, padded; number of panels */
-    int32_t rows;                  /* rows per chunk */
-    int32_t ranks;                 /* sum of the adapters' ranks */
-    uint64_t in, scales;           /* workspace offsets: input codes [M,K], and row scales */
-    uint64_t bias, gate, members;  /* and vectors of the epilogue; the per-thread parts */
-    uint64_t row_bytes;            /* a rotated row: the per-thread part while the input is quantised */
-    uint64_t row, codes, weight;   /* offsets in a thread's part: a rotated row, 16 rows of codes, a panel */
-    uint64_t sums, weight_scales;  /* sums of a weight row's codes, and its scale, per output of the panel */
-    uint64_t up, product, scratch; /* `up` factors, a chunk's sums, oneDNN's scratch */
+    int32_t k, group;      /* inputs, padded; columns of a rotation group */
+    int32_t panel, panels; /* output columns per panel, padded; number of panels */
+    int32_t rows;          /* rows per chunk */
+    int32_t ranks;         /* sum of the adapters' ranks */
+    /* Offsets in the workspace. */
+    uint64_t in, scales; /* input codes [M,K] and their row scales [M] */
+    uint64_t bias, gate; /* vectors of the epilogue in f32 */
+    uint64_t members;    /* one part per thread */
+    uint64_t row_bytes;  /* size of a part while the input is quantised: one rotated row */
+    /* Offsets in a thread's part while panels are computed. */
+    uint64_t row, codes, weight;   /* a rotated row; INT8_PACK_ROWS rows of codes; a panel of codes */
+    uint64_t sums, weight_scales;  /* per output of the panel: sum of the weight row's codes; its scale */
+    uint64_t up, product, scratch; /* adapters' `up` factors; a chunk's sums; oneDNN's scratchpad */
 };
 
-/* Indices of oneDNN keys: index 1: the last, narrower panel; 2: the last chunk; then the adapters' keys. M 0:
- * unused. */
+/* A oneDNN key's index is a sum of these: INT8_LAST_PANEL for a narrower last panel, INT8_LAST_CHUNK for a
+ * shorter last chunk, INT8_ADAPTER for the adapters' product. A key with M = 0 is unused. */
 enum { INT8_LAST_PANEL = 1, INT8_LAST_CHUNK = 2, INT8_ADAPTER = 4, INT8_KEYS = 8 };
 
 static int32_t round_up(int32_t n, int32_t step) {
     return (n + step - 1) / step * step;
 }
 
-/* Inputs or outputs, padded to what oneDNN's packed weights have. */
+/* Rounds a number of inputs or outputs up to whole blocks of oneDNN's packed weights. */
 static int32_t padded(int32_t n) {
     return round_up(n, INT8_BLOCK);
 }
@@ -122,8 +125,8 @@ struct int8_work {
     struct thread_pool_error *failed;
 };
 
-/* Quantises row i of a tensor [*,K] to layout->k codes; the codes of the padding are `zero`. row: room for a
- * row in f32. Returns the row's scale. */
+/* Quantises row i of a tensor [*,K] to l->k codes, padded with `zero`. row: scratch memory for a row in f32.
+ * Returns the row's scale. */
 static float quantise(uint8_t *codes, const struct tensor *from, int64_t i, const struct int8_layout *l,
                       float *row, uint8_t zero) {
     int64_t k = from->dim[1];
@@ -140,7 +143,7 @@ static void quantise_in(const void *context, int64_t first, int64_t end, int mem
         w->scales[i] = quantise(w->in + i * w->layout->k, &w->op->in[0], i, w->layout, row, INT8_ZERO);
 }
 
-/* Copies a row of a rotated type to codes. Returns its scale. */
+/* Copies row i of a rotated type to l->k codes, padded with zeros. Returns the row's scale. */
 static float copy_codes(uint8_t *codes, const struct tensor *from, int64_t i, const struct int8_layout *l) {
     int64_t k = from->dim[1];
     float scale = 1;
@@ -152,7 +155,7 @@ static float copy_codes(uint8_t *codes, const struct tensor *from, int64_t i, co
     return scale * from->scale;
 }
 
-/* Writes a panel of weight codes as oneDNN reads it, and scale and sum of codes per output. */
+/* Writes a panel of weight codes in oneDNN's layout, and each output's scale and sum of codes. */
 static void pack_panel(const struct tensor *weight, int32_t columns, const struct int8_layout *l,
                        char *part) {
     bool packs = onednn_packs_int8();
@@ -163,12 +166,13 @@ static void pack_panel(const struct tensor *weight, int32_t columns, const struc
         uint8_t *codes = packs ? (uint8_t *)part + l->codes : packed + (int64_t)n * l->k;
         for (int32_t i = 0; i < INT8_PACK_ROWS; i++) {
             uint8_t *row = codes + (int64_t)i * l->k;
-            if (n + i >= weight->dim[0])
-                memset(row, 0, (size_t)l->k), scales[n + i] = 0;
-            else if (dtype_is_rotated(weight->dtype))
-                scales[n + i] = copy_codes(row, weight, n + i, l);
-            else
-                scales[n + i] = quantise(row, weight, n + i, l, rotated, 0);
+            if (n + i < weight->dim[0]) {
+                scales[n + i] = dtype_is_rotated(weight->dtype) ? copy_codes(row, weight, n + i, l)
+                                                                : quantise(row, weight, n + i, l, rotated, 0);
+            } else { /* padding */
+                memset(row, 0, (size_t)l->k);
+                scales[n + i] = 0;
+            }
             sums[n + i] = int8_sum(row, l->k);
         }
         int32_t inside = n % INT8_BLOCK;
@@ -176,14 +180,15 @@ static void pack_panel(const struct tensor *weight, int32_t columns, const struc
     }
 }
 
-/* One chunk of rows of one panel: its first column and row, and the index of its oneDNN key. */
+/* A chunk of rows of one panel. */
 struct chunk {
-    int32_t first, columns, row, rows;
-    int key;
+    int32_t first, columns; /* output columns of the panel */
+    int32_t row, rows;
+    int key; /* index of the oneDNN key */
 };
 
-/* Scales the sums of a chunk, adds the adapters' product and applies the epilogue. The scaled sums go to
- * `out` at once unless something is added to them: a residual may be `out` itself. */
+/* Scales the sums of a chunk, adds the adapters' product and applies the epilogue. Without residual and
+ * adapters the scaled sums are written to `out` directly. Otherwise not, as a residual may be `out`. */
 static void finish_chunk(const struct int8_work *w, struct chunk c, char *part, struct error *own) {
     const struct int8_layout *l = w->layout;
     const struct op *op = w->op;

@@ -181,8 +181,8 @@ static dnnl_status_t describe_product(const struct onednn *o, const struct onedn
     };
     const int32_t *n = key->number;
     const dnnl_data_type_t *types = kinds[key->kind].types;
-    bool plain = key->kind == ONEDNN_PRODUCT_INT8 && !onednn_packs_int8();
-    dnnl_format_tag_t tag = plain ? dnnl_ba : kinds[key->kind].weights;
+    bool unpacked = key->kind == ONEDNN_PRODUCT_INT8 && !onednn_packs_int8();
+    dnnl_format_tag_t tag = unpacked ? dnnl_ba : kinds[key->kind].weights;
     dnnl_memory_desc_t l[3] = {0};
     dnnl_status_t s = layout_create(&l[0], 2, (const dnnl_dims_t){n[0], n[2]}, types[0], dnnl_ab);
     if (!s) s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]}, types[1], tag);
@@ -301,10 +301,10 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
     return facts.supported && facts.brgemm;
 }
 
-/* Bytes that an int8 product keeps. With AMX its code grows with the inputs up to a limit, and more where
- * rows do not fill 64. Measured for the shapes that linear_int8.c uses (16 to 128 rows, 64 or 128 outputs, 64
- * to 128,000 inputs): at most 0.90 of this bound, 6,000 primitives, oneDNN 2.6.3. Up to 2.2 MB for numbers of
- * rows that are no multiple of 16. */
+/* Bounds the memory of one int8 product primitive. With AMX its code grows with the number of inputs up to a
+ * limit, and faster if the rows are not a multiple of 64. Measured for the shapes of linear_int8.c (16 to 128
+ * rows, 64 or 128 outputs, 64 to 128,000 inputs): 6,000 primitives, oneDNN 2.6.3, at most 0.90 of this bound.
+ * Rows that are not a multiple of 16 would take up to 2.2 MB. */
 static uint64_t int8_bytes(const struct onednn_key *key) {
     enum { VNNI = 88, AMX_MOST = 576 };
     uint64_t blocks = (uint64_t)key->number[2] / 64;
@@ -483,7 +483,7 @@ void cpu_library(char *out, size_t out_bytes) {
 }
 
 /* Runs one product of each f32 kind when the device opens: oneDNN's first product builds kernels that stay
- * allocated. So does the first int8 product of AVX_VNNI. Other products build none. */
+ * allocated. So does the first int8 product with AVX_VNNI; other products build none. */
 static enum status warm(struct onednn *o, struct error *e) {
     enum { SMALL = 20 };
     static const float zero[SMALL * SMALL];

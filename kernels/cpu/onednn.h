@@ -67,10 +67,10 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key);
  * f32, which is slower than f32. */
 bool onednn_has_bf16(void);
 
-/* True if the CPU has int8 product instructions with exact sums and oneDNN uses them: AMX, AVX512_VNNI or
- * AVX_VNNI. With older instructions oneDNN adds pairs of products in 16 bits, which saturates. */
+/* True if oneDNN uses int8 product instructions with exact sums: AMX, AVX512_VNNI or AVX_VNNI. With older
+ * instructions oneDNN adds pairs of products in 16 bits, which saturate. */
 bool onednn_has_int8(void);
-/* True if int8 products read packed weights: with AVX512_VNNI or AMX. */
+/* True if int8 products read packed weights (AVX512_VNNI or AMX). */
 bool onednn_packs_int8(void);
 
 struct onednn;

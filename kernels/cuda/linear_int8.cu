@@ -11,9 +11,9 @@
 
 /* QUANTISE_PIECES: groups of eight columns of a row that a thread keeps in registers. CODE_MOST: largest
  * code. */
-enum { QUANTISE_PIECES = 4, QUANTISE_THREADS = 512, CODE_MOST = 127 };
+enum { QUANTISE_PIECES = 2, QUANTISE_THREADS = 1024, CODE_MOST = 127 };
 
-/* Multiplies by the 4 x 4 matrix of the rotation H (tensor.h) along one base-4 digit of the column number.
+/* Multiplies by the 4 x 4 factor of H (tensor.h) along one base-4 digit of the column number.
  * Bits `bit` and 2 `bit` of the lane number hold the digit. Values a, b, c, d of the four lanes become
  * ((a + b) + (c - d)) / 2, ((a + b) - (c - d)) / 2, ((c + d) + (a - b)) / 2, ((c + d) - (a - b)) / 2. */
 __device__ static inline void rotate_across(float v[8], int bit) {
@@ -127,8 +127,8 @@ __device__ static inline void store_codes(const quantise_args &a, const float v[
 /* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 16,384 columns
  * are loaded twice, the second time from the cache.
  *   grid    a block per row
- *   block   threads for 32 columns each, 32 to 512; 64 bytes of shared memory
- *   regs    56, quantised types to 61 (sm_86)
+ *   block   threads for 16 columns each, 32 to 1024; 128 bytes of shared memory
+ *   regs    52 to 64 (sm_100)
  *   bytes   reads the row, writes a byte per value; 4.5 shuffles and about 30 other operations per value
  *   bound   memory; share of peak: not measured yet */
 template <enum dtype D>

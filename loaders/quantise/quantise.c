@@ -2,6 +2,7 @@
  * quantise.h. */
 #include "loaders/quantise/quantise.h"
 
+#include "engine/base/convrot.h"
 #include "engine/base/wide.h"
 
 #include <math.h>
@@ -72,34 +73,25 @@ static unsigned char to_f8(const struct eight_bits *type, float value) {
  * zero. */
 #define CODE_MOST   127.0f
 #define SCALE_LEAST 1e-30f
-#define WHOLE       12582912.0f /* adding it to a small f32 rounds to an integer in the low bits */
-#define WHOLE_BITS  0x4b400000u
+/* 1.5 * 2^23 and its bits: adding it to a small f32 leaves the integer, rounded half to even, in the low
+ * bits. */
+#define ROUNDING      12582912.0f
+#define ROUNDING_BITS 0x4b400000u
 
-/* Multiplies a group of columns by H in one step per base-4 digit of the column index, highest digit first.
- * The factor 0.5 is exact in f32. */
-static inline __attribute__((always_inline)) void rotate_group(const float *columns, int group, float *to) {
-    memcpy(to, columns, sizeof *to * (size_t)group);
-    for (int step = group / 4; step; step /= 4)
-        for (int first = 0; first < group; first += 4 * step) {
-            float *restrict v = to + first;
-            for (int i = 0; i < step; i++) {
-                float a = v[i], b = v[step + i], c = v[2 * step + i], d = v[3 * step + i];
-                v[i] = 0.5f * ((a + b) + (c - d));
-                v[step + i] = 0.5f * ((a + b) - (c - d));
-                v[2 * step + i] = 0.5f * ((a - b) + (c + d));
-                v[3 * step + i] = 0.5f * ((c + d) - (a - b));
-            }
-        }
+/* Returns sqrt(group), by which convrot_rotate multiplies more than H does. */
+static float rotation_factor(enum dtype dtype) {
+    return dtype == DTYPE_I8_ROT256 ? 16 : dtype == DTYPE_I8_ROT64 ? 8 : 4;
 }
 
-/* Defines, for one group size: the bits of the largest rotated magnitude of a row, which order like the
- * magnitudes; and the codes of a row. Codes are rounded to nearest even, like PyTorch. */
+/* Define two functions per group size. largest_N returns the bits of the largest magnitude that
+ * convrot_rotate gives for a row; as integers, bits have the order of magnitudes. codes_N writes a row's
+ * codes, rounded half to even like PyTorch; scale: the row's times rotation_factor. */
 #define ROTATED(group)                                                                                       \
     WIDE static uint32_t largest_##group(const float *row, int64_t n) {                                      \
         union bits rotated[group];                                                                           \
         uint32_t largest = 0;                                                                                \
         for (int64_t at = 0; at < n; at += group) {                                                          \
-            rotate_group(row + at, group, &rotated->value);                                                  \
+            convrot_rotate(&rotated->value, row + at, group);                                                \
             for (int i = 0; i < group; i++) {                                                                \
                 uint32_t magnitude = rotated[i].bits & 0x7fffffff;                                           \
                 largest = magnitude > largest ? magnitude : largest;                                         \
@@ -110,10 +102,10 @@ static inline __attribute__((always_inline)) void rotate_group(const float *colu
     WIDE static void codes_##group(int8_t *restrict to, const float *restrict row, float scale, int64_t n) { \
         float rotated[group];                                                                                \
         for (int64_t at = 0; at < n; at += group) {                                                          \
-            rotate_group(row + at, group, rotated);                                                          \
+            convrot_rotate(rotated, row + at, group);                                                        \
             for (int i = 0; i < group; i++) {                                                                \
-                union bits shifted = {.value = rotated[i] / scale + WHOLE};                                  \
-                int32_t code = (int32_t)(shifted.bits - WHOLE_BITS);                                         \
+                union bits shifted = {.value = rotated[i] / scale + ROUNDING};                               \
+                int32_t code = (int32_t)(shifted.bits - ROUNDING_BITS);                                      \
                 code = code > 127 ? 127 : code;                                                              \
                 to[at + i] = (int8_t)(code < -127 ? -127 : code);                                            \
             }                                                                                                \
@@ -127,10 +119,12 @@ float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
     union bits most = {.bits = dtype == DTYPE_I8_ROT256  ? largest_256(row, columns)
                                : dtype == DTYPE_I8_ROT64 ? largest_64(row, columns)
                                                          : largest_16(row, columns)};
-    return isfinite(most.value) ? fmaxf(most.value / CODE_MOST, SCALE_LEAST) : NAN;
+    if (!isfinite(most.value)) return NAN;
+    return fmaxf(most.value / rotation_factor(dtype) / CODE_MOST, SCALE_LEAST);
 }
 
 void quantise_row_part(enum dtype dtype, float scale, const float *from, int64_t n, int8_t *to) {
+    scale *= rotation_factor(dtype);
     if (dtype == DTYPE_I8_ROT256)
         codes_256(to, from, scale, n);
     else if (dtype == DTYPE_I8_ROT64)

@@ -19,7 +19,7 @@ enum dtype quantise_type(const char *name);
 void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t rows, int64_t columns, void *to);
 /* Scale that maps an F8 weight's largest magnitude to the type's largest number; 1 if `largest` is 0. */
 float quantise_scale(enum dtype dtype, float largest);
-/* Converts n values of a row, whole groups, to codes of a rotated type; scale: the row's. */
+/* Converts n values of a row, in whole groups, to codes of a rotated type. scale: the row's scale. */
 void quantise_row_part(enum dtype dtype, float scale, const float *from, int64_t n, int8_t *to);
 /* Scale of a row of a rotated type: the largest rotated magnitude becomes 127. NaN if the row has a
  * value that is not finite. */

@@ -1,6 +1,6 @@
-/* --precision int8 under every budget: the same bits with resident and streamed weights, with weights rotated
- * and quantised while reading, in files, or by the operator, in batches, and after runs in other precisions.
- * Models with rows of whole rotation groups; fixtures have none. test_int8.c checks the products. */
+/* --precision int8 gives the same bits under every budget, in batches, and after runs in other precisions:
+ * with weights that are quantised on load, in files, or by the operator. The models are random, because the
+ * fixtures' rows are not whole rotation groups. test_int8.c checks the products. */
 #include "test/lib/random_models.h"
 #include "test/lib/residency.h"
 
@@ -11,7 +11,7 @@
 /* Denoisers have rows of 64, 192 and 256 values and more, so all rotation groups occur. */
 static const struct {
     const char *family, *dims;
-    bool thoroughly; /* every budget test; false: the least and the largest budget */
+    bool thoroughly; /* runs all tests of budgets; false: only the least and the largest budget */
 } models[] = {
     {"zimage",
      "heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,text_"
@@ -66,8 +66,8 @@ static void test_plan_has_fewer_bytes(const char *folder) {
     rig_close(&rig);
 }
 
-/* A session never uses residents of one precision or type for another. Weights that --type keeps in bf16, or
- * quantises to q8_0, are rotated and quantised by the operator. */
+/* A session never uses residents of one precision or type for another. With --type bf16 or q8_0 the operator
+ * rotates and quantises the weights. */
 static void test_session_changes_precision(const char *folder) {
     static const struct {
         const char *precision, *type;
@@ -98,7 +98,7 @@ static void test_session_changes_precision(const char *folder) {
     rig_close(&rig);
 }
 
-/* A processor without int8 products refuses the precision with one line. */
+/* Returns true if the CPU supports int8. Otherwise checks that a run is refused with one line. */
 static bool has_int8(const char *folder) {
     struct rig rig;
     struct sluice_request request = int8_request();

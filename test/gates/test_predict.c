@@ -107,7 +107,9 @@ TEST(flops_match_formulas) {
     assert_ptr_equal(f, formulas + sizeof formulas / sizeof *formulas);
 }
 
-static struct predict_row whole(const struct family *family, const struct cuda_card *of, double *seconds) {
+/* Predicts a family's whole component in f16. Returns its launches and FLOPs. */
+static struct predict_row predict_whole(const struct family *family, const struct cuda_card *of,
+                                        double *seconds) {
     struct predict_case c = predict_case_of(family, 1);
     assert_non_null(c.name);
     c.sizes.type = DTYPE_F16;
@@ -123,20 +125,20 @@ static struct predict_row whole(const struct family *family, const struct cuda_c
     return all;
 }
 
-/* An f16 checkpoint's evaluation of SDXL at 1024 x 1024, and an image's decoding. Convolutions of doubled
- * images save 0.13 of 6.76 and 1.47 of 10.47 TFLOP. Calculated for a 4090: 82.9 and 159.7 ms; in bf16, with
- * TF32 convolutions in bands of 8,192 pixels, 117.9 and 280.8 ms (bench/LOG.md). */
+/* One evaluation of SDXL at 1024 x 1024 with f16 weights, and the decoding of one image. Convolutions with
+ * upsampling save 0.13 of 6.76 and 1.47 of 10.47 TFLOP. Calculated for a 4090: 82.9 and 159.7 ms. In bf16,
+ * with TF32 convolutions in bands of 8,192 pixels: 117.9 and 280.8 ms (bench/LOG.md). */
 TEST(whole_components) {
     const struct cuda_card *rtx4090 = cuda_card_named("4090");
     double evaluation, decode;
-    assert_near(whole(&family_unet, rtx4090, &evaluation).flops, 6.63e12, 0.01);
-    assert_near(whole(&family_vae_kl, rtx4090, &decode).flops, 9.00e12, 0.01);
+    assert_near(predict_whole(&family_unet, rtx4090, &evaluation).flops, 6.63e12, 0.01);
+    assert_near(predict_whole(&family_vae_kl, rtx4090, &decode).flops, 9.00e12, 0.01);
     assert_true(evaluation < 0.084 && decode < 0.162);
 }
 
-/* In int8 mode all products of a block are of 8-bit integers, and its self-attention. The aims are calculated
- * ones: a Z-Image block within 7.0 ms on a 4090 (6.0) and 38 ms on a 3060 (31.2), a WAN block within 160 ms
- * on a 4090 (138). */
+/* In int8 mode all products and attention of a block are 8-bit. Limits of calculated times: 7.0 ms
+ * for a Z-Image block on a 4090 (calculated: 6.0) and 38 ms on a 3060 (31.2), 160 ms for a WAN block on a
+ * 4090 (138). */
 TEST(int8_blocks) {
     const struct {
         const struct family *family;
@@ -231,7 +233,7 @@ TEST(seconds_follow_card) {
         assert_true(one > whole.flops / (of->products * of->product_flops));
         assert_true(one < 1.15 * whole.flops / (of->products * of->product_flops));
         assert_true(cut > 1.05 * one);
-        /* int8 gains everywhere, but less than the ratio of the peaks */
+        /* int8 is faster on every card, but by less than the ratio of the peak rates. */
         struct work int8 = whole, attention = whole;
         int8.class = WORK_PRODUCT_INT8;
         double quantised = cuda_card_seconds(of, &int8);
@@ -250,8 +252,8 @@ TEST(seconds_follow_card) {
     }
 }
 
-/* Published figures of the white papers, which the table computes from multiprocessors and clock: bf16 with
- * f32 sums, f16 with f16 sums, int8, in 10^12 per second. */
+/* The rates that cards.c computes from multiprocessors and clock equal those of NVIDIA's white papers: bf16
+ * with f32 sums, f16 with f16 sums, and int8, in 10^12 operations per second. */
 TEST(rates_match_white_papers) {
     static const struct {
         const char *name;

@@ -40,7 +40,7 @@ static void count_large(struct sys *sys, void *memory, size_t bytes) {
     n_large++;
 }
 
-/* Host memory for weights has large pages, except where a host takes free pages back. */
+/* Host memory for weights has large pages, except on virtual machines whose host takes free pages back. */
 TEST(large_pages_where_host_keeps_pages) {
     enum { BYTES = 4 << 20 };
     struct sys sys;

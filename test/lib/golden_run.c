@@ -177,7 +177,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     r.negative_prompt = text_of(c, "negative_prompt");
     r.cfg_scale = json_number_value(json_object_get(c, "cfg_scale"));
     r.dump = p->folder;
-    /* On a GPU the default: f16 for UNets, else bf16. */
+    /* NULL on a GPU: f16 for UNets, else bf16. */
     r.precision = on_gpu() ? NULL : precision_name(golden_state.precision);
     if (!is_image(c)) {
         r.width = r.height = p->model->size_step;

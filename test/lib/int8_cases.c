@@ -10,7 +10,7 @@ enum dtype int8_rotated_type(int group) {
     return group == 16 ? DTYPE_I8_ROT16 : group == 64 ? DTYPE_I8_ROT64 : DTYPE_I8_ROT256;
 }
 
-/* Multiplies a group by ConvRot's matrix, digit by digit of the index in base 4. */
+/* Multiplies a group by ConvRot's matrix, one base-4 digit of the index at a time. */
 static void rotate(double *v, int group) {
     for (int step = 1; step < group; step *= 4)
         for (int i = 0; i < group; i++) {
@@ -21,14 +21,14 @@ static void rotate(double *v, int group) {
         }
 }
 
-/* Draws a row of codes that has one of size 127, so that f32 values quantise to the same codes. */
+/* Draws a row of codes with at least one 127 or -127, so that f32 values quantise to the same codes. */
 static void draw_codes(int8_t *row, int64_t k, enum int8_codes codes) {
     for (int64_t i = 0; i < k; i++)
-        row[i] = (int8_t)(codes == INT8_ALL_MOST      ? 127
-                          : codes == INT8_ALL_LEAST   ? -127
+        row[i] = (int8_t)(codes == INT8_ALL_MAX       ? 127
+                          : codes == INT8_ALL_MIN     ? -127
                           : codes == INT8_ALTERNATING ? (i % 2 ? 127 : -127)
                                                       : random_int(-127, 127));
-    row[random_int(0, (int)k - 1)] = codes == INT8_ALL_MOST ? 127 : -127;
+    row[random_int(0, (int)k - 1)] = codes == INT8_ALL_MAX ? 127 : -127;
 }
 
 struct int8_coded int8_coded_f32(int32_t rows, int32_t k, int group, enum int8_codes codes, int gap) {

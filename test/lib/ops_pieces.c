@@ -23,8 +23,8 @@ static void conv_give_out(struct conv *c) {
                               conv_size(c->in.dim[1], o, o->cut_column), c->weight.dim[0]));
 }
 
-/* Makes a convolution of an image so wide that it is computed in several bands of few rows. Bands of a GPU
- * are eight times as large: some images are wide enough for several. */
+/* Makes a convolution of an image so wide that it is computed in several bands of few rows. A GPU's bands are
+ * eight times as large; on a GPU some images are wide enough for several. */
 static struct conv make_conv(void) {
     bool small = ops_on == ON_TSAN, wide = ops_on != ON_CPU && !small && random_int(0, 3) == 0;
     int up = random_int(1, 2);

@@ -1,4 +1,4 @@
-/* Products in int8 on the CPU: the cases of test/lib/int8_cases.h, threads, workspace. */
+/* int8 products on the CPU: the cases of test/lib/int8_cases.h, threads, and workspace. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/cmocka_tests.h"
@@ -25,7 +25,7 @@ TEST(sums_are_exact) {
     int8_case_sums(2, 20, 15360, 256);
 }
 
-/* Each output of a stored weight has its own scale, over several panels. */
+/* Each output of a stored weight has its own scale, in every panel. */
 TEST(outputs_have_their_scales) {
     enum { T = 3, N = 300, K = 64 };
     if (!supports_int8()) skip();
@@ -46,8 +46,8 @@ TEST(outputs_have_their_scales) {
         }
 }
 
-/* Several chunks of rows and panels of outputs: each row has the bits of the row alone, also with three
- * threads. */
+/* With several chunks of rows and panels of outputs, and with three threads, each row has the same bits as if
+ * computed alone. */
 TEST(rows_and_threads_change_no_bit) {
     enum { T = 530, N = 333, K = 272, THREADS = 3 };
     if (!supports_int8()) skip();
@@ -119,7 +119,7 @@ TEST(special_rows) {
     int8_case_special_rows();
 }
 
-/* Adapters are an f32 product, over several chunks of rows. */
+/* Adapters are computed in f32, over several chunks of rows. */
 TEST(adapters_are_added_in_f32) {
     static const double limit = 2e-7; /* relative error; measured: 5.1e-8 */
     if (!supports_int8()) skip();
@@ -137,7 +137,7 @@ TEST(error_of_a_product) {
     assert_true(int8_case_error(30, checker.two) <= limit);
 }
 
-/* A workspace holds the input's codes, and per thread one panel of codes and a chunk of sums. */
+/* The workspace holds the input's codes and, per thread, one panel of codes and one chunk of sums. */
 TEST(workspace_is_small) {
     enum { T = 4096, N = 10240, K = 3840, THREADS = 2, PANEL = 2 << 20 };
     if (!supports_int8()) skip();

@@ -44,7 +44,7 @@ int8=lacks
 grep -qE '^flags.*(avx512_vnni|amx_int8)' /proc/cpuinfo && int8=has
 check "int8 if the processor supports it" $int8 ../out '^  precisions .* int8$'
 check "cuda" has ../out '^cuda'
-check "cards to plan for" has ../out 'cuda:CARD.*: 3060 .*4090 .*h100'
+check "GPU models for plans" has ../out 'cuda:CARD.*: 3060 .*4090 .*h100'
 expect 0 "devices --json" devices --json
 check "devices" has ../out '"devices"'
 tr -d ' \n' <../out >../flat

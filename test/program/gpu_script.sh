@@ -1,6 +1,6 @@
 #!/bin/sh
 # bench/gpu/run.sh on the emulated device: results are written part by part, a failing or hanging part does not stop the others,
-# finished parts are skipped, and a missing GPU is reported. A fake nvidia-smi in PATH makes the machine fit or unfit for timing.
+# finished parts are skipped, and a missing GPU is reported. A fake nvidia-smi in PATH reports a machine fit or unfit for timing.
 #   sh test/program/gpu_script.sh STAGE WORK        STAGE: the folder that make CONFIG=emu gpu-stage creates
 set -u
 stage=$(cd "$1" && pwd)
@@ -50,7 +50,8 @@ case "\$*" in *-lms*) while sleep 0.2; do echo "$1"; done ;; esac
 END
     chmod +x "$work/path/nvidia-smi"
 }
-# generation and most, width and most, W, limit and default, MHz and most, C, busy %, MiB, ECC, MIG, reasons
+# PCIe generation and its maximum, width and its maximum, W, limit and default, MHz and its maximum, C, busy %, MiB, ECC, MIG,
+# throttle reasons
 fit="4, 4, 16, 16, 441.02, 450.00, 450.00, 2520, 3105, 71, 0, 300, [N/A], [N/A], 0x0000000000000004"
 hot="4, 4, 4, 16, 210.00, 300.00, 450.00, 1100, 3105, 92, 0, 300, Disabled, Enabled, 0x0000000000000048"
 PATH=$work/path:$PATH
@@ -124,8 +125,8 @@ check "says how to finish" has "$work/log" '^UNKNOWN  *step close to its bound  
 EMU_CAPABILITY=9.0 script jit check.jit --small
 check "kernels compiled by the driver" has "$work/log" '^PASS  *kernels compiled by driver'
 
-# made FIT REASONS STATUS_OF_MEMORY SECOND_HASH ATTENTION_SECONDS LATENT_9G SECONDS_9G TORCH_SECONDS OPERATOR_ROWS: results
-# of a made-up run. Z-Image: 5 GB at 25 GB/s take 0.2 s, less than the resident step's 0.5 s.
+# made FIT REASONS MEMORY_STATUS HASH SECONDS LATENT STEP_SECONDS TORCH_SECONDS MORE_ROWS: the results of an invented run.
+# Z-Image streams 5 GB at 25 GB/s, 0.2 s, which is less than the 0.5 s of a resident step.
 made() {
     cat <<END
 {"part": "info", "status": "done", "data": {"gpu": "NVIDIA GeForce RTX 4090", "architecture": "sm_89", "bytes": 25769803776, "library": "x", "card": "4090"}}
@@ -142,7 +143,7 @@ made() {
 {"part": "bench.torch.zimage.eager", "status": "done", "data": {"rows": [{"op": "step", "shape": "zimage, eager, ", "seconds": $8}]}}
 END
 }
-# verdicts NAME CODE ARGUMENTS OF made...: the page's lines of questions must equal stdin
+# verdicts NAME CODE MADE_ARGUMENT...: the report's verdict lines on made's results must equal stdin
 verdicts() {
     name=$1 want=$2
     shift 2
@@ -198,7 +199,7 @@ UNKNOWN  as fast as PyTorch          machine not fit for timing; at most 1.11 of
 END
 check "not fit" has "$work/made" '^  - PCIe x4$'
 
-# card WANTED NAME MULTIPROCESSORS GIB: the name that CUDA reports selects the model in cards.c
+# card WANTED NAME MULTIPROCESSORS GIB: the model in cards.c for a GPU of this name, as CUDA reports it
 card() { check "card $2" [ "$("$stage/bin/device_bench" card "$2" "$3" "$4")" = "$1" ]; }
 card 4090 "NVIDIA GeForce RTX 4090" 128 23.6
 card none "NVIDIA GeForce RTX 4090 Laptop GPU" 76 15.6

@@ -127,11 +127,12 @@ check "no advice to use int8" lacking ../out 'precision int8'
 expect 2 "int8 on a CPU without int8 products" plan --family zimage --device cpu --precision int8
 check "error message" has ../err '^sluice: invalid value for --precision: .*found int8, expected f32$'
 unset DNNL_MAX_CPU_ISA
-# seconds_of BEFORE AFTER: "seconds" of ../flat between two patterns, to 6 digits
+# seconds_of BEFORE AFTER: prints the "seconds" of ../flat between two patterns, with 6 digits
 seconds_of() {
     sed "s/.*$1\"seconds\":\([0-9.]*\),$2.*/\1/" ../flat | awk '{ printf "%.6g", $1 }'
 }
-# int8_advised KIND FLAG...: plan advises int8, by an entry of this kind, and a plan with the FLAGs takes the advised time
+# int8_advised KIND FLAG...: plan must advise int8 by an entry of this kind. Sets $advised to its seconds and $planned to the
+# seconds of a plan with --precision int8.
 int8_advised() {
     kind=$1
     shift

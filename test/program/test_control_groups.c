@@ -137,7 +137,7 @@ static void test_machine(const struct machine *m, int i) {
           threads);
 }
 
-/* Only a balloon with page reporting (bit 5 of its features) or Hyper-V's takes free pages. */
+/* Only a balloon that reports free pages (bit 5 of its features) and Hyper-V's balloon take free pages. */
 static void test_free_pages(void) {
     static const struct {
         const char *label, *device, *features;
