@@ -9,8 +9,8 @@
  * rows, columns: part of the result that a thread block computes. warps_m, warps_n: warps along rows and
  * columns. stages: steps of 64 inputs in shared memory. blocks: thread blocks per multiprocessor. share:
  * speed relative to the largest tile, assumed, not measured. At full rate on compute capability 8.6 and 8.9,
- * the three tiles read 12, 16 and 24 bytes per clock and multiprocessor from the L2 cache; the last is near
- * the cache's limit.
+ * the three tiles read 12, 16 and 24 bytes per clock and multiprocessor from the L2 cache, rates
+ * near its limit.
  *
  * Limits: a lane needs rows / warps_m * columns / warps_n / 32 of its 255 registers for sums. One thread
  * block must fit into 99 KiB of shared memory, two into 98 KiB. */
