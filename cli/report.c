@@ -126,6 +126,8 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
     if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
     if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);
     if (args_has_flag(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
+    if (args->precision) fprintf(to, "Precision: %s, ", args->precision);
+    if (args->type) fprintf(to, "Weight type: %s, ", args->type);
 }
 
 char *parameters_text(const struct args *args, const struct sluice_request *request,

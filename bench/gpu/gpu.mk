@@ -41,7 +41,9 @@ gpu-bundle: gpu-build
 	@tar -C build/release-gpu --owner=0 --group=0 --transform='s/^gpu/gpu-bundle/' -cf - gpu | xz -T0 --lzma2=preset=6,dict=64MiB >build/gpu-bundle.tar.xz
 	@bytes=$$(stat -c %s build/gpu-bundle.tar.xz); echo "build/gpu-bundle.tar.xz: $$bytes bytes"; \
 	    [ $$bytes -le $(GPU_BUNDLE_BYTES) ] || { echo "gpu-bundle: more than $(GPU_BUNDLE_BYTES) bytes"; exit 1; }
-try-gpu: gpu-build
+try-gpu:
+	@nvidia-smi -L >/dev/null 2>&1 || { echo "try-gpu: no NVIDIA GPU or driver here (nvidia-smi -L fails): nothing was built"; exit 4; }
+	@$(MAKE) --no-print-directory gpu-build
 	@sh build/release-gpu/gpu/run.sh build/gpu-results --quick
 check-gpu: gpu-build
 	@sh build/release-gpu/gpu/run.sh build/gpu-results check

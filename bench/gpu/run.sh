@@ -50,6 +50,7 @@ done
 [ -n "$wanted" ] || wanted="check. bench."
 [ -z "$quick" ] || minutes=${minutes:-30}
 bin=./bin
+[ -x $bin/gpu_results ] || { echo "run.sh: the programs are not built here: run make try-gpu, or run.sh of a bundle (make gpu-bundle)" >&2 && exit 2; }
 results=$out/results.jsonl
 log=$out/log.txt
 rates=$out/rates.json

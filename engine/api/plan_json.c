@@ -296,6 +296,8 @@ static bool plan_changed(const struct job *job, const struct job_context *contex
     struct job changed;
     struct error e = {0};
     request.plan = NULL;
+    if (!job->settings.sampling.prediction->is_flow)
+        request.flow_shift = 0; /* resolved to 1, which is refused */
     request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
     bool fits = job_open(&changed, context, &request, NULL, &e) == OK && planner_choose(&changed, &e) == OK &&
                 plan_check(changed.need, &changed.plan, &e) == OK;
@@ -328,21 +330,22 @@ static void put_batch(const struct job *job, json_t *list, struct error *e) {
         put_request_advice(job, list, "batch", ADVISED_BATCH, time);
 }
 
-/* Plans a request in int8 and, if it saves time, adds advice to use int8 and returns true. Only the
- * denoiser's time is taken from that plan: its --type applies to text encoders too, the advice does not. */
-static bool put_int8_request(const struct job *job, const struct job_context *context,
+/* Plans a request in int8 and adds advice to use int8 if it saves time compared with *least, which then gets
+ * the new time. Only the denoiser's time is taken from that plan: its --type applies to text encoders too,
+ * the advice does not. */
+static void put_int8_request(const struct job *job, const struct job_context *context,
                              const struct sluice_request *request, const char *kind, json_t *list,
-                             struct error *e) {
+                             double *least, struct error *e) {
     struct request_time now = time_of(job), time;
-    if (!plan_changed(job, context, *request, &time, e)) return false;
+    if (!plan_changed(job, context, *request, &time, e)) return;
     time.seconds = now.seconds - now.denoise_seconds + time.denoise_seconds;
-    if (time.seconds > HELPS * now.seconds) return false;
+    if (time.seconds > HELPS * *least) return;
     put_request_advice(job, list, kind, now.seconds / time.seconds, time);
-    return true;
+    *least = time.seconds;
 }
 
 /* Adds advice to compute in int8, if the device supports it and a step is not bound by the disk. First tries
- * weights that are converted while they are read; if these save no time, an int8_convrot file. The planned
+ * weights that are converted while they are read, then an int8_convrot file. The planned
  * requests need converted components of their own, because the job uses those of the session. Adapters
  * refer to the session's components, so a run with adapters gets no such advice. */
 static void put_int8(const struct job *job, json_t *list, struct error *e) {
@@ -358,10 +361,12 @@ static void put_int8(const struct job *job, json_t *list, struct error *e) {
     struct sluice_request request = job->request;
     context.requantised = converted;
     request.precision = precision_name(PRECISION_INT8);
-    if (!put_int8_request(job, &context, &request, "int8", list, e) && !request.type && e->code == OK) {
+    double least = job->plan.seconds;
+    put_int8_request(job, &context, &request, "int8", list, &least, e);
+    if (!request.type && e->code == OK) {
         request.type = "int8_convrot";
         request.converted = true;
-        put_int8_request(job, &context, &request, "int8_files", list, e);
+        put_int8_request(job, &context, &request, "int8_files", list, &least, e);
     }
     requantised_destroy(converted);
     job->sys->release(job->sys, converted);

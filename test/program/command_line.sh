@@ -199,6 +199,7 @@ else
 fi
 if grep -qE '^flags.*avx512_vnni' /proc/cpuinfo; then
     draw 0 "int8" -p x -o a.png --precision int8
+    check "precision in the PNG text" has a.png ', Precision: int8, Seed: '
     # Integer sums are exact with any instructions; AVX512 changes no other operator.
     DNNL_MAX_CPU_ISA=AVX512_CORE_VNNI
     export DNNL_MAX_CPU_ISA

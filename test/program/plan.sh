@@ -149,6 +149,8 @@ check "takes the advised time, $advised s, not $planned" [ "$advised" = "$planne
 # Converting the weights takes longer than eight steps.
 int8_advised int8_files --family zimage --device cuda:4090 --max-vram 20G --max-ram 20G --direct-io on
 check "less than with conversion, $advised s, $planned" [ "${advised%.*}" -lt "${planned%.*}" ]
+expect 0 "advice to use int8 for a UNet" plan --family sdxl --device cuda:3060 --max-vram 11G --max-ram 20G --direct-io on
+check "one line" has ../out '^advice   --precision int8.* times as fast; other pixels$'
 expect 0 "advice to use int8, as a table" plan --family qwen_image --device cuda:3060 --max-vram 11G --max-ram 20G --direct-io on
 check "one line" has ../out '^advice   --precision int8: .* in total, [0-9.]* times as fast; other pixels$'
 expect 0 "advice to convert, as a table" plan --family zimage --device cuda:4090 --max-vram 20G --max-ram 20G --direct-io on
