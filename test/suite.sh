@@ -3,8 +3,15 @@
 set -u
 # OpenMP threads sleep while they wait instead of spinning: suites run side by side.
 export OMP_WAIT_POLICY=passive
-lacks_bf16=1
-grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && lacks_bf16=0
+# lacks FLAG...: prints 0 if the processor has one of the flags of /proc/cpuinfo, else 1.
+lacks() {
+    flags=$(sed -n 's/^flags[^:]*: *//p' /proc/cpuinfo | head -1)
+    for flag in "$@"; do
+        case " $flags " in *" $flag "*) echo 0 && return ;; esac
+    done
+    echo 1
+}
+lacks_bf16=$(lacks avx512_bf16 amx_bf16)
 
 # ---- suites without a test program ----
 
@@ -66,17 +73,28 @@ build() {
     make -s -j"$(nproc)" CONFIG="$config" $(printf "build/$config/%s " "$@")
 }
 
-# Only bf16 tests may be skipped, and must be where the processor, or the instruction set that the suite allows oneDNN, has no bf16.
+# Only tests of bf16 and int8 may be skipped, and must be where the processor, or the instruction set that the suite allows oneDNN, has no
+# such products.
 expect_skips() {
+    bf16=0
+    int8=0
     case $1 in
-    emu* | cuda* | *packed_blocks | *partial_blocks) expected=0 ;;
-    *avx2_golden | *avx2_blocks | *avx2_bf16 | *avx2_residency* | *avx2_budget) expected=1 ;;
-    *golden | *blocks | *bf16 | *residency* | *ops_adapters | program | *budget) expected=$lacks_bf16 ;;
-    *) expected=0 ;;
+    emu* | cuda* | *_cuda_* | *packed_blocks | *partial_blocks) ;;
+    *avx2_golden | *avx2_blocks | *avx2_bf16 | *avx2_residency*) bf16=1 ;;
+    *avx2_budget) bf16=1 int8=1 ;;
+    *avx_vnni_int8) int8=$(lacks avx_vnni) ;;
+    *vnni_int8) int8=$(lacks avx512_vnni) ;;
+    *int8) int8=$(lacks avx512_vnni avx_vnni) ;;
+    program | *budget) bf16=$lacks_bf16 int8=$(lacks avx512_vnni avx_vnni) ;;
+    *golden | *blocks | *bf16 | *residency* | *ops_adapters) bf16=$lacks_bf16 ;;
     esac
+    skips bf16 $bf16 "$2" && skips int8 $int8 "$2" && ! grep '^SKIP ' "$2" | grep -qv '^SKIP .*\(bf16\|int8\)'
+}
+# skips PRECISION EXPECTED LOG: the log has skipped tests of the precision if EXPECTED is 1, and none if it is 0.
+skips() {
     skipped=0
-    ! grep -q '^SKIP .*bf16' "$2" || skipped=1
-    [ $skipped = $expected ] && ! grep '^SKIP ' "$2" | grep -qv '^SKIP .*bf16'
+    ! grep -q "^SKIP .*$1" "$3" || skipped=1
+    [ $skipped = "$2" ]
 }
 # suite NAME COMMAND...
 suite() {
