@@ -11,7 +11,7 @@
 
 /* QUANTISE_PIECES: groups of eight columns of a row that a thread keeps in registers. CODE_MOST: largest
  * code. */
-enum { QUANTISE_PIECES = 2, QUANTISE_THREADS = 1024, CODE_MOST = 127 };
+enum { QUANTISE_PIECES = 2, QUANTISE_THREADS = 768, CODE_MOST = 127 };
 
 /* Multiplies by the 4 x 4 factor of H (tensor.h) along one base-4 digit of the column number.
  * Bits `bit` and 2 `bit` of the lane number hold the digit. Values a, b, c, d of the four lanes become
@@ -124,15 +124,15 @@ __device__ static inline void store_codes(const quantise_args &a, const float v[
     }
 }
 
-/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 16,384 columns
+/* Rotates and quantises a row: its largest magnitude first, then its codes. Rows of more than 12,288 columns
  * are loaded twice, the second time from the cache.
  *   grid    a block per row
- *   block   threads for 16 columns each, 32 to 1024; 128 bytes of shared memory
- *   regs    52 to 64 (sm_100)
+ *   block   threads for 16 columns each, 32 to 768; 96 bytes of shared memory
+ *   regs    75 to 80 (sm_100), 80 (sm_120)
  *   bytes   reads the row, writes a byte per value; 4.5 shuffles and about 30 other operations per value
  *   bound   memory; share of peak: not measured yet */
 template <enum dtype D>
-static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(quantise_args a) {
+static __global__ void __launch_bounds__(QUANTISE_THREADS, 1) quantise_rows(quantise_args a) {
     int64_t span = 8 * QUANTISE_PIECES * (int64_t)blockDim.x;
     float v[QUANTISE_PIECES][8];
     divisor d = {};

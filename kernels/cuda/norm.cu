@@ -71,7 +71,7 @@ __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
 }
 
 template <int HELD, enum rows_kind K>
-static __global__ void __launch_bounds__(512) rms_runs(struct rms_call r) {
+static __global__ void __launch_bounds__(512, 1) rms_runs(struct rms_call r) {
     SMEM_ARRAY(float, parts, WARP);
     rms_run<HELD, K, false>(r, parts);
 }
