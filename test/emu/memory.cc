@@ -42,6 +42,11 @@ static void grow() {
     capacity = more;
 }
 
+/* Keeps gcc from turning a loop into memmove, which the sanitizers' runtimes intercept. */
+static inline void keep_loop() {
+    asm volatile("" ::: "memory");
+}
+
 bool range_add(range_kind kind, const void *start, size_t bytes) {
     const char *at = (const char *)start;
     lock(&ranges_lock);
@@ -49,7 +54,7 @@ bool range_add(range_kind kind, const void *start, size_t bytes) {
     size_t i = find(at);
     bool free = i == n_ranges || ranges[i].start >= at + bytes;
     if (free) {
-        for (size_t j = n_ranges++; j > i; j--) ranges[j] = ranges[j - 1];
+        for (size_t j = n_ranges++; j > i; j--, keep_loop()) ranges[j] = ranges[j - 1];
         ranges[i] = range{at, at + bytes, kind};
     }
     unlock(&ranges_lock);
@@ -62,7 +67,7 @@ size_t range_remove(range_kind kind, const void *start) {
     if (i < n_ranges && ranges[i].start == start && ranges[i].kind == kind) {
         bytes = (size_t)(ranges[i].end - ranges[i].start);
         n_ranges--;
-        for (; i < n_ranges; i++) ranges[i] = ranges[i + 1];
+        for (; i < n_ranges; i++, keep_loop()) ranges[i] = ranges[i + 1];
     }
     unlock(&ranges_lock);
     return bytes;
