@@ -85,7 +85,8 @@ expect_skips() {
     *avx_vnni_int8) int8=$(lacks avx_vnni) ;;
     *vnni_int8) int8=$(lacks avx512_vnni) ;;
     *int8) int8=$(lacks avx512_vnni avx_vnni) ;;
-    program | *budget) bf16=$lacks_bf16 int8=$(lacks avx512_vnni avx_vnni) ;;
+    program) bf16=$lacks_bf16 int8=$(lacks avx512_vnni) ;;
+    *budget) bf16=$lacks_bf16 int8=$(lacks avx512_vnni avx_vnni) ;;
     *golden | *blocks | *bf16 | *residency* | *ops_adapters) bf16=$lacks_bf16 ;;
     esac
     skips bf16 $bf16 "$2" && skips int8 $int8 "$2" && ! grep '^SKIP ' "$2" | grep -qv '^SKIP .*\(bf16\|int8\)'

@@ -41,7 +41,7 @@ bf16=lacks
 grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && bf16=has
 check "bf16 if the processor supports it" $bf16 ../out '^  precisions   *f32 bf16'
 int8=lacks
-grep -qE '^flags.*(avx512_vnni|amx_int8)' /proc/cpuinfo && int8=has
+grep -qE '^flags.*(avx512_vnni|avx_vnni)' /proc/cpuinfo && int8=has
 check "int8 if the processor supports it" $int8 ../out '^  precisions .* int8$'
 check "cuda" has ../out '^cuda'
 check "GPU models for plans" has ../out 'cuda:CARD.*: 3060 .*4090 .*h100'

@@ -208,7 +208,7 @@ if grep -qE '^flags.*avx512_vnni' /proc/cpuinfo; then
     check "VNNI and the best instructions give one image" cmp -s a.png b.png
     rm -f a.png b.png
 else
-    echo "SKIP int8: this processor has no instructions for it"
+    echo "SKIP int8: this processor has no AVX512_VNNI instructions to compare with"
 fi
 check "no file is written" empty_folder .
 for budget in 0 0B -1 -512M 101% 1000T 9223372036854775807B; do # everything else in these commands is valid
