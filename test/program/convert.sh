@@ -25,8 +25,8 @@ for type in q8_0 q4_k f8_e4m3; do
     expect 0 "convert the encoder to $type" convert "$model/text_encoder" -o "l.$form" --type $type -q
     check "-q prints nothing on stdout" [ ! -s ../out ]
     check "-q prints nothing on stderr" [ ! -s ../err ]
-    draw 0 "generate --type $type" -p "a red fox" --type $type -o type.png --save-latent type.safetensors
-    draw 0 "generate from the $type files" -p "a red fox" --diffusion-model "t.$form" --llm "l.$form" -o file.png \
+    draw 0 "generate --type $type" -p "a red fox" --type $type --no-metadata -o type.png --save-latent type.safetensors
+    draw 0 "generate from the $type files" -p "a red fox" --diffusion-model "t.$form" --llm "l.$form" --no-metadata -o file.png \
         --save-latent file.safetensors
     check "same image" cmp -s type.png file.png
     check "same latent" cmp -s type.safetensors file.safetensors
