@@ -87,11 +87,12 @@ def main():
         sys.exit("sluice_bench_block failed: " + error.raw[8:248].split(b"\0")[0].decode())
     print(f"torch {torch.__version__}, {threads} threads, medians; ratio: diffusers' time / Sluice's time")
     for row in json.loads(text.value)["rows"]:
-        if row["what"] != "all":
+        if row["what"] != "all" or row["part"] not in MODULES:
             continue
-        sluice = row["seconds"]
-        print(f"{row['part']:8} Sluice f32    {sluice:6.3f} s  {row['flops_per_second'] / 1e9:7.1f} GFLOP/s  "
-              f"{100 * row['product_rate_share']:3.0f} % of oneDNN's rate")
+        sluice, name = row["seconds"], (precision or b"f32").decode()
+        own = f", {row['of_f32']:.2f} of its time in f32" if "of_f32" in row else ""
+        print(f"{row['part']:8} Sluice {name:4}   {sluice:6.3f} s  {row['flops_per_second'] / 1e9:7.1f} GFLOP/s  "
+              f"{100 * row['product_rate_share']:3.0f} % of oneDNN's f32 rate{own}")
         for name in ("f32", "bf16"):
             times = turns.times[row["part"], name]
             median = statistics.median(times)
