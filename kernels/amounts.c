@@ -2,6 +2,8 @@
  * bytes, FLOPs, estimated seconds. Declared in ops.h and device.h. */
 #include "kernels/ops.h"
 
+#include <string.h>
+
 const char *op_name(enum op_kind kind) {
     static const char *const names[N_OP_KINDS] = {
         [OP_LINEAR] = "linear",
@@ -33,6 +35,12 @@ const char *op_name(enum op_kind kind) {
 const char *precision_name(enum precision precision) {
     static const char *const precision_names[N_PRECISIONS] = {"f32", "bf16", "f16", "int8"};
     return precision_names[precision];
+}
+
+enum precision precision_named(const char *name) {
+    int p = 0;
+    while (p < N_PRECISIONS && strcmp(name, precision_name((enum precision)p))) p++;
+    return (enum precision)p;
 }
 
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]) {

@@ -22,6 +22,8 @@ enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8, N
 
 /* Returns "f32", "bf16", "f16" or "int8". */
 const char *precision_name(enum precision precision);
+/* Finds a precision by name; N_PRECISIONS if unknown. */
+enum precision precision_named(const char *name);
 
 /* Memory that one operator call needs besides its operands, in bytes. */
 struct op_cost {

@@ -296,8 +296,9 @@ static bool plan_changed(const struct job *job, const struct job_context *contex
     struct job changed;
     struct error e = {0};
     request.plan = NULL;
-    if (!job->settings.sampling.prediction->is_flow)
-        request.flow_shift = 0; /* resolved to 1, which is refused */
+    /* The job's request has the resolved flow shift 1, which a request for a model without flow must not set.
+     */
+    if (!job->settings.sampling.prediction->is_flow) request.flow_shift = 0;
     request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
     bool fits = job_open(&changed, context, &request, NULL, &e) == OK && planner_choose(&changed, &e) == OK &&
                 plan_check(changed.need, &changed.plan, &e) == OK;
@@ -345,9 +346,9 @@ static void put_int8_request(const struct job *job, const struct job_context *co
 }
 
 /* Adds advice to compute in int8, if the device supports it and a step is not bound by the disk. First tries
- * weights that are converted while they are read, then an int8_convrot file. The planned
- * requests need converted components of their own, because the job uses those of the session. Adapters
- * refer to the session's components, so a run with adapters gets no such advice. */
+ * weights that are converted while they are read, then an int8_convrot file. The planned requests need
+ * converted components of their own, because the job uses those of the session. Adapters refer to the
+ * session's components, so a run with adapters gets no such advice. */
 static void put_int8(const struct job *job, json_t *list, struct error *e) {
     int stage = denoise_stage(job);
     const struct session_adapters *adapters = job->context.adapters;

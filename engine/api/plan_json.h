@@ -15,14 +15,14 @@ json_t *plan_json(const struct job *job);
 /* Returns a new JSON list of advice, or NULL if memory is short: one entry for each change that saves at
  * least 2 % of the predicted time (for a larger batch: of the time per image and step). If several entries
  * advise more memory, each saves 2 % over the previous one. Entries are {"kind":"ram"|"vram","extra_bytes"}
- * or
- * {"kind":"bus"|"disk"|"batch"|"int8"|"int8_files","factor"}, each with "stage" (the slowest stage after the
- * change), "seconds" (of the run) and "seconds_per_step" (of the slowest stage). Every number comes from
+ * or {"kind":"bus"|"disk"|"batch"|"int8"|"int8_files","factor"}, each with "stage" (the slowest stage after
+ * the change), "seconds" (of the run) and "seconds_per_step" (of the slowest stage). Every number comes from
  * planning with the changed budget, rate or request. A job whose plan does not fit gets no advice.
  *
  * int8: --precision int8 makes the run `factor` times as fast, conversion of the weights included.
- * int8_files: the same, but only with a transformer written by `sluice convert --type int8_convrot`. Devices
- * without int8 and runs with adapters get neither. Fails with MEMORY. */
+ * int8_files: likewise with a transformer file written by `sluice convert --type int8_convrot`; listed beside
+ * int8 if it saves another 2 %. Devices without int8 and runs with adapters get neither. Fails with MEMORY.
+ */
 json_t *advice_json(const struct job *job, struct error *e);
 
 /* Returns the report of a run as a new JSON object, owned by the caller. plan: JSON of the plan; NULL: the

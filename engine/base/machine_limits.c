@@ -182,7 +182,7 @@ uint64_t free_memory_bytes(const char *root) {
     return bytes ? bytes : 1;
 }
 
-bool memory_free_pages_taken(const char *root) {
+bool host_takes_free_pages(const char *root) {
     /* Bit VIRTIO_BALLOON_F_REPORTING of the virtio specification. `features` has one digit per bit, bit 0
      * first. Device type 5 is a balloon. */
     enum { DEVICES_MAX = 32, FEATURE_REPORTING = 5 };

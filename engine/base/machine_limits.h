@@ -30,7 +30,7 @@ uint64_t free_memory_bytes(const char *root);
 
 /* True on a virtual machine whose host takes free pages back: with a virtio balloon that reports free pages,
  * or Hyper-V's balloon driver. The first touch of such a page is then a page fault on the host too. */
-bool memory_free_pages_taken(const char *root);
+bool host_takes_free_pages(const char *root);
 
 /* NUMA node of a PCI device such as "0000:41:00.0" (any case); -1 if unknown or if there is only one node.
  * Host memory for copies to a GPU should lie on the GPU's node; otherwise every copy also crosses the link

@@ -337,7 +337,7 @@ void sys_init_machine(struct sys *sys) {
         .wait = machine_wait,
         .wake = machine_wake,
         .clock = machine_clock,
-        .host_takes_free_pages = memory_free_pages_taken(""),
+        .host_takes_free_pages = host_takes_free_pages(""),
     };
 }
 

@@ -115,7 +115,7 @@ struct sys {
 
     double (*clock)(struct sys *sys);
 
-    /* True on a virtual machine whose host takes free pages back (memory_free_pages_taken). Large pages are
+    /* True on a virtual machine whose host takes free pages back (host_takes_free_pages). Large pages are
      * then slower than small ones: small pages were often freed recently, so the host still backs them
      * (bench/LOG.md). */
     bool host_takes_free_pages;

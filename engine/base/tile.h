@@ -1,11 +1,11 @@
-/* Vectors of 16 values of 32 bits, and the transposition of 16 x 16 of them. Compilers split the vectors for
- * narrower instruction sets. Values are only moved, so data of any type may be passed as f32. */
+/* Vectors of 16 f32, and the transposition of 16 x 16 values of 32 bits. Compilers split the vectors for
+ * narrower instruction sets. The transposition only moves values, so they may have any type. */
 #ifndef SLUICE_BASE_TILE_H
 #define SLUICE_BASE_TILE_H
 
 enum { TILE = 16 };
 
-typedef float sixteen __attribute__((vector_size(TILE * sizeof(float)), aligned(sizeof(float)), may_alias));
+typedef float f32x16 __attribute__((vector_size(TILE * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 /* The 16 shuffle indices of(0, d) to of(15, d). */
 #define SIXTEEN(of, d)                                                                                       \
@@ -19,13 +19,13 @@ typedef float sixteen __attribute__((vector_size(TILE * sizeof(float)), aligned(
 #define SWAP_SQUARES(row, d)                                                                                 \
     for (int i = 0; i < TILE; i++) {                                                                         \
         if (i & (d)) continue;                                                                               \
-        sixteen a = (row)[i], b = (row)[i + (d)];                                                            \
+        f32x16 a = (row)[i], b = (row)[i + (d)];                                                             \
         (row)[i] = __builtin_shufflevector(a, b, SIXTEEN(UPPER, d));                                         \
         (row)[i + (d)] = __builtin_shufflevector(a, b, SIXTEEN(LOWER, d));                                   \
     }
 
 /* Transposes a tile in place; compilers do not generate this shuffle sequence themselves. */
-static inline __attribute__((always_inline)) void tile_transpose(sixteen row[TILE]) {
+static inline __attribute__((always_inline)) void tile_transpose(f32x16 row[TILE]) {
     SWAP_SQUARES(row, 1)
     SWAP_SQUARES(row, 2)
     SWAP_SQUARES(row, 4)

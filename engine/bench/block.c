@@ -328,12 +328,9 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
  * USAGE for an unknown precision or one that the device does not support. */
 static enum status find_precision(const char *name, const struct device *device, enum precision *precision,
                                   struct error *e) {
-    int p = 0;
-    *precision = PRECISION_F32;
+    *precision = name ? precision_named(name) : PRECISION_F32;
     if (!name) return OK;
-    while (p < N_PRECISIONS && strcmp(name, precision_name((enum precision)p))) p++;
-    const char *lacks = p < N_PRECISIONS ? device->unsupported[p] : "unknown precision";
-    *precision = (enum precision)p;
+    const char *lacks = *precision < N_PRECISIONS ? device->unsupported[*precision] : "unknown precision";
     return lacks ? error_set(e, USAGE, "invalid value for --precision: %s" FOUND "%s", lacks, name) : OK;
 }
 

@@ -103,14 +103,6 @@ static void put_kernels(struct bench *bench, const struct predict_case *c, const
     }
 }
 
-static void put_block(struct bench *bench, const struct predict_case *c, const struct cuda_card *card,
-                      const struct predict_rows *rows) {
-    double seconds = 0;
-    for (int k = 0; k < rows->n; k++) seconds += rows->rows[k].seconds;
-    json_push(bench->rows, json_pack("{s:s, s:s, s:i, s:s, s:f}", "family", c->sizes.family->name, "block",
-                                     c->name, "tokens", c->tokens, "card", card->name, "seconds", seconds));
-}
-
 static enum status predict_card(struct bench *bench, const struct device *cuda, const struct cuda_card *card,
                                 bool all, enum precision precision, enum dtype type, struct error *e) {
     struct predict_rows rows;
@@ -121,10 +113,15 @@ static enum status predict_card(struct bench *bench, const struct device *cuda, 
             c.sizes.precision = (*f)->kind == FAMILY_DENOISER ? precision : PRECISION_F32;
             c.sizes.type = random_component_type(*f, c.sizes.precision, type);
             if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) return e->code;
-            if (all)
-                put_block(bench, &c, card, &rows);
-            else
+            if (!all) {
                 put_kernels(bench, &c, &rows);
+                continue;
+            }
+            double seconds = 0;
+            for (int k = 0; k < rows.n; k++) seconds += rows.rows[k].seconds;
+            json_push(bench->rows,
+                      json_pack("{s:s, s:s, s:i, s:s, s:f}", "family", (*f)->name, "block", c.name, "tokens",
+                                c.tokens, "card", card->name, "seconds", seconds));
         }
     }
     return OK;

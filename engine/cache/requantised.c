@@ -20,9 +20,8 @@
 
 enum status requantised_choice(const char *type, const char *precision, struct conversion_choice *choice,
                                struct error *e) {
-    const char *int8 = precision_name(PRECISION_INT8);
     choice->type = type ? quantise_type(type) : N_DTYPES;
-    choice->int8 = !type && precision && !strcmp(precision, int8);
+    choice->int8 = !type && precision && precision_named(precision) == PRECISION_INT8;
     if (!type || choice->type != N_DTYPES) return OK;
     return error_set(e, USAGE, "unknown weight type (--type)" FOUND "%s" EXPECTED REQUANTISED_TYPES, type);
 }

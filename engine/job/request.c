@@ -546,17 +546,15 @@ static enum status find_precision(struct job *job, struct error *e) {
     const char *name = job->request.precision, *unsupported[N_PRECISIONS];
     const struct family *denoiser = model_component(job->model, FAMILY_DENOISER)->family;
     enum precision exact = device_default_precision(job->device);
-    int precision = 0;
     memcpy(unsupported, job->device->unsupported, sizeof unsupported);
     if (!(denoiser && denoiser->f16_operands) && !unsupported[PRECISION_F16])
         unsupported[PRECISION_F16] = "activations of this model may exceed the range of f16";
     if (!name) name = precision_name(denoiser ? family_precision(denoiser, job->device) : exact);
-    while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
-        precision++;
+    enum precision precision = precision_named(name);
     const char *lacks = precision < N_PRECISIONS ? unsupported[precision] : "unknown precision";
-    job->settings.precision = (enum precision)precision;
+    job->settings.precision = precision;
     job->settings.text_precision =
-        precision == PRECISION_INT8 || precision == PRECISION_F16 ? exact : job->settings.precision;
+        precision == PRECISION_INT8 || precision == PRECISION_F16 ? exact : precision;
     if (!lacks) return OK;
     char supported[64] = "";
     for (int p = 0, n = 0; p < N_PRECISIONS; p++)

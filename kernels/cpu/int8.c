@@ -38,18 +38,11 @@ ROTATOR(16)
 ROTATOR(64)
 ROTATOR(256)
 
-/* Writes round(from / scale) + zero, modulo 256. Adding 1.5 * 2^23 leaves the integer, rounded half to even,
- * in the low bits. Only subnormal scales, which are imprecise, give codes beyond +-127 to clamp. */
-WIDE static void round_codes(uint8_t *restrict to, const float *restrict from, float scale, int64_t n,
+/* Writes the codes of rotated values, plus `zero` modulo 256. */
+WIDE static void write_codes(uint8_t *restrict to, const float *restrict from, float scale, int64_t n,
                              uint8_t zero) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        int32_t code =
-            (int32_t)((union float_bits){.value = from[i] / scale + 12582912.0f}.bits - 0x4b400000u);
-        code = code > 127 ? 127 : code;
-        code = code < -127 ? -127 : code;
-        to[i] = (uint8_t)(code + zero);
-    }
+    for (int64_t i = 0; i < n; i++) to[i] = (uint8_t)(convrot_code(from[i], scale) + zero);
 }
 
 float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64_t k, int32_t group,
@@ -60,7 +53,7 @@ float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64
                                     : rotate_16(rotated, from, k);
     float scale = (union float_bits){.bits = (uint32_t)largest}.value / 127;
     if (largest <= FINITE_MOST && scale > 0) {
-        round_codes(codes, rotated, scale, k, zero);
+        write_codes(codes, rotated, scale, k, zero);
         return group == 256 ? scale * 0x1p-4f : group == 64 ? scale * 0x1p-3f : scale * 0x1p-2f;
     }
     memset(codes, zero, (size_t)k);
@@ -70,10 +63,10 @@ float int8_quantise_row(uint8_t *codes, float *rotated, const float *from, int64
 /* Transposes tiles of 16 x 16 units; a unit is four codes. */
 WIDE static void pack_rows(uint8_t *to, const uint8_t *codes, int64_t k) {
     for (int64_t j = 0; j < k; j += INT8_BLOCK, to += INT8_BLOCK * INT8_BLOCK) {
-        sixteen row[TILE];
-        for (int i = 0; i < TILE; i++) row[i] = *(const sixteen *)(const void *)(codes + i * k + j);
+        f32x16 row[TILE];
+        for (int i = 0; i < TILE; i++) row[i] = *(const f32x16 *)(const void *)(codes + i * k + j);
         tile_transpose(row);
-        for (int i = 0; i < TILE; i++) *(sixteen *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
+        for (int i = 0; i < TILE; i++) *(f32x16 *)(void *)(to + 4 * INT8_BLOCK * i) = row[i];
     }
 }
 

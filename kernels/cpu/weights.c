@@ -544,10 +544,10 @@ enum { PACK_OUTPUTS = 64, PACK_INPUTS = 256, TILE_ROW = PACK_INPUTS + TILE };
 
 /* Transposes a 16 x 16 tile of floats. */
 static inline __attribute__((always_inline)) void transpose_tile(float *to, const float *tile) {
-    sixteen row[TILE];
-    for (int i = 0; i < TILE; i++) row[i] = *(const sixteen *)(tile + TILE_ROW * i);
+    f32x16 row[TILE];
+    for (int i = 0; i < TILE; i++) row[i] = *(const f32x16 *)(tile + TILE_ROW * i);
     tile_transpose(row);
-    for (int i = 0; i < TILE; i++) *(sixteen *)(to + PACK_OUTPUTS * i) = row[i];
+    for (int i = 0; i < TILE; i++) *(f32x16 *)(to + PACK_OUTPUTS * i) = row[i];
 }
 
 /* Transposes 16 outputs x inputs (a multiple of 16); rows are TILE_ROW apart. */

@@ -615,14 +615,7 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
 
 template <class T>
 static enum status launch(struct cuda *cuda, const struct op *op, attend_args a, struct error *e) {
-    const void *kernel = KERNEL(attend<T>);
-    /* Requests the maximum shared memory carveout; with less, fewer thread blocks fit on a multiprocessor. */
-    if (cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
-                   "cudaFuncSetAttribute (attention)", e) ||
-        cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                        cudaSharedmemCarveoutMaxShared),
-                   "cudaFuncSetAttribute (carveout)", e))
-        return e->code;
+    if (cuda_allow_shared(KERNEL(attend<T>), T::shared_bytes, "attention", e)) return e->code;
     a.tiles = (a.q.rows + T::block_m - 1) / T::block_m;
     int32_t most = attention_blocks_at_once(T::block_m, T::head_dim, a.n_keys);
     for (int32_t left = a.tiles * op->n; left > 0; left -= most) {
@@ -655,7 +648,7 @@ static enum status choose_tiles(struct cuda *cuda, struct error *e) {
 static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, char *workspace,
                                       struct error *e) {
     if (attention_is_int8(op)) {
-        struct int8_attention_layout layout = int8_layout(op);
+        struct int8_attention_layout layout = cuda_int8_attention_layout(op);
         return cuda_attention_int8_run(cuda, op, &layout, workspace, e);
     }
     attention_layout l = cuda_attention_layout(op);

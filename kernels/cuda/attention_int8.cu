@@ -584,13 +584,7 @@ static key_source key_source_of(const struct tensor *t, int32_t head_size) {
 
 template <class T>
 static enum status launch_group(struct cuda *cuda, int8_args a, int32_t heads, struct error *e) {
-    const void *kernel = KERNEL(attend_int8<T>);
-    if (cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
-                   "cudaFuncSetAttribute (int8 attention)", e) ||
-        cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                        cudaSharedmemCarveoutMaxShared),
-                   "cudaFuncSetAttribute (carveout)", e))
-        return e->code;
+    if (cuda_allow_shared(KERNEL(attend_int8<T>), T::shared_bytes, "int8 attention", e)) return e->code;
     int32_t most = attention_blocks_at_once(INT8_QUERIES, T::head, a.n_keys);
     for (int32_t left = a.tiles * heads; left > 0; left -= most) {
         a.last = left - 1;

@@ -53,7 +53,8 @@ struct int8_attention_layout {
     uint64_t end;
 };
 
-static inline struct int8_attention_layout int8_layout_within(const struct op *op, uint64_t records_max) {
+static inline struct int8_attention_layout int8_attention_layout_limited(const struct op *op,
+                                                                         uint64_t records_max) {
     struct int8_attention_layout l;
     int32_t head_size = op->in[0].dim[1] / op->n, heads = op->in[1].dim[1] / head_size;
     l.head = head_size <= 64 ? 64 : head_size <= 96 ? 96 : 128;
@@ -68,8 +69,8 @@ static inline struct int8_attention_layout int8_layout_within(const struct op *o
     return l;
 }
 
-static inline struct int8_attention_layout int8_layout(const struct op *op) {
-    return int8_layout_within(op, INT8_RECORDS_MAX);
+static inline struct int8_attention_layout cuda_int8_attention_layout(const struct op *op) {
+    return int8_attention_layout_limited(op, INT8_RECORDS_MAX);
 }
 
 /* Returns the number of key heads in the group that starts at key head `first` of G. */

@@ -23,7 +23,7 @@ static void cuda_cost(const struct device *device, const struct op *op, struct o
         bytes = cuda_few_layout(op).end;
         break;
     case OP_ATTENTION:
-        bytes = attention_is_int8(op) ? int8_layout(op).end : cuda_attention_layout(op).end;
+        bytes = attention_is_int8(op) ? cuda_int8_attention_layout(op).end : cuda_attention_layout(op).end;
         break;
     case OP_CONV2D:
         bytes = cuda_conv_layout(op).end;

@@ -1,6 +1,8 @@
-/* Implements gpu_errors.h, and cuda_check and cuda_launched of operators.h. */
+/* Implements gpu_errors.h, and cuda_check, cuda_launched and cuda_allow_shared of operators.h. */
 #include "kernels/cuda/gpu_errors.h"
 #include "kernels/cuda/operators.h"
+
+#include <stdio.h>
 
 #if CUDART_VERSION < 12080
 #error "CUDA 12.8 or later is needed; make CUDA=0 builds without"
@@ -49,6 +51,17 @@ enum status cuda_check(cudaError_t code, const char *what, struct error *e) {
 
 enum status cuda_launched(const struct op *op, struct error *e) {
     return cuda_check(cudaGetLastError(), op_name(op->kind), e);
+}
+
+enum status cuda_allow_shared(const void *kernel, int bytes, const char *what, struct error *e) {
+    char call[64];
+    snprintf(call, sizeof call, "cudaFuncSetAttribute (%s)", what);
+    if (cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), call,
+                   e) != OK)
+        return e->code;
+    return cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                           cudaSharedmemCarveoutMaxShared),
+                      "cudaFuncSetAttribute (carveout)", e);
 }
 
 void gpu_errors_init(struct gpu_errors *f) {

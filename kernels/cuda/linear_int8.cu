@@ -474,13 +474,7 @@ static product_args product_args_of(const struct int8_product *p) {
 }
 
 template <class T> static enum status launch(struct cuda *cuda, const product_args &a, struct error *e) {
-    const void *kernel = KERNEL(multiply_int8<T>);
-    if (cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
-                   "cudaFuncSetAttribute (int8 product)", e) ||
-        cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                        cudaSharedmemCarveoutMaxShared),
-                   "cudaFuncSetAttribute (carveout)", e))
-        return e->code;
+    if (cuda_allow_shared(KERNEL(multiply_int8<T>), T::shared_bytes, "int8 product", e)) return e->code;
     unsigned blocks = (unsigned)((a.m - 1) / T::block_m + 1) * (unsigned)((a.n - 1) / T::block_n + 1);
     LAUNCH((multiply_int8<T>), blocks, T::threads, T::shared_bytes, cuda->compute, a);
     return OK;

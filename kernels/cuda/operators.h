@@ -60,6 +60,10 @@ extern const void *const cuda_attention_int8_kernels[];
 enum status cuda_launched(const struct op *op, struct error *e);
 /* Converts the result of a CUDA runtime call to a status. what: the failed call, a noun for the message. */
 enum status cuda_check(cudaError_t code, const char *what, struct error *e);
+/* Sets the most bytes of dynamic shared memory that a kernel may use, and requests the largest shared memory
+ * carveout: with a smaller one, fewer thread blocks fit on a multiprocessor. what: the kernel, for messages.
+ */
+enum status cuda_allow_shared(const void *kernel, int bytes, const char *what, struct error *e);
 
 #ifdef __cplusplus
 }

@@ -164,7 +164,7 @@ static void few_work(const struct op *op, struct work_list *list) {
 }
 
 static void attention_int8_work(const struct op *op, struct work_list *list) {
-    struct int8_attention_layout l = int8_layout(op);
+    struct int8_attention_layout l = cuda_int8_attention_layout(op);
     int32_t keys = op->in[1].dim[0], columns = op->in[1].dim[1], heads = columns / (op->in[0].dim[1] / op->n),
             sampled = keys < INT8_MEAN_KEYS ? keys : INT8_MEAN_KEYS;
     double records = (double)heads * l.key_tiles * INT8_RECORD(l.head);

@@ -11,13 +11,8 @@
 
 #include "loaders/quantise/blocks.h"
 
-union bits {
-    float value;
-    uint32_t bits;
-};
-
 uint16_t quantise_f16(float value) {
-    union bits f = {.value = value};
+    union float_bits f = {.value = value};
     uint32_t sign = f.bits >> 16 & 0x8000, size = f.bits & 0x7fffffff;
     if (size > 0x7f800000) return (uint16_t)(sign | F16_NAN);
     if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
@@ -30,7 +25,7 @@ uint16_t quantise_f16(float value) {
 
 static void to_bf16s(const float *from, int64_t n, uint16_t *to) {
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = (union bits){.value = from[i]}.bits;
+        uint32_t bits = (union float_bits){.value = from[i]}.bits;
         bool nan = (bits & 0x7fffffff) > 0x7f800000;
         to[i] = (uint16_t)(nan ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
     }
@@ -53,7 +48,7 @@ static const struct eight_bits e5m2 = {2, 0x38800000, 0x1p7f, 57344, 0x7b, 0x7e}
 /* Converts an f32 to an eight-bit float, rounding to nearest even; overflow gives the type's largest
  * number. */
 static unsigned char to_f8(const struct eight_bits *type, float value) {
-    union bits f = {.value = value}, magic = {.value = type->magic}, most = {.value = type->most};
+    union float_bits f = {.value = value}, magic = {.value = type->magic}, most = {.value = type->most};
     uint32_t sign = f.bits >> 24 & 0x80, size = f.bits & 0x7fffffff, code;
     int dropped = 23 - type->fraction;
     if (size > 0x7f800000) return (unsigned char)(sign | type->nan);
@@ -73,52 +68,54 @@ static unsigned char to_f8(const struct eight_bits *type, float value) {
  * zero. */
 #define CODE_MOST   127.0f
 #define SCALE_LEAST 1e-30f
-/* 1.5 * 2^23 and its bits: adding it to a small f32 leaves the integer, rounded half to even, in the low
- * bits. */
-#define ROUNDING      12582912.0f
-#define ROUNDING_BITS 0x4b400000u
+enum { GROUP_MOST = 256 };
 
 /* Returns sqrt(group), by which convrot_rotate multiplies more than H does. */
 static float rotation_factor(enum dtype dtype) {
     return dtype == DTYPE_I8_ROT256 ? 16 : dtype == DTYPE_I8_ROT64 ? 8 : 4;
 }
 
-/* Define two functions per group size. largest_N returns the bits of the largest magnitude that
- * convrot_rotate gives for a row; as integers, bits have the order of magnitudes. codes_N writes a row's
- * codes, rounded half to even like PyTorch; scale: the row's times rotation_factor. */
+/* Returns the bits of the largest magnitude that convrot_rotate gives for a row. As integers, bits have the
+ * order of magnitudes. */
+static inline __attribute__((always_inline)) uint32_t largest_bits(const float *row, int64_t n, int group) {
+    union float_bits rotated[GROUP_MOST];
+    uint32_t largest = 0;
+    for (int64_t at = 0; at < n; at += group) {
+        convrot_rotate(&rotated->value, row + at, group);
+        for (int i = 0; i < group; i++) {
+            uint32_t magnitude = rotated[i].bits & 0x7fffffff;
+            largest = magnitude > largest ? magnitude : largest;
+        }
+    }
+    return largest;
+}
+
+/* Writes a row's codes, rounded half to even like PyTorch. scale: the row's scale times rotation_factor. */
+static inline __attribute__((always_inline)) void write_codes(int8_t *restrict to, const float *restrict row,
+                                                              float scale, int64_t n, int group) {
+    float rotated[GROUP_MOST];
+    for (int64_t at = 0; at < n; at += group) {
+        convrot_rotate(rotated, row + at, group);
+        for (int i = 0; i < group; i++) to[at + i] = (int8_t)convrot_code(rotated[i], scale);
+    }
+}
+
+/* Define largest_16 to largest_256 and codes_16 to codes_256: the functions above for one group size. */
 #define ROTATED(group)                                                                                       \
     WIDE static uint32_t largest_##group(const float *row, int64_t n) {                                      \
-        union bits rotated[group];                                                                           \
-        uint32_t largest = 0;                                                                                \
-        for (int64_t at = 0; at < n; at += group) {                                                          \
-            convrot_rotate(&rotated->value, row + at, group);                                                \
-            for (int i = 0; i < group; i++) {                                                                \
-                uint32_t magnitude = rotated[i].bits & 0x7fffffff;                                           \
-                largest = magnitude > largest ? magnitude : largest;                                         \
-            }                                                                                                \
-        }                                                                                                    \
-        return largest;                                                                                      \
+        return largest_bits(row, n, group);                                                                  \
     }                                                                                                        \
-    WIDE static void codes_##group(int8_t *restrict to, const float *restrict row, float scale, int64_t n) { \
-        float rotated[group];                                                                                \
-        for (int64_t at = 0; at < n; at += group) {                                                          \
-            convrot_rotate(rotated, row + at, group);                                                        \
-            for (int i = 0; i < group; i++) {                                                                \
-                union bits shifted = {.value = rotated[i] / scale + ROUNDING};                               \
-                int32_t code = (int32_t)(shifted.bits - ROUNDING_BITS);                                      \
-                code = code > 127 ? 127 : code;                                                              \
-                to[at + i] = (int8_t)(code < -127 ? -127 : code);                                            \
-            }                                                                                                \
-        }                                                                                                    \
+    WIDE static void codes_##group(int8_t *to, const float *row, float scale, int64_t n) {                   \
+        write_codes(to, row, scale, n, group);                                                               \
     }
 ROTATED(16)
 ROTATED(64)
 ROTATED(256)
 
 float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
-    union bits most = {.bits = dtype == DTYPE_I8_ROT256  ? largest_256(row, columns)
-                               : dtype == DTYPE_I8_ROT64 ? largest_64(row, columns)
-                                                         : largest_16(row, columns)};
+    union float_bits most = {.bits = dtype == DTYPE_I8_ROT256  ? largest_256(row, columns)
+                                     : dtype == DTYPE_I8_ROT64 ? largest_64(row, columns)
+                                                               : largest_16(row, columns)};
     if (!isfinite(most.value)) return NAN;
     return fmaxf(most.value / rotation_factor(dtype) / CODE_MOST, SCALE_LEAST);
 }

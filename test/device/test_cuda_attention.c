@@ -144,7 +144,7 @@ TEST(places_alike) {
 }
 
 static enum status run_in_groups(struct device *device, const struct op *op, void *unused, struct error *e) {
-    struct int8_attention_layout l = int8_layout_within(op, 1);
+    struct int8_attention_layout l = int8_attention_layout_limited(op, 1);
     assert_int_equal(l.at_once, 1);
     memcpy(checker.snapshot, checker.operands, checker.used);
     assert_true(device_memory_put(checker.cuda, checker.together, checker.operands, checker.used));
@@ -166,7 +166,7 @@ TEST(groups_of_heads) {
     assert_true(grouped == bits);
     struct op wan = {.kind = OP_ATTENTION, .n = 40, .precision = PRECISION_INT8};
     for (int i = 0; i < 3; i++) wan.in[i] = tensor_make(NULL, DTYPE_BF16, SHAPE(32760, 5120));
-    struct int8_attention_layout l = int8_layout(&wan);
+    struct int8_attention_layout l = cuda_int8_attention_layout(&wan);
     assert_true(attention_is_int8(&wan));
     assert_int_equal(l.at_once, 14);
     assert_true(l.end - l.records <= INT8_RECORDS_MAX);

@@ -152,13 +152,13 @@ static void test_free_pages(void) {
         const char *root = format_text("%s/balloon%d", temporary, i);
         write_text_below(root, "sys/bus/virtio/devices/virtio7/device", balloons[i].device);
         write_text_below(root, "sys/bus/virtio/devices/virtio7/features", balloons[i].features);
-        check(memory_free_pages_taken(root) == balloons[i].taken, "%s: free pages taken is wrong",
+        check(host_takes_free_pages(root) == balloons[i].taken, "%s: free pages taken is wrong",
               balloons[i].label);
     }
     const char *root = format_text("%s/hyperv", temporary);
     write_text_below(root, "sys/bus/vmbus/drivers/hv_balloon/uevent", "");
-    check(memory_free_pages_taken(root), "Hyper-V: free pages are not taken");
-    check(!memory_free_pages_taken("/nowhere"), "no devices: free pages are taken");
+    check(host_takes_free_pages(root), "Hyper-V: free pages are not taken");
+    check(!host_takes_free_pages("/nowhere"), "no devices: free pages are taken");
 }
 
 int main(void) {
