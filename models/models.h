@@ -53,6 +53,13 @@ struct text_recipe {
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
     bool pad_with_id_0;    /* pad short prompts with token id 0; overrides the token `pad` */
+    bool pads_left;        /* padding precedes the prompt (padding_side "left") */
+    bool masks_padding; /* padding tokens are no keys of the encoder's attention; their rows are computed */
+    int padding_max;    /* largest number of padding tokens; 0: pad up to tokens_max */
+    /* Template and prompt are tokenised separately, and drop_idx of a prompt is the number of tokens of
+     * template_before. tokens_max then counts drop_idx and the prompt; template_after follows the padding. */
+    bool template_apart;
+    bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
     int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
     int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
     const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
@@ -106,6 +113,7 @@ struct slot {
 enum flow_shift_rule {
     FLOW_SHIFT_FIXED,
     FLOW_SHIFT_BY_TOKENS, /* s = e^mu, mu linear in the number of image tokens (use_dynamic_shifting) */
+    FLOW_SHIFT_FLUX2,     /* s = e^mu, mu by image tokens and steps (schedule_shift_flux2) */
 };
 
 /* Timestep shift by image tokens: mu is linear from base_shift at base_tokens to max_shift at max_tokens. */

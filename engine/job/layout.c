@@ -15,6 +15,7 @@ static void connect_text(const struct job *job, const struct layout *l, int s, s
         lanes[i] = (struct lane){.prompt = prompt,
                                  .tokens = tokens->ids,
                                  .n_tokens = tokens->n_ids,
+                                 .keys = {tokens->first_key, tokens->n_keys},
                                  .window = tokens->window,
                                  .clip_skip = job->request.clip_skip,
                                  .pooled_row = tokens->pooled_row,

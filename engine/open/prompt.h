@@ -10,8 +10,11 @@ struct prompt_tokens {
     int32_t *ids;
     float *weights; /* emphasis weight of each token; NULL: all weights are 1 */
     int n_ids;
-    int window;   /* tokens per window; 0: one window with all tokens */
-    bool cut;     /* true if the prompt was truncated */
+    int window; /* tokens per window; 0: one window with all tokens */
+    bool cut;   /* true if the prompt was truncated */
+    /* Range of tokens that are keys of the encoder's attention (text_recipe.masks_padding); n_keys 0: all
+     * tokens. */
+    int first_key, n_keys;
     int drop_idx; /* number of leading tokens (the template's) whose embeddings are dropped before the
                      denoiser */
     int picture[LANE_REFERENCES_MAX]; /* index in ids of the first vision token of each image */

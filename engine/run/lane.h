@@ -39,6 +39,11 @@ struct lane {
     /* Input of a text encoder's stage, from the tokenizer and the recipe. */
     const int32_t *tokens; /* token ids of the prompt */
     int n_tokens;
+    /* Range of tokens that attention reads as keys; rows of the other tokens (masked padding) are computed
+     * too. n = 0: all tokens. */
+    struct {
+        int first, n;
+    } keys;
     /* Images inside the prompt in order of position; unused entries come last. The vision encoder writes the
      * rows that replace token embeddings. */
     struct vision_span vision_spans[LANE_REFERENCES_MAX];
