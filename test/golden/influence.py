@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import flux.influence
+import flux2.influence
 import qwen.influence
 import sd3.influence
 import unet.influence
@@ -27,7 +28,7 @@ import watch
 import zimage_influence
 
 FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence,
-            "sd3": sd3.influence}
+            "sd3": sd3.influence, "flux2": flux2.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding

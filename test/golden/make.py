@@ -66,6 +66,8 @@ import torch
 import files
 import flux.make
 import flux.specs
+import flux2.make
+import flux2.specs
 import folder
 import inputs
 import qwen.make
@@ -178,6 +180,7 @@ def main():
     parser.add_argument("--out", default=HERE)
     # in this order, because a fixture may link to earlier ones
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    families |= {name: (flux2.specs, flux2.make.make) for name in flux2.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
