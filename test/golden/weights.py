@@ -44,6 +44,8 @@ FLUX = [
     ("transformer_blocks", 0.5, 0.1),  # applies to proj_out of single blocks
     ("proj_out", 0.6, 0.2),
 ]
+# The product of a gate and a value is smaller than a GELU's output.
+OVIS = [("net.0", 1.2, 0.4), ("net.2", 0.7, 0.1), ("proj_mlp", 1.2, 0.3), *FLUX]
 SD3 = [
     ("norm_out.linear", 0.4, 0.3),
     ("norm1.linear", 0.3, 0.4), ("norm1_context.linear", 0.3, 0.4),
