@@ -211,6 +211,31 @@ def chroma(f):
     ], bf16=True)
 
 
+def ovis(f):
+    about = f.blocks["block"]
+    prompt, T = about["prompt"], about["prompt"] + about["zeros"]
+    columns = f.shape("case0.hidden.cond")[1]
+    text = [f"case0.hidden.cond[0:{prompt}]", zeros(about["zeros"], columns)]
+    case0 = dict(component="ovis_image") | case_latent() | dict(text=text)
+    lanes = dict(case0=case0, small_text=case0 | dict(text="embed.small_text.in"))
+    begin = [open_("case0"), run("context_embedder")]
+
+    def block(kind, name):
+        name = f"{name}.{about[kind]}"
+        return test(kind, *begin, put("block.temb", "condition"), put(f"block.{kind}.in", "tokens"), run(f"{name}.modulation"),
+                    run(name), expect("tokens", f"block.{kind}.out", f"block.{kind}"))
+
+    return suite("ovis_image", lanes, [
+        test("conditioning", *begin, run("conditioning"), expect("condition", "block.temb", "block.temb")),
+        test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder")), open_("small_text"), run("context_embedder"),
+             run("x_embedder"), expect("tokens[0:8]", "embed.small_text.out", "embed.small_text")),
+        block("double", "transformer_blocks"),
+        block("single", "single_transformer_blocks"),
+        test("final", *mmdit_final(f, lanes)),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
+
+
 def qwen_image(f):
     about = f.blocks["block"]
     T, case0 = two_streams(f, "qwen_image", {})
@@ -704,7 +729,11 @@ def suites(f):
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder"):
         return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder)[f.kind](f)]
     family = f.expect.get("family", "zimage")
-    out = [dict(flux=flux, chroma=chroma, qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)[family](f)]
+    denoisers = dict(flux=flux,
+                     chroma=chroma,
+                     ovis=ovis,
+                     qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
+    out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]
     if f.has("block.umt5.in"):

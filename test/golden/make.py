@@ -70,6 +70,8 @@ import flux.make
 import flux.specs
 import folder
 import inputs
+import ovis.make
+import ovis.specs
 import qwen.make
 import qwen.specs
 import reference_tensors
@@ -181,6 +183,7 @@ def main():
     # in this order, because a fixture may link to earlier ones
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (chroma.specs, chroma.make.make) for name in chroma.specs.FORMS}
+    families |= {name: (ovis.specs, ovis.make.make) for name in ovis.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
