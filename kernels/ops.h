@@ -188,7 +188,7 @@ struct rows_before {
     int32_t rows;       /* number of image rows above this band; 0 resets sums */
 };
 
-enum { ROPE_AXES_MAX = 3 };
+enum { ROPE_AXES_MAX = 4 };
 
 /* Variants of the sinusoidal timestep embedding. USUAL: cos(t f), sin(t f), f_i = 10000^(-i/(D/2)). TO_END:
  * sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so the last frequency is 1/10000 (guidance embedding of

@@ -53,7 +53,11 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
     if (grid.diagonal || !last) return grid.start[0] + (int32_t)token;
     int32_t rows = grid.extent[last - 1], columns = grid.extent[last];
     int64_t picture = (int64_t)rows * columns;
-    if (axis < last - 1) return grid.start[axis] + (int32_t)(token / picture);
+    if (axis < last - 1) {
+        int64_t above = token / picture;
+        for (int a = last - 2; a > axis; a--) above /= grid.extent[a];
+        return grid.start[axis] + (int32_t)(above % grid.extent[axis]);
+    }
     struct token_coords place =
         cuda_token_coords_at(grid.token_order, rows, columns, (uint32_t)(token % picture));
     return grid.start[axis] + (axis < last ? place.row : place.column);

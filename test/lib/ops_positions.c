@@ -56,16 +56,16 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
 }
 
 static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
-    int32_t size[3] = {1, 1, 1},
-            position[3]; /* sizes of the first axis (1 if there are only two axes), rows and columns */
+    int32_t size[4] = {1, 1, 1, 1}, position[4]; /* sizes of up to two first axes, rows and columns */
     int last = grid->diagonal ? 0 : o->n_axes - 1;
-    for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
-    struct token_coords *places = walk_places(grid->token_order, size[1], size[2]);
-    for (int32_t i = 0; i < size[0] * size[1] * size[2]; i++) {
-        struct token_coords place = places[i % (size[1] * size[2])];
-        int32_t at_grid[3] = {i / (size[1] * size[2]), place.row, place.column};
+    for (int a = 0; a <= last; a++) size[3 - last + a] = extent_of(o, grid, a);
+    struct token_coords *places = walk_places(grid->token_order, size[2], size[3]);
+    for (int32_t i = 0; i < size[0] * size[1] * size[2] * size[3]; i++) {
+        int32_t above = i / (size[2] * size[3]);
+        struct token_coords place = places[i % (size[2] * size[3])];
+        int32_t at_grid[4] = {above / size[1], above % size[1], place.row, place.column};
         for (int a = 0; a < o->n_axes; a++)
-            position[a] = grid->diagonal ? grid->start[0] + i : grid->start[a] + at_grid[2 - last + a];
+            position[a] = grid->diagonal ? grid->start[0] + i : grid->start[a] + at_grid[3 - last + a];
         at = rope_row(o, position, at);
     }
     return at;
@@ -76,7 +76,8 @@ static void case_rope_table(const struct rope_options *o) {
     int32_t tokens = 0, pairs = 0;
     for (int a = 0; a < o->n_axes; a++) pairs += o->axis_dim[a] / 2;
     for (int g = 0; g < o->n_grids; g++)
-        tokens += extent_of(o, &o->grid[g], 0) * extent_of(o, &o->grid[g], 1) * extent_of(o, &o->grid[g], 2);
+        tokens += extent_of(o, &o->grid[g], 0) * extent_of(o, &o->grid[g], 1) * extent_of(o, &o->grid[g], 2) *
+                  extent_of(o, &o->grid[g], 3);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(tokens, pairs, 2), 0, 1);
     double *truth = op_truth(&out), *at = truth;
     for (int g = 0; g < o->n_grids; g++) at = rope_grid_rows(o, &o->grid[g], at);
@@ -130,6 +131,13 @@ void case_rope_tables(int n) {
          .f64_angles = true,
          .n_grids = 1,
          .grid = {{.start = {20, 0, 70}, .extent = {2, 4, 10}}}},
+        {.theta = 2000, /* four axes: text on the last one, an image on two of them, all four together */
+         .n_axes = 4,
+         .axis_dim = {32, 16, 4, 32},
+         .n_grids = 3,
+         .grid = {{.extent = {1, 1, 1, 37}},
+                  {.start = {10}, .extent = {1, 6, 9, 1}},
+                  {.start = {3, -2, 5, 1}, .extent = {2, 3, 5, 4}}}},
     };
     for (int i = 0; i < n; i++) case_rope_table(&tables[i]);
 }
