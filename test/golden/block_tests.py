@@ -765,11 +765,8 @@ def suites(f):
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder"):
         return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder)[f.kind](f)]
     family = f.expect.get("family", "zimage")
-    out = [dict(flux=flux, flux2=flux2, qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)[family](f)]
-    ], bf16=True)
-
-
     denoisers = dict(flux=flux,
+                     flux2=flux2,
                      chroma=chroma,
                      ovis=ovis,
                      qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
