@@ -34,6 +34,8 @@ TEXT_DEEP = [
     ("q_proj", 0.3, 0), ("k_proj", 0.3, 0), ("v_proj", 0.6, 0), ("o_proj", 0.3, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.3, 0),
 ]
+# A vision tower and its head: present in files, never computed.
+UNUSED_TOWER = [("vision_tower", 1.0, 0), ("multi_modal_projector", 1.0, 0)]
 FLUX = [
     ("attn.norm_", 1.7, 0),
     ("norm_out.linear", 0.4, 0.3),
