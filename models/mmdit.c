@@ -91,6 +91,7 @@ void mmdit_time_text_embed(struct context *x, struct tensor rows,
         mmdit_embed(x, one, g, &w->guidance_in, &w->guidance_out);
         op_add(x, rows, rows, one);
     }
+    if (!w->pooled_in.weight.rank) return;
     mmdit_embed(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
     op_add(x, rows, rows, one);
 }
@@ -222,6 +223,24 @@ static void mmdit_attention2(struct context *x, const struct mmdit_stream *s, st
     mmdit_attention_out(x, s, &s->w->attention2.out, tokens, a->q, GATE);
 }
 
+/* Computes the input of a feed-forward's last layer: out [rows, F] = silu(gate(n)) up(n), or gelu(up(n)) if
+ * there is no gate. out may be columns of wider rows. */
+static void mmdit_activations(struct context *x, struct tensor out, struct tensor n,
+                              const struct linear_weights *gate, const struct linear_weights *up) {
+    if (!gate->weight.rank) {
+        op_linear(x, out, n, up->weight,
+                  (struct epilogue){.bias = up->bias, .activation = ACTIVATION_GELU_TANH});
+        return;
+    }
+    uint64_t before = x->scratch->used;
+    struct tensor gates = context_unrounded(x, out);
+    struct tensor ups = context_tensor(x, DTYPE_F32, 2, out.dim);
+    mmdit_linear(x, gates, n, gate);
+    mmdit_linear(x, ups, n, up);
+    op_glu(x, out, gates, ups, ACTIVATION_SILU);
+    x->scratch->used = before;
+}
+
 static void mmdit_feed_forward_range(struct context *x, const struct mmdit_stream_weights *w,
                                      struct tensor tokens, struct tensor modulation) {
     int32_t dim = tokens.dim[1], chunk = row_chunk(x, tokens.dim[0]);
@@ -233,8 +252,7 @@ static void mmdit_feed_forward_range(struct context *x, const struct mmdit_strea
         struct tensor t = tensor_slice(tokens, first, rows);
         struct tensor h = tensor_slice(n, 0, rows), up = tensor_slice(wide, 0, rows);
         op_layer_norm(x, h, t, mmdit_shift_scale(modulation, 3, dim), mmdit_norm_eps);
-        op_linear(x, up, h, w->up.weight,
-                  (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
+        mmdit_activations(x, up, h, &w->gate, &w->up);
         op_linear(
             x, t, up, w->down.weight,
             (struct epilogue){.bias = w->down.bias, .gate = mmdit_chunk(modulation, 5, dim), .residual = t});
@@ -271,4 +289,26 @@ void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, cons
     x->scratch->used = before;
     mmdit_feed_forward(x, image, tokens);
     mmdit_feed_forward(x, text, tokens);
+}
+
+void mmdit_single_block(struct context *x, const struct mmdit_single_weights *w, struct tensor tokens,
+                        struct tensor modulation, struct tensor rope) {
+    int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(x, T), in = w->out.weight.dim[1];
+    struct mmdit_qkv a = mmdit_qkv_alloc(x, &tokens);
+    op_layer_norm(x, a.n, tokens, mmdit_shift_scale(modulation, 0, dim), mmdit_norm_eps);
+    mmdit_project_heads(x, a.q, a.n, &w->q, w->q_norm, rope);
+    mmdit_project_heads(x, a.k, a.n, &w->k, w->k_norm, rope);
+    mmdit_linear(x, a.v, a.n, &w->v);
+    mmdit_attention(x, &a, 0, T, 2 * rope.dim[1]);
+    struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, in});
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows), both = tensor_slice(wide, 0, rows);
+        op_copy(x, tensor_slice_columns(both, 0, dim), tensor_slice(a.q, first, rows));
+        mmdit_activations(x, tensor_slice_columns(both, dim, in - dim), tensor_slice(a.n, first, rows),
+                          &w->gate, &w->up);
+        op_linear(
+            x, t, both, w->out.weight,
+            (struct epilogue){.bias = w->out.bias, .gate = mmdit_chunk(modulation, 2, dim), .residual = t});
+    }
 }

@@ -1,6 +1,7 @@
 /* Building blocks of MMDiT transformers (Flux.1, Qwen-Image, Stable Diffusion 3): a joint block over two
  * streams of tokens, text and image, and the embedders around the blocks. Each stream has its own weights;
- * attention is joint. diffusers: FluxTransformerBlock, QwenImageTransformerBlock, JointTransformerBlock.
+ * attention is joint. Flux also has single blocks. diffusers: FluxTransformerBlock,
+ * FluxSingleTransformerBlock, QwenImageTransformerBlock, JointTransformerBlock.
  * Token order: text, the image that is generated, reference images. Code here depends on no family. */
 #ifndef SLUICE_MODELS_MMDIT_H
 #define SLUICE_MODELS_MMDIT_H
@@ -33,11 +34,20 @@ struct mmdit_stream_weights {
     struct mmdit_attention_weights attention;
     struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added
                                                   to the joint attention; absent in blocks without attn2 */
-    struct linear_weights up, down;
+    struct linear_weights gate, up,
+        down; /* feed-forward: down(silu(gate) up), or down(gelu(up)) without gate */
 };
 
 struct mmdit_block_weights {
     struct mmdit_stream_weights image, text;
+};
+
+/* Weights of a single block, where attention and feed-forward read the same normed input. Row of `out`'s
+ * input: attention output, then feed-forward. */
+struct mmdit_single_weights {
+    struct linear_weights q, k, v;
+    struct tensor q_norm, k_norm;
+    struct linear_weights gate, up, out; /* gate: as in mmdit_stream_weights */
 };
 
 /* Sizes of an MMDiT transformer, read from its weights. */
@@ -71,7 +81,8 @@ void mmdit_modulation(struct context *x, struct tensor out, struct tensor condit
 void mmdit_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
                  const struct linear_weights *w2);
 /* Writes one embedding row for each timestep of the visit: (time + guidance) + pooled prompt, added in
- * diffusers' order. scale multiplies timesteps and guidance before the sinusoidal embedding. */
+ * diffusers' order. Guidance and pooled prompt are left out if their weights are absent. scale multiplies
+ * timesteps and guidance before the sinusoidal embedding. */
 void mmdit_time_text_embed(struct context *x, struct tensor rows,
                            const struct mmdit_time_text_embed_weights *w, const struct visit_scope *scope,
                            float scale);
@@ -124,5 +135,9 @@ struct mmdit_stream {
 /* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */
 void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, const struct mmdit_stream *text,
                        struct tensor tokens, struct mmdit_heads heads);
+/* Runs a single block over tokens [T, C], in place: tokens += gate * out([attention, feed-forward]).
+ * modulation: row of three parts of C values, shift, scale and gate. */
+void mmdit_single_block(struct context *x, const struct mmdit_single_weights *w, struct tensor tokens,
+                        struct tensor modulation, struct tensor rope);
 
 #endif

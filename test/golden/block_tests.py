@@ -184,6 +184,33 @@ def flux(f):
     ], bf16=True)
 
 
+def chroma(f):
+    about, model = f.blocks["block"], f.expect["model"]
+    doubles, singles, rows, dim = (model[name] for name in ("doubles", "singles", "rows", "dim"))
+    T, case0 = two_streams(f, "chroma", {})
+    lanes = dict(case0=case0)
+    begin = [open_("case0"), run("context_embedder")]
+    image, text = 3 * singles, 3 * singles + 6 * doubles
+    # the approximator's rows: single blocks, image and text of double blocks, shift and scale of the final layer
+    parts = [("single_modulation", f"0:{image}"), ("image_modulation", f"{image}:{text}"), ("text_modulation", f"{text}:{rows - 2}"),
+             (f"final_modulation[0,0:{dim}]", rows - 1), (f"final_modulation[0,{dim}:{2 * dim}]", rows - 2)]
+    put_rows = [put(f"block.rows.out[0,{part}]", tensor) for tensor, part in parts]
+
+    def block(kind, name):
+        return test(kind, *begin, *put_rows, put(f"block.{kind}.in", "tokens"), run(f"{name}.{about[kind]}"),
+                    expect("tokens", f"block.{kind}.out", f"block.{kind}"))
+
+    return suite("chroma", lanes, [
+        test("approximator", *begin, run("distilled_guidance_layer"),
+             *[expect(tensor, f"block.rows.out[0,{part}]", "block.rows", detail=tensor.split("[")[0]) for tensor, part in parts]),
+        test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder"))),
+        block("double", "transformer_blocks"),
+        block("single", "single_transformer_blocks"),
+        test("final", *final_layers(f, lanes, [run("proj_out")], put_rows, lambda n: "tokens[1:]", "channels_first")),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
+
+
 def ovis(f):
     about = f.blocks["block"]
     prompt, T = about["prompt"], about["prompt"] + about["zeros"]
@@ -702,7 +729,11 @@ def suites(f):
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder"):
         return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder)[f.kind](f)]
     family = f.expect.get("family", "zimage")
-    out = [dict(flux=flux, ovis=ovis, qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)[family](f)]
+    denoisers = dict(flux=flux,
+                     chroma=chroma,
+                     ovis=ovis,
+                     qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
+    out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]
     if f.has("block.umt5.in"):

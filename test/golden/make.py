@@ -63,6 +63,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 
+import chroma.make
+import chroma.specs
 import files
 import flux.make
 import flux.specs
@@ -180,6 +182,7 @@ def main():
     parser.add_argument("--out", default=HERE)
     # in this order, because a fixture may link to earlier ones
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    families |= {name: (chroma.specs, chroma.make.make) for name in chroma.specs.FORMS}
     families |= {name: (ovis.specs, ovis.make.make) for name in ovis.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}

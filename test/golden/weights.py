@@ -44,6 +44,12 @@ FLUX = [
     ("transformer_blocks", 0.5, 0.1),  # applies to proj_out of single blocks
     ("proj_out", 0.6, 0.2),
 ]
+CHROMA = [
+    ("attn.norm_", 1.7, 0),
+    # the approximator's residual is small, so that the epsilon of its norms matters
+    ("guidance_layer.in_proj", 0.06, 0.02), ("guidance_layer.out_proj", 1.2, 0.3), ("linear_1", 1.0, 0.3), ("linear_2", 0.12, 0.02),
+    *[rule for rule in FLUX if "norm" not in rule[0]],
+]
 # The product of a gate and a value is smaller than a GELU's output.
 OVIS = [("net.0", 1.2, 0.4), ("net.2", 0.7, 0.1), ("proj_mlp", 1.2, 0.3), *FLUX]
 SD3 = [
@@ -183,6 +189,7 @@ def _draw(name, tensor, rules, seed):
 
 # Norms whose names do not contain "norm".
 NORMS = {"cap_embedder.0.weight": "cap_embedder.norm.weight", "merger.ln_q.weight": "merger.norm.weight"}
+NORMS |= {f"distilled_guidance_layer.norms.{i}.weight": f"distilled_guidance_layer.norms.{i}.norm.weight" for i in range(5)}
 
 
 def randomize(model, rules, seed):
