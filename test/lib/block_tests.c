@@ -49,9 +49,9 @@ int block_test_slot(const struct golden *g, const char *family, const char *fold
 static const struct state_tensor lane_tensors[] = {
     TENSOR_FIELD(text),  TENSOR_FIELD(pooled),     TENSOR_FIELD(latent),  TENSOR_FIELD(concat),
     TENSOR_FIELD(image), TENSOR_FIELD(prediction), TENSOR_FIELD(picture), TENSOR_FIELD(moments)};
-static const struct state_tensor lane_numbers[] = {TENSOR_FIELD(n_tokens), TENSOR_FIELD(window),
-                                                   TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
-                                                   TENSOR_FIELD(n_clean_frames)};
+static const struct state_tensor lane_numbers[] = {
+    TENSOR_FIELD(n_tokens),       TENSOR_FIELD(window),     TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
+    TENSOR_FIELD(n_clean_frames), TENSOR_FIELD(keys.first), TENSOR_FIELD(keys.n)};
 
 static bool is_field(const struct state_tensor *fields, int n, const char *name) {
     while (n > 0 && strcmp(fields[n - 1].name, name)) n--;
@@ -430,10 +430,13 @@ const struct suite *const *block_suites(const struct fixture *f) {
 }
 
 static struct text_reads reads_of(const json_t *about) {
-    return (struct text_reads){.hidden = {.layers = {number_of(about, "layer")},
-                                          .final_norm = json_is_true(json_object_get(about, "final_norm"))
-                                                            ? FINAL_NORM_OF_ALL
-                                                            : FINAL_NORM_OF_LAST},
+    const json_t *layers = json_object_get(about, "layers"), *layer;
+    struct hidden_states hidden = {.final_norm = json_is_true(json_object_get(about, "final_norm"))
+                                                     ? FINAL_NORM_OF_ALL
+                                                     : FINAL_NORM_OF_LAST};
+    size_t i;
+    json_array_foreach(layers, i, layer) hidden.layers[i] = (int16_t)json_integer_value(layer);
+    return (struct text_reads){.hidden = hidden,
                                .tokens = json_is_true(json_object_get(about, "tokens")),
                                .pooled = json_is_true(json_object_get(about, "pooled")),
                                .projected = json_is_true(json_object_get(about, "projected"))};
