@@ -13,6 +13,7 @@
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
     FAMILY(zimage) RECIPE(zimage)                                                                            \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
+    FAMILY(ovis_image) RECIPE(ovis_image)                                                                    \
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
         RECIPE(qwen_image_edit_2511)                                                                         \
@@ -38,7 +39,7 @@ PUBLISHED_FAMILIES(DECLARE_FAMILY)
 extern const struct family *const families[];
 
 /* Template of a prompt with reference images. An image's vision tokens replace its pad tokens; the prompt
- * is never truncated. */
+ * is truncated only if text_recipe.template_apart is set. */
 struct image_prompt {
     const char *template_before; /* replaces text_recipe.template_before in prompts with images; NULL: prompts
                                     cannot have images */
@@ -50,7 +51,8 @@ struct image_prompt {
 /* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
-    bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
+    const char *deleted; /* text that is deleted from prompts: a token that stands for an image; NULL: none */
+    bool clean_html;     /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
     bool pad_with_id_0;    /* pad short prompts with token id 0; overrides the token `pad` */
@@ -58,7 +60,8 @@ struct text_recipe {
     bool masks_padding; /* padding tokens are no keys of the encoder's attention; their rows are computed */
     int padding_max;    /* largest number of padding tokens; 0: pad up to tokens_max */
     /* Template and prompt are tokenised separately, and drop_idx of a prompt is the number of tokens of
-     * template_before. tokens_max then counts drop_idx and the prompt; template_after follows the padding. */
+     * template_before. tokens_max then counts drop_idx and the prompt, with or without images.
+     * template_after is NULL: a causal encoder's rows do not depend on text after the padding. */
     bool template_apart;
     bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
     int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
