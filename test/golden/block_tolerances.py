@@ -138,6 +138,10 @@ TOLERANCES = {
         "pooled": [5.56e-7, 1.7e-6],
         "the other file": [0, 0],
     },
+    "padded_qwen3": {"text": [4.48e-7, 1.4e-6]},
+    "padded_mistral": {"text": [4.29e-7, 1.3e-6]},
+    "padded_qwen25vl": {"text": [6.05e-7, 1.9e-6]},
+    "padded_t5": {"text": [5.42e-7, 1.7e-6]},
     "t5": {
         "t5.embedding": [0, 0],
         "t5.distance_bias": [0, 0],
@@ -176,6 +180,7 @@ TOLERANCES = {
         "encoder.mid": [1.73e-7, 6e-7],
         "encoder.downsampler": [1.36e-7, 5e-7],
     },
+    "vae_flux2": {"moments": [6.19e-7, 1.9e-6], "decoder": [1.27e-6, 4e-6]},
     "taesd": {"picture": [2.28e-7, 7e-7]},
     "taehv": {"frames": [6.7e-7, 1e-6]},
 }
@@ -199,6 +204,7 @@ GPU_TOLERANCES = {
         "encoder.mid": [1.65e-3, 5e-3],
         "encoder.downsampler": [2.55e-4, 8e-4],
     },
+    "vae_flux2": {"moments": [2e-3, 6e-3], "decoder": [4e-3, 1e-2]},
     "taesd": {"picture": [2.19e-4, 7e-4]},
     "taehv": {"frames": [7.74e-4, 2.3e-3]},
 }
