@@ -75,6 +75,16 @@ const struct gate gate_flux_kontext = {.request = REQUEST(REFERRING),
                                        .cuda = CUDA_BUDGETS_AND_PLANS};
 const struct gate gate_flux_fill = {
     .request = REQUEST(FILLED(2)), .other = REQUEST(FILLED(1)), .threads = 1, .always = true};
+const struct gate gate_flux2_klein = {.request = REQUEST(.steps = 2, .batch = 2, .references = big_references, .n_references = 2),
+                                      .other = REQUEST(FROM_PICTURE(1), .mask = &mask),
+                                      .threads = 2,
+                                      .always = true,
+                                      .in_bf16 = true,
+                                      .cuda = CUDA_BUDGETS_AND_PLANS};
+const struct gate gate_flux2_klein_base = {.request = REQUEST(DRAWN_WITH_CFG),
+                                           .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
+                                           .threads = 1,
+                                           .always = true};
 const struct gate gate_flux_wide = {
     .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
 
