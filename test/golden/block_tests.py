@@ -159,13 +159,10 @@ def mmdit_final(f, lanes):
                         lambda rows: "tokens[1:]", "channels_first")
 
 
-def flux(f):
+def flux_like(f, component, lane, far=""):
+    """Flux.1, or a family with its blocks. lane: what the family reads besides text and images."""
     about = f.blocks["block"]
-    lane = dict(pooled="case0.pooled.cond", guidance=about["guidance"] or 0)
-    if f.has("case0.control"):
-        lane["concat"] = "case0.control"
-    T, case0 = two_streams(f, "flux", lane)
-    far = ".far" if lane["guidance"] > 10 else ""
+    T, case0 = two_streams(f, component, lane)
     lanes = dict(case0=case0)
     begin = [open_("case0"), run("context_embedder")]
 
@@ -174,7 +171,7 @@ def flux(f):
         return test(kind, *begin, put("block.temb", "condition"), put(f"block.{kind}.in", "tokens"), run(f"{name}.modulation"),
                     run(name), expect("tokens", f"block.{kind}.out", f"block.{kind}"))
 
-    return suite("flux", lanes, [
+    return suite(component, lanes, [
         test("conditioning", *begin, run("conditioning"), expect("condition", "block.temb", "block.temb" + far)),
         test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder"))),
         block("double", "transformer_blocks"),
@@ -182,6 +179,17 @@ def flux(f):
         test("final", *mmdit_final(f, lanes)),
         test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity" + far)),
     ], bf16=True)
+
+
+def flux(f):
+    lane = dict(pooled="case0.pooled.cond", guidance=f.blocks["block"]["guidance"] or 0)
+    if f.has("case0.control"):
+        lane["concat"] = "case0.control"
+    return flux_like(f, "flux", lane, ".far" if lane["guidance"] > 10 else "")
+
+
+def longcat_image(f):
+    return flux_like(f, "longcat_image", {})
 
 
 def qwen_image(f):
@@ -677,7 +685,7 @@ def suites(f):
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder"):
         return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder)[f.kind](f)]
     family = f.expect.get("family", "zimage")
-    out = [dict(flux=flux, qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)[family](f)]
+    out = [dict(flux=flux, longcat_image=longcat_image, qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)[family](f)]
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]
     if f.has("block.umt5.in"):

@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import flux.influence
+import longcat.influence
 import qwen.influence
 import sd3.influence
 import unet.influence
@@ -26,7 +27,7 @@ import wan.influence
 import watch
 import zimage_influence
 
-FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence,
+FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "longcat_image": longcat.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence,
             "sd3": sd3.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result

@@ -68,6 +68,8 @@ import flux.make
 import flux.specs
 import folder
 import inputs
+import longcat.make
+import longcat.specs
 import qwen.make
 import qwen.specs
 import reference_tensors
@@ -178,6 +180,7 @@ def main():
     parser.add_argument("--out", default=HERE)
     # in this order, because a fixture may link to earlier ones
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    families |= {name: (longcat.specs, longcat.make.make) for name in longcat.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
