@@ -143,7 +143,7 @@ static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct ro
         const struct vision_span *image = run.image;
         if (run.n)
             rope->grid[rope->n_grids++] =
-                (struct rope_grid){.start = {p}, .extent = {run.n}, .diagonal = true};
+                (struct rope_grid){.start = {p, p, p}, .extent = {run.n}, .diagonal = true};
         p += run.n;
         if (!image) return;
         rope->grid[rope->n_grids++] =

@@ -188,8 +188,94 @@ def flux(f):
     return flux_like(f, "flux", lane, ".far" if lane["guidance"] > 10 else "")
 
 
+def flux2(f):
+    about = f.blocks["block"]
+    references = [f"case0.encoded.reference_{i:03}[0]" for i in range(8) if f.has(f"case0.encoded.reference_{i:03}")]
+    T = about["text_tokens"]
+    h, w = f.shape("case0.latent_001")[2:]
+    lanes = dict(case0=dict(component="flux2") | case_latent() | dict(
+        text=f"case0.hidden.cond[0:{T}]", guidance=about["guidance"] or 0, reference=references))
+    begin = [open_("case0"), run("context_embedder")]
+    modulations = dict(image="double_stream_modulation_img", text="double_stream_modulation_txt", single="single_stream_modulation", final="norm_out")
+
+    def block(kind, name, *read):
+        name = f"{name}.{about[kind]}"
+        return test(kind, *begin, *[put(f"block.modulation.{m}", f"{m}_modulation") for m in read], put(f"block.{kind}.in", "tokens"), run(name),
+                    expect("tokens", f"block.{kind}.out", f"block.{kind}"))
+
+    final = []
+    for name in ("block.final", "block.final_small"):
+        rows, channels = f.shape(f"{name}.out")[1:]
+        lanes[name] = dict(component="flux2", text="case0.hidden.cond[0:1]", latent=zeros(channels, 1, rows))
+        final += [open_(name), put("block.temb", "condition"), put(f"{name}.in[0]", "tokens[1:]"), run("norm_out"), run("proj_out"),
+                  expect("lane.prediction[:,0] cyx->yxc", f"{name}.out[0]", name)]
+    return suite("flux2", lanes, [
+        test("conditioning", *begin, run("conditioning"), expect("condition", "block.temb", "block.temb"), put("block.temb", "condition"),
+             *[step for m, name in modulations.items() for step in
+               (run(name), expect(f"{m}_modulation", f"block.modulation.{m}", f"block.modulation.{m}"))]),
+        test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder"))),
+        block("double", "transformer_blocks", "image", "text"),
+        block("single", "single_transformer_blocks", "single"),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL,
+             expect("lane.prediction[:,0] cyx->yxc", f"block.velocity[0,0:{h * w}]", "block.velocity")),
+    ], bf16=True)
+
+
 def longcat_image(f):
     return flux_like(f, "longcat_image", {})
+
+
+def chroma(f):
+    about, model = f.blocks["block"], f.expect["model"]
+    doubles, singles, rows, dim = (model[name] for name in ("doubles", "singles", "rows", "dim"))
+    T, case0 = two_streams(f, "chroma", {})
+    lanes = dict(case0=case0)
+    begin = [open_("case0"), run("context_embedder")]
+    image, text = 3 * singles, 3 * singles + 6 * doubles
+    # the approximator's rows: single blocks, image and text of double blocks, shift and scale of the final layer
+    parts = [("single_modulation", f"0:{image}"), ("image_modulation", f"{image}:{text}"), ("text_modulation", f"{text}:{rows - 2}"),
+             (f"final_modulation[0,0:{dim}]", rows - 1), (f"final_modulation[0,{dim}:{2 * dim}]", rows - 2)]
+    put_rows = [put(f"block.rows.out[0,{part}]", tensor) for tensor, part in parts]
+
+    def block(kind, name):
+        return test(kind, *begin, *put_rows, put(f"block.{kind}.in", "tokens"), run(f"{name}.{about[kind]}"),
+                    expect("tokens", f"block.{kind}.out", f"block.{kind}"))
+
+    return suite("chroma", lanes, [
+        test("approximator", *begin, run("distilled_guidance_layer"),
+             *[expect(tensor, f"block.rows.out[0,{part}]", "block.rows", detail=tensor.split("[")[0]) for tensor, part in parts]),
+        test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder"))),
+        block("double", "transformer_blocks"),
+        block("single", "single_transformer_blocks"),
+        test("final", *final_layers(f, lanes, [run("proj_out")], put_rows, lambda n: "tokens[1:]", "channels_first")),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
+
+
+def ovis(f):
+    about = f.blocks["block"]
+    prompt, T = about["prompt"], about["prompt"] + about["zeros"]
+    columns = f.shape("case0.hidden.cond")[1]
+    text = [f"case0.hidden.cond[0:{prompt}]", zeros(about["zeros"], columns)]
+    case0 = dict(component="ovis_image") | case_latent() | dict(text=text)
+    lanes = dict(case0=case0, small_text=case0 | dict(text="embed.small_text.in"))
+    begin = [open_("case0"), run("context_embedder")]
+
+    def block(kind, name):
+        name = f"{name}.{about[kind]}"
+        return test(kind, *begin, put("block.temb", "condition"), put(f"block.{kind}.in", "tokens"), run(f"{name}.modulation"),
+                    run(name), expect("tokens", f"block.{kind}.out", f"block.{kind}"))
+
+    return suite("ovis_image", lanes, [
+        test("conditioning", *begin, run("conditioning"), expect("condition", "block.temb", "block.temb")),
+        test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder")), open_("small_text"), run("context_embedder"),
+             run("x_embedder"), expect("tokens[0:8]", "embed.small_text.out", "embed.small_text")),
+        block("double", "transformer_blocks"),
+        block("single", "single_transformer_blocks"),
+        test("final", *mmdit_final(f, lanes)),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
 
 
 def qwen_image(f):
@@ -441,6 +527,8 @@ def t5(f, family, ids):
 def qwen3(f):
     n, columns = f.shape("text.embedding")
     lanes = dict(case0=dict(component="qwen3", tokens="case0.ids.cond", text=zeros(n, columns)))
+    if f.has("text.ids"):  # with padding, which is masked
+        lanes["case0"] |= {"tokens": "text.ids", "keys.first": f.blocks["block.text"]["first_key"], "keys.n": f.blocks["block.text"]["keys"]}
     return suite("qwen3", lanes, [
         test("text layer", open_("case0"), dict(table=0), expect("lane.text", "text.embedding", "text.embedding"),
              put("block.text.in", "lane.text"), run(f.blocks["block.text"]["name"]), expect("lane.text", "block.text.out", "block.text")),
@@ -685,7 +773,13 @@ def suites(f):
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder"):
         return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder)[f.kind](f)]
     family = f.expect.get("family", "zimage")
-    out = [dict(flux=flux, longcat_image=longcat_image, qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)[family](f)]
+    denoisers = dict(flux=flux,
+                     flux2=flux2,
+                     longcat_image=longcat_image,
+                     chroma=chroma,
+                     ovis=ovis,
+                     qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
+    out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]
     if f.has("block.umt5.in"):
