@@ -2,7 +2,8 @@
 
 Each NAME/ has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors.  longcat_image links to components
 of longcat_image_edit.  Prompts are not rewritten (enable_prompt_rewrite off).  Case k's reference tensors have the prefix "case{k}.":
-  ids.cond                   i32: all input_ids of the text encoder: template, prompt, padding up to 512, end of the template; .uncond likewise
+  ids.cond                   i32: input_ids of the text encoder: template, prompt, padding up to 512, without the end of the template,
+                             on which no row depends; .uncond likewise
   hidden.cond                [T, hidden]: result of encode_prompt: 512 rows, with an image its rows and two markers before them
   picture.reference_000      u8 [H, W, 3]: the input image
   pixels.reference_000       u8 [H, W, 3]: the vision tower's input, resized three times; seen.reference_000 [tokens, hidden]: its output

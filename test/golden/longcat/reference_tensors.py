@@ -76,7 +76,8 @@ def encode(pipe, prompt, pictures=()):
     hidden = pipe.encode_prompt([prompt], **more)[0][0]
     keep.remove()
     pieces = [list(part) if quoted else [part] for part, quoted in quotation.split(prompt)]
-    return dict(ids=given["ids"], hidden=hidden), sum(len(pipe.tokenizer(text).input_ids) for part in pieces for text in part)
+    end = len(pipe.tokenizer(pipe.prompt_template_encode_suffix).input_ids)
+    return dict(ids=given["ids"][:-end], hidden=hidden), sum(len(pipe.tokenizer(text).input_ids) for part in pieces for text in part)
 
 
 @torch.no_grad()
