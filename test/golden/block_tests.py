@@ -159,13 +159,10 @@ def mmdit_final(f, lanes):
                         lambda rows: "tokens[1:]", "channels_first")
 
 
-def flux(f):
+def flux_like(f, component, lane, far=""):
+    """Flux.1, or a family with its blocks. lane: what the family reads besides text and images."""
     about = f.blocks["block"]
-    lane = dict(pooled="case0.pooled.cond", guidance=about["guidance"] or 0)
-    if f.has("case0.control"):
-        lane["concat"] = "case0.control"
-    T, case0 = two_streams(f, "flux", lane)
-    far = ".far" if lane["guidance"] > 10 else ""
+    T, case0 = two_streams(f, component, lane)
     lanes = dict(case0=case0)
     begin = [open_("case0"), run("context_embedder")]
 
@@ -174,7 +171,7 @@ def flux(f):
         return test(kind, *begin, put("block.temb", "condition"), put(f"block.{kind}.in", "tokens"), run(f"{name}.modulation"),
                     run(name), expect("tokens", f"block.{kind}.out", f"block.{kind}"))
 
-    return suite("flux", lanes, [
+    return suite(component, lanes, [
         test("conditioning", *begin, run("conditioning"), expect("condition", "block.temb", "block.temb" + far)),
         test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder"))),
         block("double", "transformer_blocks"),
@@ -182,6 +179,13 @@ def flux(f):
         test("final", *mmdit_final(f, lanes)),
         test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity" + far)),
     ], bf16=True)
+
+
+def flux(f):
+    lane = dict(pooled="case0.pooled.cond", guidance=f.blocks["block"]["guidance"] or 0)
+    if f.has("case0.control"):
+        lane["concat"] = "case0.control"
+    return flux_like(f, "flux", lane, ".far" if lane["guidance"] > 10 else "")
 
 
 def flux2(f):
@@ -216,6 +220,10 @@ def flux2(f):
         test("transformer", open_("case0"), RUN_ALL,
              expect("lane.prediction[:,0] cyx->yxc", f"block.velocity[0,0:{h * w}]", "block.velocity")),
     ], bf16=True)
+
+
+def longcat_image(f):
+    return flux_like(f, "longcat_image", {})
 
 
 def chroma(f):
@@ -810,6 +818,7 @@ def suites(f):
     family = f.expect.get("family", "zimage")
     denoisers = dict(flux=flux,
                      flux2=flux2,
+                     longcat_image=longcat_image,
                      chroma=chroma,
                      ovis=ovis,
                      qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
