@@ -13,6 +13,7 @@
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
     FAMILY(zimage) RECIPE(zimage)                                                                            \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
+    FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_base) RECIPE(chroma_flash)                                   \
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
         RECIPE(qwen_image_edit_2511)                                                                         \
