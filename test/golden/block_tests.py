@@ -760,8 +760,29 @@ def clip_kinds(f):
     ], bf16=True)
 
 
+def padded(f):
+    """A text encoder alone, whose prompts have masked padding. The references name the range of keys."""
+    expect_ = f.expect["padded"]
+    lanes, rows, names = {}, [], []
+    for name, about in expect_["lanes"].items():
+        n, columns = f.shape(f"{name}.text")
+        for file in range(len(expect_["files"])):
+            lane = dict(component=f.name, number=file, tokens=f"{name}.ids", text=zeros(n, columns))
+            lane |= {"keys.first": about["first"], "keys.n": about["n"]} if about["n"] else {}
+            if "span" in about:
+                lane["vision_spans"] = [dict(rows=f"{name}.image") | about["span"]]
+            lanes[f"{name} {file}"] = lane
+            rows += [open_(f"{name} {file}"), RUN_ALL, expect("lane.text", f"{name}.text", "text", detail=name)]
+    weights = sum("embed" not in name and "shared" not in name for name in tensors_of(os.path.join(f.folder, "model.safetensors"))[0])
+    first = next(iter(lanes))
+    return suite(f"padded_{f.name}", lanes, [test("text", *rows)], [
+        test("influence", open_(first), influence(["lane.text"], weights))], bf16=True)
+
+
 def suites(f):
     """Returns the suites of a fixture."""
+    if f.kind == "padded":
+        return [padded(f)]
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder"):
         return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder)[f.kind](f)]
     family = f.expect.get("family", "zimage")
@@ -804,8 +825,8 @@ def components(f):
         return [dict(family="vae_kl_encoder", config=True, latent_format=[0.7, shift]) | usual]
     if f.kind == "clip":
         # Hidden states and pooled row that SD1, SD2 and SDXL read of this CLIP.
-        reads = dict(tokens=True) | dict(l=dict(final_norm=True, pooled=True), h=dict(layer=-2, final_norm=True),
-                                         g=dict(layer=-2, pooled=True, projected=True))[f.name]
+        reads = dict(tokens=True) | dict(l=dict(final_norm=True, pooled=True), h=dict(layers=[-2], final_norm=True),
+                                         g=dict(layers=[-2], pooled=True, projected=True))[f.name]
         files = [dict(family="clip", file="model.safetensors", config=True, reads=reads)]
         if f.name != "l":
             # Single files have no configuration; the fixture's heads do not have the usual width of 64.
@@ -813,6 +834,10 @@ def components(f):
             config, erf_gelu = dict(num_attention_heads=heads), dict(hidden_act=1)
             files.append(dict(family="clip", file="open.safetensors", config=config, reads=reads, published=erf_gelu))
         return files
+    if f.kind == "padded":
+        # The other file has llama.cpp's names, and metadata as in GGUF files.
+        reads = dict(tokens=True) | (dict(layers=f.expect["padded"]["layers"]) if "layers" in f.expect["padded"] else {})
+        return [dict(family=f.name, file=file, config=config, reads=reads) for file, config in f.expect["padded"]["files"].items()]
     return None
 
 
