@@ -136,29 +136,49 @@ enum status json_walk_start(struct json_walk *walk, const struct json_text *obje
     return OK;
 }
 
+enum status json_walk_array(struct json_walk *walk, const struct json_text *array, int depth_limit,
+                            struct error *e) {
+    *walk = (struct json_walk){.object = *array, .depth_limit = depth_limit - 1, .array = true};
+    if (peek(array, &walk->at) != '[') return fail_expecting(array, walk->at, "an array", e);
+    walk->at++;
+    return OK;
+}
+
+/* Reads the name of a member and the colon; an array's member has an empty name. */
+static enum status walk_name(struct json_walk *walk, struct json_member *member, struct error *e) {
+    const struct json_text *t = &walk->object;
+    member->name = (struct json_text){.path = t->path};
+    if (walk->array) return OK;
+    if (peek(t, &walk->at) != '"') return fail_expecting(t, walk->at, "a name in quotes", e);
+    uint64_t name = walk->at, quote = find_string_end(t, name);
+    if (quote == t->bytes) return fail_expecting(t, quote, "the end of a name", e);
+    member->name = slice(t, name, quote + 1);
+    walk->at = quote + 1;
+    if (peek(t, &walk->at) != ':') return fail_expecting(t, walk->at, "a colon", e);
+    walk->at++;
+    return OK;
+}
+
 bool json_walk_next(struct json_walk *walk, struct json_member *member, struct error *e) {
     const struct json_text *t = &walk->object;
     char c = peek(t, &walk->at);
-    if (c == '}') {
+    if (c == (walk->array ? ']' : '}')) {
         walk->at++;
         skip_space(t, &walk->at);
         if (walk->at < t->bytes) fail_expecting(t, walk->at, "the end of the text", e);
         return false;
     }
-    if (walk->begun && c != ',') return !fail_expecting(t, walk->at, "a comma or a closing brace", e);
+    if (walk->begun && c != ',')
+        return !fail_expecting(
+            t, walk->at, walk->array ? "a comma or a closing bracket" : "a comma or a closing brace", e);
     if (walk->begun) walk->at++;
     walk->begun = true;
-    if (peek(t, &walk->at) != '"') return !fail_expecting(t, walk->at, "a name in quotes", e);
-    uint64_t name = walk->at, quote = find_string_end(t, name);
-    if (quote == t->bytes) return !fail_expecting(t, quote, "the end of a name", e);
-    member->name = slice(t, name, quote + 1);
-    walk->at = quote + 1;
-    if (peek(t, &walk->at) != ':') return !fail_expecting(t, walk->at, "a colon", e);
-    walk->at++;
+    if (walk_name(walk, member, e) != OK) return false;
     skip_space(t, &walk->at);
     uint64_t value = walk->at;
     if (scan_value(t, &walk->at, walk->depth_limit, e) != OK) return false;
-    if (walk->at == t->bytes) return !fail_expecting(t, walk->at, "the end of an object", e);
+    if (walk->at == t->bytes)
+        return !fail_expecting(t, walk->at, walk->array ? "the end of an array" : "the end of an object", e);
     member->value = slice(t, value, walk->at);
     return true;
 }

@@ -68,15 +68,19 @@ struct json_member {
 };
 
 struct json_walk {
-    struct json_text object;
+    struct json_text object; /* or an array */
     uint64_t at;
     int depth_limit;
-    bool begun;
+    bool begun, array;
 };
 
 /* Starts a walk over an object whose values nest at most depth_limit - 1 levels. Fails with JSON if the text
  * is no object. */
 enum status json_walk_start(struct json_walk *walk, const struct json_text *object, int depth_limit,
+                            struct error *e);
+/* Starts a walk over an array. Its members have empty names, and values that may be empty text, which
+ * json_decode rejects. Fails with JSON if the text is no array. */
+enum status json_walk_array(struct json_walk *walk, const struct json_text *array, int depth_limit,
                             struct error *e);
 /* Returns the next member in text order. False at the end, where only white space follows, or on error
  * (e->code: JSON, or LIMIT for nesting). */

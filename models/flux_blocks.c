@@ -116,10 +116,11 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
     const struct flux_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
     int32_t in = w->weight.dim[1], patch = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane), in});
-    mmdit_patchify(x, patches, lane);
+    struct tensor patches =
+        context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane, MMDIT_PATCH), in});
+    mmdit_patchify(x, patches, lane, MMDIT_PATCH);
     if (in > patch) {
-        struct tensor target_rows = tensor_slice(patches, 0, mmdit_token_count(lane->latent));
+        struct tensor target_rows = tensor_slice(patches, 0, mmdit_token_count(lane->latent, MMDIT_PATCH));
         op_patchify(x, tensor_slice_columns(target_rows, patch, in - patch), latent_planes(lane->concat),
                     flux_patches);
     }
@@ -159,7 +160,7 @@ static void flux_forward_final(struct context *x, const void *weights, const str
     const struct linear_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     mmdit_proj_out(x, w, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
-                   PATCH_CHANNELS_FIRST);
+                   (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST});
 }
 
 const struct block_kind flux_kind_context =
@@ -199,6 +200,7 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
                                 .frequencies = d[FREQUENCIES],
                                 .patch = d[PATCH],
                                 .axis = ((const struct flux_settings *)c->settings)->axis_dim,
+                                .n_axes = 3,
                                 .layers = layers,
                                 .n_blocks = 2 * layers + 5};
     return mmdit_check_sizes(c, &sizes, e);
@@ -275,7 +277,7 @@ void flux_declare(const struct component *c, struct lane *lanes, int n_lanes, st
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct flux_state *s = lanes[i].state;
-        int32_t rows = lanes[i].text.dim[0] + mmdit_image_token_count(&lanes[i]);
+        int32_t rows = lanes[i].text.dim[0] + mmdit_image_token_count(&lanes[i], MMDIT_PATCH);
         struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
         int first = lane_first_of_prompt(lanes, i);
         if (first != i) *s = *(const struct flux_state *)lanes[first].state;

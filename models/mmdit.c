@@ -3,33 +3,38 @@
 #include "models/row_chunk.h"
 
 #include <math.h>
-
-static const struct patches mmdit_patches = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
+#include <stdio.h>
 
 enum { MMDIT_DIM_MAX = 1 << 16, MMDIT_HEAD_MAX = 512 };
 
 enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *s, struct error *e) {
-    const int *axis = s->axis; /* sizes of the rope axes, each even; their sum is the head size */
-    bool axes_fit =
-        !axis || (axis[0] + axis[1] + axis[2] == s->head && !(axis[0] % 2 || axis[1] % 2 || axis[2] % 2));
+    int sum = 0; /* the rope axes are even, and their sum is the head size */
     bool odd = s->frequencies % 2 || s->patch % (MMDIT_PATCH * MMDIT_PATCH);
-    if (s->dim <= MMDIT_DIM_MAX && s->feed_forward <= 8 * MMDIT_DIM_MAX && !(s->dim % s->head) && axes_fit &&
-        !odd && s->head <= MMDIT_HEAD_MAX && s->layers >= 1 && s->n_blocks <= FAMILY_BLOCKS_MAX)
+    for (int i = 0; i < s->n_axes; i++) {
+        odd |= s->axis[i] % 2;
+        sum += s->axis[i];
+    }
+    if (s->dim <= MMDIT_DIM_MAX && s->feed_forward <= 8 * MMDIT_DIM_MAX && !(s->dim % s->head) && !odd &&
+        (!s->n_axes || sum == s->head) && s->head <= MMDIT_HEAD_MAX && s->layers >= 1 &&
+        s->n_blocks <= FAMILY_BLOCKS_MAX)
         return OK;
     error_set(e, SHAPE, "inconsistent transformer sizes" WHERE "%s", c->index.sources[0].path);
-    if (!s->axis) {
+    if (!s->n_axes) {
         error_found(e, "width %d, head %d, %d blocks", s->dim, s->head, s->layers);
         return error_expected(e, "a width that is a multiple of attention_head_dim (config.json)");
     }
-    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d blocks", s->dim, s->head, s->axis[0],
-                s->axis[1], s->axis[2], s->layers);
+    char axes[64];
+    size_t n = 0;
+    for (int i = 0; i < s->n_axes && n < sizeof axes; i++)
+        n += (size_t)snprintf(axes + n, sizeof axes - n, "%s%d", i ? "+" : "", s->axis[i]);
+    error_found(e, "width %d, head %d, rope axes %s, %d blocks", s->dim, s->head, axes, s->layers);
     return error_expected(e, "a width that is a multiple of the head size, and even rope axes "
                              "(axes_dims_rope in config.json) that sum "
                              "to the head size");
 }
 
-int32_t mmdit_token_count(struct tensor latent) {
-    return latent.dim[1] * (latent.dim[2] / MMDIT_PATCH) * (latent.dim[3] / MMDIT_PATCH);
+int32_t mmdit_token_count(struct tensor latent, int patch) {
+    return latent.dim[1] * (latent.dim[2] / patch) * (latent.dim[3] / patch);
 }
 
 int mmdit_n_references(const struct lane *lane) {
@@ -42,9 +47,10 @@ struct tensor mmdit_latent(const struct lane *lane, int i) {
     return i ? lane->reference[i - 1] : lane->latent;
 }
 
-int32_t mmdit_image_token_count(const struct lane *lane) {
+int32_t mmdit_image_token_count(const struct lane *lane, int patch) {
     int32_t rows = 0;
-    for (int i = 0; i <= mmdit_n_references(lane); i++) rows += mmdit_token_count(mmdit_latent(lane, i));
+    for (int i = 0; i <= mmdit_n_references(lane); i++)
+        rows += mmdit_token_count(mmdit_latent(lane, i), patch);
     return rows;
 }
 
@@ -96,28 +102,27 @@ void mmdit_time_text_embed(struct context *x, struct tensor rows,
     op_add(x, rows, rows, one);
 }
 
-void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane) {
-    int32_t first = 0, columns = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
+void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane, int patch) {
+    int32_t first = 0, columns = patch * patch * lane->latent.dim[0];
     for (int i = 0; i <= mmdit_n_references(lane); i++) {
         struct tensor latent = mmdit_latent(lane, i);
-        int32_t rows = mmdit_token_count(latent);
+        int32_t rows = mmdit_token_count(latent, patch);
         op_patchify(x, tensor_slice_columns(tensor_slice(patches, first, rows), 0, columns),
-                    latent_planes(latent), mmdit_patches);
+                    latent_planes(latent), (struct patches){.side = patch, .order = PATCH_CHANNELS_FIRST});
         first += rows;
     }
 }
 
 void mmdit_proj_out(struct context *x, const struct linear_weights *w, const struct lane *lane,
-                    struct tensor tokens, struct tensor modulation, enum patch_order order) {
-    int32_t rows = mmdit_token_count(lane->prediction), dim = tokens.dim[1];
-    struct patches how = {.side = MMDIT_PATCH, .order = order};
+                    struct tensor tokens, struct tensor modulation, struct patches patches) {
+    int32_t rows = mmdit_token_count(lane->prediction, patches.side), dim = tokens.dim[1];
     struct affine affine = {.scale = mmdit_chunk(modulation, 0, dim),
                             .shift = mmdit_chunk(modulation, 1, dim)};
     struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
+    struct tensor values = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(mmdit_image_rows(tokens, lane), 0, rows), affine, mmdit_norm_eps);
-    mmdit_linear(x, patches, n, w);
-    op_unpatchify(x, latent_planes(lane->prediction), patches, how, 1);
+    mmdit_linear(x, values, n, w);
+    op_unpatchify(x, latent_planes(lane->prediction), values, patches, 1);
 }
 
 struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens) {

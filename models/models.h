@@ -24,8 +24,9 @@
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(qwen3) FAMILY(qwen25vl) FAMILY(qwen25vl_vision) FAMILY(clip) FAMILY(clip_vision)                  \
     FAMILY(t5) FAMILY(umt5)                                                                                  \
-    FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_wan) FAMILY(vae_wan_encoder)                            \
-    FAMILY(vae_wan22) FAMILY(vae_wan22_encoder) FAMILY(taesd) FAMILY(taehv)
+    FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
+    FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
+    FAMILY(taesd) FAMILY(taehv)
 /* clang-format on */
 #define NOT_LISTED(name)
 #define PUBLISHED_FAMILIES(X) PUBLISHED_MODELS(X, NOT_LISTED)

@@ -185,9 +185,9 @@ static void qwen_image_forward_embedder(struct context *x, const void *weights,
     const struct linear_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    struct tensor patches =
-        context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane), w->weight.dim[1]});
-    mmdit_patchify(x, patches, lane);
+    struct tensor patches = context_tensor(
+        x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane, MMDIT_PATCH), w->weight.dim[1]});
+    mmdit_patchify(x, patches, lane, MMDIT_PATCH);
     mmdit_linear(x, mmdit_image_rows(state->tokens, lane), patches, w);
     op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
 }
@@ -196,7 +196,7 @@ static void qwen_image_layer(struct context *x, const struct mmdit_block_weights
                              const struct visit_scope *scope, bool last) {
     const struct qwen_image_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], images = state->tokens.dim[0] - text;
-    int32_t target_rows = mmdit_token_count(scope->lane->latent);
+    int32_t target_rows = mmdit_token_count(scope->lane->latent, MMDIT_PATCH);
     struct mmdit_stream of_image = {
         .w = &w->image,
         .first = text,
@@ -234,7 +234,7 @@ static void qwen_image_forward_final(struct context *x, const void *weights,
     const struct linear_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     mmdit_proj_out(x, w, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
-                   PATCH_CHANNELS_FIRST);
+                   (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST});
 }
 
 BLOCK(qwen_image_kind_text, "text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
@@ -286,6 +286,7 @@ static enum status qwen_image_check_dims(const struct component *c, struct error
                                 .frequencies = d[FREQUENCIES],
                                 .patch = d[PATCH],
                                 .axis = ((const struct qwen_image_settings *)c->settings)->axis_dim,
+                                .n_axes = 3,
                                 .layers = d[LAYERS],
                                 .n_blocks = 2 * d[LAYERS] + 6};
     return mmdit_check_sizes(c, &sizes, e);
@@ -356,7 +357,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
         struct qwen_image_state *s = lanes[i].state;
         int first = lane_first_of_prompt(lanes, i);
         int32_t dim = c->dims[DIM], text = lanes[i].text.dim[0];
-        int32_t rows = text + mmdit_image_token_count(&lanes[i]);
+        int32_t rows = text + mmdit_image_token_count(&lanes[i], MMDIT_PATCH);
         if (i)
             *s = *(const struct qwen_image_state *)lanes[first == i ? 0 : first].state;
         else

@@ -84,7 +84,8 @@ static bool folder_has(struct sys *sys, const char *folder, const char *name, st
 /* Searches `folder` for a tokenizer: the encoder's tokenizer folder in it, a tokenizer.json, the first
  * encoder's tokenizer folder, or tokenizer files directly in `folder`. */
 static enum status try_folder(struct lookup *l, const char *folder, struct error *e) {
-    static const char *const loose[] = {"vocab.json", "spiece.model", "tokenizer.model"};
+    static const char *const loose[] = {"vocab.json", "spiece.model", "tokenizer.model", "tekken.json"};
+    enum { N_LOOSE = sizeof loose / sizeof *loose };
     struct sys *sys = l->search->sys;
     const char *first =
         l->search->recipe->slot[recipe_slot(l->search->recipe, FAMILY_TEXT)].text.tokenizer_folder;
@@ -95,7 +96,7 @@ static enum status try_folder(struct lookup *l, const char *folder, struct error
     for (int i = 0; i < 2 && !l->found && e->code == OK; i++)
         if (i < 1 || first != l->text->tokenizer_folder)
             try_path(l, path_existing(sys, folder, names[i], e), e);
-    for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
+    for (int i = 0; i < N_LOOSE && !l->found && e->code == OK; i++)
         if (folder_has(sys, folder, loose[i], e)) return try_path(l, path_copy(sys, folder, e), e);
     return e->code;
 }
@@ -193,7 +194,7 @@ static enum status try_stored_tokenizer(struct lookup *l, const struct tensor_in
     if (!bytes) return error_set(e, MEMORY, "no memory for a tokenizer of %" PRIu64 " bytes", entry->bytes);
     note_open_bytes(l, TOKENIZER_HEAP_BYTES);
     bool read = source_read(source, bytes, entry->bytes, entry->offset, e) == OK;
-    if (read && tokenizer_open_spiece(sys, source->path, bytes, entry->bytes, &tokenizer, e) == OK)
+    if (read && tokenizer_open_stored(sys, source->path, bytes, entry->bytes, &tokenizer, e) == OK)
         try_tokenizer(l, tokenizer, source->path, e);
     else if (read)
         error_where(e, "%s, the tokenizer in its tensor '%s'", source->path, entry->name);
@@ -201,15 +202,16 @@ static enum status try_stored_tokenizer(struct lookup *l, const struct tensor_in
     return e->code;
 }
 
-/* Searches the text encoder's own file for a tokenizer: a tensor `spiece_model` of bytes, as in ComfyUI's T5
- * and umT5 files, or GGUF metadata (index.config, as JSON). */
+/* Searches the text encoder's own file for a tokenizer: a tensor of bytes, as in ComfyUI's T5 and umT5 files
+ * (`spiece_model`) and Mistral files (`tekken_model`), or GGUF metadata (index.config, as JSON). */
 static enum status try_encoder(struct lookup *l, struct error *e) {
     const struct component_file *file = find_encoder(l->search, l->slot);
     const struct tensor_index *index = file ? &l->search->files->opened[file->opened].index : NULL;
     for (int i = 0; index && i < index->n_entries; i++) {
         const struct index_entry *entry = &index->entries[i];
         const char *dot = strrchr(entry->name, '.'), *name = dot ? dot + 1 : entry->name;
-        if (entry->dtype == DTYPE_U8 && entry->rank == 1 && !strcmp(name, "spiece_model"))
+        if (entry->dtype == DTYPE_U8 && entry->rank == 1 &&
+            (!strcmp(name, "spiece_model") || !strcmp(name, "tekken_model")))
             return try_stored_tokenizer(l, index, entry, e);
     }
     if (!index || !index->config || !strstr(index->config, "\"tokenizer.ggml.model\"")) return OK;

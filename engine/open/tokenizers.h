@@ -1,9 +1,9 @@
 /* Finds the tokenizers of a pipeline's text encoders, of the kinds that the recipe requires. Places searched,
  * in order:
- * --tokenizer; the model's folder; the encoder's own file (GGUF metadata, or a tensor `spiece_model`); the
- * folder of an encoder's file. The model's folder comes before the encoder's file because the folder's
- * tokenizer has more added tokens. The folder of an encoder's file comes last because other files in the
- * folder may belong to another model. */
+ * --tokenizer; the model's folder; the encoder's own file (GGUF metadata, or a tensor `spiece_model` or
+ * `tekken_model`); the folder of an encoder's file. The model's folder comes before the encoder's file
+ * because the folder's tokenizer has more added tokens. The folder of an encoder's file comes last because
+ * other files in the folder may belong to another model. */
 #ifndef SLUICE_OPEN_TOKENIZERS_H
 #define SLUICE_OPEN_TOKENIZERS_H
 

@@ -77,6 +77,11 @@ void word_table_destroy(struct sys *sys, struct word_table *table) {
     *table = (struct word_table){0};
 }
 
+void merge_table_add(struct merge_table *table, struct merge merge) {
+    table->merges[table->n_merges++] = merge;
+    *merge_slot(table, merge.left, merge.right) = table->n_merges;
+}
+
 static uint32_t *word_slot(const struct word_table *table, struct span text) {
     uint64_t h = 0xCBF29CE484222325u;
     for (uint64_t j = 0; j < text.bytes; j++) h = (h ^ (unsigned char)text.at[j]) * 0x100000001B3u;
@@ -96,6 +101,29 @@ int32_t word_table_find(const struct word_table *table, struct span text) {
 void word_table_add(struct word_table *table, struct word word) {
     table->words[table->n_words++] = word;
     *word_slot(table, (struct span){table->blob + word.offset, word.bytes}) = table->n_words;
+}
+
+void word_table_to_bytes(struct word_table *table) {
+    int16_t byte_of[TOKENIZER_ALPHABET_END];
+    uint32_t n = table->n_words;
+    for (int code = 0; code < TOKENIZER_ALPHABET_END; code++) byte_of[code] = (int16_t)alphabet_to_byte(code);
+    memset(table->slots, 0, ((uint64_t)table->mask + 1) * sizeof *table->slots);
+    table->n_words = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct word word = table->words[i];
+        struct span text = {table->blob + word.offset, word.bytes};
+        bool known = utf8_valid_bytes(text.at, text.bytes) == text.bytes;
+        word.bytes = 0;
+        /* A byte never takes more room than its character, so the words are converted in place. */
+        for (uint64_t at = 0; known && at < text.bytes;) {
+            int32_t code;
+            at += code_at(text, at, &code);
+            int byte = code < TOKENIZER_ALPHABET_END ? byte_of[code] : -1;
+            known = byte >= 0;
+            if (known) table->blob[word.offset + word.bytes++] = (char)byte;
+        }
+        if (known) word_table_add(table, word);
+    }
 }
 
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e) {
@@ -165,9 +193,7 @@ enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span left, st
     struct span joined = {r->joined, left.bytes + right.bytes};
     merge.joined = reading_vocab_id(r, joined);
     if (merge.joined < 0) return bad_merge(r, rank, "makes a text that is not in the vocabulary", joined, e);
-    struct merge_table *table = &r->t->merges;
-    table->merges[table->n_merges++] = merge;
-    *merge_slot(table, merge.left, merge.right) = table->n_merges;
+    merge_table_add(&r->t->merges, merge);
     return OK;
 }
 
@@ -217,7 +243,10 @@ static uint32_t find_merge(const struct merge_table *table, const struct bpe_sym
 static void push_pair(const struct merge_table *table, struct bpe_scratch *s, int32_t left) {
     uint32_t found = find_merge(table, s->symbols, left);
     if (!found) return;
-    uint64_t entry = (uint64_t)(found - 1) << 32 | (uint32_t)left, i = s->n_heap++;
+    uint32_t rank = found - 1;
+    while (table->ranks_tokens && rank && table->merges[rank - 1].joined == table->merges[rank].joined)
+        rank--;
+    uint64_t entry = (uint64_t)rank << 32 | (uint32_t)left, i = s->n_heap++;
     for (; i > 0 && s->heap[(i - 1) / 2] > entry; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
     s->heap[i] = entry;
 }

@@ -133,7 +133,7 @@ static void add_special(const struct metadata *m, uint64_t id, struct gguf_text 
         added_list_token(m->specials, (int64_t)id, span_in(text), type == TYPE_CONTROL);
 }
 
-/* Reads Qwen's BPE. Older files of Qwen models lack the pre-tokenizer's name. */
+/* Reads the BPE of Qwen or Mistral ("tekken"). Older files of Qwen models lack the pre-tokenizer's name. */
 static enum status read_bpe(struct metadata *m, struct error *e) {
     static const char key[] = "tokenizer.ggml.pre";
     struct tokenizer *t = m->r.t;
@@ -143,10 +143,13 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
     uint32_t used = 0;
     if (find_text(m, key, &text, e)) return e->code;
     bool unnamed = !text.bytes || is_text(text, "default");
-    if (!is_text(text, "qwen2") && !(unnamed && !strncmp(gguf_architecture(m->header), "qwen", 4)))
-        return unsupported(m, key, text, "qwen2", e);
-    t->nfc = true;
-    if (split_compile(t, &t->split, span_of(qwen2_pattern), "pre_tokenizer", e) || find_tokens(m, false, e) ||
+    bool tekken = is_text(text, "tekken");
+    if (!tekken && !is_text(text, "qwen2") && !(unnamed && !strncmp(gguf_architecture(m->header), "qwen", 4)))
+        return unsupported(m, key, text, "qwen2 or tekken", e);
+    t->nfc = !tekken;
+    t->ignore_merges = tekken;
+    struct span pattern = span_of(tekken ? tekken_pattern : qwen2_pattern);
+    if (split_compile(t, &t->split, pattern, "pre_tokenizer", e) || find_tokens(m, false, e) ||
         word_table_make(t->sys, &t->words, m->n, m->text_bytes, e) || reading_start_ids(&m->r, e))
         return e->code;
     for (uint64_t id = 0; id < m->n && gguf_next_text(&m->tokens, &place, &text); id++) {
@@ -168,7 +171,10 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
     for (uint64_t rank = 0; gguf_next_text(&merges, &place, &text); rank++)
         if (bpe_add_merge_text(&m->r, rank, span_in(text), e)) return e->code;
     if (added_read_list(&m->r, m->specials, e)) return e->code;
-    word_table_destroy(t->sys, &t->words);
+    if (tekken)
+        word_table_to_bytes(&t->words);
+    else
+        word_table_destroy(t->sys, &t->words);
     return OK;
 }
 

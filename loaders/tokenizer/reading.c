@@ -10,8 +10,6 @@
 #include "engine/base/text.h"
 #include "loaders/gguf/gguf.h"
 
-enum { JSON_DEPTH = 64 };
-
 const char *reading_kind(const json_t *value) {
     static const char *const names[] = {"an object", "an array", "a string", "an integer",
                                         "a number",  "true",     "false",    "null"};
@@ -118,8 +116,8 @@ static bool is_absent(int64_t bytes) {
     return bytes == -ENOENT || bytes == -ENOTDIR;
 }
 
-/* Finds tokenizer.json in a folder, or path itself if it is a file. Returns true also for a file that cannot
- * be opened, because reading it reports the reason. */
+/* Finds tokenizer.json or else tekken.json in a folder, or path itself if it is a file. Returns true also for
+ * a file that cannot be opened, because reading it reports the reason. */
 static bool find_json(struct sys *sys, const char *path, char *json, int json_bytes) {
     bool regular;
     int64_t bytes = file_bytes(sys, path, &regular);
@@ -127,14 +125,18 @@ static bool find_json(struct sys *sys, const char *path, char *json, int json_by
         snprintf(json, (size_t)json_bytes, "%s", path);
         return true;
     }
-    snprintf(json, (size_t)json_bytes, "%s/tokenizer.json", path);
-    return !is_absent(file_bytes(sys, json, &regular));
+    static const char *const names[] = {"tokenizer.json", "tekken.json"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(json, (size_t)json_bytes, "%s/%s", path, names[i]);
+        if (!is_absent(file_bytes(sys, json, &regular))) return true;
+    }
+    return false;
 }
 
 enum { PATH_BYTES = 4096 };
 
-/* Opens a tokenizer file or folder; spiece: content of a spiece.model, or NULL. */
-static enum status open_any(struct sys *sys, const char *path, const struct span *spiece,
+/* Opens a tokenizer file or folder; stored: content of a spiece.model or of a JSON file, or NULL. */
+static enum status open_any(struct sys *sys, const char *path, const struct span *stored,
                             struct tokenizer **tokenizer, struct error *e) {
     char json[PATH_BYTES];
     *tokenizer = NULL;
@@ -144,18 +146,20 @@ static enum status open_any(struct sys *sys, const char *path, const struct span
     t->unk = t->pad = -1;
     t->kind = "BPE";
     struct reading r = {.t = t, .path = path};
-    bool model = spiece || ends_with(path, ".model"), gguf = !model && gguf_is(sys, path);
-    bool is_json = !model && !gguf && find_json(sys, path, json, sizeof json);
-    if (is_json) r.path = json;
+    bool stored_json = stored && stored->bytes && *stored->at == '{';
+    bool model = stored ? !stored_json : ends_with(path, ".model");
+    bool gguf = !stored && !model && gguf_is(sys, path);
+    bool is_json = stored_json || (!model && !gguf && find_json(sys, path, json, sizeof json));
+    if (is_json && !stored) r.path = json;
     t->path = copy_text(sys, r.path, strlen(r.path), e);
     if (e->code)
         goto out;
     else if (model)
-        tokenizer_read_spiece(&r, spiece, NULL, NULL, e);
+        tokenizer_read_spiece(&r, stored, NULL, NULL, e);
     else if (gguf)
         tokenizer_read_gguf(&r, e);
     else if (is_json)
-        tokenizer_read_json(&r, e);
+        tokenizer_read_json(&r, stored, e);
     else
         tokenizer_read_folder(&r, e);
     if (!e->code) added_sets_build(t, e);
@@ -178,7 +182,7 @@ enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer *
     return open_any(sys, path, NULL, tokenizer, e);
 }
 
-enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,
+enum status tokenizer_open_stored(struct sys *sys, const char *path, const void *bytes, uint64_t n,
                                   struct tokenizer **tokenizer, struct error *e) {
     const struct span file = {bytes, n};
     return open_any(sys, path, &file, tokenizer, e);

@@ -17,10 +17,14 @@ struct reading {
     uint32_t text_bytes; /* total bytes of the pieces added so far */
 };
 
-/* The readers fill the empty tokenizer r->t. tokenizer_read_json: tokenizer.json at r->path.
+/* The readers fill the empty tokenizer r->t. tokenizer_read_json: tokenizer.json or tekken.json; stored: the
+ * file's content, or NULL to read r->path. tokenizer_read_tekken: the content of a tekken.json.
  * tokenizer_read_folder: vocab.json and merges.txt, or spiece.model, in the folder r->path.
  * tokenizer_read_gguf: GGUF metadata. */
-enum status tokenizer_read_json(struct reading *r, struct error *e);
+enum status tokenizer_read_json(struct reading *r, const struct span *stored, struct error *e);
+enum status tokenizer_read_tekken(struct reading *r, struct span file, struct error *e);
+/* True for the content of a tekken.json: an object with "config" and "vocab". */
+bool tekken_is(const char *path, struct span file);
 enum status tokenizer_read_folder(struct reading *r, struct error *e);
 enum status tokenizer_read_gguf(struct reading *r, struct error *e);
 /* Reads a spiece.model. bytes: the file's content, or NULL to read r->path. config, special_map: JSON
@@ -63,7 +67,7 @@ static inline struct span string_span(const json_t *string) {
     return (struct span){json_string_value(string), json_string_length(string)};
 }
 
-enum { TOKENIZER_FILE_BYTES = 256000000 };
+enum { TOKENIZER_FILE_BYTES = 256000000, JSON_DEPTH = 64 };
 
 /* Reads the BPE vocabulary r->vocab. Sets the used ids, and the ids of single bytes within a word and at its
  * end (with end-of-word suffix). */
@@ -85,6 +89,9 @@ enum status added_read_list(struct reading *r, const json_t *list, struct error 
 /* Appends an element to a list of added tokens, with transformers' flags for control tokens (special) or user
  * tokens. */
 void added_list_token(json_t *list, int64_t id, struct span text, bool special);
+/* As added_read_list, for a list that the caller has built since the number of failed JSON allocations was
+ * failures_before. Frees the list. MEMORY if it is incomplete. */
+enum status added_read_built(struct reading *r, json_t *list, unsigned failures_before, struct error *e);
 enum status added_read_decoder(struct reading *r, json_t *decoder, struct error *e);
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
                            struct error *e);

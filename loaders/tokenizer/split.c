@@ -24,6 +24,13 @@ const char qwen2_pattern[] =
 const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]"
                             "|[^\\s\\p{L}\\p{N}]+";
 
+/* The pattern in Mistral's tekken.json. The tokenizer.json of Mistral Small 3.1 has the pattern of Llama 3
+ * instead ("incorrect regex pattern" in transformers); each file is read with the pattern it contains. */
+const char tekken_pattern[] =
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
+    "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
 /* Code points that Unicode 15 to 16 added to the properties in split patterns. The list does no harm with a
  * newer PCRE2. */
 /* clang-format off */

@@ -51,6 +51,7 @@ struct merge_table {
     struct merge *merges;
     uint32_t *slots;
     uint32_t n_merges, mask;
+    bool ranks_tokens; /* consecutive merges that make the same token have the same rank (tekken.c) */
 };
 
 /* A whole token: offset and length of its bytes in one blob. BPE needs words only for ignore_merges. */
@@ -160,8 +161,8 @@ struct added_search {
  * texts. */
 bool added_next(struct added_search *search);
 
-/* Split patterns (split.c) of GPT-2's ByteLevel pre-tokenizer, of Qwen2 and of CLIP. */
-extern const char gpt2_pattern[], qwen2_pattern[], clip_pattern[];
+/* Split patterns (split.c) of GPT-2's ByteLevel pre-tokenizer, of Qwen2, CLIP and Mistral's Tekken. */
+extern const char gpt2_pattern[], qwen2_pattern[], clip_pattern[], tekken_pattern[];
 /* Compiles a split pattern into *code (t->split or t->resplit); path and member: the pattern's origin, for
  * messages. UNSUPPORTED names constructs that cannot be translated exactly. */
 enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
@@ -198,11 +199,16 @@ enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_
 /* Allocates a table for n words of blob_bytes bytes in total. */
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e);
+/* Adds the merge of the next rank to an allocated table. */
+void merge_table_add(struct merge_table *table, struct merge merge);
 void word_table_destroy(struct sys *sys, struct word_table *table);
 /* The id of a whole-token word, or -1. */
 int32_t word_table_find(const struct word_table *table, struct span text);
 /* Adds a word whose bytes the caller has written at its offset in the blob. */
 void word_table_add(struct word_table *table, struct word word);
+/* Converts all words from GPT-2's alphabet to bytes, in place. Removes words with other characters, which
+ * occur in no text. */
+void word_table_to_bytes(struct word_table *table);
 
 /* Appends an id to the list. The caller frees list->ids with sys->release. */
 enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, struct error *e);

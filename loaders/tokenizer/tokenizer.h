@@ -1,4 +1,5 @@
-/* Tokenizers: byte-level BPE (GPT-2, Qwen2, Qwen3), CLIP, and unigram models (T5), from released files. */
+/* Tokenizers: byte-level BPE (GPT-2, Qwen2, Qwen3, Mistral), CLIP, and unigram models (T5), from released
+ * files. */
 #ifndef SLUICE_LOADERS_TOKENIZER_TOKENIZER_H
 #define SLUICE_LOADERS_TOKENIZER_TOKENIZER_H
 
@@ -7,15 +8,17 @@
 
 struct tokenizer;
 
-/* Opens a folder or one of its files. tokenizer.json has priority; else vocab.json and merges.txt (Qwen or
- * CLIP by tokenizer_class, else by CLIP's end-of-word tokens) or spiece.model (tokenizer.model), with added
- * tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json and special_tokens_map.json. A
- * GGUF file is detected by its first bytes and read from the metadata under tokenizer.ggml (Qwen's BPE, T5's
- * unigram model). The tokenizer is immutable and usable from several threads. Its memory counts as host
- * memory (LINE_HOST); the JSON parser's memory is returned before the function returns. */
+/* Opens a folder or one of its files. tokenizer.json has priority, then tekken.json; else vocab.json and
+ * merges.txt (Qwen or CLIP by tokenizer_class, else by CLIP's end-of-word tokens) or spiece.model
+ * (tokenizer.model), with added tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json
+ * and special_tokens_map.json. A GGUF file is detected by its first bytes and read from the metadata under
+ * tokenizer.ggml (Qwen's and Mistral's BPE, T5's unigram model). The tokenizer is immutable and usable from
+ * several threads. Its memory counts as host memory (LINE_HOST); the JSON parser's memory is returned before
+ * the function returns. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
-/* Opens a tokenizer from n bytes of a spiece.model inside the file at path; the caller owns the bytes. */
-enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,
+/* Opens a tokenizer from n bytes inside the file at path: the content of a spiece.model, or of a tekken.json
+ * or tokenizer.json, which begin with a brace. The caller owns the bytes. */
+enum status tokenizer_open_stored(struct sys *sys, const char *path, const void *bytes, uint64_t n,
                                   struct tokenizer **tokenizer, struct error *e);
 void tokenizer_close(struct tokenizer *tokenizer);
 

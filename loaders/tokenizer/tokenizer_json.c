@@ -1,9 +1,9 @@
-/* Reads tokenizer.json: byte-level BPE (GPT-2, Qwen, CLIP) and unigram models (T5).
- * All numbers, texts and references are checked here, so that encoding needs no checks. During reading,
- * Jansson's document is the only index from text to token; it is freed afterwards. Members that would change
- * ids and are not implemented are UNSUPPORTED by name. The decoder, and the effects of post_processor and
- * truncation, are ignored: ids exclude special tokens and pipelines truncate by themselves. Their contents
- * are still checked. */
+/* Reads tokenizer.json (and passes tekken.json on, see tekken.c): byte-level BPE (GPT-2, Qwen, CLIP) and
+ * unigram models (T5). All numbers, texts and references are checked here, so that encoding needs no checks.
+ * During reading, Jansson's document is the only index from text to token; it is freed afterwards. Members
+ * that would change ids and are not implemented are UNSUPPORTED by name. The decoder, and the effects of
+ * post_processor and truncation, are ignored: ids exclude special tokens and pipelines truncate by
+ * themselves. Their contents are still checked. */
 #include "loaders/tokenizer/reading.h"
 
 #include <inttypes.h>
@@ -125,28 +125,22 @@ static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, stru
 /* Stores all tokens by their bytes, for ignore_merges. A token never has more bytes than its text. */
 static enum status read_words(struct reading *r, struct error *e) {
     struct word_table *words = &r->t->words;
-    int16_t byte_of[TOKENIZER_ALPHABET_END];
     uint64_t text_bytes = 0;
     uint32_t used = 0;
-    for (int code = 0; code < TOKENIZER_ALPHABET_END; code++) byte_of[code] = (int16_t)alphabet_to_byte(code);
     for (void *at = json_object_iter(r->vocab); at; at = json_object_iter_next(r->vocab, at))
         if (!add_u64(text_bytes, json_object_iter_key_len(at), &text_bytes))
             return error_set(e, OVERFLOW, "tokenizer: the texts of the vocabulary are too long in total");
     if (word_table_make(r->t->sys, words, json_object_size(r->vocab), text_bytes, e)) return e->code;
     for (void *at = json_object_iter(r->vocab); at; at = json_object_iter_next(r->vocab, at)) {
         struct span text = {json_object_iter_key(at), json_object_iter_key_len(at)};
-        struct word word = {.offset = used, .id = (int32_t)json_integer_value(json_object_iter_value(at))};
-        int byte = 0;
-        for (uint64_t i = 0; i < text.bytes && byte >= 0;) {
-            int32_t code;
-            i += code_at(text, i, &code);
-            byte = code < TOKENIZER_ALPHABET_END ? byte_of[code] : -1;
-            if (byte >= 0) words->blob[used + word.bytes++] = (char)byte;
-        }
-        if (byte < 0) continue; /* a character outside the alphabet: the token never occurs in a text */
-        used += word.bytes;
-        word_table_add(words, word);
+        memcpy(words->blob + used, text.at, text.bytes);
+        words->words[words->n_words++] =
+            (struct word){.offset = used,
+                          .bytes = (uint32_t)text.bytes,
+                          .id = (int32_t)json_integer_value(json_object_iter_value(at))};
+        used += (uint32_t)text.bytes;
     }
+    word_table_to_bytes(words);
     return OK;
 }
 
@@ -364,9 +358,8 @@ static enum status check_lengths(struct reading *r, const json_t *root, struct e
         json_integer_value(fixed));
 }
 
-enum status tokenizer_read_json(struct reading *r, struct error *e) {
-    json_t *root = NULL;
-    if (reading_json_file(r->t->sys, r->path, &root, e)) return e->code;
+/* Reads tokenizer.json's document. */
+static enum status read_document(struct reading *r, const json_t *root, struct error *e) {
     const json_t *version = json_object_get(root, "version"), *model = json_object_get(root, "model");
     if (!json_is_object(root)) {
         reading_wrong_kind(r, "the document", root, "an object", e);
@@ -382,7 +375,23 @@ enum status tokenizer_read_json(struct reading *r, struct error *e) {
     if (!e->code && !added_read_list(r, json_object_get(root, "added_tokens"), e) &&
         !check_processor(r, json_object_get(root, "post_processor"), false, e))
         check_lengths(r, root, e);
-    r->vocab = NULL; /* r->vocab points into the document, which is freed next */
+    r->vocab = NULL; /* r->vocab points into the document, which the caller frees */
+    return e->code;
+}
+
+enum status tokenizer_read_json(struct reading *r, const struct span *stored, struct error *e) {
+    struct sys *sys = r->t->sys;
+    json_t *root = NULL;
+    char *text = NULL;
+    uint64_t bytes = 0;
+    if (!stored && file_read_text(sys, r->path, TOKENIZER_FILE_BYTES, &text, &bytes, e)) return e->code;
+    struct span file = stored ? *stored : (struct span){text, bytes};
+    if (tekken_is(r->path, file))
+        tokenizer_read_tekken(r, file, e);
+    else
+        json_parse(r->path, file.at, file.bytes, JSON_DEPTH, &root, e);
+    sys->release(sys, text);
+    if (root) read_document(r, root, e);
     json_decref(root);
     return e->code;
 }

@@ -184,6 +184,40 @@ def flux(f):
     ], bf16=True)
 
 
+def flux2(f):
+    about = f.blocks["block"]
+    references = [f"case0.encoded.reference_{i:03}[0]" for i in range(8) if f.has(f"case0.encoded.reference_{i:03}")]
+    T = about["text_tokens"]
+    h, w = f.shape("case0.latent_001")[2:]
+    lanes = dict(case0=dict(component="flux2") | case_latent() | dict(
+        text=f"case0.hidden.cond[0:{T}]", guidance=about["guidance"] or 0, reference=references))
+    begin = [open_("case0"), run("context_embedder")]
+    modulations = dict(image="double_stream_modulation_img", text="double_stream_modulation_txt", single="single_stream_modulation", final="norm_out")
+
+    def block(kind, name, *read):
+        name = f"{name}.{about[kind]}"
+        return test(kind, *begin, *[put(f"block.modulation.{m}", f"{m}_modulation") for m in read], put(f"block.{kind}.in", "tokens"), run(name),
+                    expect("tokens", f"block.{kind}.out", f"block.{kind}"))
+
+    final = []
+    for name in ("block.final", "block.final_small"):
+        rows, channels = f.shape(f"{name}.out")[1:]
+        lanes[name] = dict(component="flux2", text="case0.hidden.cond[0:1]", latent=zeros(channels, 1, rows))
+        final += [open_(name), put("block.temb", "condition"), put(f"{name}.in[0]", "tokens[1:]"), run("norm_out"), run("proj_out"),
+                  expect("lane.prediction[:,0] cyx->yxc", f"{name}.out[0]", name)]
+    return suite("flux2", lanes, [
+        test("conditioning", *begin, run("conditioning"), expect("condition", "block.temb", "block.temb"), put("block.temb", "condition"),
+             *[step for m, name in modulations.items() for step in
+               (run(name), expect(f"{m}_modulation", f"block.modulation.{m}", f"block.modulation.{m}"))]),
+        test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder"))),
+        block("double", "transformer_blocks", "image", "text"),
+        block("single", "single_transformer_blocks", "single"),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL,
+             expect("lane.prediction[:,0] cyx->yxc", f"block.velocity[0,0:{h * w}]", "block.velocity")),
+    ], bf16=True)
+
+
 def chroma(f):
     about, model = f.blocks["block"], f.expect["model"]
     doubles, singles, rows, dim = (model[name] for name in ("doubles", "singles", "rows", "dim"))
@@ -485,6 +519,8 @@ def t5(f, family, ids):
 def qwen3(f):
     n, columns = f.shape("text.embedding")
     lanes = dict(case0=dict(component="qwen3", tokens="case0.ids.cond", text=zeros(n, columns)))
+    if f.has("text.ids"):  # with padding, which is masked
+        lanes["case0"] |= {"tokens": "text.ids", "keys.first": f.blocks["block.text"]["first_key"], "keys.n": f.blocks["block.text"]["keys"]}
     return suite("qwen3", lanes, [
         test("text layer", open_("case0"), dict(table=0), expect("lane.text", "text.embedding", "text.embedding"),
              put("block.text.in", "lane.text"), run(f.blocks["block.text"]["name"]), expect("lane.text", "block.text.out", "block.text")),
@@ -730,6 +766,7 @@ def suites(f):
         return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder)[f.kind](f)]
     family = f.expect.get("family", "zimage")
     denoisers = dict(flux=flux,
+                     flux2=flux2,
                      chroma=chroma,
                      ovis=ovis,
                      qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 import chroma.influence
 import flux.influence
 import ovis.influence
+import flux2.influence
 import qwen.influence
 import sd3.influence
 import unet.influence
@@ -29,6 +30,7 @@ import watch
 import zimage_influence
 
 FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
+            "flux2": flux2.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
             "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence, "sd3": sd3.influence}

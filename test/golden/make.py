@@ -68,6 +68,8 @@ import chroma.specs
 import files
 import flux.make
 import flux.specs
+import flux2.make
+import flux2.specs
 import folder
 import inputs
 import ovis.make
@@ -184,6 +186,7 @@ def main():
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (chroma.specs, chroma.make.make) for name in chroma.specs.FORMS}
     families |= {name: (ovis.specs, ovis.make.make) for name in ovis.specs.FORMS}
+    families |= {name: (flux2.specs, flux2.make.make) for name in flux2.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}

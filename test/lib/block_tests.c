@@ -49,9 +49,9 @@ int block_test_slot(const struct golden *g, const char *family, const char *fold
 static const struct state_tensor lane_tensors[] = {
     TENSOR_FIELD(text),  TENSOR_FIELD(pooled),     TENSOR_FIELD(latent),  TENSOR_FIELD(concat),
     TENSOR_FIELD(image), TENSOR_FIELD(prediction), TENSOR_FIELD(picture), TENSOR_FIELD(moments)};
-static const struct state_tensor lane_numbers[] = {TENSOR_FIELD(n_tokens), TENSOR_FIELD(window),
-                                                   TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
-                                                   TENSOR_FIELD(n_clean_frames)};
+static const struct state_tensor lane_numbers[] = {
+    TENSOR_FIELD(n_tokens),       TENSOR_FIELD(window),     TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
+    TENSOR_FIELD(n_clean_frames), TENSOR_FIELD(keys.first), TENSOR_FIELD(keys.n)};
 
 static bool is_field(const struct state_tensor *fields, int n, const char *name) {
     while (n > 0 && strcmp(fields[n - 1].name, name)) n--;
