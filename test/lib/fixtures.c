@@ -77,6 +77,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("flux_kontext"), .gate = &gate_flux_kontext},
     {PIPELINE("flux_fill"), .gate = &gate_flux_fill},
     {PIPELINE("chroma_hd"), .gate = &gate_chroma},
+    {PIPELINE("ovis_image"), .gate = &gate_ovis_image},
     {PIPELINE("sd1"), .gate = &gate_sd1},
     {PIPELINE("sd2"), .gate = &gate_sd2},
     {PIPELINE("sdxl"), .gate = &gate_sdxl},

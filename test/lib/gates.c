@@ -86,6 +86,12 @@ const struct gate gate_chroma = {.request = REQUEST(GUIDED(2)),
 
 #define EDITING(n)     .references = references, .n_references = n
 
+const struct gate gate_ovis_image = {.request = REQUEST(GUIDED(2)),
+                                     .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                     .threads = 2,
+                                     .always = true,
+                                     .in_bf16 = true};
+
 const struct gate gate_qwen_image = {.request = REQUEST(GUIDED(2)),
                                      .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
                                      .threads = 2,
