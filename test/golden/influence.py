@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 import chroma.influence
 import flux.influence
+import longcat.influence
 import ovis.influence
 import flux2.influence
 import qwen.influence

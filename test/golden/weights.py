@@ -52,7 +52,7 @@ FLUX = [
 CHROMA = [
     ("attn.norm_", 1.7, 0),
     # the approximator's residual is small, so that the epsilon of its norms matters
-    ("guidance_layer.in_proj", 0.06, 0.02), ("guidance_layer.out_proj", 1.2, 0.3), ("linear_1", 1.0, 0.3), ("linear_2", 0.12, 0.02),
+    ("guidance_layer.in_proj", 0.06, 0.02), ("guidance_layer.out_proj", 2.4, 0.2), ("linear_1", 1.0, 0.3), ("linear_2", 0.12, 0.02),
     *[rule for rule in FLUX if "norm" not in rule[0]],
 ]
 # The product of a gate and a value is smaller than a GELU's output.
