@@ -454,7 +454,8 @@ static int qwen_head_size(const struct component *c) {
  * Projections have neither norms nor biases. The vision tower is ignored.
  *
  * llama.cpp orders the rows of q and k so that rope rotates adjacent pairs (convert_hf_to_gguf.py, permute).
- * A file has this order if its tensors have llama.cpp's names: `sluice convert` changes neither. */
+ * A file has this order if its tensors have llama.cpp's names: `sluice convert` changes neither. Adapters
+ * have the order of transformers, so such a file refuses them. */
 
 #define MISTRAL_LAYER(X, S) LAYER(X, S, NONE)
 #define NONE(X, S)
@@ -488,6 +489,7 @@ static enum status mistral_configure(struct component *c, const struct config *c
                          config->path, model);
     c->dims[QWEN_HEAD] = qwen_head_size(c);
     s->interleaved = index_find(&c->index, "blk.0.attn_q.weight");
+    if (s->interleaved) c->adapters_refused = "rows of q and k in llama.cpp's order";
     return qwen_check_dims(c, config, e);
 }
 
