@@ -499,6 +499,16 @@ static const float colours_flux2[][3] = {
 static const struct latent_colours latent_colours_flux2 = {
     128, colours_flux2, {0.485631F, 0.4507685F, 0.4461905F}, 0};
 
+static const struct hf_source flux2_dev_files[] = {
+    {"black-forest-labs/FLUX.2-dev", NULL, NULL, 0},
+    {"black-forest-labs/FLUX.2-dev", "--diffusion-model", "flux2-dev.safetensors", 64400},
+    {"Comfy-Org/flux2-dev", "--diffusion-model", "flux2_dev_fp8mixed.safetensors", 0},
+    {"city96/FLUX.2-dev-gguf", "--diffusion-model", "flux2-dev-*.gguf", 0},
+    {"Comfy-Org/flux2-dev", "--llm", "mistral_3_small_flux2_bf16.safetensors", 0},
+    {"unsloth/Mistral-Small-3.2-24B-Instruct-2506-GGUF", "--llm", "Mistral-Small-3.2-24B-Instruct-2506-*.gguf", 0},
+    {"Comfy-Org/flux2-dev", "--vae", "flux2-vae.safetensors", 0},
+    {0},
+};
 #define KLEIN_SOURCES(size, file)                                                                            \
     {"Comfy-Org/flux2-klein-" size, "--llm", file, 0}, {"Comfy-Org/flux2-dev", "--vae", "flux2-vae.safetensors", 0}, \
     {0}
@@ -570,6 +580,16 @@ enum { FLUX2_AREA = 1024 * 1024 };
 #define DISTILLED {.width = 1024, .height = 1024, .steps = 4, .cfg_scale = 1, .strength = 0.8}
 #define BASE {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.8}
 /* clang-format on */
+
+/* dev is guidance-distilled; guidance_scale and steps of Flux2Pipeline.__call__. */
+const struct recipe recipe_flux2_dev = {
+    FLUX2(TEXT_MISTRAL, 10, 20, 30),
+    .name = "flux2_dev",
+    .selection = {.variant = FLUX2_DEV, .pipelines = {"Flux2Pipeline"}},
+    .denoising.takes_guidance = true,
+    .defaults = {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 1, .guidance = 4, .strength = 0.8},
+    .published = {.title = "Flux.2 dev", .reference = DIFFUSERS, .sources = {flux2_dev_files}},
+};
 
 const struct recipe recipe_flux2_klein = {
     KLEIN_4B,

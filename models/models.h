@@ -13,7 +13,7 @@
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
     FAMILY(zimage) RECIPE(zimage)                                                                            \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
-    FAMILY(flux2) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)                        \
+    FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
     FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
     FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_base) RECIPE(chroma_flash)                                   \
