@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 import chroma.influence
 import flux.influence
 import flux2.influence
+import longcat.influence
 import ovis.influence
 import qwen.influence
 import sd3.influence

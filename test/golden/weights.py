@@ -51,6 +51,14 @@ FLUX = [
     ("transformer_blocks", 0.5, 0.1),  # applies to proj_out of single blocks
     ("proj_out", 0.6, 0.2),
 ]
+CHROMA = [
+    ("attn.norm_", 1.7, 0),
+    # the approximator's residual is small, so that the epsilon of its norms matters
+    ("guidance_layer.in_proj", 0.06, 0.02), ("guidance_layer.out_proj", 2.4, 0.2), ("linear_1", 1.0, 0.3), ("linear_2", 0.12, 0.02),
+    *[rule for rule in FLUX if "norm" not in rule[0]],
+]
+# The product of a gate and a value is smaller than a GELU's output.
+OVIS = [("net.0", 1.2, 0.4), ("net.2", 0.7, 0.1), ("proj_mlp", 1.2, 0.3), *FLUX]
 # No layer has a bias: modulation and queries vary by larger gains.
 FLUX2 = [
     ("attn.norm_", 1.7, 0),
