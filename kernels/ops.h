@@ -188,7 +188,7 @@ struct rows_before {
     int32_t rows;       /* number of image rows above this band; 0 resets sums */
 };
 
-enum { ROPE_AXES_MAX = 3 };
+enum { ROPE_AXES_MAX = 4 };
 
 /* Variants of the sinusoidal timestep embedding. USUAL: cos(t f), sin(t f), f_i = 10000^(-i/(D/2)). TO_END:
  * sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so the last frequency is 1/10000 (guidance embedding of
@@ -200,12 +200,14 @@ enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END, TIMESTEP_OF_SIGMA };
  * applies to the last two axes (rows and columns of an image). */
 struct rope_grid {
     int32_t start[ROPE_AXES_MAX], extent[ROPE_AXES_MAX];
-    bool diagonal; /* text tokens: a grid of extent[0] tokens, where token i has position start[0] + i on
-                      every axis */
+    /* Text tokens: a grid of extent[0] tokens. Token i has position start[a] + i on axis a, but start[a] on
+     * the first fixed_axes axes. */
+    bool diagonal;
+    int fixed_axes;
     struct token_order token_order;
 };
 
-enum { ROPE_GRIDS_MAX = 8 };
+enum { ROPE_GRIDS_MAX = 17 };
 
 struct rope_options {
     double theta;

@@ -3,33 +3,38 @@
 #include "models/row_chunk.h"
 
 #include <math.h>
-
-static const struct patches mmdit_patches = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
+#include <stdio.h>
 
 enum { MMDIT_DIM_MAX = 1 << 16, MMDIT_HEAD_MAX = 512 };
 
 enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *s, struct error *e) {
-    const int *axis = s->axis; /* sizes of the rope axes, each even; their sum is the head size */
-    bool axes_fit =
-        !axis || (axis[0] + axis[1] + axis[2] == s->head && !(axis[0] % 2 || axis[1] % 2 || axis[2] % 2));
+    int sum = 0; /* the rope axes are even, and their sum is the head size */
     bool odd = s->frequencies % 2 || s->patch % (MMDIT_PATCH * MMDIT_PATCH);
-    if (s->dim <= MMDIT_DIM_MAX && s->feed_forward <= 8 * MMDIT_DIM_MAX && !(s->dim % s->head) && axes_fit &&
-        !odd && s->head <= MMDIT_HEAD_MAX && s->layers >= 1 && s->n_blocks <= FAMILY_BLOCKS_MAX)
+    for (int i = 0; i < s->n_axes; i++) {
+        odd |= s->axis[i] % 2;
+        sum += s->axis[i];
+    }
+    if (s->dim <= MMDIT_DIM_MAX && s->feed_forward <= 8 * MMDIT_DIM_MAX && !(s->dim % s->head) && !odd &&
+        (!s->n_axes || sum == s->head) && s->head <= MMDIT_HEAD_MAX && s->layers >= 1 &&
+        s->n_blocks <= FAMILY_BLOCKS_MAX)
         return OK;
     error_set(e, SHAPE, "inconsistent transformer sizes" WHERE "%s", c->index.sources[0].path);
-    if (!s->axis) {
+    if (!s->n_axes) {
         error_found(e, "width %d, head %d, %d blocks", s->dim, s->head, s->layers);
         return error_expected(e, "a width that is a multiple of attention_head_dim (config.json)");
     }
-    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d blocks", s->dim, s->head, s->axis[0],
-                s->axis[1], s->axis[2], s->layers);
+    char axes[64];
+    size_t n = 0;
+    for (int i = 0; i < s->n_axes && n < sizeof axes; i++)
+        n += (size_t)snprintf(axes + n, sizeof axes - n, "%s%d", i ? "+" : "", s->axis[i]);
+    error_found(e, "width %d, head %d, rope axes %s, %d blocks", s->dim, s->head, axes, s->layers);
     return error_expected(e, "a width that is a multiple of the head size, and even rope axes "
                              "(axes_dims_rope in config.json) that sum "
                              "to the head size");
 }
 
-int32_t mmdit_token_count(struct tensor latent) {
-    return latent.dim[1] * (latent.dim[2] / MMDIT_PATCH) * (latent.dim[3] / MMDIT_PATCH);
+int32_t mmdit_token_count(struct tensor latent, int patch) {
+    return latent.dim[1] * (latent.dim[2] / patch) * (latent.dim[3] / patch);
 }
 
 int mmdit_n_references(const struct lane *lane) {
@@ -42,9 +47,10 @@ struct tensor mmdit_latent(const struct lane *lane, int i) {
     return i ? lane->reference[i - 1] : lane->latent;
 }
 
-int32_t mmdit_image_token_count(const struct lane *lane) {
+int32_t mmdit_image_token_count(const struct lane *lane, int patch) {
     int32_t rows = 0;
-    for (int i = 0; i <= mmdit_n_references(lane); i++) rows += mmdit_token_count(mmdit_latent(lane, i));
+    for (int i = 0; i <= mmdit_n_references(lane); i++)
+        rows += mmdit_token_count(mmdit_latent(lane, i), patch);
     return rows;
 }
 
@@ -91,32 +97,32 @@ void mmdit_time_text_embed(struct context *x, struct tensor rows,
         mmdit_embed(x, one, g, &w->guidance_in, &w->guidance_out);
         op_add(x, rows, rows, one);
     }
+    if (!w->pooled_in.weight.rank) return;
     mmdit_embed(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
     op_add(x, rows, rows, one);
 }
 
-void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane) {
-    int32_t first = 0, columns = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
+void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane, int patch) {
+    int32_t first = 0, columns = patch * patch * lane->latent.dim[0];
     for (int i = 0; i <= mmdit_n_references(lane); i++) {
         struct tensor latent = mmdit_latent(lane, i);
-        int32_t rows = mmdit_token_count(latent);
+        int32_t rows = mmdit_token_count(latent, patch);
         op_patchify(x, tensor_slice_columns(tensor_slice(patches, first, rows), 0, columns),
-                    latent_planes(latent), mmdit_patches);
+                    latent_planes(latent), (struct patches){.side = patch, .order = PATCH_CHANNELS_FIRST});
         first += rows;
     }
 }
 
 void mmdit_proj_out(struct context *x, const struct linear_weights *w, const struct lane *lane,
-                    struct tensor tokens, struct tensor modulation, enum patch_order order) {
-    int32_t rows = mmdit_token_count(lane->prediction), dim = tokens.dim[1];
-    struct patches how = {.side = MMDIT_PATCH, .order = order};
+                    struct tensor tokens, struct tensor modulation, struct patches patches) {
+    int32_t rows = mmdit_token_count(lane->prediction, patches.side), dim = tokens.dim[1];
     struct affine affine = {.scale = mmdit_chunk(modulation, 0, dim),
                             .shift = mmdit_chunk(modulation, 1, dim)};
     struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
+    struct tensor values = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(mmdit_image_rows(tokens, lane), 0, rows), affine, mmdit_norm_eps);
-    mmdit_linear(x, patches, n, w);
-    op_unpatchify(x, latent_planes(lane->prediction), patches, how, 1);
+    mmdit_linear(x, values, n, w);
+    op_unpatchify(x, latent_planes(lane->prediction), values, patches, 1);
 }
 
 struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens) {
@@ -222,6 +228,24 @@ static void mmdit_attention2(struct context *x, const struct mmdit_stream *s, st
     mmdit_attention_out(x, s, &s->w->attention2.out, tokens, a->q, GATE);
 }
 
+/* Computes the input of a feed-forward's last layer: out [rows, F] = silu(gate(n)) up(n), or gelu(up(n)) if
+ * there is no gate. out may be columns of wider rows. */
+static void mmdit_activations(struct context *x, struct tensor out, struct tensor n,
+                              const struct linear_weights *gate, const struct linear_weights *up) {
+    if (!gate->weight.rank) {
+        op_linear(x, out, n, up->weight,
+                  (struct epilogue){.bias = up->bias, .activation = ACTIVATION_GELU_TANH});
+        return;
+    }
+    uint64_t before = x->scratch->used;
+    struct tensor gates = context_unrounded(x, out);
+    struct tensor ups = context_tensor(x, DTYPE_F32, 2, out.dim);
+    mmdit_linear(x, gates, n, gate);
+    mmdit_linear(x, ups, n, up);
+    op_glu(x, out, gates, ups, ACTIVATION_SILU);
+    x->scratch->used = before;
+}
+
 static void mmdit_feed_forward_range(struct context *x, const struct mmdit_stream_weights *w,
                                      struct tensor tokens, struct tensor modulation) {
     int32_t dim = tokens.dim[1], chunk = row_chunk(x, tokens.dim[0]);
@@ -233,8 +257,7 @@ static void mmdit_feed_forward_range(struct context *x, const struct mmdit_strea
         struct tensor t = tensor_slice(tokens, first, rows);
         struct tensor h = tensor_slice(n, 0, rows), up = tensor_slice(wide, 0, rows);
         op_layer_norm(x, h, t, mmdit_shift_scale(modulation, 3, dim), mmdit_norm_eps);
-        op_linear(x, up, h, w->up.weight,
-                  (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
+        mmdit_activations(x, up, h, &w->gate, &w->up);
         op_linear(
             x, t, up, w->down.weight,
             (struct epilogue){.bias = w->down.bias, .gate = mmdit_chunk(modulation, 5, dim), .residual = t});
@@ -271,4 +294,26 @@ void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, cons
     x->scratch->used = before;
     mmdit_feed_forward(x, image, tokens);
     mmdit_feed_forward(x, text, tokens);
+}
+
+void mmdit_single_block(struct context *x, const struct mmdit_single_weights *w, struct tensor tokens,
+                        struct tensor modulation, struct tensor rope) {
+    int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(x, T), in = w->out.weight.dim[1];
+    struct mmdit_qkv a = mmdit_qkv_alloc(x, &tokens);
+    op_layer_norm(x, a.n, tokens, mmdit_shift_scale(modulation, 0, dim), mmdit_norm_eps);
+    mmdit_project_heads(x, a.q, a.n, &w->q, w->q_norm, rope);
+    mmdit_project_heads(x, a.k, a.n, &w->k, w->k_norm, rope);
+    mmdit_linear(x, a.v, a.n, &w->v);
+    mmdit_attention(x, &a, 0, T, 2 * rope.dim[1]);
+    struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, in});
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows), both = tensor_slice(wide, 0, rows);
+        op_copy(x, tensor_slice_columns(both, 0, dim), tensor_slice(a.q, first, rows));
+        mmdit_activations(x, tensor_slice_columns(both, dim, in - dim), tensor_slice(a.n, first, rows),
+                          &w->gate, &w->up);
+        op_linear(
+            x, t, both, w->out.weight,
+            (struct epilogue){.bias = w->out.bias, .gate = mmdit_chunk(modulation, 2, dim), .residual = t});
+    }
 }

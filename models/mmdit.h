@@ -1,6 +1,7 @@
 /* Building blocks of MMDiT transformers (Flux.1, Qwen-Image, Stable Diffusion 3): a joint block over two
  * streams of tokens, text and image, and the embedders around the blocks. Each stream has its own weights;
- * attention is joint. diffusers: FluxTransformerBlock, QwenImageTransformerBlock, JointTransformerBlock.
+ * attention is joint. Flux also has single blocks. diffusers: FluxTransformerBlock,
+ * FluxSingleTransformerBlock, QwenImageTransformerBlock, JointTransformerBlock.
  * Token order: text, the image that is generated, reference images. Code here depends on no family. */
 #ifndef SLUICE_MODELS_MMDIT_H
 #define SLUICE_MODELS_MMDIT_H
@@ -8,7 +9,9 @@
 #include "kernels/ops.h"
 #include "models/models.h"
 
-enum { MMDIT_PATCH = 2 }; /* patch size in latent pixels; the values of a token are ordered (channel, y, x) */
+/* Patch size in latent pixels of all families but Flux.2, whose latents are packed. The values of a token are
+ * ordered (channel, y, x). */
+enum { MMDIT_PATCH = 2 };
 
 static const float mmdit_norm_eps = 1e-6f;
 
@@ -33,17 +36,27 @@ struct mmdit_stream_weights {
     struct mmdit_attention_weights attention;
     struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added
                                                   to the joint attention; absent in blocks without attn2 */
-    struct linear_weights up, down;
+    struct linear_weights gate, up,
+        down; /* feed-forward: down(silu(gate) up), or down(gelu(up)) without gate */
 };
 
 struct mmdit_block_weights {
     struct mmdit_stream_weights image, text;
 };
 
+/* Weights of a single block, where attention and feed-forward read the same normed input. Row of `out`'s
+ * input: attention output, then feed-forward. */
+struct mmdit_single_weights {
+    struct linear_weights q, k, v;
+    struct tensor q_norm, k_norm;
+    struct linear_weights gate, up, out; /* gate: as in mmdit_stream_weights */
+};
+
 /* Sizes of an MMDiT transformer, read from its weights. */
 struct mmdit_sizes {
-    int32_t dim, feed_forward, head, frequencies, patch; /* patch: values per token (2x2 latent pixels) */
-    const int *axis; /* sizes of the three rope axes (axes_dims_rope in config.json); NULL: no rope */
+    int32_t dim, feed_forward, head, frequencies, patch; /* patch: values per token */
+    const int *axis; /* sizes of the rope axes (axes_dims_rope in config.json); NULL: no rope */
+    int n_axes;
     int layers, n_blocks;
 };
 
@@ -51,12 +64,13 @@ struct mmdit_sizes {
  * size, and all sizes are within the limits of the kernels. */
 enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *sizes, struct error *e);
 
-int32_t mmdit_token_count(struct tensor latent);
+/* Number of tokens of a latent, or of the generated image and all references. patch: patch size in latent
+ * pixels, also below. */
+int32_t mmdit_token_count(struct tensor latent, int patch);
+int32_t mmdit_image_token_count(const struct lane *lane, int patch);
 int mmdit_n_references(const struct lane *lane);
 /* Latent of image i. Image 0 is the generated image; images from 1 are the references. */
 struct tensor mmdit_latent(const struct lane *lane, int i);
-/* Number of tokens of the generated image and all references. */
-int32_t mmdit_image_token_count(const struct lane *lane);
 /* Rows of the text tokens (mmdit_text_rows) or image tokens (mmdit_image_rows) in tensor `all`. */
 struct tensor mmdit_text_rows(struct tensor all, const struct lane *lane);
 struct tensor mmdit_image_rows(struct tensor all, const struct lane *lane);
@@ -71,16 +85,17 @@ void mmdit_modulation(struct context *x, struct tensor out, struct tensor condit
 void mmdit_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
                  const struct linear_weights *w2);
 /* Writes one embedding row for each timestep of the visit: (time + guidance) + pooled prompt, added in
- * diffusers' order. scale multiplies timesteps and guidance before the sinusoidal embedding. */
+ * diffusers' order. Guidance and pooled prompt are left out if their weights are absent. scale multiplies
+ * timesteps and guidance before the sinusoidal embedding. */
 void mmdit_time_text_embed(struct context *x, struct tensor rows,
                            const struct mmdit_time_text_embed_weights *w, const struct visit_scope *scope,
                            float scale);
 /* Writes the patches of all images to the first columns of patches [image tokens, C]. */
-void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane);
+void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane, int patch);
 /* Final layer: layer norm of the generated image's tokens, modulation [scale, shift], linear, unpatchify
- * to lane->prediction. order: layout of a token's values. */
+ * to lane->prediction. patches: size of a patch and order of a token's values. */
 void mmdit_proj_out(struct context *x, const struct linear_weights *w, const struct lane *lane,
-                    struct tensor tokens, struct tensor modulation, enum patch_order order);
+                    struct tensor tokens, struct tensor modulation, struct patches patches);
 
 /* Scratch tensors of joint attention, for the rows of both streams: normed input, queries, keys, values. */
 struct mmdit_qkv {
@@ -124,5 +139,9 @@ struct mmdit_stream {
 /* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */
 void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, const struct mmdit_stream *text,
                        struct tensor tokens, struct mmdit_heads heads);
+/* Runs a single block over tokens [T, C], in place: tokens += gate * out([attention, feed-forward]).
+ * modulation: row of three parts of C values, shift, scale and gate. */
+void mmdit_single_block(struct context *x, const struct mmdit_single_weights *w, struct tensor tokens,
+                        struct tensor modulation, struct tensor rope);
 
 #endif

@@ -13,6 +13,11 @@
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
     FAMILY(zimage) RECIPE(zimage)                                                                            \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
+    FAMILY(flux2) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)                        \
+        RECIPE(flux2_klein_base_9b)                                                                          \
+    FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
+    FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_base) RECIPE(chroma_flash)                                   \
+    FAMILY(ovis_image) RECIPE(ovis_image)                                                                    \
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
         RECIPE(qwen_image_edit_2511)                                                                         \
@@ -21,10 +26,11 @@
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
-    FAMILY(qwen3) FAMILY(qwen25vl) FAMILY(qwen25vl_vision) FAMILY(clip) FAMILY(clip_vision)                  \
-    FAMILY(t5) FAMILY(umt5)                                                                                  \
-    FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_wan) FAMILY(vae_wan_encoder)                            \
-    FAMILY(vae_wan22) FAMILY(vae_wan22_encoder) FAMILY(taesd) FAMILY(taehv)
+    FAMILY(qwen3) FAMILY(mistral) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)                                   \
+    FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
+    FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
+    FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
+    FAMILY(taesd) FAMILY(taehv)
 /* clang-format on */
 #define NOT_LISTED(name)
 #define PUBLISHED_FAMILIES(X) PUBLISHED_MODELS(X, NOT_LISTED)
@@ -37,7 +43,7 @@ PUBLISHED_FAMILIES(DECLARE_FAMILY)
 extern const struct family *const families[];
 
 /* Template of a prompt with reference images. An image's vision tokens replace its pad tokens; the prompt
- * is never truncated. */
+ * is truncated only if text_recipe.template_apart is set. */
 struct image_prompt {
     const char *template_before; /* replaces text_recipe.template_before in prompts with images; NULL: prompts
                                     cannot have images */
@@ -49,7 +55,8 @@ struct image_prompt {
 /* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
-    bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
+    const char *deleted; /* text that is deleted from prompts: a token that stands for an image; NULL: none */
+    bool clean_html;     /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
     bool pad_with_id_0;    /* pad short prompts with token id 0; overrides the token `pad` */
@@ -57,7 +64,8 @@ struct text_recipe {
     bool masks_padding; /* padding tokens are no keys of the encoder's attention; their rows are computed */
     int padding_max;    /* largest number of padding tokens; 0: pad up to tokens_max */
     /* Template and prompt are tokenised separately, and drop_idx of a prompt is the number of tokens of
-     * template_before. tokens_max then counts drop_idx and the prompt; template_after follows the padding. */
+     * template_before. tokens_max then counts drop_idx and the prompt, with or without images.
+     * template_after is NULL: a causal encoder's rows do not depend on text after the padding. */
     bool template_apart;
     bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
     int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
@@ -210,10 +218,21 @@ enum add_time_ids_rule {
  * sides are rounded to multiples of `multiple`. */
 struct picture_areas {
     int64_t vision; /* image area for the vision encoder, which may resize again; 0: unchanged */
-    int64_t vae;    /* image area for the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
+    int64_t vae;    /* image area for the VAE encoder; 0: see vae_max */
     int64_t output; /* default output area, in the last reference's aspect ratio; 0: recipe_defaults.width,
                        height */
     int multiple;
+    /* Flux.2: largest image area for the VAE encoder. A larger image is resized to this area; then every
+     * image is cropped around its centre to multiples of `multiple`. Images that this function of diffusers
+     * rejects are refused: Flux2ImageProcessor.check_image_input. An input image (--init-img) gives a default
+     * output size of at most this area. 0: as in Flux Kontext (picture_reference_size). */
+    int64_t vae_max;
+    bool output_of_first; /* the default output size is the size at which the first reference is encoded */
+    /* LongCat-Image-Edit: the sides of the default output size are rounded up to multiples of `multiple`; the
+     * VAE encoder reads a reference at the output size; the vision encoder reads that picture, resized to
+     * sides of 1 / vision_divisor (0: the vision encoder reads the reference itself). */
+    bool rounds_up, vae_of_output;
+    int vision_divisor;
 };
 
 /* Files in a Hugging Face repository. A list ends with repository NULL. */
@@ -244,6 +263,10 @@ struct recipe_selection {
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
+    /* Key of model_index.json with a boolean (false if absent) that must equal index_value. Where
+     * model_index.json names the pipeline, the key replaces name_word. NULL: no key. */
+    const char *index_key;
+    bool index_value;
     const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
     const char *edit;         /* value of --edit that selects this recipe; NULL: --edit does not select it */
 };
@@ -270,8 +293,14 @@ struct recipe_images {
     bool samples_posterior; /* true: the latent of an input image is a sample of the VAE posterior; false: its
                                mode */
     int references_min, references_max; /* allowed number of reference images (-r) */
-    bool references_if_unnamed;         /* -r is allowed only if neither --edit nor model_index.json names the
-                                           pipeline */
+    /* Inpainting without mask channels: the input image is also the first reference of the denoiser, at the
+     * output size; references of the request follow. */
+    bool init_is_reference;
+    /* Inpainting without mask channels: the mask is interpolated to latent pixels (mask_to_latent_bilinear)
+     * and blends fractions; false: the mask is 0 or 1, of the nearest pixel. */
+    bool mask_bilinear;
+    bool references_if_unnamed; /* -r is allowed only if neither --edit nor model_index.json names the
+                                   pipeline */
     struct picture_areas areas;
 };
 

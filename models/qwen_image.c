@@ -185,9 +185,9 @@ static void qwen_image_forward_embedder(struct context *x, const void *weights,
     const struct linear_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    struct tensor patches =
-        context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane), w->weight.dim[1]});
-    mmdit_patchify(x, patches, lane);
+    struct tensor patches = context_tensor(
+        x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane, MMDIT_PATCH), w->weight.dim[1]});
+    mmdit_patchify(x, patches, lane, MMDIT_PATCH);
     mmdit_linear(x, mmdit_image_rows(state->tokens, lane), patches, w);
     op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
 }
@@ -196,7 +196,7 @@ static void qwen_image_layer(struct context *x, const struct mmdit_block_weights
                              const struct visit_scope *scope, bool last) {
     const struct qwen_image_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], images = state->tokens.dim[0] - text;
-    int32_t target_rows = mmdit_token_count(scope->lane->latent);
+    int32_t target_rows = mmdit_token_count(scope->lane->latent, MMDIT_PATCH);
     struct mmdit_stream of_image = {
         .w = &w->image,
         .first = text,
@@ -234,7 +234,7 @@ static void qwen_image_forward_final(struct context *x, const void *weights,
     const struct linear_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     mmdit_proj_out(x, w, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
-                   PATCH_CHANNELS_FIRST);
+                   (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST});
 }
 
 BLOCK(qwen_image_kind_text, "text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
@@ -286,6 +286,7 @@ static enum status qwen_image_check_dims(const struct component *c, struct error
                                 .frequencies = d[FREQUENCIES],
                                 .patch = d[PATCH],
                                 .axis = ((const struct qwen_image_settings *)c->settings)->axis_dim,
+                                .n_axes = 3,
                                 .layers = d[LAYERS],
                                 .n_blocks = 2 * d[LAYERS] + 6};
     return mmdit_check_sizes(c, &sizes, e);
@@ -356,7 +357,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
         struct qwen_image_state *s = lanes[i].state;
         int first = lane_first_of_prompt(lanes, i);
         int32_t dim = c->dims[DIM], text = lanes[i].text.dim[0];
-        int32_t rows = text + mmdit_image_token_count(&lanes[i]);
+        int32_t rows = text + mmdit_image_token_count(&lanes[i], MMDIT_PATCH);
         if (i)
             *s = *(const struct qwen_image_state *)lanes[first == i ? 0 : first].state;
         else
@@ -485,31 +486,15 @@ static const struct hf_source qwen_image_edit_plus_files[] = {
 /* clang-format on */
 
 /* clang-format off */
-/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Language model and vision encoder of Qwen2.5-VL are in
- * one folder, or in one file of ComfyUI; llama.cpp has the vision encoder in a separate file (mmproj).
- * diffusers tokenises up to 1,058 tokens and drops the template's 34 tokens; the denoiser reads at most 512
- * rows, so 546 tokens suffice, because attention is causal. Further arguments are initialisers of
- * text_recipe. */
-#define VISION_QWEN25VL                                                                                      \
-    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                 \
-     .optional = true,                                                                                       \
-     .folder = "text_encoder", .prefix = "visual.",                                                          \
-     .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                       \
-                                       "text_encoders.qwen25_7b.transformer.visual.",                        \
-                                       "text_encoders.llm.visual.", NULL}}
-#define TEXT_QWEN25VL(...)                                                                                   \
-    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                  \
-     .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                       \
-                                       "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL},  \
-     .text = {.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, " \
-                                 "texture, quantity, text, spatial relationships of the objects and "        \
-                                 "background:<|im_end|>\n<|im_start|>user\n",                                \
-              .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                       \
-              .tokens_max = 34 + 512, .drop_idx = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",   \
-              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},        \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "   \
-                                "Qwen/Qwen2.5-VL-7B-Instruct",                                               \
-              .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
+/* Prompts of Qwen-Image: diffusers 0.42, pipelines/qwenimage. diffusers tokenises up to 1,058 tokens and drops
+ * the template's 34 tokens; the denoiser reads at most 512 rows, so 546 tokens suffice, because attention is
+ * causal. Further arguments are initialisers of text_recipe. */
+#define TEXT_QWEN(...)                                                                                       \
+    TEXT_QWEN25VL(.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, " \
+                                     "size, texture, quantity, text, spatial relationships of the objects "  \
+                                     "and background:<|im_end|>\n<|im_start|>user\n",                        \
+                  .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                   \
+                  .tokens_max = 34 + 512, .drop_idx = 34, __VA_ARGS__)
 
 /* Template of prompts with reference images. number: format of the label before each image; "": no label. */
 #define IMAGE_PROMPT(number)                                                                                 \
@@ -546,10 +531,10 @@ enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_VISION = 384 * 384 };
     { "Qwen2VLProcessor", "processor", true }
 
 const struct recipe recipe_qwen_image = {
-    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
+    QWEN_IMAGE(TEXT_QWEN(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image",
     .selection.pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
-    .images.references_max = LANE_REFERENCES_MAX,
+    .images.references_max = 3,
     .images.references_if_unnamed = true,
     .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image, 2512; Edit as a single file",
@@ -558,7 +543,7 @@ const struct recipe recipe_qwen_image = {
 };
 
 const struct recipe recipe_qwen_image_edit = {
-    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT(""))),
+    QWEN_IMAGE(TEXT_QWEN(IMAGE_PROMPT(""))),
     .name = "qwen_image_edit",
     .text.processor = QWEN_PROCESSOR,
     .selection.edit = "plain",
@@ -572,13 +557,13 @@ const struct recipe recipe_qwen_image_edit = {
 };
 
 const struct recipe recipe_qwen_image_edit_plus = {
-    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
+    QWEN_IMAGE(TEXT_QWEN(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image_edit_plus",
     .text.processor = QWEN_PROCESSOR,
     .selection.edit = "plus",
     .selection.pipelines = {"QwenImageEditPlusPipeline"},
     .images.references_min = 1,
-    .images.references_max = LANE_REFERENCES_MAX,
+    .images.references_max = 3,
     .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image-Edit 2509, 2511",
                   .reference = DIFFUSERS,
@@ -590,13 +575,13 @@ const struct recipe recipe_qwen_image_edit_plus = {
 static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
 
 const struct recipe recipe_qwen_image_edit_2511 = {
-    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: ")), .published = qwen_2511),
+    QWEN_IMAGE(TEXT_QWEN(IMAGE_PROMPT("Picture %d: ")), .published = qwen_2511),
     .name = "qwen_image_edit_2511",
     .text.processor = QWEN_PROCESSOR,
     .selection.edit = "2511",
     .selection.pipelines = {"QwenImageEditPlusPipeline"},
     .images.references_min = 1,
-    .images.references_max = LANE_REFERENCES_MAX,
+    .images.references_max = 3,
     .images.areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
     .published = {.title = "Qwen-Image-Edit 2511, single files",
                   .parts_compared_in = &recipe_qwen_image_edit_plus,

@@ -233,7 +233,7 @@ static void sd3_forward_embedder(struct context *x, const void *weights, const s
     struct tensor rows = mmdit_image_rows(state->tokens, lane);
     int32_t in = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], in});
-    mmdit_patchify(x, patches, lane);
+    mmdit_patchify(x, patches, lane, MMDIT_PATCH);
     op_linear(x, rows, patches, tensor_reshape(w->weight, 2, (int32_t[]){rows.dim[1], in}),
               (struct epilogue){.bias = w->bias, .residual = state->positions});
     op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
@@ -265,7 +265,7 @@ static void sd3_forward_final(struct context *x, const void *weights, const stru
     const struct linear_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
     mmdit_proj_out(x, w, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
-                   PATCH_CHANNELS_LAST);
+                   (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_LAST});
 }
 
 BLOCK(sd3_kind_position, "position", "pos_embed", sd3_position_table, sd3_pos_embed_weights,
@@ -360,7 +360,7 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct sd3_state *s = lanes[i].state;
-        int32_t image = mmdit_token_count(lanes[i].latent), dim = c->dims[DIM];
+        int32_t image = mmdit_token_count(lanes[i].latent, MMDIT_PATCH), dim = c->dims[DIM];
         int first = lane_first_of_prompt(lanes, i);
         if (i)
             *s = *(const struct sd3_state *)lanes[first == i ? 0 : first].state;

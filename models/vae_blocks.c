@@ -133,16 +133,37 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
                full_frame_back(&state->full_frame, 1, Y, X, C));
 }
 
+static struct patches vae_packed(int packing) {
+    return (struct patches){.side = packing, .order = PATCH_CHANNELS_FIRST, .pixels = true};
+}
+
+/* Reshapes [Y, X, C] to [Y X, C]. */
+static struct tensor vae_pixels(struct tensor image) {
+    return tensor_reshape(image, 2, (int32_t[]){image.dim[0] * image.dim[1], image.dim[2]});
+}
+
+/* Converts a latent to VAE values z [p Y, p X, C], where p is the packing. */
+static struct tensor vae_unpacked_latent(struct context *x, struct tensor latent,
+                                         const struct visit_scope *scope) {
+    int32_t packing = ((const struct vae_settings *)scope->settings)->packing;
+    int32_t Y = latent.dim[1], X = latent.dim[2], C = latent.dim[0];
+    struct tensor image = context_tensor(x, DTYPE_F32, 3, (int32_t[]){Y, X, C});
+    op_latent_to_image(x, image, latent, *scope->latent_format);
+    if (packing == 1) return image;
+    int32_t dim[3] = {packing * Y, packing * X, C / packing / packing};
+    struct tensor unpacked = context_tensor(x, DTYPE_F32, 3, dim);
+    op_unpatchify(x, unpacked, vae_pixels(image), vae_packed(packing), 1);
+    return unpacked;
+}
+
 void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct in_weights *w = weights;
     struct vae_state *state = scope->lane->state;
-    struct tensor latent = latent_planes(scope->lane->latent);
-    int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
-    struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
+    struct tensor image = vae_unpacked_latent(x, latent_planes(scope->lane->latent), scope), mixed = image;
+    int32_t Y = image.dim[0], X = image.dim[1];
     struct conv_options plain = {.upsample = 1};
-    op_latent_to_image(x, image, latent, *scope->latent_format);
     if (w->post.weight.rank) {
-        mixed = context_tensor(x, DTYPE_F32, 3, dim);
+        mixed = context_tensor(x, DTYPE_F32, 3, image.dim);
         op_conv2d(x, mixed, image, w->post.weight, (struct epilogue){.bias = w->post.bias}, plain);
     }
     struct tensor out = full_frame_put(&state->full_frame, state->front[0], Y, X, w->conv.weight.dim[0]);
@@ -197,13 +218,17 @@ void vae_forward_downsample(struct context *x, const struct linear_weights *w,
 void vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct out_weights *w = weights;
     const struct vae_state *state = scope->lane->state;
-    struct tensor in = state->full_frame.picture, moments = scope->lane->moments, out = moments;
+    const struct vae_settings *settings = scope->settings;
+    struct tensor in = state->full_frame.picture, moments = scope->lane->moments;
+    int32_t dim[3] = {in.dim[0], in.dim[1], w->conv.weight.dim[0]};
     struct conv_options plain = {.upsample = 1}, options = {.activation = ACTIVATION_SILU, .upsample = 1};
-    if (w->post.weight.rank) out = context_tensor(x, DTYPE_F32, 3, moments.dim);
-    vae_norm(x, scope->settings, in, w->norm.weight, w->norm.bias, &options);
+    struct tensor unpacked = settings->packing == 1 ? moments : context_tensor(x, DTYPE_F32, 3, dim);
+    struct tensor out = w->post.weight.rank ? context_tensor(x, DTYPE_F32, 3, dim) : unpacked;
+    vae_norm(x, settings, in, w->norm.weight, w->norm.bias, &options);
     op_conv2d(x, out, in, w->conv.weight, (struct epilogue){.bias = w->conv.bias}, options);
     if (w->post.weight.rank)
-        op_conv2d(x, moments, out, w->post.weight, (struct epilogue){.bias = w->post.bias}, plain);
+        op_conv2d(x, unpacked, out, w->post.weight, (struct epilogue){.bias = w->post.bias}, plain);
+    if (settings->packing > 1) op_patchify(x, vae_pixels(moments), unpacked, vae_packed(settings->packing));
 }
 
 bool vae_level_has_shortcut(const struct component *c, int level) {
@@ -218,10 +243,11 @@ void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_la
                          struct arena *pictures, bool *ok) {
     struct full_frame_level levels[VAE_LEVELS_MAX];
     struct vae_state first = {0};
+    int32_t packing = ((const struct vae_settings *)c->settings)->packing;
     (void)arena;
     for (int i = 0; i < c->dims[LEVELS]; i++)
-        levels[i] = (struct full_frame_level){.Y = lanes[0].latent.dim[2] << i,
-                                              .X = lanes[0].latent.dim[3] << i,
+        levels[i] = (struct full_frame_level){.Y = packing * lanes[0].latent.dim[2] << i,
+                                              .X = packing * lanes[0].latent.dim[3] << i,
                                               .in_channels = c->dims[IN_CHANNELS + i],
                                               .channels = c->dims[CHANNELS + i],
                                               .n_resnets = c->dims[RESNETS] + (i ? 0 : VAE_MID_RESNETS)};

@@ -17,7 +17,8 @@
 
 /* Indices into the dims of a VAE encoder or decoder. */
 enum vae_dim {
-    LATENT,  /* latent channels */
+    LATENT,  /* latent channels of a VAE pixel */
+    PACKED,  /* latent channels of a latent pixel, which packs one VAE pixel or (Flux.2) 2x2 */
     MOMENTS, /* channels of the encoder's output, 2 * LATENT: mean and log variance of the latent */
     COLOURS, /* image channels */
     K1,
@@ -39,6 +40,9 @@ enum vae_dim {
 struct vae_settings {
     int groups; /* group count of the group norms; 0: RMS norms over each pixel's channels */
     bool attention;
+    /* Side p of the square of VAE pixels in one latent pixel. The latent's channel p^2 c + p y + x is channel
+     * c of VAE pixel (y, x) of the square. Flux.2: 2; other VAEs: 1. */
+    int packing;
 };
 
 struct vae_state {

@@ -1,6 +1,10 @@
-/* AutoencoderKL (Stable Diffusion, Flux, Z-Image): weight table rows, tensor names and configuration of its
- * two halves; then the families decoder and encoder. Norms are group norms. Forward functions: vae_blocks.h.
- */
+/* AutoencoderKL (Stable Diffusion, Flux, Z-Image) and AutoencoderKLFlux2: weight table rows, tensor names and
+ * configuration of their two halves; then the families decoder and encoder. Norms are group norms. Forward
+ * functions: vae_blocks.h.
+ *
+ * Flux.2: a latent pixel packs the 32 channels of 2x2 VAE pixels; each of the 128 packed channels has a mean
+ * and a variance in the file (a batch norm without affine parameters). Reference: diffusers 0.42,
+ * models/autoencoders/autoencoder_kl_flux2.py, pipelines/flux2/pipeline_flux2.py (_encode_vae_image). */
 #include "models/models.h"
 #include "models/vae_blocks.h"
 
@@ -24,7 +28,7 @@
     X##LINEAR(S, v, OUT, OUT, "to_v", "v", "value")                                                          \
     X##LINEAR(S, out, OUT, OUT, "to_out.0", "proj_out", "proj_attn")
 #define LATENT_IN(X, S)                                                                                      \
-    X##CONV(IF_DIM(S, QUANT), post, LATENT, LATENT, K1, "post_quant_conv")                                   \
+    X##CONV(IF_DIM(S, QUANT), post, LATENT, LATENT, K1, "post_quant_conv", "decoder.post_quant_conv")                                   \
     X##CONV(S, conv, OUT, LATENT, K3, "decoder.conv_in")
 #define PICTURE_OUT(X, S)                                                                                    \
     X##NORM(S, norm, IN, "decoder.conv_norm_out", "decoder.norm_out")                                        \
@@ -34,10 +38,17 @@
 #define MOMENTS_OUT(X, S)                                                                                    \
     X##NORM(S, norm, OUT, "encoder.conv_norm_out", "encoder.norm_out")                                       \
     X##CONV(S, conv, MOMENTS, OUT, K3, "encoder.conv_out")                                                   \
-    X##CONV(IF_DIM(S, QUANT), post, MOMENTS, MOMENTS, K1, "quant_conv")
+    X##CONV(IF_DIM(S, QUANT), post, MOMENTS, MOMENTS, K1, "quant_conv", "encoder.quant_conv")
+#define LATENT_NORM(X, S)                                                                                    \
+    X##WEIGHT(S, mean, SHAPED(1, PACKED), "running_mean")                                                    \
+    X##WEIGHT(S, variance, (.rank = 1, .dim = {PACKED}), "running_var")
+struct latent_norm_weights { LATENT_NORM(FIELD_, ) };
 /* clang-format on */
+BLOCK_OF_LIST(vae_kl_kind_norm, "latent_norm", "bn", LATENT_NORM, latent_norm_weights, "bn.", "bn.", NULL,
+              .never_quantised = true);
+#define LATENT_MEAN "bn.running_mean"
 
-/* Tensor names of a VAE encoder or decoder. Levels are counted in execution order. */
+/* Tensor names of a VAE encoder or decoder (family.details). Levels are counted in execution order. */
 struct vae_half {
     const char *word; /* "encoder" or "decoder" */
     const char *level,
@@ -45,15 +56,17 @@ struct vae_half {
     const char *resnet, *resnet_checkpoint;       /* name prefixes of a level's resnets, with two %d */
     const char *attention, *attention_checkpoint; /* name prefixes of the mid-block attention */
     bool reversed_levels; /* true: the authors' checkpoints count levels in the opposite order */
+    int packing;          /* see vae_settings.packing */
 };
 
 enum { VAE_LEVELS = 4 };
 
-/* Dimension table rows of the encoder and the decoder, with the published values of Flux.1 and Z-Image.
- * deepest: index of the deepest level in execution order; step: index difference from the deepest to the next
- * wider level. Variadic arguments are more fields of the row for latent channels. */
-#define VAE_DIMENSIONS(deepest, step, ...)                                                                   \
-    {"latent_channels", 16, 1, 1024, .place = LATENT, __VA_ARGS__},                                          \
+/* Dimension table rows of the encoder and the decoder, with the published values of Flux.1 and Z-Image, and
+ * of Flux.2. latent: number of latent channels before packing; deepest: index of the deepest level in
+ * execution order; step: index difference from the deepest to the next wider level. Variadic arguments are
+ * more fields of the row for latent channels. */
+#define VAE_DIMENSIONS(latent, deepest, step, ...)                                                           \
+    {"latent_channels", latent, 1, 1024, .place = LATENT, __VA_ARGS__},                                      \
         {"vae0", 512, 1, 8192, .place = CHANNELS + (deepest)},                                               \
         {"vae1", 512, 1, 8192, .place = CHANNELS + (deepest) + (step)},                                      \
         {"vae2", 256, 1, 8192, .place = CHANNELS + (deepest) + 2 * (step)},                                  \
@@ -111,8 +124,9 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
 
 /* Callback family_config.configure: sets and checks all dims that no dimension row sets. LATENT must be set.
  */
-static enum status vae_configure(struct component *c, const struct vae_half *half,
-                                 const struct config *config, struct error *e) {
+static enum status vae_configure(struct component *c, const struct config *config, struct error *e) {
+    const struct vae_half *half = c->family->details;
+    int packing[2] = {half->packing, half->packing};
     struct vae_settings *s = (struct vae_settings *)c->settings;
     int32_t *d = c->dims;
     d[LEVELS] = vae_last_block_either(c, half->level, half->level_checkpoint) + 1;
@@ -129,6 +143,8 @@ static enum status vae_configure(struct component *c, const struct vae_half *hal
      * published default applies, as for single files without a configuration. */
     const struct config_value *shift = config_find(config, "shift_factor");
     if (shift && shift->kind == CONFIG_NULL) c->latent_format.shift[0] = 0;
+    config_int(config, "patch_size.0", half->packing, half->packing, &packing[0], e);
+    config_int(config, "patch_size.1", half->packing, half->packing, &packing[1], e);
     return e->code == OK ? vae_check_dims(c, half, e) : e->code;
 }
 
@@ -155,15 +171,18 @@ static void vae_derive_dims(struct component *c) {
 }
 
 static void vae_derive(struct component *c) {
+    int packing = ((const struct vae_half *)c->family->details)->packing;
     int32_t *d = c->dims;
+    ((struct vae_settings *)c->settings)->packing = packing;
     d[MOMENTS] = 2 * d[LATENT];
     d[COLOURS] = 3;
     d[K1] = 1;
     d[K3] = 3;
     d[ENCODER_RESNETS] = d[RESNETS] - 1;
     for (int i = 0; i < d[LEVELS]; i++) d[IN_CHANNELS + i] = d[CHANNELS + (i ? i - 1 : 0)];
-    c->latent_channels = d[LATENT];
-    c->pixel_factor = 1 << (d[LEVELS] - 1);
+    d[PACKED] = d[LATENT] * packing * packing;
+    c->latent_channels = d[PACKED];
+    c->pixel_factor = packing << (d[LEVELS] - 1);
 }
 
 /* AutoencoderKL decoder (Stable Diffusion, Flux, Z-Image): latent to image.
@@ -199,30 +218,37 @@ BLOCK(vae_kl_kind_upsample, "upsample", "up_blocks.%d.upsample", vae_kl_upsample
 BLOCK_OF_LIST(vae_kl_kind_out, "conv_out", "conv_out", PICTURE_OUT, out_weights, "", "",
               vae_forward_picture_out, .never_quantised = true);
 
-static bool vae_kl_probe(const struct tensor_index *index) {
+static bool vae_has_decoder(const struct tensor_index *index) {
     return index_find(index, "decoder.conv_in.weight") &&
            (index_find(index, "decoder.mid_block.resnets.0.norm1.weight") ||
             index_find(index, "decoder.mid.block_1.conv1.weight"));
 }
 
-static const struct vae_half vae_kl_half = {
-    .word = "decoder",
-    .level = "decoder.up_blocks.",
-    .level_checkpoint = "decoder.up.",
-    .resnet = UP_RESNET,
-    .resnet_checkpoint = CHECKPOINT_UP_RESNET,
-    .attention = UP_ATTENTION,
-    .attention_checkpoint = CHECKPOINT_UP_ATTENTION,
-    .reversed_levels = true,
-};
+static bool vae_kl_probe(const struct tensor_index *index) {
+    return vae_has_decoder(index) && !index_find(index, LATENT_MEAN);
+}
 
-static enum status vae_kl_configure(struct component *c, const struct config *config, struct error *e) {
-    return vae_configure(c, &vae_kl_half, config, e);
+static bool vae_flux2_probe(const struct tensor_index *index) {
+    return vae_has_decoder(index) && index_find(index, LATENT_MEAN);
+}
+
+#define DECODER_NAMES                                                                                        \
+    .word = "decoder", .level = "decoder.up_blocks.", .level_checkpoint = "decoder.up.",                     \
+    .resnet = UP_RESNET, .resnet_checkpoint = CHECKPOINT_UP_RESNET, .attention = UP_ATTENTION,               \
+    .attention_checkpoint = CHECKPOINT_UP_ATTENTION, .reversed_levels = true
+static const struct vae_half vae_kl_half = {DECODER_NAMES, .packing = 1};
+static const struct vae_half vae_flux2_half = {DECODER_NAMES, .packing = 2};
+
+/* Lists the statistics of a packed latent, which are read when the model is opened. */
+static int vae_list_norm(const struct component *c, struct block_ref *refs) {
+    if (!c->family->config.latent_norm.tensors) return 0;
+    refs[0] = (struct block_ref){.kind = &vae_kl_kind_norm, .unused = true};
+    return 1;
 }
 
 static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
-    int n = 0, levels = c->dims[LEVELS];
+    int n = vae_list_norm(c, refs), levels = c->dims[LEVELS];
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_in};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 0, .number_offset = 1};
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
@@ -253,27 +279,40 @@ static void vae_kl_block_dims(const struct component *c, const struct block_ref 
     dims[IN] = ref->kind == &vae_kl_kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
 }
 
-static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
+#define NORM_COUNTER "bn.num_batches_tracked"
+static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NORM_COUNTER, NULL};
 
 /* diffusers derives the number of levels from the list of block types in config.json, not from
  * block_out_channels. */
 #define DOWN "\"DownEncoderBlock2D\""
 #define UP   "\"UpDecoderBlock2D\""
-static const char vae_kl_config_rest[] =
-    "\"in_channels\": 3, \"out_channels\": 3, \"down_block_types\": [" DOWN ", " DOWN ", " DOWN ", " DOWN
-    "], \"up_block_types\": [" UP ", " UP ", " UP ", " UP "]";
+#define CONFIG_REST                                                                                          \
+    "\"in_channels\": 3, \"out_channels\": 3, \"down_block_types\": [" DOWN ", " DOWN ", " DOWN ", " DOWN    \
+    "], \"up_block_types\": [" UP ", " UP ", " UP ", " UP "]"
+static const char vae_kl_config_rest[] = CONFIG_REST,
+                  vae_flux2_config_rest[] = CONFIG_REST ", \"patch_size\": [2, 2]";
 
-static const struct dimension vae_kl_dimensions[] = {
-    VAE_DIMENSIONS(0, 1, OF_TENSOR(4, 1, "decoder.conv_in.weight"), .key = "latent_channels"),
-    {"vae_quant", 0, 0, 1, .place = QUANT, OF_TENSOR(0, 0, "post_quant_conv.weight"),
-     .key = "use_post_quant_conv", .form = FORM_BOOL},
-    {.place = QUANT, .key = "use_quant_conv", .form = FORM_BOOL},
-    {.place = CHANNELS + 3, .key = "block_out_channels.0"},
-    {.place = CHANNELS + 2, .key = "block_out_channels.1"},
-    {.place = CHANNELS + 1, .key = "block_out_channels.2"},
-    {.place = CHANNELS, .key = "block_out_channels.3"},
-    {.place = ENCODER_RESNETS, .key = "layers_per_block"},
-};
+/* The decoder's widths are those of its tensors: Flux.2's small decoder (decoder_block_out_channels) is
+ * narrower than its encoder. */
+#define DECODER_DIMENSIONS(latent, quant)                                                                    \
+    VAE_DIMENSIONS(latent, 0, 1, OF_TENSOR(4, 1, "decoder.conv_in.weight"), .key = "latent_channels"),       \
+        {"vae_quant",                                                                                        \
+         quant,                                                                                              \
+         0,                                                                                                  \
+         1,                                                                                                  \
+         .place = QUANT,                                                                                     \
+         OF_TENSOR(0, 0, "post_quant_conv.weight", "decoder.post_quant_conv.weight"),                        \
+         .key = "use_post_quant_conv",                                                                       \
+         .form = FORM_BOOL},                                                                                 \
+        {.place = QUANT, .key = "use_quant_conv", .form = FORM_BOOL},                                        \
+        {.place = CHANNELS + 3, .key = "block_out_channels.0"},                                              \
+        {.place = CHANNELS + 2, .key = "block_out_channels.1"},                                              \
+        {.place = CHANNELS + 1, .key = "block_out_channels.2"},                                              \
+        {.place = CHANNELS, .key = "block_out_channels.3"}, {                                                \
+        .place = ENCODER_RESNETS, .key = "layers_per_block"                                                  \
+    }
+static const struct dimension vae_kl_dimensions[] = {DECODER_DIMENSIONS(16, 0)};
+static const struct dimension vae_flux2_dimensions[] = {DECODER_DIMENSIONS(32, 1)};
 
 static const struct measured_block vae_kl_measured[] = {
     {.name = "decoder",
@@ -286,31 +325,32 @@ static const struct measured_block vae_kl_measured[] = {
      .rounds = 3},
     {0}};
 
-const struct family family_vae_kl = {
-    .name = "vae_kl",
-    .kind = FAMILY_DECODER,
-    .display_name = "autoencoder",
-    .files = {.config_key = "_class_name",
-              .config_value = "AutoencoderKL",
-              .probe = vae_kl_probe,
-              .ignorable = vae_kl_ignorable},
-    .config = {.dimensions = vae_kl_dimensions,
-               .n_dimensions = COUNT_OF(vae_kl_dimensions),
-               .settings = vae_settings_rows,
-               .n_settings = COUNT_OF(vae_settings_rows),
-               .latent_norm = VAE_LATENT_NORM,
-               .expects = vae_expects,
-               .configure = vae_kl_configure,
-               .derive_dims = vae_derive_dims,
-               .derive = vae_derive,
-               .rest = vae_kl_config_rest},
-    .blocks = {.list = vae_kl_blocks, .dims = vae_kl_block_dims},
-    .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_decoder},
-    /* The last level, at full resolution. */
-    .predicted = {{.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE},
-                  {.kind = "decode", .whole = true, .tokens = 1024 * 1024, PREDICTED_IMAGE}},
-    .measured = vae_kl_measured,
-};
+#define LATENT_NORM_TENSORS                                                                                  \
+    { .tensors = &vae_kl_kind_norm, .eps_key = "batch_norm_eps", .eps = 1e-4 }
+#define PREDICTED_PACKED_IMAGE .latent_channels = 128, .latent_side = 64, .picture_side = 1024
+
+/* clang-format off */
+#define DECODER_FAMILY(of, class, norm, ...)                                                                 \
+    {.name = #of, .kind = FAMILY_DECODER, .display_name = "autoencoder", .details = &of##_half,              \
+     .files = {.config_key = "_class_name", .config_value = class, .probe = of##_probe,                      \
+               .ignorable = vae_kl_ignorable},                                                               \
+     .config = {.dimensions = of##_dimensions, .n_dimensions = COUNT_OF(of##_dimensions),                    \
+                .settings = vae_settings_rows, .n_settings = COUNT_OF(vae_settings_rows),                    \
+                .latent_norm = norm, .expects = vae_expects, .configure = vae_configure,                     \
+                .derive_dims = vae_derive_dims, .derive = vae_derive, .rest = of##_config_rest},             \
+     .blocks = {.list = vae_kl_blocks, .dims = vae_kl_block_dims},                                           \
+     .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_decoder}, __VA_ARGS__}
+/* clang-format on */
+
+/* .predicted: the last level, at full resolution. */
+const struct family family_vae_kl =
+    DECODER_FAMILY(vae_kl, "AutoencoderKL", VAE_LATENT_NORM,
+                   .predicted = {{.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_IMAGE},
+                                 {.kind = "decode", .whole = true, .tokens = 1024 * 1024, PREDICTED_IMAGE}},
+                   .measured = vae_kl_measured);
+const struct family family_vae_flux2 = DECODER_FAMILY(
+    vae_flux2, "AutoencoderKLFlux2", LATENT_NORM_TENSORS,
+    .predicted = {{.kind = "resnet", .number = 301, .tokens = 1024 * 1024, PREDICTED_PACKED_IMAGE}});
 
 /* AutoencoderKL encoder: image to the mean and log variance of its latent.
  *
@@ -349,31 +389,36 @@ BLOCK_OF_LIST(vae_kl_encoder_kind_attention, "attention", "mid_block.attentions.
 BLOCK_OF_LIST(vae_kl_encoder_kind_out, "conv_out", "conv_out", MOMENTS_OUT, out_weights, "", "",
               vae_forward_moments, .never_quantised = true);
 
-static bool vae_kl_encoder_probe(const struct tensor_index *index) {
+static bool vae_has_encoder(const struct tensor_index *index) {
     return index_find(index, "encoder.conv_in.weight") &&
            (index_find(index, "encoder.mid_block.resnets.0.norm1.weight") ||
             index_find(index, "encoder.mid.block_1.conv1.weight"));
 }
 
-static const struct vae_half vae_kl_encoder_half = {
-    .word = "encoder",
-    .level = "encoder.down_blocks.",
-    .level_checkpoint = "encoder.down.",
-    .resnet = DOWN_RESNET,
-    .resnet_checkpoint = CHECKPOINT_DOWN_RESNET,
-    .attention = DOWN_ATTENTION,
-    .attention_checkpoint = CHECKPOINT_DOWN_ATTENTION,
-};
+static bool vae_kl_encoder_probe(const struct tensor_index *index) {
+    return vae_has_encoder(index) && !index_find(index, LATENT_MEAN);
+}
+
+static bool vae_flux2_encoder_probe(const struct tensor_index *index) {
+    return vae_has_encoder(index) && index_find(index, LATENT_MEAN);
+}
+
+#define ENCODER_NAMES                                                                                        \
+    .word = "encoder", .level = "encoder.down_blocks.", .level_checkpoint = "encoder.down.",                 \
+    .resnet = DOWN_RESNET, .resnet_checkpoint = CHECKPOINT_DOWN_RESNET, .attention = DOWN_ATTENTION,         \
+    .attention_checkpoint = CHECKPOINT_DOWN_ATTENTION
+static const struct vae_half vae_kl_encoder_half = {ENCODER_NAMES, .packing = 1};
+static const struct vae_half vae_flux2_encoder_half = {ENCODER_NAMES, .packing = 2};
 
 static enum status vae_kl_encoder_configure(struct component *c, const struct config *config,
                                             struct error *e) {
     c->dims[LATENT] = c->dims[MOMENTS] / 2;
-    return vae_configure(c, &vae_kl_encoder_half, config, e);
+    return vae_configure(c, config, e);
 }
 
 static int vae_kl_encoder_blocks(const struct component *c, struct block_ref *refs) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
-    int n = 0, levels = c->dims[LEVELS];
+    int n = vae_list_norm(c, refs), levels = c->dims[LEVELS];
     refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_in};
     for (int level = 0; level < levels; level++) {
         for (int i = 0; i < c->dims[RESNETS]; i++)
@@ -401,13 +446,17 @@ static void vae_kl_encoder_block_dims(const struct component *c, const struct bl
     dims[IN] = ref->kind == &vae_kl_encoder_kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
 }
 
-static const char *const vae_kl_encoder_ignorable[] = {"decoder.", "post_quant_conv.", NULL};
+static const char *const vae_kl_encoder_ignorable[] = {"decoder.", "post_quant_conv.", NORM_COUNTER, NULL};
 
-static const struct dimension vae_kl_encoder_dimensions[] = {
-    VAE_DIMENSIONS(VAE_LEVELS - 1, -1, .key = NULL),
-    {"vae_quant", 0, 0, 1, .place = QUANT, OF_TENSOR(0, 0, "quant_conv.weight")},
-    {.place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")},
-};
+#define ENCODER_DIMENSIONS(latent, quant)                                                                    \
+    VAE_DIMENSIONS(latent, VAE_LEVELS - 1, -1, .key = NULL),                                                 \
+        {"vae_quant", quant,          0,                                                                     \
+         1,           .place = QUANT, OF_TENSOR(0, 0, "quant_conv.weight", "encoder.quant_conv.weight")},    \
+    {                                                                                                        \
+        .place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")                                         \
+    }
+static const struct dimension vae_kl_encoder_dimensions[] = {ENCODER_DIMENSIONS(16, 0)};
+static const struct dimension vae_flux2_encoder_dimensions[] = {ENCODER_DIMENSIONS(32, 1)};
 
 static void vae_kl_encoder_derive_dims(struct component *c) {
     vae_derive_dims(c);
@@ -415,25 +464,23 @@ static void vae_kl_encoder_derive_dims(struct component *c) {
                          */
 }
 
+/* clang-format off */
 /* The encoder reads the decoder's config.json. */
-const struct family family_vae_kl_encoder = {
-    .name = "vae_kl_encoder",
-    .kind = FAMILY_ENCODER,
-    .display_name = "autoencoder's encoder",
-    .files = {.config_key = "_class_name",
-              .config_value = "AutoencoderKL",
-              .probe = vae_kl_encoder_probe,
-              .ignorable = vae_kl_encoder_ignorable},
-    .config = {.dimensions = vae_kl_encoder_dimensions,
-               .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
-               .settings = vae_settings_rows,
-               .n_settings = COUNT_OF(vae_settings_rows),
-               .latent_norm = VAE_LATENT_NORM,
-               .expects = vae_expects,
-               .configure = vae_kl_encoder_configure,
-               .derive_dims = vae_kl_encoder_derive_dims,
-               .derive = vae_derive},
-    .blocks = {.list = vae_kl_encoder_blocks, .dims = vae_kl_encoder_block_dims},
-    .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_encoder},
-    .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE}},
-};
+#define ENCODER_FAMILY(of, class, norm, ...)                                                                 \
+    {.name = #of, .kind = FAMILY_ENCODER, .display_name = "autoencoder's encoder", .details = &of##_half,    \
+     .files = {.config_key = "_class_name", .config_value = class, .probe = of##_probe,                      \
+               .ignorable = vae_kl_encoder_ignorable},                                                       \
+     .config = {.dimensions = of##_dimensions, .n_dimensions = COUNT_OF(of##_dimensions),                    \
+                .settings = vae_settings_rows, .n_settings = COUNT_OF(vae_settings_rows),                    \
+                .latent_norm = norm, .expects = vae_expects, .configure = vae_kl_encoder_configure,          \
+                .derive_dims = vae_kl_encoder_derive_dims, .derive = vae_derive},                            \
+     .blocks = {.list = vae_kl_encoder_blocks, .dims = vae_kl_encoder_block_dims},                           \
+     .state = {.bytes = sizeof(struct vae_state), .declare = vae_declare_encoder}, __VA_ARGS__}
+/* clang-format on */
+
+const struct family family_vae_kl_encoder =
+    ENCODER_FAMILY(vae_kl_encoder, "AutoencoderKL", VAE_LATENT_NORM,
+                   .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE}});
+const struct family family_vae_flux2_encoder =
+    ENCODER_FAMILY(vae_flux2_encoder, "AutoencoderKLFlux2", LATENT_NORM_TENSORS,
+                   .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_PACKED_IMAGE}});

@@ -148,6 +148,7 @@ void vae_wan_derive(struct component *c) {
     struct vae_wan_settings *s = (struct vae_wan_settings *)c->settings;
     int32_t *d = c->dims;
     s->half.attention = true;
+    s->half.packing = 1;
     s->resnet_number_stride = half->level ? BLOCK_NUMBER_STEP : d[RESNETS] + 1;
     s->resample_number_stride = half->level ? 1 : d[RESNETS] + 1;
     d[MOMENTS] = 2 * d[LATENT];

@@ -400,7 +400,8 @@ static struct tensor wan_patches(struct context *x, struct tensor latent, struct
     static const struct patches how = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
     int32_t square = MMDIT_PATCH * MMDIT_PATCH, first = square * latent.dim[0];
     int32_t in = square * w->weight.dim[1];
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_token_count(latent), in});
+    struct tensor patches =
+        context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_token_count(latent, MMDIT_PATCH), in});
     op_patchify(x, tensor_slice_columns(patches, 0, first), latent_planes(latent), how);
     if (in > first)
         op_patchify(x, tensor_slice_columns(patches, first, in - first), latent_planes(concat), how);
@@ -624,7 +625,7 @@ static void wan_declare(const struct component *c, struct lane *lanes, int n_lan
     for (int i = 0; i < n_lanes; i++) {
         struct wan_state *s = lanes[i].state;
         int first = lane_first_of_prompt(lanes, i);
-        int32_t tokens[] = {mmdit_token_count(lanes[i].latent), c->dims[DIM]};
+        int32_t tokens[] = {mmdit_token_count(lanes[i].latent, MMDIT_PATCH), c->dims[DIM]};
         if (i)
             *s = *(const struct wan_state *)lanes[first == i ? 0 : first].state;
         else

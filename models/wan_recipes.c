@@ -402,7 +402,7 @@ const struct recipe recipe_wan_vace = {
     .selection.pipelines = {"WanVACEPipeline"},
     .images.concat = CONCAT_CONTROL,
     .images.init = INIT_NONE,
-    .images.references_max = LANE_REFERENCES_MAX,
+    .images.references_max = 3,
     .published = {.title = "WAN 2.1 VACE",
                   .reference = DIFFUSERS,
                   .sources = {wan_vace_files, taew21_source}},

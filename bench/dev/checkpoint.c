@@ -387,7 +387,7 @@ static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned json_failures = failed_json_allocations();
     bool is_flow = r->denoising.sampling.prediction->is_flow,
-         by_tokens = r->denoising.shift_rule == FLOW_SHIFT_BY_TOKENS;
+         by_tokens = r->denoising.shift_rule != FLOW_SHIFT_FIXED;
     json_t *json = json_pack("{s:s, s:i}", "_class_name", sampling_class_name(&r->denoising.sampling),
                              "num_train_timesteps", 1000);
     if (!is_flow) add_noise_schedule(json, &r->denoising.sampling);

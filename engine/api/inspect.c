@@ -561,7 +561,7 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     struct tokenizer *tokenizer = NULL;
     struct prompt_tokens tokens = {0};
     const struct text_recipe *recipe = &search->recipe->slot[slot].text;
-    const int32_t ones[LANE_REFERENCES_MAX] = {1, 1, 1};
+    const int32_t ones[LANE_REFERENCES_MAX] = {1, 1, 1, 1, 1, 1, 1, 1};
     int pictures = recipe->image_prompt.pad ? search->recipe->images.references_min : 0;
     if (tokenizer_find(search, slot, &tokenizer, e) == OK && pictures)
         prompt_encode_pictured(search->sys, recipe, tokenizer, text, bytes, ones, pictures, &tokens, e);

@@ -88,6 +88,8 @@ void prompt_cache_key(const struct prompt_cache_input *input, uint8_t key[PROMPT
     add(&sha, tokens->ids, n * sizeof *tokens->ids);
     add_number(&sha, tokens->weights != NULL);
     if (tokens->weights) add(&sha, tokens->weights, n * sizeof *tokens->weights);
+    add_number(&sha, tokens->first_key);
+    add_number(&sha, tokens->n_keys);
     add_number(&sha, tokens->window);
     add_number(&sha, tokens->pooled_row);
     add_number(&sha, input->clip_skip);

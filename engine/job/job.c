@@ -54,7 +54,7 @@ static void fill_grid(struct job *job) {
     options.shift = r->flow_shift;
     options.terminal = job->settings.terminal;
     options.is_flow = job->settings.sampling.prediction->is_flow;
-    options.exponential_shift = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    options.exponential_shift = job->model->shift_rule != FLOW_SHIFT_FIXED;
     options.table = to->noise;
     sampling_fill(&job->settings.sampling, &options, &to->grid);
     to->n_steps = r->steps;

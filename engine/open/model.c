@@ -36,6 +36,10 @@ static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTE
         return snprintf(line, MODEL_NOTE_BYTES,
                         "no scheduler_config.json: flow shift %g is the default of %s", m->flow_shift,
                         m->recipe->name);
+    if (m->shift_rule == FLOW_SHIFT_FLUX2)
+        return snprintf(line, MODEL_NOTE_BYTES,
+                        "no scheduler_config.json: a flow shift by image size and steps is the default of %s",
+                        m->recipe->name);
     int n = snprintf(line, MODEL_NOTE_BYTES,
                      "no scheduler_config.json: a flow shift from e^%g at %d tokens to e^%g at %d",
                      s->base_shift, s->base_tokens, s->max_shift, s->max_tokens);

@@ -268,12 +268,17 @@ static const char *shift_key(const struct sluice_model *m, const struct config *
 
 /* Reads the flow shift. A resolution-dependent flow shift is refused if the recipe does not support it. */
 static enum status read_shift(struct sluice_model *m, const struct config *config, struct error *e) {
-    bool dynamic = m->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    enum flow_shift_rule rule = m->recipe->denoising.shift_rule;
+    bool dynamic = rule != FLOW_SHIFT_FIXED;
     m->shift_terminal = 0;
     config_float(config, "shift_terminal", 0, 0.99, &m->shift_terminal, e);
-    if (!m->recipe->denoising.shift_line.max_tokens) config_refuse(config, "use_dynamic_shifting", e);
+    if (!m->recipe->denoising.shift_line.max_tokens && rule != FLOW_SHIFT_FLUX2)
+        config_refuse(config, "use_dynamic_shifting", e);
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
-    m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
+    m->shift_rule = !dynamic                   ? FLOW_SHIFT_FIXED
+                    : rule == FLOW_SHIFT_FLUX2 ? FLOW_SHIFT_FLUX2
+                                               : FLOW_SHIFT_BY_TOKENS;
+    if (m->shift_rule == FLOW_SHIFT_FLUX2) return config_expect(config, "time_shift_type", "exponential", e);
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
     if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default flow shift */
     return config_float(config, shift_key(m, config), SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,
@@ -293,7 +298,7 @@ static enum status read_schedule(struct sluice_model *m, const char *path, struc
     config_read(m->sys, path, &config, e);
     if (e->code == OK && sampling_read(&config, &m->sampling, e) == OK && m->sampling.prediction->is_flow)
         read_shift(m, &config, e);
-    if (m->shift_rule == FLOW_SHIFT_BY_TOKENS) m->flow_shift = 0;
+    if (m->shift_rule != FLOW_SHIFT_FIXED) m->flow_shift = 0;
     m->has_schedule = true;
     config_destroy(&config);
     return e->code;

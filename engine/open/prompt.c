@@ -188,6 +188,18 @@ static void append_template(struct text_builder *whole, const char *text, int nu
     append(whole, mark + 2, strlen(mark + 2));
 }
 
+/* Appends a prompt without all occurrences of `deleted` (NULL: none). */
+static void append_prompt(struct text_builder *whole, const char *text, size_t bytes, const char *deleted) {
+    size_t n = deleted ? strlen(deleted) : 0, from = 0;
+    for (size_t i = 0; n && i + n <= bytes;) {
+        bool found = !memcmp(text + i, deleted, n);
+        if (found) append(whole, text + from, i - from);
+        i += found ? n : 1;
+        if (found) from = i;
+    }
+    append(whole, text + from, bytes - from);
+}
+
 /* Writes the prompt with its template, and one placeholder token for each image. */
 static void write_prompt(struct text_builder *whole, const struct text_recipe *recipe, const char *text,
                          size_t bytes, int n_pictures) {
@@ -198,7 +210,7 @@ static void write_prompt(struct text_builder *whole, const struct text_recipe *r
         append_template(whole, pictured->pad, 0);
         append_template(whole, pictured->after, i + 1);
     }
-    append(whole, text, bytes);
+    append_prompt(whole, text, bytes, recipe->deleted);
     append_template(whole, recipe->template_after, 0);
 }
 
@@ -225,6 +237,66 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
     return e->code;
 }
 
+/* Appends the tokens of a piece of a prompt to ids [most], of which *n are filled; further tokens are
+ * dropped. */
+static void append_tokens(struct sys *sys, const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                          int32_t *ids, int *n, int most, struct error *e) {
+    int32_t *own = NULL;
+    int n_own = 0;
+    tokenizer_encode(tokenizer, text, bytes, &own, &n_own, e);
+    for (int i = 0; i < n_own && *n < most && e->code == OK; i++) ids[(*n)++] = own[i];
+    sys->release(sys, own);
+}
+
+/* Appends the tokens of a prompt whose quoted parts are tokenised one code point at a time. */
+static enum status append_quoted_tokens(struct sys *sys, const struct tokenizer *tokenizer, const char *text,
+                                        size_t bytes, int32_t *ids, int *n, int most, struct error *e) {
+    char *masked = sys->alloc(sys, LINE_HOST, bytes + 1);
+    if (!masked) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
+    quotes_mask(text, bytes, masked);
+    for (size_t at = 0; at < bytes && *n < most && e->code == OK;) {
+        bool quoted = false;
+        size_t end = at + quotes_piece(text, masked, at, bytes, &quoted);
+        while (at < end && *n < most && e->code == OK) {
+            utf8proc_int32_t c;
+            size_t step = end - at;
+            if (quoted)
+                step =
+                    (size_t)utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)step, &c);
+            append_tokens(sys, tokenizer, text + at, step, ids, n, most, e);
+            at += step;
+        }
+    }
+    sys->release(sys, masked);
+    return e->code;
+}
+
+/* Tokenises the template (with one placeholder token for each image) and the prompt apart. *most becomes the
+ * maximum number of tokens of both; one token more is kept of a longer prompt. */
+static enum status encode_apart(struct sys *sys, const struct text_recipe *recipe,
+                                const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                int n_pictures, struct prompt_tokens *tokens, int *most, struct error *e) {
+    const char *before = n_pictures ? recipe->image_prompt.template_before : recipe->template_before;
+    int32_t *template = NULL;
+    assert(before && !recipe->template_after && !recipe->clean_html && !recipe->deleted);
+    if (tokenizer_check_text("text", text, bytes, bytes, e) != OK ||
+        encode_text(sys, recipe, tokenizer, "", 0, n_pictures, tokens, e) != OK ||
+        tokenizer_encode(tokenizer, before, strlen(before), &template, &tokens->drop_idx, e) != OK)
+        return e->code;
+    sys->release(sys, template);
+    *most = tokens->n_ids + recipe->tokens_max - recipe->drop_idx;
+    int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)(*most + 1) * sizeof *ids);
+    if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", *most);
+    memcpy(ids, tokens->ids, (size_t)tokens->n_ids * sizeof *ids);
+    sys->release(sys, tokens->ids);
+    tokens->ids = ids;
+    if (recipe->quotes_by_character)
+        append_quoted_tokens(sys, tokenizer, text, bytes, ids, &tokens->n_ids, *most + 1, e);
+    else
+        append_tokens(sys, tokenizer, text, bytes, ids, &tokens->n_ids, *most + 1, e);
+    return e->code;
+}
+
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer) {
     if (tokenizer_pad(tokenizer) >= 0) return tokenizer_pad(tokenizer);
     return recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;
@@ -237,17 +309,20 @@ static int find_last(const struct prompt_tokens *tokens, int32_t last) {
     return i;
 }
 
-/* Adds the recipe's `bos` and `eos` tokens and padding; truncates the prompt between `bos` and `eos` if it
- * is too long. */
+/* Adds the recipe's `bos` and `eos` tokens and padding; truncates the prompt between `bos` and `eos` to
+ * `most` tokens. */
 static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe,
-                                      const struct tokenizer *tokenizer, struct prompt_tokens *tokens,
-                                      struct error *e) {
+                                      const struct tokenizer *tokenizer, int most,
+                                      struct prompt_tokens *tokens, struct error *e) {
     int n_special = (recipe->bos != NULL) + (recipe->eos != NULL), content = tokens->n_ids, n = 0;
-    if (content > recipe->tokens_max - n_special) content = recipe->tokens_max - n_special;
-    int n_ids = recipe->pad || recipe->pad_with_id_0 ? recipe->tokens_max : content + n_special;
+    if (content > most - n_special) content = most - n_special;
+    int n_keys = content + n_special, padding = recipe->pad || recipe->pad_with_id_0 ? most - n_keys : 0;
+    if (recipe->padding_max && padding > recipe->padding_max) padding = recipe->padding_max;
+    int n_ids = n_keys + padding, first = recipe->pads_left ? padding : 0;
     int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)(n_ids + 1) * sizeof *ids);
     if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", n_ids);
     int32_t last = recipe->eos ? tokenizer_special(tokenizer, recipe->eos) : -1;
+    while (n < first) ids[n++] = prompt_pad(recipe, tokenizer);
     if (recipe->bos) ids[n++] = tokenizer_special(tokenizer, recipe->bos);
     for (int i = 0; i < content; i++) ids[n++] = tokens->ids[i];
     if (recipe->eos) ids[n++] = last;
@@ -256,6 +331,10 @@ static enum status add_special_tokens(struct sys *sys, const struct text_recipe 
     sys->release(sys, tokens->ids);
     tokens->ids = ids;
     tokens->n_ids = n_ids;
+    if (recipe->masks_padding) {
+        tokens->first_key = first;
+        tokens->n_keys = n_keys;
+    }
     if (recipe->eos) tokens->pooled_row = find_last(tokens, last);
     return OK;
 }
@@ -409,9 +488,14 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
         tokens->drop_idx = recipe->drop_idx;
         return e->code;
     }
-    if (encode_text(sys, recipe, tokenizer, text, bytes, 0, tokens, e) != OK) return e->code;
+    int most = recipe->tokens_max;
+    if (recipe->template_apart)
+        encode_apart(sys, recipe, tokenizer, text, bytes, 0, tokens, &most, e);
+    else
+        encode_text(sys, recipe, tokenizer, text, bytes, 0, tokens, e);
+    if (e->code != OK) return e->code;
     if (recipe->bos || recipe->eos || recipe->pad || recipe->pad_with_id_0)
-        return add_special_tokens(sys, recipe, tokenizer, tokens, e);
+        return add_special_tokens(sys, recipe, tokenizer, most, tokens, e);
     tokens->cut = tokens->n_ids > recipe->tokens_max;
     if (tokens->cut) tokens->n_ids = recipe->tokens_max;
     return OK;
@@ -440,6 +524,7 @@ static enum status insert_image_tokens(struct sys *sys, const char *token, int32
     }
     assert(at == n_ids);
     sys->release(sys, tokens->ids);
+    if (tokens->n_keys) tokens->n_keys += n_ids - tokens->n_ids;
     tokens->ids = ids;
     tokens->n_ids = n_ids;
     return OK;
@@ -450,7 +535,12 @@ enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *re
                                    const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,
                                    struct error *e) {
     *tokens = (struct prompt_tokens){0};
-    if (encode_text(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, e) != OK) return e->code;
+    int most = 0;
+    if (!recipe->template_apart)
+        encode_text(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, e);
+    else if (encode_apart(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, &most, e) == OK)
+        add_special_tokens(sys, recipe, tokenizer, most, tokens, e);
+    if (e->code != OK) return e->code;
     const char *pad = recipe->image_prompt.pad;
     return insert_image_tokens(sys, pad, tokenizer_special(tokenizer, pad), pictures, n_pictures, tokens, e);
 }

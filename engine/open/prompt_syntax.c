@@ -1,4 +1,4 @@
-/* Parses emphasis and LoRA tags in prompts: implements prompt_syntax.h. */
+/* Parses emphasis, LoRA tags and quoted parts of prompts: implements prompt_syntax.h. */
 #include "engine/open/prompt_syntax.h"
 
 #include "engine/base/text.h"
@@ -323,4 +323,43 @@ void lora_tags_destroy(struct sys *sys, struct lora_tags *tags) {
     sys->release(sys, tags->text);
     sys->release(sys, tags->names);
     *tags = (struct lora_tags){0};
+}
+
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+void quotes_mask(const char *text, size_t bytes, char *masked) {
+    size_t word = 0; /* first byte after the last word with an apostrophe */
+    if (bytes) memcpy(masked, text, bytes);
+    for (size_t i = 1; i + 1 < bytes; i++) {
+        if (text[i] != '\'' || i <= word || !is_letter(text[i - 1]) || !is_letter(text[i + 1])) continue;
+        masked[i] = 'a';
+        for (word = i + 1; word < bytes && is_letter(text[word]);) word++;
+    }
+}
+
+/* Length of the quoted part at the beginning of a text; 0: the text begins with no quoted part. */
+static size_t quoted_bytes(const char *text, size_t bytes) {
+    static const struct {
+        const char *open, *close;
+    } quotes[] = {{"'", "'"}, {"\"", "\""}, {"‘", "’"}, {"“", "”"}};
+    for (size_t k = 0; k < sizeof quotes / sizeof *quotes; k++) {
+        size_t n = strlen(quotes[k].open); /* as long as `close` */
+        if (bytes < n || memcmp(text, quotes[k].open, n) != 0) continue;
+        for (size_t i = n; i + n <= bytes; i++) {
+            if (!memcmp(text + i, quotes[k].close, n)) return i + n;
+            if (!memcmp(text + i, quotes[k].open, n)) return 0;
+        }
+    }
+    return 0;
+}
+
+size_t quotes_piece(const char *text, const char *masked, size_t at, size_t bytes, bool *quoted) {
+    size_t n = quoted_bytes(masked + at, bytes - at), end = at;
+    *quoted = n > 0;
+    if (n) return n;
+    while (end < bytes && !quoted_bytes(masked + end, bytes - end)) end++;
+    *quoted = quoted_bytes(text + at, end - at) > 0;
+    return end - at;
 }

@@ -1,4 +1,4 @@
-/* Syntax inside prompts: emphasis, "(word:1.3)", and LoRA tags, "<lora:NAME:0.8>". */
+/* Syntax inside prompts: emphasis, "(word:1.3)", LoRA tags, "<lora:NAME:0.8>", and quoted parts. */
 #ifndef SLUICE_OPEN_PROMPT_SYNTAX_H
 #define SLUICE_OPEN_PROMPT_SYNTAX_H
 
@@ -59,5 +59,17 @@ struct lora_tags {
 enum status lora_tags_read(struct sys *sys, const char *what, const char *text, struct lora_tags *tags,
                            struct error *e);
 void lora_tags_destroy(struct sys *sys, struct lora_tags *tags);
+
+/* Quoted parts of a prompt: text in '', "", ‘’ or “”, quotes included, without a quote of the
+ * same kind inside. An apostrophe in an English word ("fox's") is no quote. Source: diffusers 0.42,
+ * pipelines/longcat_image/pipeline_longcat_image.py, split_quotation, which replaces such words by
+ * placeholders and exchanges them if a prompt has two; here every word stays.
+ *
+ * quotes_mask copies a text of UTF-8 with a letter in place of each apostrophe of a word. masked: [bytes]. */
+void quotes_mask(const char *text, size_t bytes, char *masked);
+/* Returns the length in bytes of the piece that begins at byte `at` < bytes: a quoted part, or the text up to
+ * the next one. *quoted: true for a quoted part, and for an unclosed quote that an apostrophe of a word ends.
+ */
+size_t quotes_piece(const char *text, const char *masked, size_t at, size_t bytes, bool *quoted);
 
 #endif

@@ -53,8 +53,9 @@ struct weight_parts block_weight_parts(const struct weight_spec *spec, const cha
     for (; *at != '/'; at += 2) taken[parts.n++] = at[1] - '0';
     n_all = at[1] - '0';
     int64_t above = 0;
+    bool listed = spec->part_rows && spec->part_rows[taken[0]] == spec->dim[0];
     for (int part = 0; part < n_all; part++) {
-        int32_t rows = spec->part_rows ? dims[spec->part_rows[part]] : dims[spec->dim[0]] / parts.n;
+        int32_t rows = listed ? dims[spec->part_rows[part]] : dims[spec->dim[0]] / parts.n;
         for (int i = 0; i < parts.n; i++)
             if (taken[i] == part) parts.at[i].first = (int32_t)above, parts.at[i].rows = rows;
         above += rows;

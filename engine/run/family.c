@@ -53,7 +53,7 @@ enum status component_refuse_similar(const struct component *c, const struct sim
 }
 
 bool family_ignores(const struct family *family, const char *name) {
-    for (const char *const *prefix = family->files.ignorable; *prefix; prefix++)
+    for (const char *const *prefix = family->files.ignorable; prefix && *prefix; prefix++)
         if (!strncmp(name, *prefix, strlen(*prefix))) return true;
     /* logit_scale is CLIP's temperature, not a scale of quantised weights. */
     static const char temperature[] = "logit_scale";

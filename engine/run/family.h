@@ -104,7 +104,7 @@ struct family_files {
     bool (*probe)(const struct tensor_index *index);
     /* Rejects other architectures with the same tensor names, before dims are read. May be NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
-    /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. */
+    /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. NULL: none. */
     const char *const *ignorable;
 };
 

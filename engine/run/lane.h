@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-enum { LANE_REFERENCES_MAX = 3, ADD_TIME_IDS_MAX = 6 };
+enum { LANE_REFERENCES_MAX = 8, ADD_TIME_IDS_MAX = 6 };
 
 /* An image inside a prompt. A vision encoder computes its tokens, a grid in row order. */
 struct vision_span {

@@ -17,9 +17,10 @@ struct token_values {
     int64_t plane, row;
 };
 
-/* Applies guidance to one token, with rescaling to the norm of cond; pointers are to the token's first value.
- */
-static void guide_token(float *cond, const float *uncond, const struct token_values *at, float scale) {
+/* Applies guidance to one token, then rescales the token to the norm of cond; pointers are to the token's
+ * first value. shortens_only: a token that is shorter than cond stays as it is. */
+static void guide_token(float *cond, const float *uncond, const struct token_values *at, float scale,
+                        bool shortens_only) {
     double before = 0, after = 0;
     for (int c = 0; c < at->channels; c++)
         for (int y = 0; y < at->patch; y++)
@@ -30,19 +31,31 @@ static void guide_token(float *cond, const float *uncond, const struct token_val
                 after += (double)cond[i] * (double)cond[i];
             }
     float factor = after > 0 ? (float)sqrt(before) / (float)sqrt(after) : 1;
+    if (shortens_only) factor = fminf((float)sqrt(before) / ((float)sqrt(after) + 1e-8F), 1);
     for (int c = 0; c < at->channels; c++)
         for (int y = 0; y < at->patch; y++)
             for (int x = 0; x < at->patch; x++) cond[c * at->plane + y * at->row + x] *= factor;
 }
 
-void guidance_cfg_keep_norm(struct tensor cond, struct tensor uncond, int patch, double scale) {
+/* Applies guide_token to every token of [C, F, Y, X] predictions. */
+static void guide_tokens(struct tensor cond, struct tensor uncond, int patch, double scale,
+                         bool shortens_only) {
     int32_t X = cond.dim[3], rows = cond.dim[1] * cond.dim[2];
     struct token_values at = {cond.dim[0], patch, (int64_t)rows * X, X};
     for (int32_t y = 0; y < rows; y += patch)
         for (int32_t x = 0; x < X; x += patch) {
             int64_t first = (int64_t)y * X + x;
-            guide_token((float *)cond.data + first, (const float *)uncond.data + first, &at, (float)scale);
+            guide_token((float *)cond.data + first, (const float *)uncond.data + first, &at, (float)scale,
+                        shortens_only);
         }
+}
+
+void guidance_cfg_keep_norm(struct tensor cond, struct tensor uncond, int patch, double scale) {
+    guide_tokens(cond, uncond, patch, scale, false);
+}
+
+void guidance_cfg_limit_norm(struct tensor cond, struct tensor uncond, int patch, double scale) {
+    guide_tokens(cond, uncond, patch, scale, true);
 }
 
 void guidance_slg_begin(struct tensor skipped, struct tensor cond, double scale) {

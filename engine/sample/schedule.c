@@ -113,6 +113,14 @@ double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu,
     return exp((double)tokens * slope + (base_mu - slope * base_tokens));
 }
 
+double schedule_shift_flux2(int64_t tokens, int steps) {
+    /* Lines in the number of tokens for 10 and for 200 steps; between them mu is linear in the steps. */
+    enum { LARGE = 4300 };
+    double mu_200 = 0.00016927 * (double)tokens + 0.45666666,
+           mu_10 = 8.73809524e-05 * (double)tokens + 1.89833333, slope = (mu_200 - mu_10) / 190;
+    return exp(tokens > LARGE ? mu_200 : slope * steps + (mu_200 - 200 * slope));
+}
+
 /* ---- The beta distribution ---- */
 
 /* Continued fraction of the incomplete beta function by Lentz's method (Abramowitz and Stegun 26.5.8);

@@ -84,5 +84,8 @@ extern const struct schedule *const schedules[];
  * base_tokens and most_mu at most_tokens (diffusers 0.42, pipelines/flux, calculate_shift). */
 double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu, int most_tokens,
                                 double most_mu);
+/* Flux.2's dynamic shift: e^mu, where mu depends on the number of tokens of the drawn image and on the number
+ * of steps (diffusers 0.42, pipelines/flux2, compute_empirical_mu). */
+double schedule_shift_flux2(int64_t tokens, int steps);
 
 #endif

@@ -24,7 +24,8 @@ static void token_position(const struct rope_options *rope, int64_t token, int32
     int g = 0, n = rope->n_axes;
     for (; token >= grid_tokens(rope, g); g++) token -= grid_tokens(rope, g);
     const struct rope_grid *grid = &rope->grid[g];
-    for (int a = 0; a < n && grid->diagonal; a++) position[a] = grid->start[0] + (int32_t)token;
+    for (int a = 0; a < n && grid->diagonal; a++)
+        position[a] = grid->start[a] + (a < grid->fixed_axes ? 0 : (int32_t)token);
     if (grid->diagonal) return;
     if (n >= 2) {
         int32_t rows = grid->extent[n - 2], columns = grid->extent[n - 1];

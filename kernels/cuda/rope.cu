@@ -50,10 +50,14 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
         token -= tokens;
     }
     const struct rope_grid &grid = rope.grid[g];
-    if (grid.diagonal || !last) return grid.start[0] + (int32_t)token;
+    if (grid.diagonal || !last) return grid.start[axis] + (axis < grid.fixed_axes ? 0 : (int32_t)token);
     int32_t rows = grid.extent[last - 1], columns = grid.extent[last];
     int64_t picture = (int64_t)rows * columns;
-    if (axis < last - 1) return grid.start[axis] + (int32_t)(token / picture);
+    if (axis < last - 1) {
+        int64_t inner = picture; /* tokens between two positions on this axis */
+        for (int a = last - 2; a > axis; a--) inner *= grid.extent[a];
+        return grid.start[axis] + (int32_t)(token / inner % grid.extent[axis]);
+    }
     struct token_coords place =
         cuda_token_coords_at(grid.token_order, rows, columns, (uint32_t)(token % picture));
     return grid.start[axis] + (axis < last ? place.row : place.column);

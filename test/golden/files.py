@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64}
 DTYPE_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 

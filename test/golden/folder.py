@@ -20,7 +20,7 @@ def _transformer(spec, folder):
     write_model(folder, model, spec.form["transformer_dtype"], spec.form["cast"], spec.form["transformer_shards"])
 
 
-def _text_encoder(spec, folder, vocabulary):
+def text_encoder(spec, folder, vocabulary):
     config = Qwen3Config(
         # published embeddings also have a few more rows than the tokenizer has ids
         vocab_size=vocabulary + 9, hidden_size=spec.text_hidden, intermediate_size=spec.text_ffn,
@@ -89,7 +89,7 @@ def write(spec, folder):
     vocab, pairs = tokens.train(spec.merges, spec.seed)
     tokenizer = tokens.build(vocab, pairs)
     tokens.save(tokenizer, vocab, pairs, os.path.join(folder, "tokenizer"), spec.form["tokenizer_json"])
-    _text_encoder(spec, os.path.join(folder, "text_encoder"), tokenizer.get_vocab_size())
+    text_encoder(spec, os.path.join(folder, "text_encoder"), tokenizer.get_vocab_size())
     _transformer(spec, os.path.join(folder, "transformer"))
     vae(spec, os.path.join(folder, "vae"))
     scheduler = {"_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.36.0.dev0",

@@ -18,7 +18,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+import chroma.influence
 import flux.influence
+import flux2.influence
+import longcat.influence
+import ovis.influence
 import qwen.influence
 import sd3.influence
 import unet.influence
@@ -26,8 +30,11 @@ import wan.influence
 import watch
 import zimage_influence
 
-FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence,
-            "sd3": sd3.influence}
+FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
+            "flux2": flux2.influence,
+            "chroma": chroma.influence,
+            "ovis": ovis.influence,
+            "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence, "sd3": sd3.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding

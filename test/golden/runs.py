@@ -1,4 +1,4 @@
-"""Runs and records pipelines whose transformers read 2x2 latent pixels per token (Flux.1, Qwen-Image, Stable Diffusion 3)."""
+"""Runs and records pipelines of transformers with 2x2 latent pixels per token (Flux, Qwen-Image, Stable Diffusion 3)."""
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ def unpack(pipe, packed, case):
     """Unpacks latents [1, tokens, 4 C] to [1, C, h, w] if the pipeline packs them."""
     if packed.dim() == 4:
         return packed
+    if hasattr(pipe, "_unpack_latents_with_ids"):  # Flux.2: noise is drawn packed, and a token is one latent pixel
+        return packed.transpose(1, 2).reshape(len(packed), -1, case["latent_height"], case["latent_width"])
     return without_frame(pipe._unpack_latents(packed, case["height"], case["width"], pipe.vae_scale_factor))
 
 
@@ -20,6 +22,7 @@ class Recording:
     def __init__(self, pipe, case, scaled):
         self.pipe, self.case, self.scaled = pipe, case, scaled
         self.steps, self.decoded, self.inputs, self.encoded, self.moments = [], [], [], [], []
+        self.samples = False  # whether a posterior is sampled
 
     def __enter__(self):
         self.encode = self.pipe.vae.encode
@@ -33,7 +36,11 @@ class Recording:
                 self.encoded.append(without_frame(self.scaled(z)))
                 return z
 
-            out.latent_dist.sample = lambda generator=None: keep(sample(generator))
+            def sample_and_keep(generator=None):
+                self.samples = True
+                return keep(sample(generator))
+
+            out.latent_dist.sample = sample_and_keep
             out.latent_dist.mode = lambda: keep(mode())
             return out
 
@@ -61,7 +68,7 @@ def _start(image, case):
 
 def _of_images(images, case, references):
     """Collects the tensors that all images of a case have."""
-    names = ["init", "masked"] if case["init"] else [f"reference_{i:03}" for i in range(len(case["references"]))]
+    names = (["init"] if case["init"] else []) + ([f"reference_{i:03}" for i in range(len(case["references"]))] or ["masked"])
     for i, name in zip(range(len(images[0].encoded)), names):
         references[f"moments.{name}"] = images[0].moments[i]
         references[f"encoded.{name}"] = torch.cat([image.encoded[i] for image in images])
@@ -97,19 +104,20 @@ def run_case(pipe, case, pictures, call, scaled):
     references["timesteps"] = runner.scheduler.timesteps[first_step:].clone()
     assert references["sigmas"].dtype == references["timesteps"].dtype == torch.float32
     case["steps_run"] = len(references["timesteps"])
-    _check_noise(case, references)
+    _check_noise(case, references, images[0].samples)
     return references, images
 
 
-def _check_noise(case, references):
+def _check_noise(case, references, samples):
     """Checks, per image, the order of random draws that the tests reproduce."""
     shape = references["latent_000"][0].shape
     for k in range(case["batch"]):
         generator = torch.Generator().manual_seed(case["seed"] + k)
         start, sigma = 0, references["sigmas"][0]
-        if case["init"]:
+        if samples:
             # the pipeline draws the posterior's noise even if the image does not affect the start
             torch.randn([1, *shape], generator=generator)
+        if case["init"]:
             start = (1 - sigma) * references["encoded.init"][k]
         noise = torch.randn([1, *shape], generator=generator)[0]
         assert torch.equal(references["latent_000"][k], sigma * noise + start if case["init"] else noise)
@@ -119,7 +127,7 @@ class exactly:
     """Context in which the transformer's conditioning receives these values unrounded, whatever its dtype."""
 
     def __init__(self, model, *values):
-        self.module, self.values = model.time_text_embed, values
+        self.module, self.values = getattr(model, "time_text_embed", None) or model.time_embed, values
 
     def __enter__(self):
         self.hook = self.module.register_forward_pre_hook(lambda _module, args: (*self.values, *args[len(self.values):]))

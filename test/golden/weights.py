@@ -29,6 +29,13 @@ TEXT = [
     ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 0.5, 0), ("o_proj", 0.2, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
+# About thirty layers, of which the last are to have an effect on the hidden states that are read.
+TEXT_DEEP = [
+    ("q_proj", 0.3, 0), ("k_proj", 0.3, 0), ("v_proj", 0.6, 0), ("o_proj", 0.3, 0),
+    ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.3, 0),
+]
+# A vision tower and its head: present in files, never computed.
+UNUSED_TOWER = [("vision_tower", 1.0, 0), ("multi_modal_projector", 1.0, 0)]
 FLUX = [
     ("attn.norm_", 1.7, 0),
     ("norm_out.linear", 0.4, 0.3),
@@ -44,6 +51,36 @@ FLUX = [
     ("transformer_blocks", 0.5, 0.1),  # applies to proj_out of single blocks
     ("proj_out", 0.6, 0.2),
 ]
+CHROMA = [
+    ("attn.norm_", 1.7, 0),
+    # the approximator's residual is small, so that the epsilon of its norms matters
+    ("guidance_layer.in_proj", 0.06, 0.02), ("guidance_layer.out_proj", 2.4, 0.2), ("linear_1", 1.0, 0.3), ("linear_2", 0.12, 0.02),
+    *[rule for rule in FLUX if "norm" not in rule[0]],
+]
+# The product of a gate and a value is smaller than a GELU's output.
+OVIS = [("net.0", 1.2, 0.4), ("net.2", 0.7, 0.1), ("proj_mlp", 1.2, 0.3), *FLUX]
+# No layer has a bias: modulation and queries vary by larger gains.
+FLUX2 = [
+    ("attn.norm_", 1.7, 0),
+    ("modulation", 1.2, 0), ("norm_out.linear", 1.0, 0),
+    ("x_embedder", 0.3, 0), ("context_embedder", 1.0, 0),
+    ("embedder.linear_1", 1.0, 0), ("embedder.linear_2", 2.0, 0),
+    ("to_qkv_mlp_proj", 0.8, 0),
+    ("to_q", 0.15, 0), ("to_k", 0.15, 0), ("to_v", 0.7, 0),
+    # prompt tokens affect the image only after they affect each other
+    ("add_q_proj", 0.2, 0), ("add_k_proj", 0.2, 0), ("add_v_proj", 1.0, 0),
+    ("to_out", 0.9, 0), ("to_add_out", 1.2, 0),
+    ("linear_in", 1.0, 0), ("linear_out", 0.7, 0),
+    ("proj_out", 0.6, 0),
+]
+CHROMA = [
+    ("attn.norm_", 1.7, 0),
+    # the approximator's residual is small, so that the epsilon of its norms matters
+    ("guidance_layer.in_proj", 0.06, 0.02), ("guidance_layer.out_proj", 1.2, 0.3), ("linear_1", 1.0, 0.3), ("linear_2", 0.12, 0.02),
+    *[rule for rule in FLUX if "norm" not in rule[0]],
+]
+# The product of a gate and a value is smaller than a GELU's output.
+OVIS = [("net.0", 1.2, 0.4), ("net.2", 0.7, 0.1), ("proj_mlp", 1.2, 0.3), *FLUX]
 SD3 = [
     ("norm_out.linear", 0.4, 0.3),
     ("norm1.linear", 0.3, 0.4), ("norm1_context.linear", 0.3, 0.4),
@@ -181,6 +218,7 @@ def _draw(name, tensor, rules, seed):
 
 # Norms whose names do not contain "norm".
 NORMS = {"cap_embedder.0.weight": "cap_embedder.norm.weight", "merger.ln_q.weight": "merger.norm.weight"}
+NORMS |= {f"distilled_guidance_layer.norms.{i}.weight": f"distilled_guidance_layer.norms.{i}.norm.weight" for i in range(5)}
 
 
 def randomize(model, rules, seed):
@@ -191,3 +229,10 @@ def randomize(model, rules, seed):
             parameter.copy_(_draw(NORMS.get(name, name), parameter, rules, seed))
     model.requires_grad_(False)
     return model.eval()
+
+
+def randomize_statistics(norm, seed):
+    """Randomises a batch norm's mean and variance; small variances show a wrong epsilon."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} statistics".encode()))
+    norm.running_mean.copy_(0.3 * torch.randn(norm.running_mean.shape, generator=generator))
+    norm.running_var.copy_(0.02 + 2 * torch.rand(norm.running_var.shape, generator=generator) ** 2)

@@ -49,9 +49,9 @@ int block_test_slot(const struct golden *g, const char *family, const char *fold
 static const struct state_tensor lane_tensors[] = {
     TENSOR_FIELD(text),  TENSOR_FIELD(pooled),     TENSOR_FIELD(latent),  TENSOR_FIELD(concat),
     TENSOR_FIELD(image), TENSOR_FIELD(prediction), TENSOR_FIELD(picture), TENSOR_FIELD(moments)};
-static const struct state_tensor lane_numbers[] = {TENSOR_FIELD(n_tokens), TENSOR_FIELD(window),
-                                                   TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
-                                                   TENSOR_FIELD(n_clean_frames)};
+static const struct state_tensor lane_numbers[] = {
+    TENSOR_FIELD(n_tokens),       TENSOR_FIELD(window),     TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
+    TENSOR_FIELD(n_clean_frames), TENSOR_FIELD(keys.first), TENSOR_FIELD(keys.n)};
 
 static bool is_field(const struct state_tensor *fields, int n, const char *name) {
     while (n > 0 && strcmp(fields[n - 1].name, name)) n--;
@@ -430,10 +430,13 @@ const struct suite *const *block_suites(const struct fixture *f) {
 }
 
 static struct text_reads reads_of(const json_t *about) {
-    return (struct text_reads){.hidden = {.layers = {number_of(about, "layer")},
-                                          .final_norm = json_is_true(json_object_get(about, "final_norm"))
-                                                            ? FINAL_NORM_OF_ALL
-                                                            : FINAL_NORM_OF_LAST},
+    const json_t *layers = json_object_get(about, "layers"), *layer;
+    struct hidden_states hidden = {.final_norm = json_is_true(json_object_get(about, "final_norm"))
+                                                     ? FINAL_NORM_OF_ALL
+                                                     : FINAL_NORM_OF_LAST};
+    size_t i;
+    json_array_foreach(layers, i, layer) hidden.layers[i] = (int16_t)json_integer_value(layer);
+    return (struct text_reads){.hidden = hidden,
                                .tokens = json_is_true(json_object_get(about, "tokens")),
                                .pooled = json_is_true(json_object_get(about, "pooled")),
                                .projected = json_is_true(json_object_get(about, "projected"))};
@@ -456,7 +459,18 @@ static void expect_latent_format(const struct component *c, const json_t *format
     assert_true(*c->latent_format.shift == (float)json_number_value(json_array_get(format, 1)));
 }
 
-/* Opens a component; all tensors in its file must be known, and no other family's. */
+/* True if one of the fixture's components is of this family and in this file. */
+static bool file_holds(const struct golden *g, const char *file, const struct family *family) {
+    const json_t *about;
+    size_t i;
+    json_array_foreach(json_object_get(file_of(g->fixture)->json, "components"), i,
+                       about) if (!strcmp(text_of(about, "file"), file) &&
+                                  !strcmp(text_of(about, "family"), family->name)) return true;
+    return false;
+}
+
+/* Opens a component. All tensors in its file must be known, and the file must have components of no families
+ * but those of blocks.json. */
 static void open_component(const struct golden *g, const json_t *about, struct component *c) {
     static struct published_setting published[SLOTS_MAX][2];
     const json_t *format = json_object_get(about, "latent_format"), *value;
@@ -481,7 +495,7 @@ static void open_component(const struct golden *g, const json_t *about, struct c
     read_config(g, json_object_get(about, "config"), &config, &e);
     assert_ok(&e);
     for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->files.probe(&c->index), *f == *family);
+        assert_int_equal((*f)->files.probe(&c->index), file_holds(g, text_of(about, "file"), *f));
     component_bind(c, &config, &e);
     assert_ok(&e);
     assert_int_equal(c->n_unknown, 0);

@@ -56,16 +56,24 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
 }
 
 static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
-    int32_t size[3] = {1, 1, 1},
-            position[3]; /* sizes of the first axis (1 if there are only two axes), rows and columns */
     int last = grid->diagonal ? 0 : o->n_axes - 1;
-    for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
-    struct token_coords *places = walk_places(grid->token_order, size[1], size[2]);
-    for (int32_t i = 0; i < size[0] * size[1] * size[2]; i++) {
-        struct token_coords place = places[i % (size[1] * size[2])];
-        int32_t at_grid[3] = {i / (size[1] * size[2]), place.row, place.column};
-        for (int a = 0; a < o->n_axes; a++)
-            position[a] = grid->diagonal ? grid->start[0] + i : grid->start[a] + at_grid[2 - last + a];
+    int32_t rows = last ? extent_of(o, grid, last - 1) : 1, columns = extent_of(o, grid, last), images = 1;
+    for (int a = 0; a < last - 1; a++) images *= extent_of(o, grid, a);
+    struct token_coords *places = walk_places(grid->token_order, rows, columns);
+    for (int32_t i = 0; i < images * rows * columns; i++) {
+        struct token_coords place = places[i % (rows * columns)];
+        int32_t position[ROPE_AXES_MAX], image = i / (rows * columns);
+        for (int a = o->n_axes - 1; a >= 0; a--) {
+            position[a] = grid->start[a];
+            if (grid->diagonal) {
+                position[a] += a < grid->fixed_axes ? 0 : i;
+            } else if (a >= last - 1) {
+                position[a] += a == last ? place.column : place.row;
+            } else {
+                position[a] += image % grid->extent[a];
+                image /= grid->extent[a];
+            }
+        }
         at = rope_row(o, position, at);
     }
     return at;
@@ -76,7 +84,8 @@ static void case_rope_table(const struct rope_options *o) {
     int32_t tokens = 0, pairs = 0;
     for (int a = 0; a < o->n_axes; a++) pairs += o->axis_dim[a] / 2;
     for (int g = 0; g < o->n_grids; g++)
-        tokens += extent_of(o, &o->grid[g], 0) * extent_of(o, &o->grid[g], 1) * extent_of(o, &o->grid[g], 2);
+        tokens += extent_of(o, &o->grid[g], 0) * extent_of(o, &o->grid[g], 1) * extent_of(o, &o->grid[g], 2) *
+                  extent_of(o, &o->grid[g], 3);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(tokens, pairs, 2), 0, 1);
     double *truth = op_truth(&out), *at = truth;
     for (int g = 0; g < o->n_grids; g++) at = rope_grid_rows(o, &o->grid[g], at);
@@ -86,6 +95,14 @@ static void case_rope_table(const struct rope_options *o) {
 
 void case_rope_tables(int n) {
     static const struct rope_options tables[ROPE_TABLES] = {
+        {.theta = 2000, /* four axes: text on the last, an image and a reference (Flux.2) */
+         .n_axes = 4,
+         .axis_dim = {32, 32, 30, 34},
+         .n_grids = 4,
+         .grid = {{.extent = {1, 1, 1, 21}},
+                  {.start = {0, 0, 0, 3}, .extent = {2, 3, 5, 2}},
+                  {.start = {20, 0, 0, 0}, .extent = {1, 4, 7, 1}},
+                  {.start = {2, 3, 9, 4}, .extent = {11}, .diagonal = true, .fixed_axes = 2}}},
         {.theta = 256, /* two grids over three axes */
          .n_axes = 3,
          .axis_dim = {4, 8, 8},
@@ -98,7 +115,7 @@ void case_rope_tables(int n) {
          .axis_dim = {16, 56, 56},
          .f32_frequencies = true,
          .n_grids = 3,
-         .grid = {{.start = {4}, .extent = {9}, .diagonal = true},
+         .grid = {{.start = {4, 5, 6}, .extent = {9}, .diagonal = true},
                   {.start = {0, -3, -4}, .extent = {1, 5, 8}},
                   {.start = {1, -2, -1}, .extent = {1, 3, 2}}}},
         /* text around an image with frequencies over the whole head */
@@ -110,7 +127,7 @@ void case_rope_tables(int n) {
          .n_grids = 3,
          .grid = {{.extent = {7}, .diagonal = true},
                   {.start = {7, 7, 7}, .extent = {1, 4, 6}},
-                  {.start = {13}, .extent = {300}, .diagonal = true}}},
+                  {.start = {13, 13, 13}, .extent = {300}, .diagonal = true}}},
         /* a vision tower's windows cropped at both edges */
         {.theta = 10000,
          .n_axes = 2,

@@ -771,7 +771,7 @@ const struct recipe recipe_synthetic = {
                            {.slot = SYNTHETIC_TEXT, .what = CONDITION_POOLED},
                            {.slot = SYNTHETIC_TEXT_2, .what = CONDITION_POOLED, .concat_columns = true}},
              .n_conditions = 6},
-    .images = {.references_max = LANE_REFERENCES_MAX},
+    .images = {.references_max = 3},
     .denoising = {.span = {{SYNTHETIC_DENOISER, INFINITY}, {SYNTHETIC_DENOISER_2, SYNTHETIC_BOUNDARY}},
                   .sampling = {.prediction = &prediction_eps,
                                .schedule = &synthetic_schedule,

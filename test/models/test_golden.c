@@ -134,8 +134,10 @@ static struct schedule_options schedule_named(const struct golden *g, const char
         options.n = steps;
         options.exponential_shift = true;
         options.terminal = g->model->shift_terminal;
-        options.shift = schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift,
-                                                 line->max_tokens, line->max_shift);
+        options.shift = g->model->shift_rule == FLOW_SHIFT_FLUX2
+                            ? schedule_shift_flux2(tokens, steps)
+                            : schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift,
+                                                       line->max_tokens, line->max_shift);
     }
     return options;
 }

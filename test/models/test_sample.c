@@ -120,9 +120,9 @@ static int place_in_token(int t, int k) {
     return (c * KEPT_F * KEPT_Y + y) * KEPT_X + x;
 }
 
-/* Tests guidance that keeps the norm. In token 1 the positive and the negative prediction are equal; token 2
- * is all zeros. */
-TEST(norm_keeping_guidance) {
+/* Tests guidance that keeps the norm of a token, or limits it. In token 1 the positive and the negative
+ * prediction are equal; token 2 is all zeros; guidance shortens token 3. */
+static void check_norms(guidance_rule *guide, bool limits) {
     float cond[KEPT], uncond[KEPT], guided[KEPT];
     int32_t dim[] = {KEPT_C, KEPT_F, KEPT_Y, KEPT_X}, in_token = 4 * KEPT_C;
     for (int i = 0; i < KEPT; i++) {
@@ -132,10 +132,10 @@ TEST(norm_keeping_guidance) {
     for (int k = 0; k < in_token; k++) {
         uncond[place_in_token(1, k)] = cond[place_in_token(1, k)];
         uncond[place_in_token(2, k)] = cond[place_in_token(2, k)] = 0;
+        uncond[place_in_token(3, k)] = 1.2F * cond[place_in_token(3, k)];
     }
     memcpy(guided, cond, sizeof cond);
-    guidance_cfg_keep_norm(tensor_make(guided, DTYPE_F32, 4, dim), tensor_make(uncond, DTYPE_F32, 4, dim), 2,
-                           4);
+    guide(tensor_make(guided, DTYPE_F32, 4, dim), tensor_make(uncond, DTYPE_F32, 4, dim), 2, 4);
     for (int t = 0; t < KEPT / in_token; t++) {
         double cond_length = 0, length = 0, truth[4 * KEPT_C];
         for (int k = 0; k < in_token; k++) {
@@ -145,10 +145,22 @@ TEST(norm_keeping_guidance) {
             length += truth[k] * truth[k];
         }
         for (int k = 0; k < in_token; k++) {
-            if (length > 0) truth[k] *= sqrt(cond_length / length);
+            if (limits)
+                truth[k] *= fmin(sqrt(cond_length) / (sqrt(length) + 1e-8), 1);
+            else if (length > 0)
+                truth[k] *= sqrt(cond_length / length);
             assert_true(fabs((double)guided[place_in_token(t, k)] - truth[k]) < 2e-6);
         }
+        if (t == 3) assert_true(length < 0.5 * cond_length);
     }
+}
+
+TEST(norm_keeping_guidance) {
+    check_norms(guidance_cfg_keep_norm, false);
+}
+
+TEST(norm_limiting_guidance) {
+    check_norms(guidance_cfg_limit_norm, true);
 }
 
 int main(void) {

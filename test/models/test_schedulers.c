@@ -101,6 +101,36 @@ TEST(sampled_latents) {
     assert_true(worst < 2e-5);
 }
 
+/* Flux.2's schedules (test/golden/samplers_flux2.py), bit for bit. */
+TEST(flux2_schedules) {
+    enum { CASES_MAX = 128, VALUES_MAX = 4096, STEPS_MAX = 256 };
+    static float tokens[CASES_MAX], steps[CASES_MAX], sigmas[VALUES_MAX], timesteps[VALUES_MAX];
+    static struct grid_step step[STEPS_MAX];
+    sampler_reference_close();
+    sampler_reference_open("flux2.safetensors");
+    int n_cases = sampler_reference_read("tokens", tokens, CASES_MAX), at = 0;
+    assert_int_equal(sampler_reference_read("steps", steps, CASES_MAX), n_cases);
+    int n_values = sampler_reference_read("sigmas", sigmas, VALUES_MAX);
+    assert_int_equal(sampler_reference_read("timesteps", timesteps, VALUES_MAX), n_values - n_cases);
+    for (int c = 0; c < n_cases; c++) {
+        struct grid grid = {.step = step};
+        struct schedule_options options = {.n = (int)steps[c],
+                                           .grid_f64 = true,
+                                           .exponential_shift = true,
+                                           .shift = schedule_shift_flux2((int)tokens[c], (int)steps[c])};
+        assert_true(options.n <= STEPS_MAX);
+        schedule_flow.fill(&schedule_flow, &options, &grid);
+        for (int i = 0; i < grid.n; i++, at++)
+            if (step[i].at.sigma != sigmas[at] || step[i].at.timestep != timesteps[at - c])
+                fail_msg("%g tokens, %d steps, step %d: sigma %.9g, not %.9g; timestep %.9g, not %.9g",
+                         (double)tokens[c], grid.n, i, (double)step[i].at.sigma, (double)sigmas[at],
+                         (double)step[i].at.timestep, (double)timesteps[at - c]);
+        assert_true(step[grid.n - 1].to.sigma == sigmas[at++]);
+    }
+    assert_int_equal(at, n_values);
+    assert_int_equal(n_cases, 77);
+}
+
 int main(void) {
     return run_all_tests(open_cases, close_cases);
 }

@@ -1,0 +1,1 @@
+"""Scripts for the Chroma fixture, run by ../make.py; make.py in this folder documents its contents."""
