@@ -14,7 +14,7 @@
  * The split pattern is the file's. diffusers loads tokenizer.json with its own pattern, too: transformers'
  * fix_mistral_regex stays off without a config.json in the tokenizer's folder. The tokenizer.json of Mistral
  * Small 3.1, with which Flux.2 was trained (black-forest-labs/flux2, text_encoder.py), has Llama 3's pattern.
- * So words such as "McDonald", "don't" or words with combining marks have other ids there.
+ * The ids of most texts are equal all the same; words with combining marks (Hindi, vocalised Arabic) differ.
  *
  * The vocabulary has 20 MB and is read one token at a time. */
 #include "loaders/tokenizer/reading.h"

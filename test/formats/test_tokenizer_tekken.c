@@ -262,8 +262,7 @@ TEST(every_allocation_fails) {
 TEST(linear_time) {
     tokenizer_unpack("tekken", tekken_json);
     struct tokenizer *t = tokenizer_open_good(tekken_json, "BPE");
-    expect_linear_time(t,
-                       (const char *const[]){"A", "aB", "a ", "\xe7\x8b\x90", "\xcc\x81", "/", "\n ", NULL});
+    expect_linear_time(t, (const char *const[]){"A", "aB", "\xcc\x81", "/", NULL});
     tokenizer_close_clean(t);
 }
 
