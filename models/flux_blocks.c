@@ -256,13 +256,12 @@ int flux_list_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-static void flux_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
-                                bool *ok) {
+/* Declares the conditioning and the modulations. */
+static void flux_declare_rows(const struct component *c, const struct lane *lane, struct arena *arena,
+                              bool *ok) {
     struct flux_state *s = lane->state;
     const int32_t *d = c->dims;
-    int32_t rows = lane->hoisted ? lane->hoisted : 1, text = lane->text.dim[0];
-    s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){s->tokens.dim[0], d[HEAD] / 2, 2}, ok);
-    s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, d[DIM]}, ok);
+    int32_t rows = lane->hoisted ? lane->hoisted : 1;
     s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
     int32_t doubles[] = {d[DOUBLE_LAYERS], rows, d[SIX_DIM]};
     s->image_modulation = arena_tensor(arena, DTYPE_F32, 3, doubles, ok);
@@ -274,15 +273,21 @@ static void flux_declare_prompt(const struct component *c, const struct lane *la
 
 void flux_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                   struct arena *pictures, bool *ok) {
+    const struct flux_details *details = c->family->details;
+    bool of_timestep = details->conditioning->update_rate == UPDATE_PER_TIMESTEP;
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct flux_state *s = lanes[i].state;
-        int32_t rows = lanes[i].text.dim[0] + mmdit_image_token_count(&lanes[i], MMDIT_PATCH);
-        struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
-        int first = lane_first_of_prompt(lanes, i);
-        if (first != i) *s = *(const struct flux_state *)lanes[first].state;
-        s->tokens = tokens;
-        if (first == i) flux_declare_prompt(c, &lanes[i], arena, ok);
+        int32_t text = lanes[i].text.dim[0], rows = text + mmdit_image_token_count(&lanes[i], MMDIT_PATCH);
+        int prompt = lane_first_of_prompt(lanes, i), shared = of_timestep && prompt == i ? 0 : prompt;
+        if (shared == i)
+            flux_declare_rows(c, &lanes[i], arena, ok);
+        else
+            *s = *(const struct flux_state *)lanes[shared].state;
+        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
+        if (prompt != i) continue;
+        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){rows, c->dims[HEAD] / 2, 2}, ok);
+        s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, c->dims[DIM]}, ok);
     }
 }
 
@@ -317,4 +322,6 @@ void flux_derive(struct component *c) {
 }
 
 const struct state_tensor flux_state_tensors[N_FLUX_STATE_TENSORS] = {
-    STATE_TENSOR(flux_state, tokens), STATE_TENSOR(flux_state, rope), STATE_TENSOR(flux_state, condition)};
+    STATE_TENSOR(flux_state, tokens), STATE_TENSOR(flux_state, rope), STATE_TENSOR(flux_state, condition),
+    STATE_TENSOR(flux_state, image_modulation), STATE_TENSOR(flux_state, text_modulation),
+    STATE_TENSOR(flux_state, single_modulation), STATE_TENSOR(flux_state, final_modulation)};

@@ -180,7 +180,7 @@ bool flux_has_blocks(const struct tensor_index *index);
 /* Rows of the families' settings tables. */
 #define FLUX_AXES FLUX_AXIS(0, 16), FLUX_AXIS(1, 56), FLUX_AXIS(2, 56)
 
-enum { N_FLUX_STATE_TENSORS = 3 };
+enum { N_FLUX_STATE_TENSORS = 7 };
 extern const struct state_tensor flux_state_tensors[N_FLUX_STATE_TENSORS];
 
 /* Initialisers of struct family that the families share. of: name of the family's tables of_dimensions and

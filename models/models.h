@@ -13,6 +13,10 @@
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
     FAMILY(zimage) RECIPE(zimage)                                                                            \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
+    FAMILY(flux2) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)                        \
+        RECIPE(flux2_klein_base_9b)                                                                          \
+    FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
+    FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_base) RECIPE(chroma_flash)                                   \
     FAMILY(ovis_image) RECIPE(ovis_image)                                                                    \
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
@@ -22,8 +26,8 @@
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
-    FAMILY(qwen3) FAMILY(qwen25vl) FAMILY(qwen25vl_vision) FAMILY(clip) FAMILY(clip_vision)                  \
-    FAMILY(t5) FAMILY(umt5)                                                                                  \
+    FAMILY(qwen3) FAMILY(mistral) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)                                   \
+    FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
     FAMILY(taesd) FAMILY(taehv)
@@ -259,6 +263,10 @@ struct recipe_selection {
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
+    /* Key of model_index.json with a boolean (false if absent) that must equal index_value. Where
+     * model_index.json names the pipeline, the key replaces name_word. NULL: no key. */
+    const char *index_key;
+    bool index_value;
     const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
     const char *edit;         /* value of --edit that selects this recipe; NULL: --edit does not select it */
 };

@@ -1,5 +1,6 @@
-/* Ovis-Image transformer (diffusers: OvisImageTransformer2DModel): Flux.1's blocks (flux_blocks.h) with SiLU-gated
- * feed-forwards, the hidden states of Ovis2.5's language model (Qwen3) as text, and no pooled row or guidance.
+/* Ovis-Image transformer (diffusers: OvisImageTransformer2DModel): Flux.1's blocks (flux_blocks.h) with
+ * SiLU-gated feed-forwards, the hidden states of Ovis2.5's language model (Qwen3) as text, and no pooled row
+ * or guidance.
  *
  * The text rows are normed before they are embedded. Rope positions: (0, i, i) for text token i, (0, y, x)
  * for the image. The conditioning depends on the timestep alone. Source: diffusers 0.42,
@@ -85,9 +86,7 @@ static const struct dimension ovis_image_dimensions[] = {
 static const struct setting ovis_image_settings[] = {FLUX_AXES};
 
 #define PREDICTED_BLOCK(name)                                                                                \
-    {                                                                                                        \
-        .kind = name, .alone = true, .tokens = 4352, .text_rows = 256, .text_columns = 2048, PREDICTED_IMAGE \
-    }
+    { .kind = name, .alone = true, .tokens = 4352, .text_rows = 256, .text_columns = 2048, PREDICTED_IMAGE }
 
 const struct family family_ovis_image = {
     FLUX_FAMILY(ovis_image, .configure = flux_configure, .derive = flux_derive),
@@ -124,8 +123,8 @@ const struct recipe recipe_ovis_image = {
     .slot = {{.family = &family_qwen3,
               .flag = "--llm",
               .folder = "text_encoder",
-              .prefixes = NAMES({"", "text_encoders.qwen3_2b.transformer.", "text_encoders.llm.", "llm.",
-                                 NULL}),
+              .prefixes =
+                  NAMES({"", "text_encoders.qwen3_2b.transformer.", "text_encoders.llm.", "llm.", NULL}),
               .text = {.template_before = "<|im_start|>user\nDescribe the image by detailing the color, "
                                           "quantity, text, shape, size, texture, spatial relationships of "
                                           "the objects and background: ",
@@ -142,10 +141,8 @@ const struct recipe recipe_ovis_image = {
              DENOISER(family_ovis_image),
              VAE_KL},
     .selection.pipelines = {"OvisImagePipeline"},
-    .text = {.condition = {{.slot = 0,
-                            .what = CONDITION_TOKENS,
-                            .hidden = {.layers = {-1}},
-                            .padded_to = OVIS_ROWS}},
+    .text = {.condition =
+                 {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-1}}, .padded_to = OVIS_ROWS}},
              .n_conditions = 1},
     .images.samples_posterior = true,
     .denoising = {.span = {{1, INFINITY}},

@@ -486,31 +486,15 @@ static const struct hf_source qwen_image_edit_plus_files[] = {
 /* clang-format on */
 
 /* clang-format off */
-/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Language model and vision encoder of Qwen2.5-VL are in
- * one folder, or in one file of ComfyUI; llama.cpp has the vision encoder in a separate file (mmproj).
- * diffusers tokenises up to 1,058 tokens and drops the template's 34 tokens; the denoiser reads at most 512
- * rows, so 546 tokens suffice, because attention is causal. Further arguments are initialisers of
- * text_recipe. */
-#define VISION_QWEN25VL                                                                                      \
-    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                 \
-     .optional = true,                                                                                       \
-     .folder = "text_encoder", .prefix = "visual.",                                                          \
-     .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                       \
-                                       "text_encoders.qwen25_7b.transformer.visual.",                        \
-                                       "text_encoders.llm.visual.", NULL}}
-#define TEXT_QWEN25VL(...)                                                                                   \
-    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                  \
-     .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                       \
-                                       "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL},  \
-     .text = {.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, " \
-                                 "texture, quantity, text, spatial relationships of the objects and "        \
-                                 "background:<|im_end|>\n<|im_start|>user\n",                                \
-              .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                       \
-              .tokens_max = 34 + 512, .drop_idx = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",   \
-              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},        \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "   \
-                                "Qwen/Qwen2.5-VL-7B-Instruct",                                               \
-              .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
+/* Prompts of Qwen-Image: diffusers 0.42, pipelines/qwenimage. diffusers tokenises up to 1,058 tokens and drops
+ * the template's 34 tokens; the denoiser reads at most 512 rows, so 546 tokens suffice, because attention is
+ * causal. Further arguments are initialisers of text_recipe. */
+#define TEXT_QWEN(...)                                                                                       \
+    TEXT_QWEN25VL(.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, " \
+                                     "size, texture, quantity, text, spatial relationships of the objects "  \
+                                     "and background:<|im_end|>\n<|im_start|>user\n",                        \
+                  .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                   \
+                  .tokens_max = 34 + 512, .drop_idx = 34, __VA_ARGS__)
 
 /* Template of prompts with reference images. number: format of the label before each image; "": no label. */
 #define IMAGE_PROMPT(number)                                                                                 \
@@ -547,7 +531,7 @@ enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_VISION = 384 * 384 };
     { "Qwen2VLProcessor", "processor", true }
 
 const struct recipe recipe_qwen_image = {
-    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
+    QWEN_IMAGE(TEXT_QWEN(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image",
     .selection.pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
     .images.references_max = 3,
@@ -559,7 +543,7 @@ const struct recipe recipe_qwen_image = {
 };
 
 const struct recipe recipe_qwen_image_edit = {
-    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT(""))),
+    QWEN_IMAGE(TEXT_QWEN(IMAGE_PROMPT(""))),
     .name = "qwen_image_edit",
     .text.processor = QWEN_PROCESSOR,
     .selection.edit = "plain",
@@ -573,7 +557,7 @@ const struct recipe recipe_qwen_image_edit = {
 };
 
 const struct recipe recipe_qwen_image_edit_plus = {
-    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
+    QWEN_IMAGE(TEXT_QWEN(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image_edit_plus",
     .text.processor = QWEN_PROCESSOR,
     .selection.edit = "plus",
@@ -591,7 +575,7 @@ const struct recipe recipe_qwen_image_edit_plus = {
 static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
 
 const struct recipe recipe_qwen_image_edit_2511 = {
-    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: ")), .published = qwen_2511),
+    QWEN_IMAGE(TEXT_QWEN(IMAGE_PROMPT("Picture %d: ")), .published = qwen_2511),
     .name = "qwen_image_edit_2511",
     .text.processor = QWEN_PROCESSOR,
     .selection.edit = "2511",

@@ -1,12 +1,12 @@
-/* Qwen's language models as text encoders: embeddings, decoder layers, final norm; then the families Qwen3
+/* Language models as text encoders: embeddings, decoder layers, final norm; then the families Qwen3, Mistral
  * and Qwen2.5-VL.
  *
  * A layer: x += out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before
  * attention and feed-forward, grouped-query attention with a causal mask, rope on halves of a head. Families
- * differ in their weight tables: q, k and v have a bias, or heads of q and k have a norm; absent weights are
- * skipped. Vision tokens (lane.vision_spans) replace token embeddings in a prompt with images, and rope then
- * has three axes (M-RoPE). Source: transformers 5.23, models/qwen3/modeling_qwen3.py,
- * models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
+ * differ in their weight tables: q, k and v have a bias, or heads of q and k have a norm, or neither; absent
+ * weights are skipped. Vision tokens (lane.vision_spans) replace token embeddings in a prompt with images,
+ * and rope then has three axes (M-RoPE). Source: transformers 5.23, models/qwen3/modeling_qwen3.py,
+ * models/mistral/modeling_mistral.py, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
 #include "engine/run/family.h"
 #include "kernels/ops.h"
 #include "models/models.h"
@@ -33,7 +33,8 @@ enum { MROPE_SECTIONS = 3 };
 struct qwen_settings {
     double rope_theta;
     float norm_eps;
-    int heads;                         /* number of query heads; 0: absent in the configuration */
+    int heads;        /* number of query heads; 0: absent in the configuration */
+    bool interleaved; /* rope rotates pairs of adjacent dimensions, instead of those half a head apart */
     int mrope_section[MROPE_SECTIONS]; /* M-RoPE: rope pairs of a head for time, row, column; 0: rope has one
                                           axis */
     struct encoder_output output;      /* hidden states that the encoder writes to lane.text */
@@ -92,6 +93,19 @@ static struct tensor qwen_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
+/* Rows of a prompt with masked padding: `repeated` rows that equal the row after them and are copied from it,
+ * `blind` rows (0 or 1) without any key, n keys, then rows that read all keys. Padding before the keys reads
+ * no key, as attention is causal: its attention output is 0 in PyTorch 2.5 and later, so all its rows are
+ * equal. */
+struct key_rows {
+    int32_t repeated, blind, n;
+};
+
+static struct key_rows qwen_keys(const struct lane *lane) {
+    int32_t first = lane->keys.first, blind = first > 0;
+    return (struct key_rows){first - blind, blind, lane->keys.n ? lane->keys.n : qwen_tokens(lane).dim[0]};
+}
+
 /* Segment of a prompt: consecutive text tokens and the image after them. */
 struct prompt_segment {
     int32_t first, n;                /* index of the first text token; number of text tokens, possibly 0 */
@@ -131,9 +145,9 @@ static void qwen_place_tokens(struct context *x, const struct lane *lane, struct
     }
 }
 
-/* Position grids of M-RoPE: one for each text segment and image. Text after an image continues after the
- * longer side of its token grid. */
-enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 1 };
+/* Position grids of M-RoPE: one for each text segment, image and masked padding. Text after an image
+ * continues after the longer side of its token grid. */
+enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 2 };
 _Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "rope table of a prompt with the most images");
 
 static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
@@ -169,58 +183,80 @@ static void qwen_forward_embedding(struct context *x, const void *weights, const
     const struct qwen_state *state = scope->lane->state;
     qwen_place_tokens(x, scope->lane, w->rows);
     struct rope_options rope = qwen_rope(settings, 2 * state->rope.dim[1]);
-    qwen_list_grids(scope->lane, state->rope.dim[0], &rope);
-    op_rope_table(x, state->rope, &rope);
+    int32_t T = state->rope.dim[0], keys = qwen_keys(scope->lane).n;
+    if (!scope->lane->vision_spans[0].height || keys == T) {
+        qwen_list_grids(scope->lane, T, &rope);
+        op_rope_table(x, state->rope, &rope);
+        return;
+    }
+    /* In prompts with images, all masked padding has position 0 (get_rope_index); in others, positions count
+     * on. */
+    qwen_list_grids(scope->lane, keys, &rope);
+    rope.grid[rope.n_grids++] = (struct rope_grid){.extent = {1}, .diagonal = true};
+    op_rope_table(x, tensor_slice(state->rope, 0, keys + 1), &rope);
+    struct tensor rows = tensor_reshape(state->rope, 2, (int32_t[]){T, 2 * state->rope.dim[1]});
+    if (T > keys + 1)
+        op_broadcast_row(x, tensor_slice(rows, keys + 1, T - keys - 1), tensor_slice(rows, keys, 1));
 }
 
 struct projection {
     struct tensor weight, bias, norm;
 };
 
-/* Computes queries or keys: linear layer, then norm (if the family has one) and rope of each head. */
+/* Computes queries or keys of the rows from the first key on: linear layer, then norm (if the family has one)
+ * and rope of each head. */
 static void qwen_project_heads(struct context *x, struct tensor out, struct tensor n, struct projection w,
                                const struct visit_scope *scope) {
     const struct qwen_settings *settings = scope->settings;
     const struct qwen_state *state = scope->lane->state;
     struct rotation rotation = {.heads = out.dim[1] / (2 * state->rope.dim[1]),
-                                .pairs = ROPE_HALVES,
+                                .pairs = settings->interleaved ? ROPE_INTERLEAVED : ROPE_HALVES,
                                 .norm = w.norm,
                                 .eps = settings->norm_eps};
     uint64_t mark = x->scratch->used;
     struct tensor heads = context_unrounded(x, out);
     op_linear(x, heads, n, w.weight, (struct epilogue){.bias = w.bias});
-    op_rope(x, out, heads, state->rope, rotation);
+    op_rope(x, out, heads, tensor_slice(state->rope, scope->lane->keys.first, out.dim[0]), rotation);
     x->scratch->used = mark;
 }
 
+/* Adds attention to the rows from the first key on. n: normed rows, of tokens' shape. */
 static void qwen_attend(struct context *x, const struct qwen_layer_weights *w,
                         const struct visit_scope *scope, struct tensor tokens, struct tensor n) {
     const struct qwen_state *state = scope->lane->state;
-    int32_t T = tokens.dim[0], head = 2 * state->rope.dim[1];
+    int32_t T = tokens.dim[0], keys = qwen_keys(scope->lane).n, head = 2 * state->rope.dim[1];
     struct tensor q = context_operand(x, 2, (int32_t[]){T, w->q.dim[0]});
-    struct tensor k = context_operand(x, 2, (int32_t[]){T, w->k.dim[0]});
-    struct tensor v = context_operand(x, 2, (int32_t[]){T, w->v.dim[0]});
-    int heads = w->q.dim[0] / head, key_heads = w->k.dim[0] / head;
+    struct tensor k = context_operand(x, 2, (int32_t[]){keys, w->k.dim[0]});
+    struct tensor v = context_operand(x, 2, (int32_t[]){keys, w->v.dim[0]});
+    struct tensor n_keys = tensor_slice(n, 0, keys), q_keys = tensor_slice(q, 0, keys);
+    struct attention_options options = {.queries = w->q.dim[0] / head,
+                                        .keys = w->k.dim[0] / head,
+                                        .scale = 1 / sqrtf((float)head),
+                                        .causal = true};
     qwen_project_heads(x, q, n, (struct projection){w->q, w->q_bias, w->q_norm}, scope);
-    qwen_project_heads(x, k, n, (struct projection){w->k, w->k_bias, w->k_norm}, scope);
-    op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
-    op_attention(x, q, q, k, v,
-                 (struct attention_options){
-                     .queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
+    qwen_project_heads(x, k, n_keys, (struct projection){w->k, w->k_bias, w->k_norm}, scope);
+    op_linear(x, v, n_keys, w->v, (struct epilogue){.bias = w->v_bias});
+    op_attention(x, q_keys, q_keys, k, v, options);
+    options.causal = false;
+    struct tensor q_padding = tensor_slice(q, keys, T - keys);
+    if (T > keys) op_attention(x, q_padding, q_padding, k, v, options);
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
 static void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct qwen_layer_weights *w = weights;
     const struct qwen_settings *settings = scope->settings;
-    struct tensor tokens = qwen_tokens(scope->lane);
+    struct tensor all = qwen_tokens(scope->lane);
     struct modulation plain = {0};
     struct epilogue none = {0};
-    int32_t T = tokens.dim[0];
+    struct key_rows rows = qwen_keys(scope->lane);
+    int32_t T = all.dim[0] - rows.repeated;
+    struct tensor tokens = tensor_slice(all, rows.repeated, T);
     struct tensor n = context_operand(x, 2, tokens.dim);
     op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, plain);
     uint64_t mark = x->scratch->used;
-    qwen_attend(x, w, scope, tokens, n);
+    qwen_attend(x, w, scope, tensor_slice(tokens, rows.blind, T - rows.blind),
+                tensor_slice(n, rows.blind, T - rows.blind));
     x->scratch->used = mark;
     op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, plain);
     struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
@@ -230,6 +266,7 @@ static void qwen_forward_layer(struct context *x, const void *weights, const str
     op_linear(x, up, n, w->up, none);
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
+    if (rows.repeated) op_broadcast_row(x, tensor_slice(all, 0, rows.repeated), tensor_slice(tokens, 0, 1));
     hidden_states_write(x, &settings->output, scope->lane,
                         ((const struct qwen_state *)scope->lane->state)->tokens, scope->number);
 }
@@ -410,6 +447,160 @@ const struct family family_qwen3 = {
     .predicted = {{.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560}},
 };
 
+/* Published head size of Mistral and Qwen2.5-VL, used if the configuration has no head count, because tensor
+ * shapes do not determine the head size. */
+enum { HEAD_PUBLISHED = 128 };
+
+static int qwen_head_size(const struct component *c) {
+    int heads = ((const struct qwen_settings *)c->settings)->heads, q = c->dims[QWEN_Q];
+    return !heads ? HEAD_PUBLISHED : q % heads ? 0 : q / heads;
+}
+
+/* Mistral Small 3 as a text encoder (transformers: MistralModel, in Mistral3ForConditionalGeneration).
+ * Projections have neither norms nor biases. The vision tower is ignored.
+ *
+ * llama.cpp orders the rows of q and k so that rope rotates adjacent pairs (convert_hf_to_gguf.py, permute).
+ * A file has this order if its tensors have llama.cpp's names: `sluice convert` changes neither. */
+
+#define MISTRAL_LAYER(X, S) LAYER(X, S, NONE)
+#define NONE(X, S)
+WEIGHT_TABLE_NAMED(mistral_layer_table, MISTRAL_LAYER, qwen_layer_weights, QWEN_NAMED, "layers.%d.",
+                   "blk.%d.");
+BLOCK(mistral_kind_layer, "layer", "layers.%d", mistral_layer_table, qwen_layer_weights, qwen_forward_layer);
+
+/* Other architectures have the same tensors and more: Qwen3 norms of heads, Qwen2 biases, Gemma norms of
+ * outputs. */
+static bool mistral_probe(const struct tensor_index *index) {
+    return qwen_has_tensors(index, "mlp.gate_proj.weight", "ffn_gate.weight") &&
+           qwen_has_tensors(index, "self_attn.q_proj.weight", "attn_q.weight") &&
+           !qwen_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight") &&
+           !qwen_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias") &&
+           !qwen_has_tensors(index, "pre_feedforward_layernorm.weight", "post_ffw_norm.weight");
+}
+
+static enum status mistral_refuse(const struct component *c, struct error *e) {
+    static const struct similar_architecture relatives[] = {
+        {"rope_freqs.", "Llama 3.1 or later, whose rope frequencies are scaled"}, {0}};
+    return component_refuse_similar(c, relatives, "Mistral Small 3", e);
+}
+
+static enum status mistral_configure(struct component *c, const struct config *config, struct error *e) {
+    struct qwen_settings *s = (struct qwen_settings *)c->settings;
+    const char *model = config_string(config, "model_type", "");
+    if (*model && strcmp(model, "mistral") != 0 && strcmp(model, "mistral3") != 0)
+        return error_set(e, UNSUPPORTED,
+                         "unsupported text encoder" WHERE "%s" FOUND "model_type \"%s\"" EXPECTED
+                         "\"mistral3\" or \"mistral\"",
+                         config->path, model);
+    c->dims[QWEN_HEAD] = qwen_head_size(c);
+    s->interleaved = index_find(&c->index, "blk.0.attn_q.weight");
+    return qwen_check_dims(c, config, e);
+}
+
+static int mistral_blocks(const struct component *c, struct block_ref *refs) {
+    return qwen_list_blocks(c, &mistral_kind_layer, refs);
+}
+
+static const char *const mistral_architectures[] = {"llama", "mistral3", NULL};
+static const char *const mistral_model_types[] = {"mistral3", NULL};
+static const char *const mistral_ignorable[] = {"lm_head.",
+                                                "output.weight",
+                                                "vision_tower.",
+                                                "multi_modal_projector.",
+                                                "model.vision_tower.",
+                                                "model.multi_modal_projector.",
+                                                "tekken_model",
+                                                NULL};
+
+/* Published sizes: Mistral Small 3.2 24B. */
+static const struct dimension mistral_dimensions[] = {
+    {"vocabulary", 131072, 300, 1048576, .place = QWEN_VOCABULARY, QWEN_OF_TABLE(0), .key = "vocab_size"},
+    {"hidden", 5120, 8, 65536, .place = QWEN_HIDDEN, QWEN_OF_TABLE(1), .key = "hidden_size"},
+    {"text_heads", 32, 1, 1024, .place = QWEN_HEADS},
+    {"text_key_heads", 8, 1, 1024, .place = QWEN_KEY_HEADS, .key = "num_key_value_heads"},
+    {"text_head_dim", 128, 2, 512, .place = QWEN_HEAD, .key = "head_dim"},
+    {"text_ff", 32768, 8, 262144, .place = QWEN_FEED_FORWARD, QWEN_OF_LAYER(2, "mlp.gate_proj", "ffn_gate"),
+     .key = "intermediate_size"},
+    {"text_layers", 40, 1, 400, .place = QWEN_LAYERS, OF_BLOCKS("model.layers.", "layers.", "blk."),
+     .key = "num_hidden_layers"},
+    {.place = QWEN_Q, QWEN_OF_LAYER(2, "self_attn.q_proj", "attn_q")},
+    {.place = QWEN_KV, QWEN_OF_LAYER(2, "self_attn.k_proj", "attn_k")},
+};
+
+/* Settings from config.json (of the language model alone or with a vision tower) or GGUF metadata. */
+static const struct setting mistral_settings[] = {
+    {{"num_attention_heads", "text_config.num_attention_heads", "llama.attention.head_count",
+      "mistral3.attention.head_count"},
+     offsetof(struct qwen_settings, heads),
+     SETTING_INT,
+     0,
+     1,
+     1024},
+    {{"rope_theta", "rope_parameters.rope_theta", "text_config.rope_theta",
+      "text_config.rope_parameters.rope_theta", "llama.rope.freq_base", "mistral3.rope.freq_base"},
+     offsetof(struct qwen_settings, rope_theta),
+     SETTING_DOUBLE,
+     1e9,
+     1,
+     1e12},
+    {{"rms_norm_eps", "text_config.rms_norm_eps", "llama.attention.layer_norm_rms_epsilon",
+      "mistral3.attention.layer_norm_rms_epsilon"},
+     offsetof(struct qwen_settings, norm_eps),
+     SETTING_FLOAT,
+     1e-5,
+     0,
+     1},
+};
+
+static const struct expectation mistral_expects[] = {
+    {"text_config.model_type", "mistral"},
+    {"hidden_act", "silu"},
+    {"text_config.hidden_act", "silu"},
+    {"rope_parameters.rope_type", "default"},
+    {"text_config.rope_parameters.rope_type", "default"},
+    {"rope_scaling", NULL},
+    {"text_config.rope_scaling", NULL},
+    {"llama.rope.scaling.type", "none"},
+    {"mistral3.rope.scaling.type", "none"},
+    {0},
+};
+
+static void mistral_derive_dims(struct component *c) {
+    qwen3_derive_dims(c);
+    ((struct qwen_settings *)c->settings)->heads = c->dims[QWEN_HEADS];
+}
+
+const struct family family_mistral = {
+    .name = "mistral",
+    .kind = FAMILY_TEXT,
+    .display_name = "Mistral text encoder",
+    .files = {.architectures = mistral_architectures,
+              .config_key = "model_type",
+              .config_value = "mistral",
+              .config_others = mistral_model_types,
+              .probe = mistral_probe,
+              .refuse = mistral_refuse,
+              .ignorable = mistral_ignorable},
+    .config = {.dimensions = mistral_dimensions,
+               .n_dimensions = COUNT_OF(mistral_dimensions),
+               .settings = mistral_settings,
+               .n_settings = COUNT_OF(mistral_settings),
+               .expects = mistral_expects,
+               .configure = mistral_configure,
+               .derive_dims = mistral_derive_dims,
+               .derive = qwen_derive,
+               .rest = "\"architectures\": [\"MistralForCausalLM\"], \"tie_word_embeddings\": false, "
+                       "\"hidden_act\": \"silu\", \"max_position_embeddings\": 131072, "
+                       "\"sliding_window\": null"},
+    .reads = {.tokens = true},
+    .blocks = {.list = mistral_blocks},
+    .state = {.bytes = sizeof(struct qwen_state),
+              .tensors = qwen_state_tensors,
+              .n_tensors = COUNT_OF(qwen_state_tensors),
+              .declare = qwen_declare},
+    .predicted = {{.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 5120}},
+};
+
 /* Language model of Qwen2.5-VL as a text encoder whose prompts may contain images. Projections to queries,
  * keys and values have a bias, no norms; the rest is shared. The vision encoder is the family of
  * qwen25vl_vision.c, in the same file or another one. */
@@ -448,10 +639,6 @@ static void qwen25vl_default_sections(struct component *c) {
     s->mrope_section[1] = s->mrope_section[2] = spatial;
 }
 
-/* Published head size, used if the configuration has no head count, because tensor shapes do not determine
- * the head size. */
-enum { HEAD_PUBLISHED = 128 };
-
 static enum status qwen25vl_configure(struct component *c, const struct config *config, struct error *e) {
     static const char *const rope_types[] = {"rope_scaling.type", "text_config.rope_scaling.type"};
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
@@ -468,7 +655,7 @@ static enum status qwen25vl_configure(struct component *c, const struct config *
         if (strcmp(config_string(config, rope_types[i], ""), "mrope") != 0)
             config_expect(config, rope_types[i], "default", e);
     if (e->code != OK) return e->code;
-    d[QWEN_HEAD] = !s->heads ? HEAD_PUBLISHED : d[QWEN_Q] % s->heads ? 0 : d[QWEN_Q] / s->heads;
+    d[QWEN_HEAD] = qwen_head_size(c);
     int *n = s->mrope_section, pairs = d[QWEN_HEAD] / 2;
     if (!n[0] && !n[1] && !n[2]) qwen25vl_default_sections(c);
     if (qwen_check_dims(c, config, e) != OK) return e->code;

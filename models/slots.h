@@ -94,6 +94,23 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "                      \
                                "spiece.model of google/t5-v1_1-xxl",                                         \
              .classes = {"T5EncoderModel", "T5TokenizerFast"}}
+
+/* Qwen2.5-VL: language model and vision encoder are in one folder, or in one file of ComfyUI; llama.cpp has the
+ * vision encoder in a separate file (mmproj). Arguments: initialisers of text_recipe. */
+#define VISION_QWEN25VL                                                                                      \
+    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                 \
+     .optional = true, .folder = "text_encoder", .prefix = "visual.",                                        \
+     .prefixes = NAMES({"", "visual.", "model.visual.", "text_encoders.qwen25_7b.transformer.visual.",       \
+                        "text_encoders.llm.visual.", NULL})}
+#define TEXT_QWEN25VL(...)                                                                                   \
+    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                  \
+     .prefixes = NAMES({"", "model.language_model.", "language_model.",                                      \
+                        "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL}),                \
+     .text = {.tokenizer = "BPE", .tokenizer_folder = "tokenizer",                                           \
+              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},        \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "   \
+                                "Qwen/Qwen2.5-VL-7B-Instruct",                                               \
+              .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
 /* clang-format on */
 
 #endif

@@ -151,17 +151,23 @@ static void t5_attend(struct context *x, const struct layer_weights *w, const st
     const struct t5_state *state = scope->lane->state;
     struct tensor tokens = t5_tokens(scope->lane);
     struct epilogue none = {0};
-    int32_t wide[] = {tokens.dim[0], w->q.dim[0]};
+    int32_t T = tokens.dim[0], first = scope->lane->keys.first;
+    int32_t keys = scope->lane->keys.n ? scope->lane->keys.n : T;
+    int32_t wide[] = {T, w->q.dim[0]}, wide_keys[] = {keys, w->q.dim[0]};
     int heads = state->bias.dim[0];
     struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, wide);
-    struct tensor k = context_operand(x, 2, wide), v = context_operand(x, 2, wide);
+    struct tensor k = context_operand(x, 2, wide_keys), v = context_operand(x, 2, wide_keys);
+    struct tensor n_keys = tensor_slice(n, first, keys);
     op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, (struct modulation){0});
     op_linear(x, q, n, w->q, none);
-    op_linear(x, k, n, w->k, none);
-    op_linear(x, v, n, w->v, none);
-    op_attention(x, q, q, k, v,
-                 (struct attention_options){
-                     .queries = heads, .keys = heads, .scale = 1, .relative_bias = state->bias});
+    op_linear(x, k, n_keys, w->k, none);
+    op_linear(x, v, n_keys, w->v, none);
+    op_attention(
+        x, q, q, k, v,
+        (struct attention_options){.queries = heads,
+                                   .keys = heads,
+                                   .scale = 1,
+                                   .relative_bias = tensor_slice_columns(state->bias, first, T + keys - 1)});
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
@@ -319,9 +325,9 @@ static void t5_derive(struct component *c) {
 
 static const struct state_tensor t5_state_tensors[] = {STATE_TENSOR(t5_state, bias)};
 
-/* T5 1.1 encoder as a text encoder (transformers: T5EncoderModel). All layers use
- * the relative position bias of the first. Padding is attended to: diffusers' pipelines pass no attention
- * mask. */
+/* T5 1.1 encoder as a text encoder (transformers: T5EncoderModel). All layers use the relative position bias
+ * of the first. Padding is attended to unless the prompt masks it (lane.keys): most of diffusers' pipelines
+ * pass no attention mask. */
 
 static bool t5_probe(const struct tensor_index *index) {
     bool ends =

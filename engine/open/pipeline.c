@@ -157,6 +157,19 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     return e->code;
 }
 
+/* True if the recipe's boolean of model_index.json has the recipe's value. A damaged model_index.json was
+ * reported by pipeline_read. */
+static bool has_index_value(const struct component_files *files, const struct component *denoiser,
+                            const struct recipe *recipe) {
+    struct config config = {0};
+    struct error failure = {0};
+    bool value = false;
+    if (config_read(denoiser->sys, files->pipeline, &config, &failure) == OK)
+        config_bool(&config, recipe->selection.index_key, &value, &failure);
+    config_destroy(&config);
+    return value == recipe->selection.index_value;
+}
+
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e) {
     const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER);
@@ -166,10 +179,12 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
         if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family ||
             (*r)->selection.variant != denoiser->variant)
             continue;
-        if ((*r)->selection.name_word && !part_name_has_word(files, found, (*r)->selection.name_word))
-            continue;
+        bool by_index = *name && files->pipeline && (*r)->selection.index_key;
+        const char *word = by_index ? NULL : (*r)->selection.name_word;
+        if (by_index && !has_index_value(files, denoiser, *r)) continue;
+        if (word && !part_name_has_word(files, found, word)) continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
-        if ((*r)->selection.name_word) n += SLOTS_MAX;
+        if (word) n += SLOTS_MAX;
         /* Prefers a recipe with as many denoisers as model_index.json lists. An absent denoiser is then a
          * missing file, not a sign of another pipeline. */
         if (!found->flag && recipe_count_slots(*r, found->family) == files->n_declared_denoisers)

@@ -42,8 +42,8 @@ struct weight_spec {
     const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */
     const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or equal to the first name:
                                     no such name */
-    /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts. The
-     * parts of a name are equal, too, if this list gives the weight's part another index than dim[0]. */
+    /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts.
+     * The parts of a name are equal, too, if this list gives the weight's part another index than dim[0]. */
     const int *part_rows;
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */

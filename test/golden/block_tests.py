@@ -39,133 +39,18 @@ Lane keys: tensors, numbers and lists of struct lane, and
 
 import json
 import os
-import struct
 import sys
 
-from block_tolerances import GPU_TOLERANCES, TOLERANCES
+from block_steps import (
+    RUN_ALL, Fixture, case_latent, expect, final_layers, joined, mmdit_final, open_, patches, put, run, suite, tensors_of,
+    test, two_streams, velocity, zeros,
+)
 
 
-class Fixture:
-    """A fixture's folder: its expect.json, and names, shapes and values of its reference tensors."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.name = os.path.basename(os.path.normpath(folder))
-        self.kind = os.path.basename(os.path.dirname(os.path.abspath(folder)))
-        path = os.path.join(folder, "expect.json")
-        self.expect = json.load(open(path, encoding="utf-8")) if os.path.exists(path) else {}
-        self.blocks = self.expect.get("blocks", {})
-        self.header, self.data = tensors_of(os.path.join(folder, "reference.safetensors"))
-
-    def has(self, name):
-        return name in self.header
-
-    def shape(self, name):
-        return self.header[name]["shape"]
-
-    def ints(self, name):
-        begin, end = self.header[name]["data_offsets"]
-        return struct.unpack(f"<{(end - begin) // 4}i", self.data[begin:end])
-
-    def json(self, *path):
-        return json.load(open(os.path.join(self.folder, *path), encoding="utf-8"))
-
-
-def tensors_of(path):
-    """Returns the header of a safetensors file by tensor name, and the bytes behind it."""
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        header.pop("__metadata__", None)
-        return header, f.read()
-
-
-def open_(lane):
-    return dict(open=lane)
-
-
-def run(name):
-    return dict(run=name)
-
-
-def put(reference, to, **more):
-    return dict(put=reference, to=to) | more
-
-
-def expect(tensor, equals, tolerance, **more):
-    return {"expect": tensor, "equals": equals, "as": tolerance} | more
-
-
-RUN_ALL = dict(run_all=True)
-
-
-def patches(tensor, order, **more):
-    return dict(patches=tensor, order=order) | more
-
-
-def zeros(*shape):
-    return dict(zeros=list(shape))
-
-
-def test(name, *steps):
-    return dict(name=name, steps=list(steps))
-
-
-def suite(name, lanes, tests, checks=(), **where):
-    """Returns a suite. where: bf16=True or gpu=True for all tests; checks run in f32 on the CPU only."""
-    out = dict(name=name, tolerances=TOLERANCES[name])
-    if name in GPU_TOLERANCES:
-        out["gpu_tolerances"] = GPU_TOLERANCES[name]
-    return out | dict(lanes=lanes, tests=[dict(name=t["name"]) | where | t for t in tests] + list(checks))
-
-
-def case_latent(latent="latent_001"):
-    """The lane's tensors that all denoisers read: text, latent and timestep of case 0 after its first step."""
-    return dict(timestep="block.t", text="case0.hidden.cond", latent=f"case0.{latent}[0]")
-
-
-def final_layers(f, lanes, run_steps, conditioning, tokens, order, **more):
-    """Steps for the last layers on usual inputs, and on inputs times 0.01, which reveal a wrong epsilon. The lane's image
-    has as many tokens as the reference tensor has rows."""
-    steps = []
-    for name in ("block.final", "block.final_small"):
-        rows, values = f.shape(f"{name}.out")[1:]
-        lanes[name] = dict(component=lanes["case0"]["component"], text="case0.hidden.cond[0:1]", latent=zeros(values // 4, 2, 2 * rows))
-        steps += [open_(name), *conditioning, put(f"{name}.in[0]", tokens(rows)), *run_steps,
-                  expect(patches("lane.prediction", order, **more), f"{name}.out[0]", name)]
-    return steps
-
-
-def two_streams(f, component, lane):
-    """Returns the number of text tokens and the lane of a transformer with text before image tokens (Flux, Qwen-Image, SD3)."""
-    T = f.blocks["block"]["text_tokens"]
-    lane = dict(component=component) | case_latent() | dict(text=f"case0.hidden.cond[0:{T}]") | lane
-    references = [f"case0.encoded.reference_{i:03}[0]" for i in range(8) if f.has(f"case0.encoded.reference_{i:03}")]
-    return T, lane | (dict(reference=references) if references else {})
-
-
-def velocity(f, tolerance):
-    """Compares the prediction of a whole forward pass. Rows of reference images follow in the reference; they are ignored."""
-    h, w = f.shape("case0.latent_001")[2:]
-    return expect(patches("lane.prediction", "channels_first"), f"block.velocity[0,0:{h // 2 * (w // 2)}]", tolerance)
-
-
-def joined(T, *middle):
-    """Checks of the embedded text and image."""
-    return [*middle, expect(f"tokens[0:{T}]", "embed.text.out", "embed.text"), expect(f"tokens[{T}:]", "embed.image.out", "embed.image")]
-
-
-def mmdit_final(f, lanes):
-    return final_layers(f, lanes, [run("norm_out"), run("proj_out")], [put("block.temb[0:1]", "condition")],
-                        lambda rows: "tokens[1:]", "channels_first")
-
-
-def flux(f):
+def flux_like(f, component, lane, far=""):
+    """Flux.1, or a family with its blocks. lane: what the family reads besides text and images."""
     about = f.blocks["block"]
-    lane = dict(pooled="case0.pooled.cond", guidance=about["guidance"] or 0)
-    if f.has("case0.control"):
-        lane["concat"] = "case0.control"
-    T, case0 = two_streams(f, "flux", lane)
-    far = ".far" if lane["guidance"] > 10 else ""
+    T, case0 = two_streams(f, component, lane)
     lanes = dict(case0=case0)
     begin = [open_("case0"), run("context_embedder")]
 
@@ -174,7 +59,7 @@ def flux(f):
         return test(kind, *begin, put("block.temb", "condition"), put(f"block.{kind}.in", "tokens"), run(f"{name}.modulation"),
                     run(name), expect("tokens", f"block.{kind}.out", f"block.{kind}"))
 
-    return suite("flux", lanes, [
+    return suite(component, lanes, [
         test("conditioning", *begin, run("conditioning"), expect("condition", "block.temb", "block.temb" + far)),
         test("embedders", *begin, expect("rope", "rope", "rope"), *joined(T, run("x_embedder"))),
         block("double", "transformer_blocks"),
@@ -182,6 +67,13 @@ def flux(f):
         test("final", *mmdit_final(f, lanes)),
         test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity" + far)),
     ], bf16=True)
+
+
+def flux(f):
+    lane = dict(pooled="case0.pooled.cond", guidance=f.blocks["block"]["guidance"] or 0)
+    if f.has("case0.control"):
+        lane["concat"] = "case0.control"
+    return flux_like(f, "flux", lane, ".far" if lane["guidance"] > 10 else "")
 
 
 def flux2(f):
@@ -216,6 +108,10 @@ def flux2(f):
         test("transformer", open_("case0"), RUN_ALL,
              expect("lane.prediction[:,0] cyx->yxc", f"block.velocity[0,0:{h * w}]", "block.velocity")),
     ], bf16=True)
+
+
+def longcat_image(f):
+    return flux_like(f, "longcat_image", {})
 
 
 def chroma(f):
@@ -516,14 +412,15 @@ def t5(f, family, ids):
     ], [two_hidden_states(family, "ids 0")], bf16=True)
 
 
-def qwen3(f):
+def qwen3(f, component="qwen3", name="block.text"):
+    """Qwen3, or another language model; text.ids: with padding, which is masked."""
     n, columns = f.shape("text.embedding")
-    lanes = dict(case0=dict(component="qwen3", tokens="case0.ids.cond", text=zeros(n, columns)))
-    if f.has("text.ids"):  # with padding, which is masked
-        lanes["case0"] |= {"tokens": "text.ids", "keys.first": f.blocks["block.text"]["first_key"], "keys.n": f.blocks["block.text"]["keys"]}
-    return suite("qwen3", lanes, [
+    about = f.blocks[name]
+    masked = {"keys.first": about["first_key"], "keys.n": about["keys"]} if f.has("text.ids") else {}
+    lanes = dict(case0=dict(component=component, tokens="text.ids" if masked else "case0.ids.cond", text=zeros(n, columns)) | masked)
+    return suite(component, lanes, [
         test("text layer", open_("case0"), dict(table=0), expect("lane.text", "text.embedding", "text.embedding"),
-             put("block.text.in", "lane.text"), run(f.blocks["block.text"]["name"]), expect("lane.text", "block.text.out", "block.text")),
+             put(f"{name}.in", "lane.text"), run(about["name"]), expect("lane.text", f"{name}.out", name)),
     ], bf16=True)
 
 
@@ -782,13 +679,35 @@ def clip_kinds(f):
     ], bf16=True)
 
 
+def padded(f):
+    """A text encoder alone, whose prompts have masked padding. The references name the range of keys."""
+    expect_ = f.expect["padded"]
+    lanes, rows, names = {}, [], []
+    for name, about in expect_["lanes"].items():
+        n, columns = f.shape(f"{name}.text")
+        for file in range(len(expect_["files"])):
+            lane = dict(component=f.name, number=file, tokens=f"{name}.ids", text=zeros(n, columns))
+            lane |= {"keys.first": about["first"], "keys.n": about["n"]} if about["n"] else {}
+            if "span" in about:
+                lane["vision_spans"] = [dict(rows=f"{name}.image") | about["span"]]
+            lanes[f"{name} {file}"] = lane
+            rows += [open_(f"{name} {file}"), RUN_ALL, expect("lane.text", f"{name}.text", "text", detail=name)]
+    weights = sum("embed" not in name and "shared" not in name for name in tensors_of(os.path.join(f.folder, "model.safetensors"))[0])
+    first = next(iter(lanes))
+    return suite(f"padded_{f.name}", lanes, [test("text", *rows)], [
+        test("influence", open_(first), influence(["lane.text"], weights))], bf16=True)
+
+
 def suites(f):
     """Returns the suites of a fixture."""
+    if f.kind == "padded":
+        return [padded(f)]
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder", "vae_flux2"):
         return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder, vae_flux2=vae_flux2)[f.kind](f)]
     family = f.expect.get("family", "zimage")
     denoisers = dict(flux=flux,
                      flux2=flux2,
+                     longcat_image=longcat_image,
                      chroma=chroma,
                      ovis=ovis,
                      qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
@@ -801,6 +720,8 @@ def suites(f):
         out.append(clip_vision(f))
     if f.has("block.text.in"):
         out.append(qwen3(f))
+    if f.has("block.mistral.in"):
+        out.append(qwen3(f, "mistral", "block.mistral"))
     if f.has("block.language.in"):
         out.append(qwen25vl(f))
     if f.has("block.tower.in"):
@@ -828,8 +749,8 @@ def components(f):
         return [dict(family=family, config=True) | usual for family in ("vae_flux2", "vae_flux2_encoder")]
     if f.kind == "clip":
         # Hidden states and pooled row that SD1, SD2 and SDXL read of this CLIP.
-        reads = dict(tokens=True) | dict(l=dict(final_norm=True, pooled=True), h=dict(layer=-2, final_norm=True),
-                                         g=dict(layer=-2, pooled=True, projected=True))[f.name]
+        reads = dict(tokens=True) | dict(l=dict(final_norm=True, pooled=True), h=dict(layers=[-2], final_norm=True),
+                                         g=dict(layers=[-2], pooled=True, projected=True))[f.name]
         files = [dict(family="clip", file="model.safetensors", config=True, reads=reads)]
         if f.name != "l":
             # Single files have no configuration; the fixture's heads do not have the usual width of 64.
@@ -837,6 +758,10 @@ def components(f):
             config, erf_gelu = dict(num_attention_heads=heads), dict(hidden_act=1)
             files.append(dict(family="clip", file="open.safetensors", config=config, reads=reads, published=erf_gelu))
         return files
+    if f.kind == "padded":
+        # The other file has llama.cpp's names, and metadata as in GGUF files.
+        reads = dict(tokens=True) | (dict(layers=f.expect["padded"]["layers"]) if "layers" in f.expect["padded"] else {})
+        return [dict(family=f.name, file=file, config=config, reads=reads) for file, config in f.expect["padded"]["files"].items()]
     return None
 
 

@@ -127,7 +127,7 @@ class exactly:
     """Context in which the transformer's conditioning receives these values unrounded, whatever its dtype."""
 
     def __init__(self, model, *values):
-        self.module, self.values = model.time_text_embed, values
+        self.module, self.values = getattr(model, "time_text_embed", None) or model.time_embed, values
 
     def __enter__(self):
         self.hook = self.module.register_forward_pre_hook(lambda _module, args: (*self.values, *args[len(self.values):]))

@@ -430,10 +430,13 @@ const struct suite *const *block_suites(const struct fixture *f) {
 }
 
 static struct text_reads reads_of(const json_t *about) {
-    return (struct text_reads){.hidden = {.layers = {number_of(about, "layer")},
-                                          .final_norm = json_is_true(json_object_get(about, "final_norm"))
-                                                            ? FINAL_NORM_OF_ALL
-                                                            : FINAL_NORM_OF_LAST},
+    const json_t *layers = json_object_get(about, "layers"), *layer;
+    struct hidden_states hidden = {.final_norm = json_is_true(json_object_get(about, "final_norm"))
+                                                     ? FINAL_NORM_OF_ALL
+                                                     : FINAL_NORM_OF_LAST};
+    size_t i;
+    json_array_foreach(layers, i, layer) hidden.layers[i] = (int16_t)json_integer_value(layer);
+    return (struct text_reads){.hidden = hidden,
                                .tokens = json_is_true(json_object_get(about, "tokens")),
                                .pooled = json_is_true(json_object_get(about, "pooled")),
                                .projected = json_is_true(json_object_get(about, "projected"))};

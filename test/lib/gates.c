@@ -79,7 +79,18 @@ const struct gate gate_flux_wide = {
     .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
 
 #define GUIDED(batch_) .steps = 2, .batch = batch_, .cfg_scale = 2.5
+const struct gate gate_chroma = {.request = REQUEST(GUIDED(2)),
+                                 .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 1),
+                                 .threads = 2,
+                                 .always = true};
+
 #define EDITING(n)     .references = references, .n_references = n
+
+const struct gate gate_ovis_image = {.request = REQUEST(GUIDED(2)),
+                                     .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                     .threads = 2,
+                                     .always = true,
+                                     .in_bf16 = true};
 
 const struct gate gate_qwen_image = {.request = REQUEST(GUIDED(2)),
                                      .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),

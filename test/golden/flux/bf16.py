@@ -26,14 +26,16 @@ def cast(value, dtype):
     return value
 
 
-def disguise(model, dtype):
-    """Makes a model compute in this dtype while its callers see f32 inputs and outputs."""
+def disguise(model, dtype, kept=()):
+    """Makes a model compute in this dtype while its callers see f32 inputs and outputs. kept: names of arguments that are
+    not converted."""
     model.to(dtype)
     model.__class__ = type(model.__class__.__name__, (model.__class__,), {"dtype": property(lambda _: torch.float32)})
 
     forward = model.forward
     # replaces forward instead of hooking it: hooks must record the pipeline's values
-    model.forward = lambda *args, **kwargs: cast(forward(*cast(args, dtype), **cast(kwargs, dtype)), torch.float32)
+    model.forward = lambda *args, **kwargs: cast(
+        forward(*cast(args, dtype), **{k: v if k in kept else cast(v, dtype) for k, v in kwargs.items()}), torch.float32)
 
 
 def keep_conditioning(transformer, dtype):

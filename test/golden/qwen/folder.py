@@ -55,7 +55,7 @@ def _tower_config(spec):
     }
 
 
-def _text_encoder(spec, folder, tokenizer):
+def text_encoder(spec, folder, tokenizer):
     """Writes config.json in one of the two published layouts: flat, or with the language model's keys also under
     text_config."""
     form, text = spec.form, _text_config(spec, tokenizer)
@@ -103,7 +103,7 @@ def _scheduler(spec, folder):
         **spec.form["shift"]})
 
 
-def _processor(spec, folder):
+def processor(spec, folder):
     os.makedirs(folder)
     write_json(os.path.join(folder, "preprocessor_config.json"), {
         "do_convert_rgb": True, "do_normalize": True, "do_rescale": True, "do_resize": True,
@@ -119,13 +119,13 @@ def write(spec, folder):
         vocab, pairs = tokens.train(spec.merges, spec.seed)
         tokenizer = tokens.build(vocab, pairs, ADDED)
         tokens.save(tokenizer, vocab, pairs, os.path.join(folder, "tokenizer"), form["tokenizer_json"], ADDED)
-        _text_encoder(spec, os.path.join(folder, "text_encoder"), tokenizer)
+        text_encoder(spec, os.path.join(folder, "text_encoder"), tokenizer)
     if "vae" not in form["shares"]:
         _vae(spec, os.path.join(folder, "vae"))
     _transformer(spec, os.path.join(folder, "transformer"))
     _scheduler(spec, os.path.join(folder, "scheduler"))
     if form["processor"]:
-        _processor(spec, os.path.join(folder, "processor"))
+        processor(spec, os.path.join(folder, "processor"))
     classes = CLASSES | (PROCESSOR if form["processor"] else {})
     write_json(os.path.join(folder, "model_index.json"),
                {"_class_name": form["pipeline"], "_diffusers_version": "0.36.0.dev0", **dict(sorted(classes.items()))})

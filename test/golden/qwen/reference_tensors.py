@@ -112,16 +112,21 @@ def look(pipe, pictures):
     (rows in raster order)."""
     out = {}
     for i, (tower, _) in enumerate(resized(pipe, pictures)):
-        processor = pipe.processor.image_processor
-        seen = processor(images=[tower], return_tensors="pt")
-        (_, rows, columns), = seen["image_grid_thw"].tolist()
-        flat = processor(images=[tower], return_tensors="pt", do_normalize=False, do_rescale=False)["pixel_values"]
-        pixels = flat.numpy().reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
-        pixels = pixels.transpose(0, 2, 5, 1, 3, 6, 4).reshape(14 * rows, 14 * columns, 3)
-        assert (pixels == pixels.astype(np.uint8)).all()
-        out[f"pixels.reference_{i:03}"] = torch.from_numpy(pixels.astype(np.uint8))
+        pixels, seen = vision_inputs(pipe.processor.image_processor, tower)
+        out[f"pixels.reference_{i:03}"] = pixels
         out[f"seen.reference_{i:03}"] = pipe.text_encoder.model.visual(seen["pixel_values"], seen["image_grid_thw"]).pooler_output
     return out
+
+
+def vision_inputs(processor, picture):
+    """Returns a picture's pixels as the processor resizes them, u8 [H, W, 3], and the processor's output."""
+    seen = processor(images=[picture], return_tensors="pt")
+    (_, rows, columns), = seen["image_grid_thw"].tolist()
+    flat = processor(images=[picture], return_tensors="pt", do_normalize=False, do_rescale=False)["pixel_values"]
+    pixels = flat.numpy().reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
+    pixels = pixels.transpose(0, 2, 5, 1, 3, 6, 4).reshape(14 * rows, 14 * columns, 3)
+    assert (pixels == pixels.astype(np.uint8)).all()
+    return torch.from_numpy(pixels.astype(np.uint8)), seen
 
 
 def latents_format(pipe):
