@@ -145,9 +145,9 @@ static void qwen_place_tokens(struct context *x, const struct lane *lane, struct
     }
 }
 
-/* Position grids of M-RoPE: one for each text segment, image and masked padding. Text after an image
- * continues after the longer side of its token grid. */
-enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 2 };
+/* Position grids of M-RoPE: one for each text segment and image. Text after an image continues after the
+ * longer side of its token grid. */
+enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 1 };
 _Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "rope table of a prompt with the most images");
 
 static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
@@ -184,19 +184,13 @@ static void qwen_forward_embedding(struct context *x, const void *weights, const
     qwen_place_tokens(x, scope->lane, w->rows);
     struct rope_options rope = qwen_rope(settings, 2 * state->rope.dim[1]);
     int32_t T = state->rope.dim[0], keys = qwen_keys(scope->lane).n;
-    if (!scope->lane->vision_spans[0].height || keys == T) {
-        qwen_list_grids(scope->lane, T, &rope);
-        op_rope_table(x, state->rope, &rope);
-        return;
-    }
-    /* In prompts with images, all masked padding has position 0 (get_rope_index); in others, positions count
-     * on. */
-    qwen_list_grids(scope->lane, keys, &rope);
-    rope.grid[rope.n_grids++] = (struct rope_grid){.extent = {1}, .diagonal = true};
-    op_rope_table(x, tensor_slice(state->rope, 0, keys + 1), &rope);
+    /* In prompts with images, all masked padding has the position of the first token, 0 (get_rope_index); in
+     * others, positions count on. */
+    int32_t placed = scope->lane->vision_spans[0].height ? keys : T;
+    qwen_list_grids(scope->lane, placed, &rope);
+    op_rope_table(x, tensor_slice(state->rope, 0, placed), &rope);
     struct tensor rows = tensor_reshape(state->rope, 2, (int32_t[]){T, 2 * state->rope.dim[1]});
-    if (T > keys + 1)
-        op_broadcast_row(x, tensor_slice(rows, keys + 1, T - keys - 1), tensor_slice(rows, keys, 1));
+    if (T > placed) op_broadcast_row(x, tensor_slice(rows, placed, T - placed), tensor_slice(rows, 0, 1));
 }
 
 struct projection {
