@@ -293,8 +293,8 @@ struct recipe_images {
     bool samples_posterior; /* true: the latent of an input image is a sample of the VAE posterior; false: its
                                mode */
     int references_min, references_max; /* allowed number of reference images (-r) */
-    /* Inpainting without mask channels: the input image is also the first reference of the denoiser, at the
-     * output size; references of the request follow. */
+    /* Inpainting without mask channels: the latent of the input image is also the denoiser's first reference;
+     * references of the request follow. Needs samples_posterior false. */
     bool init_is_reference;
     /* Inpainting without mask channels: the mask is interpolated to latent pixels (mask_to_latent_bilinear)
      * and blends fractions; false: the mask is 0 or 1, of the nearest pixel. */
