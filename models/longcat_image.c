@@ -104,7 +104,7 @@ enum { LONGCAT_DROPPED = 36, LONGCAT_ROWS = 512 };
     .slot = {VISION_QWEN25VL, text_slot, DENOISER(family_longcat_image), VAE_KL},                            \
     .text = {.condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1,                        \
              .processor = {"Qwen2_5_VLProcessor", "text_processor", true}},                                  \
-    .denoising = {.span = {{2, INFINITY}}, .guide = guidance_cfg,                                            \
+    .denoising = {.span = {{2, INFINITY}},                                                                  \
                   .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
                                .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
                   .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                        \
@@ -139,6 +139,7 @@ const struct recipe recipe_longcat_image_edit = {
     .name = "longcat_image_edit",
     .selection.edit = "longcat",
     .selection.pipelines = {"LongCatImageEditPipeline"},
+    .denoising.guide = guidance_cfg,
     .images.references_min = 1,
     .images.references_max = 1,
     .images.areas = {.output = 1024 * 1024,

@@ -28,6 +28,8 @@ import flux.bf16
 import flux.specs
 import longcat.bf16
 import longcat.specs
+import flux2.bf16
+import flux2.specs
 import ovis.bf16
 import ovis.specs
 import qwen.bf16
@@ -227,6 +229,7 @@ def main():
     families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
     families |= {name: longcat.bf16.family for name in longcat.specs.FORMS}
     families |= {name: chroma.bf16.family for name in chroma.specs.FORMS}
+    families |= {name: flux2.bf16.family for name in flux2.specs.FORMS}
     families |= {name: ovis.bf16.family for name in ovis.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}

@@ -412,14 +412,15 @@ def t5(f, family, ids):
     ], [two_hidden_states(family, "ids 0")], bf16=True)
 
 
-def qwen3(f):
+def qwen3(f, component="qwen3", name="block.text"):
+    """Qwen3, or another language model; text.ids: with padding, which is masked."""
     n, columns = f.shape("text.embedding")
-    lanes = dict(case0=dict(component="qwen3", tokens="case0.ids.cond", text=zeros(n, columns)))
-    if f.has("text.ids"):  # with padding, which is masked
-        lanes["case0"] |= {"tokens": "text.ids", "keys.first": f.blocks["block.text"]["first_key"], "keys.n": f.blocks["block.text"]["keys"]}
-    return suite("qwen3", lanes, [
+    about = f.blocks[name]
+    masked = {"keys.first": about["first_key"], "keys.n": about["keys"]} if f.has("text.ids") else {}
+    lanes = dict(case0=dict(component=component, tokens="text.ids" if masked else "case0.ids.cond", text=zeros(n, columns)) | masked)
+    return suite(component, lanes, [
         test("text layer", open_("case0"), dict(table=0), expect("lane.text", "text.embedding", "text.embedding"),
-             put("block.text.in", "lane.text"), run(f.blocks["block.text"]["name"]), expect("lane.text", "block.text.out", "block.text")),
+             put(f"{name}.in", "lane.text"), run(about["name"]), expect("lane.text", f"{name}.out", name)),
     ], bf16=True)
 
 
@@ -719,6 +720,8 @@ def suites(f):
         out.append(clip_vision(f))
     if f.has("block.text.in"):
         out.append(qwen3(f))
+    if f.has("block.mistral.in"):
+        out.append(qwen3(f, "mistral", "block.mistral"))
     if f.has("block.language.in"):
         out.append(qwen25vl(f))
     if f.has("block.tower.in"):

@@ -160,6 +160,7 @@ TOLERANCES = {
         "hidden": [4.94e-6, 1.5e-5],
     },
     "qwen3": {"text.embedding": [0, 0], "block.text": [2.04e-7, 6e-7]},
+    "mistral": {"text.embedding": [0, 0], "block.mistral": [0, 6e-7]},
     "qwen25vl": {
         "text.embedding": [3.44e-8, 1e-7],
         "text.rope": [1.8e-8, 5.4e-8],

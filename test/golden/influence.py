@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 
 import chroma.influence
 import flux.influence
+import flux2.influence
 import longcat.influence
 import ovis.influence
-import flux2.influence
 import qwen.influence
 import sd3.influence
 import unet.influence

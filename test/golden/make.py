@@ -187,9 +187,9 @@ def main():
     # in this order, because a fixture may link to earlier ones
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (longcat.specs, longcat.make.make) for name in longcat.specs.FORMS}
+    families |= {name: (flux2.specs, flux2.make.make) for name in flux2.specs.FORMS}
     families |= {name: (chroma.specs, chroma.make.make) for name in chroma.specs.FORMS}
     families |= {name: (ovis.specs, ovis.make.make) for name in ovis.specs.FORMS}
-    families |= {name: (flux2.specs, flux2.make.make) for name in flux2.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}

@@ -16,8 +16,7 @@ KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels i
 
 
 def unused(pipe):
-    text = pipe.text_encoder.model
-    text = getattr(text, "language_model", text)
+    text = reference_tensors.language_model(pipe)
     return [
         (r"^vae\.(decoder|encoder)\.mid_block\.attentions\.0\.to_k\.bias$", KEY_BIAS),
         (rf"^text_encoder\.model\.(language_model\.)?layers\.{len(text.layers) - 1}\.", "the last hidden state read is the one before the last layer"),

@@ -23,7 +23,8 @@ case 0's references (in: latent_001, hidden.cond; batch of one):
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 4]
 Fixtures with their own text encoder:
   text.ids                   i32 [T]: case 0's tokens with a few of its padding tokens
-  text.embedding block.text.{in,out}   [T, hidden]; [1, T, hidden] of the layer named in expect.json, padding masked as key
+  text.embedding block.text.{in,out}   [T, hidden]; [1, T, hidden] of the layer named in expect.json, padding masked as key;
+                             dev: block.mistral.{in,out}
 The VAE's parts are tested in ../vae_flux2.
 Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps}.
 """

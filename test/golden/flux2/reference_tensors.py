@@ -1,12 +1,14 @@
 """Runs the Flux.2 reference and records inputs and outputs as reference tensors."""
 
 import math
+import os
 
 import diffusers
 import numpy as np
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, Flux2KleinInpaintPipeline
-from diffusers.pipelines.flux2.pipeline_flux2 import compute_empirical_mu
+from diffusers.pipelines.flux2.pipeline_flux2 import compute_empirical_mu, format_input
+from transformers import Mistral3ForConditionalGeneration, PreTrainedTokenizerFast
 
 import runs
 from inputs import of_case
@@ -23,7 +25,16 @@ BLOCK_PADDING = 3  # number of padding tokens in the text encoder's block refere
 def load(folder):
     """Loads the model folder into the reference pipeline, in f32 whatever the files' dtype."""
     name = diffusers.DiffusionPipeline.load_config(folder)["_class_name"]
-    pipe = getattr(diffusers, name).from_pretrained(folder, dtype=torch.float32)
+    if name == "Flux2Pipeline":
+        # without torchvision, transformers has no PixtralProcessor; for texts it only calls the tokenizer
+        pipe = diffusers.Flux2Pipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler.from_pretrained(folder, subfolder="scheduler"),
+            vae=diffusers.AutoencoderKLFlux2.from_pretrained(folder, subfolder="vae", dtype=torch.float32),
+            text_encoder=Mistral3ForConditionalGeneration.from_pretrained(os.path.join(folder, "text_encoder"), dtype=torch.float32),
+            tokenizer=PreTrainedTokenizerFast.from_pretrained(os.path.join(folder, "tokenizer")),
+            transformer=diffusers.Flux2Transformer2DModel.from_pretrained(folder, subfolder="transformer", dtype=torch.float32))
+    else:
+        pipe = getattr(diffusers, name).from_pretrained(folder, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
     for model in (pipe.transformer, pipe.text_encoder, pipe.vae):
         model.requires_grad_(False).eval()
@@ -45,6 +56,8 @@ def encode(pipe, prompt):
 
 def uncut(pipe, prompt):
     """Returns the number of tokens before truncation."""
+    if hasattr(pipe, "system_message"):
+        return len(pipe.tokenizer.apply_chat_template(format_input([prompt], pipe.system_message)[0], tokenize=True, return_dict=False))
     return len(pipe.tokenizer(pipe.tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, enable_thinking=False)).input_ids)
 
@@ -173,21 +186,28 @@ def block_references(pipe, case, references):
     return out, {"block": dict(text_tokens=BLOCK_TEXT, double=double, single=single, guidance=case["guidance"])}
 
 
+def language_model(pipe):
+    model = pipe.text_encoder.model
+    return getattr(model, "language_model", model)
+
+
 @torch.no_grad()
 def text_references(pipe, references):
-    """Records a middle layer of the text encoder on case 0's tokens with some padding behind them."""
-    model, known = pipe.text_encoder.model, of_case(references, 0)
-    ids, layer = known["ids.cond"].long(), len(pipe.text_encoder.model.layers) // 2
-    n = int((ids != pipe.tokenizer.pad_token_id).sum())
-    total = n + BLOCK_PADDING
-    with Watch({"block.text": model.layers[layer]}) as watch:
-        state = model(input_ids=ids[None, :total], attention_mask=(torch.arange(total) < n).long()[None], output_hidden_states=True,
-                      use_cache=False).hidden_states
-    # each row of padding depends on the prompt and its own position alone; rounding grows in 27 layers
-    read = torch.cat([state[k][0] for k in (9, 18, 27)], dim=1)
-    assert torch.allclose(read, known["hidden.cond"][:total], atol=2e-4)
-    out = watch.tensors | {"text.embedding": state[0][0], "text.ids": ids[:total].to(torch.int32)}
-    return out, {"block.text": dict(layer=layer, name=f"layers.{layer}", first_key=0, keys=n)}
+    """Records a middle layer of the text encoder on case 0's tokens with some of its padding."""
+    known, left = of_case(references, 0), pipe.tokenizer.padding_side == "left"
+    model, name = language_model(pipe), "block.mistral" if left else "block.text"
+    layer = len(model.layers) // 2
+    real = known["ids.cond"] != pipe.tokenizer.pad_token_id
+    n = int(real.sum())
+    part = slice(-n - BLOCK_PADDING, None) if left else slice(n + BLOCK_PADDING)
+    ids, mask = known["ids.cond"][part], real[part]
+    with Watch({name: model.layers[layer]}) as watch:
+        state = model(input_ids=ids[None].long(), attention_mask=mask[None].long(), output_hidden_states=True, use_cache=False).hidden_states
+    # a row of padding depends on the prompt and its own position alone; rounding grows in about 30 layers
+    read = torch.cat([state[k][0] for k in ((10, 20, 30) if left else (9, 18, 27))], dim=1)
+    assert torch.allclose(read, known["hidden.cond"][part], atol=2e-4)
+    out = watch.tensors | {"text.embedding": state[0][0], "text.ids": ids}
+    return out, {name: dict(layer=layer, name=f"layers.{layer}", first_key=int(mask.int().argmax()), keys=n)}
 
 
 def schedule_references(pipe):

@@ -26,9 +26,13 @@ FORMS = {
         transformer_dtype="f32", text_dtype="bf16", vae_dtype="f32",
         # the tensor's input width is 256 in every model, so bf16 also saves much space
         cast={"time_guidance_embed.timestep_embedder.linear_1.weight": "bf16"},
-        transformer_shards=2, text_shards=1, tokenizer_json=True, quant_convs=True),
+        transformer_shards=2, text_shards=1, tokenizer_json=True),
     "flux2_klein_base": dict(
         pipeline="Flux2KleinPipeline", distilled=False, guided=False, share="flux2_klein", shares=KLEIN_PARTS),
+    "flux2_dev": dict(
+        pipeline="Flux2Pipeline", distilled=None, guided=True, share=None, shares=[],
+        transformer_dtype="bf16", text_dtype="f16", vae_dtype="bf16",
+        cast={"context_embedder.weight": "f32"}, transformer_shards=1, text_shards=2),
 }
 
 
@@ -77,6 +81,12 @@ CASES = {
         _case((4, 5), 4, 2024, prompt="swap", cfg=3.0, negative="ugly", init=True, mask=True, strength=0.5, references=[(70, 64)], batch=2),
         _case((3, 4), 2, 1, prompt="empty"),
     ],
+    "flux2_dev": [
+        # cropped to 8x9 tokens
+        _case((5, 6), 3, 42, prompt="turn", guidance=4.0, references=[(65, 79)]),
+        _case((7, 4), 2, 123456789, prompt="house", guidance=2.5, batch=2),
+        _case((6, 5), 2, 9, prompt="swap", guidance=4.0, references=[(64, 64), (73, 64)]),
+    ],
 }
 
 
@@ -87,18 +97,29 @@ def spec_klein(name, seed, form):
         vae_channels=[4, 6, 10, 14], vae_groups=2, vae_layers=1, channels=5, cases=CASES[name])
 
 
+def spec_dev(name, seed, form):
+    return Spec(
+        name, seed, form, heads=3, axes=[4, 2, 2, 4], doubles=1, singles=3,
+        text_heads=2, text_kv_heads=1, text_head_dim=12, text_hidden=16, text_layers=31, text_read=[10, 20, 30], text_ffn=26,
+        # as in FLUX.2-small-decoder, the decoder is narrower
+        vae_channels=[6, 9, 15], decoder_channels=[3, 6, 12], vae_groups=3, vae_layers=2, channels=4, cases=CASES[name], merges=350)
+
+
 def random_spec(name, seed):
     """Returns a spec of random dimensions and sizes under the same rules; fixtures that share weights draw them
     identically."""
     form = FORMS[name]
     rng = random.Random(f"{seed} {form['share'] or name}")
-    drawn = spec_klein(name, seed, form)
+    drawn = (spec_dev if form["guided"] else spec_klein)(name, seed, form)
     kv, groups = rng.randint(1, 2), rng.choice([2, 3])
     drawn.heads, drawn.axes = rng.randint(1, 4), [2 * rng.randint(1, 4) for _ in range(4)]
     drawn.doubles, drawn.singles = rng.randint(1, 2), rng.randint(1, 3)
     drawn.text_kv_heads, drawn.text_heads, drawn.text_head_dim = kv, kv * rng.randint(1, 3), 2 * rng.randint(3, 7)
     drawn.text_hidden, drawn.text_ffn = rng.randint(10, 24), rng.randint(14, 40)
-    drawn.vae_groups, drawn.vae_channels = groups, [groups * s for s in rng.sample(range(2, 8), 4)]
+    levels = len(drawn.vae_channels)
+    drawn.vae_groups, drawn.vae_channels = groups, [groups * s for s in rng.sample(range(2, 8), levels)]
+    if drawn.decoder_channels:
+        drawn.decoder_channels = [groups * s for s in rng.sample(range(2, 8), levels)]
     drawn.channels, drawn.merges = rng.randint(3, 8), rng.randint(120, 300)
     own = random.Random(f"cases {seed} {name}")
     drawn.cases = [redrawn(wanted, own, 64, 120) for wanted in CASES[name]]
@@ -111,4 +132,4 @@ def random_spec(name, seed):
 def spec(name, seed):
     if seed != DEFAULT_SEED:
         return random_spec(name, seed)
-    return spec_klein(name, seed, FORMS[name])
+    return (spec_dev if FORMS[name]["guided"] else spec_klein)(name, seed, FORMS[name])
