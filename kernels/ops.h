@@ -207,7 +207,7 @@ struct rope_grid {
     struct token_order token_order;
 };
 
-enum { ROPE_GRIDS_MAX = 17 };
+enum { ROPE_GRIDS_MAX = 18 };
 
 struct rope_options {
     double theta;
