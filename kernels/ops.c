@@ -482,7 +482,7 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
                    token_order_fits(grid->token_order, grid->extent[axes - 2], grid->extent[axes - 1]);
     }
     check_true(&c, fits, "axes or grids", &out,
-               "1 to 4 even axes, 1 to 8 non-empty grids, whole blocks of tokens");
+               "1 to 4 even axes, 1 to 18 non-empty grids, whole blocks of tokens");
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(tokens, pairs, 2));
     check_packed(&c, "out", &out);
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});

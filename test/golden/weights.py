@@ -73,14 +73,6 @@ FLUX2 = [
     ("linear_in", 1.0, 0), ("linear_out", 0.7, 0),
     ("proj_out", 0.6, 0),
 ]
-CHROMA = [
-    ("attn.norm_", 1.7, 0),
-    # the approximator's residual is small, so that the epsilon of its norms matters
-    ("guidance_layer.in_proj", 0.06, 0.02), ("guidance_layer.out_proj", 1.2, 0.3), ("linear_1", 1.0, 0.3), ("linear_2", 0.12, 0.02),
-    *[rule for rule in FLUX if "norm" not in rule[0]],
-]
-# The product of a gate and a value is smaller than a GELU's output.
-OVIS = [("net.0", 1.2, 0.4), ("net.2", 0.7, 0.1), ("proj_mlp", 1.2, 0.3), *FLUX]
 SD3 = [
     ("norm_out.linear", 0.4, 0.3),
     ("norm1.linear", 0.3, 0.4), ("norm1_context.linear", 0.3, 0.4),
