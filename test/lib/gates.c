@@ -98,8 +98,18 @@ const struct gate gate_chroma = {.request = REQUEST(GUIDED(2)),
                                  .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 1),
                                  .threads = 2,
                                  .always = true};
+#define EDITING(n) .references = references, .n_references = n
 
-#define EDITING(n)     .references = references, .n_references = n
+const struct gate gate_longcat_image = {.request = REQUEST(GUIDED(2)),
+                                        .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                        .threads = 2,
+                                        .always = true,
+                                        .in_bf16 = true};
+const struct gate gate_longcat_image_edit = {.request = REQUEST(GUIDED(2), EDITING(1)),
+                                             .other =
+                                                 REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1, EDITING(1)),
+                                             .threads = 1,
+                                             .always = true};
 
 const struct gate gate_ovis_image = {.request = REQUEST(GUIDED(2)),
                                      .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),

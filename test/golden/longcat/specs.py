@@ -114,7 +114,7 @@ CASES = {
 
 def spec_edit(name, seed, form):
     return Spec(
-        name, seed, form, heads=3, axes=[2, 4, 4], doubles=2, singles=1,
+        name, seed, form, heads=2, axes=[2, 4, 4], doubles=2, singles=2,
         text_heads=2, text_kv_heads=1, text_sections=[1, 2, 3], text_layers=2, text_ffn=44,
         tower_heads=2, tower_head_dim=8, tower_layers=2, tower_full=[1], tower_ffn=36, tower_window=56,
         vae_channels=[4, 6, 10, 14], vae_groups=2, vae_layers=1, scaling_factor=0.3611, shift_factor=0.1159, cases=CASES[name])
