@@ -40,8 +40,10 @@ struct json_text {
 
 /* Parses a whole document, an object or an array, of at most 256 MB and depth_limit levels (a flat object is
  * 1). *root is freed with json_decref; NULL on failure. Errors: JSON (also for a byte order mark), LIMIT
- * (size, nesting, a number beyond 64 bits), DUP, UTF8 (also a lone surrogate), META (\u0000 in a string),
- * MEMORY. */
+ * (size, nesting, a number beyond the range of a double), DUP, UTF8 (also a lone surrogate), META (\u0000 in
+ * a string), MEMORY. Integers beyond 64 bits become real numbers: tokenizer_config.json has a
+ * model_max_length of 10^30.
+ */
 enum status json_parse(const char *path, const char *text, uint64_t bytes, int depth_limit, json_t **root,
                        struct error *e);
 
