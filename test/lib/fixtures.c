@@ -131,6 +131,7 @@ const struct fixture fixtures[] = {
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
     {.name = "adapters/zimage", .has_adapters = true},
     {.name = "adapters/flux", .has_adapters = true},
+    {.name = "adapters/flux2", .has_adapters = true},
     {.name = "adapters/sdxl", .has_adapters = true},
     {.name = "adapters/lycoris", .has_adapters = true},
     {.name = "adapters/sd1", .has_adapters = true},
