@@ -344,7 +344,8 @@ static void qwen_declare(const struct component *c, struct lane *lanes, int n_la
 }
 
 static const char *const qwen_ignorable[] = {"lm_head.", "output.weight", NULL};
-static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state, rope)};
+static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state, rope),
+                                                         STATE_TENSOR(qwen_state, tokens)};
 
 /* Qwen3 as a text encoder (transformers: Qwen3Model). Queries and keys are normed, projections have no bias;
  * the rest is shared. Pipelines usually read hidden_states[-2], the input of the last layer; the
@@ -454,7 +455,8 @@ static int qwen_head_size(const struct component *c) {
  * Projections have neither norms nor biases. The vision tower is ignored.
  *
  * llama.cpp orders the rows of q and k so that rope rotates adjacent pairs (convert_hf_to_gguf.py, permute).
- * A file has this order if its tensors have llama.cpp's names: `sluice convert` changes neither. */
+ * A file has this order if its tensors have llama.cpp's names: `sluice convert` changes neither. Adapters
+ * have the order of transformers, so such a file refuses them. */
 
 #define MISTRAL_LAYER(X, S) LAYER(X, S, NONE)
 #define NONE(X, S)
@@ -488,6 +490,7 @@ static enum status mistral_configure(struct component *c, const struct config *c
                          config->path, model);
     c->dims[QWEN_HEAD] = qwen_head_size(c);
     s->interleaved = index_find(&c->index, "blk.0.attn_q.weight");
+    if (s->interleaved) c->adapters_refused = "rows of q and k in llama.cpp's order";
     return qwen_check_dims(c, config, e);
 }
 
