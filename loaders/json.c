@@ -308,9 +308,6 @@ static bool reader_digits(const struct json_text *t, uint64_t *at) {
     return *at > from;
 }
 
-/* Flag of json_decode, besides Jansson's: integers beyond 64 bits become real numbers. */
-enum { LARGE_INTEGERS = 0x10000 };
-
 /* Reads a number; real numbers have a decimal point in any locale. */
 static json_t *reader_number(struct json_reader *r) {
     const struct json_text *t = r->t;
@@ -334,17 +331,19 @@ static json_t *reader_number(struct json_reader *r) {
     r->at = end;
     if (!good) return reader_expects(r, "a digit");
     char *digits = strndup(t->text + from, end - from);
-    errno = 0;
-    long long integer = digits && !real ? strtoll(digits, NULL, 10) : 0;
-    bool large = errno == ERANGE;
-    real = real || (large && r->flags & LARGE_INTEGERS);
     locale_t plain = real ? newlocale(LC_ALL_MASK, "C", NULL) : NULL;
     json_t *number = NULL;
     if (!digits || (real && !plain)) {
         reader_no_memory(r);
     } else {
+        errno = 0;
         double value = real ? strtod_l(digits, NULL, plain) : 0;
-        if (real ? isinf(value) : large)
+        long long integer = real ? 0 : strtoll(digits, NULL, 10);
+        if (!real && errno == ERANGE && (r->flags & JSON_LONG_AS_REAL)) {
+            real = true;
+            value = strtod(digits, NULL); /* an integer has no decimal point */
+        }
+        if (real ? isinf(value) : errno == ERANGE)
             reader_fail(r, LIMIT, "a number beyond 64 bits");
         else if (!(number = real ? json_real(value) : json_integer(integer)))
             reader_no_memory(r);
@@ -457,5 +456,5 @@ enum status json_parse(const char *path, const char *text, uint64_t bytes, int d
     if (scan_value(&whole, &end, depth_limit, e) != OK) return e->code;
     char c = peek(&whole, &(uint64_t){0});
     if (c != '{' && c != '[') return fail_expecting(&whole, 0, "an object or an array", e);
-    return json_decode(&whole, LARGE_INTEGERS, root, e);
+    return json_decode(&whole, JSON_LONG_AS_REAL, root, e);
 }

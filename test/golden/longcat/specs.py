@@ -34,8 +34,8 @@ FORMS = {
         transformer_dtype="bf16", cast={"proj_out.bias": "f32"}, transformer_shards=2,
         text_dtype="bf16", text_cast={"model.norm.weight": "f32"}, text_shards=1, lm_head=False, nested=True,
         tokenizer_json=False, vae_dtype="bf16", quant_convs=False,
-        # a small limit on the vision tower's input, which the drawing's half size exceeds in one case
-        pixels=dict(min_pixels=3136, max_pixels=4400, size={"shortest_edge": 3136, "longest_edge": 4400})),
+        # more pixels than the published least of 3136: the tower sees 3x4 and 5x2 tokens
+        pixels=dict(min_pixels=7000, max_pixels=12845056, size={"shortest_edge": 7000, "longest_edge": 12845056})),
     "longcat_image": dict(
         pipeline="LongCatImagePipeline", share="longcat_image_edit", shares=["text_encoder", "text_processor", "tokenizer", "vae"],
         transformer_dtype="f32", cast={"time_embed.timestep_embedder.linear_1.weight": "bf16"}, transformer_shards=1),
