@@ -13,7 +13,7 @@
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
     FAMILY(zimage) RECIPE(zimage)                                                                            \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
-    FAMILY(flux2) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)                        \
+    FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
     FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
     FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_base) RECIPE(chroma_flash)                                   \
@@ -70,7 +70,7 @@ struct text_recipe {
     bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
     int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
     int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
-    const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
+    const char *special_tokens[6]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
     struct image_prompt image_prompt;
     const char *tokenizer;        /* required tokenizer_kind(): "BPE", "CLIP BPE" or "unigram" */
