@@ -113,6 +113,7 @@ const struct fixture fixtures[] = {
     {.name = "taesd/f32", COMPONENTS},
     {.name = "taesd/bf16", COMPONENTS},
     {.name = "taesd/authors", COMPONENTS},
+    {.name = "taesd/taef2", COMPONENTS},
     {.name = "taehv/f32", COMPONENTS},
     {.name = "taehv/bf16", COMPONENTS},
     {.name = "taehv/encoded", COMPONENTS},
