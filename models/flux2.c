@@ -91,15 +91,16 @@ FLUX2_TABLE(flux2_final_modulation_table, FINAL_MODULATION, linear_weights, "", 
 FLUX2_TABLE(flux2_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights,
             "time_guidance_embed.", "");
 
-struct modulation_weights { struct linear_weights image, text, single; };
-#define MODULATION(X, S)                                                                                     \
-    X##MATRIX(S, image.weight, SIX_DIM, DIM,                                                                 \
-              "double_stream_modulation_img.linear", "double_stream_modulation_img.lin")                     \
-    X##MATRIX(S, text.weight, SIX_DIM, DIM,                                                                  \
-              "double_stream_modulation_txt.linear", "double_stream_modulation_txt.lin")                     \
-    X##MATRIX(S, single.weight, THREE_DIM, DIM,                                                              \
-              "single_stream_modulation.linear", "single_stream_modulation.lin")
-FLUX2_TABLE(flux2_modulation_table, MODULATION, modulation_weights, "", "");
+/* Modulations of all blocks. */
+#define IMAGE_MODULATION(X, S)                                                                               \
+    X##MATRIX(S, weight, SIX_DIM, DIM, "double_stream_modulation_img.linear", "double_stream_modulation_img.lin")
+FLUX2_TABLE(flux2_image_modulation_table, IMAGE_MODULATION, linear_weights, "", "");
+#define TEXT_MODULATION(X, S)                                                                                \
+    X##MATRIX(S, weight, SIX_DIM, DIM, "double_stream_modulation_txt.linear", "double_stream_modulation_txt.lin")
+FLUX2_TABLE(flux2_text_modulation_table, TEXT_MODULATION, linear_weights, "", "");
+#define SINGLE_MODULATION(X, S)                                                                              \
+    X##MATRIX(S, weight, THREE_DIM, DIM, "single_stream_modulation.linear", "single_stream_modulation.lin")
+FLUX2_TABLE(flux2_single_modulation_table, SINGLE_MODULATION, linear_weights, "", "");
 
 /* Norm weights of queries and keys. The endings of their names differ, so the rows have complete names. */
 #define HEAD_NORM (.rank = 1, .dim = {HEAD})
@@ -176,21 +177,35 @@ static void flux2_forward_conditioning(struct context *x, const void *weights,
     mmdit_time_text_embed(x, scope_rows(state->condition, scope), weights, scope, flux2_time_scale);
 }
 
-static void flux2_forward_modulation(struct context *x, const void *weights,
-                                     const struct visit_scope *scope) {
-    const struct modulation_weights *w = weights;
+/* Computes the shifts, scales and gates of one modulation: `rows` is a tensor of the lane's state. */
+static void flux2_modulate(struct context *x, const void *weights, const struct visit_scope *scope,
+                           struct tensor rows) {
     const struct flux2_state *state = scope->lane->state;
-    struct tensor condition = scope_rows(state->condition, scope);
-    mmdit_modulation(x, scope_rows(state->image_modulation, scope), condition, &w->image);
-    mmdit_modulation(x, scope_rows(state->text_modulation, scope), condition, &w->text);
-    mmdit_modulation(x, scope_rows(state->single_modulation, scope), condition, &w->single);
+    mmdit_modulation(x, scope_rows(rows, scope), scope_rows(state->condition, scope), weights);
+}
+
+static void flux2_forward_image_modulation(struct context *x, const void *weights,
+                                           const struct visit_scope *scope) {
+    const struct flux2_state *state = scope->lane->state;
+    flux2_modulate(x, weights, scope, state->image_modulation);
+}
+
+static void flux2_forward_text_modulation(struct context *x, const void *weights,
+                                          const struct visit_scope *scope) {
+    const struct flux2_state *state = scope->lane->state;
+    flux2_modulate(x, weights, scope, state->text_modulation);
+}
+
+static void flux2_forward_single_modulation(struct context *x, const void *weights,
+                                            const struct visit_scope *scope) {
+    const struct flux2_state *state = scope->lane->state;
+    flux2_modulate(x, weights, scope, state->single_modulation);
 }
 
 static void flux2_forward_final_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
     const struct flux2_state *state = scope->lane->state;
-    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
-                     weights);
+    flux2_modulate(x, weights, scope, state->final_modulation);
 }
 
 static void flux2_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -239,11 +254,18 @@ static void flux2_forward_final(struct context *x, const void *weights, const st
 
 BLOCK(flux2_kind_context, "context", "context_embedder", flux2_context_table, linear_weights,
       flux2_forward_context, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-BLOCK(flux2_kind_conditioning, "conditioning", "time_guidance_embed", flux2_conditioning_table,
+BLOCK(flux2_kind_conditioning, "conditioning", "conditioning", flux2_conditioning_table,
       mmdit_time_text_embed_weights, flux2_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP,
       .never_quantised = true);
-BLOCK(flux2_kind_modulation, "modulation", "modulation", flux2_modulation_table, modulation_weights,
-      flux2_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP);
+BLOCK(flux2_kind_image_modulation, "image_modulation", "double_stream_modulation_img",
+      flux2_image_modulation_table, linear_weights, flux2_forward_image_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP);
+BLOCK(flux2_kind_text_modulation, "text_modulation", "double_stream_modulation_txt",
+      flux2_text_modulation_table, linear_weights, flux2_forward_text_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP);
+BLOCK(flux2_kind_single_modulation, "single_modulation", "single_stream_modulation",
+      flux2_single_modulation_table, linear_weights, flux2_forward_single_modulation,
+      .update_rate = UPDATE_PER_TIMESTEP);
 BLOCK(flux2_kind_embedder, "embedder", "x_embedder", flux2_embedder_table, linear_weights,
       flux2_forward_embedder, .never_quantised = true);
 BLOCK(flux2_kind_double, "double", "transformer_blocks.%d", flux2_double_table, mmdit_block_weights,
@@ -294,7 +316,7 @@ static enum status flux2_configure(struct component *c, const struct config *con
                                 .axis = ((const struct flux2_settings *)c->settings)->axis_dim,
                                 .n_axes = N_AXES,
                                 .layers = d[DOUBLE_LAYERS] && d[SINGLE_LAYERS] ? layers : 0,
-                                .n_blocks = layers + 6};
+                                .n_blocks = layers + 8};
     return e->code == OK ? mmdit_check_sizes(c, &sizes, e) : e->code;
 }
 
@@ -302,13 +324,15 @@ static int flux2_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &flux2_kind_context};
     refs[n++] = (struct block_ref){.kind = &flux2_kind_conditioning};
-    refs[n++] = (struct block_ref){.kind = &flux2_kind_modulation};
+    refs[n++] = (struct block_ref){.kind = &flux2_kind_image_modulation};
+    refs[n++] = (struct block_ref){.kind = &flux2_kind_text_modulation};
+    refs[n++] = (struct block_ref){.kind = &flux2_kind_single_modulation};
+    refs[n++] = (struct block_ref){.kind = &flux2_kind_final_modulation};
     refs[n++] = (struct block_ref){.kind = &flux2_kind_embedder};
     for (int i = 0; i < c->dims[DOUBLE_LAYERS]; i++)
         refs[n++] = (struct block_ref){.kind = &flux2_kind_double, .number = i};
     for (int i = 0; i < c->dims[SINGLE_LAYERS]; i++)
         refs[n++] = (struct block_ref){.kind = &flux2_kind_single, .number = i};
-    refs[n++] = (struct block_ref){.kind = &flux2_kind_final_modulation};
     refs[n++] = (struct block_ref){.kind = &flux2_kind_final};
     return n;
 }
@@ -417,7 +441,10 @@ static void flux2_derive(struct component *c) {
 }
 
 static const struct state_tensor flux2_state_tensors[] = {
-    STATE_TENSOR(flux2_state, tokens), STATE_TENSOR(flux2_state, rope), STATE_TENSOR(flux2_state, condition)};
+    STATE_TENSOR(flux2_state, tokens),          STATE_TENSOR(flux2_state, rope),
+    STATE_TENSOR(flux2_state, condition),       STATE_TENSOR(flux2_state, image_modulation),
+    STATE_TENSOR(flux2_state, text_modulation), STATE_TENSOR(flux2_state, single_modulation),
+    STATE_TENSOR(flux2_state, final_modulation)};
 
 #define PREDICTED                                                                                            \
     .alone = true, .tokens = 4608, .text_rows = 512, .text_columns = 15360, .latent_channels = 128,          \
@@ -472,6 +499,16 @@ static const float colours_flux2[][3] = {
 static const struct latent_colours latent_colours_flux2 = {
     128, colours_flux2, {0.485631F, 0.4507685F, 0.4461905F}, 0};
 
+static const struct hf_source flux2_dev_files[] = {
+    {"black-forest-labs/FLUX.2-dev", NULL, NULL, 0},
+    {"black-forest-labs/FLUX.2-dev", "--diffusion-model", "flux2-dev.safetensors", 64400},
+    {"Comfy-Org/flux2-dev", "--diffusion-model", "flux2_dev_fp8mixed.safetensors", 0},
+    {"city96/FLUX.2-dev-gguf", "--diffusion-model", "flux2-dev-*.gguf", 0},
+    {"Comfy-Org/flux2-dev", "--llm", "mistral_3_small_flux2_bf16.safetensors", 0},
+    {"unsloth/Mistral-Small-3.2-24B-Instruct-2506-GGUF", "--llm", "Mistral-Small-3.2-24B-Instruct-2506-*.gguf", 0},
+    {"Comfy-Org/flux2-dev", "--vae", "flux2-vae.safetensors", 0},
+    {0},
+};
 #define KLEIN_SOURCES(size, file)                                                                            \
     {"Comfy-Org/flux2-klein-" size, "--llm", file, 0}, {"Comfy-Org/flux2-dev", "--vae", "flux2-vae.safetensors", 0}, \
     {0}
@@ -525,7 +562,7 @@ enum { FLUX2_AREA = 1024 * 1024 };
              .n_conditions = 1},                                                                             \
     .images = {.references_max = LANE_REFERENCES_MAX, .init_is_reference = true, .mask_bilinear = true,      \
                .areas = {.vae_max = FLUX2_AREA, .output_of_first = true, .multiple = 16}},                   \
-    .denoising = {.span = {{2, INFINITY}}, .guide = guidance_cfg,                                            \
+    .denoising = {.span = {{1, INFINITY}}, .guide = guidance_cfg,                                            \
                   .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
                                .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
                   .shift_rule = FLOW_SHIFT_FLUX2},                                                           \
@@ -543,6 +580,16 @@ enum { FLUX2_AREA = 1024 * 1024 };
 #define DISTILLED {.width = 1024, .height = 1024, .steps = 4, .cfg_scale = 1, .strength = 0.8}
 #define BASE {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.8}
 /* clang-format on */
+
+/* dev is guidance-distilled; guidance_scale and steps of Flux2Pipeline.__call__. */
+const struct recipe recipe_flux2_dev = {
+    FLUX2(TEXT_MISTRAL, 10, 20, 30),
+    .name = "flux2_dev",
+    .selection = {.variant = FLUX2_DEV, .pipelines = {"Flux2Pipeline"}},
+    .denoising.takes_guidance = true,
+    .defaults = {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 1, .guidance = 4, .strength = 0.8},
+    .published = {.title = "Flux.2 dev", .reference = DIFFUSERS, .sources = {flux2_dev_files}},
+};
 
 const struct recipe recipe_flux2_klein = {
     KLEIN_4B,

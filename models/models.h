@@ -13,7 +13,7 @@
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
     FAMILY(zimage) RECIPE(zimage)                                                                            \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
-    FAMILY(flux2) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)                        \
+    FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
     FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
     FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_flash) RECIPE(chroma_base)                                   \
@@ -70,7 +70,7 @@ struct text_recipe {
     bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
     int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
     int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
-    const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
+    const char *special_tokens[6]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
     struct image_prompt image_prompt;
     const char *tokenizer;        /* required tokenizer_kind(): "BPE", "CLIP BPE" or "unigram" */
@@ -293,8 +293,8 @@ struct recipe_images {
     bool samples_posterior; /* true: the latent of an input image is a sample of the VAE posterior; false: its
                                mode */
     int references_min, references_max; /* allowed number of reference images (-r) */
-    /* Inpainting without mask channels: the input image is also the first reference of the denoiser, at the
-     * output size; references of the request follow. */
+    /* Inpainting without mask channels: the latent of the input image is also the denoiser's first reference;
+     * references of the request follow. Needs samples_posterior false. */
     bool init_is_reference;
     /* Inpainting without mask channels: the mask is interpolated to latent pixels (mask_to_latent_bilinear)
      * and blends fractions; false: the mask is 0 or 1, of the nearest pixel. */

@@ -145,9 +145,9 @@ static void qwen_place_tokens(struct context *x, const struct lane *lane, struct
     }
 }
 
-/* Position grids of M-RoPE: one for each text segment, image and masked padding. Text after an image
- * continues after the longer side of its token grid. */
-enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 2 };
+/* Position grids of M-RoPE: one for each text segment and image. Text after an image continues after the
+ * longer side of its token grid. */
+enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 1 };
 _Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "rope table of a prompt with the most images");
 
 static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
@@ -184,19 +184,13 @@ static void qwen_forward_embedding(struct context *x, const void *weights, const
     qwen_place_tokens(x, scope->lane, w->rows);
     struct rope_options rope = qwen_rope(settings, 2 * state->rope.dim[1]);
     int32_t T = state->rope.dim[0], keys = qwen_keys(scope->lane).n;
-    if (!scope->lane->vision_spans[0].height || keys == T) {
-        qwen_list_grids(scope->lane, T, &rope);
-        op_rope_table(x, state->rope, &rope);
-        return;
-    }
-    /* In prompts with images, all masked padding has position 0 (get_rope_index); in others, positions count
-     * on. */
-    qwen_list_grids(scope->lane, keys, &rope);
-    rope.grid[rope.n_grids++] = (struct rope_grid){.extent = {1}, .diagonal = true};
-    op_rope_table(x, tensor_slice(state->rope, 0, keys + 1), &rope);
+    /* In prompts with images, all masked padding has the position of the first token, 0 (get_rope_index); in
+     * others, positions count on. */
+    int32_t placed = scope->lane->vision_spans[0].height ? keys : T;
+    qwen_list_grids(scope->lane, placed, &rope);
+    op_rope_table(x, tensor_slice(state->rope, 0, placed), &rope);
     struct tensor rows = tensor_reshape(state->rope, 2, (int32_t[]){T, 2 * state->rope.dim[1]});
-    if (T > keys + 1)
-        op_broadcast_row(x, tensor_slice(rows, keys + 1, T - keys - 1), tensor_slice(rows, keys, 1));
+    if (T > placed) op_broadcast_row(x, tensor_slice(rows, placed, T - placed), tensor_slice(rows, 0, 1));
 }
 
 struct projection {
@@ -350,7 +344,8 @@ static void qwen_declare(const struct component *c, struct lane *lanes, int n_la
 }
 
 static const char *const qwen_ignorable[] = {"lm_head.", "output.weight", NULL};
-static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state, rope)};
+static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state, rope),
+                                                         STATE_TENSOR(qwen_state, tokens)};
 
 /* Qwen3 as a text encoder (transformers: Qwen3Model). Queries and keys are normed, projections have no bias;
  * the rest is shared. Pipelines usually read hidden_states[-2], the input of the last layer; the
@@ -460,7 +455,8 @@ static int qwen_head_size(const struct component *c) {
  * Projections have neither norms nor biases. The vision tower is ignored.
  *
  * llama.cpp orders the rows of q and k so that rope rotates adjacent pairs (convert_hf_to_gguf.py, permute).
- * A file has this order if its tensors have llama.cpp's names: `sluice convert` changes neither. */
+ * A file has this order if its tensors have llama.cpp's names: `sluice convert` changes neither. Adapters
+ * have the order of transformers, so such a file refuses them. */
 
 #define MISTRAL_LAYER(X, S) LAYER(X, S, NONE)
 #define NONE(X, S)
@@ -494,6 +490,7 @@ static enum status mistral_configure(struct component *c, const struct config *c
                          config->path, model);
     c->dims[QWEN_HEAD] = qwen_head_size(c);
     s->interleaved = index_find(&c->index, "blk.0.attn_q.weight");
+    if (s->interleaved) c->adapters_refused = "rows of q and k in llama.cpp's order";
     return qwen_check_dims(c, config, e);
 }
 

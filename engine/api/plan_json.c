@@ -43,12 +43,15 @@ static json_int_t integer(uint64_t bytes) {
     return (json_int_t)bytes;
 }
 
-/* Token counts of the prompts for the text encoder in this slot: [positive] or [positive, negative]. */
+/* Token counts of the prompts for the text encoder in this slot, without masked padding: [positive] or
+ * [positive, negative]. */
 static json_t *tokens_json(const struct job *job, int slot) {
-    json_t *tokens = json_array();
-    for (int i = 0; i < job->settings.n_prompts; i++)
-        json_push(tokens, json_integer(job->prompts.tokens[slot][i].n_ids));
-    return tokens;
+    json_t *counts = json_array();
+    for (int i = 0; i < job->settings.n_prompts; i++) {
+        const struct prompt_tokens *tokens = &job->prompts.tokens[slot][i];
+        json_push(counts, json_integer(tokens->n_keys ? tokens->n_keys : tokens->n_ids));
+    }
+    return counts;
 }
 
 static void put_pictures(const struct job *job, json_t *json) {

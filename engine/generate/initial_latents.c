@@ -156,10 +156,11 @@ static enum status take_shared(const struct job *job, int i, int chunk, struct e
     const struct layout *l = &job->layout;
     enum encoded_kind kind = encoded->kind;
     bool control = kind == ENCODED_CONTROL || kind == ENCODED_REFERENCE_FRAME;
-    struct tensor to = kind == ENCODED_REFERENCE ? l->reference[encoded->reference]
-                       : kind == ENCODED_FIRST   ? l->clean_frame
-                       : kind == ENCODED_FRAMES  ? frame_conditioning_latent(job)
-                                                 : control_video_latent(job, encoded);
+    struct tensor to = kind == ENCODED_REFERENCE
+                           ? l->reference[job_init_is_reference(job) + encoded->reference]
+                       : kind == ENCODED_FIRST  ? l->clean_frame
+                       : kind == ENCODED_FRAMES ? frame_conditioning_latent(job)
+                                                : control_video_latent(job, encoded);
     int frame = control ? control_video_frame(job, encoded, chunk) : chunk;
     posterior_sample(l->encoded[i].moments, NULL, &model_component(job->model, FAMILY_ENCODER)->latent_format,
                      latent_frame(to, frame));
@@ -235,7 +236,8 @@ enum status initial_latents_make(struct running *r, struct error *e) {
         begin_sampling(job, i, NULL);
     }
     if (l->mask.rank)
-        mask_to_latent(&job->pictures.fitted[PICTURE_MASK],
-                       model_component(job->model, FAMILY_ENCODER)->pixel_factor, l->mask);
+        (job->model->recipe->images.mask_bilinear ? mask_to_latent_bilinear : mask_to_latent)(
+            &job->pictures.fitted[PICTURE_MASK], model_component(job->model, FAMILY_ENCODER)->pixel_factor,
+            l->mask);
     return OK;
 }

@@ -17,6 +17,10 @@ bool job_blends_mask(const struct job *job) {
            job->model->recipe->images.concat == CONCAT_NONE;
 }
 
+bool job_init_is_reference(const struct job *job) {
+    return job->model->recipe->images.init_is_reference && job_blends_mask(job);
+}
+
 int job_branches(const struct job *job) {
     int n = 1;
     for (int i = 0; i < job->schedule.n_spans; i++)

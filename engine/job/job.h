@@ -228,10 +228,11 @@ struct layout {
     struct tensor concat[BATCH_MAX];
     struct tensor image;       /* vision tokens that the denoiser reads; rank 0: none */
     struct tensor clean_frame; /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
-    /* For the inpainting blend (job_blends_mask), else of rank 0: the mask [Y, X], 1 where the image is
-     * repainted; the latent of the input image; the initial noise. */
+    /* For the inpainting blend (job_blends_mask), else of rank 0: the mask [Y, X], from 0 (kept) to 1
+     * (repainted); the latent of the input image; the initial noise. */
     struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];
-    struct tensor reference[LANE_REFERENCES_MAX];       /* latents of reference images */
+    /* Latents of reference images. The first is inpaint_latent[0] if job_init_is_reference. */
+    struct tensor reference[LANE_REFERENCES_MAX];
     struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser output of each lane */
     struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
     struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
@@ -281,6 +282,9 @@ const struct component *job_tiny_decoder(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
  * that has no mask channels. */
 bool job_blends_mask(const struct job *job);
+/* True if the input image is the denoiser's first reference (recipe_images.init_is_reference); the reference
+ * images of the request then follow from lane.reference[1] on. */
+bool job_init_is_reference(const struct job *job);
 /* The largest number of guidance branches of any span. */
 int job_branches(const struct job *job);
 /* FLOPs of the whole run. */

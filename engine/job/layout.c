@@ -174,7 +174,8 @@ static void make_encoded(const struct job *job, struct layout *l, int i, struct 
             tensor_make(moments.data, DTYPE_F32, 3, (int32_t[]){latent[2], latent[3], 2 * latent[0]});
     }
     if (encoded->kind == ENCODED_REFERENCE)
-        l->reference[encoded->reference] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->reference[job_init_is_reference(job) + encoded->reference] =
+            arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (encoded->kind == ENCODED_FIRST) l->clean_frame = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (pictures_resizes(job, encoded))
         t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
@@ -243,6 +244,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
         l->inpaint_latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
         l->inpaint_noise[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     }
+    if (job_init_is_reference(job)) l->reference[0] = l->inpaint_latent[0];
     for (int i = 0; i < l->images_per_group * job_branches(job); i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (job->settings.preview != PREVIEW_NONE) l->denoised = arena_tensor(arena, DTYPE_F32, 4, latent, ok);

@@ -109,6 +109,28 @@ static void fit_picture(struct job *job, int i, struct fitting fitting) {
     if (fit_changes(&job->pictures.fitting[i])) job->pictures.fitted[i].rgb = NULL;
 }
 
+/* Callback read_rows of a picture that is another picture of the job after fitting (user), already read. */
+static int read_fitted_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                            void *to, struct sluice_error *e) {
+    const struct sluice_picture *fitted = picture->user;
+    (void)e;
+    for (size_t y = 0; y < (size_t)fitted->height; y++) take(to, fitted->rgb + 3 * y * (size_t)fitted->width);
+    return 0;
+}
+
+/* How a reference image is fitted for the VAE: stretched or, with a largest area, cropped around its centre
+ * after it shrank to that area. */
+static struct fitting fit_for_vae(const struct job *job, struct picture_size from, struct picture_size size) {
+    const struct picture_areas *areas = &job->model->recipe->images.areas;
+    struct fitting fitting = fit_make(FIT_STRETCH, from, size);
+    if (!areas->vae_max) return fitting;
+    struct picture_size whole = picture_limited_size(from, areas->vae_max);
+    fitting.part.whole = whole;
+    fitting.part.x = (whole.width - size.width) / 2;
+    fitting.part.y = (whole.height - size.height) / 2;
+    return fitting;
+}
+
 /* Fits reference images to the input sizes of VAE and vision encoder. If the sizes differ, each encoder gets
  * its own copy. */
 static void fit_references(struct job *job) {
@@ -117,12 +139,19 @@ static void fit_references(struct job *job) {
     bool has_vision = recipe_slot(recipe, FAMILY_VISION) < SLOTS_MAX;
     for (int i = 0; i < job->request.n_references; i++) {
         const struct sluice_picture *reference = &job->pictures.input[PICTURE_REFERENCES + i];
-        struct picture_size vision_size = request_vision_size(recipe, reference),
+        struct picture_size vision_size = request_vision_size(job, i),
                             size = has_encoder ? job->pictures.reference_size[i] : vision_size;
         fit_picture(job, PICTURE_REFERENCES + i,
-                    fit_make(FIT_STRETCH, input_size(job, PICTURE_REFERENCES + i), size));
+                    fit_for_vae(job, input_size(job, PICTURE_REFERENCES + i), size));
         if (!has_vision || !memcmp(&size, &vision_size, sizeof size)) continue;
         job->pictures.input[PICTURE_VISION + i] = *reference;
+        if (recipe->images.areas.vision_divisor)
+            job->pictures.input[PICTURE_VISION + i] =
+                (struct sluice_picture){.struct_size = sizeof *reference,
+                                        .width = size.width,
+                                        .height = size.height,
+                                        .read_rows = read_fitted_rows,
+                                        .user = &job->pictures.fitted[PICTURE_REFERENCES + i]};
         fit_picture(job, PICTURE_VISION + i,
                     fit_make(FIT_STRETCH, input_size(job, PICTURE_VISION + i), vision_size));
     }
@@ -231,7 +260,7 @@ void pictures_list_encoded(struct job *job) {
         /* A vision encoder reads every reference, or first and last frame. */
         if (recipe->slot[slot].family->kind != FAMILY_VISION) continue;
         for (int i = 0; i < r->n_references; i++)
-            list_vision_input(job, slot, i, request_vision_size(recipe, r->references[i]));
+            list_vision_input(job, slot, i, request_vision_size(job, i));
         for (int i = 0; i < request_vision_frames(job->model); i++)
             list_vision_input(job, slot, i, input_size(job, PICTURE_VISION + i));
     }

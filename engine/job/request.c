@@ -291,20 +291,23 @@ static enum status check_mask(const struct job *job, struct error *e) {
     return r->mask ? picture_check(r->mask, "--mask", e) : OK;
 }
 
-struct picture_size request_vision_size(const struct recipe *recipe, const struct sluice_picture *picture) {
-    struct picture_size size = {picture->width, picture->height};
-    const struct picture_areas *areas = &recipe->images.areas;
+struct picture_size request_vision_size(const struct job *job, int i) {
+    const struct sluice_picture *picture = job->request.references[i];
+    struct picture_size size = {picture->width, picture->height}, read = job->pictures.reference_size[i];
+    const struct picture_areas *areas = &job->model->recipe->images.areas;
+    if (areas->vision_divisor)
+        return (struct picture_size){read.width / areas->vision_divisor, read.height / areas->vision_divisor};
     return areas->vision ? picture_area_size(size, areas->vision, areas->multiple) : size;
 }
 
-/* Computes the size at which a reference image is encoded. Fails with SHAPE if VAE or vision encoder cannot
+/* Computes the size at which reference image i is encoded. Fails with SHAPE if VAE or vision encoder cannot
  * read an image of that shape. */
-static enum status find_reference_size(const struct job *job, const struct sluice_picture *picture,
-                                       struct picture_size *size, struct error *e) {
+static enum status find_reference_size(struct job *job, int i, struct error *e) {
     const struct sluice_model *m = job->model;
+    const struct sluice_picture *picture = job->request.references[i];
     const struct picture_areas *areas = &m->recipe->images.areas;
     const struct component *vision = model_component(m, FAMILY_VISION);
-    struct picture_size vision_size = request_vision_size(m->recipe, picture);
+    struct picture_size *size = &job->pictures.reference_size[i], from = {picture->width, picture->height};
     if (m->recipe->images.concat == CONCAT_CONTROL) {
         /* A VACE reference image is cropped to whole latent pixels; its size is 0x0 if no pixel would remain
          * after scaling to the output size. */
@@ -316,11 +319,18 @@ static enum status find_reference_size(const struct job *job, const struct sluic
             size->width && size->height ? picture_letterbox_size(*size, output) : (struct picture_size){0};
         if (!scaled.width || !scaled.height) *size = scaled;
     } else if (areas->vae) {
-        *size = picture_area_size((struct picture_size){picture->width, picture->height}, areas->vae,
-                                  areas->multiple);
+        *size = picture_area_size(from, areas->vae, areas->multiple);
+    } else if (areas->vae_of_output) {
+        *size = (struct picture_size){job->request.width, job->request.height};
+    } else if (areas->vae_max) {
+        if (picture_limited_check(picture, e) != OK) return e->code;
+        *size = picture_limited_size(from, areas->vae_max);
+        size->width -= size->width % areas->multiple;
+        size->height -= size->height % areas->multiple;
     } else if (picture_reference_size(picture, m->size_step, size, e) != OK) {
         return e->code;
     }
+    struct picture_size vision_size = request_vision_size(job, i);
     bool readable =
         vision_size.width && vision_size.height &&
         (!vision->family ||
@@ -336,6 +346,7 @@ static enum status check_references(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
     int least = m->recipe->images.references_min, most = m->references_max;
+    if (most > LANE_REFERENCES_MAX - job_init_is_reference(job)) most--;
     if (r->n_references < 0 || (r->n_references && !r->references))
         return bad_value(e, "n_references", r->n_references, "the number of pictures in references");
     if (r->n_references && !most)
@@ -354,8 +365,7 @@ static enum status check_references(struct job *job, struct error *e) {
         return least == most ? error_expected(e, "%d", most) : error_expected(e, "%d to %d", least, most);
     }
     for (int i = 0; i < r->n_references && e->code == OK; i++)
-        if (picture_check(r->references[i], "--ref-image", e) == OK)
-            find_reference_size(job, r->references[i], &job->pictures.reference_size[i], e);
+        if (picture_check(r->references[i], "--ref-image", e) == OK) find_reference_size(job, i, e);
     return e->code;
 }
 
@@ -486,21 +496,25 @@ static struct picture_size output_size(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
     const struct picture_areas *areas = &m->recipe->images.areas;
-    const struct sluice_picture *init = r->init_image, *last = NULL;
+    const struct sluice_picture *init = r->init_image, *first = NULL, *last = NULL;
     struct picture_size size = {m->width, m->height};
     if (job->settings.decode_only) return size;
     if (r->references && r->n_references > 0 && r->n_references <= m->references_max)
-        last = r->references[r->n_references - 1];
+        first = r->references[0], last = r->references[r->n_references - 1];
     struct picture_size control = request_control_size(r);
     if (control.width > 0 && control.height > 0)
         size = size_of_frame(job, control);
     else if (init)
         size = (struct picture_size){init->width, init->height};
+    else if (areas->output_of_first && first)
+        size = (struct picture_size){first->width, first->height};
     else if (areas->output && last && last->width > 0 && last->height > 0)
-        size = picture_area_size((struct picture_size){last->width, last->height}, areas->output,
-                                 areas->multiple);
+        size = (areas->rounds_up ? picture_area_size_up : picture_area_size)(
+            (struct picture_size){last->width, last->height}, areas->output, areas->multiple);
     else
         return size;
+    if (areas->vae_max && size.width > 0 && size.height > 0)
+        size = picture_limited_size(size, areas->vae_max);
     if (init && m->init == INIT_FIRST_FRAME && init->width > 0 && init->height > 0)
         size = size_of_frame(job, size);
     return (struct picture_size){round_side_down(size.width, m->size_step),

@@ -62,7 +62,8 @@ static bool is_module(const struct weight_name *name) {
 
 /* Fails with UNSUPPORTED if a change cannot be applied to its weight. */
 static enum status refuse_change(const struct finding *f, const struct change *c, struct error *e) {
-    const char *found = f->mode == CHANGES_AT_RUN_TIME ? c->name->refused : NULL;
+    const char *found = f->model->component[c->name->slot].adapters_refused;
+    if (!found && f->mode == CHANGES_AT_RUN_TIME) found = c->name->refused;
     if (!found && !c->vector && c->name->rank < 2) found = "a vector, which no matrix product uses";
     if (!found && !c->vector && !is_module(c->name)) found = "a tensor that no matrix product uses";
     if (!found && !c->vector && c->module->tensor[ADAPTER_DORA])

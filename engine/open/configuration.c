@@ -134,6 +134,8 @@ static enum status read_pictures(struct sys *sys, const char *path, struct confi
         {"../processor/processor_config.json", "image_processor"},
         {"../processor/preprocessor_config.json", NULL},
         {"../image_processor/preprocessor_config.json", NULL},
+        {"../text_processor/processor_config.json", "image_processor"},
+        {"../text_processor/preprocessor_config.json", NULL},
     };
     char *folder = path_is_folder(path) ? path_copy(sys, path, e) : path_folder(sys, path, e);
     config->sys = sys;

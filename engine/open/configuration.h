@@ -23,8 +23,8 @@ struct config_place {
  * A config.json in the component's own folder is accepted without checks. A config.json next to a single
  * weight file, or a configuration in metadata, is checked. It must name the family's model, or be an object
  * under the name of the slot's folder or flag. For a vision encoder also reads transformers' image processor
- * into config->pictures, from the component's folder or the pipeline's folders `processor` and
- * `image_processor`. UNSUPPORTED: unsupported preprocessing. */
+ * into config->pictures, from the component's folder or the pipeline's folders `processor`,
+ * `image_processor` and `text_processor`. UNSUPPORTED: unsupported preprocessing. */
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 

@@ -136,6 +136,25 @@ void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor
             to[y * X + x] = repaints(mask->rgb + 3 * (y * side * width + x * side)) ? 1 : 0;
 }
 
+/* Repainted share of mask pixels x.first and x.second of a row, weighted. */
+static float repainted_share(const struct sluice_picture *mask, int y, struct lerp_position x) {
+    const uint8_t *row = mask->rgb + 3 * (size_t)y * (size_t)mask->width;
+    return (repaints(row + 3 * x.first) ? 1 - x.weight : 0) + (repaints(row + 3 * x.second) ? x.weight : 0);
+}
+
+void mask_to_latent_bilinear(const struct sluice_picture *mask, int factor, struct tensor out) {
+    float *to = out.data;
+    assert(out.dtype == DTYPE_F32 && out.rank == 2 && tensor_packed(&out));
+    assert(out.dim[0] == mask->height / factor && out.dim[1] == mask->width / factor);
+    for (int i = 0; i < out.dim[0]; i++)
+        for (int k = 0; k < out.dim[1]; k++) {
+            struct lerp_position y = lerp_position_of(i, out.dim[0], mask->height),
+                                 x = lerp_position_of(k, out.dim[1], mask->width);
+            *to++ = repainted_share(mask, y.first, x) * (1 - y.weight) +
+                    repainted_share(mask, y.second, x) * y.weight;
+        }
+}
+
 void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
                       struct tensor out) {
     const float *from = moments.data;
@@ -170,6 +189,31 @@ struct picture_size picture_area_size(struct picture_size from, int64_t area, in
     double width = sqrt((double)area * aspect), height = width / aspect;
     return (struct picture_size){(int)nearbyint(width / multiple) * multiple,
                                  (int)nearbyint(height / multiple) * multiple};
+}
+
+struct picture_size picture_area_size_up(struct picture_size from, int64_t area, int multiple) {
+    double aspect = (double)from.width / from.height;
+    double width = sqrt((double)area * aspect), height = width / aspect;
+    return (struct picture_size){(int)ceil(width / multiple) * multiple,
+                                 (int)ceil(height / multiple) * multiple};
+}
+
+struct picture_size picture_limited_size(struct picture_size from, int64_t area) {
+    int64_t pixels = (int64_t)from.width * from.height;
+    double scale = sqrt((double)area / (double)pixels);
+    if (pixels <= area) return from;
+    return (struct picture_size){(int)(from.width * scale), (int)(from.height * scale)};
+}
+
+enum status picture_limited_check(const struct sluice_picture *picture, struct error *e) {
+    enum { SIDE_MIN = 64, LIMITED_ASPECT_MAX = 8 };
+    int width = picture->width, height = picture->height;
+    int less = width < height ? width : height, more = width < height ? height : width;
+    if (less >= SIDE_MIN && (int64_t)more <= (int64_t)less * LIMITED_ASPECT_MAX) return OK;
+    return error_set(e, SHAPE,
+                     "the reference image is too small or too narrow" WHERE "%s" FOUND "%dx%d" EXPECTED
+                     "sides of %d pixels or more, and an aspect ratio within %d to 1",
+                     name_of(picture), width, height, SIDE_MIN, LIMITED_ASPECT_MAX);
 }
 
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,

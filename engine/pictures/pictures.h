@@ -2,8 +2,9 @@
  * output. Pure functions over host memory; no jobs, devices or files.
  *
  * Source of the arithmetic: diffusers 0.42, image_processor.py (VaeImageProcessor), pipelines/wan
- * (pipeline_wan_vace.py), pipelines/flux (pipeline_flux_fill.py, pipeline_flux_kontext.py),
- * pipelines/qwenimage (pipeline_qwenimage_edit.py), models/autoencoders/vae.py; transformers 5.23,
+ * (pipeline_wan_vace.py), pipelines/flux (pipeline_flux_fill.py, pipeline_flux_kontext.py), pipelines/flux2
+ * (image_processor.py, pipeline_flux2_klein_inpaint.py), pipelines/qwenimage (pipeline_qwenimage_edit.py),
+ * pipelines/longcat_image (pipeline_longcat_image_edit.py), models/autoencoders/vae.py; transformers 5.23,
  * image_processing_backends.py (TorchvisionBackend). */
 #ifndef SLUICE_PICTURES_PICTURES_H
 #define SLUICE_PICTURES_PICTURES_H
@@ -47,6 +48,11 @@ void mask_to_channels(const struct sluice_picture *mask, int factor, struct tens
  * factor square under a latent pixel, else 0 (nearest, as in PyTorch's interpolate). */
 void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor out);
 
+/* Flux.2's mask for inpainting: interpolates a mask of Y * factor by X * factor pixels, each 0 or 1 as in
+ * mask_to_channels, to out [Y, X] f32, packed (bilinear without antialiasing, as in PyTorch's interpolate).
+ * An even factor reads the four pixels around a latent pixel's centre, and values are 0, 1/4 ... 1. */
+void mask_to_latent_bilinear(const struct sluice_picture *mask, int factor, struct tensor out);
+
 /* The size at which a reference image is encoded. An image up to the largest Kontext training size keeps its
  * size, each side rounded down to a multiple of `multiple` (1 to 672). A larger image gets the training size
  * of the nearest aspect ratio. Fails with SHAPE for a side below `multiple`, and for larger images with an
@@ -55,8 +61,15 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
                                    struct picture_size *size, struct error *e);
 
 /* The size with about `area` pixels and the aspect ratio of `from`, both sides rounded to whole multiples of
- * `multiple`. A side of the result may be 0. area: up to 2^40. */
+ * `multiple`. A side of the result may be 0. area: up to 2^40. picture_area_size_up rounds each side up. */
 struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple);
+struct picture_size picture_area_size_up(struct picture_size from, int64_t area, int multiple);
+
+/* Flux.2's reference images. The size itself if it has at most `area` pixels, else the largest size with the
+ * same aspect ratio and at most `area` pixels; the sides of `from` are at least 1. picture_limited_check
+ * fails with SHAPE for a side below 64 pixels and an aspect ratio beyond 8 to 1. */
+struct picture_size picture_limited_size(struct picture_size from, int64_t area);
+enum status picture_limited_check(const struct sluice_picture *picture, struct error *e);
 
 /* Samples the diagonal Gaussian of a VAE encoder: out := (mean + exp(logvar / 2) noise - shift) * scale. out:
  * [C, Y, X] f32, packed, or [C, Y X] whose rows may be any distance apart. moments: [Y, X, 2 C] f32, C means,

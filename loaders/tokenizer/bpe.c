@@ -243,10 +243,7 @@ static uint32_t find_merge(const struct merge_table *table, const struct bpe_sym
 static void push_pair(const struct merge_table *table, struct bpe_scratch *s, int32_t left) {
     uint32_t found = find_merge(table, s->symbols, left);
     if (!found) return;
-    uint32_t rank = found - 1;
-    while (table->ranks_tokens && rank && table->merges[rank - 1].joined == table->merges[rank].joined)
-        rank--;
-    uint64_t entry = (uint64_t)rank << 32 | (uint32_t)left, i = s->n_heap++;
+    uint64_t entry = (uint64_t)(found - 1) << 32 | (uint32_t)left, i = s->n_heap++;
     for (; i > 0 && s->heap[(i - 1) / 2] > entry; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
     s->heap[i] = entry;
 }

@@ -23,7 +23,8 @@ struct reading {
  * tokenizer_read_gguf: GGUF metadata. */
 enum status tokenizer_read_json(struct reading *r, const struct span *stored, struct error *e);
 enum status tokenizer_read_tekken(struct reading *r, struct span file, struct error *e);
-/* True for the content of a tekken.json: an object with "config" and "vocab". */
+/* True for the content of a tekken.json, whole or damaged: an object with "config", which a tokenizer.json
+ * has not. */
 bool tekken_is(const char *path, struct span file);
 enum status tokenizer_read_folder(struct reading *r, struct error *e);
 enum status tokenizer_read_gguf(struct reading *r, struct error *e);

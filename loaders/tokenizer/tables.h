@@ -51,7 +51,6 @@ struct merge_table {
     struct merge *merges;
     uint32_t *slots;
     uint32_t n_merges, mask;
-    bool ranks_tokens; /* consecutive merges that make the same token have the same rank (tekken.c) */
 };
 
 /* A whole token: offset and length of its bytes in one blob. BPE needs words only for ignore_merges. */

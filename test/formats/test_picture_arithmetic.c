@@ -121,6 +121,44 @@ TEST(area_sizes) {
     assert_int_equal(areas.dim[0], 300);
 }
 
+/* Sizes of LongCat-Image-Edit's output. */
+TEST(area_sizes_rounded_up) {
+    struct tensor areas = known("areas_up");
+    const int32_t *row = areas.data;
+    for (int i = 0; i < areas.dim[0]; i++, row += 5) {
+        struct picture_size size = picture_area_size_up((struct picture_size){row[0], row[1]}, row[2], 16);
+        if (size.width != row[3] || size.height != row[4])
+            fail_msg("%dx%d of %d: %dx%d, not %dx%d", row[0], row[1], row[2], size.width, size.height, row[3],
+                     row[4]);
+    }
+    assert_int_equal(areas.dim[0], 201);
+}
+
+/* Sizes to which Flux.2's references shrink, and images that it rejects. */
+TEST(limited_sizes) {
+    static const int sides[][2] = {{63, 64}, {64, 63}, {64, 513}, {4097, 512}};
+    struct tensor sizes = known("limited");
+    const int32_t *row = sizes.data;
+    int n_shrunk = 0;
+    for (int i = 0; i < sizes.dim[0]; i++, row += 6) {
+        struct sluice_picture p = {.width = row[0], .height = row[1]};
+        struct picture_size size = picture_limited_size((struct picture_size){row[0], row[1]}, 1024 * 1024);
+        picture_limited_check(&p, &problem);
+        assert_ok();
+        if (size.width != row[2] || size.height != row[3])
+            fail_msg("%dx%d: %dx%d, not %dx%d", row[0], row[1], size.width, size.height, row[2], row[3]);
+        n_shrunk += row[0] != row[2];
+    }
+    assert_true(n_shrunk > 50 && n_shrunk < 150);
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+        struct sluice_picture p = {.width = sides[i][0], .height = sides[i][1], .name = "fox.png"};
+        char found[64];
+        snprintf(found, sizeof found, "(fox.png): found %dx%d", p.width, p.height);
+        picture_limited_check(&p, &problem);
+        assert_code(SHAPE, found);
+    }
+}
+
 TEST(extreme_aspect_ratios) {
     static const int sides[][2] = {{15, 64}, {64, 15}, {1, 1}, {4097, 1024}, {1024, 4097}, {16384, 65}};
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
@@ -273,6 +311,21 @@ TEST(mask_channels) {
     struct tensor small = floats(1, 4, 6);
     mask_to_latent(&mask, 8, tensor_reshape(small, 2, small.dim + 1));
     assert_memory_equal(small.data, control.data, (size_t)tensor_bytes(&small));
+}
+
+/* Flux.2's mask: shares of the four pixels around the centre of each 16 x 16 square. */
+TEST(interpolated_mask) {
+    struct tensor expected = known("mask_16");
+    struct sluice_picture mask = {.width = 48, .height = 32, .rgb = known("mask_rgb").data};
+    struct tensor made = floats(1, 2, 3), out = tensor_reshape(made, 2, made.dim + 1);
+    int n_mixed = 0;
+    mask_to_latent_bilinear(&mask, 16, out);
+    for (int i = 0; i < 6; i++) {
+        float share = ((const float *)made.data)[i];
+        assert_true(share == ((const float *)expected.data)[i]);
+        n_mixed += share > 0 && share < 1;
+    }
+    assert_true(n_mixed > 2);
 }
 
 TEST(posterior_sample) {

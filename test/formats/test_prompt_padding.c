@@ -3,6 +3,7 @@
 #include "engine/open/prompt.h"
 #include "engine/open/prompt_syntax.h"
 #include "test/lib/check.h"
+#include "test/lib/fault_sys.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -130,6 +131,30 @@ static void test_deleted_text(void) {
     }
 }
 
+static void test_failed_allocations(void) {
+    static const char text[] = "a 'sign' with \"quotes\"";
+    struct fault_sys faulty;
+    struct tokenizer *tokenizer = NULL;
+    struct error e = {0};
+    enum status code = MEMORY;
+    long n = 0;
+    fault_sys_init(&faulty, 1);
+    tokenizer_open(&faulty.sys, "test/golden/qwen_edit/model/tokenizer", &tokenizer, &e);
+    int64_t live = fault_sys_live_bytes(&faulty);
+    while (code == MEMORY && e.code == OK && n < 1000) {
+        struct prompt_tokens tokens;
+        struct error failure = {0};
+        fault_sys_fail(&faulty, CALL_ALLOC, ++n, 0);
+        code = prompt_encode_pictured(&faulty.sys, &longcat, tokenizer, text, strlen(text), (int32_t[]){6}, 1,
+                                      &tokens, &failure);
+        prompt_destroy(&faulty.sys, &tokens);
+        check(fault_sys_live_bytes(&faulty) == live, "memory leaks after failure of allocation %ld", n);
+    }
+    check(code == OK && n > 20, "%s %d after failure of allocation %ld", e.what, (int)code, n);
+    fault_sys_fail(&faulty, CALL_ALLOC, 0, 0);
+    tokenizer_close(tokenizer);
+}
+
 int main(void) {
     struct error e = {0};
     sys_init_machine(&machine);
@@ -141,6 +166,7 @@ int main(void) {
         test_cut_is_reported();
         test_quotes();
         test_deleted_text();
+        test_failed_allocations();
     }
     tokenizer_close(qwen);
     tokenizer_close(t5);

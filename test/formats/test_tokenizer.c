@@ -13,10 +13,6 @@
 #include <jansson.h>
 #include <sys/stat.h>
 
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/lsan_interface.h>
-#endif
-
 /* Parts of a tokenizer.json; NULL takes the default. */
 struct recipe {
     const char *vocab;  /* vocabulary entries after the 256 byte tokens */
@@ -385,40 +381,9 @@ TEST(every_allocation_fails) {
     expect_memory_failures("tokenizer.json", "abc e\xcc\x81 <|end|> xx\n");
 }
 
-/* Fails one of Jansson's allocations: a JSON member lost in this way would silently give other tokens. */
-static long json_calls, json_fails_at;
-static void *failing_json_alloc(size_t bytes) {
-    if (++json_calls == json_fails_at) return NULL;
-#ifdef __SANITIZE_ADDRESS__
-    __lsan_disable(); /* Jansson leaks when its allocations fail */
-    void *memory = malloc(bytes);
-    __lsan_enable();
-    return memory;
-#else
-    return malloc(bytes);
-#endif
-}
-
 TEST(every_json_allocation_fails) {
-    struct tokenizer *t = NULL;
-    struct error e = {0};
     tokenizer_close_clean(open_recipe((struct recipe){.model = "\"ignore_merges\":true"}));
-    sys_init_machine(&tokenizer_sys);
-    json_calls = 0;
-    assert_int_equal(tokenizer_open(&tokenizer_sys, malformed_path("tokenizer.json"), &t, &e), OK);
-    tokenizer_close_clean(t);
-    long n = json_calls;
-    assert_true(n > 100);
-    for (long at = 1; at <= n; at++) {
-        sys_init_machine(&tokenizer_sys);
-        e = (struct error){0};
-        json_calls = 0;
-        json_fails_at = at;
-        enum status status = tokenizer_open(&tokenizer_sys, malformed_path("tokenizer.json"), &t, &e);
-        if (status != MEMORY) fail_msg("allocation %ld: %s %s", at, status_name(status), e.what);
-        tokenizer_close_clean(t);
-    }
-    json_fails_at = 0;
+    expect_json_failures("tokenizer.json");
 }
 
 TEST(open_bytes) {
@@ -433,6 +398,6 @@ TEST(open_bytes) {
 }
 
 int main(void) {
-    json_set_alloc_funcs(failing_json_alloc, free); /* set before the first use of Jansson */
+    json_failures_set_up();
     return run_all_tests(malformed_set_up, malformed_tear_down);
 }

@@ -138,7 +138,16 @@ def spiece():
     return out + field(2, trainer) + field(3, field(1, b"identity") + b"\x18\x01\x20\x01\x28\x01")
 
 
+def tekken():
+    words = [bytes([b]) for b in range(256)] + [b"ab", b"re", b" re", b"red"]
+    return json.dumps({
+        "config": {"pattern": r" ?[\p{L}\p{M}]+|\p{N}|\s+(?!\S)|\s+", "default_vocab_size": 265, "default_num_special_tokens": 5, "version": "v7"},
+        "vocab": [{"rank": i, "token_bytes": base64.b64encode(w).decode()} for i, w in enumerate(words)],
+        "special_tokens": [{"rank": i, "token_str": text} for i, text in enumerate(("<unk>", "<s>", "</w>"))]}, separators=(",", ":")).encode()
+
+
 def tokenizers():
+    put("tokenizer", "tekken", b"\0" + tekken())
     put("tokenizer", "bpe_json", b"\0" + get("zimage_a/model/tokenizer/tokenizer.json"))
     put("tokenizer", "clip_json", b"\0" + get("flux_b/model/tokenizer/tokenizer.json"))
     unigram = json.loads(get("flux_a/model/tokenizer_2/tokenizer.json"))

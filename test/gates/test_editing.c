@@ -247,6 +247,92 @@ static void test_image_order_matters(struct rig *rig) {
     check_memory_released(rig, true, "image reading");
 }
 
+/* Replaces the rules for pictures of the opened model's recipe. */
+static void set_images(struct rig *rig, struct recipe *changed, struct recipe_images images) {
+    *changed = *rig->model->recipe;
+    changed->images = images;
+    rig->model->recipe = changed;
+}
+
+/* A picture resized to `whole`, of which `size` is cut out at (x, y); freed by the caller (rgb). */
+static struct sluice_picture resized_part(struct sluice_picture picture, struct picture_size whole, int x,
+                                          int y, struct picture_size size) {
+    struct error e = {0};
+    struct sys sys;
+    uint8_t *all = malloc(3 * (size_t)whole.width * (size_t)whole.height),
+            *part = malloc(3 * (size_t)size.width * (size_t)size.height);
+    sys_init_machine(&sys);
+    check(all && part && picture_resize(&sys, &picture, PILLOW_LANCZOS, whole, all, &e) == OK, "%s", e.what);
+    for (int row = 0; row < size.height; row++)
+        memcpy(part + 3 * (size_t)row * (size_t)size.width,
+               all + 3 * ((size_t)(y + row) * (size_t)whole.width + (size_t)x), 3 * (size_t)size.width);
+    free(all);
+    picture.rgb = part;
+    picture.width = size.width;
+    picture.height = size.height;
+    return picture;
+}
+
+/* Runs a request without an output size, whose reference is `picture`. It must give the latent of a run with
+ * the reference `ready` and ready's size as output size. Frees the pixels of `ready`. */
+static void check_fits_like(struct rig *rig, const struct sluice_picture *picture,
+                            const struct sluice_picture *ready, const char *what) {
+    struct sluice_request r = request_of(&picture, 1), same = request_of(&ready, 1);
+    same.width = ready->width;
+    same.height = ready->height;
+    struct result want = run_ok(rig, &same, what);
+    run_equal(rig, &r, &want, what);
+    free((void *)(uintptr_t)ready->rgb);
+}
+
+/* LongCat-Image-Edit's rules: the output has the reference's aspect ratio, sides rounded up; the VAE reads
+ * the reference at this size, and the vision encoder reads half of that picture. */
+static void test_reference_takes_output_size(const char *fixture) {
+    struct sluice_picture picture = noise_picture(0, 70, 90);
+    struct picture_size size = {96, 112};
+    struct recipe changed;
+    struct rig rig;
+    if (!rig_open(&rig, fixture, 1, 5)) return;
+    struct recipe_images images = rig.model->recipe->images;
+    images.areas = (struct picture_areas){
+        .output = 96 * 96, .multiple = 16, .rounds_up = true, .vae_of_output = true, .vision_divisor = 2};
+    set_images(&rig, &changed, images);
+    struct sluice_picture ready = resized_part(picture, size, 0, 0, size);
+    check_fits_like(&rig, &picture, &ready, "reference of the output's size");
+    rig_close(&rig);
+}
+
+/* Flux.2's rules: a reference shrinks to an area, then is cropped around its centre; its size is the output
+ * size. When inpainting, the input image is the first reference. */
+static void test_reference_is_cropped(const char *fixture) {
+    struct sluice_picture picture = noise_picture(0, 130, 80), init = noise_picture(1, 112, 64),
+                          mask = noise_picture(2, 112, 64);
+    struct recipe changed;
+    struct rig rig;
+    if (!rig_open(&rig, fixture, 1, 5)) return;
+    struct recipe_images images = rig.model->recipe->images;
+    images.samples_posterior = false;
+    images.mask_bilinear = true;
+    images.areas = (struct picture_areas){.vae_max = 96 * 96, .multiple = 16, .output_of_first = true};
+    set_images(&rig, &changed, images);
+    /* sqrt(96 * 96 / (130 * 80)) is 0.941 */
+    struct sluice_picture ready =
+        resized_part(picture, (struct picture_size){122, 75}, 5, 5, (struct picture_size){112, 64});
+    check_fits_like(&rig, &picture, &ready, "cropped reference");
+    const struct sluice_picture *const both[] = {&init, &picture};
+    struct sluice_request r = request_of(both, 2);
+    r.init_image = &init;
+    r.mask = &mask;
+    r.strength = 0.7;
+    struct result want = run_ok(&rig, &r, "input image as a reference of the request");
+    images.init_is_reference = true;
+    set_images(&rig, &changed, images);
+    r.references = both + 1;
+    r.n_references = 1;
+    run_equal(&rig, &r, &want, "input image as the first reference");
+    rig_close(&rig);
+}
+
 int main(void) {
     static const char plus[] = "test/golden/qwen_edit_plus/model", plain[] = "test/golden/qwen_edit/model";
     struct rig rig;
@@ -270,5 +356,7 @@ int main(void) {
     }
     test_edit_flag_selects_pipeline(plus);
     test_missing_encoder_is_named(plus);
+    test_reference_takes_output_size(plain);
+    test_reference_is_cropped("test/golden/flux_kontext/model");
     return finish();
 }

@@ -413,14 +413,17 @@ def t5(f, family, ids):
 
 
 def qwen3(f, component="qwen3", name="block.text"):
-    """Qwen3, or another language model; text.ids: with padding, which is masked."""
+    """Qwen3, or another language model; text.ids: with padding, which is masked. If several hidden states are read, the
+    rows are not in lane.text."""
     n, columns = f.shape("text.embedding")
     about = f.blocks[name]
     masked = {"keys.first": about["first_key"], "keys.n": about["keys"]} if f.has("text.ids") else {}
-    lanes = dict(case0=dict(component=component, tokens="text.ids" if masked else "case0.ids.cond", text=zeros(n, columns)) | masked)
+    n_states = len(f.expect["model"].get("text_read", [0]))
+    rows = "tokens" if n_states > 1 else "lane.text"
+    lanes = dict(case0=dict(component=component, tokens="text.ids" if masked else "case0.ids.cond", text=zeros(n, n_states * columns)) | masked)
     return suite(component, lanes, [
-        test("text layer", open_("case0"), dict(table=0), expect("lane.text", "text.embedding", "text.embedding"),
-             put(f"{name}.in", "lane.text"), run(about["name"]), expect("lane.text", f"{name}.out", name)),
+        test("text layer", open_("case0"), dict(table=0), expect(rows, "text.embedding", "text.embedding"),
+             put(f"{name}.in", rows), run(about["name"]), expect(rows, f"{name}.out", name)),
     ], bf16=True)
 
 

@@ -31,7 +31,7 @@ import watch
 import zimage_influence
 
 FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
-            "flux2": flux2.influence,
+            "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
             "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence, "sd3": sd3.influence}

@@ -26,15 +26,18 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import gguf
 import numpy as np
 import torch
-from diffusers import (FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel, QwenImageTransformer2DModel, WanTransformer3DModel,
-                       ZImageTransformer2DModel)
+from diffusers import (FlowMatchEulerDiscreteScheduler, Flux2Transformer2DModel, FluxTransformer2DModel, QwenImageTransformer2DModel,
+                       WanTransformer3DModel, ZImageTransformer2DModel)
 from diffusers.loaders import single_file_utils
 from PIL import Image
-from safetensors.torch import save_file
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config, Qwen3Model, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel
+from safetensors.torch import load_file, save_file
+from transformers import (Mistral3Config, Mistral3ForConditionalGeneration, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config,
+                          Qwen3Model, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
 
 import files
 import flux.reference_tensors
+import flux2.reference_tensors
+import flux2.tokens
 import inputs
 import qwen.reference_tensors
 import reference_tensors
@@ -462,6 +465,130 @@ def flux_fp8(folder):
 
 
 
+FLUX2 = dict(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=128, num_attention_heads=1, joint_attention_dim=96, mlp_ratio=3.0)
+# As in ComfyUI's files, the layers behind the last hidden state that is read are absent.
+MISTRAL = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=30, num_attention_heads=2, num_key_value_heads=1, head_dim=128,
+               model_type="mistral", max_position_embeddings=1024)
+PIXTRAL = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, head_dim=4, model_type="pixtral")
+
+FLUX2_TYPES = [("modulation", "Q4_0"), ("img_attn.qkv", "Q8_0"), ("img_attn.proj", "Q5_0"), ("img_mlp.0", "Q4_1"), ("img_mlp.2", "IQ4_NL"),
+               ("txt_attn.qkv", "Q5_1"), ("txt_attn.proj", "Q8_0"), ("txt_mlp.0", "MXFP4"), ("txt_mlp.2", "Q5_0"), ("linear1", "Q4_0"),
+               ("linear2", "Q8_0"), ("in_layer", "Q8_0"), ("out_layer", "BF16"), ("final_layer", "F16"), ("txt_in", "BF16"), ("img_in", "F16")]
+MISTRAL_TYPES = [("token_embd", "Q8_0"), ("attn_q.", "Q8_0"), ("attn_k.", "Q5_1"), ("attn_v", "Q4_0"), ("attn_output", "Q5_0"), ("ffn_gate", "Q4_1"),
+                 ("ffn_up", "IQ4_NL"), ("ffn_down", "Q8_0")]
+FLUX2_COMFY_TYPES = [("modulation", "f8_e4m3"), ("img_attn.qkv", "f8_e4m3"), ("img_mlp.0", "convrot 64 rows"), ("txt_mlp", "convrot 16 rows"),
+                     ("txt_attn.proj", "nvfp4"), ("linear1", "convrot 64 rows"), ("linear2", "f8_e4m3")]
+MISTRAL_COMFY_TYPES = [("q_proj", "f8_e4m3"), ("mlp", "f8_e4m3"), ("o_proj", "convrot 16 rows")]
+
+
+def flux2_names(state):
+    """The authors' names, by the inverse of diffusers' conversion."""
+    state, doubles = dict(state), len({n.split(".")[1] for n in state if n.startswith("transformer_blocks.")})
+    for i in range(doubles):
+        a, b = f"transformer_blocks.{i}", f"double_blocks.{i}"
+        _fuse(state, f"{b}.img_attn.qkv", [f"{a}.attn.to_{p}" for p in "qkv"])
+        _fuse(state, f"{b}.txt_attn.qkv", [f"{a}.attn.add_{p}_proj" for p in "qkv"])
+    scale, shift = state.pop("norm_out.linear.weight").chunk(2)
+    state["final_layer.adaLN_modulation.1.weight"] = torch.cat([shift, scale])
+    state["final_layer.linear.weight"] = state.pop("proj_out.weight")
+    return _rename(state, [
+        ("single_transformer_blocks.", "single_blocks."), ("transformer_blocks.", "double_blocks."), ("attn.to_qkv_mlp_proj", "linear1"),
+        ("attn.to_out.0", "img_attn.proj"), ("attn.to_add_out", "txt_attn.proj"), ("attn.to_out", "linear2"), ("ff.linear_in", "img_mlp.0"),
+        ("ff.linear_out", "img_mlp.2"), ("ff_context.linear_in", "txt_mlp.0"), ("ff_context.linear_out", "txt_mlp.2"),
+        ("attn.norm_added_q.weight", "txt_attn.norm.query_norm.scale"), ("attn.norm_added_k.weight", "txt_attn.norm.key_norm.scale"),
+        *[(f"double_blocks.{i}.attn.norm_{p}.weight", f"double_blocks.{i}.img_attn.norm.{name}_norm.scale")
+          for i in range(doubles) for p, name in (("q", "query"), ("k", "key"))],
+        ("attn.norm_q.weight", "norm.query_norm.scale"), ("attn.norm_k.weight", "norm.key_norm.scale"),
+        ("time_guidance_embed.timestep_embedder.linear_1", "time_in.in_layer"), ("time_guidance_embed.timestep_embedder.linear_2", "time_in.out_layer"),
+        ("time_guidance_embed.guidance_embedder.linear_1", "guidance_in.in_layer"),
+        ("time_guidance_embed.guidance_embedder.linear_2", "guidance_in.out_layer"), ("context_embedder", "txt_in"), ("x_embedder", "img_in"),
+        ("modulation_img.linear", "modulation_img.lin"), ("modulation_txt.linear", "modulation_txt.lin"),
+        ("stream_modulation.linear", "stream_modulation.lin")])
+
+
+def flux2_parts():
+    """Returns dev's pipeline with another transformer and text encoder, and the files' state of the latter."""
+    pipe = flux2.reference_tensors.load(os.path.join(HERE, "flux2_dev", "model"))
+    transformer = weights.randomize(Flux2Transformer2DModel(**FLUX2), weights.FLUX2, f"{SEED} flux2")
+    config = Mistral3Config(text_config=MISTRAL | dict(vocab_size=len(pipe.tokenizer) + 9), vision_config=PIXTRAL)
+    text = Mistral3ForConditionalGeneration(config)
+    weights.randomize(text, weights.TEXT_DEEP + weights.UNUSED_TOWER, f"{SEED} mistral")
+    # the reference reads the state behind the last layer unnormed, as with published files, where it is not the last
+    text.model.language_model.norm = torch.nn.Identity()
+    pipe.transformer, pipe.text_encoder = transformer, text
+    return pipe, {name: t for name, t in text.model.language_model.state_dict().items()}
+
+
+def flux2_case():
+    columns, rows, multiple = 4, 3, 8
+    return dict(index=0, kind="image", prompt="a red fox in the snow, golden hour, soft light", negative_prompt=None, steps=3, cfg_scale=1.0,
+                guidance=4.0, width=columns * multiple, height=rows * multiple, seed=42, batch=1, flow_shift=None, max_sequence_length=512,
+                channels=4, init=False, mask=False, references=[], latent_width=columns, latent_height=rows, image_tokens=columns * rows)
+
+
+def run_flux2(pipe, case):
+    values, _ = flux2.reference_tensors.encode(pipe, case["prompt"])
+    out = {f"case0.{name}.cond": value for name, value in values.items()}
+    for name, value in flux2.reference_tensors.run_case(pipe, case, {}).items():
+        if name not in ("decoded", "picture"):
+            out[f"case0.{name}"] = value
+    return out
+
+
+def of_adjacent_pairs(weight, heads):
+    """llama.cpp's order of the rows of queries and keys: rope rotates adjacent pairs there."""
+    return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+
+
+def of_halves(weight, heads):
+    return weight.reshape(heads, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+
+
+def mistral_heads(name):
+    return MISTRAL["num_attention_heads"] if ".attn_q." in name else MISTRAL["num_key_value_heads"] if ".attn_k." in name else 0
+
+
+def flux2_gguf(folder):
+    """Flux.2 dev from two GGUF files without configurations; the VAE is flux2_dev's."""
+    pipe, state = flux2_parts()
+    values, used = write_gguf(part(folder, "diffusion_models", "flux2-dev.gguf"), gguf.GGUFWriter(None, "flux"),
+                              flux2_names(pipe.transformer.state_dict()), FLUX2_TYPES)
+    pipe.transformer.load_state_dict(single_file_utils.convert_flux2_transformer_checkpoint_to_diffusers(values))
+    writer = gguf.GGUFWriter(None, "llama")
+    writer.add_block_count(MISTRAL["num_hidden_layers"])
+    writer.add_head_count(MISTRAL["num_attention_heads"])
+    writer.add_head_count_kv(MISTRAL["num_key_value_heads"])
+    writer.add_key_length(MISTRAL["head_dim"])
+    writer.add_rope_freq_base(1e9)
+    writer.add_layer_norm_rms_eps(1e-5)
+    with open(os.path.join(HERE, "flux2_dev/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
+        tokens_gguf.add_tekken(writer, json.load(f), pipe.text_encoder.config.text_config.vocab_size)
+    named = {name: of_adjacent_pairs(t, mistral_heads(name)) if mistral_heads(name) else t for name, t in qwen_names(state).items()}
+    values, more = write_gguf(part(folder, "text_encoders", "mistral.gguf"), writer, named | {"output_norm.weight": torch.ones(MISTRAL["hidden_size"])},
+                              MISTRAL_TYPES)
+    decoded = [of_halves(values[name], mistral_heads(name)) if mistral_heads(name) else values[name] for name in named]
+    pipe.text_encoder.model.language_model.load_state_dict(dict(zip(state, decoded)))
+    link(folder, "vae", "flux2_dev/model/vae")
+    return "flux2", pipe, flux2_case(), run_flux2, dict(transformer=used, text=more), None
+
+
+def flux2_comfy(folder):
+    """Flux.2 dev in ComfyUI's files: mixed fp8 and rotated int8, and a text encoder that contains its tokenizer."""
+    pipe, state = flux2_parts()
+    values, used = write_comfy(part(folder, "diffusion_models", "flux2_dev_fp8mixed.safetensors"), flux2_names(pipe.transformer.state_dict()),
+                               FLUX2_COMFY_TYPES, "", ("img_attn", "linear1"))
+    pipe.transformer.load_state_dict(single_file_utils.convert_flux2_transformer_checkpoint_to_diffusers(values))
+    with open(os.path.join(HERE, "flux2_dev/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
+        own = torch.tensor(list(flux2.tokens.tekken(json.load(f))), dtype=torch.uint8)
+    path = part(folder, "text_encoders", "mistral_3_small_flux2_fp8.safetensors")
+    values, more = write_comfy(path, {name: t.bfloat16().float() for name, t in state.items()}, MISTRAL_COMFY_TYPES, "model.", ())
+    tensors = load_file(path)
+    save_file(tensors | {"tekken_model": own}, path)
+    pipe.text_encoder.model.language_model.load_state_dict(values)
+    link(folder, "vae", "flux2_dev/model/vae")
+    return "flux2", pipe, flux2_case(), run_flux2, dict(transformer=used, text=more), None
+
+
 QWEN_IMAGE = dict(in_channels=20, out_channels=5, num_layers=2, attention_head_dim=128, num_attention_heads=1, joint_attention_dim=64,
                   axes_dims_rope=[16, 56, 56])
 QWEN_VL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=3e-5,
@@ -633,7 +760,8 @@ def wan_gguf(folder):
     return "wan", pipe, wan_case(), run_wan, dict(transformer=used, text=more), None
 
 
-MODELS = dict(wan_gguf=wan_gguf, qwen_gguf=qwen_gguf, zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
+MODELS = dict(wan_gguf=wan_gguf, qwen_gguf=qwen_gguf, zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot, flux_gguf=flux_gguf, flux_fp8=flux_fp8,
+              flux2_gguf=flux2_gguf, flux2_comfy=flux2_comfy)
 
 
 def make(name):

@@ -46,6 +46,18 @@ def add_qwen(writer, root, rows):
     writer.add_add_bos_token(False)
 
 
+def add_tekken(writer, root, rows):
+    """Adds the metadata of a tokenizer.json of Mistral's kind."""
+    by_id = {i: (token, Type.NORMAL) for token, i in root["model"]["vocab"].items()}
+    by_id |= {added["id"]: (added["content"], Type.CONTROL) for added in root["added_tokens"]}
+    tokens, types = zip(*[by_id.get(i, (f"[PAD{i}]", Type.UNUSED)) for i in range(rows)])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("tekken")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in root["model"]["merges"]])
+
+
 def add_t5(writer, root, rows, with_added):
     """Adds the metadata of a T5 tokenizer.json."""
     pieces = [(text, score) for text, score in root["model"]["vocab"] if not text.startswith("<extra_id_")]

@@ -75,6 +75,21 @@ const struct gate gate_flux_kontext = {.request = REQUEST(REFERRING),
                                        .cuda = CUDA_BUDGETS_AND_PLANS};
 const struct gate gate_flux_fill = {
     .request = REQUEST(FILLED(2)), .other = REQUEST(FILLED(1)), .threads = 1, .always = true};
+/* Flux.2 refuses references with a side below 64 pixels. */
+static const struct sluice_picture reference_wide = PICTURE(99, 64, 0, "wide reference"),
+                                   reference_tall = PICTURE(64, 80, 999, "tall reference");
+static const struct sluice_picture *const large_references[] = {&reference_wide, &reference_tall};
+const struct gate gate_flux2_klein = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1,
+                                                         .references = large_references, .n_references = 2),
+                                      .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1, .mask = &mask),
+                                      .threads = 2,
+                                      .always = true,
+                                      .in_bf16 = true,
+                                      .cuda = CUDA_BUDGETS_AND_PLANS};
+const struct gate gate_flux2_klein_base = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5),
+                                           .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
+                                           .threads = 1,
+                                           .always = true};
 const struct gate gate_flux_wide = {
     .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
 
@@ -83,8 +98,18 @@ const struct gate gate_chroma = {.request = REQUEST(GUIDED(2)),
                                  .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 1),
                                  .threads = 2,
                                  .always = true};
+#define EDITING(n) .references = references, .n_references = n
 
-#define EDITING(n)     .references = references, .n_references = n
+const struct gate gate_longcat_image = {.request = REQUEST(GUIDED(2)),
+                                        .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                        .threads = 2,
+                                        .always = true,
+                                        .in_bf16 = true};
+const struct gate gate_longcat_image_edit = {.request = REQUEST(GUIDED(2), EDITING(1)),
+                                             .other =
+                                                 REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1, EDITING(1)),
+                                             .threads = 1,
+                                             .always = true};
 
 const struct gate gate_ovis_image = {.request = REQUEST(GUIDED(2)),
                                      .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),

@@ -7,6 +7,10 @@
 #include <time.h>
 #include <zlib.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 struct sys tokenizer_sys;
 
 static void assert_nothing_left(void) {
@@ -129,6 +133,44 @@ static enum status open_and_encode(struct sys *sys, struct error *e) {
 void expect_memory_failures(const char *name, const char *text) {
     failing_name = name, failing_text = text;
     assert_true(malformed_fail_allocations(open_and_encode) > 10);
+}
+
+static long json_calls, json_fails_at;
+
+static void *failing_json_alloc(size_t bytes) {
+    if (++json_calls == json_fails_at) return NULL;
+#ifdef __SANITIZE_ADDRESS__
+    __lsan_disable(); /* Jansson leaks when its allocations fail */
+    void *memory = malloc(bytes);
+    __lsan_enable();
+    return memory;
+#else
+    return malloc(bytes);
+#endif
+}
+
+void json_failures_set_up(void) {
+    json_set_alloc_funcs(failing_json_alloc, free);
+}
+
+void expect_json_failures(const char *name) {
+    struct tokenizer *t = NULL;
+    struct error e = {0};
+    sys_init_machine(&tokenizer_sys);
+    json_calls = 0;
+    assert_int_equal(tokenizer_open(&tokenizer_sys, malformed_path(name), &t, &e), OK);
+    tokenizer_close_clean(t);
+    long n = json_calls;
+    assert_true(n > 100);
+    for (long at = 1; at <= n; at++) {
+        e = (struct error){0};
+        json_calls = 0;
+        json_fails_at = at;
+        enum status status = tokenizer_open(&tokenizer_sys, malformed_path(name), &t, &e);
+        if (status != MEMORY) fail_msg("allocation %ld: %s %s", at, status_name(status), e.what);
+        tokenizer_close_clean(t);
+    }
+    json_fails_at = 0;
 }
 
 /* Returns the CPU seconds of this thread to encode the text: the best of n. Other programs' load changes wall

@@ -49,6 +49,11 @@ void compare_packed(const char *kind, const char *const *files);
  */
 void expect_memory_failures(const char *name, const char *text);
 
+/* expect_json_failures fails each of Jansson's allocations of opening the file once: a JSON member lost in
+ * this way would silently give other tokens. json_failures_set_up: before the first use of Jansson. */
+void json_failures_set_up(void);
+void expect_json_failures(const char *name);
+
 /* Encodes each unit repeated up to 10^6 bytes. Ten times the text may take at most forty times as long. */
 void expect_linear_time(struct tokenizer *t, const char *const *units);
 

@@ -206,7 +206,7 @@ def text_references(pipe, references):
     # a row of padding depends on the prompt and its own position alone; rounding grows in about 30 layers
     read = torch.cat([state[k][0] for k in ((10, 20, 30) if left else (9, 18, 27))], dim=1)
     assert torch.allclose(read, known["hidden.cond"][part], atol=2e-4)
-    out = watch.tensors | {"text.embedding": state[0][0], "text.ids": ids}
+    out = watch.tensors | {"text.embedding": state[0][0], "text.ids": ids.clone()}
     return out, {name: dict(layer=layer, name=f"layers.{layer}", first_key=int(mask.int().argmax()), keys=n)}
 
 

@@ -80,16 +80,16 @@ def save(tokenizer, folder):
         f.write(TEMPLATE)
 
 
-def tekken(vocab):
-    """Returns Mistral's own file with the same tokens, as bytes."""
+def tekken(root):
+    """Returns Mistral's own file with the tokens of a tokenizer.json, as bytes."""
     back = {c: b for b, c in _byte_characters().items()}
-    ranked = sorted(vocab.items(), key=lambda item: item[1])
+    special = {added["id"]: added["content"] for added in root["added_tokens"]}
+    words = [piece for piece, i in sorted(root["model"]["vocab"].items(), key=lambda item: item[1]) if i not in special]
     return json.dumps(dict(
-        config=dict(pattern=SPLIT, num_vocab_tokens=len(ranked), default_vocab_size=len(ranked) + len(SPECIAL),
-                    default_num_special_tokens=len(SPECIAL), version="v7"),
-        vocab=[dict(rank=i - len(SPECIAL), token_bytes=base64.b64encode(bytes(back[c] for c in piece)).decode(), token_str=None)
-               for piece, i in ranked],
-        special_tokens=[dict(rank=i, token_str=text, is_control=True) for i, text in enumerate(SPECIAL)]), separators=(",", ":")).encode()
+        config=dict(pattern=SPLIT, num_vocab_tokens=len(words), default_vocab_size=len(words) + len(special),
+                    default_num_special_tokens=len(special), version="v7"),
+        vocab=[dict(rank=i, token_bytes=base64.b64encode(bytes(back[c] for c in piece)).decode(), token_str=None) for i, piece in enumerate(words)],
+        special_tokens=[dict(rank=i, token_str=text, is_control=True) for i, text in sorted(special.items())]), separators=(",", ":")).encode()
 
 
 def _byte_characters():

@@ -11,7 +11,9 @@ bicubic/W/H/W2/H2[/Y/X]: likewise by PyTorch, as torchvision resizes bytes (its 
 tensor [3, H, W]: every value of every channel.  mask [H, W], channels [64, H/8, W/8] and masked [3, H, W]: of a mask
 with greys on both sides of the threshold (mask_rgb).  moments, noise, sampled, mean: of a VAE's
 posterior.  sizes [N, 4]: sizes of images larger than trained sizes, and their resized sizes.  areas [N, 5]: image sizes,
-an area, and the sizes with that area.  seen [3, H, W]: tensor's image normalised for CLIP.
+an area, and the sizes with that area.  areas_up: likewise, sides rounded up as for LongCat-Image-Edit.  limited [N, 6]:
+image sizes, the sizes to which Flux.2 shrinks them, and to which it crops those.  mask_16 [H/16, W/16]: the mask of
+Flux.2's inpainting.  seen [3, H, W]: tensor's image normalised for CLIP.
 canvas/W/H/W2/H2 [3, H2, W2]: image of seed W 65536 + H, fitted to a video of that size as a VACE reference.
 """
 
@@ -24,6 +26,9 @@ from diffusers.image_processor import VaeImageProcessor
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from diffusers.pipelines.flux.pipeline_flux_fill import FluxFillPipeline
 from diffusers.pipelines.flux.pipeline_flux_kontext import PREFERRED_KONTEXT_RESOLUTIONS
+from diffusers.pipelines.flux2.image_processor import Flux2ImageProcessor
+from diffusers.pipelines.flux2.pipeline_flux2_klein_inpaint import Flux2KleinInpaintPipeline
+from diffusers.pipelines.longcat_image.pipeline_longcat_image_edit import calculate_dimensions as dimensions_up
 from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit_plus import calculate_dimensions
 from drawn import draw
 from diffusers.pipelines.wan.pipeline_wan_vace import WanVACEPipeline
@@ -80,6 +85,9 @@ def numbers(out):
                                                       torch.float32, "cpu", None)
     unpacked = packed.view(2, 3, 64, 2, 2).permute(2, 0, 3, 1, 4).reshape(64, 4, 6)
     out["channels"] = unpacked.to(torch.uint8)
+    pipeline = SimpleNamespace(vae_scale_factor=8, _pack_latents=Flux2KleinInpaintPipeline._pack_latents)
+    coarse = Flux2KleinInpaintPipeline.prepare_mask_latents(pipeline, mask, 1, 1, 32, 48, torch.float32, "cpu")
+    out["mask_16"] = coarse.reshape(2, 3)
 
 
 def posterior(out):
@@ -118,6 +126,28 @@ def areas(out):
     out["areas"] = torch.tensor(rows, dtype=torch.int32)
 
 
+def areas_up(out):
+    rng = np.random.default_rng(4)
+    rows = [[64, 64, 1024 * 1024, 1024, 1024]]
+    for area in [1024 * 1024, 96 * 96]:
+        for _ in range(100):
+            width, height = (int(n) for n in 2 ** rng.uniform(0, 14, 2))
+            rows.append([width, height, area, *dimensions_up(area, width / height)])
+    out["areas_up"] = torch.tensor(rows, dtype=torch.int32)
+
+
+def limited(out):
+    rng = np.random.default_rng(5)
+    rows, limit = [], 1024 * 1024
+    while len(rows) < 200:
+        size = tuple(int(n) for n in 2 ** rng.uniform(6, 14, 2))
+        image = SimpleNamespace(size=size, resize=lambda whole, by: SimpleNamespace(size=whole))
+        whole = Flux2ImageProcessor._resize_if_exceeds_area(image, limit).size
+        if max(size) <= 8 * min(size):
+            rows.append([*size, *whole, *(side // 16 * 16 for side in whole)])
+    out["limited"] = torch.tensor(rows, dtype=torch.int32)
+
+
 def canvases(out):
     """Computes the reference for fitted images; sizes are multiples of 8, to which the pipeline would round them."""
     pipeline = SimpleNamespace(video_processor=VaeImageProcessor(vae_scale_factor=8))
@@ -130,7 +160,7 @@ def canvases(out):
 
 def main():
     out = {}
-    for part in (resized, numbers, posterior, sizes, areas, canvases):
+    for part in (resized, numbers, posterior, sizes, areas, areas_up, limited, canvases):
         part(out)
     out = {name: tensor.contiguous() for name, tensor in out.items()}
     save_file(out, os.path.join(os.path.dirname(os.path.abspath(__file__)), "arithmetic.safetensors"))
