@@ -16,7 +16,7 @@
     FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
     FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
-    FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_base) RECIPE(chroma_flash)                                   \
+    FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_flash) RECIPE(chroma_base)                                   \
     FAMILY(ovis_image) RECIPE(ovis_image)                                                                    \
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
