@@ -344,7 +344,8 @@ static void qwen_declare(const struct component *c, struct lane *lanes, int n_la
 }
 
 static const char *const qwen_ignorable[] = {"lm_head.", "output.weight", NULL};
-static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state, rope)};
+static const struct state_tensor qwen_state_tensors[] = {STATE_TENSOR(qwen_state, rope),
+                                                         STATE_TENSOR(qwen_state, tokens)};
 
 /* Qwen3 as a text encoder (transformers: Qwen3Model). Queries and keys are normed, projections have no bias;
  * the rest is shared. Pipelines usually read hidden_states[-2], the input of the last layer; the
