@@ -76,6 +76,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("flux_b"), .gate = &gate_flux_schnell},
     {PIPELINE("flux_kontext"), .gate = &gate_flux_kontext},
     {PIPELINE("flux_fill"), .gate = &gate_flux_fill},
+    {PIPELINE("flux2_dev"), .gate = &gate_flux2_dev},
     {PIPELINE("flux2_klein"), .gate = &gate_flux2_klein},
     {PIPELINE("flux2_klein_base"), .gate = &gate_flux2_klein_base},
     {PIPELINE("longcat_image"), .gate = &gate_longcat_image},
