@@ -83,6 +83,8 @@ TEST(flops_match_formulas) {
         {&family_umt5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},
         {&family_vae_kl, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_kl_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
+        {&family_vae_flux2, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
+        {&family_vae_flux2_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_wan, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan22, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 256 * 256},
