@@ -339,6 +339,10 @@ static json_t *reader_number(struct json_reader *r) {
         errno = 0;
         double value = real ? strtod_l(digits, NULL, plain) : 0;
         long long integer = real ? 0 : strtoll(digits, NULL, 10);
+        if (!real && errno == ERANGE && (r->flags & JSON_LONG_AS_REAL)) {
+            real = true;
+            value = strtod(digits, NULL); /* an integer has no decimal point */
+        }
         if (real ? isinf(value) : errno == ERANGE)
             reader_fail(r, LIMIT, "a number beyond 64 bits");
         else if (!(number = real ? json_real(value) : json_integer(integer)))
@@ -452,5 +456,5 @@ enum status json_parse(const char *path, const char *text, uint64_t bytes, int d
     if (scan_value(&whole, &end, depth_limit, e) != OK) return e->code;
     char c = peek(&whole, &(uint64_t){0});
     if (c != '{' && c != '[') return fail_expecting(&whole, 0, "an object or an array", e);
-    return json_decode(&whole, 0, root, e);
+    return json_decode(&whole, JSON_LONG_AS_REAL, root, e);
 }

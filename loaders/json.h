@@ -40,14 +40,18 @@ struct json_text {
 
 /* Parses a whole document, an object or an array, of at most 256 MB and depth_limit levels (a flat object is
  * 1). *root is freed with json_decref; NULL on failure. Errors: JSON (also for a byte order mark), LIMIT
- * (size, nesting, a number beyond 64 bits), DUP, UTF8 (also a lone surrogate), META (\u0000 in a string),
- * MEMORY. */
+ * (size, nesting, a number beyond those of doubles), DUP, UTF8 (also a lone surrogate), META (\u0000 in a
+ * string), MEMORY. An integer beyond 64 bits becomes a real number: transformers writes 10^30 for no limit.
+ */
 enum status json_parse(const char *path, const char *text, uint64_t bytes, int depth_limit, json_t **root,
                        struct error *e);
 
+/* Flag of json_decode: integers beyond 64 bits become real numbers, others stay integers. */
+enum { JSON_LONG_AS_REAL = 1 << 24 };
+
 /* Decodes one value of any type from a walk (json_walk_next has checked its nesting). flags: JSON_ALLOW_NUL
- * for \u0000 in strings, JSON_DECODE_INT_AS_REAL for integers beyond 64 bits, which are LIMIT without the
- * flag. Other errors as in json_parse. */
+ * for \u0000 in strings, JSON_DECODE_INT_AS_REAL or JSON_LONG_AS_REAL for integers beyond 64 bits, which are
+ * LIMIT without a flag. Other errors as in json_parse. */
 enum status json_decode(const struct json_text *value, size_t flags, json_t **root, struct error *e);
 
 /* Returns the first character of a text that is not white space; it determines the type of a JSON value. 0:

@@ -24,8 +24,9 @@ const char qwen2_pattern[] =
 const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]"
                             "|[^\\s\\p{L}\\p{N}]+";
 
-/* The pattern in Mistral's tekken.json. The tokenizer.json of Mistral Small 3.1 has the pattern of Llama 3
- * instead ("incorrect regex pattern" in transformers); each file is read with the pattern it contains. */
+/* The pattern in Mistral's tekken.json, for GGUF files, which contain no pattern. Published tokenizer.json
+ * files have another one ("incorrect regex pattern" in transformers); they are read with the pattern they
+ * contain. */
 const char tekken_pattern[] =
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"

@@ -12,9 +12,9 @@
  * (integrations/mistral/tokenizer.py). mistral_common encodes their texts as plain text instead.
  *
  * The split pattern is the file's. diffusers loads tokenizer.json with its own pattern, too: transformers'
- * fix_mistral_regex stays off without a config.json in the tokenizer's folder. The tokenizer.json of Mistral
- * Small 3.1, with which Flux.2 was trained (black-forest-labs/flux2, text_encoder.py), has Llama 3's pattern.
- * The ids of most texts are equal all the same; words with combining marks (Hindi, vocalised Arabic) differ.
+ * fix_mistral_regex, which replaces patterns that it calls incorrect, stays off without a config.json in the
+ * tokenizer's folder. With Llama 3's pattern, the default of transformers' older converter, the ids of most
+ * texts are equal; words with combining marks (Hindi, vocalised Arabic) differ.
  *
  * The vocabulary has 20 MB and is read one token at a time. */
 #include "loaders/tokenizer/reading.h"

@@ -177,6 +177,18 @@ TEST(print_without_memory) {
     free(whole);
 }
 
+/* Published tokenizer_config.json files have "model_max_length": 10^30, rounded to a double. */
+TEST(integers_beyond_64_bits_in_documents) {
+    static const char text[] = "[1000000000000000019884624838656, -9223372036854775809, 9223372036854775807]";
+    struct error e = {0};
+    json_t *root;
+    assert_int_equal(json_parse("row", text, sizeof text - 1, 4, &root, &e), OK);
+    assert_true(json_real_value(json_array_get(root, 0)) == 1e30);
+    assert_true(json_real_value(json_array_get(root, 1)) == -0x1p63);
+    assert_true(json_integer_value(json_array_get(root, 2)) == INT64_MAX);
+    json_decref(root);
+}
+
 TEST(embedder_keeps_its_allocator) {
     json_malloc_t alloc;
     json_free_t release;

@@ -36,6 +36,7 @@ from safetensors.torch import save_file
 import adapter_names
 import files
 import flux.reference_tensors
+import flux2.reference_tensors
 import qwen.reference_tensors
 import reference_tensors
 import sd3.reference_tensors
@@ -396,6 +397,26 @@ def flux_1():
         Case([(bfl, 1.0)], "diffusers asks for norms, too"), Case([(peft, 0.6), (kohya, 1.0)], FLUX_ALPHAS)])
 
 
+def flux2_klein():
+    """Adapters of Klein for fused weights: the names of diffusers (peft), ai-toolkit (comfy) and Kohya's scripts."""
+    pipe = flux2.reference_tensors.load(os.path.join(HERE, "flux2_klein", "model"))
+
+    def run(pipe, case):
+        return latents(flux2.reference_tensors.run_case(pipe, case, {}))
+
+    named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", stored.flux2_names)
+    peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
+    kohya = Adapter(pipe, "kohya.safetensors", torch.bfloat16)
+    comfy = Adapter(pipe, "comfy.safetensors", torch.float16)
+    all_of(peft, "transformer.", "transformer", named, PEFT)
+    all_of(kohya, "lora_unet_", "transformer", theirs, KOHYA, unlike, adapter_names.flat, lambda i, n: i % 3 != 1)
+    all_of(comfy, "diffusion_model.", "transformer", theirs, PEFT, only=lambda i, n: "_blocks." in n)
+    case = tokens(3, 2, cfg_scale=1.0, negative_prompt=None, guidance=None, max_sequence_length=512, channels=5, init=False, mask=False, references=[])
+    case |= dict(latent_width=3, latent_height=2)
+    return Fixture("flux2", pipe, "flux2_klein/model", run, case, [peft, kohya, comfy], [
+        Case([(peft, 1.0)]), Case([(kohya, 0.8)], "diffusers has no adapters of Kohya's scripts here"), Case([(comfy, -0.6)])])
+
+
 SDXL_CASE = dict(kind="image", prompt="a red fox in the snow", negative_prompt="blurry", steps=2, cfg_scale=2.5, width=48, height=40, seed=42, batch=1,
                  init=False, mask=False, strength=None, latent_width=6, latent_height=5)
 
@@ -606,7 +627,7 @@ def wan_gguf():
     return fixture
 
 
-MODELS = dict(zimage=zimage, flux=flux_1, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, wan22=wan_22, sd35=sd35,
+MODELS = dict(zimage=zimage, flux=flux_1, flux2=flux2_klein, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, wan22=wan_22, sd35=sd35,
               sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
 
 

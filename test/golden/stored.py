@@ -483,8 +483,8 @@ MISTRAL_COMFY_TYPES = [("q_proj", "f8_e4m3"), ("mlp", "f8_e4m3"), ("o_proj", "co
 
 def flux2_names(state):
     """The authors' names, by the inverse of diffusers' conversion."""
-    state = dict(state)
-    for i in range(FLUX2["num_layers"]):
+    state, doubles = dict(state), len({n.split(".")[1] for n in state if n.startswith("transformer_blocks.")})
+    for i in range(doubles):
         a, b = f"transformer_blocks.{i}", f"double_blocks.{i}"
         _fuse(state, f"{b}.img_attn.qkv", [f"{a}.attn.to_{p}" for p in "qkv"])
         _fuse(state, f"{b}.txt_attn.qkv", [f"{a}.attn.add_{p}_proj" for p in "qkv"])
@@ -497,7 +497,7 @@ def flux2_names(state):
         ("ff.linear_out", "img_mlp.2"), ("ff_context.linear_in", "txt_mlp.0"), ("ff_context.linear_out", "txt_mlp.2"),
         ("attn.norm_added_q.weight", "txt_attn.norm.query_norm.scale"), ("attn.norm_added_k.weight", "txt_attn.norm.key_norm.scale"),
         *[(f"double_blocks.{i}.attn.norm_{p}.weight", f"double_blocks.{i}.img_attn.norm.{name}_norm.scale")
-          for i in range(FLUX2["num_layers"]) for p, name in (("q", "query"), ("k", "key"))],
+          for i in range(doubles) for p, name in (("q", "query"), ("k", "key"))],
         ("attn.norm_q.weight", "norm.query_norm.scale"), ("attn.norm_k.weight", "norm.key_norm.scale"),
         ("time_guidance_embed.timestep_embedder.linear_1", "time_in.in_layer"), ("time_guidance_embed.timestep_embedder.linear_2", "time_in.out_layer"),
         ("time_guidance_embed.guidance_embedder.linear_1", "guidance_in.in_layer"),
