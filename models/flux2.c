@@ -561,7 +561,7 @@ enum { FLUX2_AREA = 1024 * 1024 };
                             .hidden = {.layers = {first, second, third}, .final_norm = FINAL_NORM_OF_NONE}}}, \
              .n_conditions = 1},                                                                             \
     .images = {.references_max = LANE_REFERENCES_MAX, .init_is_reference = true, .mask_bilinear = true,      \
-               .areas = {.vae_max = FLUX2_AREA, .output_of_first = true, .multiple = 16}},                   \
+               .areas = {.vae_max = FLUX2_AREA, .output_of_first = true}},                   \
     .denoising = {.span = {{1, INFINITY}}, .guide = guidance_cfg,                                            \
                   .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
                                .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \

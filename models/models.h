@@ -223,7 +223,7 @@ struct picture_areas {
                        height */
     int multiple;
     /* Flux.2: largest image area for the VAE encoder. A larger image is resized to this area; then every
-     * image is cropped around its centre to multiples of `multiple`. Images that this function of diffusers
+     * image is cropped around its centre to whole tokens. Images that this function of diffusers
      * rejects are refused: Flux2ImageProcessor.check_image_input. An input image (--init-img) gives a default
      * output size of at most this area. 0: as in Flux Kontext (picture_reference_size). */
     int64_t vae_max;

@@ -46,7 +46,9 @@ bool clip_is_g(const struct tensor_index *view);
     TINY_DECODER(family_taesd, .weights_name = "taef1")
 #define VAE_FLUX2                                                                                            \
     {.family = &family_vae_flux2, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},        \
-    {.family = &family_vae_flux2_encoder, .folder = "vae"}
+    {.family = &family_vae_flux2_encoder, .folder = "vae"},                                                  \
+    TINY_DECODER(family_taesd, .weights_name = "taef2",                                                      \
+                 .dimension = {{"latent_channels", 32}, {"taesd_pooled", 1}})
 #define VAE_WAN                                                                                              \
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},          \
     {.family = &family_vae_wan_encoder, .folder = "vae"},                                                    \

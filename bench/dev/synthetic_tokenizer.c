@@ -107,7 +107,8 @@ static char *bench_tokenizer_dump_tokenizer(const struct making *m) {
 static const char chat_template[] =
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% "
     "endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% if enable_thinking is defined and "
+    "enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
 
 static char *bench_tokenizer_dump_config(const struct making *m) {
     json_t *tokens = json_object();

@@ -62,7 +62,7 @@ OVIS = [("net.0", 1.2, 0.4), ("net.2", 0.7, 0.1), ("proj_mlp", 1.2, 0.3), *FLUX]
 # No layer has a bias: modulation and queries vary by larger gains.
 FLUX2 = [
     ("attn.norm_", 1.7, 0),
-    ("modulation", 1.2, 0), ("norm_out.linear", 1.0, 0),
+    ("modulation", 0.8, 0), ("norm_out.linear", 0.7, 0),
     ("x_embedder", 0.3, 0), ("context_embedder", 1.0, 0),
     ("embedder.linear_1", 1.0, 0), ("embedder.linear_2", 2.0, 0),
     ("to_qkv_mlp_proj", 0.8, 0),

@@ -1,0 +1,195 @@
+"""Compares Sluice with diffusers at published widths: few layers, random weights, one picture of each family.
+
+    published.py --sluice ../../build/release/sluice --out FOLDER [NAME ...]
+
+Needs requirements.txt.  Not part of make test: a family takes up to 6 GB of RAM and of disk, and minutes.  The fixtures' widths
+are tiny; here sums have 3072 to 24576 terms, heads 128 columns, and the VAE is of the published shape.  Transformers have one double
+and one single block.  Text encoders have the published width, one or two heads, a narrow feed-forward and the fewest layers that
+the recipe permits.  Files are bf16; diffusers and Sluice compute in f32.  Each family runs in Sluice within the default budget,
+then within the least that its plan permits: the images must be equal bit for bit.  FOLDER keeps NAME.reference.png and NAME.png.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import torch
+from diffusers import Flux2Transformer2DModel
+from diffusers.hooks import apply_layerwise_casting
+from PIL import Image
+from safetensors.torch import load_file
+
+import chroma.folder
+import chroma.reference_tensors
+import chroma.specs
+import flux.folder
+import flux.specs
+import flux.tokens
+import flux2.folder
+import flux2.reference_tensors
+import flux2.specs
+import folder as zimage_folder
+import inputs
+import longcat.folder
+import longcat.reference_tensors
+import longcat.specs
+import ovis.folder
+import ovis.reference_tensors
+import ovis.specs
+from specs import DEFAULT_SEED
+
+TOLERANCE = 2e-5  # relative L2 of the final latents; measured: at most 1e-5
+GRID = (16, 20)   # columns and rows of image tokens: 256x320
+STEPS, SEED = 4, 42
+
+VAE = dict(vae_channels=[128, 256, 512, 512], vae_groups=32, vae_layers=2)
+FILES = dict(transformer_dtype="bf16", text_dtype="bf16", t5_dtype="bf16", vae_dtype="bf16", cast={}, text_cast={}, transformer_shards=4,
+             text_shards=1, t5_shards=1)
+# axes_dims_rope of Flux.1, LongCat-Image, Chroma and Ovis-Image
+FLUX1 = dict(heads=24, axes=[16, 56, 56], channels=16)
+FLUX2 = dict(axes=[32, 32, 32, 32], channels=32, decoder_channels=None, **VAE)
+QWEN25VL_7B = dict(text_heads=28, text_kv_heads=4, text_sections=[16, 24, 24], text_layers=1, text_ffn=256)
+
+# Family: its package, dimensions (source: config.json of the published models, as diffusers' defaults and the recipes have them),
+# and the request.
+FAMILIES = {
+    "flux2_klein": (flux2, dict(heads=24, text_hidden=2560, text_layers=28, text_ffn=256, text_head_dim=128, text_heads=2, text_kv_heads=1,
+                                **FLUX2), {}),
+    "flux2_dev": (flux2, dict(heads=48, text_hidden=5120, text_layers=31, text_ffn=64, text_head_dim=128, text_heads=1, text_kv_heads=1, **FLUX2),
+                  dict(guidance=4.0)),
+    "longcat_image": (longcat, dict(**FLUX1, **QWEN25VL_7B, **VAE), dict(cfg=4.5, negative="ugly")),
+    "chroma_hd": (chroma, dict(hidden=5120, t5_hidden=4096, vae_channels=VAE["vae_channels"], **FLUX1), dict(cfg=3.5, negative="ugly")),
+    "ovis_image": (ovis, dict(text_hidden=2048, text_layers=2, text_ffn=256, text_head_dim=128, text_heads=2, text_kv_heads=1,
+                              vae_channels=VAE["vae_channels"], **FLUX1), dict(cfg=5.0, negative="ugly")),
+}
+
+
+def published(name):
+    """Returns the family's spec in published widths."""
+    package, sizes, _ = FAMILIES[name]
+    spec, form = package.specs.spec(name, DEFAULT_SEED), {}
+    if name == "longcat_image":  # text encoder and VAE are in the folder of longcat_image_edit
+        form = package.specs.FORMS["longcat_image_edit"] | dict(shares=[])
+    return dataclasses.replace(spec, form=spec.form | form | FILES, doubles=1, singles=1, **sizes)
+
+
+def write_flux1_parts(target):
+    """Writes T5, the VAE and the scheduler, to which the folders of Chroma and Ovis-Image link; the other parts are links to nothing."""
+    base = flux.specs.spec("flux_a", DEFAULT_SEED)
+    form = base.form | FILES | dict(share="absent", shares=["text_encoder", "tokenizer", "transformer"])
+    flux.folder.write(dataclasses.replace(
+        base, form=form, t5_hidden=4096, t5_heads=2, t5_head_dim=64, t5_layers=2, t5_ffn=256, channels=16, **VAE), target)
+
+
+def write(name, spec, scratch):
+    """Writes the model folder and returns its path. Draws weights in bf16, and once, to halve memory and time."""
+    reset, folder = torch.nn.Linear.reset_parameters, os.path.join(scratch, name, "model")
+    torch.set_default_dtype(torch.bfloat16)
+    torch.nn.Linear.reset_parameters = lambda _module: None
+    if spec.form.get("share") == "flux_a":
+        write_flux1_parts(os.path.join(scratch, "flux_a", "model"))
+    FAMILIES[name][0].folder.write(spec, folder)
+    torch.set_default_dtype(torch.float32)
+    torch.nn.Linear.reset_parameters = reset
+    return folder
+
+
+LOAD_FLUX2 = Flux2Transformer2DModel.from_pretrained
+
+
+def load_flux2(*arguments, **more):
+    """Loads Flux.2's transformer, of which f32 would take 8.5 GB: matrices stay bf16 and become f32 while they compute."""
+    model = LOAD_FLUX2(*arguments, **more | dict(dtype=torch.bfloat16))
+    for module in model.modules():
+        if not isinstance(module, torch.nn.Linear):
+            for parameter in module.parameters(recurse=False):
+                parameter.data = parameter.data.float()
+    apply_layerwise_casting(model, torch.bfloat16, torch.float32, skip_modules_pattern=())
+    assert model.dtype == torch.float32
+    return model
+
+
+def case_of(name, spec):
+    package, _, wanted = FAMILIES[name]
+    case = inputs.of_tokens(spec, package.specs.TEXTS, 512, 0, dict(grid=GRID, steps=STEPS, seed=SEED, prompt="house", cfg=1.0, negative=None) | wanted)
+    if package is flux2:  # a token is one packed latent pixel
+        case |= dict(latent_width=GRID[0], latent_height=GRID[1])
+    return case
+
+
+def reference(name, folder, case):
+    """Returns diffusers' final latents [1, C, h, w], picture [H, W, 3] and seconds."""
+    module = FAMILIES[name][0].reference_tensors
+    pipe, start = module.load(folder), time.time()
+    values = module.run_case(pipe, case) if name == "ovis_image" else module.run_case(pipe, case, {})
+    return values["latent"], values["picture"].numpy(), time.time() - start
+
+
+def generate(sluice, folder, case, out, *more):
+    """Runs sluice generate; returns its latents, picture, report, and the largest resident set in bytes."""
+    latent, report = out + ".safetensors", out + ".json"
+    command = [sluice, "generate", "-m", folder, "-p", case["prompt"], "-W", str(case["width"]), "-H", str(case["height"]), "--seed", str(SEED),
+               "--steps", str(STEPS), "--cfg-scale", str(case["cfg_scale"]), "--precision", "f32", "--threads", str(torch.get_num_threads()),
+               "--device", "cpu", "--save-latent", latent, "--report", report, "-o", out + ".png", *more]
+    if case["negative_prompt"]:
+        command += ["--negative-prompt", case["negative_prompt"]]
+    if case["guidance"]:
+        command += ["--guidance", str(case["guidance"])]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"failed: {' '.join(command)}")
+    with open(report, encoding="utf-8") as f:
+        plan = json.load(f)["plan"]
+    return load_file(latent)["latent"], np.array(Image.open(out + ".png")), plan, 1024 * usage.ru_maxrss
+
+
+def compare(name, sluice, out, scratch):
+    """Prints one line of figures; returns whether the family passes."""
+    spec = published(name)
+    folder, case = write(name, spec, scratch), case_of(name, spec)
+    path = os.path.join(out, name)
+    start = time.time()
+    latent, picture, plan, peak = generate(sluice, folder, case, path)
+    seconds, least = time.time() - start, plan["least"]["ram_bytes"]
+    tight_latent, tight_picture, _, tight_peak = generate(sluice, folder, case, os.path.join(scratch, "tight"), "--max-ram", f"{least}B")
+    same = torch.equal(latent, tight_latent) and np.array_equal(picture, tight_picture)
+    expected, drawn, reference_seconds = reference(name, folder, case)
+    Image.fromarray(drawn).save(path + ".reference.png")
+    error = float((latent - expected).norm() / expected.norm())
+    levels = np.abs(picture.astype(int) - drawn)
+    passed = same and error < TOLERANCE
+    size = sum(os.path.getsize(os.path.join(root, file)) for root, _, files in os.walk(scratch) for file in files)
+    print(f"{name:14} width {spec.dim}  latents {error:.1e}  picture at most {levels.max()} levels, mean {levels.mean():.4f}, deviation of its levels "
+          f"{drawn.std():.0f}  peak {peak / 1e6:.0f} MB  --max-ram {least}B: peak {tight_peak / 1e6:.0f} MB, {'equal' if same else 'DIFFERENT'}  "
+          f"files {size / 1e6:.0f} MB  {seconds:.0f} s, diffusers {reference_seconds:.0f} s  {'ok' if passed else 'FAILED'}", flush=True)
+    return passed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--sluice", required=True)
+    parser.add_argument("--out", required=True, help="folder of the pictures and, while a family runs, of its files")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"families, of {', '.join(FAMILIES)}")
+    args = parser.parse_args()
+    os.makedirs(args.out, exist_ok=True)
+    Flux2Transformer2DModel.from_pretrained = load_flux2
+    failed = []
+    for name in args.names or FAMILIES:
+        scratch = tempfile.mkdtemp(dir=args.out)
+        if not compare(name, os.path.abspath(args.sluice), args.out, scratch):
+            failed.append(name)
+        shutil.rmtree(scratch)
+    if failed:
+        sys.exit(f"families that differ from diffusers: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
