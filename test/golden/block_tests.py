@@ -607,7 +607,7 @@ def vae_flux2(f):
         moves("encoder", "picture0", "lane.moments"),
         moves("decoder", "latent0", "lane.picture"),
         *(sizes if f.name == "small" else []),
-    ], gpu=True)
+    ])
 
 
 def taesd(f):

@@ -215,7 +215,6 @@ GPU_TOLERANCES = {
         "encoder.mid": [1.65e-3, 5e-3],
         "encoder.downsampler": [2.55e-4, 8e-4],
     },
-    "vae_flux2": {"moments": [2e-3, 6e-3], "decoder": [4e-3, 1e-2]},
     "taesd": {"picture": [2.19e-4, 7e-4]},
     "taehv": {"frames": [7.74e-4, 2.3e-3]},
 }
