@@ -29,11 +29,6 @@ TEXT = [
     ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 0.5, 0), ("o_proj", 0.2, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
-# About thirty layers, of which the last are to have an effect on the hidden states that are read.
-TEXT_DEEP = [
-    ("q_proj", 0.3, 0), ("k_proj", 0.3, 0), ("v_proj", 0.6, 0), ("o_proj", 0.3, 0),
-    ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.3, 0),
-]
 # A vision tower and its head: present in files, never computed.
 UNUSED_TOWER = [("vision_tower", 1.0, 0), ("multi_modal_projector", 1.0, 0)]
 FLUX = [
@@ -129,6 +124,8 @@ QWEN_TEXT = [
     ("q_proj", 0.9, 0.5), ("k_proj", 0.9, 0.5), ("v_proj", 0.5, 0.1), ("o_proj", 0.2, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
+# Queries and keys are not normed.
+MISTRAL = [("q_proj", 1.0, 0), ("k_proj", 1.0, 0), *TEXT]
 QWEN_TOWER = [
     ("patch_embed", 0.2, 0),
     ("qkv", 0.9, 0.4), ("attn.proj", 0.3, 0.05),

@@ -74,8 +74,8 @@ CASES = {
         _case((4, 5), 3, 11, prompt="house", init=True, mask=True, strength=1.0),
     ],
     "flux2_klein_base": [
-        _case((5, 3), 3, 42, prompt="house", cfg=4.0, negative="empty"),
-        _case((4, 6), 2, 4294967295, prompt="turn", cfg=2.5, negative="ugly", references=[(64, 90)], batch=2),
+        _case((5, 3), 3, 42, prompt="house", cfg=3.0, negative="empty"),
+        _case((4, 6), 2, 4294967295, prompt="turn", cfg=1.6, negative="ugly", references=[(64, 90)], batch=2),
         # 5 steps, strength 0.7: runs the last four
         _case((5, 4), 5, 77, cfg=4.0, negative="empty", init=True, mask=True, strength=0.7),
         _case((4, 5), 4, 2024, prompt="swap", cfg=3.0, negative="ugly", init=True, mask=True, strength=0.5, references=[(70, 64)], batch=2),
