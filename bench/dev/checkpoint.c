@@ -433,6 +433,8 @@ static enum status write_model_index(struct writer *w, struct error *e) {
         if (s->text.tokenizer_folder)
             add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
     }
+    if (r->selection.index_key)
+        json_put(json, r->selection.index_key, json_boolean(r->selection.index_value));
     if (r->text.processor.class)
         add_class(json, r->text.processor.folder, "transformers", r->text.processor.class);
     if (r->denoising.span[1].below > 0)
