@@ -6,7 +6,6 @@ from PIL import Image
 from watch import relative
 
 from . import reference_tensors
-from .folder import released  # noqa: F401 (provides the tensor names that influence.txt has)
 
 PARTS = ["text_encoder", "transformer", "vae"]
 MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoder, transformer), of the decoded picture (vae.decoder) or of the first "
@@ -16,12 +15,17 @@ STEPS = 2  # number of steps that are repeated; case 0 has more
 KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels it"
 
 
+def released(name):
+    """Returns the name that the engine gives a tensor, without a language model's prefix."""
+    return name.replace("model.language_model.", "model.").replace("model.vision_tower.", "vision_tower.").replace("model.multi_modal_", "multi_modal_")
+
+
 def unused(pipe):
     text = reference_tensors.language_model(pipe)
     return [
         (r"^vae\.(decoder|encoder)\.mid_block\.attentions\.0\.to_k\.bias$", KEY_BIAS),
-        (rf"^text_encoder\.(language_model\.)?model\.layers\.{len(text.layers) - 1}\.", "the last hidden state read is the one before the last layer"),
-        (r"^text_encoder\.(language_model\.)?model\.norm\.", "the hidden states read are not normed"),
+        (rf"^text_encoder\.model\.layers\.{len(text.layers) - 1}\.", "the last hidden state read is the one before the last layer"),
+        (r"^text_encoder\.model\.norm\.", "the hidden states read are not normed"),
         (r"^text_encoder\.lm_head\.", "no hidden state depends on it"),
         (r"^text_encoder\.(vision_tower|multi_modal_projector)\.", "prompts have no images"),
     ]
