@@ -17,7 +17,7 @@ KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels i
 
 def released(name):
     """Returns the name that the engine gives a tensor, without a language model's prefix."""
-    return name.replace("model.language_model.", "model.").replace("model.vision_tower.", "vision_tower.").replace("model.multi_modal_", "multi_modal_")
+    return name.replace("model.language_model.", "model.")
 
 
 def unused(pipe):
@@ -27,7 +27,6 @@ def unused(pipe):
         (rf"^text_encoder\.model\.layers\.{len(text.layers) - 1}\.", "the last hidden state read is the one before the last layer"),
         (r"^text_encoder\.model\.norm\.", "the hidden states read are not normed"),
         (r"^text_encoder\.lm_head\.", "no hidden state depends on it"),
-        (r"^text_encoder\.(vision_tower|multi_modal_projector)\.", "prompts have no images"),
     ]
 
 
