@@ -607,7 +607,7 @@ def vae_flux2(f):
         moves("encoder", "picture0", "lane.moments"),
         moves("decoder", "latent0", "lane.picture"),
         *(sizes if f.name == "small" else []),
-    ])
+    ], gpu=True)
 
 
 def taesd(f):
@@ -616,7 +616,8 @@ def taesd(f):
     C, Y = f.shape("latent0")[:2]
     factor = f.shape("picture0")[0] // Y  # 16 with pooled branches, which the operators of "whole" lack
     lanes["random"] = dict(component="taesd", latent=dict(random=[C, 9, 40]), picture=zeros(9 * factor, 40 * factor, 3))
-    steps = [s for i in range(2) for s in (open_(f"latent{i}"), RUN_ALL, expect("lane.picture", f"picture{i}", "picture"))]
+    name = "picture" if factor == 8 else "pooled picture"
+    steps = [s for i in range(2) for s in (open_(f"latent{i}"), RUN_ALL, expect("lane.picture", f"picture{i}", name))]
     return suite("taesd", lanes, [test("picture", *steps)], [
         test("influence", open_("latent0"), influence(["lane.picture"], len(names))),
         *([test("whole", dict(whole_picture=True))] if factor == 8 else []),

@@ -1,16 +1,18 @@
 """Compares Sluice with diffusers at published widths: few layers, random weights, one picture of each family.
 
-    published.py --sluice ../../build/release/sluice --out FOLDER [NAME ...]
+    published.py --sluice ../../build/release/sluice --out FOLDER [--steps N] [--keep] [NAME ...]
 
 Needs requirements.txt.  Not part of make test: a family takes up to 6 GB of RAM and of disk, and minutes.  The fixtures' widths
 are tiny; here sums have 3072 to 24576 terms, heads 128 columns, and the VAE is of the published shape.  Transformers have one double
 and one single block.  Text encoders have the published width, one or two heads, a narrow feed-forward and the fewest layers that
-the recipe permits.  Files are bf16; diffusers and Sluice compute in f32.  Each family runs in Sluice within the default budget,
-then within the least that its plan permits: the images must be equal bit for bit.  FOLDER keeps NAME.reference.png and NAME.png.
+the recipe permits.  Files are bf16; diffusers and Sluice compute in f32.  Each family runs in Sluice within 3 GiB,
+then within the least that its plan permits: the images must be equal bit for bit.  FOLDER keeps NAME.reference.png and NAME.png, and with --keep
+the model's files, which the next run then reads.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -21,8 +23,7 @@ import time
 
 import numpy as np
 import torch
-from diffusers import Flux2Transformer2DModel
-from diffusers.hooks import apply_layerwise_casting
+from diffusers import ChromaTransformer2DModel, Flux2Transformer2DModel, LongCatImageTransformer2DModel, OvisImageTransformer2DModel
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -47,7 +48,7 @@ from specs import DEFAULT_SEED
 
 TOLERANCE = 2e-5  # relative L2 of the final latents; measured: at most 1e-5
 GRID = (16, 20)   # columns and rows of image tokens: 256x320
-STEPS, SEED = 4, 42
+SEED = 42
 
 VAE = dict(vae_channels=[128, 256, 512, 512], vae_groups=32, vae_layers=2)
 FILES = dict(transformer_dtype="bf16", text_dtype="bf16", t5_dtype="bf16", vae_dtype="bf16", cast={}, text_cast={}, transformer_shards=4,
@@ -88,87 +89,100 @@ def write_flux1_parts(target):
         base, form=form, t5_hidden=4096, t5_heads=2, t5_head_dim=64, t5_layers=2, t5_ffn=256, channels=16, **VAE), target)
 
 
-def write(name, spec, scratch):
-    """Writes the model folder and returns its path. Draws weights in bf16, and once, to halve memory and time."""
-    reset, folder = torch.nn.Linear.reset_parameters, os.path.join(scratch, name, "model")
+def write(name, spec, scratch, folder):
+    """Writes the model folder. Draws weights in bf16, and once; they lie in mapped files, because those of Flux.2 dev take 4.2 GB."""
+    reset, maps = torch.nn.Linear.reset_parameters, tempfile.mkdtemp(dir=scratch)
+
+    def map_weight(linear):
+        file = tempfile.mkstemp(dir=maps)[1]
+        linear.weight.data = torch.from_file(file, shared=True, size=linear.weight.numel(), dtype=torch.bfloat16).view_as(linear.weight)
+
     torch.set_default_dtype(torch.bfloat16)
-    torch.nn.Linear.reset_parameters = lambda _module: None
+    torch.nn.Linear.reset_parameters = map_weight
     if spec.form.get("share") == "flux_a":
         write_flux1_parts(os.path.join(scratch, "flux_a", "model"))
     FAMILIES[name][0].folder.write(spec, folder)
     torch.set_default_dtype(torch.float32)
     torch.nn.Linear.reset_parameters = reset
-    return folder
+    shutil.rmtree(maps)
 
 
-LOAD_FLUX2 = Flux2Transformer2DModel.from_pretrained
+def keep_narrow(model_class):
+    """Makes the class load bf16, which maps the files, and widen each matrix only while it computes: Flux.2 dev would take 8.5 GB."""
+    load = model_class.from_pretrained
+
+    def from_pretrained(*arguments, **more):
+        model = load(*arguments, **more | dict(dtype=torch.bfloat16))
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.forward = functools.partial(widened, module)
+            else:
+                for parameter in module.parameters(recurse=False):
+                    parameter.data = parameter.data.float()
+        return model
+
+    model_class.from_pretrained = from_pretrained
+    model_class.dtype = torch.float32
 
 
-def load_flux2(*arguments, **more):
-    """Loads Flux.2's transformer, of which f32 would take 8.5 GB: matrices stay bf16 and become f32 while they compute."""
-    model = LOAD_FLUX2(*arguments, **more | dict(dtype=torch.bfloat16))
-    for module in model.modules():
-        if not isinstance(module, torch.nn.Linear):
-            for parameter in module.parameters(recurse=False):
-                parameter.data = parameter.data.float()
-    apply_layerwise_casting(model, torch.bfloat16, torch.float32, skip_modules_pattern=())
-    assert model.dtype == torch.float32
-    return model
+def widened(linear, x):
+    return torch.nn.functional.linear(x, linear.weight.float(), None if linear.bias is None else linear.bias.float())
 
 
-def case_of(name, spec):
+def case_of(name, spec, steps):
     package, _, wanted = FAMILIES[name]
-    case = inputs.of_tokens(spec, package.specs.TEXTS, 512, 0, dict(grid=GRID, steps=STEPS, seed=SEED, prompt="house", cfg=1.0, negative=None) | wanted)
+    case = inputs.of_tokens(spec, package.specs.TEXTS, 512, 0, dict(grid=GRID, steps=steps, seed=SEED, prompt="house", cfg=1.0, negative=None) | wanted)
     if package is flux2:  # a token is one packed latent pixel
         case |= dict(latent_width=GRID[0], latent_height=GRID[1])
     return case
 
 
 def reference(name, folder, case):
-    """Returns diffusers' final latents [1, C, h, w], picture [H, W, 3] and seconds."""
+    """Returns diffusers' latents [1, C, h, w] before and after the steps, picture [H, W, 3] and seconds."""
     module = FAMILIES[name][0].reference_tensors
     pipe, start = module.load(folder), time.time()
     values = module.run_case(pipe, case) if name == "ovis_image" else module.run_case(pipe, case, {})
-    return values["latent"], values["picture"].numpy(), time.time() - start
+    return values["latent_000"], values["latent"], values["picture"].numpy(), time.time() - start
 
 
-def generate(sluice, folder, case, out, *more):
-    """Runs sluice generate; returns its latents, picture, report, and the largest resident set in bytes."""
+def generate(sluice, folder, case, out, max_ram):
+    """Runs sluice generate; returns its latents, picture and report."""
     latent, report = out + ".safetensors", out + ".json"
     command = [sluice, "generate", "-m", folder, "-p", case["prompt"], "-W", str(case["width"]), "-H", str(case["height"]), "--seed", str(SEED),
-               "--steps", str(STEPS), "--cfg-scale", str(case["cfg_scale"]), "--precision", "f32", "--threads", str(torch.get_num_threads()),
-               "--device", "cpu", "--save-latent", latent, "--report", report, "-o", out + ".png", *more]
+               "--steps", str(case["steps"]), "--cfg-scale", str(case["cfg_scale"]), "--precision", "f32", "--threads", str(torch.get_num_threads()),
+               "--device", "cpu", "--max-ram", max_ram, "--save-latent", latent, "--report", report, "-o", out + ".png"]
     if case["negative_prompt"]:
         command += ["--negative-prompt", case["negative_prompt"]]
     if case["guidance"]:
         command += ["--guidance", str(case["guidance"])]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"failed: {' '.join(command)}")
+    subprocess.run(command, check=True)
     with open(report, encoding="utf-8") as f:
-        plan = json.load(f)["plan"]
-    return load_file(latent)["latent"], np.array(Image.open(out + ".png")), plan, 1024 * usage.ru_maxrss
+        return load_file(latent)["latent"], np.array(Image.open(out + ".png")), json.load(f)
 
 
-def compare(name, sluice, out, scratch):
+def megabytes(report):
+    return round(report["measured"]["ram_bytes"] / 1e6)
+
+
+def compare(name, args, scratch):
     """Prints one line of figures; returns whether the family passes."""
     spec = published(name)
-    folder, case = write(name, spec, scratch), case_of(name, spec)
-    path = os.path.join(out, name)
+    folder, case, path = os.path.join(scratch, name, "model"), case_of(name, spec, args.steps), os.path.join(args.out, name)
+    if not os.path.exists(folder):
+        write(name, spec, scratch, folder)
     start = time.time()
-    latent, picture, plan, peak = generate(sluice, folder, case, path)
-    seconds, least = time.time() - start, plan["least"]["ram_bytes"]
-    tight_latent, tight_picture, _, tight_peak = generate(sluice, folder, case, os.path.join(scratch, "tight"), "--max-ram", f"{least}B")
+    latent, picture, report = generate(args.sluice, folder, case, path, "3G")
+    seconds, least = time.time() - start, report["plan"]["least"]["ram_bytes"]
+    tight_latent, tight_picture, tight = generate(args.sluice, folder, case, os.path.join(scratch, "tight"), f"{least}B")
     same = torch.equal(latent, tight_latent) and np.array_equal(picture, tight_picture)
-    expected, drawn, reference_seconds = reference(name, folder, case)
+    noise, expected, drawn, reference_seconds = reference(name, folder, case)
     Image.fromarray(drawn).save(path + ".reference.png")
     error = float((latent - expected).norm() / expected.norm())
     levels = np.abs(picture.astype(int) - drawn)
     passed = same and error < TOLERANCE
     size = sum(os.path.getsize(os.path.join(root, file)) for root, _, files in os.walk(scratch) for file in files)
-    print(f"{name:14} width {spec.dim}  latents {error:.1e}  picture at most {levels.max()} levels, mean {levels.mean():.4f}, deviation of its levels "
-          f"{drawn.std():.0f}  peak {peak / 1e6:.0f} MB  --max-ram {least}B: peak {tight_peak / 1e6:.0f} MB, {'equal' if same else 'DIFFERENT'}  "
+    print(f"{name:14} width {spec.dim}  latents {error:.1e} (the steps move them by {float((expected - noise).norm() / expected.norm()):.2f})  picture at most {levels.max()} levels, mean {levels.mean():.4f}, deviation of its levels "
+          f"{drawn.std():.0f}  RAM {megabytes(report)} MB  --max-ram {least}B: {megabytes(tight)} MB, {'equal' if same else 'DIFFERENT'}  "
           f"files {size / 1e6:.0f} MB  {seconds:.0f} s, diffusers {reference_seconds:.0f} s  {'ok' if passed else 'FAILED'}", flush=True)
     return passed
 
@@ -177,16 +191,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--sluice", required=True)
     parser.add_argument("--out", required=True, help="folder of the pictures and, while a family runs, of its files")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"families, of {', '.join(FAMILIES)}")
     args = parser.parse_args()
-    os.makedirs(args.out, exist_ok=True)
-    Flux2Transformer2DModel.from_pretrained = load_flux2
+    for model_class in (Flux2Transformer2DModel, LongCatImageTransformer2DModel, ChromaTransformer2DModel, OvisImageTransformer2DModel):
+        keep_narrow(model_class)
     failed = []
     for name in args.names or FAMILIES:
-        scratch = tempfile.mkdtemp(dir=args.out)
-        if not compare(name, os.path.abspath(args.sluice), args.out, scratch):
+        scratch = os.path.join(args.out, f"{name}.files")
+        os.makedirs(scratch, exist_ok=True)
+        if not compare(name, args, scratch):
             failed.append(name)
-        shutil.rmtree(scratch)
+        if not args.keep:
+            shutil.rmtree(scratch)
     if failed:
         sys.exit(f"families that differ from diffusers: {', '.join(failed)}")
 
