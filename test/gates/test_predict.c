@@ -52,7 +52,7 @@ struct formula {
 
 static const double T = 4128, C = 3840, F = 10240; /* Z-Image: T tokens, hidden size C, feed-forward size F */
 static const double FT = 4608, FC = 3072, FF = 12288;
-static const double CR = 344, CC = 5120; /* Chroma's approximator: CR rows, CC columns */
+static const double CR = 344, CC = 5120;              /* Chroma's approximator: CR rows, CC columns */
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */
 static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan, 81 frames: WT tokens; 512 text tokens */
