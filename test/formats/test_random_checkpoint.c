@@ -265,9 +265,9 @@ static void test_opens_as_its_recipe(const char *recipe, const char *dimensions,
     "clip_ff=160,clip_layers=2,clip_vocabulary=1000,t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,"        \
     "t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8"
 #define CHROMA                                                                                               \
-    "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,approximator=72,hidden=96,t5_heads="  \
-    "3,"                                                                                                     \
-    "t5_head_dim=16,t5_ff=112,t5_layers=2,t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8"
+    "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,approximator=72,hidden=96,"           \
+    "t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,"     \
+    "vae_groups=8"
 
 #define OVIS                                                                                                 \
     "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,hidden=96,vocabulary=1200,"           \
