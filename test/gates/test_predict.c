@@ -52,6 +52,8 @@ struct formula {
 
 static const double T = 4128, C = 3840, F = 10240; /* Z-Image: T tokens, hidden size C, feed-forward size F */
 static const double FT = 4608, FC = 3072, FF = 12288;
+static const double F2 = 6144;                        /* Flux.2 dev: hidden size */
+static const double OT = 4096 + 256;                  /* Ovis-Image: OT tokens, 256 of them text */
 static const double CR = 344, CC = 5120;              /* Chroma's approximator: CR rows, CC columns */
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */
 static const double UT = 4096, UC = 320;
@@ -67,7 +69,13 @@ TEST(flops_match_formulas) {
         {&family_zimage, T, 2 * T * (4 * C * C + 3 * C * F), 4 * T * T * C, 0},
         {&family_flux, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
         {&family_flux, FT, 2 * FT * (4 * FC * FC + 2 * FC * FF), 4 * FT * FT * FC, 0}, /* double block */
+        {&family_flux2, FT, 2 * FT * 13 * F2 * F2, 4 * FT * FT * F2, 0},               /* single block */
+        {&family_flux2, FT, 2 * FT * 13 * F2 * F2, 4 * FT * FT * F2, 0},               /* double block */
+        {&family_longcat_image, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
+        {&family_longcat_image, FT, 2 * FT * (4 * FC * FC + 2 * FC * FF), 4 * FT * FT * FC, 0},
         {&family_chroma, CR, 2 * CR * (10 * CC * CC + CC * FC), 0, 0},
+        {&family_ovis_image, OT, 2 * OT * (3 * FC * FC + 2 * FC * FF + (FC + FF) * FC), 4 * OT * OT * FC, 0},
+        {&family_ovis_image, OT, 2 * OT * (4 * FC * FC + 3 * FC * FF), 4 * OT * OT * FC, 0},
         {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
         {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
         {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},
