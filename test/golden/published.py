@@ -51,7 +51,7 @@ GRID = (16, 20)   # columns and rows of image tokens: 256x320
 SEED = 42
 
 VAE = dict(vae_channels=[128, 256, 512, 512], vae_groups=32, vae_layers=2)
-FILES = dict(transformer_dtype="bf16", text_dtype="bf16", t5_dtype="bf16", vae_dtype="bf16", cast={}, text_cast={}, transformer_shards=4,
+FILES = dict(transformer_dtype="bf16", t5_dtype="bf16", vae_dtype="bf16", cast={}, text_cast={}, transformer_shards=4,
              text_shards=1, t5_shards=1)
 # axes_dims_rope of Flux.1, LongCat-Image, Chroma and Ovis-Image
 FLUX1 = dict(heads=24, axes=[16, 56, 56], channels=16)
@@ -75,10 +75,11 @@ FAMILIES = {
 def published(name):
     """Returns the family's spec in published widths."""
     package, sizes, _ = FAMILIES[name]
-    spec, form = package.specs.spec(name, DEFAULT_SEED), {}
+    spec = package.specs.spec(name, DEFAULT_SEED)
+    form = spec.form | FILES
     if name == "longcat_image":  # text encoder and VAE are in the folder of longcat_image_edit
-        form = package.specs.FORMS["longcat_image_edit"] | dict(shares=[])
-    return dataclasses.replace(spec, form=spec.form | form | FILES, doubles=1, singles=1, **sizes)
+        form = package.specs.FORMS["longcat_image_edit"] | form | dict(shares=[])
+    return dataclasses.replace(spec, form=form, doubles=1, singles=1, **sizes)
 
 
 def write_flux1_parts(target):
