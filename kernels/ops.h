@@ -206,7 +206,7 @@ struct rope_grid {
     struct token_order token_order;
 };
 
-enum { ROPE_GRIDS_MAX = 18 };
+enum { ROPE_GRIDS_MAX = 18 }; /* a prompt with 8 images has 17: the images and the text around them */
 
 struct rope_options {
     double theta;
