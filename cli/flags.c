@@ -335,7 +335,7 @@ const char *flag_synonym(const char *ours, int i) {
 /* ---- search ---- */
 
 void flags_init(void) {
-    static char help[COMPONENT_FILES_MAX][96];
+    static char help[COMPONENT_FILES_MAX][192];
     const char *name;
     n_flags = 0;
     flags[n_flags++] = static_flags[0];

@@ -67,13 +67,14 @@ enum op_kind {
 };
 
 /* SiLU: v sigmoid(v). GELU_TANH: v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3))). GELU_QUICK: v sigmoid(1.702
- * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). */
+ * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0). */
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_SILU,
     ACTIVATION_GELU_TANH,
     ACTIVATION_GELU_QUICK,
     ACTIVATION_GELU_ERF,
+    ACTIVATION_RELU,
 };
 /* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. TO_SIGNED: 2 v - 1, from images in 0..1 to
  * images in -1..1. */

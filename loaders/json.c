@@ -130,7 +130,7 @@ static enum status fail_expecting(const struct json_text *t, uint64_t at, const 
 
 enum status json_walk_start(struct json_walk *walk, const struct json_text *object, int depth_limit,
                             struct error *e) {
-    *walk = (struct json_walk){.object = *object, .depth_limit = depth_limit - 1};
+    *walk = (struct json_walk){.container = *object, .depth_limit = depth_limit - 1};
     if (peek(object, &walk->at) != '{') return fail_expecting(object, walk->at, "an object", e);
     walk->at++;
     return OK;
@@ -138,15 +138,15 @@ enum status json_walk_start(struct json_walk *walk, const struct json_text *obje
 
 enum status json_walk_array(struct json_walk *walk, const struct json_text *array, int depth_limit,
                             struct error *e) {
-    *walk = (struct json_walk){.object = *array, .depth_limit = depth_limit - 1, .array = true};
+    *walk = (struct json_walk){.container = *array, .depth_limit = depth_limit - 1, .array = true};
     if (peek(array, &walk->at) != '[') return fail_expecting(array, walk->at, "an array", e);
     walk->at++;
     return OK;
 }
 
-/* Reads the name of a member and the colon; an array's member has an empty name. */
+/* Reads a member's name and the colon. Elements of an array get an empty name. */
 static enum status walk_name(struct json_walk *walk, struct json_member *member, struct error *e) {
-    const struct json_text *t = &walk->object;
+    const struct json_text *t = &walk->container;
     member->name = (struct json_text){.path = t->path};
     if (walk->array) return OK;
     if (peek(t, &walk->at) != '"') return fail_expecting(t, walk->at, "a name in quotes", e);
@@ -160,7 +160,7 @@ static enum status walk_name(struct json_walk *walk, struct json_member *member,
 }
 
 bool json_walk_next(struct json_walk *walk, struct json_member *member, struct error *e) {
-    const struct json_text *t = &walk->object;
+    const struct json_text *t = &walk->container;
     char c = peek(t, &walk->at);
     if (c == (walk->array ? ']' : '}')) {
         walk->at++;
@@ -339,9 +339,9 @@ static json_t *reader_number(struct json_reader *r) {
         errno = 0;
         double value = real ? strtod_l(digits, NULL, plain) : 0;
         long long integer = real ? 0 : strtoll(digits, NULL, 10);
-        if (!real && errno == ERANGE && (r->flags & JSON_LONG_AS_REAL)) {
+        if (!real && errno == ERANGE && (r->flags & JSON_BIG_INT_AS_REAL)) {
             real = true;
-            value = strtod(digits, NULL); /* an integer has no decimal point */
+            value = strtod(digits, NULL); /* no decimal point, which would depend on the locale */
         }
         if (real ? isinf(value) : errno == ERANGE)
             reader_fail(r, LIMIT, "a number beyond 64 bits");
@@ -456,5 +456,5 @@ enum status json_parse(const char *path, const char *text, uint64_t bytes, int d
     if (scan_value(&whole, &end, depth_limit, e) != OK) return e->code;
     char c = peek(&whole, &(uint64_t){0});
     if (c != '{' && c != '[') return fail_expecting(&whole, 0, "an object or an array", e);
-    return json_decode(&whole, JSON_LONG_AS_REAL, root, e);
+    return json_decode(&whole, JSON_BIG_INT_AS_REAL, root, e);
 }

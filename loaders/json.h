@@ -40,18 +40,20 @@ struct json_text {
 
 /* Parses a whole document, an object or an array, of at most 256 MB and depth_limit levels (a flat object is
  * 1). *root is freed with json_decref; NULL on failure. Errors: JSON (also for a byte order mark), LIMIT
- * (size, nesting, a number beyond those of doubles), DUP, UTF8 (also a lone surrogate), META (\u0000 in a
- * string), MEMORY. An integer beyond 64 bits becomes a real number: transformers writes 10^30 for no limit.
+ * (size, nesting, a number beyond the range of a double), DUP, UTF8 (also a lone surrogate), META (\u0000 in
+ * a string), MEMORY. An integer beyond 64 bits becomes a real number, because transformers writes 10^30 for
+ * "no limit".
  */
 enum status json_parse(const char *path, const char *text, uint64_t bytes, int depth_limit, json_t **root,
                        struct error *e);
 
-/* Flag of json_decode: integers beyond 64 bits become real numbers, others stay integers. */
-enum { JSON_LONG_AS_REAL = 1 << 24 };
+/* Flag of json_decode, in a bit that Jansson does not use: integers beyond 64 bits become real numbers,
+ * others stay integers. */
+enum { JSON_BIG_INT_AS_REAL = 1 << 24 };
 
 /* Decodes one value of any type from a walk (json_walk_next has checked its nesting). flags: JSON_ALLOW_NUL
- * for \u0000 in strings, JSON_DECODE_INT_AS_REAL or JSON_LONG_AS_REAL for integers beyond 64 bits, which are
- * LIMIT without a flag. Other errors as in json_parse. */
+ * for \u0000 in strings, JSON_DECODE_INT_AS_REAL or JSON_BIG_INT_AS_REAL for integers beyond 64 bits, which
+ * fail with LIMIT without one of the two. Other errors as in json_parse. */
 enum status json_decode(const struct json_text *value, size_t flags, json_t **root, struct error *e);
 
 /* Returns the first character of a text that is not white space; it determines the type of a JSON value. 0:
@@ -72,18 +74,19 @@ struct json_member {
 };
 
 struct json_walk {
-    struct json_text object; /* or an array */
-    uint64_t at;
-    int depth_limit;
-    bool begun, array;
+    struct json_text container; /* the object or array */
+    uint64_t at;                /* offset of the next byte in it */
+    int depth_limit;            /* levels that values may nest */
+    bool array;                 /* the container is an array */
+    bool begun;                 /* a member was returned */
 };
 
 /* Starts a walk over an object whose values nest at most depth_limit - 1 levels. Fails with JSON if the text
  * is no object. */
 enum status json_walk_start(struct json_walk *walk, const struct json_text *object, int depth_limit,
                             struct error *e);
-/* Starts a walk over an array. Its members have empty names, and values that may be empty text, which
- * json_decode rejects. Fails with JSON if the text is no array. */
+/* Starts a walk over an array. Its elements are members with empty names. The value of a missing element
+ * ("[1,,2]") is an empty text, which json_decode rejects. Fails with JSON if the text is no array. */
 enum status json_walk_array(struct json_walk *walk, const struct json_text *array, int depth_limit,
                             struct error *e);
 /* Returns the next member in text order. False at the end, where only white space follows, or on error

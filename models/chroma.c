@@ -10,7 +10,8 @@
  * The text encoder masks the padding, and the transformer reads one padding row (text_recipe.masks_padding,
  * padding_max). Source: diffusers 0.42, models/transformers/transformer_chroma.py and
  * pipelines/chroma/pipeline_chroma.py. That version passes the attention mask as floats, which attention adds
- * to the scores instead of masking (issues 12116 and 13619); here the other rows are left out, as was meant. */
+ * to the scores instead of masking (issues 12116 and 13619); here the other rows are left out, as was meant.
+ */
 #include "models/flux_blocks.h"
 
 enum {
@@ -54,15 +55,15 @@ WEIGHT_TABLE(chroma_approximator_table, APPROXIMATOR_ROWS, approximator_weights,
  * / blocks. */
 static void chroma_store(struct context *x, struct tensor modulation, int32_t row, struct tensor from) {
     int32_t blocks = modulation.dim[0], columns = modulation.dim[2];
-    struct tensor all =
-        tensor_reshape(modulation, 2, (int32_t[]){blocks, modulation.dim[1] * columns});
+    struct tensor all = tensor_reshape(modulation, 2, (int32_t[]){blocks, modulation.dim[1] * columns});
     op_copy(x, tensor_slice_columns(all, row * columns, columns),
             tensor_reshape(from, 2, (int32_t[]){blocks, columns}));
 }
 
-/* Stores approximator rows [R, DIM] as row `row` of the state's modulations. The final layer reads scale before
- * shift. */
-static void chroma_store_rows(struct context *x, const struct flux_state *s, int32_t row, struct tensor from) {
+/* Stores approximator rows [R, DIM] as row `row` of the state's modulations. The final layer reads scale
+ * before shift. */
+static void chroma_store_rows(struct context *x, const struct flux_state *s, int32_t row,
+                              struct tensor from) {
     int32_t singles = 3 * s->single_modulation.dim[0], doubles = 6 * s->image_modulation.dim[0];
     int32_t last = singles + 2 * doubles, dim = from.dim[1];
     struct tensor final = tensor_slice(s->final_modulation, row, 1);
@@ -98,9 +99,8 @@ static void chroma_forward_approximator(struct context *x, const void *weights,
         op_linear_few(x, h, in, w->in.weight, w->in.bias, ACTIVATION_NONE);
         for (int k = 0; k < LAYERS; k++) {
             op_rms_norm(x, n, h, w->layer[k].norm, chroma_norm_eps, (struct modulation){0});
-            op_linear(
-                x, up, n, w->layer[k].linear_1.weight,
-                (struct epilogue){.bias = w->layer[k].linear_1.bias, .activation = ACTIVATION_SILU});
+            op_linear(x, up, n, w->layer[k].linear_1.weight,
+                      (struct epilogue){.bias = w->layer[k].linear_1.bias, .activation = ACTIVATION_SILU});
             op_linear(x, h, up, w->layer[k].linear_2.weight,
                       (struct epilogue){.bias = w->layer[k].linear_2.bias, .residual = h});
         }
@@ -135,8 +135,8 @@ static enum status chroma_configure(struct component *c, const struct config *co
     const int32_t *d = c->dims;
     if (d[APPROXIMATOR_LAYERS] != LAYERS || d[SINUSOIDS] % 8)
         return error_set(e, UNSUPPORTED,
-                         "unsupported Chroma variant" WHERE
-                         "%s, distilled_guidance_layer" FOUND "%d layers, %d inputs" EXPECTED
+                         "unsupported Chroma variant" WHERE "%s, distilled_guidance_layer" FOUND
+                         "%d layers, %d inputs" EXPECTED
                          "%d layers and a multiple of 8 inputs (Chroma1 HD, Base, Flash: 64)",
                          c->index.sources[0].path, d[APPROXIMATOR_LAYERS], d[SINUSOIDS], LAYERS);
     return flux_configure(c, config, e);

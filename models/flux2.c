@@ -380,9 +380,9 @@ static const struct dimension flux2_dimensions[] = {
      .key = "num_layers"},
     {"single_layers", 48, 1, 250, .place = SINGLE_LAYERS,
      OF_BLOCKS("single_transformer_blocks.", "single_blocks."), .key = "num_single_layers"},
-    {"hidden", 15360, 8, 65536, .place = CAPTION, OF_TENSOR(2, 1, "context_embedder.weight", "txt_in.weight"),
-     .key = "joint_attention_dim"},
-    {"latent_channels", 128, 4, 1024, .place = LATENT},
+    {"text_columns", 15360, 8, 65536, .place = CAPTION,
+     OF_TENSOR(2, 1, "context_embedder.weight", "txt_in.weight"), .key = "joint_attention_dim"},
+    {"packed_channels", 128, 4, 1024, .place = LATENT},
     {"guidance", 1, 0, 1, .place = GUIDED,
      OF_TENSOR(0, 0, "time_guidance_embed.guidance_embedder.linear_1.weight", "guidance_in.in_layer.weight"),
      .key = "guidance_embeds", .form = FORM_BOOL},
@@ -561,7 +561,7 @@ enum { FLUX2_AREA = 1024 * 1024 };
                             .hidden = {.layers = {first, second, third}, .final_norm = FINAL_NORM_OF_NONE}}}, \
              .n_conditions = 1},                                                                             \
     .images = {.references_max = LANE_REFERENCES_MAX, .init_is_reference = true, .mask_bilinear = true,      \
-               .areas = {.vae_max = FLUX2_AREA, .output_of_first = true, .multiple = 16}},                   \
+               .areas = {.vae_max = FLUX2_AREA, .output_of_first = true}},                   \
     .denoising = {.span = {{1, INFINITY}}, .guide = guidance_cfg,                                            \
                   .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
                                .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
@@ -572,7 +572,7 @@ enum { FLUX2_AREA = 1024 * 1024 };
 #define KLEIN(heads_, doubles, singles, columns, ...)                                                        \
     FLUX2(TEXT_KLEIN(__VA_ARGS__), 9, 18, 27,                                                                \
           .dimension = {{"heads", heads_}, {"double_layers", doubles}, {"single_layers", singles},           \
-                        {"hidden", columns}, {"guidance", 0}})
+                        {"text_columns", columns}, {"guidance", 0}})
 #define KLEIN_4B KLEIN(24, 5, 20, 7680, )
 #define KLEIN_9B KLEIN(32, 8, 24, 12288, .dimension = {{"hidden", 4096}, {"text_ff", 12288}})
 #define KLEIN_PIPELINES {"Flux2KleinPipeline", "Flux2KleinInpaintPipeline"}

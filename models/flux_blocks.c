@@ -322,6 +322,7 @@ void flux_derive(struct component *c) {
 }
 
 const struct state_tensor flux_state_tensors[N_FLUX_STATE_TENSORS] = {
-    STATE_TENSOR(flux_state, tokens), STATE_TENSOR(flux_state, rope), STATE_TENSOR(flux_state, condition),
-    STATE_TENSOR(flux_state, image_modulation), STATE_TENSOR(flux_state, text_modulation),
-    STATE_TENSOR(flux_state, single_modulation), STATE_TENSOR(flux_state, final_modulation)};
+    STATE_TENSOR(flux_state, tokens),          STATE_TENSOR(flux_state, rope),
+    STATE_TENSOR(flux_state, condition),       STATE_TENSOR(flux_state, image_modulation),
+    STATE_TENSOR(flux_state, text_modulation), STATE_TENSOR(flux_state, single_modulation),
+    STATE_TENSOR(flux_state, final_modulation)};

@@ -16,7 +16,7 @@
     FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
     FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
-    FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_base) RECIPE(chroma_flash)                                   \
+    FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_flash) RECIPE(chroma_base)                                   \
     FAMILY(ovis_image) RECIPE(ovis_image)                                                                    \
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
@@ -223,7 +223,7 @@ struct picture_areas {
                        height */
     int multiple;
     /* Flux.2: largest image area for the VAE encoder. A larger image is resized to this area; then every
-     * image is cropped around its centre to multiples of `multiple`. Images that this function of diffusers
+     * image is cropped around its centre to whole tokens. Images that this function of diffusers
      * rejects are refused: Flux2ImageProcessor.check_image_input. An input image (--init-img) gives a default
      * output size of at most this area. 0: as in Flux Kontext (picture_reference_size). */
     int64_t vae_max;

@@ -3,10 +3,11 @@
  *
  * A layer: x += out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before
  * attention and feed-forward, grouped-query attention with a causal mask, rope on halves of a head. Families
- * differ in their weight tables: q, k and v have a bias, or heads of q and k have a norm, or neither; absent
- * weights are skipped. Vision tokens (lane.vision_spans) replace token embeddings in a prompt with images,
- * and rope then has three axes (M-RoPE). Source: transformers 5.23, models/qwen3/modeling_qwen3.py,
- * models/mistral/modeling_mistral.py, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
+ * differ in their weight tables: Qwen2.5-VL has biases of q, k and v, Qwen3 norms of the heads of q and k,
+ * Mistral neither; absent weights are skipped. Vision tokens (lane.vision_spans) replace token embeddings in
+ * a prompt with images, and rope then has three axes (M-RoPE). Source: transformers 5.23,
+ * models/qwen3/modeling_qwen3.py, models/mistral/modeling_mistral.py,
+ * models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
 #include "engine/run/family.h"
 #include "kernels/ops.h"
 #include "models/models.h"
@@ -34,7 +35,7 @@ struct qwen_settings {
     double rope_theta;
     float norm_eps;
     int heads;        /* number of query heads; 0: absent in the configuration */
-    bool interleaved; /* rope rotates pairs of adjacent dimensions, instead of those half a head apart */
+    bool interleaved; /* rope rotates pairs of adjacent dimensions; false: dimensions half a head apart */
     int mrope_section[MROPE_SECTIONS]; /* M-RoPE: rope pairs of a head for time, row, column; 0: rope has one
                                           axis */
     struct encoder_output output;      /* hidden states that the encoder writes to lane.text */
@@ -93,17 +94,19 @@ static struct tensor qwen_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Rows of a prompt with masked padding: `repeated` rows that equal the row after them and are copied from it,
- * `blind` rows (0 or 1) without any key, n keys, then rows that read all keys. Padding before the keys reads
- * no key, as attention is causal: its attention output is 0 in PyTorch 2.5 and later, so all its rows are
- * equal. */
+/* Rows of a prompt with masked padding, in order: n_copied + n_keyless rows of padding, n_keys keys, padding
+ * after the keys. Attention is causal: padding before the keys reads no key, and its attention output is 0 as
+ * in PyTorch 2.5 and later. Its rows are therefore equal: the last one is computed (n_keyless 1), the rows
+ * before it are copied from it. Padding after the keys reads all keys. */
 struct key_rows {
-    int32_t repeated, blind, n;
+    int32_t n_copied, n_keyless, n_keys;
 };
 
-static struct key_rows qwen_keys(const struct lane *lane) {
-    int32_t first = lane->keys.first, blind = first > 0;
-    return (struct key_rows){first - blind, blind, lane->keys.n ? lane->keys.n : qwen_tokens(lane).dim[0]};
+static struct key_rows qwen_key_rows(const struct lane *lane) {
+    int32_t first = lane->keys.first, n_keyless = first > 0;
+    return (struct key_rows){.n_copied = first - n_keyless,
+                             .n_keyless = n_keyless,
+                             .n_keys = lane->keys.n ? lane->keys.n : qwen_tokens(lane).dim[0]};
 }
 
 /* Segment of a prompt: consecutive text tokens and the image after them. */
@@ -183,9 +186,9 @@ static void qwen_forward_embedding(struct context *x, const void *weights, const
     const struct qwen_state *state = scope->lane->state;
     qwen_place_tokens(x, scope->lane, w->rows);
     struct rope_options rope = qwen_rope(settings, 2 * state->rope.dim[1]);
-    int32_t T = state->rope.dim[0], keys = qwen_keys(scope->lane).n;
-    /* In prompts with images, all masked padding has the position of the first token, 0 (get_rope_index); in
-     * others, positions count on. */
+    int32_t T = state->rope.dim[0], keys = qwen_key_rows(scope->lane).n_keys;
+    /* Masked padding after a prompt with images has the position of the first token, 0 (transformers'
+     * get_rope_index). After a prompt without images, padding continues the positions. */
     int32_t placed = scope->lane->vision_spans[0].height ? keys : T;
     qwen_list_grids(scope->lane, placed, &rope);
     op_rope_table(x, tensor_slice(state->rope, 0, placed), &rope);
@@ -197,8 +200,8 @@ struct projection {
     struct tensor weight, bias, norm;
 };
 
-/* Computes queries or keys of the rows from the first key on: linear layer, then norm (if the family has one)
- * and rope of each head. */
+/* Computes queries or keys: linear layer, then norm (if the family has one) and rope of each head. n: normed
+ * rows; its first row is the first key. */
 static void qwen_project_heads(struct context *x, struct tensor out, struct tensor n, struct projection w,
                                const struct visit_scope *scope) {
     const struct qwen_settings *settings = scope->settings;
@@ -214,11 +217,12 @@ static void qwen_project_heads(struct context *x, struct tensor out, struct tens
     x->scratch->used = mark;
 }
 
-/* Adds attention to the rows from the first key on. n: normed rows, of tokens' shape. */
+/* Adds the attention output to tokens [T, HIDDEN]: the rows from the first key to the end of the prompt.
+ * n: the same rows, normed. */
 static void qwen_attend(struct context *x, const struct qwen_layer_weights *w,
                         const struct visit_scope *scope, struct tensor tokens, struct tensor n) {
     const struct qwen_state *state = scope->lane->state;
-    int32_t T = tokens.dim[0], keys = qwen_keys(scope->lane).n, head = 2 * state->rope.dim[1];
+    int32_t T = tokens.dim[0], keys = qwen_key_rows(scope->lane).n_keys, head = 2 * state->rope.dim[1];
     struct tensor q = context_operand(x, 2, (int32_t[]){T, w->q.dim[0]});
     struct tensor k = context_operand(x, 2, (int32_t[]){keys, w->k.dim[0]});
     struct tensor v = context_operand(x, 2, (int32_t[]){keys, w->v.dim[0]});
@@ -231,7 +235,7 @@ static void qwen_attend(struct context *x, const struct qwen_layer_weights *w,
     qwen_project_heads(x, k, n_keys, (struct projection){w->k, w->k_bias, w->k_norm}, scope);
     op_linear(x, v, n_keys, w->v, (struct epilogue){.bias = w->v_bias});
     op_attention(x, q_keys, q_keys, k, v, options);
-    options.causal = false;
+    options.causal = false; /* padding after the keys reads all keys */
     struct tensor q_padding = tensor_slice(q, keys, T - keys);
     if (T > keys) op_attention(x, q_padding, q_padding, k, v, options);
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
@@ -243,14 +247,14 @@ static void qwen_forward_layer(struct context *x, const void *weights, const str
     struct tensor all = qwen_tokens(scope->lane);
     struct modulation plain = {0};
     struct epilogue none = {0};
-    struct key_rows rows = qwen_keys(scope->lane);
-    int32_t T = all.dim[0] - rows.repeated;
-    struct tensor tokens = tensor_slice(all, rows.repeated, T);
+    struct key_rows rows = qwen_key_rows(scope->lane);
+    int32_t T = all.dim[0] - rows.n_copied;
+    struct tensor tokens = tensor_slice(all, rows.n_copied, T);
     struct tensor n = context_operand(x, 2, tokens.dim);
     op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, plain);
     uint64_t mark = x->scratch->used;
-    qwen_attend(x, w, scope, tensor_slice(tokens, rows.blind, T - rows.blind),
-                tensor_slice(n, rows.blind, T - rows.blind));
+    qwen_attend(x, w, scope, tensor_slice(tokens, rows.n_keyless, T - rows.n_keyless),
+                tensor_slice(n, rows.n_keyless, T - rows.n_keyless));
     x->scratch->used = mark;
     op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, plain);
     struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
@@ -260,7 +264,7 @@ static void qwen_forward_layer(struct context *x, const void *weights, const str
     op_linear(x, up, n, w->up, none);
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
-    if (rows.repeated) op_broadcast_row(x, tensor_slice(all, 0, rows.repeated), tensor_slice(tokens, 0, 1));
+    if (rows.n_copied) op_broadcast_row(x, tensor_slice(all, 0, rows.n_copied), tensor_slice(tokens, 0, 1));
     hidden_states_write(x, &settings->output, scope->lane,
                         ((const struct qwen_state *)scope->lane->state)->tokens, scope->number);
 }
@@ -442,10 +446,11 @@ const struct family family_qwen3 = {
     .predicted = {{.kind = "layer", .alone = true, .tokens = 512, .text_rows = 512, .text_columns = 2560}},
 };
 
-/* Published head size of Mistral and Qwen2.5-VL, used if the configuration has no head count, because tensor
- * shapes do not determine the head size. */
+/* Published head size of Mistral and Qwen2.5-VL. Tensor shapes do not determine the head size. */
 enum { HEAD_PUBLISHED = 128 };
 
+/* Head size from the configured head count, or the published one without a count; 0: the count does not
+ * divide the rows of q. */
 static int qwen_head_size(const struct component *c) {
     int heads = ((const struct qwen_settings *)c->settings)->heads, q = c->dims[QWEN_Q];
     return !heads ? HEAD_PUBLISHED : q % heads ? 0 : q / heads;
@@ -455,8 +460,8 @@ static int qwen_head_size(const struct component *c) {
  * Projections have neither norms nor biases. The vision tower is ignored.
  *
  * llama.cpp orders the rows of q and k so that rope rotates adjacent pairs (convert_hf_to_gguf.py, permute).
- * A file has this order if its tensors have llama.cpp's names: `sluice convert` changes neither. Adapters
- * have the order of transformers, so such a file refuses them. */
+ * Files whose tensors have llama.cpp's names have this order, also after `sluice convert`, which changes
+ * neither names nor order. Adapters have transformers' row order and are refused for these files. */
 
 #define MISTRAL_LAYER(X, S) LAYER(X, S, NONE)
 #define NONE(X, S)
@@ -464,8 +469,8 @@ WEIGHT_TABLE_NAMED(mistral_layer_table, MISTRAL_LAYER, qwen_layer_weights, QWEN_
                    "blk.%d.");
 BLOCK(mistral_kind_layer, "layer", "layers.%d", mistral_layer_table, qwen_layer_weights, qwen_forward_layer);
 
-/* Other architectures have the same tensors and more: Qwen3 norms of heads, Qwen2 biases, Gemma norms of
- * outputs. */
+/* Detects Mistral by its tensors and excludes architectures that have more: Qwen3 (norms of heads), Qwen2
+ * (biases), Gemma (norms before or after the feed-forward). */
 static bool mistral_probe(const struct tensor_index *index) {
     return qwen_has_tensors(index, "mlp.gate_proj.weight", "ffn_gate.weight") &&
            qwen_has_tensors(index, "self_attn.q_proj.weight", "attn_q.weight") &&

@@ -46,7 +46,9 @@ bool clip_is_g(const struct tensor_index *view);
     TINY_DECODER(family_taesd, .weights_name = "taef1")
 #define VAE_FLUX2                                                                                            \
     {.family = &family_vae_flux2, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},        \
-    {.family = &family_vae_flux2_encoder, .folder = "vae"}
+    {.family = &family_vae_flux2_encoder, .folder = "vae"},                                                  \
+    TINY_DECODER(family_taesd, .weights_name = "taef2",                                                      \
+                 .dimension = {{"latent_channels", 32}, {"taesd_pooled", 1}})
 #define VAE_WAN                                                                                              \
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},          \
     {.family = &family_vae_wan_encoder, .folder = "vae"},                                                    \
@@ -88,9 +90,9 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
                "CLIPTextModelWithProjection", "CLIPTokenizer"),                                              \
      .text.pad_with_id_0 = true
 
-/* Mistral Small 3 as Flux.2 dev reads it. Prefixes: published folders (transformers 4), transformers 5,
- * ComfyUI's checkpoints. Source of template and padding: diffusers 0.42, pipelines/flux2/pipeline_flux2.py;
- * [IMG] is deleted from prompts there, because it stands for an image. */
+/* Mistral Small 3, the text encoder of Flux.2 dev. Prefixes: published folders (transformers 4), transformers
+ * 5, ComfyUI's checkpoints. Source of template and padding: diffusers 0.42, pipelines/flux2/pipeline_flux2.py,
+ * which deletes [IMG] from prompts because it stands for an image. */
 #define TEXT_MISTRAL                                                                                         \
     {.family = &family_mistral, .flag = "--llm", .folder = "text_encoder",                                   \
      .prefixes = NAMES({"", "language_model.", "model.language_model.",                                      \
@@ -114,8 +116,9 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
                                "spiece.model of google/t5-v1_1-xxl",                                         \
              .classes = {"T5EncoderModel", "T5TokenizerFast"}}
 
-/* Qwen2.5-VL: language model and vision encoder are in one folder, or in one file of ComfyUI; llama.cpp has the
- * vision encoder in a separate file (mmproj). Arguments: initialisers of text_recipe. */
+/* Qwen2.5-VL. Language model and vision encoder lie in one folder or, for ComfyUI, in one file; for llama.cpp
+ * the vision encoder lies in a separate file (mmproj). Arguments of TEXT_QWEN25VL: the recipe's own fields of
+ * text_recipe. */
 #define VISION_QWEN25VL                                                                                      \
     {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                 \
      .optional = true, .folder = "text_encoder", .prefix = "visual.",                                        \

@@ -153,6 +153,8 @@ static void t5_attend(struct context *x, const struct layer_weights *w, const st
     struct epilogue none = {0};
     int32_t T = tokens.dim[0], first = scope->lane->keys.first;
     int32_t keys = scope->lane->keys.n ? scope->lane->keys.n : T;
+    /* Distances from all queries to the keys, which start at token `first`. */
+    struct tensor bias = tensor_slice_columns(state->bias, first, T + keys - 1);
     int32_t wide[] = {T, w->q.dim[0]}, wide_keys[] = {keys, w->q.dim[0]};
     int heads = state->bias.dim[0];
     struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, wide);
@@ -164,10 +166,7 @@ static void t5_attend(struct context *x, const struct layer_weights *w, const st
     op_linear(x, v, n_keys, w->v, none);
     op_attention(
         x, q, q, k, v,
-        (struct attention_options){.queries = heads,
-                                   .keys = heads,
-                                   .scale = 1,
-                                   .relative_bias = tensor_slice_columns(state->bias, first, T + keys - 1)});
+        (struct attention_options){.queries = heads, .keys = heads, .scale = 1, .relative_bias = bias});
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
@@ -326,8 +325,8 @@ static void t5_derive(struct component *c) {
 static const struct state_tensor t5_state_tensors[] = {STATE_TENSOR(t5_state, bias)};
 
 /* T5 1.1 encoder as a text encoder (transformers: T5EncoderModel). All layers use the relative position bias
- * of the first. Padding is attended to unless the prompt masks it (lane.keys): most of diffusers' pipelines
- * pass no attention mask. */
+ * of the first. Attention reads padding unless the recipe masks it (text_recipe.masks_padding): most of
+ * diffusers' pipelines pass no attention mask. */
 
 static bool t5_probe(const struct tensor_index *index) {
     bool ends =

@@ -1,24 +1,41 @@
-/* TAESD, TAESDXL, TAESD3, TAEF1: tiny image decoders. Latent to image with 1/17 of the full VAE decoder's
- * multiplications (calculated from the layer shapes); the image is close to the full decoder's, not equal.
+/* TAESD, TAESDXL, TAESD3, TAEF1, TAEF2: tiny image decoders. Latent to image with 1/17 of the full VAE
+ * decoder's multiplications (calculated from the layer shapes); the image is close to the full decoder's, not
+ * equal.
  *
  * The latent is clamped with 3 tanh(x / 3). Then: a convolution, three levels of three blocks and a
  * nearest-neighbour upsampling convolution, one more block (tiny_blocks.h), and a convolution to RGB in 0
  * to 1. All feature maps have one width. Input: latents scaled as denoisers use them. Reference: diffusers
- * 0.42, models/autoencoders/{autoencoder_tiny,vae}.py.
+ * 0.42, models/autoencoders/{autoencoder_tiny,vae}.py. TAEF2 (Flux.2): the first level's blocks first add a
+ * pooled branch, x + W2 relu(group norm(W1 x)), and latents are packed as Flux.2's (vae_kl.c). Reference: the
+ * authors' taesd.py (madebyollin/taesd), Block with use_midblock_gn.
  *
  * Feature maps up to half resolution lie in a full-frame buffer (vae_full_frame.h), where blocks work in
  * place. Full resolution exists only band by band and as the output image. Each row is computed once; memory
  * is a feature map of a quarter of the pixels and a few bands. */
 #include "models/models.h"
 #include "models/tiny_blocks.h"
-#include "models/vae_full_frame.h"
+#include "models/vae_blocks.h"
 
 enum {
     TAESD_LEVELS = 4,
     TAESD_BLOCKS = 3 /* blocks per level; last level: one */
 };
 
-enum taesd_dim { TAESD_LATENT, TAESD_WIDTH, TAESD_COLOURS, TAESD_K3 };
+enum { TAESD_POOL_FACTOR = 4, TAESD_POOL_GROUPS = 4, TAESD_PACKING = 2 };
+
+enum taesd_dim {
+    TAESD_LATENT, /* latent channels before packing */
+    TAESD_WIDTH,
+    TAESD_COLOURS,
+    TAESD_POOLED, /* 1: blocks of the first level have a pooled branch, and latents are packed */
+    TAESD_POOL,   /* channels of a block's pooled branch; 0: none (taesd_block_dims) */
+    TAESD_K1,
+    TAESD_K3,
+};
+
+struct taesd_settings {
+    int packing; /* side of the square of VAE pixels in one latent pixel: 1, or TAESD_PACKING */
+};
 
 struct taesd_state {
     struct full_frame full_frame;
@@ -40,8 +57,18 @@ WEIGHT_TABLE(taesd_up_table, UPSAMPLER, taesd_up_weights, "decoder.layers.", "")
     X##CONV(S, F conv[0], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.0", checkpoint ".conv.0")          \
     X##CONV(S, F conv[1], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.2", checkpoint ".conv.2")          \
     X##CONV(S, F conv[2], TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, name ".conv.4", checkpoint ".conv.4")
-#define MIDDLE_BLOCK(X, S) TINY_BLOCK(X, S, , "%d", "%d")
-WEIGHT_TABLE(taesd_block_table, MIDDLE_BLOCK, tiny_block_weights, "decoder.layers.", "");
+#define MIDDLE_BLOCK(X, S)                                                                                   \
+    X##KERNEL(IF_DIM(S, TAESD_POOL), pool_in, TAESD_POOL, TAESD_WIDTH, TAESD_K1, "%d.pool.0", "%d.pool.0")   \
+    X##NORM(IF_DIM(S, TAESD_POOL), pool_norm, TAESD_POOL, "%d.pool.1", "%d.pool.1")                          \
+    X##KERNEL(IF_DIM(S, TAESD_POOL), pool_out, TAESD_WIDTH, TAESD_POOL, TAESD_K1, "%d.pool.3", "%d.pool.3")  \
+    TINY_BLOCK(X, S, block., "%d", "%d")
+struct taesd_block_weights {
+    struct tensor pool_in;
+    struct linear_weights pool_norm;
+    struct tensor pool_out;
+    struct tiny_block_weights block;
+};
+WEIGHT_TABLE(taesd_block_table, MIDDLE_BLOCK, taesd_block_weights, "decoder.layers.", "");
 
 #define LAST_LEVEL(X, S)                                                                                     \
     X##KERNEL(S, up, TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, "16", "17")                                         \
@@ -55,20 +82,36 @@ struct taesd_out_weights {
 WEIGHT_TABLE(taesd_out_table, LAST_LEVEL, taesd_out_weights, "decoder.layers.", "");
 /* clang-format on */
 
+/* Adds a block's pooled branch to its input, in place. The norm covers the whole feature map. */
+static void taesd_add_pooled(struct context *x, const struct taesd_block_weights *w, struct tensor picture) {
+    const struct conv_options plain = {.upsample = 1};
+    struct conv_options relu = {.activation = ACTIVATION_RELU, .upsample = 1};
+    int32_t dim[3] = {picture.dim[0], picture.dim[1], w->pool_in.dim[0]};
+    struct tensor h = context_tensor(x, DTYPE_F32, 3, dim);
+    relu.norm =
+        (struct group_norm){.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){TAESD_POOL_GROUPS, 2}),
+                            .weight = w->pool_norm.weight,
+                            .bias = w->pool_norm.bias};
+    op_conv2d(x, h, picture, w->pool_in, (struct epilogue){0}, plain);
+    op_group_statistics(x, relu.norm.statistics, h, (struct rows_before){0}, TAESD_POOL_GROUPS, 1e-5F);
+    op_conv2d(x, picture, h, w->pool_out, (struct epilogue){.residual = picture}, relu);
+}
+
 static void taesd_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct taesd_block_weights *w = weights;
     const struct taesd_state *state = scope->lane->state;
     struct tensor picture = state->full_frame.picture;
-    tiny_block(x, weights, picture, (struct tensor){0}, picture);
+    if (w->pool_in.rank) taesd_add_pooled(x, w, picture);
+    tiny_block(x, &w->block, picture, (struct tensor){0}, picture);
 }
 
 static void taesd_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     struct taesd_state *state = scope->lane->state;
-    struct tensor latent = latent_planes(scope->lane->latent);
-    int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
-    struct tensor image = context_tensor(x, DTYPE_F32, 3, dim);
-    op_latent_to_image(x, image, latent, *scope->latent_format);
-    struct tensor out = full_frame_put(&state->full_frame, state->front[0], Y, X, w->weight.dim[0]);
+    int packing = ((const struct taesd_settings *)scope->settings)->packing;
+    struct tensor image = vae_unpacked_latent(x, scope, packing);
+    struct tensor out =
+        full_frame_put(&state->full_frame, state->front[0], image.dim[0], image.dim[1], w->weight.dim[0]);
     op_conv2d(x, out, image, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
@@ -117,7 +160,7 @@ static void taesd_forward_out(struct context *x, const void *weights, const stru
 
 BLOCK(taesd_kind_in, "conv_in", "conv_in", taesd_in_table, linear_weights, taesd_forward_in,
       .never_quantised = true);
-BLOCK(taesd_kind_block, "block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block,
+BLOCK(taesd_kind_block, "block", "layers.%d", taesd_block_table, taesd_block_weights, taesd_forward_block,
       .never_quantised = true);
 BLOCK(taesd_kind_up, "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up,
       .never_quantised = true);
@@ -132,20 +175,21 @@ static bool taesd_probe(const struct tensor_index *index) {
 
 static enum status taesd_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
-        {"3.pool.", "a tiny decoder whose blocks have a pooled branch (TAEF2)"},
-        {"decoder.layers.2.pool.", "a tiny decoder whose blocks have a pooled branch (TAEF2)"},
         {"20.", "a tiny decoder with more layers"},
         {"decoder.layers.19.", "a tiny decoder with more layers"},
         {"decoder.layers.3.skip.", "a tiny decoder with several channel widths"},
         {NULL, NULL}};
-    return component_refuse_similar(c, relatives, "TAESD, TAESDXL, TAESD3 or TAEF1", e);
+    return component_refuse_similar(c, relatives, "TAESD, TAESDXL, TAESD3, TAEF1 or TAEF2", e);
 }
 
 static void taesd_derive(struct component *c) {
+    int packing = c->dims[TAESD_POOLED] ? TAESD_PACKING : 1;
+    ((struct taesd_settings *)c->settings)->packing = packing;
     c->dims[TAESD_COLOURS] = 3;
+    c->dims[TAESD_K1] = 1;
     c->dims[TAESD_K3] = 3;
-    c->latent_channels = c->dims[TAESD_LATENT];
-    c->pixel_factor = 1 << (TAESD_LEVELS - 1);
+    c->latent_channels = c->dims[TAESD_LATENT] * packing * packing;
+    c->pixel_factor = packing << (TAESD_LEVELS - 1);
     c->latent_format.limit = TINY_LIMIT;
 }
 
@@ -165,14 +209,21 @@ static int taesd_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
+/* Only the first level's blocks, before its upsampling, have a pooled branch. */
+static void taesd_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    bool pooled = c->dims[TAESD_POOLED] && ref->kind == &taesd_kind_block && ref->number < taesd_up_number(0);
+    dims[TAESD_POOL] = pooled ? TAESD_POOL_FACTOR * dims[TAESD_WIDTH] : 0;
+}
+
 static void taesd_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                           struct arena *pictures, bool *ok) {
     struct full_frame_level levels[TAESD_LEVELS - 1];
     struct taesd_state first = {0};
+    int32_t packing = ((const struct taesd_settings *)c->settings)->packing;
     (void)arena;
     for (int i = 0; i + 1 < TAESD_LEVELS; i++)
-        levels[i] = (struct full_frame_level){.Y = lanes[0].latent.dim[2] << i,
-                                              .X = lanes[0].latent.dim[3] << i,
+        levels[i] = (struct full_frame_level){.Y = packing * lanes[0].latent.dim[2] << i,
+                                              .X = packing * lanes[0].latent.dim[3] << i,
                                               .in_channels = c->dims[TAESD_WIDTH],
                                               .channels = c->dims[TAESD_WIDTH]};
     int64_t rows = full_frame_measure_up(levels, TAESD_LEVELS - 1, 0, true, first.front);
@@ -198,6 +249,8 @@ static const struct dimension taesd_dimensions[] = {
      OF_TENSOR(4, 1, "decoder.layers.0.weight", "1.weight"), .key = "latent_channels"},
     {"taesd_channels", 64, 1, 8192, .place = TAESD_WIDTH,
      OF_TENSOR(4, 0, "decoder.layers.0.weight", "1.weight"), .key = "decoder_block_out_channels.0"},
+    {"taesd_pooled", 0, 0, 1, .place = TAESD_POOLED,
+     OF_TENSOR(0, 0, "decoder.layers.2.pool.0.weight", "3.pool.0.weight")},
     {.place = TAESD_WIDTH, .key = "decoder_block_out_channels.1"},
     {.place = TAESD_WIDTH, .key = "decoder_block_out_channels.2"},
     {.place = TAESD_WIDTH, .key = "decoder_block_out_channels.3"},
@@ -218,7 +271,7 @@ const struct family family_taesd = {
                                .n_settings = COUNT_OF(taesd_latent_settings)},
                .expects = taesd_expects,
                .derive = taesd_derive},
-    .blocks = {.list = taesd_blocks},
+    .blocks = {.list = taesd_blocks, .dims = taesd_block_dims},
     .state = {.bytes = sizeof(struct taesd_state), .declare = taesd_declare},
     /* The last level below full resolution. */
     .predicted = {{.kind = "block", .number = 14, .tokens = 512 * 512, PREDICTED_IMAGE}},

@@ -142,10 +142,8 @@ static struct tensor vae_pixels(struct tensor image) {
     return tensor_reshape(image, 2, (int32_t[]){image.dim[0] * image.dim[1], image.dim[2]});
 }
 
-/* Converts a latent to VAE values z [p Y, p X, C], where p is the packing. */
-static struct tensor vae_unpacked_latent(struct context *x, struct tensor latent,
-                                         const struct visit_scope *scope) {
-    int32_t packing = ((const struct vae_settings *)scope->settings)->packing;
+struct tensor vae_unpacked_latent(struct context *x, const struct visit_scope *scope, int32_t packing) {
+    struct tensor latent = latent_planes(scope->lane->latent);
     int32_t Y = latent.dim[1], X = latent.dim[2], C = latent.dim[0];
     struct tensor image = context_tensor(x, DTYPE_F32, 3, (int32_t[]){Y, X, C});
     op_latent_to_image(x, image, latent, *scope->latent_format);
@@ -158,8 +156,9 @@ static struct tensor vae_unpacked_latent(struct context *x, struct tensor latent
 
 void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct in_weights *w = weights;
+    const struct vae_settings *settings = scope->settings;
     struct vae_state *state = scope->lane->state;
-    struct tensor image = vae_unpacked_latent(x, latent_planes(scope->lane->latent), scope), mixed = image;
+    struct tensor image = vae_unpacked_latent(x, scope, settings->packing), mixed = image;
     int32_t Y = image.dim[0], X = image.dim[1];
     struct conv_options plain = {.upsample = 1};
     if (w->post.weight.rank) {

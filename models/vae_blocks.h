@@ -78,6 +78,10 @@ float vae_pixel_eps(struct tensor weight);
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor picture, struct tensor normed, struct tensor queries);
 
+/* Converts the lane's latent [p^2 C, Y, X] (struct vae_settings: packing p) to VAE values z [p Y, p X, C], in
+ * scratch memory. */
+struct tensor vae_unpacked_latent(struct context *x, const struct visit_scope *scope, int32_t packing);
+
 /* Resnet and mid-block attention. The output replaces the full-frame buffer's current feature map; the
  * block's number determines the level. weights: struct resnet_weights, struct attention_weights. */
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope);

@@ -20,8 +20,6 @@
 
 enum { CHECKPOINT_SHARDS_MAX = 99 };
 
-/* Largest distance between the parts of one fused tensor (such as qkv), in entries of a weight table. */
-enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
 /* Largest shard in bytes, as in published models. At least two shards are written, so that small models
@@ -80,9 +78,10 @@ static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
     return name;
 }
 
-/* True if the tensor is already in the list. Several weights may be consecutive parts of one tensor. */
+/* True if the tensor is already in the list. Several weights may be parts of one tensor; encoder and decoder
+ * of Flux.2's VAE share the statistics of its latents. */
 static bool is_listed(const struct writer *w, const char *name) {
-    for (int i = w->n_tensors - 1; i >= 0 && i >= w->n_tensors - PARTS_APART; i--)
+    for (int i = w->n_tensors - 1; i >= 0; i--)
         if (!strcmp(w->tensors[i].name, name)) return true;
     return false;
 }
@@ -434,6 +433,8 @@ static enum status write_model_index(struct writer *w, struct error *e) {
         if (s->text.tokenizer_folder)
             add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
     }
+    if (r->selection.index_key)
+        json_put(json, r->selection.index_key, json_boolean(r->selection.index_value));
     if (r->text.processor.class)
         add_class(json, r->text.processor.folder, "transformers", r->text.processor.class);
     if (r->denoising.span[1].below > 0)

@@ -11,15 +11,17 @@
 
 enum { BYTES = 256, SYMBOLS_MAX = 12, TOKEN_BYTES = 2 * SYMBOLS_MAX + 1 };
 
-/* Qwen3's added tokens in id order; the first N_SPECIAL are special. */
+/* clang-format off */
+/* Qwen3's added tokens in id order, then those of Mistral's templates; the first N_SPECIAL are special. */
 static const char *const added[] = {
-    "<|endoftext|>",  "<|im_start|>",   "<|im_end|>",      "<|object_ref_start|>", "<|object_ref_end|>",
-    "<|box_start|>",  "<|box_end|>",    "<|quad_start|>",  "<|quad_end|>",         "<|vision_start|>",
-    "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>",   "<|video_pad|>",        "<tool_call>",
-    "</tool_call>",   "<|fim_prefix|>", "<|fim_middle|>",  "<|fim_suffix|>",       "<|fim_pad|>",
-    "<|repo_name|>",  "<|file_sep|>",   "<tool_response>", "</tool_response>",     "<think>",
-    "</think>",
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>",
+    "<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>",
+    "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>", "<tool_call>",
+    "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>",
+    "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>",
+    "<s>", "</s>", "<pad>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
 };
+/* clang-format on */
 enum { N_ADDED = sizeof added / sizeof *added, N_SPECIAL = 14, QWEN_MERGES = 151387 };
 
 struct making {
@@ -107,7 +109,8 @@ static char *bench_tokenizer_dump_tokenizer(const struct making *m) {
 static const char chat_template[] =
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% "
     "endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% if enable_thinking is defined and "
+    "enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
 
 static char *bench_tokenizer_dump_config(const struct making *m) {
     json_t *tokens = json_object();

@@ -325,8 +325,8 @@ static enum status find_reference_size(struct job *job, int i, struct error *e) 
     } else if (areas->vae_max) {
         if (picture_limited_check(picture, e) != OK) return e->code;
         *size = picture_limited_size(from, areas->vae_max);
-        size->width -= size->width % areas->multiple;
-        size->height -= size->height % areas->multiple;
+        size->width -= size->width % m->size_step;
+        size->height -= size->height % m->size_step;
     } else if (picture_reference_size(picture, m->size_step, size, e) != OK) {
         return e->code;
     }

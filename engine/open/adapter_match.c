@@ -118,7 +118,8 @@ static bool find_ignored(struct finding *f, const char *text) {
         const struct family *family = f->model->component[slot].family;
         for (const char *const *prefix = f->prefixes.of[slot]; *prefix && family; prefix++) {
             const char *rest = **prefix ? adapter_after_prefix(text, *prefix) : NULL;
-            for (const char *const *ignored = family->files.ignorable; rest && *ignored; ignored++) {
+            for (const char *const *ignored = family->files.ignorable; rest && ignored && *ignored;
+                 ignored++) {
                 const char *x = rest, *y = *ignored; /* a dot in y matches an underscore in x */
                 while (*y && (*y == *x || (*y == '.' && *x == '_'))) x++, y++;
                 if (*y) continue;

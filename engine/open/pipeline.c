@@ -412,7 +412,7 @@ enum status pipeline_check_disabled_parts(const struct sluice_model_options *o, 
 
 enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
                                  struct error *e) {
-    char wanted[96];
+    char wanted[192];
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];
         if (!file->flag || !file->misplaced) continue;
@@ -442,7 +442,7 @@ static enum status check_folders(const struct component_files *files, const stru
         for (int i = 0; i < files->n_files; i++) {
             const struct component_file *file = &files->file[i];
             const struct family *family = missing[m].slot ? missing[m].slot->family : NULL;
-            char wanted[96];
+            char wanted[192];
             if (!file->folder || strcmp(file->folder, missing[m].folder) != 0) continue;
             /* If the denoiser is missing, its family is unknown, so the error names all families that the
              * flag accepts. */

@@ -188,7 +188,7 @@ static void append_template(struct text_builder *whole, const char *text, int nu
     append(whole, mark + 2, strlen(mark + 2));
 }
 
-/* Appends a prompt without all occurrences of `deleted` (NULL: none). */
+/* Appends a prompt and leaves out every occurrence of `deleted` (NULL: nothing is left out). */
 static void append_prompt(struct text_builder *whole, const char *text, size_t bytes, const char *deleted) {
     size_t n = deleted ? strlen(deleted) : 0, from = 0;
     for (size_t i = 0; n && i + n <= bytes;) {
@@ -237,33 +237,39 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
     return e->code;
 }
 
-/* Appends the tokens of a piece of a prompt to ids [most], of which *n are filled; further tokens are
- * dropped. */
+/* Token ids under construction, in a buffer of fixed size. */
+struct id_builder {
+    int32_t *ids; /* [capacity] */
+    int n, capacity;
+};
+
+/* Tokenises a piece of a prompt and appends its tokens. Tokens beyond the capacity are dropped. */
 static void append_tokens(struct sys *sys, const struct tokenizer *tokenizer, const char *text, size_t bytes,
-                          int32_t *ids, int *n, int most, struct error *e) {
-    int32_t *own = NULL;
-    int n_own = 0;
-    tokenizer_encode(tokenizer, text, bytes, &own, &n_own, e);
-    for (int i = 0; i < n_own && *n < most && e->code == OK; i++) ids[(*n)++] = own[i];
-    sys->release(sys, own);
+                          struct id_builder *whole, struct error *e) {
+    int32_t *ids = NULL;
+    int n = 0;
+    tokenizer_encode(tokenizer, text, bytes, &ids, &n, e);
+    for (int i = 0; i < n && whole->n < whole->capacity && e->code == OK; i++)
+        whole->ids[whole->n++] = ids[i];
+    sys->release(sys, ids);
 }
 
-/* Appends the tokens of a prompt whose quoted parts are tokenised one code point at a time. */
+/* As append_tokens, for a prompt whose quoted parts are tokenised one code point at a time. */
 static enum status append_quoted_tokens(struct sys *sys, const struct tokenizer *tokenizer, const char *text,
-                                        size_t bytes, int32_t *ids, int *n, int most, struct error *e) {
+                                        size_t bytes, struct id_builder *whole, struct error *e) {
     char *masked = sys->alloc(sys, LINE_HOST, bytes + 1);
     if (!masked) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
     quotes_mask(text, bytes, masked);
-    for (size_t at = 0; at < bytes && *n < most && e->code == OK;) {
+    for (size_t at = 0; at < bytes && whole->n < whole->capacity && e->code == OK;) {
         bool quoted = false;
         size_t end = at + quotes_piece(text, masked, at, bytes, &quoted);
-        while (at < end && *n < most && e->code == OK) {
+        while (at < end && whole->n < whole->capacity && e->code == OK) {
             utf8proc_int32_t c;
             size_t step = end - at;
             if (quoted)
                 step =
                     (size_t)utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)step, &c);
-            append_tokens(sys, tokenizer, text + at, step, ids, n, most, e);
+            append_tokens(sys, tokenizer, text + at, step, whole, e);
             at += step;
         }
     }
@@ -271,11 +277,13 @@ static enum status append_quoted_tokens(struct sys *sys, const struct tokenizer 
     return e->code;
 }
 
-/* Tokenises the template (with one placeholder token for each image) and the prompt apart. *most becomes the
- * maximum number of tokens of both; one token more is kept of a longer prompt. */
+/* Tokenises the template (with one placeholder token for each image) and the prompt separately. Sets
+ * *tokens_max to the maximum number of tokens of both. Of a longer prompt, one token more is stored, from
+ * which add_special_tokens detects the truncation. */
 static enum status encode_apart(struct sys *sys, const struct text_recipe *recipe,
                                 const struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                int n_pictures, struct prompt_tokens *tokens, int *most, struct error *e) {
+                                int n_pictures, struct prompt_tokens *tokens, int *tokens_max,
+                                struct error *e) {
     const char *before = n_pictures ? recipe->image_prompt.template_before : recipe->template_before;
     int32_t *template = NULL;
     assert(before && !recipe->template_after && !recipe->clean_html && !recipe->deleted);
@@ -284,16 +292,18 @@ static enum status encode_apart(struct sys *sys, const struct text_recipe *recip
         tokenizer_encode(tokenizer, before, strlen(before), &template, &tokens->drop_idx, e) != OK)
         return e->code;
     sys->release(sys, template);
-    *most = tokens->n_ids + recipe->tokens_max - recipe->drop_idx;
-    int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)(*most + 1) * sizeof *ids);
-    if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", *most);
-    memcpy(ids, tokens->ids, (size_t)tokens->n_ids * sizeof *ids);
+    *tokens_max = tokens->n_ids + recipe->tokens_max - recipe->drop_idx;
+    struct id_builder whole = {.n = tokens->n_ids, .capacity = *tokens_max + 1};
+    whole.ids = sys->alloc(sys, LINE_HOST, (size_t)whole.capacity * sizeof *whole.ids);
+    if (!whole.ids) return error_set(e, MEMORY, "no memory for %d tokens", whole.capacity);
+    memcpy(whole.ids, tokens->ids, (size_t)whole.n * sizeof *whole.ids);
     sys->release(sys, tokens->ids);
-    tokens->ids = ids;
+    tokens->ids = whole.ids;
     if (recipe->quotes_by_character)
-        append_quoted_tokens(sys, tokenizer, text, bytes, ids, &tokens->n_ids, *most + 1, e);
+        append_quoted_tokens(sys, tokenizer, text, bytes, &whole, e);
     else
-        append_tokens(sys, tokenizer, text, bytes, ids, &tokens->n_ids, *most + 1, e);
+        append_tokens(sys, tokenizer, text, bytes, &whole, e);
+    tokens->n_ids = whole.n;
     return e->code;
 }
 
@@ -302,30 +312,32 @@ int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tok
     return recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;
 }
 
-/* Position of the first `eos` token, which transformers takes as the end of a prompt. */
-static int find_last(const struct prompt_tokens *tokens, int32_t last) {
+/* Position of the first `eos` token, where transformers takes a prompt to end; the last position if there is
+ * none. */
+static int find_eos(const struct prompt_tokens *tokens, int32_t eos) {
     int i = 0;
-    while (i + 1 < tokens->n_ids && tokens->ids[i] != last) i++;
+    while (i + 1 < tokens->n_ids && tokens->ids[i] != eos) i++;
     return i;
 }
 
-/* Adds the recipe's `bos` and `eos` tokens and padding; truncates the prompt between `bos` and `eos` to
- * `most` tokens. */
+/* Adds the recipe's `bos` and `eos` tokens and padding. Truncates a longer prompt to tokens_max tokens,
+ * including `bos` and `eos`. */
 static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe,
-                                      const struct tokenizer *tokenizer, int most,
+                                      const struct tokenizer *tokenizer, int tokens_max,
                                       struct prompt_tokens *tokens, struct error *e) {
     int n_special = (recipe->bos != NULL) + (recipe->eos != NULL), content = tokens->n_ids, n = 0;
-    if (content > most - n_special) content = most - n_special;
-    int n_keys = content + n_special, padding = recipe->pad || recipe->pad_with_id_0 ? most - n_keys : 0;
+    if (content > tokens_max - n_special) content = tokens_max - n_special;
+    int n_keys = content + n_special;
+    int padding = recipe->pad || recipe->pad_with_id_0 ? tokens_max - n_keys : 0;
     if (recipe->padding_max && padding > recipe->padding_max) padding = recipe->padding_max;
     int n_ids = n_keys + padding, first = recipe->pads_left ? padding : 0;
     int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)(n_ids + 1) * sizeof *ids);
     if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", n_ids);
-    int32_t last = recipe->eos ? tokenizer_special(tokenizer, recipe->eos) : -1;
+    int32_t eos = recipe->eos ? tokenizer_special(tokenizer, recipe->eos) : -1;
     while (n < first) ids[n++] = prompt_pad(recipe, tokenizer);
     if (recipe->bos) ids[n++] = tokenizer_special(tokenizer, recipe->bos);
     for (int i = 0; i < content; i++) ids[n++] = tokens->ids[i];
-    if (recipe->eos) ids[n++] = last;
+    if (recipe->eos) ids[n++] = eos;
     while (n < n_ids) ids[n++] = prompt_pad(recipe, tokenizer);
     tokens->cut = content < tokens->n_ids;
     sys->release(sys, tokens->ids);
@@ -335,7 +347,7 @@ static enum status add_special_tokens(struct sys *sys, const struct text_recipe 
         tokens->first_key = first;
         tokens->n_keys = n_keys;
     }
-    if (recipe->eos) tokens->pooled_row = find_last(tokens, last);
+    if (recipe->eos) tokens->pooled_row = find_eos(tokens, eos);
     return OK;
 }
 
@@ -484,18 +496,18 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
     *tokens = (struct prompt_tokens){0};
     if (recipe->windows_max) {
         if (encode_windows(sys, recipe, tokenizer, text, bytes, use_emphasis, tokens, e) == OK)
-            tokens->pooled_row = find_last(tokens, tokenizer_special(tokenizer, recipe->eos));
+            tokens->pooled_row = find_eos(tokens, tokenizer_special(tokenizer, recipe->eos));
         tokens->drop_idx = recipe->drop_idx;
         return e->code;
     }
-    int most = recipe->tokens_max;
+    int tokens_max = recipe->tokens_max;
     if (recipe->template_apart)
-        encode_apart(sys, recipe, tokenizer, text, bytes, 0, tokens, &most, e);
+        encode_apart(sys, recipe, tokenizer, text, bytes, 0, tokens, &tokens_max, e);
     else
         encode_text(sys, recipe, tokenizer, text, bytes, 0, tokens, e);
     if (e->code != OK) return e->code;
     if (recipe->bos || recipe->eos || recipe->pad || recipe->pad_with_id_0)
-        return add_special_tokens(sys, recipe, tokenizer, most, tokens, e);
+        return add_special_tokens(sys, recipe, tokenizer, tokens_max, tokens, e);
     tokens->cut = tokens->n_ids > recipe->tokens_max;
     if (tokens->cut) tokens->n_ids = recipe->tokens_max;
     return OK;
@@ -535,11 +547,11 @@ enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *re
                                    const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,
                                    struct error *e) {
     *tokens = (struct prompt_tokens){0};
-    int most = 0;
+    int tokens_max = 0;
     if (!recipe->template_apart)
         encode_text(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, e);
-    else if (encode_apart(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, &most, e) == OK)
-        add_special_tokens(sys, recipe, tokenizer, most, tokens, e);
+    else if (encode_apart(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, &tokens_max, e) == OK)
+        add_special_tokens(sys, recipe, tokenizer, tokens_max, tokens, e);
     if (e->code != OK) return e->code;
     const char *pad = recipe->image_prompt.pad;
     return insert_image_tokens(sys, pad, tokenizer_special(tokenizer, pad), pictures, n_pictures, tokens, e);

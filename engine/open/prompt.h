@@ -12,8 +12,8 @@ struct prompt_tokens {
     int n_ids;
     int window; /* tokens per window; 0: one window with all tokens */
     bool cut;   /* true if the prompt was truncated */
-    /* Range of tokens that are keys of the encoder's attention (text_recipe.masks_padding); n_keys 0: all
-     * tokens. */
+    /* Tokens that the encoder's attention reads as keys: n_keys from first_key on
+     * (text_recipe.masks_padding). n_keys 0: all tokens. */
     int first_key, n_keys;
     int drop_idx; /* number of leading tokens (the template's) whose embeddings are dropped before the
                      denoiser */

@@ -330,16 +330,16 @@ static bool is_letter(char c) {
 }
 
 void quotes_mask(const char *text, size_t bytes, char *masked) {
-    size_t word = 0; /* first byte after the last word with an apostrophe */
+    size_t word_end = 0; /* end of the last word with an apostrophe */
     if (bytes) memcpy(masked, text, bytes);
     for (size_t i = 1; i + 1 < bytes; i++) {
-        if (text[i] != '\'' || i <= word || !is_letter(text[i - 1]) || !is_letter(text[i + 1])) continue;
+        if (text[i] != '\'' || i <= word_end || !is_letter(text[i - 1]) || !is_letter(text[i + 1])) continue;
         masked[i] = 'a';
-        for (word = i + 1; word < bytes && is_letter(text[word]);) word++;
+        for (word_end = i + 1; word_end < bytes && is_letter(text[word_end]);) word_end++;
     }
 }
 
-/* Length of the quoted part at the beginning of a text; 0: the text begins with no quoted part. */
+/* Length in bytes of the quoted part at the beginning of a text; 0: the text does not begin with one. */
 static size_t quoted_bytes(const char *text, size_t bytes) {
     static const struct {
         const char *open, *close;

@@ -61,15 +61,16 @@ enum status lora_tags_read(struct sys *sys, const char *what, const char *text, 
 void lora_tags_destroy(struct sys *sys, struct lora_tags *tags);
 
 /* Quoted parts of a prompt: text in '', "", ‘’ or “”, quotes included, without a quote of the
- * same kind inside. An apostrophe in an English word ("fox's") is no quote. Source: diffusers 0.42,
- * pipelines/longcat_image/pipeline_longcat_image.py, split_quotation, which replaces such words by
- * placeholders and exchanges them if a prompt has two; here every word stays.
+ * same kind inside. An apostrophe between letters ("fox's") is not a quote. Source: diffusers 0.42,
+ * pipelines/longcat_image/pipeline_longcat_image.py, split_quotation. diffusers replaces words with an
+ * apostrophe by placeholders, and confuses the words if a prompt has two of them; here each word keeps its
+ * text.
  *
- * quotes_mask copies a text of UTF-8 with a letter in place of each apostrophe of a word. masked: [bytes]. */
+ * quotes_mask copies UTF-8 text and replaces each apostrophe between letters by a letter. masked: [bytes]. */
 void quotes_mask(const char *text, size_t bytes, char *masked);
 /* Returns the length in bytes of the piece that begins at byte `at` < bytes: a quoted part, or the text up to
- * the next one. *quoted: true for a quoted part, and for an unclosed quote that an apostrophe of a word ends.
- */
+ * the next one. *quoted: true for a quoted part. Also true, as in diffusers, for text that begins with an
+ * unclosed ' and has an apostrophe between letters after it. */
 size_t quotes_piece(const char *text, const char *masked, size_t at, size_t bytes, bool *quoted);
 
 #endif

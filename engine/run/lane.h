@@ -39,8 +39,8 @@ struct lane {
     /* Input of a text encoder's stage, from the tokenizer and the recipe. */
     const int32_t *tokens; /* token ids of the prompt */
     int n_tokens;
-    /* Range of tokens that attention reads as keys; rows of the other tokens (masked padding) are computed
-     * too. n = 0: all tokens. */
+    /* Tokens that attention reads as keys: n from `first` on. The rows of the other tokens (masked padding)
+     * are computed too. n 0: all tokens. */
     struct {
         int first, n;
     } keys;

@@ -23,6 +23,69 @@ static void join(struct grid *grid, struct grid_point end) {
     grid->step[grid->n - 1].to = end;
 }
 
+/* ---- The beta distribution ---- */
+
+/* Continued fraction of the incomplete beta function by Lentz's method (Abramowitz and Stegun 26.5.8);
+ * converges fast for x up to 1/2. */
+static double continued_fraction(double x, double a) {
+    double c = 1, d = 1 / (1 - x * 2 * a / (a + 1)), value = d;
+    for (int m = 1; m < 500; m++) {
+        double even = m * (a - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
+        double odd = -(a + m) * (2 * a + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
+        d = 1 / (1 + even * d);
+        c = 1 + even / c;
+        value *= c * d;
+        d = 1 / (1 + odd * d);
+        c = 1 + odd / c;
+        value *= c * d;
+        if (fabs(c * d - 1) < DBL_EPSILON) break;
+    }
+    return value;
+}
+
+/* Logarithm of the gamma function. Not lgamma(), which is not thread-safe because of the global signgam. */
+static double log_gamma(double x) {
+    int sign;
+    return lgamma_r(x, &sign);
+}
+
+/* Bisection in log(x) for quantiles below 1/2; exact to double after about 60 rounds. */
+static double lower_quantile(double part, double a) {
+    double log_beta = 2 * log_gamma(a) - log_gamma(2 * a), low = log(DBL_MIN), high = log(0.5);
+    if (part <= 0) return 0;
+    for (int i = 0; i < 64; i++) {
+        double middle = (low + high) / 2;
+        double x = exp(middle);
+        double cumulative = exp(a * (log(x) + log1p(-x)) - log_beta) * continued_fraction(x, a) / a;
+        *(cumulative < part ? &low : &high) = middle;
+    }
+    return exp((low + high) / 2);
+}
+
+/* Quantile function of the symmetric beta distribution: the x in [0, 1] with cumulative probability `part`
+ * under beta(a, a), within 1e-12; a from 0.1 to 10. */
+static double beta_quantile(double part, double a) {
+    if (part == 0.5) return 0.5;
+    return part < 0.5 ? lower_quantile(part, a) : 1 - lower_quantile(1 - part, a);
+}
+
+/* Largest and smallest sigma of sigma_spacing; the options sigma_max and sigma_min override them. */
+struct ends {
+    double from, to;
+};
+
+/* Sigma i of sigma_spacing (Karras, exponential or beta). */
+static double spaced_sigma(const struct schedule_options *o, struct ends ends, int i) {
+    double from = o->sigma_max > 0 ? o->sigma_max : ends.from, to = o->sigma_min > 0 ? o->sigma_min : ends.to;
+    double part = linspace_numpy(0, 1, i, o->n);
+    if (o->sigma_spacing == SIGMAS_KARRAS) {
+        double root_from = pow(from, 1 / 7.0), root_to = pow(to, 1 / 7.0);
+        return pow(root_from + part * (root_to - root_from), 7);
+    }
+    if (o->sigma_spacing == SIGMAS_BETA) return to + beta_quantile(1 - part, 0.6) * (from - to);
+    return exp(linspace_numpy(log(from), log(to), i, o->n));
+}
+
 /* ---- Flow matching ---- */
 
 /* The shift of flow matching: s u / (1 + (s - 1) u), in float32 or in double. */
@@ -61,6 +124,12 @@ static void schedule_fill_flow(const struct schedule *self, const struct schedul
             float sigma = 1 - (1 - grid->step[i].at.sigma) / scale;
             grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
         }
+    }
+    /* use_beta_sigmas spaces the sigmas anew, between the first and the last. */
+    struct ends ends = {grid->step[0].at.sigma, grid->step[n - 1].at.sigma};
+    for (int i = 0; i < n && o->sigma_spacing == SIGMAS_BETA; i++) {
+        float sigma = (float)spaced_sigma(o, ends, i);
+        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
     }
     join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
 }
@@ -121,52 +190,6 @@ double schedule_shift_flux2(int64_t tokens, int steps) {
     return exp(tokens > LARGE ? mu_200 : slope * steps + (mu_200 - 200 * slope));
 }
 
-/* ---- The beta distribution ---- */
-
-/* Continued fraction of the incomplete beta function by Lentz's method (Abramowitz and Stegun 26.5.8);
- * converges fast for x up to 1/2. */
-static double continued_fraction(double x, double a) {
-    double c = 1, d = 1 / (1 - x * 2 * a / (a + 1)), value = d;
-    for (int m = 1; m < 500; m++) {
-        double even = m * (a - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
-        double odd = -(a + m) * (2 * a + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
-        d = 1 / (1 + even * d);
-        c = 1 + even / c;
-        value *= c * d;
-        d = 1 / (1 + odd * d);
-        c = 1 + odd / c;
-        value *= c * d;
-        if (fabs(c * d - 1) < DBL_EPSILON) break;
-    }
-    return value;
-}
-
-/* Logarithm of the gamma function. Not lgamma(), which is not thread-safe because of the global signgam. */
-static double log_gamma(double x) {
-    int sign;
-    return lgamma_r(x, &sign);
-}
-
-/* Bisection in log(x) for quantiles below 1/2; exact to double after about 60 rounds. */
-static double lower_quantile(double part, double a) {
-    double log_beta = 2 * log_gamma(a) - log_gamma(2 * a), low = log(DBL_MIN), high = log(0.5);
-    if (part <= 0) return 0;
-    for (int i = 0; i < 64; i++) {
-        double middle = (low + high) / 2;
-        double x = exp(middle);
-        double cumulative = exp(a * (log(x) + log1p(-x)) - log_beta) * continued_fraction(x, a) / a;
-        *(cumulative < part ? &low : &high) = middle;
-    }
-    return exp((low + high) / 2);
-}
-
-/* Quantile function of the symmetric beta distribution: the x in [0, 1] with cumulative probability `part`
- * under beta(a, a), within 1e-12; a from 0.1 to 10. */
-static double beta_quantile(double part, double a) {
-    if (part == 0.5) return 0.5;
-    return part < 0.5 ? lower_quantile(part, a) : 1 - lower_quantile(1 - part, a);
-}
-
 /* ---- Schedules of diffusers' scheduler classes, for eps and v models ---- */
 
 /* Timestep i of n, descending. For `trailing` numpy.arange yields one value too many for some n (61, 103);
@@ -175,23 +198,6 @@ static double spaced_timestep(const struct schedule_options *o, int i, int n) {
     if (o->spacing == SPACING_LINSPACE) return linspace_numpy(0, T - 1, n - 1 - i, n);
     if (o->spacing == SPACING_LEADING) return (n - 1 - i) * (T / n) + o->steps_offset;
     return rint(T + i * ((T - (double)T / n) - T)) - 1;
-}
-
-/* Largest and smallest sigma of sigma_spacing; the options sigma_max and sigma_min override them. */
-struct ends {
-    double from, to;
-};
-
-/* Sigma i of sigma_spacing (Karras, exponential or beta). */
-static double spaced_sigma(const struct schedule_options *o, struct ends ends, int i) {
-    double from = o->sigma_max > 0 ? o->sigma_max : ends.from, to = o->sigma_min > 0 ? o->sigma_min : ends.to;
-    double part = linspace_numpy(0, 1, i, o->n);
-    if (o->sigma_spacing == SIGMAS_KARRAS) {
-        double root_from = pow(from, 1 / 7.0), root_to = pow(to, 1 / 7.0);
-        return pow(root_from + part * (root_to - root_from), 7);
-    }
-    if (o->sigma_spacing == SIGMAS_BETA) return to + beta_quantile(1 - part, 0.6) * (from - to);
-    return exp(linspace_numpy(log(from), log(to), i, o->n));
 }
 
 /* Initialises a grid of n steps. */

@@ -280,17 +280,22 @@ static enum status refuse_unsupported(const struct config *config, const struct 
                                "skip_prk_steps is false", "true", e);
 }
 
-/* Reads flow matching options. Refuses Karras and similar sigmas, to which diffusers applies no shift, and
- * final_sigmas_type "sigma_min", which makes NaN in diffusers. */
+/* Reads flow matching options. Refuses Karras and exponential sigmas, and beta sigmas of solvers, to which
+ * diffusers applies no shift, and final_sigmas_type "sigma_min", which makes NaN in diffusers. */
 static enum status read_flow(const struct config *config, const struct scheduler_class *cls,
                              struct sampling *s, struct error *e) {
-    static const char *const refused_keys[] = {"use_karras_sigmas", "use_exponential_sigmas",
-                                               "use_beta_sigmas", "invert_sigmas", "stochastic_sampling"};
-    bool flows = !cls->schedule;
+    static const char *const refused_keys[] = {"use_karras_sigmas", "use_exponential_sigmas", "invert_sigmas",
+                                               "stochastic_sampling"};
+    bool flows = !cls->schedule, beta = false;
     int timesteps = TRAINED_TIMESTEPS;
     s->schedule = cls->sampler->flow_schedule ? cls->sampler->flow_schedule : &schedule_flow;
     for (size_t i = 0; i < sizeof refused_keys / sizeof *refused_keys; i++)
         config_refuse(config, refused_keys[i], e);
+    if (s->schedule == &schedule_flow)
+        config_bool(config, "use_beta_sigmas", &beta, e);
+    else
+        config_refuse(config, "use_beta_sigmas", e);
+    s->grid.sigma_spacing = beta ? SIGMAS_BETA : SIGMAS_OF_TIMESTEPS;
     config_int(config, "num_train_timesteps", TRAINED_TIMESTEPS, TRAINED_TIMESTEPS, &timesteps, e);
     config_bool(config, "use_flow_sigmas", &flows, e);
     if (!cls->schedule || e->code != OK) return e->code;

@@ -75,6 +75,10 @@ static inline float gelu_erf_f32(float x) {
     return above.value - size.value * (r * exp_f32(-0.5f * (v * v)));
 }
 
+static inline float relu_f32(float x) {
+    return x < 0 ? 0 : x;
+}
+
 static inline float sum_16(const float *part) {
     float s[8];
     for (int i = 0; i < 8; i++) s[i] = part[i] + part[i + 8];

@@ -322,6 +322,8 @@ __device__ static inline float4 activate_four(float4 v, enum activation activati
                            gated_by(v.z, 1.702f * v.z), gated_by(v.w, 1.702f * v.w));
     case ACTIVATION_GELU_ERF:
         return make_float4(gelu_erf(v.x), gelu_erf(v.y), gelu_erf(v.z), gelu_erf(v.w));
+    case ACTIVATION_RELU:
+        return make_float4(v.x < 0 ? 0 : v.x, v.y < 0 ? 0 : v.y, v.z < 0 ? 0 : v.z, v.w < 0 ? 0 : v.w);
     }
     return v;
 }

@@ -87,7 +87,7 @@ static json_t *entry_of(const json_t *token, int64_t id) {
     return entry;
 }
 
-enum status added_read_built(struct reading *r, json_t *list, unsigned failures_before, struct error *e) {
+enum status added_read_new_list(struct reading *r, json_t *list, unsigned failures_before, struct error *e) {
     if (!list || failed_json_allocations() != failures_before)
         error_set(e, MEMORY, "no memory for added tokens");
     if (!e->code) added_read_list(r, list, e);
@@ -118,7 +118,7 @@ enum status added_read_decoder(struct reading *r, json_t *decoder, struct error 
     unsigned json_failures = failed_json_allocations();
     json_t *list = json_array();
     list_decoder(r, decoder, list, e);
-    return added_read_built(r, list, json_failures, e);
+    return added_read_new_list(r, list, json_failures, e);
 }
 
 static bool names_special(const json_t *config, const char *text) {
@@ -145,7 +145,7 @@ enum status added_read_map(struct reading *r, json_t *map, const json_t *config,
         json_push(list, json_pack("{s:s, s:b, s:O}", "content", text, "special", special, "id",
                                   json_object_iter_value(at)));
     }
-    return added_read_built(r, list, json_failures, e);
+    return added_read_new_list(r, list, json_failures, e);
 }
 
 struct entries {
@@ -203,7 +203,7 @@ enum status added_read_named(struct reading *r, const struct named_tokens *named
     }
     json_decref(described);
     json_decref(in.by_text);
-    return added_read_built(r, in.list, json_failures, e);
+    return added_read_new_list(r, in.list, json_failures, e);
 }
 
 static int compare_spans(struct span a, struct span b) {

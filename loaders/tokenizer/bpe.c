@@ -61,6 +61,11 @@ static uint32_t *merge_slot(const struct merge_table *table, int32_t left, int32
     return &table->slots[i];
 }
 
+void merge_table_add(struct merge_table *table, struct merge merge) {
+    table->merges[table->n_merges++] = merge;
+    *merge_slot(table, merge.left, merge.right) = table->n_merges;
+}
+
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e) {
     if (check_count(n, "tokens", e) || check_count(blob_bytes, "bytes of tokens", e)) return e->code;
@@ -75,11 +80,6 @@ void word_table_destroy(struct sys *sys, struct word_table *table) {
     sys->release(sys, table->words);
     sys->release(sys, table->slots);
     *table = (struct word_table){0};
-}
-
-void merge_table_add(struct merge_table *table, struct merge merge) {
-    table->merges[table->n_merges++] = merge;
-    *merge_slot(table, merge.left, merge.right) = table->n_merges;
 }
 
 static uint32_t *word_slot(const struct word_table *table, struct span text) {
@@ -112,17 +112,17 @@ void word_table_to_bytes(struct word_table *table) {
     for (uint32_t i = 0; i < n; i++) {
         struct word word = table->words[i];
         struct span text = {table->blob + word.offset, word.bytes};
-        bool known = utf8_valid_bytes(text.at, text.bytes) == text.bytes;
+        bool in_alphabet = utf8_valid_bytes(text.at, text.bytes) == text.bytes;
         word.bytes = 0;
-        /* A byte never takes more room than its character, so the words are converted in place. */
-        for (uint64_t at = 0; known && at < text.bytes;) {
+        /* In place: a byte never takes more room than its character. */
+        for (uint64_t at = 0; in_alphabet && at < text.bytes;) {
             int32_t code;
             at += code_at(text, at, &code);
             int byte = code < TOKENIZER_ALPHABET_END ? byte_of[code] : -1;
-            known = byte >= 0;
-            if (known) table->blob[word.offset + word.bytes++] = (char)byte;
+            in_alphabet = byte >= 0;
+            if (in_alphabet) table->blob[word.offset + word.bytes++] = (char)byte;
         }
-        if (known) word_table_add(table, word);
+        if (in_alphabet) word_table_add(table, word);
     }
 }
 

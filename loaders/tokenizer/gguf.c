@@ -171,7 +171,7 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
     for (uint64_t rank = 0; gguf_next_text(&merges, &place, &text); rank++)
         if (bpe_add_merge_text(&m->r, rank, span_in(text), e)) return e->code;
     if (added_read_list(&m->r, m->specials, e)) return e->code;
-    if (tekken)
+    if (t->ignore_merges)
         word_table_to_bytes(&t->words);
     else
         word_table_destroy(t->sys, &t->words);

@@ -116,8 +116,8 @@ static bool is_absent(int64_t bytes) {
     return bytes == -ENOENT || bytes == -ENOTDIR;
 }
 
-/* Finds tokenizer.json or else tekken.json in a folder, or path itself if it is a file. Returns true also for
- * a file that cannot be opened, because reading it reports the reason. */
+/* Finds tokenizer.json, or else tekken.json, in a folder; or the path itself if it is a file. Returns true
+ * also for a file that cannot be opened, because reading it reports the reason. */
 static bool find_json(struct sys *sys, const char *path, char *json, int json_bytes) {
     bool regular;
     int64_t bytes = file_bytes(sys, path, &regular);
@@ -135,7 +135,8 @@ static bool find_json(struct sys *sys, const char *path, char *json, int json_by
 
 enum { PATH_BYTES = 4096 };
 
-/* Opens a tokenizer file or folder; stored: content of a spiece.model or of a JSON file, or NULL. */
+/* Opens a tokenizer file or folder. stored: content of a spiece.model or of a JSON file that lies inside the
+ * file at `path`; NULL: read `path`. */
 static enum status open_any(struct sys *sys, const char *path, const struct span *stored,
                             struct tokenizer **tokenizer, struct error *e) {
     char json[PATH_BYTES];
@@ -147,14 +148,14 @@ static enum status open_any(struct sys *sys, const char *path, const struct span
     t->kind = "BPE";
     struct reading r = {.t = t, .path = path};
     bool stored_json = stored && stored->bytes && *stored->at == '{';
-    bool model = stored ? !stored_json : ends_with(path, ".model");
-    bool gguf = !stored && !model && gguf_is(sys, path);
-    bool is_json = stored_json || (!model && !gguf && find_json(sys, path, json, sizeof json));
+    bool spiece = stored ? !stored_json : ends_with(path, ".model");
+    bool gguf = !stored && !spiece && gguf_is(sys, path);
+    bool is_json = stored_json || (!spiece && !gguf && find_json(sys, path, json, sizeof json));
     if (is_json && !stored) r.path = json;
     t->path = copy_text(sys, r.path, strlen(r.path), e);
     if (e->code)
         goto out;
-    else if (model)
+    else if (spiece)
         tokenizer_read_spiece(&r, stored, NULL, NULL, e);
     else if (gguf)
         tokenizer_read_gguf(&r, e);

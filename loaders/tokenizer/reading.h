@@ -23,8 +23,8 @@ struct reading {
  * tokenizer_read_gguf: GGUF metadata. */
 enum status tokenizer_read_json(struct reading *r, const struct span *stored, struct error *e);
 enum status tokenizer_read_tekken(struct reading *r, struct span file, struct error *e);
-/* True for the content of a tekken.json, whole or damaged: an object with "config", which a tokenizer.json
- * has not. */
+/* True for the content of a tekken.json: an object with a member "config", which tokenizer.json lacks. The
+ * text after that member may be damaged. */
 bool tekken_is(const char *path, struct span file);
 enum status tokenizer_read_folder(struct reading *r, struct error *e);
 enum status tokenizer_read_gguf(struct reading *r, struct error *e);
@@ -90,9 +90,9 @@ enum status added_read_list(struct reading *r, const json_t *list, struct error 
 /* Appends an element to a list of added tokens, with transformers' flags for control tokens (special) or user
  * tokens. */
 void added_list_token(json_t *list, int64_t id, struct span text, bool special);
-/* As added_read_list, for a list that the caller has built since the number of failed JSON allocations was
- * failures_before. Frees the list. MEMORY if it is incomplete. */
-enum status added_read_built(struct reading *r, json_t *list, unsigned failures_before, struct error *e);
+/* As added_read_list, for a list that the caller has built. failures_before: failed_json_allocations() before
+ * the list was built; a higher number now fails with MEMORY, as elements may be missing. Frees the list. */
+enum status added_read_new_list(struct reading *r, json_t *list, unsigned failures_before, struct error *e);
 enum status added_read_decoder(struct reading *r, json_t *decoder, struct error *e);
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
                            struct error *e);

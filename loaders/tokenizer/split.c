@@ -5,9 +5,9 @@
  * contains U+180E. - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference implements Unicode 16, PCRE2
  * 10.42 only Unicode 14. Code points assigned in between are added by hand: 9,272 letters (most of them CJK
  * extensions H and I), 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's
- * version; \p{Lt} did not change. - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as
- * sc:. - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected. Compared with the
- * reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
+ * version; \p{Lt} is the same in both. - \p{Han} is a script in Oniguruma, script extensions in PCRE2:
+ * written as sc:. - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected. Compared with
+ * the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
 #include "loaders/tokenizer/tables.h"
 
 #include <inttypes.h>
@@ -24,9 +24,9 @@ const char qwen2_pattern[] =
 const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]"
                             "|[^\\s\\p{L}\\p{N}]+";
 
-/* The pattern in Mistral's tekken.json, for GGUF files, which contain no pattern. Published tokenizer.json
- * files have another one ("incorrect regex pattern" in transformers); they are read with the pattern they
- * contain. */
+/* The pattern of Mistral's tekken.json. GGUF files contain no pattern and use this one. Published
+ * tokenizer.json files contain another pattern, which transformers warns about ("incorrect regex pattern");
+ * they are read with it. */
 const char tekken_pattern[] =
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"

@@ -195,18 +195,18 @@ struct bpe_scratch {
 
 /* Allocates a table for n merges, to be added in rank order. A repeated pair gets its last rank. */
 enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_t n, struct error *e);
+/* Adds the merge of the next rank to an allocated table. */
+void merge_table_add(struct merge_table *table, struct merge merge);
 /* Allocates a table for n words of blob_bytes bytes in total. */
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e);
-/* Adds the merge of the next rank to an allocated table. */
-void merge_table_add(struct merge_table *table, struct merge merge);
 void word_table_destroy(struct sys *sys, struct word_table *table);
 /* The id of a whole-token word, or -1. */
 int32_t word_table_find(const struct word_table *table, struct span text);
 /* Adds a word whose bytes the caller has written at its offset in the blob. */
 void word_table_add(struct word_table *table, struct word word);
-/* Converts all words from GPT-2's alphabet to bytes, in place. Removes words with other characters, which
- * occur in no text. */
+/* Converts all words from GPT-2's byte alphabet to bytes, in place. Removes words with other characters,
+ * which no text can contain. */
 void word_table_to_bytes(struct word_table *table);
 
 /* Appends an id to the list. The caller frees list->ids with sys->release. */

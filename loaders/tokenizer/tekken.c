@@ -6,17 +6,17 @@
  *      "special_tokens": [{"rank": 1, "token_str": "<s>", "is_control": true}, ...]}
  *
  * The id of a token is its rank plus the number of special tokens; the id of a special token is its rank.
- * Tokens beyond the default vocabulary size do not exist. Two neighbours merge if their joined bytes are a
- * token; the lowest rank of joined bytes merges first, then the leftmost pair (tiktoken's algorithm). A piece
- * that is a token stays whole. Special tokens are recognised in texts, as by transformers 5.24
- * (integrations/mistral/tokenizer.py). mistral_common encodes their texts as plain text instead.
+ * Tokens beyond the default vocabulary size are ignored. Two neighbours merge if their joined bytes are a
+ * token. The pair whose joined token has the lowest rank merges first; among equal ranks, the leftmost pair
+ * (tiktoken's algorithm). A piece that is a token stays whole. Special tokens are recognised in texts, as by
+ * transformers 5.24 (integrations/mistral/tokenizer.py). mistral_common encodes their texts as plain text.
  *
- * The split pattern is the file's. diffusers loads tokenizer.json with its own pattern, too: transformers'
- * fix_mistral_regex, which replaces patterns that it calls incorrect, stays off without a config.json in the
- * tokenizer's folder. With Llama 3's pattern, the default of transformers' older converter, the ids of most
- * texts are equal; words with combining marks (Hindi, vocalised Arabic) differ.
+ * The split pattern is the file's. diffusers also uses the pattern in tokenizer.json: transformers'
+ * fix_mistral_regex, which would replace it, needs a config.json in the tokenizer's folder. Some
+ * tokenizer.json files contain Llama 3's pattern, the default of an older converter in transformers. Most
+ * texts have the same ids with it; words with combining marks (Hindi, vocalised Arabic) differ.
  *
- * The vocabulary has 20 MB and is read one token at a time. */
+ * The vocabulary is a text of 20 MB, so tokens are decoded one at a time instead of as one JSON document. */
 #include "loaders/tokenizer/reading.h"
 
 #include <inttypes.h>
@@ -25,20 +25,21 @@
 #include <string.h>
 
 enum {
-    TOKEN_BYTES_MAX = 256,     /* longest token in bytes; published: 76. Bounds the search for merges. */
-    ITEM_BYTES_MAX = 8192,     /* longest description of a token as JSON */
-    CONFIG_BYTES_MAX = 1 << 18 /* longest "config" as JSON */
+    TOKEN_BYTES_MAX = 256,     /* longest token in bytes (published: 76); bounds the search for merges */
+    ITEM_BYTES_MAX = 8192,     /* longest element of "vocab" or "special_tokens" as JSON text */
+    CONFIG_BYTES_MAX = 1 << 18 /* longest "config" as JSON text */
 };
 
 struct tekken {
     struct reading *r;
     struct json_text config, vocab, specials; /* members of the document; text NULL: absent */
     uint64_t blob_bytes;                      /* bytes allocated for the texts of all words */
-    uint64_t n_words;                         /* tokens besides special tokens; UINT64_MAX: the whole list */
-    int n_special;
+    uint64_t n_words;                         /* tokens besides special tokens; UINT64_MAX: all of "vocab" */
+    int n_special;                            /* special tokens, with those that have no text in the file */
 };
 
-/* Reads the members of an object whose names are listed, each at most once. */
+/* Finds the members with the given names in an object. An absent member leaves its value unchanged; a member
+ * that occurs twice fails with DUP. */
 static enum status find_members(const struct tekken *k, const struct json_text *object,
                                 const char *const *names, struct json_text *const *values, int n,
                                 struct error *e) {
@@ -70,7 +71,7 @@ bool tekken_is(const char *path, struct span file) {
     return k.config.text != NULL;
 }
 
-/* Decodes a value of limited length. JSON_ALLOW_NUL: the text of token 0 is U+0000. */
+/* Decodes a value of at most `most` bytes. JSON_ALLOW_NUL: the text of token 0 is U+0000. */
 static enum status decode(const struct tekken *k, const struct json_text *value, const char *name,
                           uint64_t most, json_t **json, struct error *e) {
     *json = NULL;
@@ -81,7 +82,7 @@ static enum status decode(const struct tekken *k, const struct json_text *value,
     return json_decode(value, JSON_ALLOW_NUL, json, e);
 }
 
-/* Reads a number of the configuration; `fallback` if the member is absent. */
+/* Reads a number from 0 to `most` in the configuration. *count becomes `fallback` if the member is absent. */
 static enum status read_count(const struct tekken *k, const json_t *config, const char *name, int most,
                               int64_t fallback, int64_t *count, struct error *e) {
     const json_t *value = json_object_get(config, name);
@@ -94,22 +95,19 @@ static enum status read_count(const struct tekken *k, const json_t *config, cons
                         *count, most);
 }
 
-static enum status count_items(const struct json_text *array, int64_t *n, struct error *e) {
-    struct json_walk walk;
-    struct json_member item;
-    *n = 0;
-    if (json_walk_array(&walk, array, JSON_DEPTH, e)) return e->code;
-    while (json_walk_next(&walk, &item, e)) ++*n;
-    return e->code;
-}
-
+/* Reads the split pattern and the numbers of tokens. Without default_num_special_tokens, all elements of
+ * "special_tokens" count. */
 static enum status read_config(struct tekken *k, struct error *e) {
     struct tokenizer *t = k->r->t;
+    struct json_walk walk;
+    struct json_member item;
     json_t *config = NULL;
     int64_t listed = 0, special = 0, size = 0;
-    if (k->specials.text && json_first_char(&k->specials) == '[' && count_items(&k->specials, &listed, e))
-        return e->code;
-    if (decode(k, &k->config, "config", CONFIG_BYTES_MAX, &config, e)) return e->code;
+    if (k->specials.text && json_first_char(&k->specials) == '[') {
+        if (json_walk_array(&walk, &k->specials, JSON_DEPTH, e)) return e->code;
+        while (json_walk_next(&walk, &item, e)) listed++;
+    }
+    if (e->code || decode(k, &k->config, "config", CONFIG_BYTES_MAX, &config, e)) return e->code;
     const json_t *pattern = json_object_get(config, "pattern");
     if (!json_is_string(pattern))
         reading_wrong_kind(k->r, "config.pattern", pattern, "a regular expression", e);
@@ -150,7 +148,7 @@ static const char *const default_specials[] = {"<unk>",
                                                "[TOOL_CONTENT]"};
 enum { N_DEFAULTS = sizeof default_specials / sizeof *default_specials };
 
-/* Adds one element of special_tokens to the list. seen: for each id, whether a token has it. */
+/* Adds one element of special_tokens to the list of added tokens. seen [n_special]: ids that are in use. */
 static enum status list_special(const struct tekken *k, const struct json_text *item, json_t *list,
                                 bool *seen, struct error *e) {
     json_t *entry;
@@ -160,19 +158,22 @@ static enum status list_special(const struct tekken *k, const struct json_text *
         reading_wrong_kind(k->r, "a special token's token_str", text, "a string", e);
     } else if (!reading_check_id(k->r, json_string_value(text), rank, e)) {
         int64_t id = json_integer_value(rank);
-        if (id >= k->n_special || seen[id])
+        if (id >= k->n_special || seen[id]) {
             reading_fail(e, META, k->r,
                          "the rank of special token \"%.80s\" is invalid" FOUND "%" PRId64 EXPECTED
-                         "a rank of its own from 0 to %d",
+                         "an unused rank from 0 to %d",
                          json_string_value(text), id, k->n_special - 1);
-        else
-            seen[id] = true, added_list_token(list, id, string_span(text), true);
+        } else {
+            seen[id] = true;
+            added_list_token(list, id, string_span(text), true);
+        }
     }
     json_decref(entry);
     return e->code;
 }
 
-/* Reads the special tokens. Ids without a token get the name <SPECIAL_id>. */
+/* Reads the special tokens, or takes the defaults if the list is absent or null. Ids without a special token
+ * get the text <SPECIAL_id>. */
 static enum status read_specials(struct tekken *k, struct error *e) {
     struct sys *sys = k->r->t->sys;
     unsigned json_failures = failed_json_allocations();
@@ -198,10 +199,11 @@ static enum status read_specials(struct tekken *k, struct error *e) {
     }
 out:
     sys->release(sys, seen);
-    return added_read_built(k->r, list, json_failures, e);
+    return added_read_new_list(k->r, list, json_failures, e);
 }
 
-/* Decodes one token into the table of words; `rank` is its place in the list. */
+/* Decodes one token into the table of words. rank: its index in "vocab", which the element repeats. The first
+ * 256 tokens are the single bytes in order. */
 static enum status read_word(const struct tekken *k, const struct json_text *item, uint32_t rank,
                              struct error *e) {
     struct word_table *words = &k->r->t->words;
@@ -219,7 +221,7 @@ static enum status read_word(const struct tekken *k, const struct json_text *ite
                      json_integer_value(number), rank);
     else if (!json_is_string(text))
         reading_wrong_kind(k->r, "token_bytes", text, "a string", e);
-    else if (BASE64_DECODE_LENGTH(json_string_length(text)) > TOKEN_BYTES_MAX + 2 ||
+    else if (BASE64_DECODE_LENGTH(json_string_length(text)) > TOKEN_BYTES_MAX + 2 || /* counts padding */
              BASE64_DECODE_LENGTH(json_string_length(text)) > k->blob_bytes - word.offset)
         reading_fail(e, LIMIT, k->r, "token %u is too long" EXPECTED "at most %d bytes", rank,
                      TOKEN_BYTES_MAX);
@@ -240,8 +242,9 @@ static enum status read_word(const struct tekken *k, const struct json_text *ite
     return OK;
 }
 
-/* Adds up an upper bound of the bytes of the first *n tokens. *n becomes the number of tokens if there are
- * fewer. Names with escapes are not found: such a token has no room, and read_word rejects it. */
+/* Adds an upper bound of the first *n tokens' bytes to blob_bytes. Sets *n to the number of tokens if the
+ * vocabulary has fewer. A member name with JSON escapes is not found and adds nothing; read_word then rejects
+ * tokens that do not fit. */
 static enum status measure_words(struct tekken *k, uint64_t *n, struct error *e) {
     static const char *const names[] = {"token_bytes"};
     struct json_walk walk;
@@ -258,6 +261,7 @@ static enum status measure_words(struct tekken *k, uint64_t *n, struct error *e)
     return e->code;
 }
 
+/* Reads "vocab" into t->words; the ids of single bytes into t->byte_id and t->last_id. */
 static enum status read_words(struct tekken *k, struct error *e) {
     struct tokenizer *t = k->r->t;
     struct json_walk walk;
@@ -278,7 +282,8 @@ static enum status read_words(struct tekken *k, struct error *e) {
     return e->code;
 }
 
-/* Finds all pairs of tokens that make the token; adds their merges to the table, unless count is given. */
+/* Finds all pairs of tokens whose joined bytes are this token. Adds a merge for each to the table; if count
+ * is not NULL, only counts them. */
 static void find_pairs(struct tokenizer *t, const struct word *word, uint64_t *count) {
     const char *text = t->words.blob + word->offset;
     for (uint32_t n = 1; n < word->bytes; n++) {
@@ -294,22 +299,20 @@ static void find_pairs(struct tokenizer *t, const struct word *word, uint64_t *c
     }
 }
 
-/* Makes the merges in the order of the tokens' ranks. In tiktoken the pairs of one token have one rank; here
- * consecutive ones. No text was found where that differs, with real or random vocabularies. */
-static enum status make_merges(struct tokenizer *t, struct error *e) {
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < t->words.n_words; i++) find_pairs(t, &t->words.words[i], &n);
-    if (merge_table_make(t->sys, &t->merges, n, e)) return e->code;
-    for (uint32_t i = 0; i < t->words.n_words; i++) find_pairs(t, &t->words.words[i], NULL);
-    return OK;
-}
-
 enum status tokenizer_read_tekken(struct reading *r, struct span file, struct error *e) {
+    struct tokenizer *t = r->t;
     struct tekken k = {.r = r};
-    r->t->ignore_merges = true;
+    uint64_t n = 0;
+    t->ignore_merges = true;
     if (find_document(&k, file, e)) return e->code;
     if (!k.vocab.text) return reading_fail(e, MISSING, r, "\"vocab\" is missing");
     if (read_config(&k, e) || reading_start_ids(r, e) || read_specials(&k, e) || read_words(&k, e))
         return e->code;
-    return make_merges(r->t, e);
+    /* Merges are ranked in the order of the tokens that they make. In tiktoken all pairs of a token have the
+     * same rank, here consecutive ranks. No text with different ids was found, with real or random
+     * vocabularies. */
+    for (uint32_t i = 0; i < t->words.n_words; i++) find_pairs(t, &t->words.words[i], &n);
+    if (merge_table_make(t->sys, &t->merges, n, e)) return e->code;
+    for (uint32_t i = 0; i < t->words.n_words; i++) find_pairs(t, &t->words.words[i], NULL);
+    return OK;
 }

@@ -1,4 +1,4 @@
-/* Reads tokenizer.json (and passes tekken.json on, see tekken.c): byte-level BPE (GPT-2, Qwen, CLIP) and
+/* Reads tokenizer.json, and calls tekken.c for tekken.json: byte-level BPE (GPT-2, Qwen, CLIP) and
  * unigram models (T5). All numbers, texts and references are checked here, so that encoding needs no checks.
  * During reading, Jansson's document is the only index from text to token; it is freed afterwards. Members
  * that would change ids and are not implemented are UNSUPPORTED by name. The decoder, and the effects of
@@ -122,7 +122,7 @@ static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, stru
     return read_byte_level(r, pre, &r->t->split, e);
 }
 
-/* Stores all tokens by their bytes, for ignore_merges. A token never has more bytes than its text. */
+/* Stores all tokens by their bytes, for ignore_merges. */
 static enum status read_words(struct reading *r, struct error *e) {
     struct word_table *words = &r->t->words;
     uint64_t text_bytes = 0;
@@ -375,7 +375,7 @@ static enum status read_document(struct reading *r, const json_t *root, struct e
     if (!e->code && !added_read_list(r, json_object_get(root, "added_tokens"), e) &&
         !check_processor(r, json_object_get(root, "post_processor"), false, e))
         check_lengths(r, root, e);
-    r->vocab = NULL; /* r->vocab points into the document, which the caller frees */
+    r->vocab = NULL; /* it points into the document, which the caller frees */
     return e->code;
 }
 

@@ -121,7 +121,7 @@ TEST(area_sizes) {
     assert_int_equal(areas.dim[0], 300);
 }
 
-/* Sizes of LongCat-Image-Edit's output. */
+/* Output sizes of LongCat-Image-Edit. */
 TEST(area_sizes_rounded_up) {
     struct tensor areas = known("areas_up");
     const int32_t *row = areas.data;
@@ -134,7 +134,7 @@ TEST(area_sizes_rounded_up) {
     assert_int_equal(areas.dim[0], 201);
 }
 
-/* Sizes to which Flux.2's references shrink, and images that it rejects. */
+/* Sizes of Flux.2's reference images: large ones shrink; small or extreme ones are rejected. */
 TEST(limited_sizes) {
     static const int sides[][2] = {{63, 64}, {64, 63}, {64, 513}, {4097, 512}};
     struct tensor sizes = known("limited");
@@ -313,7 +313,7 @@ TEST(mask_channels) {
     assert_memory_equal(small.data, control.data, (size_t)tensor_bytes(&small));
 }
 
-/* Flux.2's mask: shares of the four pixels around the centre of each 16 x 16 square. */
+/* Flux.2's inpainting mask: means of the four pixels around the centre of each 16 x 16 square. */
 TEST(interpolated_mask) {
     struct tensor expected = known("mask_16");
     struct sluice_picture mask = {.width = 48, .height = 32, .rgb = known("mask_rgb").data};

@@ -1,5 +1,5 @@
-/* Prompts with masked padding, templates tokenised apart and quoted parts tokenised by character, against
- * diffusers (test/golden/prompts.py). Also text that is deleted from prompts. */
+/* Prompts with masked padding, with templates tokenised separately and with quoted parts tokenised by
+ * character, against diffusers (test/golden/prompts.py). Also text that is deleted from prompts. */
 #include "engine/open/prompt.h"
 #include "engine/open/prompt_syntax.h"
 #include "test/lib/check.h"
@@ -13,8 +13,8 @@ enum { TOKENS = 40 }; /* maximum number of tokens of a prompt in the fixture */
 static struct sys machine;
 static struct tokenizer *qwen, *t5;
 
-/* Recipes of the fixture's forms. drop_idx is not the template's number of tokens: a prompt takes the latter.
- */
+/* Recipes of the fixture's forms. longcat.drop_idx differs from the template's number of tokens on purpose:
+ * prompt_tokens.drop_idx must be the latter. */
 static const struct text_recipe longcat = {
     .template_before = "<|im_start|>system\nAs an expert<|im_end|>\n<|im_start|>user\n",
     .template_apart = true,
@@ -82,7 +82,7 @@ static void test_tokens_equal_diffusers(void) {
     json_decref(cases);
 }
 
-/* The warning about a truncated prompt depends on `cut`. */
+/* `cut` decides whether the user is warned of a truncated prompt. */
 static void test_cut_is_reported(void) {
     static const char nines[] = "9999999999999999999999999999999999999999999999999999";
     char text[TOKENS + 8], quoted[TOKENS + 8];
@@ -96,7 +96,8 @@ static void test_cut_is_reported(void) {
     }
 }
 
-/* Words with an apostrophe stay themselves, which the reference cannot show for two words in one prompt. */
+/* Words with an apostrophe keep their text. The reference confuses two such words in a prompt, so this test
+ * has its own expected pieces. */
 static void test_quotes(void) {
     static const char text[] = "it's 'fox's' and \"dog's\" 'a";
     static const struct {

@@ -110,6 +110,9 @@ static void test_published_weight_counts(void) {
                      {"flux_kontext", {CLIP_L, t5, 11901408320, VAE_16}},
                      {"flux_schnell", {CLIP_L, t5, 11891178560, VAE_16}},
                      {"flux_fill", {CLIP_L, t5, 11902391360, VAE_16}},
+                     {"longcat_image", {676550144, 7070619136, 6270668864, VAE_16}},
+                     {"longcat_image_edit", {676550144, 7070619136, 6270668864, VAE_16}},
+                     {"chroma", {t5, 8899983424, VAE_16}},
                      {"ovis_image", {1720574976, 7370449728, VAE_16}},
                      {"sd15", {CLIP_L, 859520964, VAE_4}},
                      {"sd15_inpaint", {CLIP_L, 859535364, VAE_4}},
@@ -261,6 +264,10 @@ static void test_opens_as_its_recipe(const char *recipe, const char *dimensions,
     "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,hidden=96,pooled=128,clip_heads=2,"   \
     "clip_ff=160,clip_layers=2,clip_vocabulary=1000,t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,"        \
     "t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8"
+#define CHROMA                                                                                               \
+    "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,approximator=72,hidden=96,"           \
+    "t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,"     \
+    "vae_groups=8"
 
 #define OVIS                                                                                                 \
     "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,hidden=96,vocabulary=1200,"           \
@@ -280,6 +287,11 @@ static const struct named_factor {
     {"flux", "kohya", "lora_te3_encoder_block_23_layer_1_DenseReluDense_wi_0.alpha", ""},
     {"flux", "diffusers", "transformer.single_transformer_blocks.37.attn.to_v.lora_B.weight", "3072x4"},
     {"flux", "bfl", "double_blocks.3.txt_mlp.2.lora_A.weight", "4x12288"},
+    {"longcat_image", "kohya", "lora_unet_single_blocks_19_linear1.lora_up.weight", "21504x4"},
+    {"longcat_image", "diffusers", "transformer.transformer_blocks.9.attn.add_k_proj.lora_B.weight",
+     "3072x4"},
+    {"chroma", "kohya", "lora_unet_distilled_guidance_layer_layers_4_in_layer.lora_up.weight", "5120x4"},
+    {"chroma", "diffusers", "transformer.transformer_blocks.18.attn.add_q_proj.lora_B.weight", "3072x4"},
     {"ovis_image", "kohya", "lora_unet_single_blocks_26_linear1.lora_up.weight", "33792x4"},
     {"ovis_image", "diffusers", "transformer.transformer_blocks.0.ff.net.0.proj.lora_B.weight", "24576x4"},
     {"sdxl", "kohya", "lora_unet_input_blocks_4_1_transformer_blocks_1_attn2_to_k.lora_down.weight",
@@ -337,6 +349,7 @@ int main(void) {
     test_opens_as_its_recipe("flux_schnell", FLUX, false);
     test_opens_as_its_recipe("flux_kontext", FLUX, false);
     test_opens_as_its_recipe("flux_fill", FLUX, false);
+    test_opens_as_its_recipe("chroma", CHROMA, false);
     test_opens_as_its_recipe("ovis_image", OVIS, false);
     test_opens_as_its_recipe("qwen_image", QWEN, true);
     test_opens_as_its_recipe("qwen_image_edit_plus", QWEN, false);

@@ -73,7 +73,8 @@ TEST(goldens) {
     malformed_write_text("cases.json", NULL);
 }
 
-/* Flux.2's template tokens, by the ids in Mistral's files; unlisted ids have names of their own. */
+/* Ids of the special tokens in Flux.2's template, as in Mistral's files. Ids without a special token have the
+ * text <SPECIAL_id>. */
 TEST(special_tokens) {
     static const struct {
         const char *text;
@@ -118,12 +119,13 @@ TEST(ids_of_words) {
         .config = PATTERN,
         .specials =
             ",\"special_tokens\":[{\"rank\":0,\"token_str\":\"[x]\"},{\"rank\":1,\"token_str\":\"[y]\"}]"});
-    assert_int_equal(tokenizer_size(t), 2 + 258); /* sizes of the lists, where the configuration has none */
+    assert_int_equal(tokenizer_size(t),
+                     2 + 258); /* the configuration has no sizes: all listed tokens count */
     IDS(t, "abc", 2 + 'a', 2 + 256);
     tokenizer_close_clean(t);
 }
 
-/* The file's bytes in a tensor of another file. */
+/* tekken.json as a tensor of bytes inside another file. */
 TEST(stored) {
     struct bytes b = document((struct recipe){0});
     struct tokenizer *t;
@@ -174,7 +176,8 @@ TEST(malformed_tokens_refused) {
             tokenizer_close_clean(open_recipe(r));
         free(b.at);
     }
-    /* Texts whose size cannot be measured, because the member's name has an escape. */
+    /* A member name with JSON escapes: the bytes of these tokens were not counted when the table was
+     * allocated. */
     struct bytes b = {0};
     for (int i = 0; i < 9; i++)
         bytes_print(&b, ",{\"rank\":%d,\"token\\u005fbytes\":\"%0340d\"}", 256 + i, i);
@@ -188,11 +191,11 @@ TEST(malformed_special_tokens_refused) {
         enum status code;
         const char *says;
     } rows[] = {
-        {"[{\"rank\":4,\"token_str\":\"a\"}]", META, "a rank of its own from 0 to 3"},
+        {"[{\"rank\":4,\"token_str\":\"a\"}]", META, "an unused rank from 0 to 3"},
         {"[{\"rank\":-1,\"token_str\":\"a\"}]", META, "invalid"},
         {"[{\"rank\":\"1\",\"token_str\":\"a\"}]", META, "invalid"},
         {"[{\"token_str\":\"a\"}]", META, "invalid"},
-        {"[{\"rank\":1,\"token_str\":\"a\"},{\"rank\":1,\"token_str\":\"b\"}]", META, "a rank of its own"},
+        {"[{\"rank\":1,\"token_str\":\"a\"},{\"rank\":1,\"token_str\":\"b\"}]", META, "an unused rank"},
         {"[{\"rank\":1,\"token_str\":\"a\"},{\"rank\":2,\"token_str\":\"a\"}]", DUP, "occurs twice"},
         {"[{\"rank\":1,\"token_str\":\"<SPECIAL_2>\"}]", DUP, "occurs twice"},
         {"[{\"rank\":1,\"token_str\":\"\"}]", META, "length of added token"},
@@ -224,7 +227,7 @@ TEST(malformed_configuration_refused) {
         {SIZES("65537", "264") PATTERN, META, "default_num_special_tokens is invalid"},
         {SIZES("4", "16777217") PATTERN, META, "default_vocab_size is invalid"},
         {SIZES("4", "2.5") PATTERN, META, "default_vocab_size"},
-        {SIZES("1", "261") PATTERN, META, "a rank of its own from 0 to 0"},
+        {SIZES("1", "261") PATTERN, META, "an unused rank from 0 to 0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_failure((struct recipe){.config = rows[i].config}, rows[i].code, rows[i].says);
@@ -234,8 +237,8 @@ TEST(malformed_configuration_refused) {
     expect_text_failure(tekken_json, "{\"config\":{" PATTERN "},\"vocab\":7}", JSON, "an array");
 }
 
-/* Truncations must fail, and no changed byte may cause worse than an error. The step is odd and prime, so
- * that every member of the tokens is hit. */
+/* Truncations fail; a changed byte causes at most an error. The step is prime, so that changes hit every part
+ * of the elements. */
 TEST(damage_never_crashes) {
     struct bytes file = document((struct recipe){0});
     for (size_t i = 0; i < file.n; i += 23) {
@@ -258,7 +261,7 @@ TEST(every_allocation_fails) {
     expect_json_failures(tekken_json);
 }
 
-/* Words of one case take the pattern through its first branch and back. */
+/* Words of capitals only make the split pattern's first alternative backtrack. */
 TEST(linear_time) {
     tokenizer_unpack("tekken", tekken_json);
     struct tokenizer *t = tokenizer_open_good(tekken_json, "BPE");

@@ -52,6 +52,9 @@ struct formula {
 
 static const double T = 4128, C = 3840, F = 10240; /* Z-Image: T tokens, hidden size C, feed-forward size F */
 static const double FT = 4608, FC = 3072, FF = 12288;
+static const double F2 = 6144;                        /* Flux.2 dev: hidden size */
+static const double OT = 4096 + 256;                  /* Ovis-Image: OT tokens, 256 of them text */
+static const double CR = 344, CC = 5120;              /* Chroma's approximator: CR rows, CC columns */
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */
 static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan, 81 frames: WT tokens; 512 text tokens */
@@ -66,12 +69,21 @@ TEST(flops_match_formulas) {
         {&family_zimage, T, 2 * T * (4 * C * C + 3 * C * F), 4 * T * T * C, 0},
         {&family_flux, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
         {&family_flux, FT, 2 * FT * (4 * FC * FC + 2 * FC * FF), 4 * FT * FT * FC, 0}, /* double block */
+        {&family_flux2, FT, 2 * FT * 13 * F2 * F2, 4 * FT * FT * F2, 0},               /* single block */
+        {&family_flux2, FT, 2 * FT * 13 * F2 * F2, 4 * FT * FT * F2, 0},               /* double block */
+        {&family_longcat_image, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
+        {&family_longcat_image, FT, 2 * FT * (4 * FC * FC + 2 * FC * FF), 4 * FT * FT * FC, 0},
+        {&family_chroma, CR, 2 * CR * (10 * CC * CC + CC * FC), 0, 0},
+        {&family_ovis_image, OT, 2 * OT * (3 * FC * FC + 2 * FC * FF + (FC + FF) * FC), 4 * OT * OT * FC, 0},
+        {&family_ovis_image, OT, 2 * OT * (4 * FC * FC + 3 * FC * FF), 4 * OT * OT * FC, 0},
         {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
         {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
         {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},
         {&family_sd3, ST, 2 * ST * (4 * SC * SC + 2 * SC * SF), 4 * ST * ST * SC, 0},
         {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
          0},
+        {&family_mistral, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 32768) * 5120,
+         4 * 512.0 * 513 / 2 * 4096, 0},
         {&family_qwen25vl, 512, 2 * 512.0 * (2 * 3584 + 2 * 512 + 3 * 18944) * 3584,
          4 * 512.0 * 513 / 2 * 3584, 0},
         {&family_qwen25vl_vision, VT, 2 * VT * (4 * 1280 + 3 * 3420) * 1280, 4 * VW * VW * 1280, 0},
@@ -81,6 +93,8 @@ TEST(flops_match_formulas) {
         {&family_umt5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},
         {&family_vae_kl, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_kl_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
+        {&family_vae_flux2, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
+        {&family_vae_flux2_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_wan, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan22, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 256 * 256},

@@ -417,11 +417,10 @@ def qwen3(f, component="qwen3", name="block.text"):
     rows are not in lane.text."""
     n, columns = f.shape("text.embedding")
     about = f.blocks[name]
-    masked = {"keys.first": about["first_key"], "keys.n": about["keys"]} if f.has("text.ids") else {}
-    n_states = len(f.expect["model"].get("text_read", [0]))
-    rows = "tokens" if n_states > 1 else "lane.text"
-    lanes = dict(case0=dict(component=component, tokens="text.ids" if masked else "case0.ids.cond", text=zeros(n, n_states * columns)) | masked)
-    return suite(component, lanes, [
+    lane, rows = dict(tokens="case0.ids.cond", text=zeros(n, columns)), "lane.text"
+    if f.has("text.ids"):  # the recipe reads several hidden states
+        lane, rows = {"tokens": "text.ids", "text": zeros(n, f.shape("case0.hidden.cond")[1]), "keys.first": about["first_key"], "keys.n": about["keys"]}, "tokens"
+    return suite(component, dict(case0=dict(component=component) | lane), [
         test("text layer", open_("case0"), dict(table=0), expect(rows, "text.embedding", "text.embedding"),
              put(f"{name}.in", rows), run(about["name"]), expect(rows, f"{name}.out", name)),
     ], bf16=True)
@@ -614,12 +613,14 @@ def vae_flux2(f):
 def taesd(f):
     names = tensors_of(os.path.join(f.folder, "diffusion_pytorch_model.safetensors"))[0]
     lanes = {f"latent{i}": dict(component="taesd", latent=f"latent{i}", picture=zeros(*f.shape(f"picture{i}"))) for i in range(2)}
-    C = f.shape("latent0")[0]
-    lanes["random"] = dict(component="taesd", latent=dict(random=[C, 9, 40]), picture=zeros(72, 320, 3))
-    steps = [s for i in range(2) for s in (open_(f"latent{i}"), RUN_ALL, expect("lane.picture", f"picture{i}", "picture"))]
+    C, Y = f.shape("latent0")[:2]
+    factor = f.shape("picture0")[0] // Y  # 16 with pooled branches, which the operators of "whole" lack
+    lanes["random"] = dict(component="taesd", latent=dict(random=[C, 9, 40]), picture=zeros(9 * factor, 40 * factor, 3))
+    name = "picture" if factor == 8 else "pooled picture"
+    steps = [s for i in range(2) for s in (open_(f"latent{i}"), RUN_ALL, expect("lane.picture", f"picture{i}", name))]
     return suite("taesd", lanes, [test("picture", *steps)], [
         test("influence", open_("latent0"), influence(["lane.picture"], len(names))),
-        test("whole", dict(whole_picture=True)),
+        *([test("whole", dict(whole_picture=True))] if factor == 8 else []),
         test("places", open_("random"), dict(places=True)),
     ], gpu=True)
 
@@ -742,7 +743,7 @@ def components(f):
     """Describes the components of a fixture without a pipeline. config: true: the configuration is in config.json."""
     usual = dict(file="diffusion_pytorch_model.safetensors")
     if f.kind == "taesd":
-        return [dict(family="taesd", config=f.name != "authors", latent_format=[0.7, 0.1] if f.name == "bf16" else [1, 0]) | usual]
+        return [dict(family="taesd", config=f.name in ("f32", "bf16"), latent_format=[0.7, 0.1] if f.name == "bf16" else [1, 0]) | usual]
     if f.kind == "taehv":
         return [dict(family="taehv", video=True, config=f.name == "bf16") | usual]
     if f.kind == "vae_encoder":

@@ -90,7 +90,8 @@ def report(target):
 
     for part in parts:
         for name, parameter in getattr(pipe, part).named_parameters():
-            if name.startswith("lm_head."):  # no hidden state depends on lm_head, so files may omit it
+            # prompts depend neither on the head nor on Mistral's tower, so files may omit them
+            if name.startswith(("lm_head.", "model.vision_tower.", "model.multi_modal_projector.")):
                 continue
             full = f"{part}.{named(name)}"
             kept = parameter.clone()

@@ -512,7 +512,7 @@ def flux2_parts():
     transformer = weights.randomize(Flux2Transformer2DModel(**FLUX2), weights.FLUX2, f"{SEED} flux2")
     config = Mistral3Config(text_config=MISTRAL | dict(vocab_size=len(pipe.tokenizer) + 9), vision_config=PIXTRAL)
     text = Mistral3ForConditionalGeneration(config)
-    weights.randomize(text, weights.TEXT_DEEP + weights.UNUSED_TOWER, f"{SEED} mistral")
+    weights.randomize(text, weights.MISTRAL + weights.UNUSED_TOWER, f"{SEED} mistral")
     # the reference reads the state behind the last layer unnormed, as with published files, where it is not the last
     text.model.language_model.norm = torch.nn.Identity()
     pipe.transformer, pipe.text_encoder = transformer, text

@@ -29,11 +29,6 @@ TEXT = [
     ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 0.5, 0), ("o_proj", 0.2, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
-# About thirty layers, of which the last are to have an effect on the hidden states that are read.
-TEXT_DEEP = [
-    ("q_proj", 0.3, 0), ("k_proj", 0.3, 0), ("v_proj", 0.6, 0), ("o_proj", 0.3, 0),
-    ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.3, 0),
-]
 # A vision tower and its head: present in files, never computed.
 UNUSED_TOWER = [("vision_tower", 1.0, 0), ("multi_modal_projector", 1.0, 0)]
 FLUX = [
@@ -62,7 +57,7 @@ OVIS = [("net.0", 1.2, 0.4), ("net.2", 0.7, 0.1), ("proj_mlp", 1.2, 0.3), *FLUX]
 # No layer has a bias: modulation and queries vary by larger gains.
 FLUX2 = [
     ("attn.norm_", 1.7, 0),
-    ("modulation", 1.2, 0), ("norm_out.linear", 1.0, 0),
+    ("modulation", 0.8, 0), ("norm_out.linear", 0.7, 0),
     ("x_embedder", 0.3, 0), ("context_embedder", 1.0, 0),
     ("embedder.linear_1", 1.0, 0), ("embedder.linear_2", 2.0, 0),
     ("to_qkv_mlp_proj", 0.8, 0),
@@ -129,6 +124,8 @@ QWEN_TEXT = [
     ("q_proj", 0.9, 0.5), ("k_proj", 0.9, 0.5), ("v_proj", 0.5, 0.1), ("o_proj", 0.2, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
+# Queries and keys are not normed.
+MISTRAL = [("q_proj", 1.0, 0), ("k_proj", 1.0, 0), *TEXT]
 QWEN_TOWER = [
     ("patch_embed", 0.2, 0),
     ("qkv", 0.9, 0.4), ("attn.proj", 0.3, 0.05),

@@ -25,6 +25,18 @@ static const struct tolerance few_channels[] = {
  * times. */
 static const struct tolerance large_latents[] = {{"latent_000 with an input image", 9.63e-4, 2.9e-3}, {0}};
 
+/* Flux.2's tiny autoencoder amplifies errors of the latent: its packed channels are normalised by statistics
+ * that differ between channels, and guidance of 2.5 to 4 adds to them. The latents have the usual tolerances.
+ * Measured under emulation. */
+static const struct tolerance packed_latents[] = {
+    {"decoded, free-running", 9.47e-2, 2e-1},
+    {"picture, worst", 6, 12},
+    {"free image, worst", 47, 94},
+    {"free image, share", 8.23e-1, 9.5e-1},
+    {"latent_000 with an input image", 2.26e-3, 6e-3},
+    {0},
+};
+
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
 
 static const struct stored zimage_gguf = {
@@ -76,8 +88,9 @@ const struct fixture fixtures[] = {
     {PIPELINE("flux_b"), .gate = &gate_flux_schnell},
     {PIPELINE("flux_kontext"), .gate = &gate_flux_kontext},
     {PIPELINE("flux_fill"), .gate = &gate_flux_fill},
-    {PIPELINE("flux2_klein"), .gate = &gate_flux2_klein},
-    {PIPELINE("flux2_klein_base"), .gate = &gate_flux2_klein_base},
+    {PIPELINE("flux2_dev"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_dev},
+    {PIPELINE("flux2_klein"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_klein},
+    {PIPELINE("flux2_klein_base"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_klein_base},
     {PIPELINE("longcat_image"), .gate = &gate_longcat_image},
     {PIPELINE("longcat_image_edit"), .gate = &gate_longcat_image_edit},
     {PIPELINE("chroma_hd"), .gate = &gate_chroma},
@@ -112,6 +125,7 @@ const struct fixture fixtures[] = {
     {.name = "taesd/f32", COMPONENTS},
     {.name = "taesd/bf16", COMPONENTS},
     {.name = "taesd/authors", COMPONENTS},
+    {.name = "taesd/taef2", COMPONENTS},
     {.name = "taehv/f32", COMPONENTS},
     {.name = "taehv/bf16", COMPONENTS},
     {.name = "taehv/encoded", COMPONENTS},

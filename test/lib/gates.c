@@ -79,6 +79,12 @@ const struct gate gate_flux_fill = {
 static const struct sluice_picture reference_wide = PICTURE(99, 64, 0, "wide reference"),
                                    reference_tall = PICTURE(64, 80, 999, "tall reference");
 static const struct sluice_picture *const large_references[] = {&reference_wide, &reference_tall};
+const struct gate gate_flux2_dev = {.request =
+                                        REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1, .guidance = 3.5,
+                                                .references = large_references, .n_references = 1),
+                                    .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5, .guidance = 2.5),
+                                    .threads = 1,
+                                    .always = true};
 const struct gate gate_flux2_klein = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1,
                                                          .references = large_references, .n_references = 2),
                                       .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1, .mask = &mask),

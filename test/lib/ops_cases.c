@@ -57,6 +57,8 @@ double activated(enum activation activation, double v) {
         return v * sigmoid(1.702 * v);
     case ACTIVATION_GELU_ERF: /* the factor is sqrt(1 / 2) */
         return v / 2 * erfc(-0.70710678118654752440 * v);
+    case ACTIVATION_RELU:
+        return v < 0 ? 0 : v;
     default:
         return v;
     }

@@ -11,6 +11,7 @@ int ops_on, ops_random_cases, ops_pictures;
 #define SILU        ACTIVATION_SILU
 #define GELU_TANH   ACTIVATION_GELU_TANH
 #define GELU_QUICK  ACTIVATION_GELU_QUICK
+#define RELU        ACTIVATION_RELU
 #define GELU_ERF    ACTIVATION_GELU_ERF
 #define APART       RESIDUAL_APART
 #define OVER_OUT    RESIDUAL_OUT
@@ -159,6 +160,7 @@ void test_elementwise(void **state) {
         case_glu(5, 130, 3, place, GELU_TANH);
         case_glu(9, 33, 0, place, GELU_QUICK);
         case_glu(7, 65, 2, place, GELU_ERF);
+        case_glu(6, 51, 1, place, RELU);
         case_add(7, 45, F32, 2, false, place);
     }
     case_glu(1, 1, 0, 0, SILU);
@@ -231,6 +233,8 @@ void test_conv(void **state) {
         /* first convolution of an inpainting UNet */
         {5, 3, 9, 320, 3, F16, 1, 0, PLAIN, true, NO_RESIDUAL},
         {5, 3, 320, 4, 3, F16, 1, 32, SILU, true, NO_RESIDUAL},
+        /* pooled branch of a tiny decoder */
+        {5, 7, 48, 12, 1, BF16, 1, 4, RELU, false, OVER_OUT},
         {5, 9, 96, 16, 3, BF16, 1, PIXEL_NORM, SILU, true, OVER_OUT},
         {4, 3, 384, 12, 1, F32, 1, PIXEL_NORM, PLAIN, true, NO_RESIDUAL},
         /* 609 columns: on CUDA several warps share a row */

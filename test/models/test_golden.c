@@ -130,6 +130,9 @@ static struct schedule_options schedule_named(const struct golden *g, const char
     int steps, tokens;
     if (sscanf(name, "schedule.%d.%lf", &steps, &options.shift) == 2) {
         options.n = steps;
+    } else if (sscanf(name, "schedule_beta.%d.%lf", &steps, &options.shift) == 2) {
+        options.n = steps;
+        options.sigma_spacing = SIGMAS_BETA;
     } else if (sscanf(name, "schedule_tokens.%d.%d", &steps, &tokens) == 2) {
         options.n = steps;
         options.exponential_shift = true;

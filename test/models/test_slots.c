@@ -190,7 +190,7 @@ static void test_clip_by_width(void) {
 static void test_every_slot_flag_listed_once(void) {
     const struct slot *slot;
     const char *flag;
-    char help[96];
+    char help[192];
     for (int i = 0; (slot = models_slot(i)); i++) {
         int n = 0;
         check(!slot->flag == (slot->family->kind == FAMILY_ENCODER), "%s: flag", slot->family->name);

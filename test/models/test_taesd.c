@@ -212,9 +212,6 @@ static void test_other_component_refused(const struct tensor_set *tiny) {
                    "another model's tiny decoder, sluice decode",
                    WORDS("latent channels", "4 in the tiny decoder"));
     expect_refused((options){.model = MODEL, .taesd = "/nowhere"}, MISSING, "nothing", WORDS("/nowhere"));
-    expect_refused(
-        (options){.model = MODEL, .taesd = write_near_decoder(tiny, NULL, "decoder.layers.2.pool.")},
-        UNSUPPORTED, "of Flux.2", WORDS("TAEF2"));
     expect_refused((options){.model = MODEL, .taesd = write_near_decoder(tiny, NULL, "decoder.layers.19.")},
                    UNSUPPORTED, "an extra layer", WORDS("more layers"));
     expect_refused((options){.model = MODEL, .taesd = write_near_decoder(tiny, "decoder.layers.6.", NULL)},

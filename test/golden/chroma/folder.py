@@ -29,8 +29,9 @@ def write(spec, folder):
     write_model(os.path.join(folder, "transformer"), model, spec.form["transformer_dtype"], spec.form["cast"], spec.form["transformer_shards"])
     os.makedirs(os.path.join(folder, "scheduler"))
     write_json(os.path.join(folder, "scheduler", "scheduler_config.json"), {
-        "_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.34.0", "base_image_seq_len": 256, "base_shift": 0.5,
-        "max_image_seq_len": 4096, "max_shift": 1.15, "num_train_timesteps": 1000, "shift": 1.0, "use_dynamic_shifting": True})
+        # as published for Chroma1-HD; Flash has a shift of 1, Base use_beta_sigmas
+        "_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.35.0.dev0", "num_train_timesteps": 1000, "shift": 3.0,
+        "use_dynamic_shifting": False})
     write_json(os.path.join(folder, "model_index.json"),
                {"_class_name": "ChromaPipeline", "_diffusers_version": "0.34.0", "feature_extractor": [None, None],
                 "image_encoder": [None, None], **CLASSES})

@@ -22,7 +22,7 @@ Block reference tensors, from one forward at case 0's step 1 with the first bloc
   block.velocity             like block.final.out
   embed.{image,text}.{in,out}   packed rows (C, ph, pw)
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]
-Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps}.
+Without a model: {schedule,schedule_beta}.{steps}.{shift}.{sigmas,timesteps}.
 """
 
 import os

@@ -3,15 +3,14 @@
 import numpy as np
 import torch
 from diffusers import ChromaImg2ImgPipeline, ChromaPipeline, FlowMatchEulerDiscreteScheduler
-from diffusers.pipelines.chroma.pipeline_chroma import calculate_shift
 
 import runs
 from inputs import of_case
 from runs import unpack
 from watch import Watch
 
-SCHEDULE_STEPS = [1, 7, 8, 35]
-SCHEDULE_TOKENS = [1, 117, 1024, 4096]
+SCHEDULE_STEPS = [1, 7, 16, 35]
+SCHEDULE_SHIFTS = [1.0, 3.0]
 
 BLOCK_TEXT = 9  # number of leading text tokens in block reference tensors
 
@@ -129,12 +128,13 @@ def block_references(pipe, case, references):
 
 
 def schedule_references():
-    """Returns the schedule alone, for several lengths and token counts."""
+    """Returns the schedule alone, with the published schedulers' shift of 3 (HD) and 1 (Flash) and with beta sigmas (Base)."""
     out = {}
     for steps in SCHEDULE_STEPS:
-        for tokens in SCHEDULE_TOKENS:
-            scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, use_dynamic_shifting=True)
-            scheduler.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps), mu=calculate_shift(tokens, 256, 4096, 0.5, 1.15))
-            name = f"schedule_tokens.{steps}.{tokens}"
-            out[f"{name}.sigmas"], out[f"{name}.timesteps"] = scheduler.sigmas.clone(), scheduler.timesteps.clone()
+        for shift in SCHEDULE_SHIFTS:
+            for name, beta in (("schedule", False), ("schedule_beta", True)):
+                scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=shift, use_beta_sigmas=beta)
+                scheduler.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps))
+                name = f"{name}.{steps}.{shift:g}"
+                out[f"{name}.sigmas"], out[f"{name}.timesteps"] = scheduler.sigmas.clone(), scheduler.timesteps.clone()
     return out

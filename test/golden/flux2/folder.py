@@ -48,7 +48,7 @@ def _qwen3(spec, folder, vocabulary):
     os.makedirs(folder)
     write_json(os.path.join(folder, "config.json"), config)
     model = Qwen3ForCausalLM(Qwen3Config.from_pretrained(folder))
-    weights.randomize(model, weights.TEXT_DEEP, f"{spec.seed} {spec.name} text")
+    weights.randomize(model, weights.TEXT, f"{spec.seed} {spec.name} text")
     tensors = cast(model, spec.form["text_dtype"])
     del tensors["lm_head.weight"]
     write_weights(folder, "model", tensors, spec.form["text_shards"])
@@ -74,7 +74,7 @@ def _mistral(spec, folder, vocabulary):
     os.makedirs(folder)
     write_json(os.path.join(folder, "config.json"), config)
     model = Mistral3ForConditionalGeneration(Mistral3Config.from_pretrained(folder))
-    weights.randomize(model, weights.TEXT_DEEP + weights.UNUSED_TOWER, f"{spec.seed} {spec.name} text")
+    weights.randomize(model, weights.MISTRAL + weights.UNUSED_TOWER, f"{spec.seed} {spec.name} text")
     tensors = {released(name): t for name, t in cast(model, spec.form["text_dtype"]).items()}
     write_weights(folder, "model", tensors, spec.form["text_shards"])
 

@@ -74,11 +74,11 @@ CASES = {
         _case((4, 5), 3, 11, prompt="house", init=True, mask=True, strength=1.0),
     ],
     "flux2_klein_base": [
-        _case((5, 3), 3, 42, prompt="house", cfg=4.0, negative="empty"),
-        _case((4, 6), 2, 4294967295, prompt="turn", cfg=2.5, negative="ugly", references=[(64, 90)], batch=2),
+        _case((5, 3), 3, 42, prompt="house", cfg=3.0, negative="empty"),
+        _case((4, 6), 2, 4294967295, prompt="turn", cfg=1.6, negative="ugly", references=[(64, 90)], batch=2),
         # 5 steps, strength 0.7: runs the last four
         _case((5, 4), 5, 77, cfg=4.0, negative="empty", init=True, mask=True, strength=0.7),
-        _case((4, 5), 4, 2024, prompt="swap", cfg=3.0, negative="ugly", init=True, mask=True, strength=0.5, references=[(70, 64)], batch=2),
+        _case((4, 5), 4, 2024, prompt="swap", cfg=1.7, negative="ugly", init=True, mask=True, strength=0.5, references=[(70, 64)], batch=2),
         _case((3, 4), 2, 1, prompt="empty"),
     ],
     "flux2_dev": [
@@ -102,7 +102,7 @@ def spec_dev(name, seed, form):
         name, seed, form, heads=3, axes=[4, 2, 2, 4], doubles=1, singles=3,
         text_heads=2, text_kv_heads=1, text_head_dim=12, text_hidden=16, text_layers=31, text_read=[10, 20, 30], text_ffn=26,
         # as in FLUX.2-small-decoder, the decoder is narrower
-        vae_channels=[6, 9, 15], decoder_channels=[3, 6, 12], vae_groups=3, vae_layers=2, channels=4, cases=CASES[name], merges=350)
+        vae_channels=[6, 9, 15], decoder_channels=[6, 6, 12], vae_groups=3, vae_layers=2, channels=4, cases=CASES[name], merges=350)
 
 
 def random_spec(name, seed):

@@ -42,15 +42,20 @@ CORPUS = tokens.CORPUS + 2 * ["You are an AI that reasons about image descriptio
                               "attribution and actions without speculation."]
 
 
-def train(merges):
-    """Returns vocabulary (piece -> id) and merges; a token's id is its rank behind the special tokens."""
+def train_bpe(corpus, size):
+    """Returns the model of byte-level BPE with a vocabulary of that size, as in tokenizer.json."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(SPLIT), behavior="isolated", invert=False),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    tokenizer.train_from_iterator(CORPUS, trainers.BpeTrainer(
-        vocab_size=256 + merges, min_frequency=1, show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
-    model = json.loads(tokenizer.to_str())["model"]
+    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=size, min_frequency=1, show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
+    return json.loads(tokenizer.to_str())["model"]
+
+
+def train(merges):
+    """Returns vocabulary (piece -> id) and merges; a token's id is its rank behind the special tokens."""
+    model = train_bpe(CORPUS, 256 + merges)
     pairs = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
     return {piece: len(SPECIAL) + rank for piece, rank in model["vocab"].items()}, pairs
 
@@ -80,20 +85,34 @@ def save(tokenizer, folder):
         f.write(TEMPLATE)
 
 
-def tekken(root):
-    """Returns Mistral's own file with the tokens of a tokenizer.json, as bytes."""
-    back = {c: b for b, c in _byte_characters().items()}
-    special = {added["id"]: added["content"] for added in root["added_tokens"]}
-    words = [piece for piece, i in sorted(root["model"]["vocab"].items(), key=lambda item: item[1]) if i not in special]
-    return json.dumps(dict(
-        config=dict(pattern=SPLIT, num_vocab_tokens=len(words), default_vocab_size=len(words) + len(special),
-                    default_num_special_tokens=len(special), version="v7"),
-        vocab=[dict(rank=i, token_bytes=base64.b64encode(bytes(back[c] for c in piece)).decode(), token_str=None) for i, piece in enumerate(words)],
-        special_tokens=[dict(rank=i, token_str=text, is_control=True) for i, text in sorted(special.items())]), separators=(",", ":")).encode()
+def byte_of_character():
+    """Returns the byte of each character in byte-level BPE."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(rest)}
 
 
-def _byte_characters():
-    """Returns the character of each byte in byte-level BPE."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [b for b in range(256) if b not in printable]
-    return {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+def tekken(words, special, n_special, n_words):
+    """Returns the contents of a tekken.json. words: bytes of the tokens by rank, of which n_words are in use; special:
+    texts of special tokens; the ids up to n_special without a text are <SPECIAL_20> and so on."""
+    def shown(word):
+        try:
+            return word.decode()
+        except UnicodeDecodeError:
+            return None
+
+    return {
+        "config": {
+            "pattern": SPLIT, "num_vocab_tokens": len(words), "default_vocab_size": n_words + n_special,
+            "default_num_special_tokens": n_special, "version": "v7"},
+        "vocab": [{"rank": i, "token_bytes": base64.b64encode(w).decode(), "token_str": shown(w)} for i, w in enumerate(words)],
+        "special_tokens": [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(special)],
+    }
+
+
+def tekken_of(root):
+    """Returns the contents of a tekken.json with the tokens of a tokenizer.json."""
+    byte_of, named = byte_of_character(), list(NAMED.values())
+    pieces = sorted(root["model"]["vocab"].items(), key=lambda item: item[1])
+    words = [bytes(byte_of[c] for c in piece) for piece, i in pieces if i >= len(SPECIAL)]
+    return tekken(words, named, len(SPECIAL), len(words))
