@@ -35,9 +35,9 @@ static const struct flag static_flags[] = {
     {NULL, MODELS, NULL, "--tokenizer", INPUT("PATH", model.tokenizer),
      "tokenizer.json, GGUF file or folder of the tokenizer; default: searched in -m and next to the text "
      "encoder"},
-    {NULL, MODELS, NULL, "--edit", CHOICE("HOW", model.edit, "plain|plus|2511"),
-     "Qwen-Image-Edit release; plain: the first (one image); plus: releases 2509 and later (up to three "
-     "images); 2511: release 2511, if its files do not say so; default: from model_index.json, else plus"},
+    {NULL, MODELS, NULL, "--edit", CHOICE("HOW", model.edit, "plain|plus|2511|longcat"),
+     "editing pipeline of files without model_index.json; Qwen-Image-Edit: plain (first release, one image), "
+     "plus (2509 and later, up to three images; the default) or 2511; longcat: LongCat-Image-Edit"},
     {NULL, RUNS | CONVERT, NULL, "--lora",
      RANGE("FILE[:S]", FLAG_LORAS, loras, -SLUICE_SCALE_MAX, SLUICE_SCALE_MAX),
      "LoRA file and strength (default 1); up to 16 times. convert: merge it into the weights"},
@@ -57,7 +57,7 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--clip-skip", WHOLE(clip_skip, 1, 100),
      "CLIP layer to read, counted from the end: 1 the last, 2 the one before; default: the model's"},
     {NULL, RUNS, "-W", "--width", WHOLE(width, 1, SLUICE_SIDE_MAX),
-     "width in pixels; default: the size of -i, else of the last -r (edit models), else the model's"},
+     "width in pixels; default: the size of -i, else of -r (edit models), else the model's"},
     {NULL, RUNS, "-H", "--height", WHOLE(height, 1, SLUICE_SIDE_MAX),
      "height in pixels; default: as for --width"},
     {NULL, RUNS, NULL, "--steps", WHOLE(steps, 1, SLUICE_STEPS_MAX),
@@ -66,7 +66,7 @@ static const struct flag static_flags[] = {
      "classifier-free guidance, uncond + S*(cond - uncond); 1: off, half the work; HIGH,LOW: one for each "
      "transformer of WAN 2.2; default: the model's"},
     {NULL, RUNS, NULL, "--guidance", REAL("S", guidance, 0, SLUICE_SCALE_MAX),
-     "distilled guidance (Flux.1 dev); default: the model's"},
+     "distilled guidance (Flux.1 dev, Flux.2 dev); default: the model's"},
     {NULL, RUNS, NULL, "--slg-layers", RANGE("A,B,...", FLAG_LAYERS, slg_layers, 0, 9999),
      "skip-layer guidance for SD3.5 medium: the layers to skip, from 0 (usual: 7,8,9); default: none"},
     {NULL, RUNS, NULL, "--slg-scale", REAL("S", slg_scale, 0, SLUICE_SCALE_MAX),
@@ -111,7 +111,8 @@ static const struct flag static_flags[] = {
      "denoising strength of img2img, 0 to 1: how much of the input image is replaced; runs the last steps*S "
      "steps; 1 ignores the image; default: 1 with --mask, else the model's"},
     {NULL, RUNS, "-r", "--ref-image", VALUE("FILE", FLAG_INPUTS, references),
-     "reference image of any size, or image to edit, for models that take one; up to three times"},
+     "reference image of any size, or image to edit, for models that take one; up to three times, Flux.2 up "
+     "to eight"},
     {NULL, RUNS, NULL, "--mask", INPUT("FILE", mask),
      "inpainting mask for -i or --control: white is repainted, black is kept"},
     {NULL, RUNS, NULL, "--control", INPUT("DIR", control),

@@ -138,6 +138,7 @@ const struct recipe recipe_longcat_image_edit = {
                           .pad = "<|image_pad|>"})),
     .name = "longcat_image_edit",
     .selection.edit = "longcat",
+    .selection.name_word = "edit",
     .selection.pipelines = {"LongCatImageEditPipeline"},
     .denoising.guide = guidance_cfg,
     .images.references_min = 1,

@@ -48,6 +48,18 @@ static void warn_of_guidance(const struct sluice_session_options *to, const stru
              requested);
 }
 
+/* Warns of an input image that has no influence because the first step begins with pure noise. */
+static void warn_of_strength(const struct sluice_session_options *to, const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    if (job->settings.decode_only || !r->init_image || r->mask || job->model->init != INIT_IMG2IMG ||
+        r->strength == 1 || job->schedule.grid.step[0].at.signal > 0)
+        return;
+    log_line(to, SLUICE_WARNING,
+             "the input image has no influence: at --strength %g all %d steps run, from pure noise "
+             "(use more steps or a smaller --strength)",
+             r->strength, r->steps);
+}
+
 static void warn_of_slg(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
     if (job->settings.decode_only || !r->n_slg_layers || job_branches(job) > job->settings.n_prompts) return;
@@ -177,6 +189,7 @@ void warn_run(const struct sluice_session_options *to, const struct job *job, do
     warn_of_truncation(to, job);
     warn_of_prompt_weights(to, job);
     warn_of_guidance(to, job, requested_scale);
+    warn_of_strength(to, job);
     warn_of_slg(to, job);
     warn_of_preview_colours(to, job);
     const char *negative = job->model->recipe->text.default_negative;

@@ -170,6 +170,18 @@ static bool has_index_value(const struct component_files *files, const struct co
     return value == recipe->selection.index_value;
 }
 
+/* True if the model's name must have the recipe's name_word: unless the pipeline's name (in model_index.json,
+ * "": unknown) belongs to no recipe for the denoiser without name_word. */
+static bool needs_word(const struct recipe *recipe, const struct component *denoiser, const char *name) {
+    if (!recipe->selection.name_word || !*name) return recipe->selection.name_word;
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if (recipe_family(*r, FAMILY_DENOISER) == denoiser->family &&
+            (*r)->selection.variant == denoiser->variant && !(*r)->selection.name_word &&
+            has_pipeline(*r, name))
+            return true;
+    return false;
+}
+
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e) {
     const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER);
@@ -181,11 +193,11 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
             continue;
         /* Where model_index.json names the pipeline, index_key replaces name_word. */
         bool by_index = *name && files->pipeline && (*r)->selection.index_key;
-        const char *word = by_index ? NULL : (*r)->selection.name_word;
+        bool by_word = !by_index && needs_word(*r, denoiser, name);
         if (by_index && !has_index_value(files, denoiser, *r)) continue;
-        if (word && !part_name_has_word(files, found, word)) continue;
+        if (by_word && !part_name_has_word(files, found, (*r)->selection.name_word)) continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
-        if (word) n += SLOTS_MAX;
+        if (by_word) n += SLOTS_MAX;
         /* Prefers a recipe with as many denoisers as model_index.json lists. An absent denoiser is then a
          * missing file, not a sign of another pipeline. */
         if (!found->flag && recipe_count_slots(*r, found->family) == files->n_declared_denoisers)
