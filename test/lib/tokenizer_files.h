@@ -49,8 +49,8 @@ void compare_packed(const char *kind, const char *const *files);
  */
 void expect_memory_failures(const char *name, const char *text);
 
-/* Opens the file once for each of Jansson's allocations, which fails; each time opening must fail with
- * MEMORY, because a lost JSON member would silently give other tokens. Call json_failures_set_up before the
+/* Opens the file repeatedly; each time another of Jansson's allocations fails, and opening must return
+ * MEMORY. A JSON member lost this way would silently change tokens. Call json_failures_set_up before the
  * first use of Jansson. */
 void json_failures_set_up(void);
 void expect_json_failures(const char *name);
