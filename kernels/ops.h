@@ -67,7 +67,7 @@ enum op_kind {
 };
 
 /* SiLU: v sigmoid(v). GELU_TANH: v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3))). GELU_QUICK: v sigmoid(1.702
- * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0). */
+ * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0), NaN stays NaN. */
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_SILU,
@@ -201,14 +201,12 @@ enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END, TIMESTEP_OF_SIGMA };
  * applies to the last two axes (rows and columns of an image). */
 struct rope_grid {
     int32_t start[ROPE_AXES_MAX], extent[ROPE_AXES_MAX];
-    /* Text tokens: a grid of extent[0] tokens. Token i has position start[a] + i on axis a, but start[a] on
-     * the first fixed_axes axes. */
-    bool diagonal;
-    int fixed_axes;
+    bool diagonal;  /* text tokens: a grid of extent[0] tokens; token i has position start[a] + i on axis a */
+    int fixed_axes; /* diagonal grids: on axes below fixed_axes every token has position start[a] */
     struct token_order token_order;
 };
 
-enum { ROPE_GRIDS_MAX = 18 };
+enum { ROPE_GRIDS_MAX = 18 }; /* a prompt with 8 images has 17: the images and the text around them */
 
 struct rope_options {
     double theta;

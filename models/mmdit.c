@@ -8,7 +8,7 @@
 enum { MMDIT_DIM_MAX = 1 << 16, MMDIT_HEAD_MAX = 512 };
 
 enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *s, struct error *e) {
-    int sum = 0; /* the rope axes are even, and their sum is the head size */
+    int sum = 0; /* of the sizes of the rope axes */
     bool odd = s->frequencies % 2 || s->patch % (MMDIT_PATCH * MMDIT_PATCH);
     for (int i = 0; i < s->n_axes; i++) {
         odd |= s->axis[i] % 2;

@@ -9,8 +9,8 @@
 #include "kernels/ops.h"
 #include "models/models.h"
 
-/* Patch size in latent pixels of all families but Flux.2, whose latents are packed. The values of a token are
- * ordered (channel, y, x). */
+/* Patch size in latent pixels, except in Flux.2: its patches are single pixels, because its VAE packs 2x2
+ * pixels into one. The values of a token are ordered (channel, y, x). */
 enum { MMDIT_PATCH = 2 };
 
 static const float mmdit_norm_eps = 1e-6f;
@@ -36,27 +36,27 @@ struct mmdit_stream_weights {
     struct mmdit_attention_weights attention;
     struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added
                                                   to the joint attention; absent in blocks without attn2 */
-    struct linear_weights gate, up,
-        down; /* feed-forward: down(silu(gate) up), or down(gelu(up)) without gate */
+    /* Feed-forward: down(silu(gate(n)) up(n)), or down(gelu(up(n))) if gate is absent. */
+    struct linear_weights gate, up, down;
 };
 
 struct mmdit_block_weights {
     struct mmdit_stream_weights image, text;
 };
 
-/* Weights of a single block, where attention and feed-forward read the same normed input. Row of `out`'s
- * input: attention output, then feed-forward. */
+/* Weights of a single block: attention and feed-forward read the same normed tokens. `out` is the last layer
+ * of both; its input columns are the attention's output, then the feed-forward's activations. */
 struct mmdit_single_weights {
     struct linear_weights q, k, v;
     struct tensor q_norm, k_norm;
-    struct linear_weights gate, up, out; /* gate: as in mmdit_stream_weights */
+    struct linear_weights gate, up, out; /* gate, up: as in mmdit_stream_weights */
 };
 
 /* Sizes of an MMDiT transformer, read from its weights. */
 struct mmdit_sizes {
     int32_t dim, feed_forward, head, frequencies, patch; /* patch: values per token */
-    const int *axis; /* sizes of the rope axes (axes_dims_rope in config.json); NULL: no rope */
-    int n_axes;
+    const int *axis; /* sizes of the rope axes (axes_dims_rope in config.json) */
+    int n_axes;      /* number of rope axes; 0: no rope */
     int layers, n_blocks;
 };
 
@@ -64,9 +64,9 @@ struct mmdit_sizes {
  * size, and all sizes are within the limits of the kernels. */
 enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *sizes, struct error *e);
 
-/* Number of tokens of a latent, or of the generated image and all references. patch: patch size in latent
- * pixels, also below. */
+/* Number of tokens of one latent. In all functions here `patch` is the patch size in latent pixels. */
 int32_t mmdit_token_count(struct tensor latent, int patch);
+/* Number of tokens of the generated image and all references. */
 int32_t mmdit_image_token_count(const struct lane *lane, int patch);
 int mmdit_n_references(const struct lane *lane);
 /* Latent of image i. Image 0 is the generated image; images from 1 are the references. */
@@ -85,7 +85,7 @@ void mmdit_modulation(struct context *x, struct tensor out, struct tensor condit
 void mmdit_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
                  const struct linear_weights *w2);
 /* Writes one embedding row for each timestep of the visit: (time + guidance) + pooled prompt, added in
- * diffusers' order. Guidance and pooled prompt are left out if their weights are absent. scale multiplies
+ * diffusers' order. If the weights of guidance or pooled prompt are absent, so is the term. scale multiplies
  * timesteps and guidance before the sinusoidal embedding. */
 void mmdit_time_text_embed(struct context *x, struct tensor rows,
                            const struct mmdit_time_text_embed_weights *w, const struct visit_scope *scope,
@@ -139,8 +139,8 @@ struct mmdit_stream {
 /* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */
 void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, const struct mmdit_stream *text,
                        struct tensor tokens, struct mmdit_heads heads);
-/* Runs a single block over tokens [T, C], in place: tokens += gate * out([attention, feed-forward]).
- * modulation: row of three parts of C values, shift, scale and gate. */
+/* Runs a single block over tokens [T, C], in place: tokens += gate * out([attention, activations]).
+ * modulation: [1, 3 C], shift, scale and gate. rope: as in mmdit_heads, but required. */
 void mmdit_single_block(struct context *x, const struct mmdit_single_weights *w, struct tensor tokens,
                         struct tensor modulation, struct tensor rope);
 

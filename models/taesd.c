@@ -5,9 +5,11 @@
  * The latent is clamped with 3 tanh(x / 3). Then: a convolution, three levels of three blocks and a
  * nearest-neighbour upsampling convolution, one more block (tiny_blocks.h), and a convolution to RGB in 0
  * to 1. All feature maps have one width. Input: latents scaled as denoisers use them. Reference: diffusers
- * 0.42, models/autoencoders/{autoencoder_tiny,vae}.py. TAEF2 (Flux.2): the first level's blocks first add a
- * pooled branch, x + W2 relu(group norm(W1 x)), and latents are packed as Flux.2's (vae_kl.c). Reference: the
- * authors' taesd.py (madebyollin/taesd), Block with use_midblock_gn.
+ * 0.42, models/autoencoders/{autoencoder_tiny,vae}.py.
+ *
+ * TAEF2 (Flux.2): latents are packed (vae_blocks.h, vae_settings.packing). Each block of the first level
+ * begins with a pooled branch, x := x + W2 relu(group_norm(W1 x)). Reference: the authors' taesd.py
+ * (madebyollin/taesd), Block with use_midblock_gn.
  *
  * Feature maps up to half resolution lie in a full-frame buffer (vae_full_frame.h), where blocks work in
  * place. Full resolution exists only band by band and as the output image. Each row is computed once; memory
@@ -21,20 +23,21 @@ enum {
     TAESD_BLOCKS = 3 /* blocks per level; last level: one */
 };
 
+/* TAEF2: channels of a pooled branch per channel of the feature map, groups of its group norm, packing. */
 enum { TAESD_POOL_FACTOR = 4, TAESD_POOL_GROUPS = 4, TAESD_PACKING = 2 };
 
 enum taesd_dim {
     TAESD_LATENT, /* latent channels before packing */
     TAESD_WIDTH,
     TAESD_COLOURS,
-    TAESD_POOLED, /* 1: blocks of the first level have a pooled branch, and latents are packed */
-    TAESD_POOL,   /* channels of a block's pooled branch; 0: none (taesd_block_dims) */
+    TAESD_IS_TAEF2, /* 1: blocks of the first level have a pooled branch, and latents are packed */
+    TAESD_POOL,     /* channels of one block's pooled branch, set by taesd_block_dims; 0: no branch */
     TAESD_K1,
     TAESD_K3,
 };
 
 struct taesd_settings {
-    int packing; /* side of the square of VAE pixels in one latent pixel: 1, or TAESD_PACKING */
+    int packing; /* as in vae_settings: 1, or TAESD_PACKING for TAEF2 */
 };
 
 struct taesd_state {
@@ -82,7 +85,8 @@ struct taesd_out_weights {
 WEIGHT_TABLE(taesd_out_table, LAST_LEVEL, taesd_out_weights, "decoder.layers.", "");
 /* clang-format on */
 
-/* Adds a block's pooled branch to its input, in place. The norm covers the whole feature map. */
+/* Adds a block's pooled branch to its input, in place. The group norm's statistics are over the whole feature
+ * map. */
 static void taesd_add_pooled(struct context *x, const struct taesd_block_weights *w, struct tensor picture) {
     const struct conv_options plain = {.upsample = 1};
     struct conv_options relu = {.activation = ACTIVATION_RELU, .upsample = 1};
@@ -183,7 +187,7 @@ static enum status taesd_refuse(const struct component *c, struct error *e) {
 }
 
 static void taesd_derive(struct component *c) {
-    int packing = c->dims[TAESD_POOLED] ? TAESD_PACKING : 1;
+    int packing = c->dims[TAESD_IS_TAEF2] ? TAESD_PACKING : 1;
     ((struct taesd_settings *)c->settings)->packing = packing;
     c->dims[TAESD_COLOURS] = 3;
     c->dims[TAESD_K1] = 1;
@@ -209,9 +213,9 @@ static int taesd_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Only the first level's blocks, before its upsampling, have a pooled branch. */
 static void taesd_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
-    bool pooled = c->dims[TAESD_POOLED] && ref->kind == &taesd_kind_block && ref->number < taesd_up_number(0);
+    bool first_level = ref->kind == &taesd_kind_block && ref->number < taesd_up_number(0);
+    bool pooled = c->dims[TAESD_IS_TAEF2] && first_level;
     dims[TAESD_POOL] = pooled ? TAESD_POOL_FACTOR * dims[TAESD_WIDTH] : 0;
 }
 
@@ -249,7 +253,7 @@ static const struct dimension taesd_dimensions[] = {
      OF_TENSOR(4, 1, "decoder.layers.0.weight", "1.weight"), .key = "latent_channels"},
     {"taesd_channels", 64, 1, 8192, .place = TAESD_WIDTH,
      OF_TENSOR(4, 0, "decoder.layers.0.weight", "1.weight"), .key = "decoder_block_out_channels.0"},
-    {"taesd_pooled", 0, 0, 1, .place = TAESD_POOLED,
+    {"taesd_pooled", 0, 0, 1, .place = TAESD_IS_TAEF2,
      OF_TENSOR(0, 0, "decoder.layers.2.pool.0.weight", "3.pool.0.weight")},
     {.place = TAESD_WIDTH, .key = "decoder_block_out_channels.1"},
     {.place = TAESD_WIDTH, .key = "decoder_block_out_channels.2"},

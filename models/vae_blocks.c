@@ -133,7 +133,8 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
                full_frame_back(&state->full_frame, 1, Y, X, C));
 }
 
-static struct patches vae_packed(int packing) {
+/* Packing as patches: a latent pixel is the token of packing x packing VAE pixels. */
+static struct patches vae_packing_patches(int packing) {
     return (struct patches){.side = packing, .order = PATCH_CHANNELS_FIRST, .pixels = true};
 }
 
@@ -150,7 +151,7 @@ struct tensor vae_unpacked_latent(struct context *x, const struct visit_scope *s
     if (packing == 1) return image;
     int32_t dim[3] = {packing * Y, packing * X, C / packing / packing};
     struct tensor unpacked = context_tensor(x, DTYPE_F32, 3, dim);
-    op_unpatchify(x, unpacked, vae_pixels(image), vae_packed(packing), 1);
+    op_unpatchify(x, unpacked, vae_pixels(image), vae_packing_patches(packing), 1);
     return unpacked;
 }
 
@@ -227,7 +228,8 @@ void vae_forward_moments(struct context *x, const void *weights, const struct vi
     op_conv2d(x, out, in, w->conv.weight, (struct epilogue){.bias = w->conv.bias}, options);
     if (w->post.weight.rank)
         op_conv2d(x, unpacked, out, w->post.weight, (struct epilogue){.bias = w->post.bias}, plain);
-    if (settings->packing > 1) op_patchify(x, vae_pixels(moments), unpacked, vae_packed(settings->packing));
+    if (settings->packing > 1)
+        op_patchify(x, vae_pixels(moments), unpacked, vae_packing_patches(settings->packing));
 }
 
 bool vae_level_has_shortcut(const struct component *c, int level) {

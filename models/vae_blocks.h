@@ -17,8 +17,8 @@
 
 /* Indices into the dims of a VAE encoder or decoder. */
 enum vae_dim {
-    LATENT,  /* latent channels of a VAE pixel */
-    PACKED,  /* latent channels of a latent pixel, which packs one VAE pixel or (Flux.2) 2x2 */
+    LATENT,  /* latent channels before packing (vae_settings.packing) */
+    PACKED,  /* latent channels after packing, as the denoiser has them */
     MOMENTS, /* channels of the encoder's output, 2 * LATENT: mean and log variance of the latent */
     COLOURS, /* image channels */
     K1,
@@ -40,8 +40,8 @@ enum vae_dim {
 struct vae_settings {
     int groups; /* group count of the group norms; 0: RMS norms over each pixel's channels */
     bool attention;
-    /* Side p of the square of VAE pixels in one latent pixel. The latent's channel p^2 c + p y + x is channel
-     * c of VAE pixel (y, x) of the square. Flux.2: 2; other VAEs: 1. */
+    /* Packing p: a latent pixel consists of p x p pixels of the VAE's convolutions. Channel p^2 c + p y + x
+     * of the latent is channel c of VAE pixel (y, x) in that square. Flux.2: 2; other VAEs: 1. */
     int packing;
 };
 
@@ -78,8 +78,8 @@ float vae_pixel_eps(struct tensor weight);
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor picture, struct tensor normed, struct tensor queries);
 
-/* Converts the lane's latent [p^2 C, Y, X] (struct vae_settings: packing p) to VAE values z [p Y, p X, C], in
- * scratch memory. */
+/* Returns the VAE's latent z [p Y, p X, C] of the lane's latent [p^2 C, Y, X]: scaling undone, unpacked, in
+ * scratch memory. packing: p, see vae_settings. */
 struct tensor vae_unpacked_latent(struct context *x, const struct visit_scope *scope, int32_t packing);
 
 /* Resnet and mid-block attention. The output replaces the full-frame buffer's current feature map; the

@@ -2,8 +2,8 @@
  * configuration of their two halves; then the families decoder and encoder. Norms are group norms. Forward
  * functions: vae_blocks.h.
  *
- * Flux.2: a latent pixel packs the 32 channels of 2x2 VAE pixels; each of the 128 packed channels has a mean
- * and a variance in the file (a batch norm without affine parameters). Reference: diffusers 0.42,
+ * Flux.2: a latent pixel packs 2x2 VAE pixels of 32 channels. The file has the mean and variance of each of
+ * the 128 packed channels (a batch norm without affine parameters). Reference: diffusers 0.42,
  * models/autoencoders/autoencoder_kl_flux2.py, pipelines/flux2/pipeline_flux2.py (_encode_vae_image). */
 #include "models/models.h"
 #include "models/vae_blocks.h"
@@ -28,7 +28,8 @@
     X##LINEAR(S, v, OUT, OUT, "to_v", "v", "value")                                                          \
     X##LINEAR(S, out, OUT, OUT, "to_out.0", "proj_out", "proj_attn")
 #define LATENT_IN(X, S)                                                                                      \
-    X##CONV(IF_DIM(S, QUANT), post, LATENT, LATENT, K1, "post_quant_conv", "decoder.post_quant_conv")                                   \
+    X##CONV(IF_DIM(S, QUANT), post, LATENT, LATENT, K1, "post_quant_conv",                                   \
+           "decoder.post_quant_conv")                                                                        \
     X##CONV(S, conv, OUT, LATENT, K3, "decoder.conv_in")
 #define PICTURE_OUT(X, S)                                                                                    \
     X##NORM(S, norm, IN, "decoder.conv_norm_out", "decoder.norm_out")                                        \
@@ -39,6 +40,7 @@
     X##NORM(S, norm, OUT, "encoder.conv_norm_out", "encoder.norm_out")                                       \
     X##CONV(S, conv, MOMENTS, OUT, K3, "encoder.conv_out")                                                   \
     X##CONV(IF_DIM(S, QUANT), post, MOMENTS, MOMENTS, K1, "quant_conv", "encoder.quant_conv")
+/* Statistics of a packed latent. Synthetic variances are around 1, so they have no init_scale. */
 #define LATENT_NORM(X, S)                                                                                    \
     X##WEIGHT(S, mean, SHAPED(1, PACKED), "running_mean")                                                    \
     X##WEIGHT(S, variance, (.rank = 1, .dim = {PACKED}), "running_var")
@@ -46,7 +48,7 @@ struct latent_norm_weights { LATENT_NORM(FIELD_, ) };
 /* clang-format on */
 BLOCK_OF_LIST(vae_kl_kind_norm, "latent_norm", "bn", LATENT_NORM, latent_norm_weights, "bn.", "bn.", NULL,
               .never_quantised = true);
-#define LATENT_MEAN "bn.running_mean"
+#define LATENT_MEAN "bn.running_mean" /* a tensor that only Flux.2's VAE has */
 
 /* Tensor names of a VAE encoder or decoder (family.details). Levels are counted in execution order. */
 struct vae_half {
@@ -56,15 +58,15 @@ struct vae_half {
     const char *resnet, *resnet_checkpoint;       /* name prefixes of a level's resnets, with two %d */
     const char *attention, *attention_checkpoint; /* name prefixes of the mid-block attention */
     bool reversed_levels; /* true: the authors' checkpoints count levels in the opposite order */
-    int packing;          /* see vae_settings.packing */
+    int packing;          /* vae_settings.packing; patch_size in config.json must be equal */
 };
 
 enum { VAE_LEVELS = 4 };
 
-/* Dimension table rows of the encoder and the decoder, with the published values of Flux.1 and Z-Image, and
- * of Flux.2. latent: number of latent channels before packing; deepest: index of the deepest level in
- * execution order; step: index difference from the deepest to the next wider level. Variadic arguments are
- * more fields of the row for latent channels. */
+/* Dimension table rows of the encoder and the decoder. Published values are those of Flux.1, Z-Image and
+ * Flux.2, which differ in `latent`, the number of latent channels before packing. deepest: index of the
+ * deepest level in execution order; step: index difference from the deepest to the next wider level. Variadic
+ * arguments are more fields of the row for latent channels. */
 #define VAE_DIMENSIONS(latent, deepest, step, ...)                                                           \
     {"latent_channels", latent, 1, 1024, .place = LATENT, __VA_ARGS__},                                      \
         {"vae0", 512, 1, 8192, .place = CHANNELS + (deepest)},                                               \
@@ -122,11 +124,11 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
         c->dims[CHANNELS + deepest], (double)c->latent_format.scale[0]);
 }
 
-/* Callback family_config.configure: sets and checks all dims that no dimension row sets. LATENT must be set.
- */
+/* Callback family_config.configure: sets levels, resnets, widths and attention from the tensors, and checks
+ * the configuration. */
 static enum status vae_configure(struct component *c, const struct config *config, struct error *e) {
     const struct vae_half *half = c->family->details;
-    int packing[2] = {half->packing, half->packing};
+    int patch_size = half->packing;
     struct vae_settings *s = (struct vae_settings *)c->settings;
     int32_t *d = c->dims;
     d[LEVELS] = vae_last_block_either(c, half->level, half->level_checkpoint) + 1;
@@ -143,8 +145,8 @@ static enum status vae_configure(struct component *c, const struct config *confi
      * published default applies, as for single files without a configuration. */
     const struct config_value *shift = config_find(config, "shift_factor");
     if (shift && shift->kind == CONFIG_NULL) c->latent_format.shift[0] = 0;
-    config_int(config, "patch_size.0", half->packing, half->packing, &packing[0], e);
-    config_int(config, "patch_size.1", half->packing, half->packing, &packing[1], e);
+    config_int(config, "patch_size.0", half->packing, half->packing, &patch_size, e);
+    config_int(config, "patch_size.1", half->packing, half->packing, &patch_size, e);
     return e->code == OK ? vae_check_dims(c, half, e) : e->code;
 }
 
@@ -239,7 +241,8 @@ static bool vae_flux2_probe(const struct tensor_index *index) {
 static const struct vae_half vae_kl_half = {DECODER_NAMES, .packing = 1};
 static const struct vae_half vae_flux2_half = {DECODER_NAMES, .packing = 2};
 
-/* Lists the statistics of a packed latent, which are read when the model is opened. */
+/* Lists the block of a packed latent's statistics as unused, because they are read when the model is opened.
+ * Returns the number of listed blocks, 1 for Flux.2, else 0. */
 static int vae_list_norm(const struct component *c, struct block_ref *refs) {
     if (!c->family->config.latent_norm.tensors) return 0;
     refs[0] = (struct block_ref){.kind = &vae_kl_kind_norm, .unused = true};
@@ -279,7 +282,7 @@ static void vae_kl_block_dims(const struct component *c, const struct block_ref 
     dims[IN] = ref->kind == &vae_kl_kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
 }
 
-#define NORM_COUNTER "bn.num_batches_tracked"
+#define NORM_COUNTER "bn.num_batches_tracked" /* counter of training batches, unused in inference */
 static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NORM_COUNTER, NULL};
 
 /* diffusers derives the number of levels from the list of block types in config.json, not from
@@ -292,25 +295,21 @@ static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NORM_C
 static const char vae_kl_config_rest[] = CONFIG_REST,
                   vae_flux2_config_rest[] = CONFIG_REST ", \"patch_size\": [2, 2]";
 
-/* The decoder's widths are those of its tensors: Flux.2's small decoder (decoder_block_out_channels) is
- * narrower than its encoder. */
+/* vae_configure replaces the widths by those of the tensors, because the decoder may be narrower than the
+ * encoder (decoder_block_out_channels in Flux.2's small decoder). */
+/* clang-format off */
 #define DECODER_DIMENSIONS(latent, quant)                                                                    \
     VAE_DIMENSIONS(latent, 0, 1, OF_TENSOR(4, 1, "decoder.conv_in.weight"), .key = "latent_channels"),       \
-        {"vae_quant",                                                                                        \
-         quant,                                                                                              \
-         0,                                                                                                  \
-         1,                                                                                                  \
-         .place = QUANT,                                                                                     \
-         OF_TENSOR(0, 0, "post_quant_conv.weight", "decoder.post_quant_conv.weight"),                        \
-         .key = "use_post_quant_conv",                                                                       \
-         .form = FORM_BOOL},                                                                                 \
-        {.place = QUANT, .key = "use_quant_conv", .form = FORM_BOOL},                                        \
-        {.place = CHANNELS + 3, .key = "block_out_channels.0"},                                              \
-        {.place = CHANNELS + 2, .key = "block_out_channels.1"},                                              \
-        {.place = CHANNELS + 1, .key = "block_out_channels.2"},                                              \
-        {.place = CHANNELS, .key = "block_out_channels.3"}, {                                                \
-        .place = ENCODER_RESNETS, .key = "layers_per_block"                                                  \
-    }
+    {"vae_quant", quant, 0, 1, .place = QUANT,                                                               \
+     OF_TENSOR(0, 0, "post_quant_conv.weight", "decoder.post_quant_conv.weight"),                            \
+     .key = "use_post_quant_conv", .form = FORM_BOOL},                                                       \
+    {.place = QUANT, .key = "use_quant_conv", .form = FORM_BOOL},                                            \
+    {.place = CHANNELS + 3, .key = "block_out_channels.0"},                                                  \
+    {.place = CHANNELS + 2, .key = "block_out_channels.1"},                                                  \
+    {.place = CHANNELS + 1, .key = "block_out_channels.2"},                                                  \
+    {.place = CHANNELS, .key = "block_out_channels.3"},                                                      \
+    {.place = ENCODER_RESNETS, .key = "layers_per_block"}
+/* clang-format on */
 static const struct dimension vae_kl_dimensions[] = {DECODER_DIMENSIONS(16, 0)};
 static const struct dimension vae_flux2_dimensions[] = {DECODER_DIMENSIONS(32, 1)};
 
@@ -329,6 +328,8 @@ static const struct measured_block vae_kl_measured[] = {
     { .tensors = &vae_kl_kind_norm, .eps_key = "batch_norm_eps", .eps = 1e-4 }
 #define PREDICTED_PACKED_IMAGE .latent_channels = 128, .latent_side = 64, .picture_side = 1024
 
+/* Initialiser of a decoder family. of: the family's name, and the prefix of its other static data; class:
+ * diffusers class; norm: latent_norm. */
 /* clang-format off */
 #define DECODER_FAMILY(of, class, norm, ...)                                                                 \
     {.name = #of, .kind = FAMILY_DECODER, .display_name = "autoencoder", .details = &of##_half,              \
@@ -448,13 +449,13 @@ static void vae_kl_encoder_block_dims(const struct component *c, const struct bl
 
 static const char *const vae_kl_encoder_ignorable[] = {"decoder.", "post_quant_conv.", NORM_COUNTER, NULL};
 
+/* clang-format off */
 #define ENCODER_DIMENSIONS(latent, quant)                                                                    \
     VAE_DIMENSIONS(latent, VAE_LEVELS - 1, -1, .key = NULL),                                                 \
-        {"vae_quant", quant,          0,                                                                     \
-         1,           .place = QUANT, OF_TENSOR(0, 0, "quant_conv.weight", "encoder.quant_conv.weight")},    \
-    {                                                                                                        \
-        .place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")                                         \
-    }
+    {"vae_quant", quant, 0, 1, .place = QUANT,                                                               \
+     OF_TENSOR(0, 0, "quant_conv.weight", "encoder.quant_conv.weight")},                                     \
+    {.place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")}
+/* clang-format on */
 static const struct dimension vae_kl_encoder_dimensions[] = {ENCODER_DIMENSIONS(16, 0)};
 static const struct dimension vae_flux2_encoder_dimensions[] = {ENCODER_DIMENSIONS(32, 1)};
 
@@ -464,8 +465,8 @@ static void vae_kl_encoder_derive_dims(struct component *c) {
                          */
 }
 
+/* Initialiser of an encoder family, as DECODER_FAMILY. The encoder reads the decoder's config.json. */
 /* clang-format off */
-/* The encoder reads the decoder's config.json. */
 #define ENCODER_FAMILY(of, class, norm, ...)                                                                 \
     {.name = #of, .kind = FAMILY_ENCODER, .display_name = "autoencoder's encoder", .details = &of##_half,    \
      .files = {.config_key = "_class_name", .config_value = class, .probe = of##_probe,                      \

@@ -78,8 +78,8 @@ static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
     return name;
 }
 
-/* True if the tensor is already in the list. Several weights may be parts of one tensor; encoder and decoder
- * of Flux.2's VAE share the statistics of its latents. */
+/* True if the tensor is already in the list: several weights may be parts of one tensor, and both halves of
+ * Flux.2's VAE list the statistics of its latents. */
 static bool is_listed(const struct writer *w, const char *name) {
     for (int i = w->n_tensors - 1; i >= 0; i--)
         if (!strcmp(w->tensors[i].name, name)) return true;
@@ -386,12 +386,12 @@ static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned json_failures = failed_json_allocations();
     bool is_flow = r->denoising.sampling.prediction->is_flow,
-         by_tokens = r->denoising.shift_rule != FLOW_SHIFT_FIXED;
+         dynamic_shift = r->denoising.shift_rule != FLOW_SHIFT_FIXED;
     json_t *json = json_pack("{s:s, s:i}", "_class_name", sampling_class_name(&r->denoising.sampling),
                              "num_train_timesteps", 1000);
     if (!is_flow) add_noise_schedule(json, &r->denoising.sampling);
-    if (is_flow) json_put(json, "use_dynamic_shifting", json_boolean(by_tokens));
-    if (is_flow && !by_tokens)
+    if (is_flow) json_put(json, "use_dynamic_shifting", json_boolean(dynamic_shift));
+    if (is_flow && !dynamic_shift)
         json_put(json, r->denoising.sampling.schedule->shift_key, json_real(r->denoising.flow_shift));
     if (is_flow && r->denoising.sampling.sampler->flow_schedule) {
         json_put(json, "prediction_type", json_string("flow_prediction"));
@@ -399,7 +399,7 @@ static enum status write_scheduler(struct writer *w, struct error *e) {
     }
     if (r->denoising.shift_terminal > 0)
         json_put(json, "shift_terminal", json_real(r->denoising.shift_terminal));
-    if (is_flow && by_tokens)
+    if (is_flow && dynamic_shift)
         json_count_failure(json_object_update_new(
             json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->denoising.shift_line.base_shift,
                             "max_shift", r->denoising.shift_line.max_shift, "base_image_seq_len",

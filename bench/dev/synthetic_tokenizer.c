@@ -12,7 +12,7 @@
 enum { BYTES = 256, SYMBOLS_MAX = 12, TOKEN_BYTES = 2 * SYMBOLS_MAX + 1 };
 
 /* clang-format off */
-/* Qwen3's added tokens in id order, then those of Mistral's templates; the first N_SPECIAL are special. */
+/* Added tokens in id order: Qwen3's, then those of Mistral's templates. The first N_SPECIAL are special. */
 static const char *const added[] = {
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>",
     "<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>",

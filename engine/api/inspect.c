@@ -555,16 +555,18 @@ static json_t *encoder_json(const char *name, const struct prompt_tokens *tokens
 }
 
 /* Lists token ids of the prompt for the text encoder in this slot, prompt template included. For image
- * editing models the minimum number of reference images is assumed, one token each. */
+ * editing models the minimum number of reference images is assumed, with one vision token each. */
 static enum status tokenize_slot(struct tokenizer_search *search, int slot, const char *text, size_t bytes,
                                  json_t *encoders, struct error *e) {
     struct tokenizer *tokenizer = NULL;
     struct prompt_tokens tokens = {0};
     const struct text_recipe *recipe = &search->recipe->slot[slot].text;
-    const int32_t ones[LANE_REFERENCES_MAX] = {1, 1, 1, 1, 1, 1, 1, 1};
+    int32_t vision_tokens[LANE_REFERENCES_MAX];
+    for (int i = 0; i < LANE_REFERENCES_MAX; i++) vision_tokens[i] = 1;
     int pictures = recipe->image_prompt.pad ? search->recipe->images.references_min : 0;
     if (tokenizer_find(search, slot, &tokenizer, e) == OK && pictures)
-        prompt_encode_pictured(search->sys, recipe, tokenizer, text, bytes, ones, pictures, &tokens, e);
+        prompt_encode_pictured(search->sys, recipe, tokenizer, text, bytes, vision_tokens, pictures, &tokens,
+                               e);
     else if (e->code == OK)
         prompt_encode(search->sys, recipe, tokenizer, text, bytes, true, &tokens, e);
     if (e->code == OK) json_push(encoders, encoder_json(search->recipe->slot[slot].folder, &tokens));

@@ -43,8 +43,8 @@ static json_int_t integer(uint64_t bytes) {
     return (json_int_t)bytes;
 }
 
-/* Token counts of the prompts for the text encoder in this slot, without masked padding: [positive] or
- * [positive, negative]. */
+/* Token counts of the prompts for the text encoder in this slot: [positive] or [positive, negative]. Masked
+ * padding does not count. */
 static json_t *tokens_json(const struct job *job, int slot) {
     json_t *counts = json_array();
     for (int i = 0; i < job->settings.n_prompts; i++) {

@@ -18,13 +18,13 @@ void scale_model_input(const struct job *job, int image, int i_call) {
 }
 
 /* Inpainting with a model that has no mask input: after every denoiser call the unmasked part of the sample
- * is overwritten with the input image's latent; values between 0 and 1 of the mask mix both. The latent is
- * noised to the level at which the next step begins, and has no noise after the last call. The unmasked
- * region therefore stays fixed during sampling. After an evaluation within a step the level is also that of
- * the step's end, even if the sampler's next evaluation is in the middle of the step (as diffusers does for
- * KDPM2). Source: diffusers 0.42, pipelines/stable_diffusion/pipeline_stable_diffusion_inpaint.py, the branch
- * for 4-channel UNets; pipelines/flux2/pipeline_flux2_klein_inpaint.py. scratch: a buffer of as many floats
- * as the sample has. */
+ * is overwritten with the input image's latent; where the mask lies between 0 and 1, both are mixed. The
+ * latent is noised to the level at which the next step begins, and has no noise after the last call. The
+ * unmasked region therefore stays fixed during sampling. After an evaluation within a step the level is also
+ * that of the step's end, even if the sampler's next evaluation is in the middle of the step (as diffusers
+ * does for KDPM2). Source: diffusers 0.42, pipelines/stable_diffusion/pipeline_stable_diffusion_inpaint.py,
+ * the branch for 4-channel UNets; pipelines/flux2/pipeline_flux2_klein_inpaint.py. scratch: a buffer of as
+ * many floats as the sample has. */
 static void blend_mask(const struct job *job, int image, int i_call, float *scratch) {
     const struct layout *l = &job->layout;
     const struct denoiser_call *call = &job->schedule.calls[i_call];

@@ -156,11 +156,11 @@ static enum status take_shared(const struct job *job, int i, int chunk, struct e
     const struct layout *l = &job->layout;
     enum encoded_kind kind = encoded->kind;
     bool control = kind == ENCODED_CONTROL || kind == ENCODED_REFERENCE_FRAME;
-    struct tensor to = kind == ENCODED_REFERENCE
-                           ? l->reference[job_init_is_reference(job) + encoded->reference]
-                       : kind == ENCODED_FIRST  ? l->clean_frame
-                       : kind == ENCODED_FRAMES ? frame_conditioning_latent(job)
-                                                : control_video_latent(job, encoded);
+    int reference = encoded->reference + job_init_is_reference(job);
+    struct tensor to = kind == ENCODED_REFERENCE ? l->reference[reference]
+                       : kind == ENCODED_FIRST   ? l->clean_frame
+                       : kind == ENCODED_FRAMES  ? frame_conditioning_latent(job)
+                                                 : control_video_latent(job, encoded);
     int frame = control ? control_video_frame(job, encoded, chunk) : chunk;
     posterior_sample(l->encoded[i].moments, NULL, &model_component(job->model, FAMILY_ENCODER)->latent_format,
                      latent_frame(to, frame));
@@ -235,9 +235,12 @@ enum status initial_latents_make(struct running *r, struct error *e) {
         if (!r->latent_file) draw_noise(r, i, l->latent[i]);
         begin_sampling(job, i, NULL);
     }
-    if (l->mask.rank)
-        (job->model->recipe->images.mask_bilinear ? mask_to_latent_bilinear : mask_to_latent)(
-            &job->pictures.fitted[PICTURE_MASK], model_component(job->model, FAMILY_ENCODER)->pixel_factor,
-            l->mask);
+    if (!l->mask.rank) return OK;
+    const struct sluice_picture *mask = &job->pictures.fitted[PICTURE_MASK];
+    int factor = model_component(job->model, FAMILY_ENCODER)->pixel_factor;
+    if (job->model->recipe->images.mask_bilinear)
+        mask_to_latent_bilinear(mask, factor, l->mask);
+    else
+        mask_to_latent(mask, factor, l->mask);
     return OK;
 }

@@ -282,8 +282,8 @@ const struct component *job_tiny_decoder(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
  * that has no mask channels. */
 bool job_blends_mask(const struct job *job);
-/* True if the input image is the denoiser's first reference (recipe_images.init_is_reference); the reference
- * images of the request then follow from lane.reference[1] on. */
+/* True if the denoiser reads the input image as lane.reference[0] (recipe_images.init_is_reference). Then
+ * reference image i of the request is lane.reference[i + 1]. */
 bool job_init_is_reference(const struct job *job);
 /* The largest number of guidance branches of any span. */
 int job_branches(const struct job *job);

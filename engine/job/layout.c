@@ -174,7 +174,7 @@ static void make_encoded(const struct job *job, struct layout *l, int i, struct 
             tensor_make(moments.data, DTYPE_F32, 3, (int32_t[]){latent[2], latent[3], 2 * latent[0]});
     }
     if (encoded->kind == ENCODED_REFERENCE)
-        l->reference[job_init_is_reference(job) + encoded->reference] =
+        l->reference[encoded->reference + job_init_is_reference(job)] =
             arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (encoded->kind == ENCODED_FIRST) l->clean_frame = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (pictures_resizes(job, encoded))

@@ -109,7 +109,8 @@ static void fit_picture(struct job *job, int i, struct fitting fitting) {
     if (fit_changes(&job->pictures.fitting[i])) job->pictures.fitted[i].rgb = NULL;
 }
 
-/* Callback read_rows of a picture that is another picture of the job after fitting (user), already read. */
+/* Callback sluice_picture.read_rows for a picture that copies a fitted picture of the job. user: the fitted
+ * picture, whose pixels are already in memory. */
 static int read_fitted_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                             void *to, struct sluice_error *e) {
     const struct sluice_picture *fitted = picture->user;
@@ -118,40 +119,39 @@ static int read_fitted_rows(const struct sluice_picture *picture, void (*take)(v
     return 0;
 }
 
-/* How a reference image is fitted for the VAE: stretched or, with a largest area, cropped around its centre
- * after it shrank to that area. */
-static struct fitting fit_for_vae(const struct job *job, struct picture_size from, struct picture_size size) {
-    const struct picture_areas *areas = &job->model->recipe->images.areas;
-    struct fitting fitting = fit_make(FIT_STRETCH, from, size);
-    if (!areas->vae_max) return fitting;
-    struct picture_size whole = picture_limited_size(from, areas->vae_max);
-    fitting.part.whole = whole;
-    fitting.part.x = (whole.width - size.width) / 2;
-    fitting.part.y = (whole.height - size.height) / 2;
-    return fitting;
-}
-
 /* Fits reference images to the input sizes of VAE and vision encoder. If the sizes differ, each encoder gets
- * its own copy. */
+ * its own copy. Images are stretched; with picture_areas.vae_max they are shrunk to that area at most, then
+ * cropped around the centre. */
 static void fit_references(struct job *job) {
     const struct recipe *recipe = job->model->recipe;
+    const struct picture_areas *areas = &recipe->images.areas;
     bool has_encoder = recipe_slot(recipe, FAMILY_ENCODER) < SLOTS_MAX;
     bool has_vision = recipe_slot(recipe, FAMILY_VISION) < SLOTS_MAX;
     for (int i = 0; i < job->request.n_references; i++) {
-        const struct sluice_picture *reference = &job->pictures.input[PICTURE_REFERENCES + i];
-        struct picture_size vision_size = request_vision_size(job, i),
+        struct sluice_picture *input = &job->pictures.input[PICTURE_REFERENCES + i],
+                              *fitted = &job->pictures.fitted[PICTURE_REFERENCES + i];
+        struct picture_size from = {input->width, input->height}, vision_size = request_vision_size(job, i),
                             size = has_encoder ? job->pictures.reference_size[i] : vision_size;
-        fit_picture(job, PICTURE_REFERENCES + i,
-                    fit_for_vae(job, input_size(job, PICTURE_REFERENCES + i), size));
+        struct fitting fitting = fit_make(FIT_STRETCH, from, size);
+        if (areas->vae_max) {
+            struct picture_size whole = picture_limited_size(from, areas->vae_max);
+            fitting.part.whole = whole;
+            fitting.part.x = (whole.width - size.width) / 2;
+            fitting.part.y = (whole.height - size.height) / 2;
+        }
+        fit_picture(job, PICTURE_REFERENCES + i, fitting);
         if (!has_vision || !memcmp(&size, &vision_size, sizeof size)) continue;
-        job->pictures.input[PICTURE_VISION + i] = *reference;
-        if (recipe->images.areas.vision_divisor)
-            job->pictures.input[PICTURE_VISION + i] =
-                (struct sluice_picture){.struct_size = sizeof *reference,
-                                        .width = size.width,
-                                        .height = size.height,
-                                        .read_rows = read_fitted_rows,
-                                        .user = &job->pictures.fitted[PICTURE_REFERENCES + i]};
+        /* The vision encoder reads the image of the request, or with vision_divisor the VAE's image.
+         * pictures_read reads the VAE's images first. */
+        struct sluice_picture *vision = &job->pictures.input[PICTURE_VISION + i];
+        if (areas->vision_divisor)
+            *vision = (struct sluice_picture){.struct_size = sizeof *vision,
+                                              .width = size.width,
+                                              .height = size.height,
+                                              .read_rows = read_fitted_rows,
+                                              .user = fitted};
+        else
+            *vision = *input;
         fit_picture(job, PICTURE_VISION + i,
                     fit_make(FIT_STRETCH, input_size(job, PICTURE_VISION + i), vision_size));
     }

@@ -40,18 +40,18 @@ void prompts_list_vision_spans(const struct job *job, int slot, int prompt,
 /* ---- tokens ---- */
 
 /* Fills in a prompt of the maximum length, for plans without a prompt or tokenizer: only the number of tokens
- * matters. PICTURE_TEMPLATE_TOKENS placeholder tokens before each picture replace the template text; a
- * template that is tokenised apart has one token before and one after each picture. */
+ * matters. Placeholder tokens before each picture replace the template text. With template_apart the template
+ * has exactly one token before and one token after each picture. */
 static enum status encode_longest(const struct job *job, const struct text_recipe *recipe,
                                   const int32_t *vision_tokens, int n_pictures, struct prompt_tokens *tokens,
                                   struct error *e) {
     enum { PICTURE_TEMPLATE_TOKENS = 8 };
+    int before = recipe->template_apart ? 1 : PICTURE_TEMPLATE_TOKENS, after = recipe->template_apart ? 1 : 0;
     tokens->drop_idx = n_pictures ? recipe->image_prompt.drop_idx : recipe->drop_idx;
     tokens->n_ids = tokens->drop_idx;
     for (int i = 0; i < n_pictures; i++) {
-        bool apart = recipe->template_apart;
-        tokens->picture[i] = tokens->n_ids + (apart ? 1 : PICTURE_TEMPLATE_TOKENS);
-        tokens->n_ids = tokens->picture[i] + vision_tokens[i] + apart;
+        tokens->picture[i] = tokens->n_ids + before;
+        tokens->n_ids = tokens->picture[i] + vision_tokens[i] + after;
     }
     tokens->n_ids += recipe->tokens_max - recipe->drop_idx;
     tokens->ids = sys_new(job->sys, (size_t)tokens->n_ids, sizeof *tokens->ids, "tokens", e);

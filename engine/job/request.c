@@ -293,15 +293,15 @@ static enum status check_mask(const struct job *job, struct error *e) {
 
 struct picture_size request_vision_size(const struct job *job, int i) {
     const struct sluice_picture *picture = job->request.references[i];
-    struct picture_size size = {picture->width, picture->height}, read = job->pictures.reference_size[i];
     const struct picture_areas *areas = &job->model->recipe->images.areas;
-    if (areas->vision_divisor)
-        return (struct picture_size){read.width / areas->vision_divisor, read.height / areas->vision_divisor};
-    return areas->vision ? picture_area_size(size, areas->vision, areas->multiple) : size;
+    struct picture_size from = {picture->width, picture->height}, vae = job->pictures.reference_size[i];
+    int divisor = areas->vision_divisor;
+    if (divisor) return (struct picture_size){vae.width / divisor, vae.height / divisor};
+    return areas->vision ? picture_area_size(from, areas->vision, areas->multiple) : from;
 }
 
-/* Computes the size at which reference image i is encoded. Fails with SHAPE if VAE or vision encoder cannot
- * read an image of that shape. */
+/* Sets pictures.reference_size[i], the size at which the VAE encodes reference image i. Fails with SHAPE if
+ * VAE or vision encoder cannot read an image of that shape. */
 static enum status find_reference_size(struct job *job, int i, struct error *e) {
     const struct sluice_model *m = job->model;
     const struct sluice_picture *picture = job->request.references[i];
@@ -346,7 +346,8 @@ static enum status check_references(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
     int least = m->recipe->images.references_min, most = m->references_max;
-    if (most > LANE_REFERENCES_MAX - job_init_is_reference(job)) most--;
+    /* An input image that is a reference takes one of the denoiser's LANE_REFERENCES_MAX references. */
+    if (job_init_is_reference(job) && most == LANE_REFERENCES_MAX) most--;
     if (r->n_references < 0 || (r->n_references && !r->references))
         return bad_value(e, "n_references", r->n_references, "the number of pictures in references");
     if (r->n_references && !most)
@@ -502,17 +503,19 @@ static struct picture_size output_size(const struct job *job) {
     if (r->references && r->n_references > 0 && r->n_references <= m->references_max)
         first = r->references[0], last = r->references[r->n_references - 1];
     struct picture_size control = request_control_size(r);
-    if (control.width > 0 && control.height > 0)
+    if (control.width > 0 && control.height > 0) {
         size = size_of_frame(job, control);
-    else if (init)
+    } else if (init) {
         size = (struct picture_size){init->width, init->height};
-    else if (areas->output_of_first && first)
+    } else if (areas->output_of_first && first) {
         size = (struct picture_size){first->width, first->height};
-    else if (areas->output && last && last->width > 0 && last->height > 0)
-        size = (areas->rounds_up ? picture_area_size_up : picture_area_size)(
-            (struct picture_size){last->width, last->height}, areas->output, areas->multiple);
-    else
+    } else if (areas->output && last && last->width > 0 && last->height > 0) {
+        size = (struct picture_size){last->width, last->height};
+        size = areas->rounds_up ? picture_area_size_up(size, areas->output, areas->multiple)
+                                : picture_area_size(size, areas->output, areas->multiple);
+    } else {
         return size;
+    }
     if (areas->vae_max && size.width > 0 && size.height > 0)
         size = picture_limited_size(size, areas->vae_max);
     if (init && m->init == INIT_FIRST_FRAME && init->width > 0 && init->height > 0)
@@ -546,7 +549,8 @@ static void fill_defaults(struct job *job) {
     if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
     job->settings.terminal = r->flow_shift == 0 ? m->shift_terminal : 0;
     if (r->flow_shift != 0) return;
-    /* The flow shift: a constant of the model, or computed from the number of latent tokens. */
+    /* The flow shift: a constant of the model, or computed from the number of latent tokens (Flux.2: and of
+     * steps). */
     const struct flow_shift_line *line = &m->shift_line;
     r->flow_shift = job->settings.decode_only ? 1 : m->flow_shift;
     if (job->settings.decode_only || m->flow_shift != 0 || m->shift_rule == FLOW_SHIFT_FIXED) return;

@@ -11,8 +11,8 @@
  * an unsupported size, with MISSING for a missing component. */
 enum status request_resolve(struct job *job, struct error *e);
 
-/* Size at which reference image i is passed to the vision encoder, which may resize it again. Reads
- * pictures.reference_size[i]. */
+/* Size at which reference image i is passed to the vision encoder, which may resize it again. Needs
+ * job->pictures.reference_size[i]. */
 struct picture_size request_vision_size(const struct job *job, int i);
 /* Number of video frames whose vision tokens the denoiser reads: 0, 1 (the first) or 2 (first and last). */
 int request_vision_frames(const struct sluice_model *model);

@@ -38,7 +38,8 @@ static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTE
                         m->recipe->name);
     if (m->shift_rule == FLOW_SHIFT_FLUX2)
         return snprintf(line, MODEL_NOTE_BYTES,
-                        "no scheduler_config.json: a flow shift by image size and steps is the default of %s",
+                        "no scheduler_config.json: a flow shift that depends on image size and steps is the "
+                        "default of %s",
                         m->recipe->name);
     int n = snprintf(line, MODEL_NOTE_BYTES,
                      "no scheduler_config.json: a flow shift from e^%g at %d tokens to e^%g at %d",
@@ -90,6 +91,7 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     if (m->decodes_only) return n;
     n = note_all_absent(m, lines, n);
     if (!m->has_schedule) note_schedule(m, lines[n++]);
+    /* With index_key, model_index.json selected the recipe, not a word in the model's name. */
     bool by_index = m->pipeline_named && m->recipe->selection.index_key;
     if ((!by_index && pipeline_note_by_name(m->recipe, lines[n], MODEL_NOTE_BYTES)) ||
         (!m->pipeline_named && pipeline_note_ambiguous(m->recipe, lines[n], MODEL_NOTE_BYTES)))

@@ -157,8 +157,8 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     return e->code;
 }
 
-/* True if the recipe's boolean of model_index.json has the recipe's value. A damaged model_index.json was
- * reported by pipeline_read. */
+/* True if the boolean selection.index_key in model_index.json (false if absent) is selection.index_value.
+ * Ignores errors of model_index.json, because pipeline_read reports them. */
 static bool has_index_value(const struct component_files *files, const struct component *denoiser,
                             const struct recipe *recipe) {
     struct config config = {0};
@@ -179,6 +179,7 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
         if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family ||
             (*r)->selection.variant != denoiser->variant)
             continue;
+        /* Where model_index.json names the pipeline, index_key replaces name_word. */
         bool by_index = *name && files->pipeline && (*r)->selection.index_key;
         const char *word = by_index ? NULL : (*r)->selection.name_word;
         if (by_index && !has_index_value(files, denoiser, *r)) continue;

@@ -136,8 +136,8 @@ void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor
             to[y * X + x] = repaints(mask->rgb + 3 * (y * side * width + x * side)) ? 1 : 0;
 }
 
-/* Repainted share of mask pixels x.first and x.second of a row, weighted. */
-static float repainted_share(const struct sluice_picture *mask, int y, struct lerp_position x) {
+/* Interpolates linearly between two pixels of row y of a mask, whose pixels count as 0 or 1. */
+static float mask_lerp(const struct sluice_picture *mask, int y, struct lerp_position x) {
     const uint8_t *row = mask->rgb + 3 * (size_t)y * (size_t)mask->width;
     return (repaints(row + 3 * x.first) ? 1 - x.weight : 0) + (repaints(row + 3 * x.second) ? x.weight : 0);
 }
@@ -150,8 +150,7 @@ void mask_to_latent_bilinear(const struct sluice_picture *mask, int factor, stru
         for (int k = 0; k < out.dim[1]; k++) {
             struct lerp_position y = lerp_position_of(i, out.dim[0], mask->height),
                                  x = lerp_position_of(k, out.dim[1], mask->width);
-            *to++ = repainted_share(mask, y.first, x) * (1 - y.weight) +
-                    repainted_share(mask, y.second, x) * y.weight;
+            *to++ = mask_lerp(mask, y.first, x) * (1 - y.weight) + mask_lerp(mask, y.second, x) * y.weight;
         }
 }
 
@@ -208,8 +207,8 @@ struct picture_size picture_limited_size(struct picture_size from, int64_t area)
 enum status picture_limited_check(const struct sluice_picture *picture, struct error *e) {
     enum { SIDE_MIN = 64, LIMITED_ASPECT_MAX = 8 };
     int width = picture->width, height = picture->height;
-    int less = width < height ? width : height, more = width < height ? height : width;
-    if (less >= SIDE_MIN && (int64_t)more <= (int64_t)less * LIMITED_ASPECT_MAX) return OK;
+    int64_t shorter = width < height ? width : height, longer = width < height ? height : width;
+    if (shorter >= SIDE_MIN && longer <= shorter * LIMITED_ASPECT_MAX) return OK;
     return error_set(e, SHAPE,
                      "the reference image is too small or too narrow" WHERE "%s" FOUND "%dx%d" EXPECTED
                      "sides of %d pixels or more, and an aspect ratio within %d to 1",

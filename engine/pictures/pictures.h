@@ -48,9 +48,9 @@ void mask_to_channels(const struct sluice_picture *mask, int factor, struct tens
  * factor square under a latent pixel, else 0 (nearest, as in PyTorch's interpolate). */
 void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor out);
 
-/* Flux.2's mask for inpainting: interpolates a mask of Y * factor by X * factor pixels, each 0 or 1 as in
- * mask_to_channels, to out [Y, X] f32, packed (bilinear without antialiasing, as in PyTorch's interpolate).
- * An even factor reads the four pixels around a latent pixel's centre, and values are 0, 1/4 ... 1. */
+/* Inpainting mask of Flux.2. Interpolates a mask of Y * factor by X * factor pixels, each 0 or 1 as in
+ * mask_to_channels, to out [Y, X] f32, packed: bilinear without antialiasing, as in PyTorch's interpolate.
+ * With an even factor a value is the mean of the four pixels at a latent pixel's centre: 0, 1/4 ... 1. */
 void mask_to_latent_bilinear(const struct sluice_picture *mask, int factor, struct tensor out);
 
 /* The size at which a reference image is encoded. An image up to the largest Kontext training size keeps its
@@ -65,10 +65,11 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
 struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple);
 struct picture_size picture_area_size_up(struct picture_size from, int64_t area, int multiple);
 
-/* Flux.2's reference images. The size itself if it has at most `area` pixels, else the largest size with the
- * same aspect ratio and at most `area` pixels; the sides of `from` are at least 1. picture_limited_check
- * fails with SHAPE for a side below 64 pixels and an aspect ratio beyond 8 to 1. */
+/* Reference images of Flux.2. Returns `from` if it has at most `area` pixels, else the size with `area`
+ * pixels and the same aspect ratio, both sides rounded down to whole pixels. The sides of `from` are at
+ * least 1. */
 struct picture_size picture_limited_size(struct picture_size from, int64_t area);
+/* Fails with SHAPE for a side below 64 pixels or an aspect ratio beyond 8 to 1. */
 enum status picture_limited_check(const struct sluice_picture *picture, struct error *e);
 
 /* Samples the diagonal Gaussian of a VAE encoder: out := (mean + exp(logvar / 2) noise - shift) * scale. out:

@@ -257,8 +257,8 @@ struct component {
     const char *architecture;             /* replaces family.files.architectures[0]; NULL: unchanged */
     const char *config_value;             /* replaces family.files.config_value; NULL: unchanged */
     const char *config_rest;              /* replaces family.config.rest; NULL: unchanged */
-    const char
-        *adapters_refused; /* why no adapter can change the weights of these files; NULL: adapters can */
+    /* Reason why adapters cannot change these files' weights, for the error; NULL: adapters are allowed. */
+    const char *adapters_refused;
     int variant; /* selects the recipe whose selection.variant is equal, for families with several recipes */
 };
 

@@ -17,10 +17,10 @@ struct token_values {
     int64_t plane, row;
 };
 
-/* Applies guidance to one token, then rescales the token to the norm of cond; pointers are to the token's
- * first value. shortens_only: a token that is shorter than cond stays as it is. */
+/* Applies guidance to one token, then rescales it to the norm that cond had before guidance. cond, uncond:
+ * the token's first value. only_shorten: a token whose norm is smaller stays unchanged. */
 static void guide_token(float *cond, const float *uncond, const struct token_values *at, float scale,
-                        bool shortens_only) {
+                        bool only_shorten) {
     double before = 0, after = 0;
     for (int c = 0; c < at->channels; c++)
         for (int y = 0; y < at->patch; y++)
@@ -30,8 +30,9 @@ static void guide_token(float *cond, const float *uncond, const struct token_val
                 cond[i] = uncond[i] + scale * (cond[i] - uncond[i]);
                 after += (double)cond[i] * (double)cond[i];
             }
-    float factor = after > 0 ? (float)sqrt(before) / (float)sqrt(after) : 1;
-    if (shortens_only) factor = fminf((float)sqrt(before) / ((float)sqrt(after) + 1e-8F), 1);
+    float factor = only_shorten ? fminf((float)sqrt(before) / ((float)sqrt(after) + 1e-8F), 1)
+                   : after > 0  ? (float)sqrt(before) / (float)sqrt(after)
+                                : 1;
     for (int c = 0; c < at->channels; c++)
         for (int y = 0; y < at->patch; y++)
             for (int x = 0; x < at->patch; x++) cond[c * at->plane + y * at->row + x] *= factor;
@@ -39,14 +40,14 @@ static void guide_token(float *cond, const float *uncond, const struct token_val
 
 /* Applies guide_token to every token of [C, F, Y, X] predictions. */
 static void guide_tokens(struct tensor cond, struct tensor uncond, int patch, double scale,
-                         bool shortens_only) {
+                         bool only_shorten) {
     int32_t X = cond.dim[3], rows = cond.dim[1] * cond.dim[2];
     struct token_values at = {cond.dim[0], patch, (int64_t)rows * X, X};
     for (int32_t y = 0; y < rows; y += patch)
         for (int32_t x = 0; x < X; x += patch) {
             int64_t first = (int64_t)y * X + x;
             guide_token((float *)cond.data + first, (const float *)uncond.data + first, &at, (float)scale,
-                        shortens_only);
+                        only_shorten);
         }
 }
 

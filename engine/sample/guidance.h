@@ -15,8 +15,8 @@ guidance_rule guidance_cfg;
 /* Classifier-free guidance, then each token is rescaled to the L2 norm of cond: diffusers 0.42,
  * pipelines/qwenimage. A token of zeros stays zero, where the reference divides by 0. */
 guidance_rule guidance_cfg_keep_norm;
-/* Classifier-free guidance, then each token is shortened to the L2 norm of cond if it is longer: diffusers
- * 0.42, pipelines/longcat_image (enable_cfg_renorm with cfg_renorm_min 0). */
+/* Classifier-free guidance, then each token with an L2 norm above that of cond is rescaled to the norm of
+ * cond: diffusers 0.42, pipelines/longcat_image (enable_cfg_renorm with cfg_renorm_min 0). */
 guidance_rule guidance_cfg_limit_norm;
 
 /* Skip-layer guidance (--slg-layers): guided + scale (cond - skipped). skipped: prediction of the same prompt

@@ -125,11 +125,13 @@ static void schedule_fill_flow(const struct schedule *self, const struct schedul
             grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
         }
     }
-    /* use_beta_sigmas spaces the sigmas anew, between the first and the last. */
-    struct ends ends = {grid->step[0].at.sigma, grid->step[n - 1].at.sigma};
-    for (int i = 0; i < n && o->sigma_spacing == SIGMAS_BETA; i++) {
-        float sigma = (float)spaced_sigma(o, ends, i);
-        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
+    if (o->sigma_spacing == SIGMAS_BETA) {
+        /* Replaces the sigmas by quantiles of the beta distribution between the first and the last sigma. */
+        struct ends ends = {grid->step[0].at.sigma, grid->step[n - 1].at.sigma};
+        for (int i = 0; i < n; i++) {
+            float sigma = (float)spaced_sigma(o, ends, i);
+            grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
+        }
     }
     join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
 }
@@ -183,11 +185,11 @@ double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu,
 }
 
 double schedule_shift_flux2(int64_t tokens, int steps) {
-    /* Lines in the number of tokens for 10 and for 200 steps; between them mu is linear in the steps. */
-    enum { LARGE = 4300 };
-    double mu_200 = 0.00016927 * (double)tokens + 0.45666666,
-           mu_10 = 8.73809524e-05 * (double)tokens + 1.89833333, slope = (mu_200 - mu_10) / 190;
-    return exp(tokens > LARGE ? mu_200 : slope * steps + (mu_200 - 200 * slope));
+    /* mu for 200 and for 10 steps; other numbers of steps interpolate linearly. Above 4300 tokens mu does not
+     * depend on the steps. */
+    double mu_200 = 0.00016927 * (double)tokens + 0.45666666;
+    double mu_10 = 8.73809524e-05 * (double)tokens + 1.89833333, slope = (mu_200 - mu_10) / 190;
+    return exp(tokens > 4300 ? mu_200 : slope * steps + (mu_200 - 200 * slope));
 }
 
 /* ---- Schedules of diffusers' scheduler classes, for eps and v models ---- */

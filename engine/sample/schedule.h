@@ -63,7 +63,7 @@ struct schedule {
 };
 
 /* FlowMatchEulerDiscreteScheduler: sigmas are evenly spaced from 1 to 1/n, then shifted; timestep = 1000
- * sigma. */
+ * sigma. SIGMAS_BETA replaces the shifted sigmas; other values of sigma_spacing have no effect. */
 extern const struct schedule schedule_flow;
 /* use_flow_sigmas of UniPC and DPM-Solver++: computed in f64, timesteps truncated to whole numbers. UniPC
  * takes all but the last of n + 1 values from 1 to 1/1000, and subtracts 1e-6 from a sigma of 1. DPM-Solver++
@@ -84,8 +84,8 @@ extern const struct schedule *const schedules[];
  * base_tokens and most_mu at most_tokens (diffusers 0.42, pipelines/flux, calculate_shift). */
 double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu, int most_tokens,
                                 double most_mu);
-/* Flux.2's dynamic shift: e^mu, where mu depends on the number of tokens of the drawn image and on the number
- * of steps (diffusers 0.42, pipelines/flux2, compute_empirical_mu). */
+/* Flux.2's dynamic shift: e^mu, where mu depends on the number of tokens of the generated image and on the
+ * number of steps (diffusers 0.42, pipelines/flux2, compute_empirical_mu). */
 double schedule_shift_flux2(int64_t tokens, int steps);
 
 #endif

@@ -280,8 +280,9 @@ static enum status refuse_unsupported(const struct config *config, const struct 
                                "skip_prk_steps is false", "true", e);
 }
 
-/* Reads flow matching options. Refuses Karras and exponential sigmas, and beta sigmas of solvers, to which
- * diffusers applies no shift, and final_sigmas_type "sigma_min", which makes NaN in diffusers. */
+/* Reads flow matching options. Refuses Karras and exponential sigmas, and beta sigmas of UniPC and
+ * DPM-Solver++: diffusers applies no shift to the sigmas of these solvers. Refuses final_sigmas_type
+ * "sigma_min", which makes NaN in diffusers. */
 static enum status read_flow(const struct config *config, const struct scheduler_class *cls,
                              struct sampling *s, struct error *e) {
     static const char *const refused_keys[] = {"use_karras_sigmas", "use_exponential_sigmas", "invert_sigmas",

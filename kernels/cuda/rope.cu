@@ -54,7 +54,7 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
     int32_t rows = grid.extent[last - 1], columns = grid.extent[last];
     int64_t picture = (int64_t)rows * columns;
     if (axis < last - 1) {
-        int64_t inner = picture; /* tokens between two positions on this axis */
+        int64_t inner = picture; /* tokens per position on this axis */
         for (int a = last - 2; a > axis; a--) inner *= grid.extent[a];
         return grid.start[axis] + (int32_t)(token / inner % grid.extent[axis]);
     }

@@ -2,12 +2,12 @@
 
     published.py --sluice ../../build/release/sluice --out FOLDER [--steps N] [--keep] [NAME ...]
 
-Needs requirements.txt.  Not part of make test: a family takes up to 6 GB of RAM and of disk, and minutes.  The fixtures' widths
-are tiny; here sums have 3072 to 24576 terms, heads 128 columns, and the VAE is of the published shape.  Transformers have one double
-and one single block.  Text encoders have the published width, one or two heads, a narrow feed-forward and the fewest layers that
-the recipe permits.  Files are bf16; diffusers and Sluice compute in f32.  Each family runs in Sluice within 3 GiB,
-then within the least that its plan permits: the images must be equal bit for bit.  FOLDER keeps NAME.reference.png and NAME.png, and with --keep
-the model's files, which the next run then reads.
+Needs requirements.txt.  Not part of make test: a family takes minutes and up to 4 GB of RAM; Flux.2 dev takes 9 GB of disk, the
+others 3.  The fixtures' widths are tiny; here sums have 3072 to 24576 terms, heads have 128 columns, and the VAE is of the published
+shape.  Transformers have one double and one single block.  Text encoders have the published width, few heads, a narrow feed-forward and
+few layers: Flux.2's as many as the recipe reads.  Files are bf16; diffusers and Sluice compute in f32.  Sluice runs within
+3 GiB, then within the least that its plan permits; latents and images must be equal bit for bit.  FOLDER keeps the images NAME.png (Sluice)
+and NAME.reference.png, and with --keep also the model's files, which the next run reads.
 """
 
 import argparse
@@ -83,11 +83,14 @@ def published(name):
 
 
 def write_flux1_parts(target):
-    """Writes T5, the VAE and the scheduler, to which the folders of Chroma and Ovis-Image link; the other parts are links to nothing."""
+    """Writes T5, the VAE and the scheduler, to which the folders of Chroma and Ovis-Image link."""
     base = flux.specs.spec("flux_a", DEFAULT_SEED)
-    form = base.form | FILES | dict(share="absent", shares=["text_encoder", "tokenizer", "transformer"])
+    others = ["text_encoder", "tokenizer", "transformer"]  # begin_model() makes links to nothing of them
+    form = base.form | FILES | dict(share="absent", shares=others)
     flux.folder.write(dataclasses.replace(
         base, form=form, t5_hidden=4096, t5_heads=2, t5_head_dim=64, t5_layers=2, t5_ffn=256, channels=16, **VAE), target)
+    for part in others:
+        os.remove(os.path.join(target, part))
 
 
 def write(name, spec, scratch, folder):
@@ -181,10 +184,11 @@ def compare(name, args, scratch):
     error = float((latent - expected).norm() / expected.norm())
     levels = np.abs(picture.astype(int) - drawn)
     passed = same and error < TOLERANCE
-    size = sum(os.path.getsize(os.path.join(root, file)) for root, _, files in os.walk(scratch) for file in files)
-    print(f"{name:14} width {spec.dim}  latents {error:.1e} (the steps move them by {float((expected - noise).norm() / expected.norm()):.2f})  picture at most {levels.max()} levels, mean {levels.mean():.4f}, deviation of its levels "
-          f"{drawn.std():.0f}  RAM {megabytes(report)} MB  --max-ram {least}B: {megabytes(tight)} MB, {'equal' if same else 'DIFFERENT'}  "
-          f"files {size / 1e6:.0f} MB  {seconds:.0f} s, diffusers {reference_seconds:.0f} s  {'ok' if passed else 'FAILED'}", flush=True)
+    moved = float((expected - noise).norm() / expected.norm())
+    print(f"{name:13} width {spec.dim}  latents {error:.1e} of their size, which the steps changed by {moved:.2f}  "
+          f"image: at most {levels.max()} levels, mean {levels.mean():.4f}, standard deviation {drawn.std():.0f}  "
+          f"RAM {megabytes(report)} MB; least {megabytes(tight)} MB, {'equal' if same else 'DIFFERENT'}  "
+          f"{seconds:.0f} s, diffusers {reference_seconds:.0f} s  {'ok' if passed else 'FAILED'}", flush=True)
     return passed
 
 

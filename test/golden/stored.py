@@ -19,6 +19,7 @@ import argparse
 import inspect
 import json
 import os
+import tempfile
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -26,13 +27,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import gguf
 import numpy as np
 import torch
-from diffusers import (FlowMatchEulerDiscreteScheduler, Flux2Transformer2DModel, FluxTransformer2DModel, QwenImageTransformer2DModel,
-                       WanTransformer3DModel, ZImageTransformer2DModel)
+from diffusers import (AutoencoderKLFlux2, FlowMatchEulerDiscreteScheduler, Flux2Pipeline, Flux2Transformer2DModel, FluxTransformer2DModel,
+                       QwenImageTransformer2DModel, WanTransformer3DModel, ZImageTransformer2DModel)
 from diffusers.loaders import single_file_utils
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import (Mistral3Config, Mistral3ForConditionalGeneration, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config,
                           Qwen3Model, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
+from transformers.integrations.mistral.tokenizer import convert_tekken_tokenizer
 
 import files
 import flux.reference_tensors
@@ -202,15 +204,16 @@ def write_gguf(path, writer, state, types):
 
 
 def write_comfy(path, state, types, prefix, by_metadata):
-    """Writes a model in ComfyUI's format. Layer descriptions are tensors, or (by_metadata) in the file's metadata.
+    """Writes a model in ComfyUI's format; tensors without a type keep theirs. Layer descriptions are tensors, or
+    (by_metadata) in the file's metadata.
     Returns the decoded values and counts of types."""
     tensors, values, described, used = {}, {}, {}, {}
     for name, tensor in state.items():
         layer, kind = name.removesuffix(".weight"), type_of(name, types, None)
         if kind is None or tensor.dim() != 2:
-            tensors[prefix + name], values[name] = tensor, tensor
+            tensors[prefix + name], values[name] = tensor, tensor.float()
             continue
-        stored, values[name], form = stored_types.of_comfy(tensor, kind)
+        stored, values[name], form = stored_types.of_comfy(tensor.float(), kind)
         tensors |= {f"{prefix}{layer}.{end}": t for end, t in stored.items()}
         used[kind] = used.get(kind, 0) + 1
         if form and any(part in name for part in by_metadata):
@@ -465,20 +468,29 @@ def flux_fp8(folder):
 
 
 
-FLUX2 = dict(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=128, num_attention_heads=1, joint_attention_dim=96, mlp_ratio=3.0)
+# attention_head_dim 128 and four axes of 32 are published, so no configuration is needed
+FLUX2 = dict(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=128, num_attention_heads=1, mlp_ratio=0.25,
+             timestep_guidance_channels=16)
+FLUX2_SMALL = FLUX2 | dict(attention_head_dim=32, num_attention_heads=2, axes_dims_rope=[8, 8, 8, 8], mlp_ratio=2.0)
 # As in ComfyUI's files, the layers behind the last hidden state that is read are absent.
-MISTRAL = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=30, num_attention_heads=2, num_key_value_heads=1, head_dim=128,
-               model_type="mistral", max_position_embeddings=1024)
+MISTRAL = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=30, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+               model_type="mistral", max_position_embeddings=1024, rms_norm_eps=3e-5, rope_theta=900000.0)
+# published values, so no configuration is needed
+MISTRAL_PUBLISHED = MISTRAL | dict(hidden_size=8, intermediate_size=16, head_dim=128, rms_norm_eps=1e-5, rope_theta=1e9)
+FLUX2_TOKENIZER = os.path.join(HERE, "flux2_dev/model/tokenizer/tokenizer.json")
 PIXTRAL = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, head_dim=4, model_type="pixtral")
 
-FLUX2_TYPES = [("modulation", "Q4_0"), ("img_attn.qkv", "Q8_0"), ("img_attn.proj", "Q5_0"), ("img_mlp.0", "Q4_1"), ("img_mlp.2", "IQ4_NL"),
-               ("txt_attn.qkv", "Q5_1"), ("txt_attn.proj", "Q8_0"), ("txt_mlp.0", "MXFP4"), ("txt_mlp.2", "Q5_0"), ("linear1", "Q4_0"),
-               ("linear2", "Q8_0"), ("in_layer", "Q8_0"), ("out_layer", "BF16"), ("final_layer", "F16"), ("txt_in", "BF16"), ("img_in", "F16")]
-MISTRAL_TYPES = [("token_embd", "Q8_0"), ("attn_q.", "Q8_0"), ("attn_k.", "Q5_1"), ("attn_v", "Q4_0"), ("attn_output", "Q5_0"), ("ffn_gate", "Q4_1"),
+# As in city96's files, the first and last layers stay in F32 or 16 bits (city96/ComfyUI-GGUF, tools/lcpp.patch).
+FLUX2_TYPES = [("modulation_img", "Q4_0"), ("modulation_txt", "IQ4_NL"), ("single_stream_modulation", "Q4_1"), ("img_attn.qkv", "Q4_0"),
+               ("img_attn.proj", "Q5_0"), ("img_mlp.0", "Q4_1"), ("img_mlp.2", "IQ4_NL"), ("txt_attn.qkv", "Q4_0"), ("txt_attn.proj", "Q5_1"),
+               ("txt_mlp.0", "MXFP4"), ("txt_mlp.2", "Q5_0"), ("linear1", "Q4_0"), ("linear2", "Q4_1"), ("img_in", "F32"), ("in_layer", "F32"),
+               ("final_layer.linear", "F32"), ("out_layer", "BF16"), ("final_layer", "F16"), ("txt_in", "BF16")]
+# llama-quantize's types for rows that no K-quant divides: Q5_0 for Q4_K, Q5_1 for Q5_K, Q8_0 for Q6_K, IQ4_NL for others
+MISTRAL_TYPES = [("token_embd", "Q8_0"), ("attn_q.", "Q5_0"), ("attn_k.", "Q5_0"), ("attn_v", "Q8_0"), ("attn_output", "Q5_1"), ("ffn_gate", "Q5_0"),
                  ("ffn_up", "IQ4_NL"), ("ffn_down", "Q8_0")]
-FLUX2_COMFY_TYPES = [("modulation", "f8_e4m3"), ("img_attn.qkv", "f8_e4m3"), ("img_mlp.0", "convrot 64 rows"), ("txt_mlp", "convrot 16 rows"),
-                     ("txt_attn.proj", "nvfp4"), ("linear1", "convrot 64 rows"), ("linear2", "f8_e4m3")]
-MISTRAL_COMFY_TYPES = [("q_proj", "f8_e4m3"), ("mlp", "f8_e4m3"), ("o_proj", "convrot 16 rows")]
+FLUX2_COMFY_TYPES = [("modulation", "f8_e4m3"), ("img_attn", "f8_e4m3"), ("img_mlp", "convrot 64 rows"), ("txt_mlp.0", "convrot 16 rows"),
+                     ("txt_mlp.2", "int8 rows"), ("txt_attn", "nvfp4"), ("linear1", "convrot 64 rows"), ("linear2", "f8_e4m3")]
+MISTRAL_COMFY_TYPES = [("proj", "f8_e4m3")]
 
 
 def flux2_names(state):
@@ -506,21 +518,22 @@ def flux2_names(state):
         ("stream_modulation.linear", "stream_modulation.lin")])
 
 
-def flux2_parts():
+def flux2_parts(form, mistral):
     """Returns dev's pipeline with another transformer and text encoder, and the files' state of the latter."""
     pipe = flux2.reference_tensors.load(os.path.join(HERE, "flux2_dev", "model"))
-    transformer = weights.randomize(Flux2Transformer2DModel(**FLUX2), weights.FLUX2, f"{SEED} flux2")
-    config = Mistral3Config(text_config=MISTRAL | dict(vocab_size=len(pipe.tokenizer) + 9), vision_config=PIXTRAL)
-    text = Mistral3ForConditionalGeneration(config)
-    weights.randomize(text, weights.MISTRAL + weights.UNUSED_TOWER, f"{SEED} mistral")
+    columns = 3 * mistral["hidden_size"]
+    pipe.transformer = weights.randomize(Flux2Transformer2DModel(joint_attention_dim=columns, **form), weights.FLUX2, f"{SEED} flux2")
+    config = Mistral3Config(text_config=mistral | dict(vocab_size=len(pipe.tokenizer) + 9), vision_config=PIXTRAL)
+    pipe.text_encoder = Mistral3ForConditionalGeneration(config)
+    weights.randomize(pipe.text_encoder, weights.MISTRAL + weights.UNUSED_TOWER, f"{SEED} mistral")
     # the reference reads the state behind the last layer unnormed, as with published files, where it is not the last
-    text.model.language_model.norm = torch.nn.Identity()
-    pipe.transformer, pipe.text_encoder = transformer, text
-    return pipe, {name: t for name, t in text.model.language_model.state_dict().items()}
+    pipe.text_encoder.model.language_model.norm = torch.nn.Identity()
+    return pipe, pipe.text_encoder.model.language_model.state_dict()
 
 
-def flux2_case():
-    columns, rows, multiple = 4, 3, 8
+def flux2_case(multiple):
+    """Returns a case; multiple: pixels per token and side."""
+    columns, rows = 4, 3
     return dict(index=0, kind="image", prompt="a red fox in the snow, golden hour, soft light", negative_prompt=None, steps=3, cfg_scale=1.0,
                 guidance=4.0, width=columns * multiple, height=rows * multiple, seed=42, batch=1, flow_shift=None, max_sequence_length=512,
                 channels=4, init=False, mask=False, references=[], latent_width=columns, latent_height=rows, image_tokens=columns * rows)
@@ -533,6 +546,11 @@ def run_flux2(pipe, case):
         if name not in ("decoded", "picture"):
             out[f"case0.{name}"] = value
     return out
+
+
+def run_flux2_latents(pipe, case):
+    """As run_flux2 without the hidden states, 512 rows, which the first step depends on."""
+    return {name: value for name, value in run_flux2(pipe, case).items() if ".hidden." not in name}
 
 
 def of_adjacent_pairs(weight, heads):
@@ -548,45 +566,72 @@ def mistral_heads(name):
     return MISTRAL["num_attention_heads"] if ".attn_q." in name else MISTRAL["num_key_value_heads"] if ".attn_k." in name else 0
 
 
-def flux2_gguf(folder):
-    """Flux.2 dev from two GGUF files without configurations; the VAE is flux2_dev's."""
-    pipe, state = flux2_parts()
-    values, used = write_gguf(part(folder, "diffusion_models", "flux2-dev.gguf"), gguf.GGUFWriter(None, "flux"),
-                              flux2_names(pipe.transformer.state_dict()), FLUX2_TYPES)
-    pipe.transformer.load_state_dict(single_file_utils.convert_flux2_transformer_checkpoint_to_diffusers(values))
+def write_mistral(path, pipe, state):
+    """Writes the text encoder as llama.cpp does. Returns counts of types."""
     writer = gguf.GGUFWriter(None, "llama")
     writer.add_block_count(MISTRAL["num_hidden_layers"])
     writer.add_head_count(MISTRAL["num_attention_heads"])
     writer.add_head_count_kv(MISTRAL["num_key_value_heads"])
     writer.add_key_length(MISTRAL["head_dim"])
-    writer.add_rope_freq_base(1e9)
-    writer.add_layer_norm_rms_eps(1e-5)
-    with open(os.path.join(HERE, "flux2_dev/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
+    writer.add_rope_freq_base(MISTRAL["rope_theta"])
+    writer.add_layer_norm_rms_eps(MISTRAL["rms_norm_eps"])
+    with open(FLUX2_TOKENIZER, encoding="utf-8") as f:
         tokens_gguf.add_tekken(writer, json.load(f), pipe.text_encoder.config.text_config.vocab_size)
     named = {name: of_adjacent_pairs(t, mistral_heads(name)) if mistral_heads(name) else t for name, t in qwen_names(state).items()}
-    values, more = write_gguf(part(folder, "text_encoders", "mistral.gguf"), writer, named | {"output_norm.weight": torch.ones(MISTRAL["hidden_size"])},
-                              MISTRAL_TYPES)
+    values, used = write_gguf(path, writer, named | {"output_norm.weight": torch.ones(MISTRAL["hidden_size"])}, MISTRAL_TYPES)
     decoded = [of_halves(values[name], mistral_heads(name)) if mistral_heads(name) else values[name] for name in named]
     pipe.text_encoder.model.language_model.load_state_dict(dict(zip(state, decoded)))
+    return used
+
+
+def flux2_gguf(folder):
+    """Flux.2 dev from two GGUF files without configurations; the VAE is flux2_dev's."""
+    pipe, state = flux2_parts(FLUX2, MISTRAL)
+    values, used = write_gguf(part(folder, "diffusion_models", "flux2-dev.gguf"), gguf.GGUFWriter(None, "flux"),
+                              flux2_names(pipe.transformer.state_dict()), FLUX2_TYPES)
+    pipe.transformer.load_state_dict(single_file_utils.convert_flux2_transformer_checkpoint_to_diffusers(values))
+    more = write_mistral(part(folder, "text_encoders", "mistral.gguf"), pipe, state)
     link(folder, "vae", "flux2_dev/model/vae")
-    return "flux2", pipe, flux2_case(), run_flux2, dict(transformer=used, text=more), None
+    return "flux2", pipe, flux2_case(8), run_flux2_latents, dict(transformer=used, text=more), None
+
+
+def tekken():
+    """Returns a tekken.json with the tokens of flux2_dev, and transformers' conversion of it to a tokenizer."""
+    with open(FLUX2_TOKENIZER, encoding="utf-8") as f:
+        data = json.dumps(flux2.tokens.tekken_of(json.load(f)), separators=(",", ":")).encode()
+    with tempfile.TemporaryDirectory() as work:
+        path = os.path.join(work, "tekken.json")
+        with open(path, "wb") as f:
+            f.write(data)
+        tokenizer = convert_tekken_tokenizer(path, chat_template=flux2.tokens.TEMPLATE)
+    tokenizer.padding_side = "left"
+    return data, tokenizer
+
+
+def bf16(state):
+    return {name: t.bfloat16() for name, t in state.items()}
 
 
 def flux2_comfy(folder):
-    """Flux.2 dev in ComfyUI's files: mixed fp8 and rotated int8, and a text encoder that contains its tokenizer."""
-    pipe, state = flux2_parts()
-    values, used = write_comfy(part(folder, "diffusion_models", "flux2_dev_fp8mixed.safetensors"), flux2_names(pipe.transformer.state_dict()),
-                               FLUX2_COMFY_TYPES, "", ("img_attn", "linear1"))
+    """Flux.2 dev as ComfyUI reads it: a transformer of the authors' names in mixed types, with a configuration, as it is
+    small; a text encoder that contains its tokenizer; vae_flux2/authors as ae.safetensors."""
+    pipe, state = flux2_parts(FLUX2_SMALL, MISTRAL_PUBLISHED)
+    path = part(folder, "diffusion_models", "flux2_dev_fp8mixed.safetensors")
+    pipe.transformer.save_config(os.path.dirname(path))
+    values, used = write_comfy(path, flux2_names(bf16(pipe.transformer.state_dict())), FLUX2_COMFY_TYPES, "", ("img_attn", "linear1"))
     pipe.transformer.load_state_dict(single_file_utils.convert_flux2_transformer_checkpoint_to_diffusers(values))
-    with open(os.path.join(HERE, "flux2_dev/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
-        own = torch.tensor(list(flux2.tokens.tekken(json.load(f))), dtype=torch.uint8)
     path = part(folder, "text_encoders", "mistral_3_small_flux2_fp8.safetensors")
-    values, more = write_comfy(path, {name: t.bfloat16().float() for name, t in state.items()}, MISTRAL_COMFY_TYPES, "model.", ())
-    tensors = load_file(path)
-    save_file(tensors | {"tekken_model": own}, path)
+    values, more = write_comfy(path, bf16(state), MISTRAL_COMFY_TYPES, "model.", ())
     pipe.text_encoder.model.language_model.load_state_dict(values)
-    link(folder, "vae", "flux2_dev/model/vae")
-    return "flux2", pipe, flux2_case(), run_flux2, dict(transformer=used, text=more), None
+    own, tokenizer = tekken()
+    save_file(load_file(path) | {"tekken_model": torch.tensor(list(own), dtype=torch.uint8)}, path)
+    os.makedirs(os.path.join(folder, "vae"))
+    for name, to in (("ae.safetensors", "diffusion_pytorch_model.safetensors"), ("config.json", "config.json")):
+        os.symlink(os.path.join("../../../../vae_flux2/authors", to), os.path.join(folder, "vae", name))
+    # only its dimensions matter: pictures are not compared
+    vae = AutoencoderKLFlux2.from_config(AutoencoderKLFlux2.load_config(os.path.join(HERE, "vae_flux2", "authors")))
+    pipe = Flux2Pipeline(**(pipe.components | dict(vae=vae, tokenizer=tokenizer)))
+    return "flux2", pipe, flux2_case(4), run_flux2, dict(transformer=used, text=more), None
 
 
 QWEN_IMAGE = dict(in_channels=20, out_channels=5, num_layers=2, attention_head_dim=128, num_attention_heads=1, joint_attention_dim=64,

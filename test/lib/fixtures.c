@@ -69,6 +69,17 @@ static const struct stored flux_fp8 = {
                                          .clip_l = "clip",
                                          .vae = "vae"}};
 
+static const struct stored flux2_gguf = {
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/flux2-dev.gguf",
+                                         .llm = "text_encoders/mistral.gguf",
+                                         .vae = "vae"},
+    .text_encoder = "text_encoders"};
+static const struct stored flux2_comfy = {
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/flux2_dev_fp8mixed.safetensors",
+                                         .llm = "text_encoders/mistral_3_small_flux2_fp8.safetensors",
+                                         .vae = "vae/ae.safetensors"},
+    .text_encoder = "text_encoders"};
+
 static const struct stored qwen_gguf = {
     .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/qwen-image-edit.gguf",
                                          .llm = "text_encoders/qwen2.5-vl.gguf",
@@ -143,6 +154,8 @@ const struct fixture fixtures[] = {
     {.name = "stored/wan_gguf", .stored = &wan_gguf},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
+    {.name = "stored/flux2_gguf", .stored = &flux2_gguf},
+    {.name = "stored/flux2_comfy", .stored = &flux2_comfy},
     {.name = "adapters/zimage", .has_adapters = true},
     {.name = "adapters/flux", .has_adapters = true},
     {.name = "adapters/flux2", .has_adapters = true},

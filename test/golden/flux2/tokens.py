@@ -111,8 +111,9 @@ def tekken(words, special, n_special, n_words):
 
 
 def tekken_of(root):
-    """Returns the contents of a tekken.json with the tokens of a tokenizer.json."""
-    byte_of, named = byte_of_character(), list(NAMED.values())
-    pieces = sorted(root["model"]["vocab"].items(), key=lambda item: item[1])
-    words = [bytes(byte_of[c] for c in piece) for piece, i in pieces if i >= len(SPECIAL)]
-    return tekken(words, named, len(SPECIAL), len(words))
+    """Returns the contents of a tekken.json with the tokens of a tokenizer.json. As published, the bytes have the first
+    ranks, in order, so ids differ."""
+    byte_of, special = byte_of_character(), {token["content"] for token in root["added_tokens"]}
+    pieces = sorted((i, piece) for piece, i in root["model"]["vocab"].items() if piece not in special)
+    words = [bytes([b]) for b in range(256)] + [bytes(byte_of[c] for c in piece) for _, piece in pieces if len(piece) > 1]
+    return tekken(words, NAMED.values(), len(SPECIAL), len(words))
