@@ -10,7 +10,7 @@
  * The text encoder masks the padding, and the transformer reads one padding row (text_recipe.masks_padding,
  * padding_max). Source: diffusers 0.42, models/transformers/transformer_chroma.py and
  * pipelines/chroma/pipeline_chroma.py. That version passes the attention mask as floats, which attention adds
- * to the scores instead of masking (issues 12116 and 13619); here the other rows are left out, as was meant.
+ * to the scores instead of masking (issues 12116 and 13619); here the transformer does not read masked rows.
  */
 #include "models/flux_blocks.h"
 
@@ -22,7 +22,7 @@ enum {
 
 enum { LAYERS = 5 }; /* number of approximator layers in all published models */
 
-/* Epsilon of the approximator's norms: that of f32, since torch.nn.RMSNorm gets none. */
+/* Epsilon of the approximator's norms: the machine epsilon of f32, the default of torch.nn.RMSNorm. */
 static const float chroma_norm_eps = 1.1920929e-7f;
 static const float chroma_time_scale = 1000;
 
@@ -51,8 +51,8 @@ WEIGHT_TABLE(chroma_approximator_table, APPROXIMATOR_ROWS, approximator_weights,
              "distilled_guidance_layer.", "distilled_guidance_layer.");
 /* clang-format on */
 
-/* Copies approximator rows [n, DIM] to row `row` of the modulation of all blocks [blocks, rows, C], C = n DIM
- * / blocks. */
+/* Copies approximator rows [n, DIM] to modulation[:, row, :]; modulation is [blocks, rows, n DIM / blocks].
+ */
 static void chroma_store(struct context *x, struct tensor modulation, int32_t row, struct tensor from) {
     int32_t blocks = modulation.dim[0], columns = modulation.dim[2];
     struct tensor all = tensor_reshape(modulation, 2, (int32_t[]){blocks, modulation.dim[1] * columns});
@@ -60,7 +60,7 @@ static void chroma_store(struct context *x, struct tensor modulation, int32_t ro
             tensor_reshape(from, 2, (int32_t[]){blocks, columns}));
 }
 
-/* Stores approximator rows [R, DIM] as row `row` of the state's modulations. The final layer reads scale
+/* Copies the approximator's output [R, DIM] to row `row` of all modulations. The final layer takes scale
  * before shift. */
 static void chroma_store_rows(struct context *x, const struct flux_state *s, int32_t row,
                               struct tensor from) {
@@ -125,7 +125,7 @@ static bool chroma_probe(const struct tensor_index *index) {
 
 static enum status chroma_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
-        {"nerf_", "Chroma1-Radiance, which has no VAE and draws pixels"},
+        {"nerf_", "Chroma1-Radiance, which denoises pixels and has no VAE"},
         {0},
     };
     return component_refuse_similar(c, relatives, "Chroma1 (HD, Base, Flash)", e);

@@ -19,7 +19,6 @@ enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
     X##LINEAR(S, pooled_in, DIM, POOLED, "text_embedder.linear_1", "vector_in.in_layer")                     \
     X##LINEAR(S, pooled_out, DIM, DIM, "text_embedder.linear_2", "vector_in.out_layer")
 WEIGHT_TABLE(flux_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights, "time_text_embed.", "");
-
 /* clang-format on */
 
 BLOCK(flux_kind_conditioning, "conditioning", "conditioning", flux_conditioning_table,

@@ -2,13 +2,17 @@
  * images.
  *
  * As in Flux.1, double blocks have separate weights for text and image tokens, and single blocks treat all
- * tokens alike (mmdit.h). Linear layers have no biases; feed-forwards are gated. All blocks share the
- * modulations: their shifts, scales and gates depend on the timestep and, in dev, the guidance scale alone,
- * which all lanes share, so one row per timestep serves all lanes and blocks. Latents are packed, so a token
- * is one latent pixel. Rope has four axes (image, row, column, text token): text token i is (0, 0, 0, i), the
- * image (0, y, x, 0), reference k from 0 (10 + 10 k, y, x, 0). Source: diffusers 0.42,
- * models/transformers/transformer_flux2.py; checkpoint names of the authors: loaders/single_file_utils.py,
- * convert_flux2_transformer_checkpoint_to_diffusers. */
+ * tokens alike (mmdit.h). Linear layers have no biases; feed-forwards are gated. Latents are packed, so a
+ * token is one latent pixel.
+ *
+ * All blocks of a kind share one modulation (shift, scale, gate). It depends on the timestep and, in dev, on
+ * the guidance scale, which is equal for all lanes. So one row per timestep serves all lanes and blocks.
+ *
+ * Rope positions have four axes (image, row, column, text token): (0, 0, 0, i) for text token i, (0, y, x, 0)
+ * for the image, (10 + 10 k, y, x, 0) for reference k from 0.
+ *
+ * Source: diffusers 0.42, models/transformers/transformer_flux2.py; checkpoint names of the authors:
+ * loaders/single_file_utils.py, convert_flux2_transformer_checkpoint_to_diffusers. */
 #include "models/mmdit.h"
 #include "models/slots.h"
 
@@ -26,7 +30,7 @@ enum {
     AXES, /* sizes of the four rope axes */
     N_AXES = 4,
     IN = AXES + N_AXES,
-    OUT, /* out_channels in config.json; 0: null, as in published files */
+    OUT, /* out_channels in config.json; 0: null, as in the published configurations */
     LATENT,
     CAPTION,
     FREQUENCIES,
@@ -61,7 +65,8 @@ struct flux2_state {
 };
 
 /* clang-format off */
-/* Names of a row: in diffusers' files, in the authors' checkpoints, in other files with the authors' names. */
+/* Naming macro of rows with one to three names: in diffusers' files, in the authors' checkpoints, and a
+ * variant of the authors' name. */
 #define FLUX2_NAMED(P, C, end, ...)                                                                          \
     NAMED_PICK(__VA_ARGS__, FLUX2_NAMED_THREE, NAMED_TWO, NAMED_ONE, )(P, C, end, __VA_ARGS__)
 #define FLUX2_NAMED_THREE(P, C, end, name, checkpoint, other)                                                \
@@ -91,7 +96,7 @@ FLUX2_TABLE(flux2_final_modulation_table, FINAL_MODULATION, linear_weights, "", 
 FLUX2_TABLE(flux2_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights,
             "time_guidance_embed.", "");
 
-/* Modulations of all blocks. */
+/* Modulations: of the image and of the text in all double blocks, and of all single blocks. */
 #define IMAGE_MODULATION(X, S)                                                                               \
     X##MATRIX(S, weight, SIX_DIM, DIM, "double_stream_modulation_img.linear", "double_stream_modulation_img.lin")
 FLUX2_TABLE(flux2_image_modulation_table, IMAGE_MODULATION, linear_weights, "", "");
@@ -177,7 +182,7 @@ static void flux2_forward_conditioning(struct context *x, const void *weights,
     mmdit_time_text_embed(x, scope_rows(state->condition, scope), weights, scope, flux2_time_scale);
 }
 
-/* Computes the shifts, scales and gates of one modulation: `rows` is a tensor of the lane's state. */
+/* Computes shift, scale and gate into the visit's rows of `rows`, a modulation in the lane's state. */
 static void flux2_modulate(struct context *x, const void *weights, const struct visit_scope *scope,
                            struct tensor rows) {
     const struct flux2_state *state = scope->lane->state;
@@ -278,7 +283,7 @@ BLOCK(flux2_kind_final_modulation, "final_modulation", "norm_out", flux2_final_m
 BLOCK(flux2_kind_final, "final", "proj_out", flux2_final_table, linear_weights, flux2_forward_final,
       .never_quantised = true);
 
-/* Also true for Flux.3, which flux2_refuse names. */
+/* The probe also accepts Flux.3, so that flux2_refuse can report it by name. */
 #define FLUX3_TENSOR "early_stream_modulations."
 static bool flux2_probe(const struct tensor_index *index) {
     return index_find(index, "double_stream_modulation_img.linear.weight") ||
@@ -286,15 +291,16 @@ static bool flux2_probe(const struct tensor_index *index) {
            index_find(index, FLUX3_TENSOR "image.lin.weight");
 }
 
-/* Refuses Flux.3, and Klein KV, whose weights differ from Klein's in the name of file or folder alone. */
+/* Refuses Flux.3 and Klein KV. Klein KV has the tensors of Klein 9B; only its file or folder name differs. */
 static enum status flux2_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {{FLUX3_TENSOR, "Flux.3"}, {0}};
     const char *path = c->index.sources[0].path;
     if (strstr(path, "klein-9b-kv"))
-        return error_set(e, UNSUPPORTED,
-                         "unsupported transformer: Flux.2 Klein KV, which keeps keys and values of reference "
-                         "images" WHERE "%s" EXPECTED "flux-2-klein-9b.safetensors",
-                         path);
+        return error_set(
+            e, UNSUPPORTED,
+            "unsupported transformer: Flux.2 Klein KV, which caches keys and values of references" WHERE
+            "%s" EXPECTED "flux-2-klein-9b.safetensors",
+            path);
     return component_refuse_similar(c, relatives, "Flux.2 (dev, Klein)", e);
 }
 
@@ -337,34 +343,27 @@ static int flux2_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-static void flux2_declare_rows(const struct component *c, const struct lane *lane, struct arena *arena,
-                               bool *ok) {
-    struct flux2_state *s = lane->state;
-    const int32_t *d = c->dims;
-    int32_t rows = lane->hoisted ? lane->hoisted : 1;
-    s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
-    s->image_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[SIX_DIM]}, ok);
-    s->text_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[SIX_DIM]}, ok);
-    s->single_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[THREE_DIM]}, ok);
-    s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[TWO_DIM]}, ok);
-}
-
 static void flux2_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                           struct arena *pictures, bool *ok) {
+    struct flux2_state *shared = lanes[0].state;
+    const int32_t *d = c->dims;
+    int32_t n_hoisted = lanes[0].hoisted ? lanes[0].hoisted : 1;
     (void)pictures;
+    shared->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n_hoisted, d[DIM]}, ok);
+    shared->image_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n_hoisted, d[SIX_DIM]}, ok);
+    shared->text_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n_hoisted, d[SIX_DIM]}, ok);
+    shared->single_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n_hoisted, d[THREE_DIM]}, ok);
+    shared->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){n_hoisted, d[TWO_DIM]}, ok);
     for (int i = 0; i < n_lanes; i++) {
         struct flux2_state *s = lanes[i].state;
         int first = lane_first_of_prompt(lanes, i);
-        int32_t dim = c->dims[DIM], text = lanes[i].text.dim[0];
+        int32_t text = lanes[i].text.dim[0];
         int32_t rows = text + mmdit_image_token_count(&lanes[i], FLUX2_PATCH);
-        if (i)
-            *s = *(const struct flux2_state *)lanes[first == i ? 0 : first].state;
-        else
-            flux2_declare_rows(c, &lanes[0], arena, ok);
-        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
+        if (i) *s = *(const struct flux2_state *)lanes[first == i ? 0 : first].state;
+        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
         if (first != i) continue;
-        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){rows, c->dims[HEAD] / 2, 2}, ok);
-        s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, dim}, ok);
+        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){rows, d[HEAD] / 2, 2}, ok);
+        s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, d[DIM]}, ok);
     }
 }
 
@@ -409,6 +408,7 @@ static const struct setting flux2_settings[] = {
     AXIS(2),
     AXIS(3),
     {{"rope_theta"}, offsetof(struct flux2_settings, rope_theta), SETTING_DOUBLE, 2000, 1, 1e9},
+    /* For config.json only: the feed-forward's width is that of the tensors. */
     {{"mlp_ratio"}, offsetof(struct flux2_settings, mlp_ratio), SETTING_DOUBLE, 3, 0.1, 64},
 };
 
@@ -477,7 +477,7 @@ const struct family family_flux2 = {
 
 /* clang-format off */
 /* Preview colours of Flux.2's VAE. Fitted by stable-diffusion.cpp (src/runtime/latent-preview.h at 2e0f042)
- * for each of 32 channels at twice the resolution; a packed latent has four pixels of each channel. */
+ * for the 32 channels before packing. A packed latent holds 2x2 pixels of each channel, whose mean is shown. */
 #define FOUR(r, g, b) {r / 4, g / 4, b / 4}, {r / 4, g / 4, b / 4}, {r / 4, g / 4, b / 4}, {r / 4, g / 4, b / 4}
 static const float colours_flux2[][3] = {
     FOUR(0.000368F, -0.0041925F, -0.009855F), FOUR(-0.000676F, -0.008196F, 0.0103465F),
@@ -537,8 +537,8 @@ static const struct hf_source flux2_klein_base_9b_files[] = {
     {0},
 };
 
-/* Flux.2: diffusers 0.42, pipelines/flux2. Prompts are padded to 512 tokens, and the denoiser reads the rows
- * of the padding too. Further arguments: initialisers of the text encoder's slot. */
+/* Text encoder of Klein: diffusers 0.42, pipelines/flux2. Prompts are padded to 512 tokens. The encoder's
+ * attention masks the padding; the denoiser reads its rows too. Further arguments: initialisers of the slot. */
 #define TEXT_KLEIN(...)                                                                                      \
     {.family = &family_qwen3, .flag = "--llm", .folder = "text_encoder",                                     \
      .prefixes = NAMES({"", "text_encoders.qwen3_4b.transformer.", "text_encoders.qwen3_8b.transformer.",    \
@@ -554,21 +554,24 @@ static const struct hf_source flux2_klein_base_9b_files[] = {
      __VA_ARGS__}
 
 enum { FLUX2_AREA = 1024 * 1024 };
-/* text: slot of the text encoder; the numbers of its layers whose outputs are read */
+/* Flux.2: diffusers 0.42, pipelines/flux2. text_slot: the text encoder. first, second, third: layers of the
+ * text encoder whose outputs, without the final norm, are concatenated. Further arguments: initialisers of the
+ * denoiser's slot. */
 #define FLUX2(text_slot, first, second, third, ...)                                                          \
     .slot = {text_slot, DENOISER(family_flux2, __VA_ARGS__), VAE_FLUX2},                                     \
     .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS,                                             \
                             .hidden = {.layers = {first, second, third}, .final_norm = FINAL_NORM_OF_NONE}}}, \
              .n_conditions = 1},                                                                             \
     .images = {.references_max = LANE_REFERENCES_MAX, .init_is_reference = true, .mask_bilinear = true,      \
-               .areas = {.vae_max = FLUX2_AREA, .output_of_first = true}},                   \
+               .areas = {.vae_max = FLUX2_AREA, .output_of_first = true}},                                   \
     .denoising = {.span = {{1, INFINITY}}, .guide = guidance_cfg,                                            \
                   .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
                                .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
                   .shift_rule = FLOW_SHIFT_FLUX2},                                                           \
     .patch = FLUX2_PATCH, .colours = &latent_colours_flux2
 
-/* Klein. Further arguments: initialisers of the text encoder's slot. */
+/* Klein. heads_, doubles, singles, columns: sizes of the published transformer. Further arguments:
+ * initialisers of the text encoder's slot. */
 #define KLEIN(heads_, doubles, singles, columns, ...)                                                        \
     FLUX2(TEXT_KLEIN(__VA_ARGS__), 9, 18, 27,                                                                \
           .dimension = {{"heads", heads_}, {"double_layers", doubles}, {"single_layers", singles},           \
@@ -576,12 +579,12 @@ enum { FLUX2_AREA = 1024 * 1024 };
 #define KLEIN_4B KLEIN(24, 5, 20, 7680, )
 #define KLEIN_9B KLEIN(32, 8, 24, 12288, .dimension = {{"hidden", 4096}, {"text_ff", 12288}})
 #define KLEIN_PIPELINES {"Flux2KleinPipeline", "Flux2KleinInpaintPipeline"}
-/* Distilled models use no guidance: diffusers ignores guidance_scale. */
+/* diffusers ignores guidance_scale for distilled models; here it is only off by default. */
 #define DISTILLED {.width = 1024, .height = 1024, .steps = 4, .cfg_scale = 1, .strength = 0.8}
 #define BASE {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.8}
 /* clang-format on */
 
-/* dev is guidance-distilled; guidance_scale and steps of Flux2Pipeline.__call__. */
+/* dev is guidance-distilled. Guidance and steps are the defaults of Flux2Pipeline.__call__. */
 const struct recipe recipe_flux2_dev = {
     FLUX2(TEXT_MISTRAL, 10, 20, 30),
     .name = "flux2_dev",

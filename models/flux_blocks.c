@@ -1,6 +1,7 @@
+/* Weight tables, forward functions and family callbacks of Flux.1's blocks: implements flux_blocks.h. */
 #include "models/flux_blocks.h"
 
-enum { MASK_SIDE = 8 };
+enum { MASK_SIDE = 8 }; /* pixels of the mask per side of a latent pixel in the published Fill */
 
 static const float flux_time_scale = 1000;
 static const struct patches flux_patches = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
@@ -32,7 +33,7 @@ struct double_modulation_weights { DOUBLE_MODULATION(FIELD_, ) };
 WEIGHT_TABLE(flux_double_modulation_table, DOUBLE_MODULATION, double_modulation_weights,
              "transformer_blocks.%d.", "double_blocks.%d.");
 
-/* Row counts of the four parts of linear1 in the authors' checkpoints: q, k, v, first layer of the MLP. */
+/* Row counts of the parts of linear1 in the authors' checkpoints: q, k, v, first layer of the feed-forward. */
 static const int flux_linear1_rows[] = {DIM, DIM, DIM, FEED_FORWARD};
 #define OF_LINEAR1(S) WITH(S, .part_rows = flux_linear1_rows)
 #define SINGLE_UP(X, S) X##LINEAR(S, up, FEED_FORWARD, DIM, "proj_mlp", "linear1[3/4]")
@@ -57,8 +58,7 @@ void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
         rope.grid[0] = (struct rope_grid){.extent = {text.dim[0]}, .diagonal = true, .fixed_axes = 1};
         op_rope_table(x, text, &rope);
     } else {
-        /* All text tokens have position (0, 0, 0). Therefore the first table row is computed and copied to
-         * the other text rows. */
+        /* All text tokens have position (0, 0, 0): compute the first row and copy it to the others. */
         op_rope_table(x, tensor_slice(text, 0, 1), &rope);
         struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
         if (text.dim[0] > 1)
@@ -206,9 +206,9 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* Accepts the input channels of the latent alone and, if models with Fill's input exist (details.fills), of
- * the latent, the masked image's latent and the mask, one channel for each pixel of a latent pixel. Canny and
- * Depth read a second latent and are refused. */
+/* Checks the input channels of x_embedder. Accepted are those of the latent and, if details.fills, those of
+ * Fill: latent, latent of the masked image, and the mask with one channel for each of the side * side image
+ * pixels of a latent pixel. Canny and Depth read a second latent without a mask and are refused. */
 static enum status flux_check_inputs(const struct component *c, struct error *e) {
     const struct flux_details *details = c->family->details;
     const int32_t *d = c->dims;

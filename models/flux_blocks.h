@@ -2,12 +2,13 @@
  * text, the generated image, reference images.
  *
  * Double blocks have separate weights for text and image tokens, with joint attention; single blocks treat
- * all tokens alike (mmdit.h). Each block has shifts, scales and gates (AdaLN): linear layers compute them
- * from the conditioning, one row. These layers are separate blocks here, because they depend on timestep and
- * prompt alone and can be hoisted. A family adds its own conditioning block, and own double and single blocks
- * if its feed-forward differs (struct flux_details). Source: diffusers 0.42,
- * models/transformers/transformer_flux.py; checkpoint names of the authors: loaders/single_file_utils.py,
- * convert_flux_transformer_checkpoint_to_diffusers. */
+ * all tokens alike (mmdit.h). Each block has its own modulation (AdaLN: shift, scale, gate), which a linear
+ * layer computes from the conditioning, one row. These layers are separate blocks here: they depend only on
+ * timestep and prompt and can be hoisted. A family adds its own conditioning block. It has its own context,
+ * double and single blocks if their weights differ (struct flux_details).
+ *
+ * Source: diffusers 0.42, models/transformers/transformer_flux.py; checkpoint names of the authors:
+ * loaders/single_file_utils.py, convert_flux_transformer_checkpoint_to_diffusers. */
 #ifndef SLUICE_MODELS_FLUX_BLOCKS_H
 #define SLUICE_MODELS_FLUX_BLOCKS_H
 
@@ -26,11 +27,10 @@ enum {
     HEADS,
     AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
     IN = AXES + 3,
-    OUT, /* out_channels in config.json: PATCH for Fill, whose input has more channels than its output; 0: key
-            omitted */
-    PATCH,
+    OUT,   /* out_channels in config.json: PATCH for Fill; 0: null, for all others */
+    PATCH, /* channels of a token's 2x2 latent pixels */
     LATENT,
-    FILL, /* 1: inpainting model (Fill), whose input also has the masked image's latent and the mask */
+    FILL, /* 1: inpainting model (Fill); its input also has the masked image's latent and the mask */
     CAPTION,
     POOLED,
     FREQUENCIES,
@@ -50,15 +50,17 @@ struct flux_positions {
 
 struct flux_settings {
     int axis_dim[3];
-    struct flux_positions positions;
+    struct flux_positions positions; /* copy of flux_details.positions, for the forward functions */
 };
 
-/* family.details: in what a family differs from the others. */
+/* Differences between the families (family.details). */
 struct flux_details {
-    const struct block_kind *context;      /* embeds the prompt; usually flux_kind_context */
-    const struct block_kind *conditioning; /* computes flux_state.condition, or all modulations */
+    const struct block_kind *context; /* embeds the prompt; usually flux_kind_context */
+    /* Computes flux_state.condition, or all modulations. It is updated per timestep and prompt where
+     * modulation layers follow, because they are. */
+    const struct block_kind *conditioning;
     const struct block_kind *double_block, *single_block;
-    bool modulation_in_conditioning; /* the conditioning block computes the modulations; blocks have no
+    bool modulation_in_conditioning; /* the conditioning block computes all modulations; there are no
                                         modulation layers */
     bool fills;                      /* models with the input channels of Fill exist */
     struct flux_positions positions;
@@ -112,14 +114,15 @@ struct flux_state {
 
 extern const struct block_kind flux_kind_context, flux_kind_double, flux_kind_single;
 
-/* Forward functions, for families with own weight tables. Weights: linear_weights, mmdit_block_weights,
- * mmdit_single_weights, mmdit_time_text_embed_weights. */
+/* Computes the rope table in the lane's state. */
 void flux_fill_rope(struct context *x, const struct visit_scope *scope);
+/* Forward functions, for families with their own weight tables. weights: mmdit_block_weights,
+ * mmdit_single_weights, mmdit_time_text_embed_weights. */
 void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope);
 void flux_forward_single(struct context *x, const void *weights, const struct visit_scope *scope);
 void flux_forward_conditioning(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Callbacks of struct family. flux_configure: SHAPE, UNSUPPORTED. */
+/* Callbacks of struct family. flux_configure fails with META, SHAPE or UNSUPPORTED. */
 enum status flux_configure(struct component *c, const struct config *config, struct error *e);
 void flux_derive_dims(struct component *c);
 void flux_derive(struct component *c);
@@ -183,8 +186,8 @@ bool flux_has_blocks(const struct tensor_index *index);
 enum { N_FLUX_STATE_TENSORS = 7 };
 extern const struct state_tensor flux_state_tensors[N_FLUX_STATE_TENSORS];
 
-/* Initialisers of struct family that the families share. of: name of the family's tables of_dimensions and
- * of_settings. The other arguments are more initialisers of .config, such as .derive. */
+/* Initialisers of struct family that the families share. of: prefix of the family's tables of_dimensions and
+ * of_settings. Further arguments: initialisers of .config. */
 #define FLUX_FAMILY(of, ...)                                                                                 \
     .kind = FAMILY_DENOISER, .display_name = "transformer",                                                  \
     .config = {.dimensions = of##_dimensions,                                                                \

@@ -26,8 +26,8 @@ static const struct flux_details longcat_image_details = {
     .single_block = &flux_kind_single,
     .positions = {.text_diagonal = true, .after_text = true, .first_image = 1}};
 
-/* Under the authors' names, Flux.1 also has vector_in, Ovis-Image has other feed-forwards, and Flux.2 has no
- * modulation in its blocks. */
+/* The authors' names distinguish the relatives: Flux.1 also has vector_in, Ovis-Image has other
+ * feed-forwards, and Flux.2's blocks have no modulation. */
 static bool longcat_image_probe(const struct tensor_index *index) {
     return flux_has_blocks(index) && (index_find(index, "time_embed.timestep_embedder.linear_1.weight") ||
                                       (index_find(index, "time_in.in_layer.weight") &&
@@ -84,12 +84,12 @@ static const struct hf_source longcat_image_edit_files[] = {
 };
 /* clang-format on */
 
-/* LongCat-Image: diffusers 0.42, pipelines/longcat_image, without rewriting the prompt by the language model.
- * The transformer reads 512 rows of the prompt: padding tokens are no keys of the language model's attention,
- * but their rows are computed and read without a mask. Of Edit's prompts also the image's rows and the tokens
- * before and after the image are read. The pipelines end the template with
- * "<|im_end|>\n<|im_start|>assistant\n"; these tokens follow all rows that are read, and attention is causal.
- * Edit does not limit the norm of guided tokens. */
+/* LongCat-Image: diffusers 0.42, pipelines/longcat_image, without enable_prompt_rewrite. The transformer
+ * reads 512 rows of prompt and padding without a mask; the language model's attention masks the padding.
+ * Edit's transformer also reads the rows of the image and of the tokens directly before and after it. The
+ * pipelines end the template with "<|im_end|>\n<|im_start|>assistant\n". These tokens are omitted here:
+ * attention is causal, and they follow all rows that are read. Edit does not limit the norm of guided tokens.
+ */
 enum { LONGCAT_DROPPED = 36, LONGCAT_ROWS = 512 };
 
 /* clang-format off */
@@ -104,7 +104,7 @@ enum { LONGCAT_DROPPED = 36, LONGCAT_ROWS = 512 };
     .slot = {VISION_QWEN25VL, text_slot, DENOISER(family_longcat_image), VAE_KL},                            \
     .text = {.condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1,                        \
              .processor = {"Qwen2_5_VLProcessor", "text_processor", true}},                                  \
-    .denoising = {.span = {{2, INFINITY}},                                                                  \
+    .denoising = {.span = {{2, INFINITY}},                                                                   \
                   .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \
                                .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
                   .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                        \

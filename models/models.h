@@ -55,17 +55,17 @@ struct image_prompt {
 /* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
-    const char *deleted; /* text that is deleted from prompts: a token that stands for an image; NULL: none */
-    bool clean_html;     /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
+    const char *deleted;   /* text that is deleted from prompts, such as Mistral's image token; NULL: none */
+    bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
     bool pad_with_id_0;    /* pad short prompts with token id 0; overrides the token `pad` */
     bool pads_left;        /* padding precedes the prompt (padding_side "left") */
-    bool masks_padding; /* padding tokens are no keys of the encoder's attention; their rows are computed */
+    bool masks_padding; /* the encoder's attention masks padding as keys; the rows of padding are computed */
     int padding_max;    /* largest number of padding tokens; 0: pad up to tokens_max */
-    /* Template and prompt are tokenised separately, and drop_idx of a prompt is the number of tokens of
-     * template_before. tokens_max then counts drop_idx and the prompt, with or without images.
-     * template_after is NULL: a causal encoder's rows do not depend on text after the padding. */
+    /* Template and prompt are tokenised separately. The prompt is truncated to tokens_max - drop_idx tokens;
+     * then the actual number of tokens of template_before replaces drop_idx. template_after is NULL: rows of
+     * a causal encoder do not depend on text after the padding. */
     bool template_apart;
     bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
     int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
@@ -222,17 +222,17 @@ struct picture_areas {
     int64_t output; /* default output area, in the last reference's aspect ratio; 0: recipe_defaults.width,
                        height */
     int multiple;
-    /* Flux.2: largest image area for the VAE encoder. A larger image is resized to this area; then every
-     * image is cropped around its centre to whole tokens. Images that this function of diffusers
-     * rejects are refused: Flux2ImageProcessor.check_image_input. An input image (--init-img) gives a default
-     * output size of at most this area. 0: as in Flux Kontext (picture_reference_size). */
+    /* Flux.2: largest image area for the VAE encoder. A larger image is shrunk to this area; then each image
+     * is cropped around its centre to whole tokens. Small and narrow images are refused, as in diffusers
+     * (Flux2ImageProcessor.check_image_input). The default output area for an input image (--init-img)
+     * has the same limit. 0: as in Flux Kontext (picture_reference_size). */
     int64_t vae_max;
     bool output_of_first; /* the default output size is the size at which the first reference is encoded */
-    /* LongCat-Image-Edit: the sides of the default output size are rounded up to multiples of `multiple`; the
-     * VAE encoder reads a reference at the output size; the vision encoder reads that picture, resized to
-     * sides of 1 / vision_divisor (0: the vision encoder reads the reference itself). */
-    bool rounds_up, vae_of_output;
-    int vision_divisor;
+    /* LongCat-Image-Edit */
+    bool rounds_up;     /* the sides of the default output size are rounded up to multiples of `multiple` */
+    bool vae_of_output; /* references are resized to the output size for the VAE encoder */
+    int vision_divisor; /* the vision encoder reads the image of the VAE encoder, with sides divided by this;
+                           0: the reference itself */
 };
 
 /* Files in a Hugging Face repository. A list ends with repository NULL. */
@@ -263,8 +263,8 @@ struct recipe_selection {
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
-    /* Key of model_index.json with a boolean (false if absent) that must equal index_value. Where
-     * model_index.json names the pipeline, the key replaces name_word. NULL: no key. */
+    /* Boolean key of model_index.json (false if absent) that must equal index_value. If model_index.json
+     * names the pipeline, this key decides instead of name_word. NULL: no key. */
     const char *index_key;
     bool index_value;
     const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
@@ -296,8 +296,8 @@ struct recipe_images {
     /* Inpainting without mask channels: the latent of the input image is also the denoiser's first reference;
      * references of the request follow. Needs samples_posterior false. */
     bool init_is_reference;
-    /* Inpainting without mask channels: the mask is interpolated to latent pixels (mask_to_latent_bilinear)
-     * and blends fractions; false: the mask is 0 or 1, of the nearest pixel. */
+    /* Inpainting without mask channels: latent pixels have the interpolated mask (mask_to_latent_bilinear),
+     * from 0 to 1; false: the mask of the nearest pixel, 0 or 1. */
     bool mask_bilinear;
     bool references_if_unnamed; /* -r is allowed only if neither --edit nor model_index.json names the
                                    pipeline */

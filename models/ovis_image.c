@@ -115,9 +115,10 @@ static const struct hf_source ovis_image_files[] = {
 enum { OVIS_DROPPED = 28, OVIS_ROWS = 256 };
 
 /* Ovis-Image: diffusers 0.42, pipelines/ovis_image. One user turn without thinking. The rows after the final
- * norm are padded with zeros to 256, which the transformer reads without a mask. The template's first 28
- * tokens are dropped; the 29th, a colon, is not. Sizes of Ovis2.5-2B's language model: ComfyUI,
- * comfy/text_encoders/llama.py, Ovis25_2BConfig; prefix of its files: AIDC-AI/Ovis-Image, hf_embedder.py. */
+ * norm are padded with zeros to 256; the transformer reads them without a mask. The first 28 tokens of the
+ * template are dropped, but not the 29th, a colon, as in diffusers. Sizes of Ovis2.5-2B's language model:
+ * ComfyUI, comfy/text_encoders/llama.py, Ovis25_2BConfig; prefix of its files: AIDC-AI/Ovis-Image,
+ * hf_embedder.py. */
 const struct recipe recipe_ovis_image = {
     .name = "ovis_image",
     .slot = {{.family = &family_qwen3,

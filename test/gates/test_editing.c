@@ -254,7 +254,7 @@ static void set_images(struct rig *rig, struct recipe *changed, struct recipe_im
     rig->model->recipe = changed;
 }
 
-/* A picture resized to `whole`, of which `size` is cut out at (x, y); freed by the caller (rgb). */
+/* Returns `picture` resized to `whole` and cropped to `size` at (x, y). The caller frees the result's rgb. */
 static struct sluice_picture resized_part(struct sluice_picture picture, struct picture_size whole, int x,
                                           int y, struct picture_size size) {
     struct error e = {0};
@@ -273,7 +273,7 @@ static struct sluice_picture resized_part(struct sluice_picture picture, struct 
     return picture;
 }
 
-/* Runs a request without an output size, whose reference is `picture`. It must give the latent of a run with
+/* Runs a request with the reference `picture` and no output size. Its latent must equal that of a run with
  * the reference `ready` and ready's size as output size. Frees the pixels of `ready`. */
 static void check_fits_like(struct rig *rig, const struct sluice_picture *picture,
                             const struct sluice_picture *ready, const char *what) {

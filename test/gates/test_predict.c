@@ -52,7 +52,7 @@ struct formula {
 
 static const double T = 4128, C = 3840, F = 10240; /* Z-Image: T tokens, hidden size C, feed-forward size F */
 static const double FT = 4608, FC = 3072, FF = 12288;
-static const double F2 = 6144;                        /* Flux.2 dev: hidden size */
+static const double F2 = 6144;                        /* Flux.2 dev: hidden size; feed-forward 3 F2 */
 static const double OT = 4096 + 256;                  /* Ovis-Image: OT tokens, 256 of them text */
 static const double CR = 344, CC = 5120;              /* Chroma's approximator: CR rows, CC columns */
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */

@@ -459,7 +459,7 @@ static void expect_latent_format(const struct component *c, const json_t *format
     assert_true(*c->latent_format.shift == (float)json_number_value(json_array_get(format, 1)));
 }
 
-/* True if one of the fixture's components is of this family and in this file. */
+/* True if blocks.json lists a component of this family in this file. */
 static bool file_holds(const struct golden *g, const char *file, const struct family *family) {
     const json_t *about;
     size_t i;
@@ -469,8 +469,8 @@ static bool file_holds(const struct golden *g, const char *file, const struct fa
     return false;
 }
 
-/* Opens a component. All tensors in its file must be known, and the file must have components of no families
- * but those of blocks.json. */
+/* Opens a component. All tensors in its file must be known, and only the families that blocks.json lists for
+ * the file may recognise it. */
 static void open_component(const struct golden *g, const json_t *about, struct component *c) {
     static struct published_setting published[SLOTS_MAX][2];
     const json_t *format = json_object_get(about, "latent_format"), *value;

@@ -25,9 +25,9 @@ static const struct tolerance few_channels[] = {
  * times. */
 static const struct tolerance large_latents[] = {{"latent_000 with an input image", 9.63e-4, 2.9e-3}, {0}};
 
-/* Flux.2's tiny autoencoder amplifies errors of the latent: its packed channels are normalised by statistics
- * that differ between channels, and guidance of 2.5 to 4 adds to them. The latents have the usual tolerances.
- * Measured under emulation. */
+/* The small autoencoder of Flux.2's fixtures amplifies errors of the latent, because the statistics that
+ * normalise the packed channels differ between channels. Guidance of 2.5 to 4 adds to these errors. The
+ * latents have the usual tolerances. Measured under emulation. */
 static const struct tolerance packed_latents[] = {
     {"decoded, free-running", 9.47e-2, 2e-1},
     {"picture, worst", 6, 12},

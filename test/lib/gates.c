@@ -100,11 +100,7 @@ const struct gate gate_flux_wide = {
     .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
 
 #define GUIDED(batch_) .steps = 2, .batch = batch_, .cfg_scale = 2.5
-const struct gate gate_chroma = {.request = REQUEST(GUIDED(2)),
-                                 .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 1),
-                                 .threads = 2,
-                                 .always = true};
-#define EDITING(n) .references = references, .n_references = n
+#define EDITING(n)     .references = references, .n_references = n
 
 const struct gate gate_longcat_image = {.request = REQUEST(GUIDED(2)),
                                         .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
@@ -117,6 +113,10 @@ const struct gate gate_longcat_image_edit = {.request = REQUEST(GUIDED(2), EDITI
                                              .threads = 1,
                                              .always = true};
 
+const struct gate gate_chroma = {.request = REQUEST(GUIDED(2)),
+                                 .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 1),
+                                 .threads = 2,
+                                 .always = true};
 const struct gate gate_ovis_image = {.request = REQUEST(GUIDED(2)),
                                      .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
                                      .threads = 2,

@@ -55,6 +55,8 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
     return at;
 }
 
+/* Writes the table rows of one grid to `at`. token_order orders the last two axes (rows and columns); the
+ * axes before them are outer loops, the first one slowest. Returns the end of the rows. */
 static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
     int last = grid->diagonal ? 0 : o->n_axes - 1;
     int32_t rows = last ? extent_of(o, grid, last - 1) : 1, columns = extent_of(o, grid, last), images = 1;

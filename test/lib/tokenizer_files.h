@@ -49,8 +49,9 @@ void compare_packed(const char *kind, const char *const *files);
  */
 void expect_memory_failures(const char *name, const char *text);
 
-/* expect_json_failures fails each of Jansson's allocations of opening the file once: a JSON member lost in
- * this way would silently give other tokens. json_failures_set_up: before the first use of Jansson. */
+/* Opens the file repeatedly; each time another of Jansson's allocations fails, and opening must return
+ * MEMORY. A JSON member lost this way would silently change tokens. Call json_failures_set_up before the
+ * first use of Jansson. */
 void json_failures_set_up(void);
 void expect_json_failures(const char *name);
 
