@@ -53,8 +53,10 @@ struct weight_parts block_weight_parts(const struct weight_spec *spec, const cha
     for (; *at != '/'; at += 2) taken[parts.n++] = at[1] - '0';
     n_all = at[1] - '0';
     int64_t above = 0;
-    /* part_rows describes a name only if it gives the name's first part the weight's own number of rows. */
-    bool listed = spec->part_rows && spec->part_rows[taken[0]] == spec->dim[0];
+    /* part_rows describes a name only if the listed rows of the weight's parts add up to its own rows. */
+    int64_t listed_rows = 0;
+    for (int i = 0; i < parts.n && spec->part_rows; i++) listed_rows += dims[spec->part_rows[taken[i]]];
+    bool listed = spec->part_rows && listed_rows == dims[spec->dim[0]];
     for (int part = 0; part < n_all; part++) {
         int32_t rows = listed ? dims[spec->part_rows[part]] : dims[spec->dim[0]] / parts.n;
         for (int i = 0; i < parts.n; i++)

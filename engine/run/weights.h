@@ -43,8 +43,8 @@ struct weight_spec {
     const char *checkpoint_name; /* tensor name in the authors' checkpoints; NULL or equal to the first name:
                                     no such name */
     /* Number of rows of each part of a fused tensor, as indices into the family's dims; NULL: equal parts.
-     * With several fused names, the list applies to a name if its entry for the name's first part is dim[0];
-     * other names have equal parts. */
+     * With several fused names, the list applies to a name if the listed rows of the weight's parts add up to
+     * dim[0]; other names have equal parts. */
     const int *part_rows;
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
