@@ -40,16 +40,16 @@ def sd3(state):
     convert_sd3_transformer_checkpoint_to_diffusers."""
     state = dict(state)
     for block in sorted({n.split(".attn.")[0] for n in state if ".attn.to_q." in n}):
-        stored._fuse(state, f"{block}.x_block.attn.qkv", [f"{block}.attn.to_{p}" for p in "qkv"])
-        stored._fuse(state, f"{block}.context_block.attn.qkv", [f"{block}.attn.add_{p}_proj" for p in "qkv"])
+        stored.fuse(state, f"{block}.x_block.attn.qkv", [f"{block}.attn.to_{p}" for p in "qkv"])
+        stored.fuse(state, f"{block}.context_block.attn.qkv", [f"{block}.attn.add_{p}_proj" for p in "qkv"])
         if f"{block}.attn2.to_q.weight" in state:
-            stored._fuse(state, f"{block}.x_block.attn2.qkv", [f"{block}.attn2.to_{p}" for p in "qkv"])
+            stored.fuse(state, f"{block}.x_block.attn2.qkv", [f"{block}.attn2.to_{p}" for p in "qkv"])
     last = max(int(n.split(".")[1]) for n in state if n.startswith("transformer_blocks."))
     for name in ("norm_out.linear", f"transformer_blocks.{last}.norm1_context.linear"):
         for tail in (".weight", ".bias"):
             scale, shift = state[name + tail].chunk(2)
             state[name + tail] = torch.cat([shift, scale])
-    return stored._rename(state, [
+    return stored.rename(state, [
         (".norm1.linear.", ".x_block.adaLN_modulation.1."), (".norm1_context.linear.", ".context_block.adaLN_modulation.1."),
         (".attn.norm_added_", ".context_block.attn.ln_"), (".attn.norm_", ".x_block.attn.ln_"), (".attn2.norm_", ".x_block.attn2.ln_"),
         (".attn.to_out.0.", ".x_block.attn.proj."), (".attn.to_add_out.", ".context_block.attn.proj."),
@@ -73,7 +73,7 @@ def ldm(state):
     out = {}
     for name, value in state.items():
         if ".resnets." in name:
-            (name, _), = stored._rename({name: 0}, RESNET).items()
+            (name, _), = stored.rename({name: 0}, RESNET).items()
         level = re.match(r"(down|up)_blocks\.(\d+)\.(resnets|attentions|downsamplers|upsamplers)\.(\d+)\.(.*)", name)
         if level:
             way, block, kind, n, tail = level.group(1), int(level.group(2)), level.group(3), int(level.group(4)), level.group(5)
@@ -83,6 +83,6 @@ def ldm(state):
             name = f"input_blocks.{3 * block + n + 1}.{place}.{tail}" if way == "down" else \
                 f"output_blocks.{3 * block + (2 if kind == 'upsamplers' else n)}.{place}.{tail}"
         else:
-            (name, _), = stored._rename({name: 0}, ENDS).items()
+            (name, _), = stored.rename({name: 0}, ENDS).items()
         out[name] = value
     return out

@@ -37,6 +37,7 @@ import adapter_names
 import files
 import flux.reference_tensors
 import flux2.reference_tensors
+import flux2.stored
 import qwen.reference_tensors
 import reference_tensors
 import sd3.reference_tensors
@@ -404,7 +405,7 @@ def flux2_klein():
     def run(pipe, case):
         return latents(flux2.reference_tensors.run_case(pipe, case, {}))
 
-    named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", stored.flux2_names)
+    named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", flux2.stored.names)
     peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
     kohya = Adapter(pipe, "kohya.safetensors", torch.bfloat16)
     comfy = Adapter(pipe, "comfy.safetensors", torch.float16)

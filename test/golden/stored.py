@@ -12,14 +12,13 @@ Each stored/NAME/ contains
   bf16.json          empty: the reference's bf16 errors are not measured; devices that compute in bf16 have wider tolerances
 
 Weights have the authors' names; the reference receives the dequantised values through diffusers' own conversion from these
-names.  Heads have the published width of 128, so no configuration is needed.
+names.  Most heads have the published width of 128, so no configuration is needed.
 """
 
 import argparse
 import inspect
 import json
 import os
-import tempfile
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -27,30 +26,24 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import gguf
 import numpy as np
 import torch
-from diffusers import (AutoencoderKLFlux2, FlowMatchEulerDiscreteScheduler, Flux2Pipeline, Flux2Transformer2DModel, FluxTransformer2DModel,
-                       QwenImageTransformer2DModel, WanTransformer3DModel, ZImageTransformer2DModel)
+from diffusers import (FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel, QwenImageTransformer2DModel, WanTransformer3DModel,
+                       ZImageTransformer2DModel)
 from diffusers.loaders import single_file_utils
 from PIL import Image
-from safetensors.torch import load_file, save_file
-from transformers import (Mistral3Config, Mistral3ForConditionalGeneration, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config,
-                          Qwen3Model, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
-from transformers.integrations.mistral.tokenizer import convert_tekken_tokenizer
+from transformers import (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config, Qwen3Model, T5Config, T5EncoderModel, UMT5Config,
+                          UMT5EncoderModel)
 
 import files
 import flux.reference_tensors
-import flux2.reference_tensors
-import flux2.tokens
+import flux2.stored
 import inputs
 import qwen.reference_tensors
 import reference_tensors
-import stored_types
 import tokens_gguf
 import wan.reference_tensors
 import weights
+from stored_files import HERE, SEED, fuse, link, part, qwen_names, rename, write_comfy, write_gguf, write_scaled_fp8
 from watch import relative
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-SEED = 20261122
 
 
 class Spec:
@@ -58,46 +51,29 @@ class Spec:
         self.name, self.seed = os.path.join("stored", name), SEED
 
 
-
-
-def _fuse(state, to, parts):
-    for tail in (".weight", ".bias"):
-        if parts[0] + tail in state:
-            state[to + tail] = torch.cat([state.pop(p + tail) for p in parts])
-
-
-def _rename(state, pairs):
-    out = {}
-    for name, tensor in state.items():
-        for old, new in pairs:
-            name = name.replace(old, new)
-        out[name] = tensor
-    return out
-
-
 def zimage_names(state):
     state = dict(state)
     for block in sorted({n.split(".attention.")[0] for n in state if ".attention.to_q." in n}):
-        _fuse(state, f"{block}.attention.qkv", [f"{block}.attention.to_{p}" for p in "qkv"])
-    return _rename(state, [("all_x_embedder.2-1.", "x_embedder."), ("all_final_layer.2-1.", "final_layer."), (".to_out.0.", ".out."),
-                           (".norm_q.", ".q_norm."), (".norm_k.", ".k_norm.")])
+        fuse(state, f"{block}.attention.qkv", [f"{block}.attention.to_{p}" for p in "qkv"])
+    return rename(state, [("all_x_embedder.2-1.", "x_embedder."), ("all_final_layer.2-1.", "final_layer."), (".to_out.0.", ".out."),
+                          (".norm_q.", ".q_norm."), (".norm_k.", ".k_norm.")])
 
 
 def flux_names(state):
     state = dict(state)
     for i in range(len({n.split(".")[1] for n in state if n.startswith("transformer_blocks.")})):
         a, b = f"transformer_blocks.{i}", f"double_blocks.{i}"
-        _fuse(state, f"{b}.img_attn.qkv", [f"{a}.attn.to_{p}" for p in "qkv"])
-        _fuse(state, f"{b}.txt_attn.qkv", [f"{a}.attn.add_{p}_proj" for p in "qkv"])
+        fuse(state, f"{b}.img_attn.qkv", [f"{a}.attn.to_{p}" for p in "qkv"])
+        fuse(state, f"{b}.txt_attn.qkv", [f"{a}.attn.add_{p}_proj" for p in "qkv"])
     for i in range(len({n.split(".")[1] for n in state if n.startswith("single_transformer_blocks.")})):
         a, b = f"single_transformer_blocks.{i}", f"single_blocks.{i}"
-        _fuse(state, f"{b}.linear1", [f"{a}.attn.to_{p}" for p in "qkv"] + [f"{a}.proj_mlp"])
+        fuse(state, f"{b}.linear1", [f"{a}.attn.to_{p}" for p in "qkv"] + [f"{a}.proj_mlp"])
     # diffusers stores scale, then shift; checkpoints of the authors shift, then scale
     for tail in (".weight", ".bias"):
         scale, shift = state.pop(f"norm_out.linear{tail}").chunk(2)
         state[f"final_layer.adaLN_modulation.1{tail}"] = torch.cat([shift, scale])
         state[f"final_layer.linear{tail}"] = state.pop(f"proj_out{tail}")
-    state = _rename(state, [("single_transformer_blocks.", "single_blocks."), ("transformer_blocks.", "double_blocks.")])
+    state = rename(state, [("single_transformer_blocks.", "single_blocks."), ("transformer_blocks.", "double_blocks.")])
     both = [("norm1.linear", "img_mod.lin"), ("norm1_context.linear", "txt_mod.lin"), ("ff.net.0.proj", "img_mlp.0"), ("ff.net.2", "img_mlp.2"),
             ("ff_context.net.0.proj", "txt_mlp.0"), ("ff_context.net.2", "txt_mlp.2"), ("attn.to_out.0", "img_attn.proj"),
             ("attn.to_add_out", "txt_attn.proj"), ("attn.norm_added_q.weight", "txt_attn.norm.query_norm.scale"),
@@ -113,7 +89,7 @@ def flux_names(state):
     out = {}
     for name, tensor in state.items():
         pairs = single if name.startswith("single_blocks.") else double if name.startswith("double_blocks.") else ends
-        out |= _rename({name: tensor}, pairs)
+        out |= rename({name: tensor}, pairs)
     return out
 
 
@@ -132,18 +108,6 @@ T5_GGUF = [("encoder.block.", "enc.blk."), ("encoder.final_layer_norm", "enc.out
            ("layer.0.SelfAttention.relative_attention_bias", "attn_rel_b"), ("layer.0.SelfAttention.", "attn_"),
            ("layer.0.layer_norm", "attn_norm"), ("layer.1.layer_norm", "ffn_norm"), ("layer.1.DenseReluDense.wi_0", "ffn_gate"),
            ("layer.1.DenseReluDense.wi_1", "ffn_up"), ("layer.1.DenseReluDense.wo", "ffn_down")]
-QWEN_GGUF = [("embed_tokens", "token_embd"), ("layers.", "blk."), ("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm"),
-             ("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm"), ("self_attn.q_proj", "attn_q"),
-             ("self_attn.k_proj", "attn_k"), ("self_attn.v_proj", "attn_v"), ("self_attn.o_proj", "attn_output"), ("mlp.gate_proj", "ffn_gate"),
-             ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down")]
-
-
-def qwen_names(state):
-    state = _rename(state, QWEN_GGUF)
-    return {("output_norm.weight" if name == "norm.weight" else name): tensor for name, tensor in state.items()}
-
-
-
 
 # llama.cpp's names for Qwen2.5-VL's vision tower.
 TOWER_GGUF = [("visual.blocks.", "v.blk."), ("norm1", "ln1"), ("norm2", "ln2"), ("attn.proj", "attn_out"), ("mlp.gate_proj", "ffn_gate"),
@@ -154,7 +118,7 @@ def tower_names(state):
     """Converts the vision tower to llama.cpp's names: splits queries, keys and values, and the two frames of a
     patch."""
     out = {}
-    for name, tensor in _rename(state, TOWER_GGUF).items():
+    for name, tensor in rename(state, TOWER_GGUF).items():
         if ".attn.qkv." in name:
             out |= {name.replace(".attn.qkv.", f".attn_{p}."): t for p, t in zip("qkv", tensor.chunk(3))}
         elif name == "visual.patch_embed.proj.weight":
@@ -179,80 +143,6 @@ def from_tower_names(values):
         out[name.replace(".attn_q.", ".attn.qkv.")] = torch.cat([out.pop(name.replace(".attn_q.", f".attn_{p}.")) for p in "qkv"])
     out["visual.patch_embed.proj.weight"] = torch.stack([values["v.patch_embd.weight"], values["v.patch_embd.weight.1"]], dim=2)
     return out
-
-
-def type_of(name, types, fallback):
-    return next((kind for part, kind in types if part in name), fallback)
-
-
-def write_gguf(path, writer, state, types):
-    """Writes a GGUF file: matrices in the types given for their names, other tensors in f32. Returns the decoded
-    values and counts of types."""
-    rng, values, used = np.random.default_rng(SEED), {}, {}
-    for name, tensor in state.items():
-        kind = type_of(name, types, "F32") if tensor.dim() == 2 else "F32"
-        data, value = stored_types.of_gguf(tensor.numpy(), kind, rng)
-        writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType[kind])
-        values[name] = torch.from_numpy(value.copy())
-        used[kind] = used.get(kind, 0) + 1
-    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    writer.write_header_to_file(path)
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return values, used
-
-
-def write_comfy(path, state, types, prefix, by_metadata):
-    """Writes a model in ComfyUI's format; tensors without a type keep theirs. Layer descriptions are tensors, or
-    (by_metadata) in the file's metadata.
-    Returns the decoded values and counts of types."""
-    tensors, values, described, used = {}, {}, {}, {}
-    for name, tensor in state.items():
-        layer, kind = name.removesuffix(".weight"), type_of(name, types, None)
-        if kind is None or tensor.dim() != 2:
-            tensors[prefix + name], values[name] = tensor, tensor.float()
-            continue
-        stored, values[name], form = stored_types.of_comfy(tensor.float(), kind)
-        tensors |= {f"{prefix}{layer}.{end}": t for end, t in stored.items()}
-        used[kind] = used.get(kind, 0) + 1
-        if form and any(part in name for part in by_metadata):
-            described[layer] = form
-        elif form:
-            text = json.dumps(form).encode()
-            tensors[f"{prefix}{layer}.comfy_quant"] = torch.tensor(list(text), dtype=torch.uint8)
-    metadata = {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": described})} if described else None
-    save_file({name: t.contiguous() for name, t in tensors.items()}, path, metadata=metadata)
-    return values, used
-
-
-def write_scaled_fp8(path, state):
-    """Writes a model in ComfyUI's older scaled fp8: a marker for the file, and scale_weight for each matrix except
-    the embedding."""
-    tensors, values = {"scaled_fp8": torch.zeros(0, dtype=torch.float8_e4m3fn)}, {}
-    for name, tensor in state.items():
-        if tensor.dim() != 2 or "shared" in name or "bias" in name:
-            values[name] = tensor.half().float()
-            tensors[name] = tensor.half()
-            continue
-        stored, values[name], _ = stored_types.of_comfy(tensor, "f8_e4m3")
-        tensors[name] = stored["weight"]
-        tensors[name.removesuffix("weight") + "scale_weight"] = stored["weight_scale"]
-        tensors[name.removesuffix("weight") + "scale_input"] = torch.ones(())
-    save_file({name: t.contiguous() for name, t in tensors.items()}, path)
-    return values
-
-
-def link(folder, name, to):
-    """Links a component of another fixture into the folder."""
-    os.symlink(os.path.relpath(os.path.join(HERE, to), os.path.join(HERE, "stored", "NAME", "model")), os.path.join(folder, name))
-
-
-def part(folder, *names):
-    path = os.path.join(folder, *names)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return path
-
 
 
 ZIMAGE = dict(in_channels=16, dim=256, n_layers=1, n_refiner_layers=0, n_heads=2, n_kv_heads=2, norm_eps=1e-5,
@@ -369,7 +259,6 @@ def zimage_convrot(folder):
     return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used, text=more), None
 
 
-
 FLUX = dict(in_channels=20, num_layers=1, num_single_layers=1, attention_head_dim=128, num_attention_heads=2, joint_attention_dim=256,
             pooled_projection_dim=20, guidance_embeds=True, axes_dims_rope=[16, 56, 56])
 T5 = dict(d_model=256, d_kv=32, d_ff=512, num_layers=1, num_heads=6, feed_forward_proj="gated-gelu", is_encoder_decoder=True,
@@ -438,7 +327,7 @@ def flux_gguf(folder):
     with open(os.path.join(HERE, "flux_a/model/tokenizer_2/tokenizer.json"), encoding="utf-8") as f:
         tokens_gguf.add_t5(writer, json.load(f), text.config.vocab_size, False)
     state = t5_state(text)
-    values, more = write_gguf(part(folder, "t5", "t5.gguf"), writer, _rename(state, T5_GGUF), T5_TYPES)
+    values, more = write_gguf(part(folder, "t5", "t5.gguf"), writer, rename(state, T5_GGUF), T5_TYPES)
     text.load_state_dict(dict(zip(state, values.values())), strict=False)
     text.encoder.embed_tokens.weight = text.shared.weight
     flux_links(folder)
@@ -467,173 +356,7 @@ def flux_fp8(folder):
     return "flux", pipe, flux_case(pipe), run_flux, dict(t5={"f8_e4m3": len(state)}), (text, original)
 
 
-
 # attention_head_dim 128 and four axes of 32 are published, so no configuration is needed
-FLUX2 = dict(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=128, num_attention_heads=1, mlp_ratio=0.25,
-             timestep_guidance_channels=16)
-FLUX2_SMALL = FLUX2 | dict(attention_head_dim=32, num_attention_heads=2, axes_dims_rope=[8, 8, 8, 8], mlp_ratio=2.0)
-# As in ComfyUI's files, the layers behind the last hidden state that is read are absent.
-MISTRAL = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=30, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
-               model_type="mistral", max_position_embeddings=1024, rms_norm_eps=3e-5, rope_theta=900000.0)
-# published values, so no configuration is needed
-MISTRAL_PUBLISHED = MISTRAL | dict(hidden_size=8, intermediate_size=16, head_dim=128, rms_norm_eps=1e-5, rope_theta=1e9)
-FLUX2_TOKENIZER = os.path.join(HERE, "flux2_dev/model/tokenizer/tokenizer.json")
-PIXTRAL = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, head_dim=4, model_type="pixtral")
-
-# As in city96's files, the first and last layers stay in F32 or 16 bits (city96/ComfyUI-GGUF, tools/lcpp.patch).
-FLUX2_TYPES = [("modulation_img", "Q4_0"), ("modulation_txt", "IQ4_NL"), ("single_stream_modulation", "Q4_1"), ("img_attn.qkv", "Q4_0"),
-               ("img_attn.proj", "Q5_0"), ("img_mlp.0", "Q4_1"), ("img_mlp.2", "IQ4_NL"), ("txt_attn.qkv", "Q4_0"), ("txt_attn.proj", "Q5_1"),
-               ("txt_mlp.0", "MXFP4"), ("txt_mlp.2", "Q5_0"), ("linear1", "Q4_0"), ("linear2", "Q4_1"), ("img_in", "F32"), ("in_layer", "F32"),
-               ("final_layer.linear", "F32"), ("out_layer", "BF16"), ("final_layer", "F16"), ("txt_in", "BF16")]
-# llama-quantize's types for rows that no K-quant divides: Q5_0 for Q4_K, Q5_1 for Q5_K, Q8_0 for Q6_K, IQ4_NL for others
-MISTRAL_TYPES = [("token_embd", "Q8_0"), ("attn_q.", "Q5_0"), ("attn_k.", "Q5_0"), ("attn_v", "Q8_0"), ("attn_output", "Q5_1"), ("ffn_gate", "Q5_0"),
-                 ("ffn_up", "IQ4_NL"), ("ffn_down", "Q8_0")]
-FLUX2_COMFY_TYPES = [("modulation", "f8_e4m3"), ("img_attn", "f8_e4m3"), ("img_mlp", "convrot 64 rows"), ("txt_mlp.0", "convrot 16 rows"),
-                     ("txt_mlp.2", "int8 rows"), ("txt_attn", "nvfp4"), ("linear1", "convrot 64 rows"), ("linear2", "f8_e4m3")]
-MISTRAL_COMFY_TYPES = [("proj", "f8_e4m3")]
-
-
-def flux2_names(state):
-    """The authors' names, by the inverse of diffusers' conversion."""
-    state, doubles = dict(state), len({n.split(".")[1] for n in state if n.startswith("transformer_blocks.")})
-    for i in range(doubles):
-        a, b = f"transformer_blocks.{i}", f"double_blocks.{i}"
-        _fuse(state, f"{b}.img_attn.qkv", [f"{a}.attn.to_{p}" for p in "qkv"])
-        _fuse(state, f"{b}.txt_attn.qkv", [f"{a}.attn.add_{p}_proj" for p in "qkv"])
-    scale, shift = state.pop("norm_out.linear.weight").chunk(2)
-    state["final_layer.adaLN_modulation.1.weight"] = torch.cat([shift, scale])
-    state["final_layer.linear.weight"] = state.pop("proj_out.weight")
-    return _rename(state, [
-        ("single_transformer_blocks.", "single_blocks."), ("transformer_blocks.", "double_blocks."), ("attn.to_qkv_mlp_proj", "linear1"),
-        ("attn.to_out.0", "img_attn.proj"), ("attn.to_add_out", "txt_attn.proj"), ("attn.to_out", "linear2"), ("ff.linear_in", "img_mlp.0"),
-        ("ff.linear_out", "img_mlp.2"), ("ff_context.linear_in", "txt_mlp.0"), ("ff_context.linear_out", "txt_mlp.2"),
-        ("attn.norm_added_q.weight", "txt_attn.norm.query_norm.scale"), ("attn.norm_added_k.weight", "txt_attn.norm.key_norm.scale"),
-        *[(f"double_blocks.{i}.attn.norm_{p}.weight", f"double_blocks.{i}.img_attn.norm.{name}_norm.scale")
-          for i in range(doubles) for p, name in (("q", "query"), ("k", "key"))],
-        ("attn.norm_q.weight", "norm.query_norm.scale"), ("attn.norm_k.weight", "norm.key_norm.scale"),
-        ("time_guidance_embed.timestep_embedder.linear_1", "time_in.in_layer"), ("time_guidance_embed.timestep_embedder.linear_2", "time_in.out_layer"),
-        ("time_guidance_embed.guidance_embedder.linear_1", "guidance_in.in_layer"),
-        ("time_guidance_embed.guidance_embedder.linear_2", "guidance_in.out_layer"), ("context_embedder", "txt_in"), ("x_embedder", "img_in"),
-        ("modulation_img.linear", "modulation_img.lin"), ("modulation_txt.linear", "modulation_txt.lin"),
-        ("stream_modulation.linear", "stream_modulation.lin")])
-
-
-def flux2_parts(form, mistral):
-    """Returns dev's pipeline with another transformer and text encoder, and the files' state of the latter."""
-    pipe = flux2.reference_tensors.load(os.path.join(HERE, "flux2_dev", "model"))
-    columns = 3 * mistral["hidden_size"]
-    pipe.transformer = weights.randomize(Flux2Transformer2DModel(joint_attention_dim=columns, **form), weights.FLUX2, f"{SEED} flux2")
-    config = Mistral3Config(text_config=mistral | dict(vocab_size=len(pipe.tokenizer) + 9), vision_config=PIXTRAL)
-    pipe.text_encoder = Mistral3ForConditionalGeneration(config)
-    weights.randomize(pipe.text_encoder, weights.MISTRAL + weights.UNUSED_TOWER, f"{SEED} mistral")
-    # the reference reads the state behind the last layer unnormed, as with published files, where it is not the last
-    pipe.text_encoder.model.language_model.norm = torch.nn.Identity()
-    return pipe, pipe.text_encoder.model.language_model.state_dict()
-
-
-def flux2_case(multiple):
-    """Returns a case; multiple: pixels per token and side."""
-    columns, rows = 4, 3
-    return dict(index=0, kind="image", prompt="a red fox in the snow, golden hour, soft light", negative_prompt=None, steps=3, cfg_scale=1.0,
-                guidance=4.0, width=columns * multiple, height=rows * multiple, seed=42, batch=1, flow_shift=None, max_sequence_length=512,
-                channels=4, init=False, mask=False, references=[], latent_width=columns, latent_height=rows, image_tokens=columns * rows)
-
-
-def run_flux2(pipe, case):
-    values, _ = flux2.reference_tensors.encode(pipe, case["prompt"])
-    out = {f"case0.{name}.cond": value for name, value in values.items()}
-    for name, value in flux2.reference_tensors.run_case(pipe, case, {}).items():
-        if name not in ("decoded", "picture"):
-            out[f"case0.{name}"] = value
-    return out
-
-
-def run_flux2_latents(pipe, case):
-    """As run_flux2 without the hidden states, 512 rows, which the first step depends on."""
-    return {name: value for name, value in run_flux2(pipe, case).items() if ".hidden." not in name}
-
-
-def of_adjacent_pairs(weight, heads):
-    """llama.cpp's order of the rows of queries and keys: rope rotates adjacent pairs there."""
-    return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
-
-
-def of_halves(weight, heads):
-    return weight.reshape(heads, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
-
-
-def mistral_heads(name):
-    return MISTRAL["num_attention_heads"] if ".attn_q." in name else MISTRAL["num_key_value_heads"] if ".attn_k." in name else 0
-
-
-def write_mistral(path, pipe, state):
-    """Writes the text encoder as llama.cpp does. Returns counts of types."""
-    writer = gguf.GGUFWriter(None, "llama")
-    writer.add_block_count(MISTRAL["num_hidden_layers"])
-    writer.add_head_count(MISTRAL["num_attention_heads"])
-    writer.add_head_count_kv(MISTRAL["num_key_value_heads"])
-    writer.add_key_length(MISTRAL["head_dim"])
-    writer.add_rope_freq_base(MISTRAL["rope_theta"])
-    writer.add_layer_norm_rms_eps(MISTRAL["rms_norm_eps"])
-    with open(FLUX2_TOKENIZER, encoding="utf-8") as f:
-        tokens_gguf.add_tekken(writer, json.load(f), pipe.text_encoder.config.text_config.vocab_size)
-    named = {name: of_adjacent_pairs(t, mistral_heads(name)) if mistral_heads(name) else t for name, t in qwen_names(state).items()}
-    values, used = write_gguf(path, writer, named | {"output_norm.weight": torch.ones(MISTRAL["hidden_size"])}, MISTRAL_TYPES)
-    decoded = [of_halves(values[name], mistral_heads(name)) if mistral_heads(name) else values[name] for name in named]
-    pipe.text_encoder.model.language_model.load_state_dict(dict(zip(state, decoded)))
-    return used
-
-
-def flux2_gguf(folder):
-    """Flux.2 dev from two GGUF files without configurations; the VAE is flux2_dev's."""
-    pipe, state = flux2_parts(FLUX2, MISTRAL)
-    values, used = write_gguf(part(folder, "diffusion_models", "flux2-dev.gguf"), gguf.GGUFWriter(None, "flux"),
-                              flux2_names(pipe.transformer.state_dict()), FLUX2_TYPES)
-    pipe.transformer.load_state_dict(single_file_utils.convert_flux2_transformer_checkpoint_to_diffusers(values))
-    more = write_mistral(part(folder, "text_encoders", "mistral.gguf"), pipe, state)
-    link(folder, "vae", "flux2_dev/model/vae")
-    return "flux2", pipe, flux2_case(8), run_flux2_latents, dict(transformer=used, text=more), None
-
-
-def tekken():
-    """Returns a tekken.json with the tokens of flux2_dev, and transformers' conversion of it to a tokenizer."""
-    with open(FLUX2_TOKENIZER, encoding="utf-8") as f:
-        data = json.dumps(flux2.tokens.tekken_of(json.load(f)), separators=(",", ":")).encode()
-    with tempfile.TemporaryDirectory() as work:
-        path = os.path.join(work, "tekken.json")
-        with open(path, "wb") as f:
-            f.write(data)
-        tokenizer = convert_tekken_tokenizer(path, chat_template=flux2.tokens.TEMPLATE)
-    tokenizer.padding_side = "left"
-    return data, tokenizer
-
-
-def bf16(state):
-    return {name: t.bfloat16() for name, t in state.items()}
-
-
-def flux2_comfy(folder):
-    """Flux.2 dev as ComfyUI reads it: a transformer of the authors' names in mixed types, with a configuration, as it is
-    small; a text encoder that contains its tokenizer; vae_flux2/authors as ae.safetensors."""
-    pipe, state = flux2_parts(FLUX2_SMALL, MISTRAL_PUBLISHED)
-    path = part(folder, "diffusion_models", "flux2_dev_fp8mixed.safetensors")
-    pipe.transformer.save_config(os.path.dirname(path))
-    values, used = write_comfy(path, flux2_names(bf16(pipe.transformer.state_dict())), FLUX2_COMFY_TYPES, "", ("img_attn", "linear1"))
-    pipe.transformer.load_state_dict(single_file_utils.convert_flux2_transformer_checkpoint_to_diffusers(values))
-    path = part(folder, "text_encoders", "mistral_3_small_flux2_fp8.safetensors")
-    values, more = write_comfy(path, bf16(state), MISTRAL_COMFY_TYPES, "model.", ())
-    pipe.text_encoder.model.language_model.load_state_dict(values)
-    own, tokenizer = tekken()
-    save_file(load_file(path) | {"tekken_model": torch.tensor(list(own), dtype=torch.uint8)}, path)
-    os.makedirs(os.path.join(folder, "vae"))
-    for name, to in (("ae.safetensors", "diffusion_pytorch_model.safetensors"), ("config.json", "config.json")):
-        os.symlink(os.path.join("../../../../vae_flux2/authors", to), os.path.join(folder, "vae", name))
-    # only its dimensions matter: pictures are not compared
-    vae = AutoencoderKLFlux2.from_config(AutoencoderKLFlux2.load_config(os.path.join(HERE, "vae_flux2", "authors")))
-    pipe = Flux2Pipeline(**(pipe.components | dict(vae=vae, tokenizer=tokenizer)))
-    return "flux2", pipe, flux2_case(4), run_flux2, dict(transformer=used, text=more), None
-
-
 QWEN_IMAGE = dict(in_channels=20, out_channels=5, num_layers=2, attention_head_dim=128, num_attention_heads=1, joint_attention_dim=64,
                   axes_dims_rope=[16, 56, 56])
 QWEN_VL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=3e-5,
@@ -729,7 +452,6 @@ def qwen_gguf(folder):
     return "qwen", pipe, qwen_case(), run_qwen, dict(transformer=used, text=more, tower=tower), None
 
 
-
 WAN = dict(num_attention_heads=1, attention_head_dim=128, in_channels=5, out_channels=5, text_dim=64, freq_dim=256, ffn_dim=192, num_layers=2)
 UMT5 = dict(d_model=64, d_kv=64, d_ff=96, num_layers=2, num_heads=1, feed_forward_proj="gated-gelu", layer_norm_epsilon=2e-5)
 
@@ -748,7 +470,7 @@ UMT5_TYPES = [("token_embd", "Q8_0"), ("attn_q", "Q5_0"), ("attn_k", "Q8_0"), ("
 def wan_names(state):
     """Converts Wan weights to checkpoint names; 5D weights have their outer two axes merged, as in GGUF files."""
     out = {}
-    for name, tensor in _rename(state, WAN_GGUF).items():
+    for name, tensor in rename(state, WAN_GGUF).items():
         name = "head.modulation" if name == "scale_shift_table" else name.replace("scale_shift_table", "modulation")
         out[name] = tensor.flatten(0, 1) if tensor.dim() == 5 else tensor
     return out
@@ -772,7 +494,7 @@ def write_umt5(path):
     writer.add_layer_norm_rms_eps(UMT5["layer_norm_epsilon"])
     tokens_gguf.add_t5(writer, tokenizer, config.vocab_size, False)
     state = t5_state(text)
-    values, used = write_gguf(path, writer, _rename(state, T5_GGUF), UMT5_TYPES)
+    values, used = write_gguf(path, writer, rename(state, T5_GGUF), UMT5_TYPES)
     text.load_state_dict(dict(zip(state, values.values())), strict=False)
     text.encoder.embed_tokens.weight = text.shared.weight
     return text, used
@@ -805,8 +527,8 @@ def wan_gguf(folder):
     return "wan", pipe, wan_case(), run_wan, dict(transformer=used, text=more), None
 
 
-MODELS = dict(wan_gguf=wan_gguf, qwen_gguf=qwen_gguf, zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot, flux_gguf=flux_gguf, flux_fp8=flux_fp8,
-              flux2_gguf=flux2_gguf, flux2_comfy=flux2_comfy)
+MODELS = dict(wan_gguf=wan_gguf, qwen_gguf=qwen_gguf, zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot,
+              flux_gguf=flux_gguf, flux_fp8=flux_fp8, flux2_gguf=flux2.stored.gguf_files, flux2_comfy=flux2.stored.comfy_files)
 
 
 def make(name):

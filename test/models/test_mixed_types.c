@@ -19,8 +19,8 @@ static const struct tolerance tolerances[] = {
 /* bf16 tolerances, measured under emulation: the fixtures hold no errors of PyTorch in bf16. Weights that are
  * rounded to another type have an error of a different size. */
 static const struct tolerance gpu_tolerances[] = {
-    {"hidden", 1.08e-2, 3e-2}, {"pooled", 3.32e-3, 1e-2},      {"latent after a step", 3.29e-3, 1e-2},
-    {"latent", 6.15e-3, 2e-2}, {"noise.randn", 9.16e-7, 2e-6}, {0},
+    {"hidden", 1.64e-2, 3e-2}, {"pooled", 3.32e-3, 1e-2},      {"latent after a step", 3.29e-3, 1e-2},
+    {"latent", 1.2e-2, 2e-2},  {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
 static bool types_read[N_DTYPES]; /* weight types of all tensors that the runs of this test read */
