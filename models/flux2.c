@@ -507,10 +507,12 @@ static const struct hf_source flux2_dev_files[] = {
     {"Comfy-Org/flux2-dev", "--llm", "mistral_3_small_flux2_bf16.safetensors", 0},
     {"unsloth/Mistral-Small-3.2-24B-Instruct-2506-GGUF", "--llm", "Mistral-Small-3.2-24B-Instruct-2506-*.gguf", 0},
     {"Comfy-Org/flux2-dev", "--vae", "flux2-vae.safetensors", 0},
+    {"madebyollin/taef2", "--taesd", "taef2.safetensors", 0},
     {0},
 };
 #define KLEIN_SOURCES(size, file)                                                                            \
     {"Comfy-Org/flux2-klein-" size, "--llm", file, 0}, {"Comfy-Org/flux2-dev", "--vae", "flux2-vae.safetensors", 0}, \
+    {"madebyollin/taef2", "--taesd", "taef2.safetensors", 0},                                                \
     {0}
 static const struct hf_source flux2_klein_4b_sources[] = {KLEIN_SOURCES("4B", "qwen_3_4b.safetensors")};
 static const struct hf_source flux2_klein_9b_sources[] = {KLEIN_SOURCES("9B", "qwen_3_8b*.safetensors")};
@@ -579,8 +581,9 @@ enum { FLUX2_AREA = 1024 * 1024 };
 #define KLEIN_4B KLEIN(24, 5, 20, 7680, )
 #define KLEIN_9B KLEIN(32, 8, 24, 12288, .dimension = {{"hidden", 4096}, {"text_ff", 12288}})
 #define KLEIN_PIPELINES {"Flux2KleinPipeline", "Flux2KleinInpaintPipeline"}
-/* diffusers ignores guidance_scale for distilled models; here it is only off by default. */
-#define DISTILLED {.width = 1024, .height = 1024, .steps = 4, .cfg_scale = 1, .strength = 0.8}
+/* diffusers ignores guidance_scale for distilled models; here it is only off by default. diffusers' strength of
+ * 0.8 would start all four steps from pure noise. */
+#define DISTILLED {.width = 1024, .height = 1024, .steps = 4, .cfg_scale = 1, .strength = 0.6}
 #define BASE {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.8}
 /* clang-format on */
 

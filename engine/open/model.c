@@ -91,8 +91,9 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     if (m->decodes_only) return n;
     n = note_all_absent(m, lines, n);
     if (!m->has_schedule) note_schedule(m, lines[n++]);
-    /* With index_key, model_index.json selected the recipe, not a word in the model's name. */
-    bool by_index = m->pipeline_named && m->recipe->selection.index_key;
+    /* With index_key or `edit`, model_index.json or --edit selected the recipe, not a word in the model's
+     * name. */
+    bool by_index = m->pipeline_named && (m->recipe->selection.index_key || m->recipe->selection.edit);
     if ((!by_index && pipeline_note_by_name(m->recipe, lines[n], MODEL_NOTE_BYTES)) ||
         (!m->pipeline_named && pipeline_note_ambiguous(m->recipe, lines[n], MODEL_NOTE_BYTES)))
         n++;

@@ -121,7 +121,7 @@ static const struct {
     {"{\"version\":1,\"disk\":0.5}", USAGE, 2},
     {"{\"version\":1,\"disk\":1e19}", USAGE, 2},
     {"{\"version\":1,\"disk\":1e400}", LIMIT, 3},
-    {"{\"version\":1,\"disk\":99999999999999999999999999}", LIMIT, 3},
+    {"{\"version\":1,\"disk\":99999999999999999999999999}", USAGE, 2},
     {"{\"version\":1,\"disk\":NaN}", JSON, 3},
     {"{\"version\":1,\"disk\":Infinity}", JSON, 3},
     {"{\"version\":1,\"disk\":\"1e9\"}", META, 3},
