@@ -116,8 +116,7 @@ BLOCK(chroma_kind_approximator, "approximator", "distilled_guidance_layer", chro
 static const struct flux_details chroma_details = {.context = &flux_kind_context,
                                                    .conditioning = &chroma_kind_approximator,
                                                    .double_block = &flux_kind_double,
-                                                   .single_block = &flux_kind_single,
-                                                   .modulation_in_conditioning = true};
+                                                   .single_block = &flux_kind_single};
 
 static bool chroma_probe(const struct tensor_index *index) {
     return flux_has_blocks(index) && index_find(index, "distilled_guidance_layer.in_proj.weight");

@@ -29,6 +29,7 @@ static const struct flux_details flux_details = {.context = &flux_kind_context,
                                                  .conditioning = &flux_kind_conditioning,
                                                  .double_block = &flux_kind_double,
                                                  .single_block = &flux_kind_single,
+                                                 .modulations = &flux_modulations_of_prompt,
                                                  .fills = true};
 
 static bool flux_probe(const struct tensor_index *index) {

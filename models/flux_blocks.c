@@ -172,14 +172,19 @@ const struct block_kind flux_kind_single = BLOCK_KIND(
     "single", "single_transformer_blocks.%d", flux_single_table, mmdit_single_weights, flux_forward_single);
 BLOCK(flux_kind_embedder, "embedder", "x_embedder", flux_embedder_table, linear_weights,
       flux_forward_embedder, .never_quantised = true);
-BLOCK(flux_kind_double_modulation, "double_modulation", "transformer_blocks.%d.modulation",
-      flux_double_modulation_table, double_modulation_weights, flux_forward_double_modulation,
-      .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-BLOCK(flux_kind_single_modulation, "single_modulation", "single_transformer_blocks.%d.modulation",
-      flux_single_modulation_table, linear_weights, flux_forward_single_modulation,
-      .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-BLOCK(flux_kind_final_modulation, "final_modulation", "norm_out", flux_final_modulation_table, linear_weights,
-      flux_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+/* Block kinds of modulations and the list of them. set: name of the list; rate: their update rate. */
+#define MODULATIONS(set, rate)                                                                               \
+    BLOCK(set##_double, "double_modulation", "transformer_blocks.%d.modulation",                             \
+          flux_double_modulation_table, double_modulation_weights, flux_forward_double_modulation,           \
+          .update_rate = rate);                                                                              \
+    BLOCK(set##_single, "single_modulation", "single_transformer_blocks.%d.modulation",                      \
+          flux_single_modulation_table, linear_weights, flux_forward_single_modulation,                      \
+          .update_rate = rate);                                                                              \
+    BLOCK(set##_final, "final_modulation", "norm_out", flux_final_modulation_table, linear_weights,          \
+          flux_forward_final_modulation, .update_rate = rate, .never_quantised = true);                      \
+    const struct flux_modulations set = {&set##_double, &set##_single, &set##_final}
+MODULATIONS(flux_modulations_of_prompt, UPDATE_PER_TIMESTEP_AND_PROMPT);
+MODULATIONS(flux_modulations_of_timestep, UPDATE_PER_TIMESTEP);
 BLOCK(flux_kind_final, "final", "proj_out", flux_final_table, linear_weights, flux_forward_final,
       .never_quantised = true);
 
@@ -238,20 +243,20 @@ enum status flux_configure(struct component *c, const struct config *config, str
  * hoisted. */
 int flux_list_blocks(const struct component *c, struct block_ref *refs) {
     const struct flux_details *details = c->family->details;
-    bool modulations = !details->modulation_in_conditioning;
+    const struct flux_modulations *modulations = details->modulations;
     int n = 0;
     refs[n++] = (struct block_ref){.kind = details->context};
     refs[n++] = (struct block_ref){.kind = details->conditioning};
     refs[n++] = (struct block_ref){.kind = &flux_kind_embedder};
     for (int i = 0; i < c->dims[DOUBLE_LAYERS]; i++) {
-        if (modulations) refs[n++] = (struct block_ref){.kind = &flux_kind_double_modulation, .number = i};
+        if (modulations) refs[n++] = (struct block_ref){.kind = modulations->double_block, .number = i};
         refs[n++] = (struct block_ref){.kind = details->double_block, .number = i};
     }
     for (int i = 0; i < c->dims[SINGLE_LAYERS]; i++) {
-        if (modulations) refs[n++] = (struct block_ref){.kind = &flux_kind_single_modulation, .number = i};
+        if (modulations) refs[n++] = (struct block_ref){.kind = modulations->single_block, .number = i};
         refs[n++] = (struct block_ref){.kind = details->single_block, .number = i};
     }
-    if (modulations) refs[n++] = (struct block_ref){.kind = &flux_kind_final_modulation};
+    if (modulations) refs[n++] = (struct block_ref){.kind = modulations->final};
     refs[n++] = (struct block_ref){.kind = &flux_kind_final};
     return n;
 }

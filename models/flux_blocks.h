@@ -53,16 +53,21 @@ struct flux_settings {
     struct flux_positions positions; /* copy of flux_details.positions, for the forward functions */
 };
 
+/* Block kinds of modulation layers: of each double block, of each single block, of the final layer. */
+struct flux_modulations {
+    const struct block_kind *double_block, *single_block, *final;
+};
+/* Modulations by timestep and prompt, and by timestep alone: all lanes then share them. */
+extern const struct flux_modulations flux_modulations_of_prompt, flux_modulations_of_timestep;
+
 /* Differences between the families (family.details). */
 struct flux_details {
-    const struct block_kind *context; /* embeds the prompt; usually flux_kind_context */
-    /* Computes flux_state.condition, or all modulations. It is updated per timestep and prompt where
-     * modulation layers follow, because they are. */
-    const struct block_kind *conditioning;
+    const struct block_kind *context;      /* embeds the prompt; usually flux_kind_context */
+    const struct block_kind *conditioning; /* computes flux_state.condition, or all modulations */
     const struct block_kind *double_block, *single_block;
-    bool modulation_in_conditioning; /* the conditioning block computes all modulations; there are no
-                                        modulation layers */
-    bool fills;                      /* models with the input channels of Fill exist */
+    /* Modulation layers, with the update rate of `conditioning`; NULL: there are none. */
+    const struct flux_modulations *modulations;
+    bool fills; /* models with the input channels of Fill exist */
     struct flux_positions positions;
 };
 

@@ -16,7 +16,7 @@ WEIGHT_TABLE(longcat_image_conditioning_table, CONDITIONING, mmdit_time_text_emb
 /* clang-format on */
 
 BLOCK(longcat_image_kind_conditioning, "conditioning", "conditioning", longcat_image_conditioning_table,
-      mmdit_time_text_embed_weights, flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
+      mmdit_time_text_embed_weights, flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP,
       .never_quantised = true);
 
 static const struct flux_details longcat_image_details = {
@@ -24,6 +24,7 @@ static const struct flux_details longcat_image_details = {
     .conditioning = &longcat_image_kind_conditioning,
     .double_block = &flux_kind_double,
     .single_block = &flux_kind_single,
+    .modulations = &flux_modulations_of_timestep,
     .positions = {.text_diagonal = true, .after_text = true, .first_image = 1}};
 
 /* The authors' names distinguish the relatives: Flux.1 also has vector_in, Ovis-Image has other

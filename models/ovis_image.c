@@ -57,7 +57,7 @@ static void ovis_image_forward_context(struct context *x, const void *weights,
 BLOCK(ovis_image_kind_context, "context", "context_embedder", ovis_image_context_table, context_weights,
       ovis_image_forward_context, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 BLOCK(ovis_image_kind_conditioning, "conditioning", "conditioning", ovis_image_conditioning_table,
-      mmdit_time_text_embed_weights, flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
+      mmdit_time_text_embed_weights, flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP,
       .never_quantised = true);
 BLOCK(ovis_image_kind_double, "double", "transformer_blocks.%d", ovis_image_double_table, mmdit_block_weights,
       flux_forward_double);
@@ -68,6 +68,7 @@ static const struct flux_details ovis_image_details = {.context = &ovis_image_ki
                                                        .conditioning = &ovis_image_kind_conditioning,
                                                        .double_block = &ovis_image_kind_double,
                                                        .single_block = &ovis_image_kind_single,
+                                                       .modulations = &flux_modulations_of_timestep,
                                                        .positions.text_diagonal = true};
 
 static bool ovis_image_probe(const struct tensor_index *index) {
