@@ -355,7 +355,7 @@ static enum status check_references(struct job *job, struct error *e) {
             m, "--ref-image",
             recipe_has_edit_variant(m->recipe)
                 ? "an editing model; or --edit, if these weights are an editing model's"
-                : "a model that takes references, such as FLUX.1-Kontext, Qwen-Image-Edit or WAN VACE",
+                : "a model that takes references, such as Flux.2, FLUX.1-Kontext or Qwen-Image-Edit",
             e);
     if (r->n_references < least || r->n_references > most) {
         error_set(e, USAGE, "%s" WHERE "%s" FOUND "%d",

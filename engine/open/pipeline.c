@@ -440,7 +440,10 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
         for (const struct slot *s = recipe->slot; s->family && (!slot || slot->family != file->family); s++)
             if (s->flag && !strcmp(s->flag, file->flag)) slot = s;
         if (slot && slot->family == file->family) continue;
-        if (slot) return fail_misplaced(files, file, slot->family->display_name, file->flag, e);
+        if (slot) {
+            snprintf(wanted, sizeof wanted, "%s (%s)", slot->family->display_name, slot->family->name);
+            return fail_misplaced(files, file, wanted, file->flag, e);
+        }
         const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
         fail_unused_flag(recipe, file->flag, component_files_path(files, file), e);
         return error_found(e, "%s (%s) with the %s (%s)", file->family->display_name, file->family->name,

@@ -13,12 +13,7 @@
 const struct recipe *sizes_find_recipe(const char *name, struct error *e) {
     for (const struct recipe *const *r = recipes; *r; r++)
         if (!strcmp((*r)->name, name)) return *r;
-    char known[sizeof e->where] = "";
-    for (const struct recipe *const *r = recipes; *r; r++) {
-        size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, " %s", (*r)->name);
-    }
-    error_set(e, USAGE, "unknown family" WHERE "known:%s" FOUND "'%s'", known, name);
+    error_set(e, USAGE, "unknown family" FOUND "%s" EXPECTED "one that `sluice families` lists", name);
     return NULL;
 }
 

@@ -108,7 +108,7 @@ while IFS='|' read -r line pattern; do
     expect 2 "plan $line" plan $line
     check "message has $pattern" has ../err "^sluice: .*$pattern"
 done <<END
---family nothing|known: zimage flux .*sdxl
+--family nothing|found nothing, expected one that .sluice families. lists
 --family zimage -m ../zimage|--family
 --family zimage --vae ../zimage/vae|--family
 --family zimage --vae none|needs its autoencoder.*--vae none
