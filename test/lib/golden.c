@@ -219,7 +219,7 @@ static void close_data(struct golden *g) {
     index_destroy(&g->tensors);
 }
 
-enum { RUNS_MAX = 512, LABEL = 96 };
+enum { RUNS_MAX = 1024, LABEL = 96 };
 
 struct golden_run {
     struct golden *golden;
