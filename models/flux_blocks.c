@@ -129,24 +129,15 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
 }
 
 void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct mmdit_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    int32_t text = scope->lane->text.dim[0], images = state->tokens.dim[0] - text;
-    struct mmdit_stream of_image = {
-        .w = &w->image,
-        .first = text,
-        .rows = images,
-        .n_updated = images,
-        .range = {{images, scope_rows_of_block(state->image_modulation, scope)}},
+    struct mmdit_double block = {
+        .w = weights,
+        .text_rows = scope->lane->text.dim[0],
+        .image_modulation = scope_rows_of_block(state->image_modulation, scope),
+        .text_modulation = scope_rows_of_block(state->text_modulation, scope),
+        .rope = state->rope,
     };
-    struct mmdit_stream of_text = {
-        .w = &w->text,
-        .rows = text,
-        .n_updated = text,
-        .range = {{text, scope_rows_of_block(state->text_modulation, scope)}},
-    };
-    mmdit_joint_block(x, &of_image, &of_text, state->tokens,
-                      (struct mmdit_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
+    mmdit_double_block(x, &block, state->tokens);
 }
 
 void flux_forward_single(struct context *x, const void *weights, const struct visit_scope *scope) {

@@ -296,6 +296,19 @@ void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, cons
     mmdit_feed_forward(x, text, tokens);
 }
 
+void mmdit_double_block(struct context *x, const struct mmdit_double *block, struct tensor tokens) {
+    int32_t text = block->text_rows, images = tokens.dim[0] - text;
+    struct mmdit_stream of_image = {.w = &block->w->image,
+                                    .first = text,
+                                    .rows = images,
+                                    .n_updated = images,
+                                    .range = {{images, block->image_modulation}}};
+    struct mmdit_stream of_text = {
+        .w = &block->w->text, .rows = text, .n_updated = text, .range = {{text, block->text_modulation}}};
+    mmdit_joint_block(x, &of_image, &of_text, tokens,
+                      (struct mmdit_heads){.size = 2 * block->rope.dim[1], .rope = block->rope});
+}
+
 void mmdit_single_block(struct context *x, const struct mmdit_single_weights *w, struct tensor tokens,
                         struct tensor modulation, struct tensor rope) {
     int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(x, T), in = w->out.weight.dim[1];

@@ -139,6 +139,16 @@ struct mmdit_stream {
 /* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */
 void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, const struct mmdit_stream *text,
                        struct tensor tokens, struct mmdit_heads heads);
+/* A double block of Flux: a joint block over all tokens, where each stream has one row of modulations. */
+struct mmdit_double {
+    const struct mmdit_block_weights *w;
+    int32_t text_rows;                               /* text tokens; image tokens follow */
+    struct tensor image_modulation, text_modulation; /* [1, 6 C], as in mmdit_range */
+    struct tensor rope;                              /* rope's cosine and sine: [T, head size / 2, 2] */
+};
+
+/* Runs a double block over tokens [T, C], in place. */
+void mmdit_double_block(struct context *x, const struct mmdit_double *block, struct tensor tokens);
 /* Runs a single block over tokens [T, C], in place: tokens += gate * out([attention, activations]).
  * modulation: [1, 3 C], shift, scale and gate. rope: as in mmdit_heads, but required. */
 void mmdit_single_block(struct context *x, const struct mmdit_single_weights *w, struct tensor tokens,
