@@ -66,7 +66,7 @@ static const struct flag static_flags[] = {
      "classifier-free guidance, uncond + S*(cond - uncond); 1: off, half the work; HIGH,LOW: one for each "
      "transformer of WAN 2.2; default: the model's"},
     {NULL, RUNS, NULL, "--guidance", REAL("S", guidance, 0, SLUICE_SCALE_MAX),
-     "distilled guidance (Flux.1 dev, Flux.2 dev); default: the model's"},
+     "distilled guidance (Flux dev); default: the model's"},
     {NULL, RUNS, NULL, "--slg-layers", RANGE("A,B,...", FLAG_LAYERS, slg_layers, 0, 9999),
      "skip-layer guidance for SD3.5 medium: the layers to skip, from 0 (usual: 7,8,9); default: none"},
     {NULL, RUNS, NULL, "--slg-scale", REAL("S", slg_scale, 0, SLUICE_SCALE_MAX),
@@ -111,8 +111,7 @@ static const struct flag static_flags[] = {
      "denoising strength of img2img, 0 to 1: how much of the input image is replaced; runs the last steps*S "
      "steps; 1 ignores the image; default: 1 with --mask, else the model's"},
     {NULL, RUNS, "-r", "--ref-image", VALUE("FILE", FLAG_INPUTS, references),
-     "reference image of any size, or image to edit, for models that take one; up to three times, Flux.2 up "
-     "to eight"},
+     "reference image of any size, or image to edit, up to eight times (as many as the model takes)"},
     {NULL, RUNS, NULL, "--mask", INPUT("FILE", mask),
      "inpainting mask for -i or --control: white is repainted, black is kept"},
     {NULL, RUNS, NULL, "--control", INPUT("DIR", control),

@@ -153,7 +153,8 @@ struct sluice_model_options {
     int64_t max_ram_bytes; /* limit in bytes for file headers: a larger header fails with BUDGET before it is
                               read. Small headers always pass, so that a plan can report the memory it needs.
                               0: no limit */
-    /* Qwen-Image-Edit variant: "plain", "plus" or "2511"; NULL: read from the model's files */
+    /* Editing pipeline: "plain", "plus" or "2511" of Qwen-Image-Edit, "longcat" of LongCat-Image-Edit; NULL:
+     * read from the model's files */
     const char *edit;
     const char *family; /* for planning without files: name of a published model, as listed by sluice_families
                            ("zimage"). It is planned in bf16 with the longest prompt. NULL: open files */

@@ -611,7 +611,9 @@ static enum status tokenize_text(const struct sluice_model_options *options, con
     struct component_files files;
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
-    if (o.tokenizer && !o.model) return tokenize_plain(&sys, o.tokenizer, text, bytes, json, e);
+    bool has_files = o.model;
+    for (int i = 0; i < o.n_parts; i++) has_files |= o.parts[i].path != NULL;
+    if (o.tokenizer && !has_files) return tokenize_plain(&sys, o.tokenizer, text, bytes, json, e);
     if (component_files_locate(&sys, &o, &files, e) != OK) return e->code;
     tokenize_with_model(&sys, &o, &files, text, bytes, json, e);
     component_files_destroy(&sys, &files);

@@ -158,14 +158,13 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
 }
 
 /* True if the boolean selection.index_key in model_index.json (false if absent) is selection.index_value.
- * Ignores errors of model_index.json, because pipeline_read reports them. */
+ * META: the value is no boolean. */
 static bool has_index_value(const struct component_files *files, const struct component *denoiser,
-                            const struct recipe *recipe) {
+                            const struct recipe *recipe, struct error *e) {
     struct config config = {0};
-    struct error failure = {0};
     bool value = false;
-    if (config_read(denoiser->sys, files->pipeline, &config, &failure) == OK)
-        config_bool(&config, recipe->selection.index_key, &value, &failure);
+    if (config_read(denoiser->sys, files->pipeline, &config, e) == OK)
+        config_bool(&config, recipe->selection.index_key, &value, e);
     config_destroy(&config);
     return value == recipe->selection.index_value;
 }
@@ -194,7 +193,9 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
         /* Where model_index.json names the pipeline, index_key replaces name_word. */
         bool by_index = *name && files->pipeline && (*r)->selection.index_key;
         bool by_word = !by_index && needs_word(*r, denoiser, name);
-        if (by_index && !has_index_value(files, denoiser, *r)) continue;
+        bool other_index = by_index && !has_index_value(files, denoiser, *r, e);
+        if (e->code != OK) return e->code;
+        if (other_index) continue;
         if (by_word && !part_name_has_word(files, found, (*r)->selection.name_word)) continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
         if (by_word) n += SLOTS_MAX;
