@@ -145,13 +145,14 @@ static const char *const chroma_architectures[] = {"flux", "chroma", NULL};
 /* Sizes of the published Chroma1, 8.9 B parameters. */
 static const struct dimension chroma_dimensions[] = {
     FLUX_DIMENSIONS(19, 38, 4096),
-    FLUX_FEED_FORWARD,
     {"approximator", 5120, 8, 65536, .place = APPROXIMATOR,
      OF_TENSOR(2, 0, "distilled_guidance_layer.in_proj.weight"), .key = "approximator_hidden_dim"},
     {"approximator_channels", 64, 8, 4096, .place = SINUSOIDS,
      OF_TENSOR(2, 1, "distilled_guidance_layer.in_proj.weight"), .key = "approximator_num_channels"},
     {"approximator_layers", LAYERS, LAYERS, LAYERS, .place = APPROXIMATOR_LAYERS,
      OF_BLOCKS("distilled_guidance_layer.layers."), .key = "approximator_layers"},
+    FLUX_TENSOR_DIMENSIONS,
+    FLUX_FEED_FORWARD,
 };
 static const struct setting chroma_settings[] = {FLUX_AXES};
 

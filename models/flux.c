@@ -53,7 +53,6 @@ static const char *const flux_architectures[] = {"flux", NULL};
 /* Sizes of the published Flux.1 dev, 11.9 B parameters. */
 static const struct dimension flux_dimensions[] = {
     FLUX_DIMENSIONS(19, 38, 4096),
-    FLUX_FEED_FORWARD,
     {"pooled", 768, 8, 65536, .place = POOLED,
      OF_TENSOR(2, 1, "time_text_embed.text_embedder.linear_1.weight", "vector_in.in_layer.weight"),
      .key = "pooled_projection_dim"},
@@ -61,6 +60,8 @@ static const struct dimension flux_dimensions[] = {
      OF_TENSOR(0, 0, "time_text_embed.guidance_embedder.linear_1.weight", "guidance_in.in_layer.weight"),
      .key = "guidance_embeds", .form = FORM_BOOL},
     {"fill", 0, 0, 1, .place = FILL},
+    FLUX_TENSOR_DIMENSIONS,
+    FLUX_FEED_FORWARD,
     {.place = FREQUENCIES,
      OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight", "time_in.in_layer.weight")},
 };

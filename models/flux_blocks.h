@@ -139,8 +139,8 @@ void flux_declare(const struct component *c, struct lane *lanes, int n_lanes, st
  * names. */
 bool flux_has_blocks(const struct tensor_index *index);
 
-/* Rows of the families' dimension tables. Published values: the number of double and single blocks, and the
- * text columns. */
+/* Named rows of the families' dimension tables. Published values: the number of double and single blocks, and
+ * the text columns. */
 #define FLUX_DIMENSIONS(doubles, singles, columns)                                                           \
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},                                     \
         {"axis0", 16, 2, 256, .place = AXES}, {"axis1", 56, 2, 256, .place = AXES + 1},                      \
@@ -166,15 +166,18 @@ bool flux_has_blocks(const struct tensor_index *index);
          .place = CAPTION,                                                                                   \
          OF_TENSOR(2, 1, "context_embedder.weight", "txt_in.weight"),                                        \
          .key = "joint_attention_dim"},                                                                      \
-        {"latent_channels", 16, 1, 1024, .place = LATENT},                                                   \
-        {.place = DIM, OF_TENSOR(2, 0, "x_embedder.weight", "img_in.weight")},                               \
+    {                                                                                                        \
+        "latent_channels", 16, 1, 1024, .place = LATENT                                                      \
+    }
+/* Rows without a name, which follow a family's named rows. */
+#define FLUX_TENSOR_DIMENSIONS                                                                               \
+    {.place = DIM, OF_TENSOR(2, 0, "x_embedder.weight", "img_in.weight")},                                   \
         {.place = IN, OF_TENSOR(2, 1, "x_embedder.weight", "img_in.weight"), .key = "in_channels"},          \
         {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "final_layer.linear.weight")},                   \
         {.place = OUT, .key = "out_channels", .form = FORM_NULL_IF_0}, {                                     \
-        .place = HEAD,                                                                                       \
+        .place = HEAD, .key = "attention_head_dim",                                                          \
         OF_TENSOR(1, 0, "transformer_blocks.0.attn.norm_q.weight",                                           \
-                  "double_blocks.0.img_attn.norm.query_norm.scale"),                                         \
-        .key = "attention_head_dim"                                                                          \
+                  "double_blocks.0.img_attn.norm.query_norm.scale")                                          \
     }
 /* Row of the feed-forward's width, for families without a gate. */
 #define FLUX_FEED_FORWARD                                                                                    \

@@ -41,6 +41,7 @@ static const char *const longcat_image_architectures[] = {"flux", NULL};
 /* Sizes of the published LongCat-Image, 6.3 B parameters: Tenstorrent's tt-forge-models, longcat_image. */
 static const struct dimension longcat_image_dimensions[] = {
     FLUX_DIMENSIONS(10, 20, 3584),
+    FLUX_TENSOR_DIMENSIONS,
     FLUX_FEED_FORWARD,
     {.place = FREQUENCIES,
      OF_TENSOR(2, 1, "time_embed.timestep_embedder.linear_1.weight", "time_in.in_layer.weight")},

@@ -80,6 +80,7 @@ static const char *const ovis_image_architectures[] = {"flux", NULL};
 /* Sizes of the published Ovis-Image-7B, 7.4 B parameters. */
 static const struct dimension ovis_image_dimensions[] = {
     FLUX_DIMENSIONS(6, 27, 2048),
+    FLUX_TENSOR_DIMENSIONS,
     {.place = FEED_FORWARD,
      OF_TENSOR(2, 1, "transformer_blocks.0.ff.net.2.weight", "double_blocks.0.img_mlp.down_proj.weight")},
     {.place = FREQUENCIES, OF_TENSOR(2, 1, "timestep_embedder.linear_1.weight", "time_in.in_layer.weight")},
