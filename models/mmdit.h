@@ -1,6 +1,6 @@
-/* Building blocks of MMDiT transformers (Flux.1, Qwen-Image, Stable Diffusion 3): a joint block over two
- * streams of tokens, text and image, and the embedders around the blocks. Each stream has its own weights;
- * attention is joint. Flux also has single blocks. diffusers: FluxTransformerBlock,
+/* Building blocks of MMDiT transformers (Flux.1, Flux.2, Qwen-Image, Stable Diffusion 3): a joint block over
+ * two streams of tokens, text and image, and the embedders around the blocks. Each stream has its own
+ * weights; attention is joint. Flux also has single blocks. diffusers: FluxTransformerBlock,
  * FluxSingleTransformerBlock, QwenImageTransformerBlock, JointTransformerBlock.
  * Token order: text, the image that is generated, reference images. Code here depends on no family. */
 #ifndef SLUICE_MODELS_MMDIT_H

@@ -44,11 +44,6 @@ bool clip_is_g(const struct tensor_index *view);
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},           \
     {.family = &family_vae_kl_encoder, .folder = "vae"},                                                     \
     TINY_DECODER(family_taesd, .weights_name = "taef1")
-#define VAE_FLUX2                                                                                            \
-    {.family = &family_vae_flux2, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},        \
-    {.family = &family_vae_flux2_encoder, .folder = "vae"},                                                  \
-    TINY_DECODER(family_taesd, .weights_name = "taef2",                                                      \
-                 .dimension = {{"latent_channels", 32}, {"taesd_pooled", 1}})
 #define VAE_WAN                                                                                              \
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},          \
     {.family = &family_vae_wan_encoder, .folder = "vae"},                                                    \
@@ -89,25 +84,6 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                                    \
                "CLIPTextModelWithProjection", "CLIPTokenizer"),                                              \
      .text.pad_with_id_0 = true
-
-/* Mistral Small 3, the text encoder of Flux.2 dev. Prefixes: published folders (transformers 4), transformers
- * 5, ComfyUI's checkpoints. Source of template and padding: diffusers 0.42, pipelines/flux2/pipeline_flux2.py,
- * which deletes [IMG] from prompts because it stands for an image. */
-#define TEXT_MISTRAL                                                                                         \
-    {.family = &family_mistral, .flag = "--llm", .folder = "text_encoder",                                   \
-     .prefixes = NAMES({"", "language_model.", "model.language_model.",                                      \
-                        "text_encoders.mistral3_24b.transformer.", "text_encoders.llm.", NULL}),             \
-     .text = {.template_before =                                                                             \
-                  "<s>[SYSTEM_PROMPT]You are an AI that reasons about image descriptions. You give "         \
-                  "structured responses focusing on object relationships, object\nattribution and actions "  \
-                  "without speculation.[/SYSTEM_PROMPT][INST]",                                              \
-              .template_after = "[/INST]", .deleted = "[IMG]",                                               \
-              .pad = "<pad>", .pads_left = true, .masks_padding = true, .tokens_max = 512,                   \
-              .special_tokens = {"<s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},         \
-              .tokenizer = "BPE", .tokenizer_folder = "tokenizer",                                           \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tekken.json of "      \
-                                "mistralai/Mistral-Small-3.2-24B-Instruct-2506",                             \
-              .classes = {"Mistral3ForConditionalGeneration", "PixtralProcessor"}}}
 
 #define TEXT_T5(folder_number, most)                                                                         \
     .text = {.eos = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                    \

@@ -169,8 +169,9 @@ static bool has_index_value(const struct component_files *files, const struct co
     return value == recipe->selection.index_value;
 }
 
-/* True if the model's name must have the recipe's name_word: unless the pipeline's name (in model_index.json,
- * "": unknown) belongs to no recipe for the denoiser without name_word. */
+/* True if the recipe applies only to models whose name has its name_word. name: pipeline in model_index.json,
+ * "" if unknown. If all recipes for the denoiser with this pipeline have a name_word, the pipeline alone
+ * selects the recipe, and the model's name does not matter. */
 static bool needs_word(const struct recipe *recipe, const struct component *denoiser, const char *name) {
     if (!recipe->selection.name_word || !*name) return recipe->selection.name_word;
     for (const struct recipe *const *r = recipes; *r; r++)
