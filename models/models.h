@@ -107,7 +107,10 @@ struct slot {
      * word ends at every character that is no letter or digit. NULL-terminated. */
     const char *name_words[3];
     struct text_recipe text; /* how a text encoder's prompt becomes tokens */
-    const char *class;       /* class name in model_index.json of a vision encoder with its own folder */
+    /* Flag of an earlier slot whose text encoder writes this text encoder's second input, lane.source; NULL:
+     * none. */
+    const char *reads;
+    const char *class; /* class name in model_index.json of a vision encoder with its own folder */
     /* Dimensions whose published value in this slot differs from the family's. */
     struct {
         const char *name;

@@ -128,6 +128,7 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
             .lane = &lanes[i],
             .number = block->number,
             .chunk = stage->n_chunks ? evaluation % stage->n_chunks : 0,
+            .first = visit->evaluation <= 0,
             .timestep = timestep,
             .n_timesteps = visit->evaluation < 0 ? visit->n_hoisted : 1,
             .timesteps = stage->timesteps ? stage->timesteps + timestep : NULL,

@@ -244,12 +244,13 @@ struct component {
     int pooled_columns; /* columns of a text encoder's pooled row, or of a denoiser's pooled_projections */
     /* valid range of clip_skip of a text encoder; 0: not supported */
     int skip_least, skip_most;
-    int latent_channels; /* latent channels of a denoiser or VAE */
-    int concat_channels; /* channels that a denoiser reads besides the latent (inpainting, image-to-video) */
-    int image_columns;   /* columns of lane.image that a denoiser expects; 0: it reads no image embeddings */
-    int image_rows;      /* rows of lane.image that a denoiser needs; 0: the rows of one image */
-    int latent_side;     /* a denoiser's native image size, in latent pixels per side */
-    int pixel_factor;    /* image pixels per latent pixel of a VAE, per side */
+    int latent_channels;  /* latent channels of a denoiser or VAE */
+    int concat_channels;  /* channels that a denoiser reads besides the latent (inpainting, image-to-video) */
+    int image_columns;    /* columns of lane.image that a denoiser expects; 0: it reads no image embeddings */
+    int image_rows;       /* rows of lane.image that a denoiser needs; 0: the rows of one image */
+    int latent_side;      /* a denoiser's native image size, in latent pixels per side */
+    int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
+    int pixel_factor;     /* image pixels per latent pixel of a VAE, per side */
     int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
     /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
     struct latent_format latent_format;

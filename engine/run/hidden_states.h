@@ -13,7 +13,7 @@ enum final_norm_rule {
     FINAL_NORM_OF_NONE,
 };
 
-enum { HIDDEN_STATES_MAX = 8 };
+enum { HIDDEN_STATES_MAX = 12 };
 
 struct hidden_states {
     /* Indices as in transformers' hidden_states: k > 0 is the output of the k-th layer, -1 of the last layer,

@@ -22,6 +22,7 @@ struct lane {
      * VAEs each read and write some of them. */
     struct tensor text;   /* [T, C]: prompt_embeds, written by a text encoder, read by the denoiser */
     struct tensor pooled; /* [1, C]: pooled_projections, written by a text encoder that pools */
+    struct tensor source; /* [S, C]: text that a text encoder with slot.reads reads besides its tokens */
     struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
     struct tensor concat; /* [C, F, Y, X]: concat channels (inpainting, image-to-video, VACE) */
     /* [T, C]: image embeddings of one or more images, one below the other, written by a vision encoder and
@@ -45,7 +46,8 @@ struct lane {
         int first, n;
     } keys;
     /* Images inside the prompt in order of position; unused entries come last. The vision encoder writes the
-     * rows that replace token embeddings. */
+     * rows that replace token embeddings. For a denoiser, `first` counts rows of `text`, and there are no
+     * rows: image i is reference[i]. */
     struct vision_span vision_spans[LANE_REFERENCES_MAX];
     int window; /* attention and positions are limited to windows of this many tokens; 0: no windows */
     /* Hidden state of a CLIP encoder to read: 1: last layer, 2: the layer before; 0: as in the recipe. */
@@ -72,7 +74,10 @@ struct lane {
     int prompt; /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
     /* Element type of activations that only matrix products and attention read (context_operand). */
     enum dtype operand;
-    int hoisted;  /* number of timesteps with precomputed (hoisted) rows in the state; 0: none */
+    int hoisted; /* number of timesteps with precomputed (hoisted) rows in the state; 0: none */
+    /* The keys and values of the prefix (tokens that depend on prompt and references alone) are kept in the
+     * state from the first evaluation on; false: each evaluation computes them. Both give the same bits. */
+    bool keeps_prefix;
     bool tiled;   /* decoder with full-frame buffers as small as possible (VAE tiling) */
     bool padding; /* padding lane, which completes a group of lanes; never computed */
 
@@ -123,6 +128,7 @@ struct visit_scope {
     const struct lane *lane;
     int number; /* number of the block: the %d in its tensor names */
     int chunk;  /* index of the chunk of video frames, in a VAE's stage */
+    bool first; /* a visit of the stage's first evaluation, or before it */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
      * hoisted; none in other visits before the first evaluation. */
     int timestep, n_timesteps;
