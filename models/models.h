@@ -50,12 +50,14 @@ struct image_prompt {
                                     cannot have images */
     int drop_idx;                /* replaces text_recipe.drop_idx in prompts with images */
     const char *before, *after;  /* text before and after each image; %d is the image number from 1 */
+    const char *between;         /* text between two images; NULL: none */
     const char *pad;             /* placeholder token, repeated once for each vision token */
 };
 
 /* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
+    const char *empty;                            /* text that replaces an empty prompt; NULL: none */
     const char *deleted;   /* text that is deleted from prompts, such as Mistral's image token; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
@@ -69,7 +71,8 @@ struct text_recipe {
      * a causal encoder do not depend on text after the padding. */
     bool template_apart;
     bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
-    int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
+    int tokens_max;     /* maximum number of tokens, including template, bos and eos; the rest is truncated */
+    int tokens_planned; /* number of tokens of plans without a prompt; 0: tokens_max */
     int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
     const char *special_tokens[6]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
@@ -351,8 +354,10 @@ struct recipe {
     struct recipe_images images;
     struct recipe_denoising denoising;
     struct recipe_defaults defaults;
-    int patch;      /* patch size in latent pixels: width and height are multiples of patch * VAE factor */
-    int frames_max; /* maximum num_frames; 0: an image model */
+    int patch; /* side of a denoiser's token, in latent pixels */
+    /* Width and height are multiples of this many tokens; 0 means 1. */
+    int size_tokens;
+    int frames_max;                       /* maximum num_frames; 0: an image model */
     const struct latent_colours *colours; /* preview colours for the published VAE; NULL: none known */
     struct publication published;
 };

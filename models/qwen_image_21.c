@@ -46,11 +46,13 @@ struct qwen21_settings {
 };
 
 struct qwen21_state {
-    struct tensor tokens; /* hidden states of the generated image: [image rows, DIM] */
+    struct tensor tokens; /* hidden states: [prefix + image rows, DIM] in the first lane of a prompt; image
+                             rows in the others */
+    struct tensor image;  /* hidden states of the generated image: the last rows of tokens */
     /* Shared by the lanes of a prompt. */
     struct tensor rope;         /* rope's cosine and sine: [prefix + image rows, HEAD/2, 2] */
     struct tensor text;         /* embedded prompt: [text rows, DIM] */
-    struct tensor prefix;       /* hidden states of the prefix: [prefix rows, DIM] */
+    struct tensor prefix;       /* hidden states of the prefix: the first rows of the first lane's tokens */
     struct tensor keys, values; /* of the prefix, after norm and rope: [blocks * prefix rows, DIM], in the
                                    operands' type. blocks: LAYERS with lane.keeps_prefix, else 1 */
     /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
@@ -253,7 +255,7 @@ static void qwen21_forward_embedder(struct context *x, const void *weights, cons
     const struct qwen21_state *state = scope->lane->state;
     struct qwen21_run runs[QWEN21_RUNS_MAX];
     int n = qwen21_computes_prefix(scope) ? qwen21_list_runs(scope->lane, runs) : 0;
-    qwen21_embed_image(x, state->tokens, scope->lane->latent, weights);
+    qwen21_embed_image(x, state->image, scope->lane->latent, weights);
     for (int i = 0; i < n; i++) {
         struct tensor rows = tensor_slice(state->prefix, runs[i].first, runs[i].rows);
         if (runs[i].reference >= 0)
@@ -333,7 +335,7 @@ static void qwen21_prefix(struct context *x, const struct mmdit_stream_weights *
 static void qwen21_image(struct context *x, const struct mmdit_stream_weights *w,
                          const struct visit_scope *scope) {
     const struct qwen21_state *state = scope->lane->state;
-    struct tensor tokens = state->tokens, modulation = scope_rows(state->modulation, scope);
+    struct tensor tokens = state->image, modulation = scope_rows(state->modulation, scope);
     int32_t prefix = state->prefix.dim[0], T = tokens.dim[0], all[] = {prefix + T, tokens.dim[1]};
     struct tensor rope = tensor_slice(state->rope, prefix, T);
     struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, tokens.dim);
@@ -369,7 +371,7 @@ static void qwen21_forward_last(struct context *x, const void *weights, const st
 static void qwen21_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct qwen21_state *state = scope->lane->state;
-    struct tensor tokens = state->tokens, n = context_operand(x, 2, tokens.dim);
+    struct tensor tokens = state->image, n = context_operand(x, 2, tokens.dim);
     struct tensor values = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens.dim[0], w->weight.dim[0]});
     qwen21_norm(x, n, tokens, scope_rows(state->final_scale, scope), 0);
     mmdit_linear(x, values, n, w);
@@ -488,11 +490,13 @@ static void qwen21_declare(const struct component *c, struct lane *lanes, int n_
         int32_t rows = mmdit_token_count(lanes[i].latent, QWEN21_PATCH);
         int32_t kept = prefix * (lanes[i].keeps_prefix ? d[LAYERS] : 1);
         if (i) *s = *(const struct qwen21_state *)lanes[first == i ? 0 : first].state;
-        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
+        int32_t before = first == i ? prefix : 0;
+        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){before + rows, d[DIM]}, ok);
+        s->image = tensor_slice(s->tokens, before, rows);
         if (first != i) continue;
+        s->prefix = tensor_slice(s->tokens, 0, prefix);
         s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){prefix + rows, d[HEAD] / 2, 2}, ok);
         s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){lanes[i].text.dim[0], d[DIM]}, ok);
-        s->prefix = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){prefix, d[DIM]}, ok);
         s->keys = qwen21_declare_kept(arena, lanes[i].operand, kept, d[DIM], ok);
         s->values = qwen21_declare_kept(arena, lanes[i].operand, kept, d[DIM], ok);
     }
