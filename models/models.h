@@ -28,6 +28,7 @@
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)                                   \
+    FAMILY(qwen3vl)                                                                                          \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
@@ -389,6 +390,8 @@ bool slot_is_extra(const struct slot *slot);
 const struct recipe *models_find_extra(const char *name, int *slot);
 /* True if the slot accepts this family under this tensor name prefix. Does not call slot.matches. */
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
+/* True if a file that was recognised as this family may fill the slot (family_files.same_tensors). */
+bool slot_fits_family(const struct slot *slot, const struct family *family);
 /* Finds the first recipe (if denoiser is not NULL: with this denoiser) that has a slot for the family and
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,

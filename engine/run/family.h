@@ -102,6 +102,9 @@ struct family_files {
     const char *const *config_others; /* further values of config_key, NULL-terminated; NULL: none */
     /* True if the index holds the family's characteristic tensors. */
     bool (*probe)(const struct tensor_index *index);
+    /* A family whose tensors have the same names and shapes. If nothing else in a file tells the two apart, it
+     * is recognised as that family, and slots of this family accept it. NULL: none. */
+    const struct family *same_tensors;
     /* Rejects other architectures with the same tensor names, before dims are read. May be NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
     /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. NULL: none. */
