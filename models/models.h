@@ -32,6 +32,7 @@
     FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
+    FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder)                                                            \
     FAMILY(taesd) FAMILY(taehv)
 /* clang-format on */
 #define NOT_LISTED(name)
@@ -157,7 +158,7 @@ struct latent_colours {
 };
 
 /* Preview colours of VAEs that several families share. */
-extern const struct latent_colours latent_colours_flux, latent_colours_wan;
+extern const struct latent_colours latent_colours_flux, latent_colours_wan, latent_colours_qwen21;
 
 enum { CONDITIONS_MAX = 8, DENOISER_SPANS_MAX = 2 };
 

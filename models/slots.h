@@ -48,6 +48,9 @@ bool clip_is_g(const struct tensor_index *view);
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},          \
     {.family = &family_vae_wan_encoder, .folder = "vae"},                                                    \
     TINY_DECODER(family_taehv, .weights_name = "taew2_1")
+#define VAE_QWEN21                                                                                           \
+    {.family = &family_vae_qwen21, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},       \
+    {.family = &family_vae_qwen21_encoder, .folder = "vae"}
 
 /* CLIP text encoders. Prefixes are those of transformers, ComfyUI and the authors' files;
  * stable-diffusion.cpp renames the authors' prefix to "cond_stage_model.transformer." and, for a second

@@ -134,17 +134,16 @@ void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
     if (n < bytes) snprintf(out + n, bytes - n, "]");
 }
 
-/* True if shapes are equal without leading and trailing axes of size 1: a 1x1 convolution is a matrix, and
- * GGUF files omit leading axes of size 1. */
+/* True if shapes are equal without axes of size 1: a 1x1 convolution is a matrix, GGUF files omit leading
+ * axes of size 1, and kernels of one video frame may have a time axis. */
 static bool same_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
-    int from = 0, to = entry->rank;
-    for (; rank > entry->rank && dim[0] == 1; rank--) dim++;
-    while (to - from > rank && entry->dim[to - 1] == 1) to--;
-    while (to - from > rank && entry->dim[from] == 1) from++;
-    if (to - from != rank) return false;
-    for (int i = 0; i < rank; i++)
-        if (entry->dim[from + i] != dim[i]) return false;
-    return true;
+    int i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < entry->rank && entry->dim[i] == 1) i++;
+        while (k < rank && dim[k] == 1) k++;
+        if (i == entry->rank || k == rank) return i == entry->rank && k == rank;
+        if (entry->dim[i] != dim[k]) return false;
+    }
 }
 
 /* True if a convolution kernel's shape equals the file's, where the file merges the kernel's two outermost
