@@ -192,6 +192,42 @@ def qwen_image(f):
     ], bf16=True)
 
 
+def qwen_image_21(f):
+    about = f.blocks["block"]
+    prefix, drop, drawn = about["prefix"], about["drop"], f.shape("block.last.out")[1]
+    ids, spans, references, at = f.ints("case0.ids.cond"), [], [], drop
+    while f.has(f"case0.encoded.reference_{len(spans):03}"):
+        references.append(f"case0.encoded.reference_{len(spans):03}[0]")
+        height, width = (side // 2 for side in f.shape(f"case0.encoded.reference_{len(spans):03}")[2:])
+        at = ids.index(image_pad(f, "processor"), at)
+        spans.append(dict(first=at - drop, height=height, width=width))
+        at += height * width
+    case0 = dict(component="qwen_image_21") | case_latent() | (dict(reference=references, vision_spans=spans) if spans else {})
+    lanes = dict(case0=case0)
+    conditioning = [put("block.temb[0:1]", "condition"), put("block.modulation[0:1]", "modulation"), put("block.modulation[1:2]", "prefix_modulation")]
+    begin = [open_("case0"), run("txt_in"), run("img_in"), *conditioning]
+
+    def layer(kind):
+        return [*begin, put(f"block.{kind}.in", "tokens"), run(f"transformer_blocks.{about[kind]}")]
+
+    final = []
+    for name in ("block.final", "block.final_small"):
+        rows, channels = f.shape(f"{name}.out")[1:]
+        lanes[name] = dict(component="qwen_image_21", text="case0.hidden.cond[0:1]", latent=zeros(channels, 2, rows // 2))
+        final += [open_(name), put("block.temb[0:1]", "condition"), put(f"{name}.in[0]", "tokens[1:]"), run("norm_out"), run("proj_out"),
+                  expect("lane.prediction[:,0] cyx->yxc", f"{name}.out[0]", name)]
+    return suite("qwen_image_21", lanes, [
+        test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb[0:1]", "block.temb"), *conditioning[:1],
+             run("modulation"), expect("modulation", "block.modulation[0:1]", "block.modulation"),
+             expect("prefix_modulation", "block.modulation[1:2]", "block.modulation")),
+        test("embedders", *begin, expect("rope", "rope", "rope"), expect("tokens", "block.sequence[0]", "embed")),
+        test("layer", *layer("layer"), expect("tokens", "block.layer.out", "block.layer")),
+        test("last", *layer("last"), expect(f"tokens[{prefix}:{prefix + drawn}]", "block.last.out", "block.last")),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL, expect("lane.prediction[:,0] cyx->yxc", "block.velocity[0]", "block.velocity")),
+    ], bf16=True)
+
+
 def sd3(f):
     about = f.blocks["block"]
     T, case0 = two_streams(f, "sd3", dict(pooled="case0.pooled.cond"))
@@ -426,8 +462,8 @@ def qwen3(f, component="qwen3", name="block.text"):
     ], bf16=True)
 
 
-def image_pad(f):
-    added = f.json("model", "tokenizer", "tokenizer_config.json")["added_tokens_decoder"]
+def image_pad(f, folder="tokenizer"):
+    added = f.json("model", folder, "tokenizer_config.json")["added_tokens_decoder"]
     return next(int(number) for number, token in added.items() if token["content"] == "<|image_pad|>")
 
 
@@ -719,7 +755,7 @@ def suites(f):
                      longcat_image=longcat_image,
                      chroma=chroma,
                      ovis=ovis,
-                     qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
+                     qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
     out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]

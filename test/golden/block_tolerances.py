@@ -81,6 +81,17 @@ TOLERANCES = {
         "block.final_small": [1.28e-7, 4e-7],
         "block.velocity": [7e-7, 2.1e-6],
     },
+    "qwen_image_21": {  # committed
+        "block.temb": [2.07e-6, 6.2e-6],
+        "block.modulation": [1e-7, 3e-7],
+        "rope": [1e-8, 3e-8],
+        "embed": [1e-7, 3e-7],
+        "block.layer": [2e-7, 6e-7],
+        "block.last": [2e-7, 6e-7],
+        "block.final": [1.2e-7, 4e-7],
+        "block.final_small": [1.2e-7, 4e-7],
+        "block.velocity": [2e-6, 6e-6],
+    },
     "sd3": {  # committed
         "block.temb": [2.07e-6, 6.2e-6],
         "positions": [0, 0],

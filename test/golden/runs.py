@@ -63,7 +63,12 @@ class Recording:
 def _start(image, case):
     """Returns the transformer's first input of one lane, without concatenated conditioning."""
     packed = image.inputs[0][:1]
-    return unpack(image.pipe, packed if packed.dim() == 4 else packed[:, :case["image_tokens"], :4 * case["channels"]], case)
+    if packed.dim() == 4:
+        return packed
+    n = case["image_tokens"]
+    # in Qwen-Image-2.1 the references precede the image
+    drawn = packed[:, -n:] if hasattr(image.pipe, "prompt_template_ti2i") else packed[:, :n]
+    return unpack(image.pipe, drawn[..., :4 * case["channels"]], case)
 
 
 def _of_images(images, case, references):
