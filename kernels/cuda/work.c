@@ -222,7 +222,8 @@ static void rms_work(const struct op *op, struct work_list *list) {
         vectors = made;
     }
     work_add_pass(list, m->activation ? "rms_activated" : "rms_runs", op_flops(op),
-                  bytes_of(&op->in[0]) + bytes_of(&m->base) + vectors, bytes_of(&op->out));
+                  bytes_of(&op->in[0]) + bytes_of(&m->base) + bytes_of(&m->shift) + vectors,
+                  bytes_of(&op->out));
 }
 
 static void rope_work(const struct op *op, struct work_list *list) {

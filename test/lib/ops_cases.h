@@ -97,6 +97,9 @@ struct rms_case {
 };
 
 void case_rms_norm(struct rms_case r);
+/* Checks an RMS norm whose weight is stored minus 1. shifted: with a scale and a shift; not if r.modulated.
+ */
+void case_rms_zero_centered(struct rms_case r, bool shifted);
 
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
 
@@ -119,6 +122,8 @@ struct rope_case {
 };
 
 void case_rope(struct rope_case c);
+/* Checks RoPE after an RMS norm whose weight is stored minus 1. */
+void case_rope_zero_centered(struct rope_case c);
 
 /* Checks a gated linear unit. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over
  * `b`. */
