@@ -215,6 +215,7 @@ enum { ROPE_GRIDS_MAX = 18 }; /* a prompt with 8 images has 17: the images and t
 struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
+    double theta_factor[ROPE_AXES_MAX];  /* multiplies theta for the pairs of an axis; 0: 1; not with mrope */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
     bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] / 2,

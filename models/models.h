@@ -27,7 +27,8 @@
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
-    FAMILY(qwen3) FAMILY(mistral) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)                                   \
+    FAMILY(anima) RECIPE(anima)                                                                              \
+    FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
     FAMILY(qwen3vl)                                                                                          \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
@@ -397,6 +398,10 @@ bool slot_fits_family(const struct slot *slot, const struct family *family);
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
+/* Index of the slot whose output the text encoder of this slot reads (slot.reads); SLOTS_MAX: none. */
+int recipe_source_slot(const struct recipe *recipe, int slot);
+/* Index of the slot whose text encoder reads the output of this slot; SLOTS_MAX: none. */
+int recipe_reader_slot(const struct recipe *recipe, int slot);
 /* Number of parts into which a condition's encoder output is split by columns; the parts are concatenated
  * along the token axis of prompt_embeds (condition.states_by_rows). */
 int condition_parts(const struct condition *condition);

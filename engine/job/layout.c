@@ -8,7 +8,7 @@
 #include <string.h>
 
 static void connect_text(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
-    int slot = l->slot[s];
+    int slot = l->slot[s], source = recipe_source_slot(job->model->recipe, slot);
     for (int i = 0; i < l->stages[s].n_lanes; i++) {
         int prompt = job->prompts.hits.misses[slot][i];
         const struct prompt_tokens *tokens = &job->prompts.tokens[slot][prompt];
@@ -21,6 +21,7 @@ static void connect_text(const struct job *job, const struct layout *l, int s, s
                                  .pooled_row = tokens->pooled_row,
                                  .text = l->encoder_text[slot][prompt],
                                  .pooled = l->encoder_pooled[slot][prompt]};
+        if (source < SLOTS_MAX) lanes[i].source = l->encoder_text[source][prompt];
         prompts_list_vision_spans(job, slot, prompt, lanes[i].vision_spans);
         for (int k = 0, n = 0; k < job->pictures.n_encoded; k++)
             if (job->pictures.encoded[k].kind == ENCODED_VISION && lanes[i].vision_spans[n].height)
@@ -155,6 +156,21 @@ static void make_texts(const struct job *job, struct layout *l, struct arena *ar
     }
 }
 
+/* Makes the outputs of text encoders that other text encoders read: one for each prompt that runs. */
+static void make_sources(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    const struct prompt_cache_hits *hits = &job->prompts.hits;
+    for (int k = 0; k < job->prompts.n_texts; k++) {
+        int slot = job->prompts.text_slot[k];
+        if (recipe_reader_slot(job->model->recipe, slot) == SLOTS_MAX) continue;
+        for (int i = 0; i < hits->n_misses[slot]; i++) {
+            int prompt = hits->misses[slot][i];
+            int32_t rows[] = {job->prompts.tokens[slot][prompt].n_ids,
+                              job->model->component[slot].text_columns};
+            l->encoder_text[slot][prompt] = arena_tensor(arena, DTYPE_F32, 2, rows, ok);
+        }
+    }
+}
+
 static int32_t chunk_frames(const struct frame_chunk *chunks, int n_chunks) {
     int32_t most = 1;
     for (int i = 0; i < n_chunks; i++)
@@ -236,6 +252,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
     memcpy(concat, latent, sizeof concat);
     concat[0] = job->settings.decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
     if (!job->settings.decode_only) make_texts(job, l, arena, ok);
+    if (!job->settings.decode_only) make_sources(job, l, arena, ok);
     int32_t video[4] = {size->C, size->F - size->n_reference_frames, size->Y, size->X};
     for (int i = 0; i < size->batch; i++) {
         l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);

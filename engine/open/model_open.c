@@ -180,6 +180,11 @@ static enum status check_components(const struct sluice_model *m, struct error *
             if (ids > rows || rows - ids > PADDING_ROWS_MOST)
                 mismatch(c, "token ids", ids, "tokenizer", rows, table, e);
         }
+        int source = recipe_source_slot(m->recipe, slot);
+        const struct component *read = source < SLOTS_MAX ? &m->component[source] : NULL;
+        if (e->code == OK && read && read->text_columns != c->source_columns)
+            mismatch(read, "text features", read->text_columns, read->family->display_name, c->source_columns,
+                     c->family->display_name, e);
         if (e->code == OK && c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
         if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
         if (c->family && c->family->kind == FAMILY_VISION) check_vision(m, c, e);

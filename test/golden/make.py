@@ -63,6 +63,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 
+import anima.make
+import anima.specs
 import chroma.make
 import chroma.specs
 import files
@@ -197,6 +199,7 @@ def main():
     families |= {name: (qwen21.specs, qwen21.make.make) for name in qwen21.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
+    families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()

@@ -9,6 +9,7 @@ from watch import without_frame
 
 def unpack(pipe, packed, case):
     """Unpacks latents [1, tokens, 4 C] to [1, C, h, w] if the pipeline packs them."""
+    packed = without_frame(packed)
     if packed.dim() == 4:
         return packed
     if hasattr(pipe, "_unpack_latents_with_ids"):  # Flux.2: noise is drawn packed, and a token is one latent pixel
@@ -62,7 +63,7 @@ class Recording:
 
 def _start(image, case):
     """Returns the transformer's first input of one lane, without concatenated conditioning."""
-    packed = image.inputs[0][:1]
+    packed = without_frame(image.inputs[0][:1])
     if packed.dim() == 4:
         return packed
     n = case["image_tokens"]
