@@ -65,6 +65,10 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--cfg-scale", RANGE("S", FLAG_SCALES, cfg_scale, 0, SLUICE_SCALE_MAX),
      "classifier-free guidance, uncond + S*(cond - uncond); 1: off, half the work; HIGH,LOW: one for each "
      "transformer of WAN 2.2; default: the model's"},
+    {NULL, RUNS, NULL, "--cfg-norm", REAL("C", cfg_norm, 0, SLUICE_SCALE_MAX),
+     "limit the norm of the guided prediction to C times that of cond; 0: no limit (default)"},
+    {NULL, RUNS, NULL, "--cfg-until", REAL("U", cfg_until, SLUICE_CFG_UNTIL_LEAST, 1),
+     "no guidance in steps with 1 - sigma > U, half their work; default 1: never"},
     {NULL, RUNS, NULL, "--guidance", REAL("S", guidance, 0, SLUICE_SCALE_MAX),
      "distilled guidance (Flux dev); default: the model's"},
     {NULL, RUNS, NULL, "--slg-layers", RANGE("A,B,...", FLAG_LAYERS, slg_layers, 0, 9999),
