@@ -195,6 +195,9 @@ struct family_lanes {
      * evaluation starts from the lane's first chunk, which reads no state. Function NULL: one chunk per
      * latent frame. */
     int (*chunks)(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
+    /* For denoisers: true if some tokens (the prefix) depend on prompt and references alone. The first lane
+     * of a prompt computes the prefix, in each evaluation or only in the first one (lane.keeps_prefix). */
+    bool prefix;
     /* For vision encoders: the token grid for an image of this size in pixels. */
     struct vision_grid (*vision_grid)(const struct component *c, int width, int height);
 };

@@ -126,9 +126,10 @@ struct visit_scope {
     const void *settings;                      /* settings structure of the component's family */
     const struct latent_format *latent_format; /* scaling of the component's latents, for a VAE decoder */
     const struct lane *lane;
-    int number; /* number of the block: the %d in its tensor names */
-    int chunk;  /* index of the chunk of video frames, in a VAE's stage */
-    bool first; /* a visit of the stage's first evaluation, or before it */
+    int number;           /* number of the block: the %d in its tensor names */
+    int chunk;            /* index of the chunk of video frames, in a VAE's stage */
+    bool first;           /* a visit of the stage's first evaluation, or before it */
+    bool first_of_prompt; /* the lane is the first one of its prompt, and computes the prompt's prefix */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
      * hoisted; none in other visits before the first evaluation. */
     int timestep, n_timesteps;
