@@ -11,7 +11,7 @@
  * preference: if the files name no pipeline, the first recipe that matches the weights is used. */
 /* clang-format off */
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
-    FAMILY(zimage) RECIPE(zimage)                                                                            \
+    FAMILY(zimage) RECIPE(zimage) RECIPE(zimage_base)                                                        \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
     FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
@@ -273,10 +273,16 @@ struct recipe_selection {
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
+    /* Further words with the meaning of name_word, NULL-terminated, and a word that a selecting name lacks.
+     */
+    const char *name_aliases[3], *name_excludes;
     /* Boolean key of model_index.json (false if absent) that must equal index_value. If model_index.json
      * names the pipeline, this key decides instead of name_word. NULL: no key. */
     const char *index_key;
     bool index_value;
+    /* Range of `shift` (0 if absent) in the model's scheduler_config.json. If the model has this file, the
+     * range decides instead of name_word. shift_below 0: no range. */
+    double shift_least, shift_below;
     const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
     const char *edit;         /* value of --edit that selects this recipe; NULL: --edit does not select it */
 };

@@ -101,6 +101,8 @@ static void connect_denoise(const struct job *job, const struct layout *l, int s
             lanes[i].n_skip_layers = job->request.n_slg_layers;
             lanes[i].evaluations.first = span->first_slg_call * groups;
             lanes[i].evaluations.n = span->n_slg_calls * groups;
+        } else if (branch && span->n_guided_calls < span->n_calls) {
+            lanes[i].evaluations.n = span->n_guided_calls * groups;
         }
         memcpy(lanes[i].reference, l->reference, sizeof l->reference);
         list_picture_places(job, prompt, lanes[i].vision_spans);

@@ -784,6 +784,8 @@ def suites(f):
         kinds = dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder, vae_flux2=vae_halves, vae_qwen21=vae_halves)
         return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
+    if family == "zimage_base":  # its weights are those of zimage_a
+        return []
     denoisers = dict(flux=flux,
                      flux2=flux2,
                      longcat_image=longcat_image,

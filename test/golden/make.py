@@ -91,6 +91,7 @@ import unet.make
 import unet.specs
 import wan.make
 import wan.specs
+import zimage_pipelines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -189,7 +190,9 @@ def main():
     parser.add_argument("--seed", type=int, default=specs.DEFAULT_SEED)
     parser.add_argument("--out", default=HERE)
     # in this order, because a fixture may link to earlier ones
-    families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    families = {name: (specs, make) for name in sorted(specs.FORMS)} | {
+        name: (zimage_pipelines, zimage_pipelines.make) for name in zimage_pipelines.FORMS}
+    families |= {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (longcat.specs, longcat.make.make) for name in longcat.specs.FORMS}
     families |= {name: (flux2.specs, flux2.make.make) for name in flux2.specs.FORMS}
     families |= {name: (chroma.specs, chroma.make.make) for name in chroma.specs.FORMS}
