@@ -11,7 +11,7 @@
  * preference: if the files name no pipeline, the first recipe that matches the weights is used. */
 /* clang-format off */
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
-    FAMILY(zimage) RECIPE(zimage)                                                                            \
+    FAMILY(zimage) RECIPE(zimage) RECIPE(zimage_base)                                                        \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
     FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
@@ -27,7 +27,8 @@
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
-    FAMILY(qwen3) FAMILY(mistral) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)                                   \
+    FAMILY(anima) RECIPE(anima)                                                                              \
+    FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
     FAMILY(qwen3vl)                                                                                          \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
@@ -272,10 +273,16 @@ struct recipe_selection {
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
+    /* Further words with the meaning of name_word, NULL-terminated, and a word that a selecting name lacks.
+     */
+    const char *name_aliases[3], *name_excludes;
     /* Boolean key of model_index.json (false if absent) that must equal index_value. If model_index.json
      * names the pipeline, this key decides instead of name_word. NULL: no key. */
     const char *index_key;
     bool index_value;
+    /* Range of `shift` (0 if absent) in the model's scheduler_config.json. If the model has this file, the
+     * range decides instead of name_word. shift_below 0: no range. */
+    double shift_least, shift_below;
     const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
     const char *edit;         /* value of --edit that selects this recipe; NULL: --edit does not select it */
 };
@@ -397,6 +404,10 @@ bool slot_fits_family(const struct slot *slot, const struct family *family);
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
+/* Index of the slot whose output the text encoder of this slot reads (slot.reads); SLOTS_MAX: none. */
+int recipe_source_slot(const struct recipe *recipe, int slot);
+/* Index of the slot whose text encoder reads the output of this slot; SLOTS_MAX: none. */
+int recipe_reader_slot(const struct recipe *recipe, int slot);
 /* Number of parts into which a condition's encoder output is split by columns; the parts are concatenated
  * along the token axis of prompt_embeds (condition.states_by_rows). */
 int condition_parts(const struct condition *condition);

@@ -104,6 +104,8 @@ static json_t *request_json(const struct job *job) {
     json_put(json, "scheduler", json_string(sampling_schedule_name(&job->settings.sampling)));
     json_put(json, "prediction", json_string(job->settings.sampling.prediction->name));
     if (r->cfg_scale_low != 0) json_put(json, "cfg_scale_low", json_real(r->cfg_scale_low));
+    if (r->cfg_norm > 0) json_put(json, "cfg_norm", json_real(r->cfg_norm));
+    if (r->cfg_until < 1) json_put(json, "cfg_until", json_real(r->cfg_until));
     if (job->model->boundary > 0) json_put(json, "boundary", json_real(job->model->boundary));
     if (job->settings.n_prompts > 1 && recipe->text.default_negative &&
         r->negative_prompt == recipe->text.default_negative)

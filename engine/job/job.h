@@ -161,7 +161,9 @@ struct denoiser_call {
 struct job_span {
     int slot, first_call, n_calls;
     int n_prompts;      /* number of prompts evaluated: 2 with guidance, else 1 */
-    double scale;       /* guidance scale */
+    double scale;       /* guidance scale; 1: no call is guided */
+    int n_guided_calls; /* number of leading calls with guidance; the unconditional lanes compute only these
+                         */
     int first_slg_call; /* first call with skip-layer guidance lanes, counted from first_call */
     int n_slg_calls;
 };

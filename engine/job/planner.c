@@ -343,8 +343,8 @@ static const char *value_text(const json_t *value, char out[48]) {
 /* Fails with BUDGET if the plan file's request differs from the job's in a field that changes visits or
  * tensor sizes. A field that the plan file lacks is not compared. Prompts and seeds may differ. */
 static enum status check_same_request(const struct job *job, const json_t *theirs, struct error *e) {
-    static const char *const keys[] = {"family", "width",   "height", "frames",  "steps",
-                                       "batch",  "sampler", "decode", "strength"};
+    static const char *const keys[] = {"family", "width",   "height", "frames",   "steps",
+                                       "batch",  "sampler", "decode", "strength", "cfg_until"};
     char found[48], expected[48];
     const struct sluice_request *r = &job->request;
     json_t *ours = json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "family", job->model->recipe->name, "width",
@@ -355,6 +355,7 @@ static enum status check_same_request(const struct job *job, const json_t *their
         json_put(ours, "sampler", json_string(job->settings.sampling.sampler->name));
     if (ours && !job->settings.decode_only && r->init_image && job->model->init == INIT_IMG2IMG)
         json_put(ours, "strength", json_real(r->strength));
+    if (ours && r->cfg_until < 1) json_put(ours, "cfg_until", json_real(r->cfg_until));
     if (!ours) return error_set(e, MEMORY, "no memory to compare the plan with the request");
     for (size_t i = 0; i < sizeof keys / sizeof *keys && e->code == OK; i++) {
         const json_t *a = json_object_get(theirs, keys[i]), *b = json_object_get(ours, keys[i]);

@@ -56,6 +56,8 @@ static const struct number {
     {REAL(guidance), "--guidance", 0, 0, NEEDS_GUIDANCE_INPUT,
      "no --guidance: this model is not guidance-distilled (use --cfg-scale)"},
     {REAL(guidance), "--guidance", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(cfg_norm), "--cfg-norm", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(cfg_until), "--cfg-until", SLUICE_CFG_UNTIL_LEAST, 1, NEEDS_NOTHING, NULL},
     {REAL(slg_scale), "--slg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(slg_start), "--slg-start", 0, 1, NEEDS_NOTHING, NULL},
     {REAL(slg_end), "--slg-end", 0, 1, NEEDS_NOTHING, NULL},
@@ -545,6 +547,7 @@ static void fill_defaults(struct job *job) {
     if (!r->fps) r->fps = m->fps;
     if (!r->batch) r->batch = 1;
     if (!r->preview_every) r->preview_every = 1;
+    if (r->cfg_until == 0) r->cfg_until = 1;
     if (!r->negative_prompt) r->negative_prompt = m->recipe->text.default_negative;
     if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
     job->settings.terminal = r->flow_shift == 0 ? m->shift_terminal : 0;

@@ -180,6 +180,11 @@ static enum status check_components(const struct sluice_model *m, struct error *
             if (ids > rows || rows - ids > PADDING_ROWS_MOST)
                 mismatch(c, "token ids", ids, "tokenizer", rows, table, e);
         }
+        int source = recipe_source_slot(m->recipe, slot);
+        const struct component *read = source < SLOTS_MAX ? &m->component[source] : NULL;
+        if (e->code == OK && read && read->text_columns != c->source_columns)
+            mismatch(read, "text features", read->text_columns, read->family->display_name, c->source_columns,
+                     c->family->display_name, e);
         if (e->code == OK && c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
         if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
         if (c->family && c->family->kind == FAMILY_VISION) check_vision(m, c, e);
@@ -431,6 +436,7 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
     if (m->sampling.grid.n_sample_sigmas) m->steps = m->sampling.grid.n_sample_sigmas;
     m->cfg_scale = is_distilled(m) ? 1 : m->recipe->defaults.cfg_scale;
     m->cfg_scale_low = m->boundary > 0 ? m->recipe->defaults.cfg_scale_low : 0;
+    m->cfg_until = 1;
     m->frames = m->recipe->defaults.frames ? m->recipe->defaults.frames : 1;
     m->fps = m->recipe->defaults.fps;
     m->guidance = m->recipe->defaults.guidance;
@@ -444,6 +450,8 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
         config_float(&config, "cfg_scale", 0, SLUICE_SCALE_MAX, &m->cfg_scale, e);
         if (m->boundary > 0)
             config_float(&config, "cfg_scale_low", 0, SLUICE_SCALE_MAX, &m->cfg_scale_low, e);
+        config_float(&config, "cfg_norm", 0, SLUICE_SCALE_MAX, &m->cfg_norm, e);
+        config_float(&config, "cfg_until", SLUICE_CFG_UNTIL_LEAST, 1, &m->cfg_until, e);
         if (m->recipe->frames_max) config_int(&config, "frames", 1, m->recipe->frames_max, &m->frames, e);
         if (m->recipe->frames_max) config_int(&config, "fps", 1, SLUICE_FPS_MAX, &m->fps, e);
         if (m->recipe->denoising.takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);

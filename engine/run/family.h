@@ -248,6 +248,7 @@ struct component {
     /* Properties that the components of a pipeline must agree on; 0 if not applicable. */
     int text_columns;   /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
     int pooled_columns; /* columns of a text encoder's pooled row, or of a denoiser's pooled_projections */
+    int source_columns; /* columns of lane.source that a text encoder expects; 0: it reads no source */
     /* valid range of clip_skip of a text encoder; 0: not supported */
     int skip_least, skip_most;
     int latent_channels;  /* latent channels of a denoiser or VAE */

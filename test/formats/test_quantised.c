@@ -349,7 +349,7 @@ TEST(scale_in_another_shard) {
                          "\"a.b.weight_scale\":\"2.safetensors\",\"c.weight_scale\":\"1.safetensors\"}}");
     assert_int_equal(open_file("model.safetensors.index.json", &e), OK);
     assert_true(weight.quant_described && weight.scales.bytes == 16);
-    assert_int_not_equal(weight.scales.source, weight.source);
+    assert_int_not_equal(weight.scales.section[0].source, weight.source);
     assert_int_equal(n_unused, 1);
 }
 

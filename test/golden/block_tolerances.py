@@ -208,6 +208,25 @@ TOLERANCES = {
     "vae_qwen21": {"moments": [5.64e-7, 1.8e-6], "decoder": [4.28e-6, 1.3e-5]},
     "taesd": {"picture": [2.28e-7, 7e-7], "pooled picture": [3.04e-7, 9e-7]},
     "taehv": {"frames": [6.7e-7, 1e-6]},
+    "anima": {
+        "block.time": [1e-6, 3e-6],
+        "block.shared": [1e-6, 3e-6],
+        "block.modulation": [1e-6, 3e-6],
+        "block.final_modulation": [1e-6, 3e-6],
+        "rope": [1e-6, 3e-6],
+        "embed.image": [1e-6, 3e-6],
+        "block.keys": [1e-6, 3e-6],
+        "block.values": [1e-6, 3e-6],
+        "block.layer": [1e-6, 3e-6],
+        "block.final": [1e-6, 3e-6],
+        "block.final_small": [1e-6, 3e-6],
+        "block.velocity": [1e-6, 3e-6],
+    },
+    "anima_adapter": {
+        "adapter.embedding": [0, 0],
+        "block.adapter": [1e-6, 3e-6],
+        "adapter": [3e-6, 1e-5],
+    },
 }
 TOLERANCES["umt5"] = TOLERANCES["t5"]
 
