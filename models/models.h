@@ -21,7 +21,7 @@
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
         RECIPE(qwen_image_edit_2511)                                                                         \
-    FAMILY(qwen_image_21)                                                                                    \
+    FAMILY(qwen_image_21) RECIPE(qwen_image_21)                                                                                    \
     RECIPE(sd1) RECIPE(sd1_inpaint) RECIPE(sd2) RECIPE(sd2_inpaint) RECIPE(sdxl) RECIPE(sdxl_inpaint)        \
         RECIPE(sdxl_refiner) RECIPE(sd1_lcm) RECIPE(sdxl_lcm)                                                \
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \

@@ -179,9 +179,10 @@ static void qwen21_fill_rope(struct context *x, const struct visit_scope *scope)
 
 /* A row of n ones [n]: the cosines of timestep 0. */
 static struct tensor qwen21_ones(struct context *x, int32_t n) {
-    struct tensor values = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, 2 * n});
+    int32_t both[] = {1, 2 * n};
+    struct tensor values = context_tensor(x, DTYPE_F32, 2, both);
     op_timestep(x, values, 0, TIMESTEP_USUAL);
-    return tensor_reshape(tensor_slice_columns(values, 0, n), 1, &n);
+    return tensor_slice(tensor_reshape(values, 1, both + 1), 0, n);
 }
 
 /* The norm's stored weight is its scale - 1, as in a modulation. */
@@ -596,4 +597,66 @@ const struct family family_qwen_image_21 = {
                    .latent_channels = 64,
                    .latent_side = 64,
                    .picture_side = 1024}},
+};
+
+/* clang-format off */
+static const struct hf_source qwen21_files[] = {
+    {"Qwen/Qwen-Image-2.1", NULL, NULL, 0},
+    {"Comfy-Org/Qwen-Image-2.1", "--diffusion-model", "qwen_image_2.1_bf16.safetensors", 14200},
+    {"Comfy-Org/Qwen-Image-2.1", "--diffusion-model", "qwen_image_2.1_int8_convrot.safetensors", 7300},
+    {0},
+};
+static const struct hf_source qwen21_sources[] = {
+    {"Comfy-Org/Qwen-Image-2.1", "--llm", "qwen3vl_8b_bf16.safetensors", 17500},
+    {"Comfy-Org/Qwen-Image-2.1", "--llm", "qwen3vl_8b_int8_convrot.safetensors", 9400},
+    {"Comfy-Org/Qwen-Image-2.1", "--vae", "qwen_image_2.1_vae_bf16.safetensors", 680},
+    {0},
+};
+
+/* Prompts: diffusers 0.42.1, pipelines/qwenimage21. The system message's tokens are dropped. Prompts are not
+ * truncated: diffusers' rope table ends at position 8191. */
+#define QWEN21_SYSTEM                                                                                        \
+    "<|im_start|>system\nComprehend and analyze the provided prompt.<|im_end|>\n<|im_start|>user\n"
+enum { QWEN21_DROP = 14, QWEN21_PLANNED = 256, QWEN21_AREA = 1024 * 1024 };
+/* clang-format on */
+
+/* Defaults are those of QwenImage21Pipeline.__call__; the schedule is that of the published
+ * scheduler_config.json. Reference images are resized once, for vision encoder and VAE. */
+const struct recipe recipe_qwen_image_21 = {
+    .name = "qwen_image_21",
+    .slot = {
+             TEXT_QWEN3VL(.template_before = QWEN21_SYSTEM,
+                          .template_after = "<|im_end|>\n<|im_start|>assistant\n", .empty = " ",
+                          .tokens_max = 8192, .tokens_planned = QWEN21_PLANNED, .drop_idx = QWEN21_DROP,
+                          .image_prompt = {.template_before = QWEN21_SYSTEM,
+                                           .drop_idx = QWEN21_DROP,
+                                           .before = "<image%d><|vision_start|>",
+                                           .after = "<|vision_end|>",
+                                           .between = " ",
+                                           .pad = "<|image_pad|>"}),
+             DENOISER(family_qwen_image_21), VAE_QWEN21},
+    .selection.pipelines = {"QwenImage21Pipeline"},
+    .text = {.condition = {{.slot = 0,
+                            .what = CONDITION_TOKENS,
+                            .hidden = {.layers = {-1}, .final_norm = FINAL_NORM_OF_NONE}}},
+             .n_conditions = 1,
+             .processor = {"Qwen3VLProcessor", "processor", true}},
+    .images = {.references_max = LANE_REFERENCES_MAX,
+               .areas = {.vision = QWEN21_AREA, .vae = QWEN21_AREA, .output = QWEN21_AREA, .multiple = 32}},
+    .denoising = {.span = {{2, INFINITY}},
+                  .sampling = {.prediction = &prediction_flow,
+                               .schedule = &schedule_flow,
+                               .sampler = &sampler_euler,
+                               .grid = {.grid_f64 = true}},
+                  .shift_rule = FLOW_SHIFT_BY_TOKENS,
+                  .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},
+                  .shift_terminal = 0.02,
+                  .guide = guidance_cfg,
+                  .cfg_needs_negative = true},
+    .defaults = {.width = 1024, .height = 1024, .steps = 40, .cfg_scale = 1, .strength = 0.6},
+    .patch = QWEN21_PATCH,
+    .size_tokens = QWEN21_MERGE,
+    .published = {.title = "Qwen-Image 2.1",
+                  .reference = DIFFUSERS,
+                  .sources = {qwen21_files, qwen21_sources}},
 };
