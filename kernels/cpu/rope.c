@@ -130,6 +130,7 @@ static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *work
     (void)e;
     struct rope_work work = {op, op->in[2].rank ? (float *)workspace : NULL};
     if (work.factor) weights_widen((float *)workspace, &op->in[2], 0, 1);
+    for (int32_t i = 0; op->zero_centered && i < op->in[2].dim[0]; i++) ((float *)workspace)[i] += 1;
     thread_pool_run(cpu->thread_pool, op->out.dim[0], rope_rows, &work);
     return OK;
 }

@@ -109,7 +109,8 @@ struct rope_call {
     struct rows out, in, table, norm; /* norm: weight of the RMS norm of each head; may be absent */
     struct runs runs;                 /* runs of the RMS norm: one run per head */
     float eps;
-    bool halves; /* true: pairs to rotate are (i, i + D / 2); false: (2i, 2i + 1) */
+    bool zero_centered; /* the norm is multiplied by 1 + weight */
+    bool halves;        /* true: pairs to rotate are (i, i + D / 2); false: (2i, 2i + 1) */
 };
 
 __device__ static inline float2 rotate_pair(float a, float b, float c, float s) {
@@ -174,8 +175,11 @@ static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope
 #pragma unroll
     for (int j = 0; j < HELD; j++) {
         int64_t i = column_of(r.runs, run, j);
-        if (r.norm.data)
-            held[j] = multiply_four(multiply_four(held[j], rstd), rows_load_plain(r.norm, 0, i, c));
+        if (r.norm.data) {
+            float4 weight = rows_load_plain(r.norm, 0, i, c);
+            if (r.zero_centered) weight = add_four(all_four(1), weight);
+            held[j] = multiply_four(multiply_four(held[j], rstd), weight);
+        }
         if (r.halves)
             st128(head + i, make_uint4(__float_as_uint(held[j].x), __float_as_uint(held[j].y),
                                        __float_as_uint(held[j].z), __float_as_uint(held[j].w)));
@@ -198,6 +202,7 @@ static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *w
     struct rope_call call = {};
     call.runs = runs_of(op, c, &team);
     call.eps = op->eps;
+    call.zero_centered = op->zero_centered;
     call.halves = op->pairs == ROPE_HALVES;
     call.in = rows_of_runs(&op->in[0], &call.runs);
     call.out = rows_of_runs(&op->out, &call.runs);

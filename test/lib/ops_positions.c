@@ -50,9 +50,10 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
     for (int a = 0; a < o->n_axes; a++)
         for (int j = 0; j < o->axis_dim[a]; j += 2, dim += 2) {
             int32_t numerator = o->mrope ? dim : j, of = o->mrope ? all : o->axis_dim[a];
-            double frequency = pow(o->theta, -(double)numerator / of);
+            double theta = o->theta_factor[a] > 0 ? o->theta * o->theta_factor[a] : o->theta;
+            double frequency = pow(theta, -(double)numerator / of);
             if (o->f32_frequencies) {
-                float power = (float)pow(o->theta, (double)((float)numerator / (float)of));
+                float power = (float)pow(theta, (double)((float)numerator / (float)of));
                 frequency = (double)(1.0f / power);
             }
             double angle = turned[dim / 2] * frequency;
@@ -175,6 +176,13 @@ void case_rope_tables(int n) {
          .f64_angles = true,
          .n_grids = 1,
          .grid = {{.start = {20, 0, 70}, .extent = {2, 4, 10}}}},
+        {.theta = 10000, /* rows and columns with a larger theta (Anima) */
+         .n_axes = 3,
+         .axis_dim = {44, 42, 42},
+         .theta_factor = {0, 4.2870938501451725, 3},
+         .f32_frequencies = true,
+         .n_grids = 1,
+         .grid = {{.start = {3, 0, 0}, .extent = {2, 5, 120}}}},
     };
     for (int i = 0; i < n; i++) case_rope_table(&tables[i]);
 }
