@@ -1,6 +1,7 @@
 #include "engine/generate/images.h"
 
 #include "engine/generate/dump.h"
+#include "engine/job/layout.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>
@@ -29,6 +30,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
     if (!frame) sha256_init(&r->frames);
     sha256_update(&r->frames, (size_t)tensor_bytes(&rgb), rgb.data);
     if (last) sha256_end(&r->frames, report->image_sha256[image]);
+    layout_split_alpha(&job->layout);
     const struct component *tiny = job_tiny_decoder(job);
     struct sluice_image out = {
         .struct_size = sizeof out,
@@ -50,6 +52,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
         .video_sha256 = last ? report->image_sha256[image] : NULL,
         .slg_scale = job_branches(job) > job->settings.n_prompts ? job->request.slg_scale : 0,
         .decoder = tiny ? tiny->family->name : NULL,
+        .alpha = job->layout.alpha.data,
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;
