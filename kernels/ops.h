@@ -399,7 +399,8 @@ void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct
 /* Converts a latent [C,Y,X] to the VAE decoder's input [Y,X,C]. */
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
                         struct latent_format format);
-/* Converts an f32 image in -1..1 to bytes; NaN becomes 0. */
+enum { RGBA = 4 }; /* channels of an image with alpha */
+/* Converts an f32 image in -1..1, of any number of channels, to bytes; NaN becomes 0. */
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
 /* Returns an operator's name for messages, such as "linear". */
