@@ -471,7 +471,8 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
     struct check c = check_begin(x, OP_ROPE_TABLE);
     int64_t tokens = 0, pairs = 0;
     bool fits = options->n_axes >= 1 && options->n_axes <= ROPE_AXES_MAX && options->n_grids >= 1 &&
-                options->n_grids <= ROPE_GRIDS_MAX;
+                options->n_grids <= ROPE_GRIDS_MAX &&
+                (!options->mrope_interleaved || (options->mrope && options->n_axes == 3));
     for (int a = 0; fits && a < options->n_axes; a++) {
         fits = options->axis_dim[a] > 0 && options->axis_dim[a] % 2 == 0;
         pairs += options->axis_dim[a] / 2;

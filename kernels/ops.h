@@ -215,8 +215,11 @@ enum { ROPE_GRIDS_MAX = 18 }; /* a prompt with 8 images has 17: the images and t
 struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
+    double theta_factor[ROPE_AXES_MAX];  /* multiplies theta for the pairs of an axis; 0: 1; not with mrope */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
+    bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] / 2,
+                               else to axis 0; false: the pairs of an axis are adjacent */
     bool f32_frequencies; /* true: each step of a frequency is rounded to f32, as in PyTorch; false: computed
                              in double */
     bool f64_angles; /* true: cos and sin of the angle in double (Wan); false: of the angle rounded to f32 */
@@ -312,6 +315,8 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
 /* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
+/* Returns the axis whose position turns RoPE pair i of a head, on the host. */
+int rope_axis(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
 /* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or

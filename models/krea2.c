@@ -617,16 +617,6 @@ static const struct hf_source krea2_turbo_files[] = {
     {0},
 };
 
-#ifndef TEXT_QWEN3VL_4B
-#define TEXT_QWEN3VL_4B(...)                                                                                 \
-    {.family = &family_qwen3, .flag = "--llm", .folder = "text_encoder",                                     \
-     .prefixes = NAMES({"", "model.language_model.", "language_model.", NULL}),                              \
-     .text = {.tokenizer = "BPE", .tokenizer_folder = "tokenizer",                                           \
-              .special_tokens = {"<|im_start|>", "<|im_end|>"},                                              \
-              .tokenizer_from = "--tokenizer PATH", .classes = {"Qwen3VLModel", "Qwen2Tokenizer"},           \
-              __VA_ARGS__},                                                                                  \
-     .dimension = {{"hidden", 2560}, {"text_ff", 9728}}}
-#endif
 /* Tokens of the template that precede the prompt; largest number of rows of prompt_embeds. */
 enum { KREA2_DROPPED = 34, KREA2_ROWS = 512 };
 /* Krea 2: diffusers 0.42, pipelines/krea2. The transformer reads 12 hidden states of the text encoder. diffusers

@@ -200,6 +200,15 @@ static void test_invalid_token_layouts_are_rejected(void **state) {
     o.grid[0] = (struct rope_grid){.extent = {24}, .diagonal = true, .token_order.window = 1};
     op_rope_table(&x, table, &o);
     expect_error_text("whole blocks of tokens");
+    o = (struct rope_options){.theta = 2,
+                              .n_axes = 2,
+                              .axis_dim = {4, 4},
+                              .mrope = true,
+                              .mrope_interleaved = true,
+                              .n_grids = 1,
+                              .grid = {{.extent = {4, 6}}}};
+    op_rope_table(&x, table, &o);
+    expect_error_text("expected 1 to 4 even axes");
     struct conv_options conv = {.upsample = 1, .pixel_norm.weight = tensor_slice(row, 0, 4)};
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1);
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, conv);
