@@ -212,12 +212,8 @@ static void write_prompt(struct text_builder *whole, const struct text_recipe *r
         append_template(whole, pictured->after, i + 1);
     }
     append_prompt(whole, text, bytes, recipe->deleted);
-<<<<<<< HEAD
-    if (!recipe->keeps_template_after) append_template(whole, recipe->template_after, 0);
-=======
     if (!bytes) append_template(whole, recipe->empty, 0);
-    append_template(whole, recipe->template_after, 0);
->>>>>>> house
+    if (!recipe->keeps_template_after) append_template(whole, recipe->template_after, 0);
 }
 
 /* Encodes a prompt of any length with its template. Cleans the prompt first if the recipe requires it. */

@@ -818,12 +818,8 @@ def suites(f):
                      longcat_image=longcat_image,
                      chroma=chroma,
                      ovis=ovis,
-<<<<<<< HEAD
                      krea2=krea2,
-                     qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
-=======
                      qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
->>>>>>> house
     out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]
