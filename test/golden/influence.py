@@ -22,6 +22,7 @@ import chroma.influence
 import flux.influence
 import flux2.influence
 import longcat.influence
+import krea.influence
 import ovis.influence
 import qwen.influence
 import sd3.influence
@@ -34,6 +35,7 @@ FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
             "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
+            "krea2": krea.influence,
             "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence, "sd3": sd3.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
