@@ -31,6 +31,13 @@ static struct rope_place {
     return place;
 }
 
+int rope_axis(const struct rope_options *options, int32_t i) {
+    int axis = i % 3;
+    if (options->mrope_interleaved) return i < 3 * (options->axis_dim[axis] / 2) ? axis : 0;
+    for (axis = 0; i >= options->axis_dim[axis] / 2; axis++) i -= options->axis_dim[axis] / 2;
+    return axis;
+}
+
 /* f32_frequencies: exponent, power and inverse are each rounded to f32, as in diffusers (QwenEmbedRope) and
  * transformers (inv_freq). PyTorch's power is one ulp off in 1 of 64 values of Qwen2.5; this power is
  * correctly rounded. */

@@ -102,6 +102,10 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
     return false;
 }
 
+bool slot_fits_family(const struct slot *slot, const struct family *family) {
+    return slot->family == family || (family && slot->family->files.same_tensors == family);
+}
+
 static bool find_slot(const struct recipe *recipe, const struct family *family, const char *prefix,
                       int *slot) {
     for (*slot = 0; recipe->slot[*slot].family; ++*slot)

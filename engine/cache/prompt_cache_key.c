@@ -41,9 +41,13 @@ static void add_entry(struct sha256_ctx *sha, const struct tensor_index *index,
     add(sha, &entry->scale, sizeof entry->scale);
     add_number(sha, entry->source);
     add_number(sha, (int64_t)entry->offset);
-    add_number(sha, entry->scales.source);
-    add_number(sha, (int64_t)entry->scales.offset);
-    add_number(sha, (int64_t)entry->scales.bytes);
+    add_number(sha, entry->scales.n);
+    for (int i = 0; i < entry->scales.n; i++) {
+        const struct scale_section *section = &entry->scales.section[i];
+        add_number(sha, section->source);
+        add_number(sha, (int64_t)section->offset);
+        add_number(sha, (int64_t)section->bytes);
+    }
 }
 
 static void add_component(struct sha256_ctx *sha, const struct component *c) {

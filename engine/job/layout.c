@@ -54,6 +54,21 @@ static void fill_time_ids(const struct job *job, struct lane *lane) {
     lane->n_add_time_ids = SCORE + 1;
 }
 
+/* Lists the places of the reference images in the rows of prompt_embeds that a text encoder with
+ * image_prompt.pad writes. */
+static void list_picture_places(const struct job *job, int prompt,
+                                struct vision_span vision_spans[LANE_REFERENCES_MAX]) {
+    const struct recipe *recipe = job->model->recipe;
+    const struct text_places places = prompts_place_texts(job, prompt);
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        int slot = recipe->text.condition[i].slot;
+        if (!recipe->slot[slot].text.image_prompt.pad || prompt >= job->settings.n_encoded_prompts) continue;
+        prompts_list_vision_spans(job, slot, prompt, vision_spans);
+        for (int k = 0; k < LANE_REFERENCES_MAX && vision_spans[k].height; k++)
+            vision_spans[k].first += places.row[i] - job->prompts.tokens[slot][prompt].drop_idx;
+    }
+}
+
 /* Lanes of a group of images: the lane index is branch * images_per_group + image. Branches: conditional,
  * unconditional, then skip-layer guidance of the conditional prompt. Groups smaller than the largest have
  * padding lanes. */
@@ -79,14 +94,18 @@ static void connect_denoise(const struct job *job, const struct layout *l, int s
                                  .guidance = (float)job->request.guidance,
                                  .operand = job->device->operands.in[job->settings.precision],
                                  .hoisted = hoisted,
+                                 .keeps_prefix = l->choice.keeps_prefix,
                                  .padding = place >= n};
         if (skips) {
             lanes[i].skip_layers = job->request.slg_layers;
             lanes[i].n_skip_layers = job->request.n_slg_layers;
             lanes[i].evaluations.first = span->first_slg_call * groups;
             lanes[i].evaluations.n = span->n_slg_calls * groups;
+        } else if (branch && span->n_guided_calls < span->n_calls) {
+            lanes[i].evaluations.n = span->n_guided_calls * groups;
         }
         memcpy(lanes[i].reference, l->reference, sizeof l->reference);
+        list_picture_places(job, prompt, lanes[i].vision_spans);
         fill_time_ids(job, &lanes[i]);
     }
 }

@@ -53,7 +53,8 @@ static enum status encode_longest(const struct job *job, const struct text_recip
         tokens->picture[i] = tokens->n_ids + before;
         tokens->n_ids = tokens->picture[i] + vision_tokens[i] + after;
     }
-    tokens->n_ids += recipe->tokens_max - recipe->drop_idx;
+    tokens->n_ids +=
+        (recipe->tokens_planned ? recipe->tokens_planned : recipe->tokens_max) - recipe->drop_idx;
     tokens->ids = sys_new(job->sys, (size_t)tokens->n_ids, sizeof *tokens->ids, "tokens", e);
     return e->code;
 }
