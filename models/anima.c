@@ -519,7 +519,7 @@ static const struct hf_source anima_files[] = {
     {"circlestone-labs/Anima", "--diffusion-model", "anima-base-v1.0.safetensors", 4180},
     {"circlestone-labs/Anima", "--llm", "qwen_3_06b_base.safetensors", 0},
     {"circlestone-labs/Anima", "--vae", "qwen_image_vae.safetensors", 254},
-    {"madebyollin/taew2_1", "--taesd", NULL, 0},
+    {"lightx2v/Autoencoders", "--taesd", "taew2_1.safetensors", 0},
     {0},
 };
 
