@@ -312,7 +312,7 @@ def anima_adapter(f):
     return suite("anima_adapter", lanes, [
         test("adapter layer", *begin, expect(text, "adapter.embedding", "adapter.embedding"), put("block.adapter.in", text),
              run(f"blocks.{about['layer']}"), expect(text, "block.adapter.out", "block.adapter")),
-        test("adapter", *begin, run("blocks.*"), run("out_proj"), expect(text, "case0.hidden.cond", "adapter")),
+        test("adapter", *begin, run("blocks.*"), run("out_proj"), expect(text, "adapter.out", "adapter")),
     ], bf16=True)
 
 

@@ -18,6 +18,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+import anima.influence
 import chroma.influence
 import flux.influence
 import flux2.influence
@@ -36,7 +37,8 @@ FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
             "krea2": krea.influence,
-            "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence, "sd3": sd3.influence}
+            "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence, "sd3": sd3.influence,
+            "anima": anima.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding
