@@ -187,6 +187,8 @@ static json_t *stage_json(const struct job *job, int s) {
         if (n) json_put(json, limit->key, json_integer(n));
     }
     if (job->layout.kind[s]->full_frames) json_put(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
+    if (stage->component->family->lanes.prefix && !job->need->stage[s].hoists)
+        json_put(json, "prefix", json_string(stage->lanes->keeps_prefix ? "kept" : "recomputed"));
     if (job->need->separate) {
         json_put(json, "pool_bytes", json_integer(integer(p.pool_bytes)));
         json_put(json, "staging_bytes", json_integer(integer(p.staging_bytes)));

@@ -187,9 +187,10 @@ struct job_schedule {
 
 /* What a layout may choose. No choice changes the job's result. */
 struct layout_choice {
-    int groups;       /* number of groups of images; a denoiser call evaluates one group after another */
-    bool tiled;       /* true: the VAE's full-frame buffers are as small as possible (--vae-tiling on) */
-    unsigned hoisted; /* bit set: spans of the schedule whose timestep rows are computed before step 1 */
+    int groups;        /* number of groups of images; a denoiser call evaluates one group after another */
+    bool tiled;        /* true: the VAE's full-frame buffers are as small as possible (--vae-tiling on) */
+    unsigned hoisted;  /* bit set: spans of the schedule whose timestep rows are computed before step 1 */
+    bool keeps_prefix; /* true: keys and values of the prefix are kept for all blocks (lane.keeps_prefix) */
 };
 
 /* Tensors of one encoded picture. The pictures and moments of all encoded pictures share memory. */

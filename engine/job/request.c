@@ -557,7 +557,7 @@ static void fill_defaults(struct job *job) {
     const struct flow_shift_line *line = &m->shift_line;
     r->flow_shift = job->settings.decode_only ? 1 : m->flow_shift;
     if (job->settings.decode_only || m->flow_shift != 0 || m->shift_rule == FLOW_SHIFT_FIXED) return;
-    int64_t tokens = (int64_t)(r->width / m->size_step) * (r->height / m->size_step);
+    int64_t tokens = (int64_t)(r->width / m->token_side) * (r->height / m->token_side);
     double shift = m->shift_rule == FLOW_SHIFT_FLUX2
                        ? schedule_shift_flux2(tokens, r->steps)
                        : schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift,

@@ -472,7 +472,7 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
         const struct slot *slot = NULL;
         for (const struct slot *s = recipe->slot; s->family && (!slot || slot->family != file->family); s++)
             if (s->flag && !strcmp(s->flag, file->flag)) slot = s;
-        if (slot && slot->family == file->family) continue;
+        if (slot && slot_fits_family(slot, file->family)) continue;
         if (slot) {
             snprintf(wanted, sizeof wanted, "%s (%s)", slot->family->display_name, slot->family->name);
             return fail_misplaced(files, file, wanted, file->flag, e);

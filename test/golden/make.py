@@ -63,6 +63,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 
+import anima.make
+import anima.specs
 import chroma.make
 import chroma.specs
 import files
@@ -78,6 +80,8 @@ import ovis.make
 import ovis.specs
 import qwen.make
 import qwen.specs
+import qwen21.make
+import qwen21.specs
 import reference_tensors
 import sd3.make
 import sd3.specs
@@ -195,8 +199,10 @@ def main():
     families |= {name: (ovis.specs, ovis.make.make) for name in ovis.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
+    families |= {name: (qwen21.specs, qwen21.make.make) for name in qwen21.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
+    families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()

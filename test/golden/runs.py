@@ -9,6 +9,7 @@ from watch import without_frame
 
 def unpack(pipe, packed, case):
     """Unpacks latents [1, tokens, 4 C] to [1, C, h, w] if the pipeline packs them."""
+    packed = without_frame(packed)
     if packed.dim() == 4:
         return packed
     if hasattr(pipe, "_unpack_latents_with_ids"):  # Flux.2: noise is drawn packed, and a token is one latent pixel
@@ -64,8 +65,13 @@ class Recording:
 
 def _start(image, case):
     """Returns the transformer's first input of one lane, without concatenated conditioning."""
-    packed = image.inputs[0][:1]
-    return unpack(image.pipe, packed if packed.dim() == 4 else packed[:, :case["image_tokens"], :4 * case["channels"]], case)
+    packed = without_frame(image.inputs[0][:1])
+    if packed.dim() == 4:
+        return packed
+    n = case["image_tokens"]
+    # in Qwen-Image-2.1 the references precede the image
+    drawn = packed[:, -n:] if hasattr(image.pipe, "prompt_template_ti2i") else packed[:, :n]
+    return unpack(image.pipe, drawn[..., :4 * case["channels"]], case)
 
 
 def _of_images(images, case, references):
