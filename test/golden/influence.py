@@ -24,6 +24,7 @@ import flux2.influence
 import longcat.influence
 import ovis.influence
 import qwen.influence
+import qwen21.influence
 import sd3.influence
 import unet.influence
 import wan.influence
@@ -34,7 +35,7 @@ FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
             "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
-            "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence, "sd3": sd3.influence}
+            "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence, "wan": wan.influence, "sd3": sd3.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding
