@@ -56,6 +56,7 @@ int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX])
         break;
     case OP_RMS_NORM:
         list[n++] = &op->modulation.scale;
+        list[n++] = &op->modulation.shift;
         list[n++] = &op->modulation.gate;
         list[n++] = &op->modulation.base;
         break;

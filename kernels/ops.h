@@ -38,10 +38,10 @@ enum op_kind {
                       has a fixed order */
     OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + relative bias) v; optionally grouped or causal; out
                     * may be q */
-    OP_RELATIVE_BIAS,    /* out[H,2T-1]: out[h][d + T - 1] = table[bucket(d)][h], where d = key - query and
-                            bucket is T5's */
-    OP_RMS_NORM,         /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
-    OP_LAYER_NORM,       /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
+    OP_RELATIVE_BIAS, /* out[H,2T-1]: out[h][d + T - 1] = table[bucket(d)][h], where d = key - query and
+                         bucket is T5's */
+    OP_RMS_NORM,   /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale) + shift) */
+    OP_LAYER_NORM, /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) over pixels and channels of a group of
                           * in[Y,X,C], including earlier bands */
     OP_GROUP_NORM, /* out = (in - mean) * rstd * weight + bias, with mean and rstd from OP_GROUP_STATISTICS */
@@ -67,7 +67,7 @@ enum op_kind {
 };
 
 /* SiLU: v sigmoid(v). GELU_TANH: v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3))). GELU_QUICK: v sigmoid(1.702
- * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0), NaN stays NaN. */
+ * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0), NaN stays NaN. SIGMOID: 1 / (1 + e^-v). */
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_SILU,
@@ -75,6 +75,7 @@ enum activation {
     ACTIVATION_GELU_QUICK,
     ACTIVATION_GELU_ERF,
     ACTIVATION_RELU,
+    ACTIVATION_SIGMOID,
 };
 /* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. TO_SIGNED: 2 v - 1, from images in 0..1 to
  * images in -1..1. */
@@ -93,9 +94,11 @@ struct epilogue {
 
 /* Modulation (adaLN), residual and activation of an RMS norm; all optional. */
 struct modulation {
-    struct tensor scale;        /* modulation scale [C]; the norm is multiplied by 1 + scale */
-    struct tensor gate;         /* gate vector [C]; the norm is multiplied by tanh(gate) */
-    struct tensor base;         /* tensor of out's shape to which the gated norm is added; may alias out */
+    bool zero_centered;  /* the weight is stored minus 1: the norm is multiplied by 1 + weight */
+    struct tensor scale; /* modulation scale [C]; the norm is multiplied by 1 + scale */
+    struct tensor shift; /* modulation shift [C], f32, added to the scaled norm; without gate and base */
+    struct tensor gate;  /* gate vector [C]; the norm is multiplied by tanh(gate) */
+    struct tensor base;  /* tensor of out's shape to which the gated norm is added; may alias out */
     enum activation activation; /* activation of the norm; only without gate and base */
 };
 
@@ -125,6 +128,7 @@ struct rotation {
     int heads; /* number of heads in a row */
     enum rope_pairs pairs;
     struct tensor norm; /* optional weight [D] of an RMS norm of each head before the rotation */
+    bool zero_centered; /* `norm` is stored minus 1: the norm is multiplied by 1 + weight */
     float eps;          /* epsilon of the heads' RMS norm */
 };
 
@@ -211,8 +215,11 @@ enum { ROPE_GRIDS_MAX = 18 }; /* a prompt with 8 images has 17: the images and t
 struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
+    double theta_factor[ROPE_AXES_MAX];  /* multiplies theta for the pairs of an axis; 0: 1; not with mrope */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
+    bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] / 2,
+                               else to axis 0; false: the pairs of an axis are adjacent */
     bool f32_frequencies; /* true: each step of a frequency is rounded to f32, as in PyTorch; false: computed
                              in double */
     bool f64_angles; /* true: cos and sin of the angle in double (Wan); false: of the angle rounded to f32 */
@@ -258,6 +265,7 @@ struct op {
     float scale;                /* attention's scale, unpatchify's factor or the timestep t */
     float eps;
     bool causal;
+    bool zero_centered;         /* op_rms_norm, op_rope: the norm is multiplied by 1 + weight */
     enum activation activation; /* activation of op_linear_few and of op_glu */
     int n;                      /* number of attention heads, or of groups of a group norm */
     enum precision precision;   /* precision of the operands of op_linear; f16 also of op_conv2d */
@@ -307,6 +315,8 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
 /* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
+/* Returns the axis whose position turns RoPE pair i of a head, on the host. */
+int rope_axis(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
 /* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or

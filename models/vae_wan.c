@@ -9,96 +9,21 @@
  * video of one frame. See vae_blocks.h (one image), vae_causal.h (video), vae_wan_half.h (names and
  * configuration). */
 #include "models/models.h"
-#include "models/vae_wan_half.h"
-
-/* Further kinds of rows. GAMMA: weight of an RMS norm over each pixel's channels, stored in files with
- * trailing axes of size 1. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
-#define FIELD_GAMMA(S, field, ...) struct tensor field;
-#define ROW_GAMMA(S, field, channels, axes, ...)                                                             \
-    WEIGHT_ROW(S, field, (.rank = 1, .dim = {channels}, .ones = axes), ".gamma", __VA_ARGS__)
-#define ROW_CAUSAL_SLICE(S, field, i, out, in, frames, side, ...)                                            \
-    WEIGHT_ROW(S, field.weight[i],                                                                           \
-               (.rank = 4, .dim = {out, in, side, side}, .slices = frames,                                   \
-                .before_last = CAUSAL_SLICES - 1 - (i), .init_scale = 1),                                    \
-               ".weight", __VA_ARGS__)
-#define ROW_CAUSAL(S, field, ...)                                                                            \
-    ROW_CAUSAL_SLICE(S, field, 0, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_SLICE(S, field, 1, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_SLICE(S, field, 2, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_BIAS(S, field, __VA_ARGS__)
-#define ROW_CAUSAL_BIAS(S, field, out, in, frames, side, ...) ROW_BIAS(S, field.bias, out, __VA_ARGS__)
+#include "models/vae_wan_weights.h"
 
 /* clang-format off */
-/* Lists of weights. CONV is CONV3D in blocks for one image, which use only the last time slice of kernels,
- * and CAUSAL in blocks for video. */
-#define HALF_OUT(X, S, CONV, half, outputs)                                                                  \
-    X##GAMMA(S, norm.weight, IN, NORM_AXES, half "norm_out", half "head.0")                                  \
-    X##CONV(S, conv, outputs, IN, K3, K3, half "conv_out", half "head.2")
-#define RESNET(X, S, CONV)                                                                                   \
-    X##GAMMA(S, norm1.weight, IN, NORM_AXES, "norm1", "residual.0")                                          \
-    X##CONV(S, conv1, OUT, IN, K3, K3, "conv1", "residual.2")                                                \
-    X##GAMMA(S, norm2.weight, OUT, NORM_AXES, "norm2", "residual.3")                                         \
-    X##CONV(S, conv2, OUT, OUT, K3, K3, "conv2", "residual.6")
-/* Levels that change the number of channels have a shortcut in their first resnet. */
-#define WIDER_RESNET(X, S, CONV)                                                                             \
-    RESNET(X, S, CONV)                                                                                       \
-    X##CONV3D(S, shortcut, OUT, IN, K1, K1, "conv_shortcut", "shortcut")
-#define IMAGE_RESNET(X, S) RESNET(X, S, CONV3D)
-#define IMAGE_WIDER_RESNET(X, S) WIDER_RESNET(X, S, CONV3D)
-#define VIDEO_RESNET(X, S) RESNET(X, S, CAUSAL)
-#define VIDEO_WIDER_RESNET(X, S) WIDER_RESNET(X, S, CAUSAL)
-#define ATTENTION(X, S)                                                                                      \
-    X##GAMMA(S, norm, OUT, PICTURE_AXES, "norm")                                                             \
-    X##PROJECTION(S, qkv, QKV, OUT, PICTURE_AXES, "to_qkv")                                                  \
-    X##PROJECTION(S, out, OUT, OUT, PICTURE_AXES, "proj")
-struct vae_wan_attention_weights { ATTENTION(FIELD_, ) };
-#define VIDEO_RESAMPLE(X, S)                                                                                 \
-    X##KERNEL(S, weight, OUT, IN, K3, "resample.1")                                                          \
-    X##BIAS(S, bias, OUT, "resample.1")
-#define VIDEO_RESAMPLE_TIME(X, S)                                                                            \
-    VIDEO_RESAMPLE(X, S)                                                                                     \
-    X##CAUSAL(S, time, TIME_CHANNELS, IN, K3, K1, "time_conv")
-/* time_conv, which models of single images do not use. */
-#define TIME_CONV(X, S)                                                                                      \
-    X##WEIGHT(WITH(S, .ones = PICTURE_AXES), weight, SHAPED(3, TIME_CHANNELS, OUT, K3), "time_conv.weight")  \
-    X##BIAS(S, bias, TIME_CHANNELS, "time_conv")
-#define LATENT_IN(X, S, CONV)                                                                                \
-    X##CONV3D(S, post, LATENT, LATENT, K1, K1, "post_quant_conv", "conv2")                                   \
-    X##CONV(S, conv, OUT, LATENT, K3, K3, "decoder.conv_in", "decoder.conv1")
-#define IMAGE_LATENT_IN(X, S) LATENT_IN(X, S, CONV3D)
-#define VIDEO_LATENT_IN(X, S) LATENT_IN(X, S, CAUSAL)
-#define IMAGE_PICTURE_OUT(X, S) HALF_OUT(X, S, CONV3D, "decoder.", COLOURS)
-#define VIDEO_PICTURE_OUT(X, S) HALF_OUT(X, S, CAUSAL, "decoder.", COLOURS)
-#define IMAGE_PICTURE_IN(X, S) X##CONV3D(S, conv, OUT, COLOURS, K3, K3, "encoder.conv_in", "encoder.conv1")
-#define VIDEO_PICTURE_IN(X, S) X##CAUSAL(S, conv, OUT, COLOURS, K3, K3, "encoder.conv_in", "encoder.conv1")
-#define MOMENTS_OUT(X, S, CONV)                                                                              \
-    HALF_OUT(X, S, CONV, "encoder.", MOMENTS)                                                                \
-    X##CONV3D(S, post, MOMENTS, MOMENTS, K1, K1, "quant_conv", "conv1")
-#define IMAGE_MOMENTS_OUT(X, S) MOMENTS_OUT(X, S, CONV3D)
-#define VIDEO_MOMENTS_OUT(X, S) MOMENTS_OUT(X, S, CAUSAL)
-
-/* Weight tables of the ends and the middle of an encoder or decoder. */
-#define HALF_TABLES(half, IN_LIST, OUT_LIST)                                                                 \
-    WEIGHT_TABLE(half##_image_in_table, IMAGE_##IN_LIST, in_weights, "", "");                                \
+/* Weight tables of the ends and the middle of an encoder or decoder for video. */
+#define VIDEO_HALF_TABLES(half, IN_LIST, OUT_LIST)                                                           \
     WEIGHT_TABLE(half##_video_in_table, VIDEO_##IN_LIST, causal_in_weights, "", "");                         \
-    WEIGHT_TABLE(half##_image_mid_table, IMAGE_RESNET, resnet_weights,                                       \
-                 #half ".mid_block.resnets.%d.", #half ".middle.%d.");                                       \
     WEIGHT_TABLE(half##_video_mid_table, VIDEO_RESNET, causal_resnet_weights,                                \
                  #half ".mid_block.resnets.%d.", #half ".middle.%d.");                                       \
-    WEIGHT_TABLE(half##_attention_table, ATTENTION, vae_wan_attention_weights,                               \
-                 #half ".mid_block.attentions.0.", #half ".middle.1.");                                      \
-    WEIGHT_TABLE(half##_image_out_table, IMAGE_##OUT_LIST, out_weights, "", "");                             \
     WEIGHT_TABLE(half##_video_out_table, VIDEO_##OUT_LIST, causal_out_weights, "", "")
-HALF_TABLES(decoder, LATENT_IN, PICTURE_OUT);
-HALF_TABLES(encoder, PICTURE_IN, MOMENTS_OUT);
+IMAGE_HALF_TABLES(decoder, LATENT_IN, PICTURE_OUT);
+VIDEO_HALF_TABLES(decoder, LATENT_IN, PICTURE_OUT);
+IMAGE_HALF_TABLES(encoder, PICTURE_IN, MOMENTS_OUT);
+VIDEO_HALF_TABLES(encoder, PICTURE_IN, MOMENTS_OUT);
 
-/* Weight tables of the levels of an encoder or decoder. R, P: diffusers' name prefixes of resnets and of
- * resampling blocks; C: the authors' prefix of both. */
-#define IMAGE_LEVEL_TABLES(name, R, P, C)                                                                    \
-    WEIGHT_TABLE(name##_resnet_table, IMAGE_RESNET, resnet_weights, R, C);                                   \
-    WEIGHT_TABLE(name##_wider_resnet_table, IMAGE_WIDER_RESNET, resnet_weights, R, C);                       \
-    CONV_TABLE(name##_resample_table, OUT, IN, K3, P "resample.1", C "resample.1");                          \
-    WEIGHT_TABLE(name##_time_conv_table, TIME_CONV, linear_weights, P, C)
+/* Weight tables of the levels of an encoder or decoder for video. Names: see IMAGE_LEVEL_TABLES. */
 #define VIDEO_LEVEL_TABLES(name, R, P, C)                                                                    \
     WEIGHT_TABLE(name##_resnet_table, VIDEO_RESNET, causal_resnet_weights, R, C);                            \
     WEIGHT_TABLE(name##_wider_resnet_table, VIDEO_WIDER_RESNET, causal_resnet_weights, R, C);                \
@@ -129,8 +54,7 @@ static struct attention_weights vae_wan_split(const struct vae_wan_attention_wei
     };
 }
 
-static void vae_wan_forward_attention(struct context *x, const void *weights,
-                                      const struct visit_scope *scope) {
+void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
     struct attention_weights w = vae_wan_split(weights);
     vae_forward_attention(x, &w, scope);
 }
@@ -177,24 +101,8 @@ static void vae_wan_forward_downsample(struct context *x, const void *weights,
     vae_forward_downsample(x, weights, scope, scope->number / settings->resnet_number_stride + 1);
 }
 
-/* Block kinds of an encoder or decoder. half: decoder or encoder; level: name of its level tables; resnets,
- * steps, frames: block names of resnets, resampling and time_conv; step: upsample or downsample. */
 /* clang-format off */
-#define KIND(...) BLOCK_KIND(__VA_ARGS__, .never_quantised = true)
-#define IMAGE_KINDS(half, level, resnets, steps, frames, step, forward_in, forward_out)                      \
-    {                                                                                                        \
-        .in = KIND("conv_in", "conv_in", half##_image_in_table, in_weights, forward_in),                     \
-        .mid_resnet = KIND("mid_resnet", "mid_block.resnets.%d", half##_image_mid_table, resnet_weights,     \
-                           vae_forward_resnet),                                                              \
-        .attention = KIND("attention", "mid_block.attentions.0", half##_attention_table,                     \
-                          vae_wan_attention_weights, vae_wan_forward_attention),                             \
-        .resnet = KIND("resnet", resnets, level##_resnet_table, resnet_weights, vae_forward_resnet),         \
-        .wider_resnet =                                                                                      \
-            KIND("wider_resnet", resnets, level##_wider_resnet_table, resnet_weights, vae_forward_resnet),   \
-        .resample = KIND(#step, steps, level##_resample_table, linear_weights, vae_wan_forward_##step),      \
-        .time_conv = KIND("frames", frames, level##_time_conv_table, linear_weights, NULL),                  \
-        .out = KIND("conv_out", "conv_out", half##_image_out_table, out_weights, forward_out),               \
-    }
+/* Block kinds for video: see IMAGE_KINDS. */
 #define VIDEO_KINDS(half, level, resnets, steps, step, forward_in, forward_out)                              \
     {                                                                                                        \
         .in = KIND("conv_in", "conv_in", half##_video_in_table, causal_in_weights, forward_in),              \
@@ -215,13 +123,15 @@ static void vae_wan_forward_downsample(struct context *x, const void *weights,
 /* clang-format on */
 static const struct vae_wan_kinds image_decoder =
     IMAGE_KINDS(decoder, image_up, "up_blocks.%d.resnets.%d", "up_blocks.%d.upsample", "up_blocks.%d.frames",
-                upsample, vae_forward_latent_in, vae_forward_picture_out);
+                upsample, vae_forward_resnet, vae_forward_resnet, vae_wan_forward_upsample,
+                vae_forward_latent_in, vae_forward_picture_out);
 static const struct vae_wan_kinds video_decoder =
     VIDEO_KINDS(decoder, video_up, "up_blocks.%d.resnets.%d", "up_blocks.%d.upsample", upsample,
                 causal_forward_latent_in, causal_forward_picture_out);
 static const struct vae_wan_kinds image_encoder =
     IMAGE_KINDS(encoder, image_down, "down_blocks.%d", "down_blocks.%d", "down_blocks.%d.frames", downsample,
-                vae_forward_picture_in, vae_forward_moments);
+                vae_forward_resnet, vae_forward_resnet, vae_wan_forward_downsample, vae_forward_picture_in,
+                vae_forward_moments);
 static const struct vae_wan_kinds video_encoder =
     VIDEO_KINDS(encoder, video_down, "down_blocks.%d", "down_blocks.%d", downsample,
                 causal_forward_picture_in, causal_forward_moments);
@@ -232,9 +142,9 @@ static const struct vae_wan_kinds wan22_encoder =
     VIDEO_KINDS(encoder, wan22_down, "down_blocks.%d.resnets.%d", "down_blocks.%d.downsample", downsample,
                 causal_forward_picture_in, causal_forward_moments);
 
-/* True for a VAE of Wan 2.1; false for Wan 2.2's, whose mid-block names are the same. */
+/* True for a VAE of Wan 2.1; false for VAEs with level shortcuts, whose mid-block names are the same. */
 static bool vae_wan_probe(const struct tensor_index *index) {
-    if (family_vae_wan22.files.probe(index)) return false;
+    if (vae_wan_is_residual(index, "decoder")) return false;
     return index_find(index, "decoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "decoder.middle.0.residual.0.gamma");
 }
@@ -296,7 +206,7 @@ const struct family family_vae_wan = {
 };
 
 static bool vae_wan_encoder_probe(const struct tensor_index *index) {
-    if (family_vae_wan22_encoder.files.probe(index)) return false;
+    if (vae_wan_is_residual(index, "encoder")) return false;
     return index_find(index, "encoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "encoder.middle.0.residual.0.gamma");
 }
@@ -342,13 +252,13 @@ static const struct vae_wan_half vae_wan22_half = {
     .word = "decoder",
     .from_deepest = true,
     .is_residual = true,
+    .colours = VAE_WAN22_COLOURS,
     .level = "decoder.up_blocks.",
     .nested = {"decoder.upsamples.", "upsamples."},
 };
 
 static bool vae_wan22_probe(const struct tensor_index *index) {
-    return index_find(index, "decoder.up_blocks.0.upsampler.resample.1.weight") ||
-           index_find(index, "decoder.upsamples.0.upsamples.0.residual.0.gamma");
+    return vae_wan_is_residual(index, "decoder") && !family_vae_qwen21.files.probe(index);
 }
 
 static const struct dimension vae_wan22_dimensions[] = {
@@ -387,13 +297,13 @@ static const struct vae_wan_half vae_wan22_encoder_half = {
     .video = &wan22_encoder,
     .word = "encoder",
     .is_residual = true,
+    .colours = VAE_WAN22_COLOURS,
     .level = "encoder.down_blocks.",
     .nested = {"encoder.downsamples.", "downsamples."},
 };
 
 static bool vae_wan22_encoder_probe(const struct tensor_index *index) {
-    return index_find(index, "encoder.down_blocks.0.resnets.0.norm1.gamma") ||
-           index_find(index, "encoder.downsamples.0.downsamples.0.residual.0.gamma");
+    return vae_wan_is_residual(index, "encoder") && !family_vae_qwen21_encoder.files.probe(index);
 }
 
 static const struct dimension vae_wan22_encoder_dimensions[] = {VAE_WAN22_DIMENSIONS(BASE, OTHER_BASE)};

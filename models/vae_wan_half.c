@@ -62,7 +62,22 @@ static int32_t vae_wan_level_channels(const struct component *c, const struct va
     return component_dim(c, name, 1, 0, e);
 }
 
-static bool vae_wan_resamples_time(const struct component *c, const struct vae_wan_half *half, int level) {
+bool vae_wan_is_residual(const struct tensor_index *index, const char *word) {
+    static const char *const names[] = {"decoder.up_blocks.0.upsampler.resample.1.weight",
+                                        "decoder.upsamples.0.upsamples.0.residual.0.gamma",
+                                        "encoder.down_blocks.0.resnets.0.norm1.gamma",
+                                        "encoder.downsamples.0.downsamples.0.residual.0.gamma"};
+    for (int i = 0; i < COUNT_OF(names); i++)
+        if (!strncmp(names[i], word, strlen(word)) && index_find(index, names[i])) return true;
+    return false;
+}
+
+/* True if blocks work on the frames of a chunk (vae_causal.h); false: on one image (vae_blocks.h). */
+static bool vae_wan_is_causal(const struct component *c, const struct vae_wan_half *half) {
+    return !half->image_only && (c->video || half->is_residual);
+}
+
+bool vae_wan_resamples_time(const struct component *c, const struct vae_wan_half *half, int level) {
     int from_deepest = half->from_deepest ? level : c->dims[LEVELS] - 2 - level;
     return causal_frame_rate(c, from_deepest + 1) > causal_frame_rate(c, from_deepest);
 }
@@ -120,7 +135,7 @@ static enum status vae_wan_check_time_convs(const struct component *c, const str
 enum status vae_wan_configure(struct component *c, const struct config *config, struct error *e) {
     const struct vae_wan_half *half = c->family->details;
     (void)config;
-    int32_t *d = c->dims, least = c->video || half->is_residual ? CAUSAL_LEVELS_MIN : 1;
+    int32_t *d = c->dims, least = vae_wan_is_causal(c, half) ? CAUSAL_LEVELS_MIN : 1;
     vae_wan_count(c, half);
     if (d[LEVELS] < least || d[LEVELS] > VAE_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
         return error_set(e, SHAPE,
@@ -131,16 +146,16 @@ enum status vae_wan_configure(struct component *c, const struct config *config, 
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_wan_level_channels(c, half, i, e);
     if (e->code != OK || vae_wan_check_dims(c, half, e) != OK) return e->code;
     if (half->is_residual && vae_wan_check_shortcuts(c, half, e) != OK) return e->code;
-    return c->video ? vae_wan_check_time_convs(c, half, e) : OK;
+    return c->video || half->is_residual ? vae_wan_check_time_convs(c, half, e) : OK;
 }
 
 void vae_wan_derive_dims(struct component *c) {
     const struct vae_wan_half *half = c->family->details;
     int32_t *d = c->dims;
     if (!half->from_deepest) d[RESNETS]--; /* an encoder level has one resnet less than vae_resnets */
-    d[LEVELS] = VAE_WAN_LEVELS;
-    for (int i = 0; i < VAE_WAN_LEVELS; i++)
-        d[CHANNELS + i] = d[BASE] * d[CHANNEL_MULT + (half->from_deepest ? VAE_WAN_LEVELS - 1 - i : i)];
+    while (d[LEVELS] < VAE_LEVELS_MAX && d[CHANNEL_MULT + d[LEVELS]]) d[LEVELS]++;
+    for (int i = 0; i < d[LEVELS]; i++)
+        d[CHANNELS + i] = d[BASE] * d[CHANNEL_MULT + (half->from_deepest ? d[LEVELS] - 1 - i : i)];
 }
 
 void vae_wan_derive(struct component *c) {
@@ -152,9 +167,10 @@ void vae_wan_derive(struct component *c) {
     s->resnet_number_stride = half->level ? BLOCK_NUMBER_STEP : d[RESNETS] + 1;
     s->resample_number_stride = half->level ? 1 : d[RESNETS] + 1;
     d[MOMENTS] = 2 * d[LATENT];
-    d[COLOURS] = half->is_residual ? VAE_WAN22_COLOURS : 3;
+    d[COLOURS] = half->colours ? half->colours : 3;
     d[K1] = 1;
     d[K3] = 3;
+    d[KT] = half->image_only ? 1 : 3;
     d[NORM_AXES] = 3;
     d[PICTURE_AXES] = 2;
     d[ENCODER_RESNETS] = d[RESNETS] - 1;
@@ -162,8 +178,9 @@ void vae_wan_derive(struct component *c) {
     for (int i = 1; i < d[LEVELS]; i++)
         d[IN_CHANNELS + i] = d[CHANNELS + i - 1] / (half->from_deepest && !half->is_residual ? 2 : 1);
     c->latent_channels = d[LATENT];
-    c->pixel_factor = (half->is_residual ? CAUSAL_PATCH : 1) << (d[LEVELS] - 1);
-    if (!c->video && !half->is_residual) return; /* VAEs of image models have no frame factor */
+    if (half->image_only) c->picture_channels = d[COLOURS];
+    c->pixel_factor = (half->colours == VAE_WAN22_COLOURS ? CAUSAL_PATCH : 1) << (d[LEVELS] - 1);
+    if (!vae_wan_is_causal(c, half)) return; /* VAEs of image models have no frame factor */
     c->frame_factor = causal_frame_rate(c, d[LEVELS]);
     c->config_value = *vae_wan_video_classes;
 }
@@ -243,7 +260,7 @@ void vae_wan_block_dims(const struct component *c, const struct block_ref *ref, 
 void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                      struct arena *pictures, bool *ok) {
     const struct vae_wan_half *half = c->family->details;
-    bool causal = c->video || half->is_residual;
+    bool causal = vae_wan_is_causal(c, half);
     if (half->from_deepest && causal)
         causal_declare_decoder(c, lanes, n_lanes, half->is_residual, arena, pictures, ok);
     else if (half->from_deepest)

@@ -209,6 +209,8 @@ enum status random_component_run(struct random_component *c, struct device *devi
                                     .lane = &c->lane,
                                     .number = ref->number,
                                     .chunk = c->chunk,
+                                    .first = true,
+                                    .first_of_prompt = true,
                                     .n_timesteps = 1,
                                     .timesteps = &timestep};
         x->scratch->used = 0;

@@ -206,11 +206,13 @@ static void write_prompt(struct text_builder *whole, const struct text_recipe *r
     const struct image_prompt *pictured = &recipe->image_prompt;
     append_template(whole, n_pictures ? pictured->template_before : recipe->template_before, 0);
     for (int i = 0; i < n_pictures; i++) {
+        if (i) append_template(whole, pictured->between, 0);
         append_template(whole, pictured->before, i + 1);
         append_template(whole, pictured->pad, 0);
         append_template(whole, pictured->after, i + 1);
     }
     append_prompt(whole, text, bytes, recipe->deleted);
+    if (!bytes) append_template(whole, recipe->empty, 0);
     append_template(whole, recipe->template_after, 0);
 }
 

@@ -134,17 +134,16 @@ void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
     if (n < bytes) snprintf(out + n, bytes - n, "]");
 }
 
-/* True if shapes are equal without leading and trailing axes of size 1: a 1x1 convolution is a matrix, and
- * GGUF files omit leading axes of size 1. */
+/* True if shapes are equal without axes of size 1: a 1x1 convolution is a matrix, GGUF files omit leading
+ * axes of size 1, and kernels of one video frame may have a time axis. */
 static bool same_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
-    int from = 0, to = entry->rank;
-    for (; rank > entry->rank && dim[0] == 1; rank--) dim++;
-    while (to - from > rank && entry->dim[to - 1] == 1) to--;
-    while (to - from > rank && entry->dim[from] == 1) from++;
-    if (to - from != rank) return false;
-    for (int i = 0; i < rank; i++)
-        if (entry->dim[from + i] != dim[i]) return false;
-    return true;
+    int i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < entry->rank && entry->dim[i] == 1) i++;
+        while (k < rank && dim[k] == 1) k++;
+        if (i == entry->rank || k == rank) return i == entry->rank && k == rank;
+        if (entry->dim[i] != dim[k]) return false;
+    }
 }
 
 /* True if a convolution kernel's shape equals the file's, where the file merges the kernel's two outermost
@@ -193,7 +192,7 @@ static enum status check_weight(const struct index_entry *entry, bool fused, boo
         wanted = "rows that are a multiple of the type's block size";
     else if (entry->scales.bytes && rank != 2)
         wanted = "one scale for the whole tensor";
-    else if (dtype_tiled_values(entry->dtype) && block->kind->embedding_table)
+    else if ((dtype_tiled_values(entry->dtype) || entry->scales.n > 1) && block->kind->embedding_table)
         wanted = "a type whose rows can be read separately";
     if (!wanted) return OK;
     return error_set(e, UNSUPPORTED,
@@ -253,17 +252,19 @@ static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
     return (uint64_t)(tensor_bytes(shape) / shape->dim[0] * rows);
 }
 
-/* Appends a weight's scales, which lie in another tensor, after its values. A tile of scales covers 128 rows.
- * Only the first part of a weight may start within a tile, and only the last may end within one. */
-static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
-                                  const struct weight_parts *parts, struct packed_tensor *t,
-                                  struct error *e) {
-    enum { TILE_ROWS = 128 };
-    int32_t step = dtype_tiled_values(entry->dtype) > 0 ? TILE_ROWS : 1;
+/* Appends one section of a weight's scales. A tile of scales covers 128 rows. Only the first part of a weight
+ * may start within a tile, and only the last may end within one. */
+static enum status lay_out_section(struct block *block, const struct index_entry *entry,
+                                   const struct scale_section *section, const struct weight_parts *parts,
+                                   struct error *e) {
+    const struct byte_source *source = &block->index->sources[section->source];
+    int32_t step = section->rows;
+    if (!step) {
+        add_segment(block, source, section->offset, section->bytes);
+        return OK;
+    }
     int32_t all = (entry->dim[0] + step - 1) / step;
-    uint64_t step_bytes = entry->scales.bytes / (uint64_t)all;
-    t->scales_offset = block->bytes;
-    t->shape.scale_row = parts->at[0].first % step;
+    uint64_t step_bytes = section->bytes / (uint64_t)all;
     for (int i = 0; i < parts->n; i++) {
         int32_t first = parts->at[i].first, end = first + parts->at[i].rows;
         int32_t from = first / step, to = (end + step - 1) / step;
@@ -271,16 +272,29 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
             return error_set(e, UNSUPPORTED,
                              "fused tensor '%s' is split at a row where its scales cannot be split" WHERE
                              "%s" FOUND "rows %" PRId32 " to %" PRId32 EXPECTED "multiples of %d rows",
-                             entry->name, block->index->sources[entry->source].path, first, end, TILE_ROWS);
-        add_segment(block, &block->index->sources[entry->scales.source],
-                    entry->scales.offset + (uint64_t)from * step_bytes, (uint64_t)(to - from) * step_bytes);
+                             entry->name, block->index->sources[entry->source].path, first, end, (int)step);
+        add_segment(block, source, section->offset + (uint64_t)from * step_bytes,
+                    (uint64_t)(to - from) * step_bytes);
+    }
+    return OK;
+}
+
+/* Appends a weight's scales, which lie in other tensors, after its values. */
+static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
+                                  const struct weight_parts *parts, struct packed_tensor *t,
+                                  struct error *e) {
+    t->scales_offset = block->bytes;
+    for (int i = 0; i < entry->scales.n; i++) {
+        const struct scale_section *section = &entry->scales.section[i];
+        if (section->rows) t->shape.scale_row = parts->at[0].first % section->rows;
+        if (lay_out_section(block, entry, section, parts, e) != OK) return e->code;
     }
     block->bytes = align_up(block->bytes, ARENA_ALIGN);
     return OK;
 }
 
 /* Largest number of row ranges of a fused tensor that a weight consists of, under any of the weight's names.
- * Each range has a segment of values and one of scales. */
+ * Each range has a segment of values and one for each section of scales. */
 static int most_parts(const struct block_ref *ref, const struct weight_spec *spec) {
     const char *pattern;
     int most = 1;
@@ -306,7 +320,8 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
              block_weight_name(kind->format, ref->number, name));
     int n_segments = 1;
     for (int i = 0; i < kind->n_weights; i++)
-        if (block_has_weight(&kind->weights[i], dims)) n_segments += 2 * most_parts(ref, &kind->weights[i]);
+        if (block_has_weight(&kind->weights[i], dims))
+            n_segments += (1 + SCALE_SECTIONS_MAX) * most_parts(ref, &kind->weights[i]);
     if (begin_block(sys, block, n_segments, e) != OK) return e->code;
     for (const struct weight_spec *spec = kind->weights; spec < kind->weights + kind->n_weights; spec++) {
         const char *pattern;

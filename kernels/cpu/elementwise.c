@@ -14,12 +14,14 @@ GLU(glu_gelu_tanh, gelu_tanh_f32)
 GLU(glu_gelu_quick, gelu_quick_f32)
 GLU(glu_gelu_erf, gelu_erf_f32)
 GLU(glu_relu, relu_f32)
+GLU(glu_sigmoid, sigmoid_f32)
 
 static void glu_rows(const void *context, int64_t first, int64_t end, int member) {
     static void (*const rows[])(float *, const float *, const float *, int64_t) = {
         [ACTIVATION_NONE] = glu_plain,          [ACTIVATION_SILU] = glu_silu,
         [ACTIVATION_GELU_TANH] = glu_gelu_tanh, [ACTIVATION_GELU_QUICK] = glu_gelu_quick,
-        [ACTIVATION_GELU_ERF] = glu_gelu_erf,   [ACTIVATION_RELU] = glu_relu};
+        [ACTIVATION_GELU_ERF] = glu_gelu_erf,   [ACTIVATION_RELU] = glu_relu,
+        [ACTIVATION_SIGMOID] = glu_sigmoid};
     (void)member;
     const struct op *op = context;
     for (int64_t i = first; i < end; i++)

@@ -259,6 +259,40 @@ def sd3(f):
     ], bf16=True)
 
 
+def anima(f):
+    about = f.blocks["block"]
+    text = [f"case0.hidden.cond[0:{about['prompt']}]", zeros(about["zeros"], f.shape("case0.hidden.cond")[1])]
+    lanes = dict(case0=dict(component="anima") | case_latent() | dict(text=text))
+    number = about["layer"]
+    layer = f"transformer_blocks.{number}"
+    begin = [open_("case0"), run("transformer_blocks.0.text_kv")]  # the first of these blocks also fills the rope table
+    conditioning = [put("block.time", "time"), put("block.shared", "shared")]
+    final = final_layers(f, lanes, [run("proj_out")], [put("block.final_modulation", "final_modulation")], lambda rows: "tokens", "channels_last")
+    return suite("anima", lanes, [
+        test("conditioning", open_("case0"), run("time_embed"), expect("time", "block.time", "block.time"), expect("shared", "block.shared", "block.shared"),
+             *conditioning, run(f"{layer}.modulation"), expect(f"modulation[{3 * number}:{3 * number + 3},0]", "block.modulation", "block.modulation"),
+             run("norm_out"), expect("final_modulation", "block.final_modulation", "block.final_modulation")),
+        test("embedders", *begin, expect("rope", "rope", "rope"), run("patch_embed"), expect("tokens", "embed.image.out", "embed.image")),
+        dict(test("text", *begin, run(f"{layer}.text_kv"), expect(f"keys[{number}]", "block.keys", "block.keys"),
+                  expect(f"values[{number}]", "block.values", "block.values")), bf16=False),
+        test("layer", *begin, run(f"{layer}.text_kv"), *conditioning, run(f"{layer}.modulation"), put("block.layer.in", "tokens"), run(layer),
+             expect("tokens", "block.layer.out", "block.layer")),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL, expect("lane.prediction[:,0]", "block.velocity[0]", "block.velocity")),
+    ], bf16=True)
+
+
+def anima_adapter(f):
+    about, (rows, columns) = f.blocks["block.adapter"], f.shape("adapter.embedding")
+    lanes = dict(case0=dict(component="anima_adapter", tokens="case0.ids_2.cond", text=zeros(rows, columns), source="source"))
+    begin, text = [open_("case0"), dict(table=0)], "lane.text"
+    return suite("anima_adapter", lanes, [
+        test("adapter layer", *begin, expect(text, "adapter.embedding", "adapter.embedding"), put("block.adapter.in", text),
+             run(f"blocks.{about['layer']}"), expect(text, "block.adapter.out", "block.adapter")),
+        test("adapter", *begin, run("blocks.*"), run("out_proj"), expect(text, "case0.hidden.cond", "adapter")),
+    ], bf16=True)
+
+
 def zimage(f):
     case0 = dict(component="zimage") | case_latent()
     lanes = dict(case0=case0)
@@ -628,25 +662,29 @@ def only_vae_encoder(f):
     return suite("vae_encoder", lanes, [test("moments", *steps)], [moves, *encoder_checks("vae_kl_encoder", factor)], gpu=True)
 
 
-def vae_flux2(f):
-    """Both halves of Flux.2's autoencoder, in one file."""
-    names = tensors_of(os.path.join(f.folder, "diffusion_pytorch_model.safetensors"))[0]
+def vae_halves(f):
+    """Both halves of an autoencoder (Flux.2's, Qwen-Image-2.1's) in one file."""
+    names = [n for n in tensors_of(os.path.join(f.folder, "diffusion_pytorch_model.safetensors"))[0] if "time_conv" not in n]
     lanes, moments, pictures = {}, [], []
     for i in range(2):
-        lanes[f"picture{i}"] = dict(component="vae_flux2_encoder", picture=f"picture{i}", moments=zeros(*f.shape(f"moments{i}")))
-        lanes[f"latent{i}"] = dict(component="vae_flux2", latent=f"latent{i}", picture=zeros(*f.shape(f"decoded{i}")))
+        lanes[f"picture{i}"] = dict(component=f"{f.kind}_encoder", picture=f"picture{i}", moments=zeros(*f.shape(f"moments{i}")))
+        lanes[f"latent{i}"] = dict(component=f.kind, latent=f"latent{i}", picture=zeros(*f.shape(f"decoded{i}")))
         moments += [open_(f"picture{i}"), RUN_ALL, expect("lane.moments", f"moments{i}", "moments")]
         pictures += [open_(f"latent{i}"), RUN_ALL, expect("lane.picture", f"decoded{i}", "decoder")]
 
+    # The 1x1 convolutions beside the latent have names of their own.
+    beside = dict(post_quant_conv="decoder", conv2="decoder", quant_conv="encoder", conv1="encoder")
+
     def moves(half, lane, output):
-        n = sum(half in (name.split(".")[0], "decoder" if "post_quant" in name else "encoder" if "quant" in name else "") for name in names)
+        n = sum(half in (name.split(".")[0], beside.get(name.split(".")[0])) for name in names)
         return test(f"influence on {output}", open_(lane), influence([output], n, ["to_k.bias", "attn_1.k.bias"]))
 
-    sizes = [test("tiled", dict(tiled="vae_flux2", least=2, saves=True)), *encoder_checks("vae_flux2_encoder", 8)]
-    return suite("vae_flux2", lanes, [test("moments", *moments), test("decoded", *pictures)], [
+    decoded = test("tiled", dict(tiled=f.kind, least=2, saves=True))
+    sizes = [decoded, *encoder_checks(f"{f.kind}_encoder", 8)]
+    return suite(f.kind, lanes, [test("moments", *moments), test("decoded", *pictures)], [
         moves("encoder", "picture0", "lane.moments"),
         moves("decoder", "latent0", "lane.picture"),
-        *(sizes if f.name == "small" else []),
+        *(sizes if f.name == "small" else [decoded] if f.kind == "vae_qwen21" else []),
     ], gpu=True)
 
 
@@ -746,15 +784,18 @@ def suites(f):
     """Returns the suites of a fixture."""
     if f.kind == "padded":
         return [padded(f)]
-    if f.kind in ("clip", "taesd", "taehv", "vae_encoder", "vae_flux2"):
-        return [dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder, vae_flux2=vae_flux2)[f.kind](f)]
+    if f.kind in ("clip", "taesd", "taehv", "vae_encoder", "vae_flux2", "vae_qwen21"):
+        kinds = dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder, vae_flux2=vae_halves, vae_qwen21=vae_halves)
+        return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
+    if family == "zimage_base":  # its weights are those of zimage_a
+        return []
     denoisers = dict(flux=flux,
                      flux2=flux2,
                      longcat_image=longcat_image,
                      chroma=chroma,
                      ovis=ovis,
-                     qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
+                     qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
     out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]
@@ -764,6 +805,8 @@ def suites(f):
         out.append(clip_vision(f))
     if f.has("block.text.in"):
         out.append(qwen3(f))
+    if f.has("block.adapter.in"):
+        out.append(anima_adapter(f))
     if f.has("block.mistral.in"):
         out.append(qwen3(f, "mistral", "block.mistral"))
     if f.has("block.language.in"):
@@ -789,8 +832,8 @@ def components(f):
     if f.kind == "vae_encoder":
         shift = dict(f32=0.05, bf16=0.1, authors=0.15)[f.name]
         return [dict(family="vae_kl_encoder", config=True, latent_format=[0.7, shift]) | usual]
-    if f.kind == "vae_flux2":
-        return [dict(family=family, config=True) | usual for family in ("vae_flux2", "vae_flux2_encoder")]
+    if f.kind in ("vae_flux2", "vae_qwen21"):
+        return [dict(family=family, config=True) | usual for family in (f.kind, f"{f.kind}_encoder")]
     if f.kind == "clip":
         # Hidden states and pooled row that SD1, SD2 and SDXL read of this CLIP.
         reads = dict(tokens=True) | dict(l=dict(final_norm=True, pooled=True), h=dict(layers=[-2], final_norm=True),

@@ -63,6 +63,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 
+import anima.make
+import anima.specs
 import chroma.make
 import chroma.specs
 import files
@@ -89,6 +91,7 @@ import unet.make
 import unet.specs
 import wan.make
 import wan.specs
+import zimage_pipelines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -187,7 +190,9 @@ def main():
     parser.add_argument("--seed", type=int, default=specs.DEFAULT_SEED)
     parser.add_argument("--out", default=HERE)
     # in this order, because a fixture may link to earlier ones
-    families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    families = {name: (specs, make) for name in sorted(specs.FORMS)} | {
+        name: (zimage_pipelines, zimage_pipelines.make) for name in zimage_pipelines.FORMS}
+    families |= {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (longcat.specs, longcat.make.make) for name in longcat.specs.FORMS}
     families |= {name: (flux2.specs, flux2.make.make) for name in flux2.specs.FORMS}
     families |= {name: (chroma.specs, chroma.make.make) for name in chroma.specs.FORMS}
@@ -197,6 +202,7 @@ def main():
     families |= {name: (qwen21.specs, qwen21.make.make) for name in qwen21.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
+    families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()

@@ -80,6 +80,22 @@ SD3 = [
     ("net.0", 0.8, 0.3), ("net.2", 0.5, 0.1),
     ("proj_out", 0.6, 0.2),
 ]
+# No layer has a bias: modulation and queries vary by larger gains.
+ANIMA = [
+    ("attn1.norm_", 1.7, 0), ("attn2.norm_", 1.7, 0),
+    ("t_embedder.linear_1", 1.0, 0), ("t_embedder.linear_2", 1.0, 0),
+    ("linear_1", 1.5, 0), ("linear_2", 0.7, 0),
+    ("patch_embed", 0.3, 0),
+    ("to_q", 0.15, 0), ("to_k", 0.15, 0), ("attn2.to_v", 1.5, 0), ("to_v", 0.7, 0), ("to_out", 1.2, 0),
+    ("net.0", 1.2, 0), ("net.2", 0.8, 0),
+    ("proj_out", 0.6, 0),
+]
+ANIMA_ADAPTER = [
+    ("q_norm", 1.7, 0), ("k_norm", 1.7, 0),
+    ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 1.0, 0), ("o_proj", 0.5, 0),
+    ("mlp.0", 1.0, 0.3), ("mlp.2", 0.3, 0.05),
+    ("embed", 1.0, 0), ("out_proj", 1.0, 0.2),
+]
 SD3_NORMED = [
     ("attn.norm_", 1.7, 0), ("attn2.norm_", 1.6, 0),
     ("to_q", 0.15, 0.15), ("to_k", 0.15, 0.15), ("add_q_proj", 0.2, 0.3), ("add_k_proj", 0.2, 0.3),

@@ -130,7 +130,8 @@ static void check_places(struct block_test *t, const json_t *step) {
 
 /* Returns a lane with a random image of a decoder or an encoder. Y, X: size in latent pixels. */
 static struct lane random_lane(const struct component *c, int32_t Y, int32_t X, bool tiled) {
-    int32_t C = c->latent_channels, factor = c->pixel_factor, picture[3] = {Y * factor, X * factor, 3};
+    int32_t C = c->latent_channels, factor = c->pixel_factor;
+    int32_t picture[3] = {Y * factor, X * factor, c->picture_channels ? c->picture_channels : 3};
     uint64_t seed = (uint64_t)Y + 1;
     if (c->family->kind == FAMILY_ENCODER)
         return (struct lane){.picture = random_tensor(3, picture, 1, seed),

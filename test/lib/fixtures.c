@@ -95,6 +95,7 @@ static const struct stored wan_gguf = {
 const struct fixture fixtures[] = {
     {PIPELINE("zimage_a")},
     {PIPELINE("zimage_b"), .gate = &gate_zimage},
+    {PIPELINE("zimage_base")},
     {PIPELINE("flux_a"), .gate = &gate_flux},
     {PIPELINE("flux_b"), .gate = &gate_flux_schnell},
     {PIPELINE("flux_kontext"), .gate = &gate_flux_kontext},
@@ -133,6 +134,8 @@ const struct fixture fixtures[] = {
     {.name = "vae_encoder/authors", COMPONENTS},
     {.name = "vae_flux2/small", COMPONENTS},
     {.name = "vae_flux2/authors", COMPONENTS},
+    {.name = "vae_qwen21/small", COMPONENTS},
+    {.name = "vae_qwen21/authors", COMPONENTS},
     {.name = "taesd/f32", COMPONENTS},
     {.name = "taesd/bf16", COMPONENTS},
     {.name = "taesd/authors", COMPONENTS},

@@ -12,6 +12,7 @@ int ops_on, ops_random_cases, ops_pictures;
 #define GELU_TANH   ACTIVATION_GELU_TANH
 #define GELU_QUICK  ACTIVATION_GELU_QUICK
 #define RELU        ACTIVATION_RELU
+#define SIGMOID     ACTIVATION_SIGMOID
 #define GELU_ERF    ACTIVATION_GELU_ERF
 #define APART       RESIDUAL_APART
 #define OVER_OUT    RESIDUAL_OUT
@@ -110,6 +111,8 @@ void test_norms(void **state) {
         {300, 64, 3, F16, 0, false, true, PLAIN},    {2, 5120, 1, BF16, 0, false, false, PLAIN},
     };
     bool small = ops_on == ON_TSAN;
+    case_rms_zero_centered((struct rms_case){5, 44, 3, BF16, 4, false, true, PLAIN}, true);
+    case_rms_zero_centered((struct rms_case){3, 37, 1, BF16, 1, true, false, PLAIN}, false);
     for (size_t i = 0; i < (small ? 5 : sizeof rms / sizeof *rms); i++) case_rms_norm(rms[i]);
     case_affine(1, 3, 0, 0, false);
     case_affine(5, 333, 3, WITH_SCALE, true);
@@ -118,6 +121,8 @@ void test_norms(void **state) {
     case_group_norm(5, 7, 36, 4, true);
     case_group_norm(300, 1, 2, 1, false); /* more rows than one thread block of group norm sums */
     if (small) return;
+    case_rms_zero_centered((struct rms_case){2, 6144, 1, F32, 0, false, false, SILU}, true);
+    case_rms_zero_centered((struct rms_case){40, 128, 20, BF16, 0, false, true, PLAIN}, false);
     case_affine(50, 333, 3, WITH_SCALE, true);
     case_affine(2, 5120, 0, WITH_SCALE, false);
     case_affine(9, 3840, 0, WITH_SCALE, false);
@@ -147,6 +152,8 @@ void test_rope(void **state) {
     };
     bool small = ops_on == ON_TSAN;
     for (size_t i = 0; i < (small ? 5 : sizeof cases / sizeof *cases); i++) case_rope(cases[i]);
+    case_rope_zero_centered((struct rope_case){6, 3, 40, 2, ROPE_INTERLEAVED, true, BF16, false});
+    case_rope_zero_centered((struct rope_case){6, 3, 40, 1, ROPE_HALVES, true, F32, true});
     case_timestep(2, 0, TIMESTEP_USUAL);
     case_timestep(256, 999.5f, TIMESTEP_USUAL);
     case_timestep(256, 6500.25f, TIMESTEP_TO_END);
@@ -161,6 +168,7 @@ void test_elementwise(void **state) {
         case_glu(9, 33, 0, place, GELU_QUICK);
         case_glu(7, 65, 2, place, GELU_ERF);
         case_glu(6, 51, 1, place, RELU);
+        case_glu(8, 49, 1, place, SIGMOID);
         case_add(7, 45, F32, 2, false, place);
     }
     case_glu(1, 1, 0, 0, SILU);

@@ -14,7 +14,10 @@ static unsigned char ordinary(enum dtype dtype, bool scale, unsigned char noise)
         return (unsigned char)((noise & 0x87) | 0x38);
     case DTYPE_NVFP4:
     case DTYPE_NVFP4_TILED:
+    case DTYPE_NVFP4_AWQ:
         return scale ? (unsigned char)(0x28 + noise % 32) : noise;
+    case DTYPE_I4_ROT256: /* group scales from 30 to 208 */
+        return scale ? (unsigned char)(0x5f + noise % 23) : noise;
     case DTYPE_MXFP4:
         return scale ? (unsigned char)(118 + noise % 8) : noise;
     default:
@@ -37,8 +40,11 @@ static void fill_scales(struct tensor *t) {
     unsigned char *to = operand_memory((size_t)tensor_scales_bytes(t));
     for (int64_t i = 0; i < tensor_scales_bytes(t); i++)
         to[i] = ordinary(t->dtype, true, (unsigned char)random_bits());
-    for (int64_t i = 0; !dtype_tiled_values(t->dtype) && i < tensor_scales_bytes(t); i += 4)
-        ((float *)(void *)to)[i / 4] = 0.01f + 0.01f * random_value();
+    int64_t head = tensor_scales_head(t);
+    if (t->dtype == DTYPE_I4_ROT256) memcpy(to, quantised_levels, sizeof quantised_levels);
+    for (int64_t i = 0; t->dtype == DTYPE_NVFP4_AWQ && i < head; i += 2) to[i + 1] = 0x3f; /* 0.5 to 2 */
+    for (int64_t i = 0; !dtype_tiled_values(t->dtype) && i < t->scale_rows; i++)
+        ((float *)(void *)(to + head))[i] = 0.01f + 0.01f * random_value();
     t->scales = to;
 }
 
@@ -74,7 +80,7 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
 /* Makes a vector weight (bias, norm) for a test of a quantised matrix type. Tiled types do not apply to
  * vectors, and quantisation blocks must fill the vector. */
 static struct twins make_vector(enum dtype dtype, int32_t n) {
-    enum dtype type = dtype_tiled_values(dtype) ? DTYPE_Q6_K : dtype;
+    enum dtype type = dtype_tiled_values(dtype) || dtype == DTYPE_I4_ROT256 ? DTYPE_Q6_K : dtype;
     return make_twins(n % dtype_block_values(type) ? DTYPE_BF16 : type, SHAPE(n));
 }
 
