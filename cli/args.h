@@ -181,7 +181,7 @@ struct args {
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads, quality, clip_skip, preview_every;
     struct scales cfg_scale;
-    double guidance, flow_shift, strength, slg_scale, slg_start, slg_end;
+    double guidance, cfg_norm, cfg_until, flow_shift, strength, slg_scale, slg_start, slg_end;
     struct layers slg_layers;
     struct seed seed;
     const char *sampler_schedule; /* noise schedule in a sampler name, Karras in "DPM++ 2M Karras"; or NULL */

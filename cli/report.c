@@ -115,6 +115,8 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
         fputs(", ", to);
     }
     if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
+    if (image->cfg_norm > 0) fprintf(to, "CFG norm: %.9g, ", image->cfg_norm);
+    if (image->cfg_until < 1) fprintf(to, "CFG until: %.9g, ", image->cfg_until);
     if (image->slg_scale != 0) { /* with stable-diffusion.cpp's keys */
         fprintf(to, "SLG scale: %.9g, Skip layers: \"[", request->slg_scale);
         for (int i = 0; i < request->n_slg_layers; i++)

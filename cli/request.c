@@ -235,6 +235,8 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
         request->cfg_scale = args->cfg_scale.high;
         request->cfg_scale_low = args->cfg_scale.low;
     }
+    if (args_has_flag(args, "--cfg-norm")) request->cfg_norm = args->cfg_norm;
+    if (args_has_flag(args, "--cfg-until")) request->cfg_until = args->cfg_until;
     if (args_has_flag(args, "--guidance")) request->guidance = args->guidance;
     if (args_has_flag(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     request->slg_layers = args->slg_layers.at;

@@ -67,7 +67,8 @@ extern "C" {
 #define SLUICE_FPS_MAX     1000
 #define SLUICE_SCALE_MAX                                                                                     \
     1000.0 /* largest cfg_scale and largest distilled guidance scale; the smallest is 0 */
-#define SLUICE_LORAS_MAX        64 /* adapters of a request, including <lora:...> tags in prompts */
+#define SLUICE_LORAS_MAX        64    /* adapters of a request, including <lora:...> tags in prompts */
+#define SLUICE_CFG_UNTIL_LEAST  0.001 /* smallest cfg_until */
 #define SLUICE_FLOW_SHIFT_LEAST 0.001
 #define SLUICE_FLOW_SHIFT_MAX   1000.0
 #define SLUICE_TEXT_BYTES_MAX   (1 << 20) /* UTF-8 bytes of one prompt */
@@ -223,6 +224,7 @@ struct sluice_image {
     double slg_scale;         /* skip-layer guidance scale that was used; 0: none */
     const char *loras;        /* adapters and strengths, "style:0.8, turbo:1"; NULL: none */
     const char *decoder;      /* tiny decoder that was used: "taesd"; NULL: the VAE's decoder */
+    double cfg_norm, cfg_until; /* limits of guidance that were used; 0 and 1: none */
     /* Opacity, 255: opaque; height packed rows of width bytes; valid during the call. rgb is not
      * premultiplied by alpha. NULL: the model has no alpha, every pixel is opaque. */
     const uint8_t *alpha;
@@ -406,6 +408,14 @@ struct sluice_request {
     bool lora_partial;    /* adapter key without a matching weight: true: a warning; false: error MISSING */
     const char *lora_dir; /* folder of NAME.safetensors for <lora:NAME:0.8> tags in prompts; NAME may contain
                              subfolders. NULL: tags are plain text */
+    /* Limits of classifier-free guidance; without effect if cfg_scale is 1.
+     * cfg_norm C: a guided prediction whose L2 norm, over all channels and pixels of one image or video, is
+     * above C times the norm of cond is scaled down to that norm. Applied after the model's own guidance rule
+     * and before skip-layer guidance; 0 to SLUICE_SCALE_MAX, 0: no limit.
+     * cfg_until U: steps that begin with 1 - sigma > U, for eps and v models (1000 - timestep)/1000 > U, and
+     * all later steps have no guidance and one evaluation; SLUICE_CFG_UNTIL_LEAST to 1, 0 means 1: all steps
+     * are guided. */
+    double cfg_norm, cfg_until;
 };
 
 /* Sets every field to the model's default: prompt and paths to NULL, seed to 0. */

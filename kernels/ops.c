@@ -394,13 +394,19 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
     check_true(&c, c.ok && tensor_columns(&in) % weight.dim[0] == 0, "in", &in,
                "rows that are a multiple of the weight's size");
     check_vector(&c, "scale", &m.scale, weight.dim[0], true);
+    if (m.shift.rank) ops_check_tensor(&c, "shift", &m.shift, F32, 1, DIMS(weight.dim[0]));
     check_vector(&c, "gate", &m.gate, weight.dim[0], true);
     if (m.base.rank) check_like(&c, "base", &m.base, &in);
     check_in_place(&c, &out, &m.base);
-    check_true(&c, !m.activation || (!m.gate.rank && !m.base.rank), "activation", &in,
-               "no activation with gate or base");
-    ops_dispatch(
-        &c, &(struct op){.kind = OP_RMS_NORM, .out = out, .in = {in, weight}, .eps = eps, .modulation = m});
+    bool ends = !m.gate.rank && !m.base.rank;
+    check_true(&c, !m.activation || ends, "activation", &in, "no activation with gate or base");
+    check_true(&c, !m.shift.rank || ends, "shift", &in, "no shift with gate or base");
+    ops_dispatch(&c, &(struct op){.kind = OP_RMS_NORM,
+                                  .out = out,
+                                  .in = {in, weight},
+                                  .eps = eps,
+                                  .zero_centered = m.zero_centered,
+                                  .modulation = m});
 }
 
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps) {
@@ -465,7 +471,8 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
     struct check c = check_begin(x, OP_ROPE_TABLE);
     int64_t tokens = 0, pairs = 0;
     bool fits = options->n_axes >= 1 && options->n_axes <= ROPE_AXES_MAX && options->n_grids >= 1 &&
-                options->n_grids <= ROPE_GRIDS_MAX;
+                options->n_grids <= ROPE_GRIDS_MAX &&
+                (!options->mrope_interleaved || (options->mrope && options->n_axes == 3));
     for (int a = 0; fits && a < options->n_axes; a++) {
         fits = options->axis_dim[a] > 0 && options->axis_dim[a] % 2 == 0;
         pairs += options->axis_dim[a] / 2;
@@ -506,6 +513,7 @@ void op_rope(struct context *x, struct tensor out, struct tensor in, struct tens
                                   .in = {in, table, rotation.norm},
                                   .n = heads,
                                   .eps = rotation.eps,
+                                  .zero_centered = rotation.zero_centered,
                                   .pairs = rotation.pairs});
 }
 
@@ -528,6 +536,19 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
     for (int i = 0; i < a.rank; i++) dim[i] = i + 1 < a.rank && tensor_rows(&b) == 1 ? 1 : a.dim[i];
     ops_check_tensor(&c, "b", &b, WEIGHTS, a.rank, dim);
     ops_dispatch(&c, &(struct op){.kind = OP_ADD, .out = out, .in = {a, b}});
+}
+
+void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,
+                      struct position_grid grid) {
+    struct check c = check_begin(x, OP_ADD_POSITIONS);
+    int64_t tokens = (int64_t)grid.rows * grid.columns;
+    ops_check_tensor(&c, "a", &a, F32, 2, DIMS(tokens, -1));
+    check_like(&c, "out", &out, &a);
+    check_true(
+        &c, grid.rows > 0 && grid.columns > 0 && token_order_fits(grid.token_order, grid.rows, grid.columns),
+        "a", &a, "tokens in whole blocks");
+    ops_check_tensor(&c, "table", &table, WEIGHTS, 2, DIMS((int64_t)grid.side * grid.side, a.dim[1]));
+    ops_dispatch(&c, &(struct op){.kind = OP_ADD_POSITIONS, .out = out, .in = {a, table}, .positions = grid});
 }
 
 void op_copy(struct context *x, struct tensor out, struct tensor in) {

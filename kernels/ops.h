@@ -38,10 +38,10 @@ enum op_kind {
                       has a fixed order */
     OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + relative bias) v; optionally grouped or causal; out
                     * may be q */
-    OP_RELATIVE_BIAS,    /* out[H,2T-1]: out[h][d + T - 1] = table[bucket(d)][h], where d = key - query and
-                            bucket is T5's */
-    OP_RMS_NORM,         /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
-    OP_LAYER_NORM,       /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
+    OP_RELATIVE_BIAS, /* out[H,2T-1]: out[h][d + T - 1] = table[bucket(d)][h], where d = key - query and
+                         bucket is T5's */
+    OP_RMS_NORM,   /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale) + shift) */
+    OP_LAYER_NORM, /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) over pixels and channels of a group of
                           * in[Y,X,C], including earlier bands */
     OP_GROUP_NORM, /* out = (in - mean) * rstd * weight + bias, with mean and rstd from OP_GROUP_STATISTICS */
@@ -50,6 +50,8 @@ enum op_kind {
     OP_GLU,        /* gated linear unit: out = act(a) * b */
     OP_ADD,        /* sum of two tensors: out = a + b */
     OP_COPY,       /* copy: out = in, where `in` has any weight type */
+    OP_ADD_POSITIONS, /* out[T,C] = a[T,C] + table[S*S,C], interpolated bilinearly to the rows and columns of
+                       * an image, with aligned corners */
     OP_BROADCAST_ROW, /* every row of out[T,C] = in[1,C] */
     OP_PATCHIFY,      /* tokens[Y/p*X/p, p*p*C], columns in order (py,px,c), (c,py,px) or (c,px,py), from
                        * latent[C,Y,X] or image[Y,X,C] */
@@ -67,7 +69,7 @@ enum op_kind {
 };
 
 /* SiLU: v sigmoid(v). GELU_TANH: v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3))). GELU_QUICK: v sigmoid(1.702
- * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0), NaN stays NaN. */
+ * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0), NaN stays NaN. SIGMOID: 1 / (1 + e^-v). */
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_SILU,
@@ -75,6 +77,7 @@ enum activation {
     ACTIVATION_GELU_QUICK,
     ACTIVATION_GELU_ERF,
     ACTIVATION_RELU,
+    ACTIVATION_SIGMOID,
 };
 /* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. TO_SIGNED: 2 v - 1, from images in 0..1 to
  * images in -1..1. */
@@ -93,9 +96,11 @@ struct epilogue {
 
 /* Modulation (adaLN), residual and activation of an RMS norm; all optional. */
 struct modulation {
-    struct tensor scale;        /* modulation scale [C]; the norm is multiplied by 1 + scale */
-    struct tensor gate;         /* gate vector [C]; the norm is multiplied by tanh(gate) */
-    struct tensor base;         /* tensor of out's shape to which the gated norm is added; may alias out */
+    bool zero_centered;  /* the weight is stored minus 1: the norm is multiplied by 1 + weight */
+    struct tensor scale; /* modulation scale [C]; the norm is multiplied by 1 + scale */
+    struct tensor shift; /* modulation shift [C], f32, added to the scaled norm; without gate and base */
+    struct tensor gate;  /* gate vector [C]; the norm is multiplied by tanh(gate) */
+    struct tensor base;  /* tensor of out's shape to which the gated norm is added; may alias out */
     enum activation activation; /* activation of the norm; only without gate and base */
 };
 
@@ -125,6 +130,7 @@ struct rotation {
     int heads; /* number of heads in a row */
     enum rope_pairs pairs;
     struct tensor norm; /* optional weight [D] of an RMS norm of each head before the rotation */
+    bool zero_centered; /* `norm` is stored minus 1: the norm is multiplied by 1 + weight */
     float eps;          /* epsilon of the heads' RMS norm */
 };
 
@@ -133,6 +139,13 @@ struct rotation {
  * side and the image's rows and columns are multiples of the block's side. */
 struct token_order {
     int32_t window, block; /* sides of a window and of a block, in tokens */
+};
+
+/* Image whose tokens get interpolated rows of a learned table of side * side positions (OP_ADD_POSITIONS).
+ * The token in row r lies at r (side - 1) / (rows - 1) in the table's rows; columns alike. */
+struct position_grid {
+    int32_t side, rows, columns;
+    struct token_order token_order;
 };
 
 struct token_coords {
@@ -211,8 +224,11 @@ enum { ROPE_GRIDS_MAX = 18 }; /* a prompt with 8 images has 17: the images and t
 struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
+    double theta_factor[ROPE_AXES_MAX];  /* multiplies theta for the pairs of an axis; 0: 1; not with mrope */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
+    bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] /
+                               2, else to axis 0; false: the pairs of an axis are adjacent */
     bool f32_frequencies; /* true: each step of a frequency is rounded to f32, as in PyTorch; false: computed
                              in double */
     bool f64_angles; /* true: cos and sin of the angle in double (Wan); false: of the angle rounded to f32 */
@@ -244,20 +260,22 @@ struct op {
         struct modulation modulation; /* parameters of op_rms_norm */
         struct group_norm group_norm; /* parameters of op_group_norm */
         struct conv_options conv;
-        struct rope_options rope;    /* parameters of op_rope_table */
-        enum rope_pairs pairs;       /* parameter of op_rope */
-        struct patches patches;      /* parameters of op_patchify and op_unpatchify */
-        int32_t rows_before;         /* image rows above this band; in[1] has the running sums */
-        int32_t max_distance;        /* largest distance of op_relative_bias, in tokens */
-        struct shortcut shortcut;    /* parameters of op_mean_down and op_repeat_up */
-        struct latent_format format; /* parameters of op_latent_to_image */
-        enum timestep_form form;     /* parameter of op_timestep */
+        struct rope_options rope;       /* parameters of op_rope_table */
+        enum rope_pairs pairs;          /* parameter of op_rope */
+        struct patches patches;         /* parameters of op_patchify and op_unpatchify */
+        struct position_grid positions; /* parameters of op_add_positions */
+        int32_t rows_before;            /* image rows above this band; in[1] has the running sums */
+        int32_t max_distance;           /* largest distance of op_relative_bias, in tokens */
+        struct shortcut shortcut;       /* parameters of op_mean_down and op_repeat_up */
+        struct latent_format format;    /* parameters of op_latent_to_image */
+        enum timestep_form form;        /* parameter of op_timestep */
     };
     struct tensor down_product; /* op_linear with adapters: f32 [T,R], in . down^T of all adapters of the
                                  * weight in[1], side by side; absent without adapters */
     float scale;                /* attention's scale, unpatchify's factor or the timestep t */
     float eps;
     bool causal;
+    bool zero_centered;         /* op_rms_norm, op_rope: the norm is multiplied by 1 + weight */
     enum activation activation; /* activation of op_linear_few and of op_glu */
     int n;                      /* number of attention heads, or of groups of a group norm */
     enum precision precision;   /* precision of the operands of op_linear; f16 also of op_conv2d */
@@ -307,6 +325,8 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
 /* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
+/* Returns the axis whose position turns RoPE pair i of a head, on the host. */
+int rope_axis(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
 /* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or
@@ -321,6 +341,18 @@ void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor
 /* Sum of tensors. b has a's shape or is one row that is added to every row of `a`; any weight type. Rows may
  * be strided. `out` may alias `a`, or `b` if `b` has the shape of `a`. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
+/* Adds learned positions to the tokens of an image, in token order. a, out [rows * columns, C]; table
+ * [side * side, C] of any weight type, in raster order. Rows may be strided; `out` may alias `a`. */
+void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,
+                      struct position_grid grid);
+/* Place of one row (or column) of an image in a learned table: between rows `first` and `second`, with
+ * `fraction` of the way to the second. */
+struct table_place {
+    int32_t first, second;
+    float fraction;
+};
+/* Returns the place of row (or column) i of n in a table with `side` rows, rounded as in transformers. */
+struct table_place table_place_at(int32_t i, int32_t n, int32_t side);
 /* Copies and converts `in` to `out`. Rows may be strided; `out` may have the rounded operand type (see
  * context_operand). */
 void op_copy(struct context *x, struct tensor out, struct tensor in);

@@ -15,18 +15,27 @@ int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distanc
     return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
 }
 
-/* First dimension of a RoPE pair, and the size d in the exponent of theta: the size of the pair's axis, or of
- * the head (mrope). */
+/* First dimension of a RoPE pair, the size d in the exponent of theta (the size of the pair's axis, or with
+ * mrope of the head), and the theta of the axis. */
 static struct rope_place {
     int32_t dimension, of;
+    double theta;
 } rope_place(const struct rope_options *options, int32_t pair) {
-    struct rope_place place = {2 * pair, 0};
+    struct rope_place place = {2 * pair, 0, options->theta};
     for (int a = 0; a < options->n_axes && options->mrope; a++) place.of += options->axis_dim[a];
     if (options->mrope) return place;
     int a = 0;
     for (; place.dimension >= options->axis_dim[a]; a++) place.dimension -= options->axis_dim[a];
     place.of = options->axis_dim[a];
+    if (options->theta_factor[a] > 0) place.theta *= options->theta_factor[a];
     return place;
+}
+
+int rope_axis(const struct rope_options *options, int32_t i) {
+    int axis = i % 3;
+    if (options->mrope_interleaved) return i < 3 * (options->axis_dim[axis] / 2) ? axis : 0;
+    for (axis = 0; i >= options->axis_dim[axis] / 2; axis++) i -= options->axis_dim[axis] / 2;
+    return axis;
 }
 
 /* f32_frequencies: exponent, power and inverse are each rounded to f32, as in diffusers (QwenEmbedRope) and
@@ -34,9 +43,9 @@ static struct rope_place {
  * correctly rounded. */
 double rope_frequency(const struct rope_options *options, int32_t i) {
     struct rope_place place = rope_place(options, i);
-    if (!options->f32_frequencies) return 1 / pow(options->theta, (double)place.dimension / place.of);
+    if (!options->f32_frequencies) return 1 / pow(place.theta, (double)place.dimension / place.of);
     float exponent = (float)place.dimension / (float)place.of;
-    return (double)(1 / (float)pow(options->theta, (double)exponent));
+    return (double)(1 / (float)pow(place.theta, (double)exponent));
 }
 
 /* Returns the rows (or columns) of a token window that starts at `first`; the last window may be smaller. */
@@ -59,6 +68,12 @@ struct token_coords token_coords_at(struct token_order order, int32_t rows, int3
     int32_t inside = (int32_t)(i % (side * side)), across = columns / side;
     return (struct token_coords){corner.row + (int32_t)(block / across) * side + inside / side,
                                  corner.column + (int32_t)(block % across) * side + inside % side};
+}
+
+struct table_place table_place_at(int32_t i, int32_t n, int32_t side) {
+    float at = (float)(i * (side - 1)) / (float)(n > 1 ? n - 1 : 1);
+    int32_t first = (int32_t)at;
+    return (struct table_place){first, first + 1 < side ? first + 1 : first, at - (float)first};
 }
 
 /* Rounds to f32 wherever diffusers does (TimestepEmbedder; get_guidance_scale_embedding of

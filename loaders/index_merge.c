@@ -34,7 +34,7 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
         size_t bytes = strlen(part->entries[i].name) + 1;
         *entry = part->entries[i];
         entry->source += index->n_sources;
-        entry->scales.source += index->n_sources;
+        for (int k = 0; k < entry->scales.n; k++) entry->scales.section[k].source += index->n_sources;
         entry->name = memcpy(names, part->entries[i].name, bytes);
         names += bytes;
     }

@@ -14,6 +14,7 @@
 #include "loaders/loaders.h"
 
 enum { NAME_BYTES = LOADER_NAME_MAX + 64, TILE_ROWS = 128, TILE_BLOCKS = 4, ROTATION_COLUMNS = 256 };
+enum { I4_LEVELS = 16, I4_GROUP = 16 }; /* levels of a w4a8 codebook; values that share a scale */
 
 struct pairing {
     struct tensor_index *index;
@@ -53,6 +54,13 @@ static enum status fail_missing(const struct pairing *p, const char *name, struc
                      p->layer_bytes, p->weight->name, name, path_of(p, p->weight), p->weight->name);
 }
 
+/* Finds a tensor of the weight's layer. Fails with MISSING. */
+static enum status find_sibling(const struct pairing *p, const char *name, struct index_entry **to,
+                                struct error *e) {
+    *to = sibling(p, name);
+    return *to ? OK : fail_missing(p, name, e);
+}
+
 static bool is_single(const struct index_entry *entry) {
     for (int i = 0; i < entry->rank; i++)
         if (entry->dim[i] != 1) return false;
@@ -80,25 +88,29 @@ static enum status read_scale(struct pairing *p, struct index_entry *scale, stru
     return OK;
 }
 
-static void take_scales(struct pairing *p, struct index_entry *scale) {
-    p->weight->scales = (struct index_scales){scale->source, scale->offset, scale->bytes};
+/* rows: rows of the weight per part of the scales; 0: they belong to all rows. */
+static void take_scales(struct pairing *p, struct index_entry *scale, int32_t rows) {
+    index_add_scales(p->weight, scale, rows);
     scale->used = scale->is_quant_metadata = true;
 }
 
-/* Checks that row scales, which stream with the weights, are finite: a NaN would spoil the image silently. */
-static enum status check_rows(struct pairing *p, const struct index_entry *scale, struct error *e) {
-    float some[256];
-    if (scale->dtype != DTYPE_F32)
-        return fail(e, META, p, scale, "is not a valid row scale" FOUND "%s" EXPECTED "F32",
-                    index_type_name(scale));
-    for (uint64_t at = 0; at < scale->bytes && e->code == OK; at += sizeof some) {
-        uint64_t bytes = scale->bytes - at < sizeof some ? scale->bytes - at : sizeof some;
-        source_read(&p->index->sources[scale->source], some, bytes, scale->offset + at, e);
-        for (size_t i = 0; i < bytes / sizeof *some && e->code == OK; i++) {
+/* Checks that scales that stream with the weights are finite: a NaN would spoil the image silently. what:
+ * name of one scale, such as "row scale"; place: what it belongs to, such as "row". */
+static enum status check_finite(struct pairing *p, const struct index_entry *scale, enum dtype dtype,
+                                const char *what, const char *place, struct error *e) {
+    enum { AT_ONCE = 256 };
+    float some[AT_ONCE];
+    if (scale->dtype != dtype)
+        return fail(e, META, p, scale, "is not a valid %s" FOUND "%s" EXPECTED "%s", what,
+                    index_type_name(scale), dtype_name(dtype));
+    int64_t all = index_elements(scale);
+    for (int64_t at = 0; at < all && e->code == OK; at += AT_ONCE) {
+        int64_t n = all - at < AT_ONCE ? all - at : AT_ONCE;
+        source_read_values(&p->index->sources[scale->source], scale->offset, dtype, at, n, some, e);
+        for (int64_t i = 0; i < n && e->code == OK; i++) {
             if (isfinite(some[i])) continue;
-            fail(e, META, p, scale,
-                 "is not a valid row scale" FOUND "%g in row %" PRIu64 EXPECTED "finite numbers",
-                 (double)some[i], at / sizeof *some + i);
+            fail(e, META, p, scale, "is not a valid %s" FOUND "%g in %s %" PRId64 EXPECTED "finite numbers",
+                 what, (double)some[i], place, at + i);
         }
     }
     return e->code;
@@ -111,8 +123,8 @@ static enum status pair_scale(struct pairing *p, struct index_entry *scale, stru
     if (is_single(scale)) return read_scale(p, scale, e);
     bool column = scale->rank == 2 && scale->dim[1] == 1, list = scale->rank == 1 && w->dtype == DTYPE_I8;
     if (w->rank == 2 && (column || list) && scale->dim[0] == w->dim[0]) {
-        take_scales(p, scale);
-        return check_rows(p, scale, e);
+        take_scales(p, scale, 1);
+        return check_finite(p, scale, DTYPE_F32, "row scale", "row", e);
     }
     char expected[64];
     snprintf(expected, sizeof expected, "a single value, or F32 [%" PRId32 ", 1]",
@@ -134,13 +146,24 @@ static enum status pair_single(struct pairing *p, struct index_entry *scale, str
     return scale ? pair_scale(p, scale, e) : fail_missing(p, "weight_scale", e);
 }
 
+/* Takes the factors of a weight's columns (AWQ). */
+static enum status take_factors(struct pairing *p, struct index_entry *factors, struct error *e) {
+    char expected[64];
+    snprintf(expected, sizeof expected, "BF16 [%" PRId32 "]", p->weight->dim[1]);
+    if (factors->dtype != DTYPE_BF16 || factors->rank != 1 || factors->dim[0] != p->weight->dim[1])
+        return fail_shape(p, factors, expected, e);
+    take_scales(p, factors, 0);
+    return check_finite(p, factors, DTYPE_BF16, "factor of columns", "column", e);
+}
+
 /* Pairs a tiled weight (NVFP4, MXFP8) with its scales; w->dim[1] becomes values instead of bytes. The scales
- * are in tiles of 128 rows by 4 blocks, whatever shape and eight-bit type the file declares. */
+ * are in tiles of 128 rows by 4 blocks, whatever shape and eight-bit type the file declares. factors: those
+ * of NVFP4_AWQ's columns. */
 static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum dtype dtype,
-                              struct error *e) {
+                              struct index_entry *factors, struct error *e) {
     struct index_entry *w = p->weight;
     char expected[64];
-    int packed = dtype == DTYPE_NVFP4_TILED ? 2 : 1, values = dtype_tiled_values(dtype);
+    int packed = dtype == DTYPE_MXFP8_TILED ? 1 : 2, values = dtype_tiled_values(dtype);
     if (check_stored(p, e) != OK) return e->code;
     if (w->rank != 2 || w->dim[0] % 16 || w->dim[1] > INT32_MAX / packed || w->dim[1] * packed % values) {
         snprintf(expected, sizeof expected, "rows a multiple of 16, columns a multiple of %d bytes",
@@ -150,11 +173,12 @@ static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum
     if (!scale) return fail_missing(p, "weight_scale", e);
     w->dtype = dtype;
     w->dim[1] *= packed;
+    if (factors && take_factors(p, factors, e) != OK) return e->code;
     int64_t rows = ((int64_t)w->dim[0] + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     int64_t blocks = (w->dim[1] / values + TILE_BLOCKS - 1) / TILE_BLOCKS * TILE_BLOCKS;
     if (scale->rank == 2 && scale->dim[0] == rows && scale->dim[1] == blocks &&
         scale->bytes == (uint64_t)(rows * blocks)) {
-        take_scales(p, scale);
+        take_scales(p, scale, TILE_ROWS);
         return OK;
     }
     snprintf(expected, sizeof expected, "[%" PRId64 ", %" PRId64 "] of one byte", rows, blocks);
@@ -181,14 +205,75 @@ static enum status pair_rotated(struct pairing *p, struct index_entry *scale, st
                 group, columns, possible ? "16, 64 or 256" : "a power of 4 that divides a matrix's columns");
 }
 
+/* Checks shape and bytes per value of one of a w4a8 weight's scales. columns 0: a vector. */
+static enum status check_i4_scales(const struct pairing *p, const struct index_entry *scale, int32_t rows,
+                                   int32_t columns, struct error *e) {
+    char expected[64];
+    bool bytes = scale->dtype == DTYPE_F8_E4M3 || scale->dtype == DTYPE_U8;
+    bool fits = columns ? scale->rank == 2 && scale->dim[1] == columns && bytes
+                        : scale->rank == 1 && scale->dtype == DTYPE_F32;
+    if (fits && scale->dim[0] == rows) return OK;
+    if (columns)
+        snprintf(expected, sizeof expected, "F8_E4M3 [%" PRId32 ", %" PRId32 "]", rows, columns);
+    else
+        snprintf(expected, sizeof expected, "F32 [%" PRId32 "]", rows);
+    return fail_shape(p, scale, expected, e);
+}
+
+/* Rejects forms of w4a8 that comfy-kitchen has but published files do not use: other groups, six bits, and a
+ * correction per group. */
+static enum status check_i4_form(const struct pairing *p, struct error *e) {
+    const struct index_entry *w = p->weight, *groups = sibling(p, "weight_s_rel"),
+                             *correction = sibling(p, "weight_correction");
+    int64_t values = p->form->scaled_values ? p->form->scaled_values : I4_GROUP;
+    int64_t group = p->form->group ? p->form->group : ROTATION_COLUMNS;
+    if (values != I4_GROUP || group != ROTATION_COLUMNS)
+        return fail(e, UNSUPPORTED, p, w,
+                    "has unsupported groups" FOUND "group_size %" PRId64
+                    ", convrot_groupsize %" PRId64 EXPECTED "group_size 16, convrot_groupsize 256",
+                    values, group);
+    if (correction)
+        return fail(e, UNSUPPORTED, p, correction,
+                    "belongs to an unsupported form of asym_w4a8_int8" EXPECTED "a codebook alone");
+    if (groups && groups->rank == 2 && w->rank == 2 && (int64_t)groups->dim[1] * 12 == w->dim[1])
+        return fail(e, UNSUPPORTED, p, w,
+                    "is stored in an unsupported form of asym_w4a8_int8" FOUND "6 bits a value" EXPECTED
+                    "4 bits a value");
+    return OK;
+}
+
+/* Pairs a w4a8 weight with its levels, row scales and group scales; w->dim[1] becomes values instead of
+ * bytes. */
+static enum status pair_i4(struct pairing *p, struct error *e) {
+    struct index_entry *w = p->weight, *groups, *rows, *levels;
+    if (check_stored(p, e) != OK || check_i4_form(p, e) != OK) return e->code;
+    if (w->rank != 2 || w->dim[1] > INT32_MAX / 2 || w->dim[1] % (ROTATION_COLUMNS / 2))
+        return fail_shape(p, w, "a matrix, columns a multiple of 128 bytes (256 values)", e);
+    if (find_sibling(p, "weight_s_rel", &groups, e) != OK ||
+        find_sibling(p, "weight_s_channel", &rows, e) != OK ||
+        find_sibling(p, "weight_codebook", &levels, e) != OK)
+        return e->code;
+    w->dtype = DTYPE_I4_ROT256;
+    w->dim[1] *= 2;
+    if (check_i4_scales(p, groups, w->dim[0], w->dim[1] / I4_GROUP, e) != OK ||
+        check_i4_scales(p, rows, w->dim[0], 0, e) != OK || check_i4_scales(p, levels, I4_LEVELS, 0, e) != OK)
+        return e->code;
+    take_scales(p, levels, 0);
+    take_scales(p, rows, 1);
+    take_scales(p, groups, 1);
+    if (check_finite(p, levels, DTYPE_F32, "codebook", "level", e) != OK) return e->code;
+    return check_finite(p, rows, DTYPE_F32, "row scale", "row", e);
+}
+
 static enum status pair_described(struct pairing *p, struct index_entry *scale, struct error *e) {
     p->weight->quant_described = true;
+    if (p->form->kind == QUANTISED_W4A8) return pair_i4(p, e);
     if (p->form->rotated) return pair_rotated(p, scale, e);
-    if (p->form->kind == QUANTISED_MXFP8) return pair_tiled(p, scale, DTYPE_MXFP8_TILED, e);
+    if (p->form->kind == QUANTISED_MXFP8) return pair_tiled(p, scale, DTYPE_MXFP8_TILED, NULL, e);
     if (p->form->kind != QUANTISED_NVFP4) return pair_single(p, scale, e);
-    struct index_entry *second = sibling(p, "weight_scale_2");
-    if (pair_tiled(p, scale, DTYPE_NVFP4_TILED, e) != OK) return e->code;
-    if (!second) return fail_missing(p, "weight_scale_2", e);
+    struct index_entry *second, *factors = sibling(p, "pre_quant_scale");
+    if (pair_tiled(p, scale, factors ? DTYPE_NVFP4_AWQ : DTYPE_NVFP4_TILED, factors, e) != OK) return e->code;
+    if (find_sibling(p, "weight_scale_2", &second, e) != OK) return e->code;
     return is_single(second) ? read_scale(p, second, e) : fail_shape(p, second, "a single value", e);
 }
 

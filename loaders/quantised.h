@@ -1,6 +1,18 @@
 /* Quantised weights in safetensors files: their scales, which are separate tensors, and their descriptions.
  * Conventions: ComfyUI's comfy/ops.py and comfy/utils.py (scaled_fp8, comfy_quant, _quantization_metadata)
- * and comfy-kitchen's tensor layouts, as of 2026. */
+ * and comfy-kitchen's tensor layouts, as of 2026.
+ *
+ * nvfp4 with AWQ (files ..._nvfp4_awq; ComfyUI 0271a469, comfy/ops.py, Linear.forward): nvfp4 whose layer has
+ * LAYER.pre_quant_scale, BF16 [columns]. ComfyUI multiplies the layer's input by it, so the weight's columns
+ * have these factors. In qwen3vl_32b_minimax_h3_nvfp4_awq these are o_proj and down_proj; the scales of the
+ * other layers are part of the norm before them.
+ *
+ * w4a8 (files ..._w4a8; comfy-kitchen 0.2.40, tensor/w4a8_int8.py and backends/eager/w4a8_int8.py): format
+ * "asym_w4a8_int8", group_size 16, convrot_groupsize 256. LAYER.weight I8 [rows, columns / 2], two codes a
+ * byte, the even column in the low half; weight_s_rel F8_E4M3 or U8 [rows, columns / 16]; weight_s_channel
+ * F32 [rows]; weight_codebook F32 [16]. code8 = clamp(round(codebook[code] * s_rel), -127, 127); weight =
+ * code8 * s_channel, rotated back in groups of 256 columns (ConvRot). ComfyUI quantises the input of these
+ * layers to int8. Here that is --precision int8; other precisions multiply by the decoded weight. */
 #ifndef SLUICE_LOADERS_QUANTISED_H
 #define SLUICE_LOADERS_QUANTISED_H
 
@@ -14,7 +26,7 @@
 enum status quantised_pair(struct tensor_index *index, struct error *e);
 
 /* Quantisation of a layer as the file's metadata or a comfy_quant tensor describes it. */
-enum quantised_kind { QUANTISED_NOT, QUANTISED_SINGLE, QUANTISED_NVFP4, QUANTISED_MXFP8 };
+enum quantised_kind { QUANTISED_NOT, QUANTISED_SINGLE, QUANTISED_NVFP4, QUANTISED_MXFP8, QUANTISED_W4A8 };
 
 struct quantised_format {
     enum quantised_kind kind;
@@ -22,6 +34,7 @@ struct quantised_format {
     const char *name;
     bool rotated; /* columns are rotated (ConvRot) in groups of `group` columns; 0: the default size */
     int64_t group;
+    int64_t scaled_values; /* w4a8: number of values that share a scale; 0: the default, 16 */
 };
 
 /* Fills form[i] (zeroed by the caller) with the quantisation of index entry i, from the metadata and from

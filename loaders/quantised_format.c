@@ -20,6 +20,7 @@ static const struct quantised_format known[] = {
     {.kind = QUANTISED_SINGLE, .stored = DTYPE_I8, .name = "int8_tensorwise"},
     {.kind = QUANTISED_NVFP4, .stored = DTYPE_U8, .name = "nvfp4"},
     {.kind = QUANTISED_MXFP8, .stored = DTYPE_F8_E4M3, .name = "mxfp8"},
+    {.kind = QUANTISED_W4A8, .stored = DTYPE_I8, .name = "asym_w4a8_int8"},
 };
 
 struct described {
@@ -42,23 +43,37 @@ static enum status fail_json(const struct described *at, const struct error *inn
                 *inner->found ? inner->found : status_name(inner->code));
 }
 
+/* Finds a setting of a description, which may also be in the object "params"; NULL if absent. */
+static const json_t *find_setting(const json_t *json, const char *name) {
+    const json_t *value = json_object_get(json, name);
+    return value ? value : json_object_get(json_object_get(json, "params"), name);
+}
+
+/* Reads an optional positive number; *to stays unchanged if the setting is absent. */
+static enum status take_number(const struct described *at, const json_t *json, const char *name, int64_t *to,
+                               struct error *e) {
+    const json_t *value = find_setting(json, name);
+    if (!value) return OK;
+    *to = json_integer_value(value);
+    if (json_is_integer(value) && *to > 0) return OK;
+    return fail(e, META, at, "is invalid" EXPECTED "a positive number for %s", name);
+}
+
 static enum status take_rotation(const struct described *at, const json_t *json,
                                  struct quantised_format *form, struct error *e) {
-    const json_t *group = json_object_get(json, "convrot_groupsize"),
-                 *convrot = json_object_get(json, "convrot");
+    const json_t *convrot = find_setting(json, "convrot");
     if (convrot && !json_is_boolean(convrot) && !json_is_null(convrot))
         return fail(e, META, at, "is invalid" EXPECTED "true or false for convrot");
-    form->rotated = json_is_true(convrot);
+    form->rotated = json_is_true(convrot) || form->kind == QUANTISED_W4A8;
     if (!form->rotated) return OK;
     if (form->stored != DTYPE_I8)
         return fail(e, UNSUPPORTED, at,
                     "names an unsupported format" FOUND "%s with convrot" EXPECTED
                     "convrot of int8_tensorwise alone",
                     form->name);
-    if (!group) return OK;
-    form->group = json_integer_value(group);
-    if (json_is_integer(group) && form->group > 0) return OK;
-    return fail(e, META, at, "is invalid" EXPECTED "a positive number for convrot_groupsize");
+    if (form->kind == QUANTISED_W4A8 && take_number(at, json, "group_size", &form->scaled_values, e) != OK)
+        return e->code;
+    return take_number(at, json, "convrot_groupsize", &form->group, e);
 }
 
 static enum status take_form(const struct described *at, const json_t *json, struct quantised_format *form,
@@ -72,7 +87,7 @@ static enum status take_form(const struct described *at, const json_t *json, str
     }
     return fail(e, UNSUPPORTED, at,
                 "names an unsupported format" FOUND "\"%.100s\"" EXPECTED
-                "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8",
+                "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4, mxfp8 or asym_w4a8_int8",
                 name);
 }
 
@@ -200,6 +215,9 @@ const char *quantised_format_text(enum dtype dtype) {
         [DTYPE_I8] = INT8_FORM "}",
         [DTYPE_NVFP4_TILED] = "{\"format\": \"nvfp4\"}",
         [DTYPE_MXFP8_TILED] = "{\"format\": \"mxfp8\"}",
+        [DTYPE_NVFP4_AWQ] = "{\"format\": \"nvfp4\"}",
+        [DTYPE_I4_ROT256] =
+            "{\"format\": \"asym_w4a8_int8\", \"group_size\": 16, \"convrot_groupsize\": 256}",
         [DTYPE_I8_ROT16] = ROTATED_FORM("16"),
         [DTYPE_I8_ROT64] = ROTATED_FORM("64"),
         [DTYPE_I8_ROT256] = ROTATED_FORM("256"),

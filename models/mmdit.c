@@ -228,10 +228,8 @@ static void mmdit_attention2(struct context *x, const struct mmdit_stream *s, st
     mmdit_attention_out(x, s, &s->w->attention2.out, tokens, a->q, GATE);
 }
 
-/* Computes the input of a feed-forward's last layer: out [rows, F] = silu(gate(n)) up(n), or gelu(up(n)) if
- * there is no gate. out may be columns of wider rows. */
-static void mmdit_activations(struct context *x, struct tensor out, struct tensor n,
-                              const struct linear_weights *gate, const struct linear_weights *up) {
+void mmdit_activations(struct context *x, struct tensor out, struct tensor n,
+                       const struct linear_weights *gate, const struct linear_weights *up) {
     if (!gate->weight.rank) {
         op_linear(x, out, n, up->weight,
                   (struct epilogue){.bias = up->bias, .activation = ACTIVATION_GELU_TANH});

@@ -112,6 +112,11 @@ void mmdit_project_heads(struct context *x, struct tensor out, struct tensor n,
  */
 void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first, int32_t rows, int32_t head);
 
+/* Computes the input of a feed-forward's last layer: out [rows, F] = silu(gate(n)) up(n), or gelu(up(n)) if
+ * there is no gate. out may be columns of wider rows. */
+void mmdit_activations(struct context *x, struct tensor out, struct tensor n,
+                       const struct linear_weights *gate, const struct linear_weights *up);
+
 enum { MMDIT_RANGES = 2 };
 
 /* Token rows of a stream that share one modulation. */

@@ -11,22 +11,26 @@
  * preference: if the files name no pipeline, the first recipe that matches the weights is used. */
 /* clang-format off */
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
-    FAMILY(zimage) RECIPE(zimage)                                                                            \
+    FAMILY(zimage) RECIPE(zimage) RECIPE(zimage_base)                                                        \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
     FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
     FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
     FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_flash) RECIPE(chroma_base)                                   \
     FAMILY(ovis_image) RECIPE(ovis_image)                                                                    \
+    FAMILY(krea2) RECIPE(krea2) RECIPE(krea2_turbo)                                                          \
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
         RECIPE(qwen_image_edit_2511)                                                                         \
+    FAMILY(qwen_image_21) RECIPE(qwen_image_21)                                                                                    \
     RECIPE(sd1) RECIPE(sd1_inpaint) RECIPE(sd2) RECIPE(sd2_inpaint) RECIPE(sdxl) RECIPE(sdxl_inpaint)        \
         RECIPE(sdxl_refiner) RECIPE(sd1_lcm) RECIPE(sdxl_lcm)                                                \
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
-    FAMILY(qwen3) FAMILY(mistral) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)                                   \
+    FAMILY(anima) RECIPE(anima)                                                                              \
+    FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
+    FAMILY(qwen3vl)                                                                                          \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
@@ -50,12 +54,16 @@ struct image_prompt {
                                     cannot have images */
     int drop_idx;                /* replaces text_recipe.drop_idx in prompts with images */
     const char *before, *after;  /* text before and after each image; %d is the image number from 1 */
+    const char *between;         /* text between two images; NULL: none */
     const char *pad;             /* placeholder token, repeated once for each vision token */
 };
 
 /* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
+    /* template_after is tokenised separately and kept when a prompt is truncated to tokens_max. */
+    bool keeps_template_after;
+    const char *empty;     /* text that replaces an empty prompt; NULL: none */
     const char *deleted;   /* text that is deleted from prompts, such as Mistral's image token; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
@@ -69,7 +77,8 @@ struct text_recipe {
      * a causal encoder do not depend on text after the padding. */
     bool template_apart;
     bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
-    int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
+    int tokens_max;     /* maximum number of tokens, including template, bos and eos; the rest is truncated */
+    int tokens_planned; /* number of tokens of plans without a prompt; 0: tokens_max */
     int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
     const char *special_tokens[6]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
@@ -267,10 +276,16 @@ struct recipe_selection {
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
+    /* Further words with the meaning of name_word, NULL-terminated, and a word that a selecting name lacks.
+     */
+    const char *name_aliases[3], *name_excludes;
     /* Boolean key of model_index.json (false if absent) that must equal index_value. If model_index.json
      * names the pipeline, this key decides instead of name_word. NULL: no key. */
     const char *index_key;
     bool index_value;
+    /* Range of `shift` (0 if absent) in the model's scheduler_config.json. If the model has this file, the
+     * range decides instead of name_word. shift_below 0: no range. */
+    double shift_least, shift_below;
     const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
     const char *edit;         /* value of --edit that selects this recipe; NULL: --edit does not select it */
 };
@@ -319,6 +334,7 @@ struct recipe_denoising {
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
+    bool keeps_shift_line; /* scheduler_config.json does not replace shift_line, which the pipeline sets */
     double shift_terminal; /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
     guidance_rule *guide;
     bool cfg_needs_negative; /* without a negative prompt there is no classifier-free guidance, at any
@@ -351,8 +367,10 @@ struct recipe {
     struct recipe_images images;
     struct recipe_denoising denoising;
     struct recipe_defaults defaults;
-    int patch;      /* patch size in latent pixels: width and height are multiples of patch * VAE factor */
-    int frames_max; /* maximum num_frames; 0: an image model */
+    int patch; /* side of a denoiser's token, in latent pixels */
+    /* Width and height are multiples of this many tokens; 0 means 1. */
+    int size_tokens;
+    int frames_max;                       /* maximum num_frames; 0: an image model */
     const struct latent_colours *colours; /* preview colours for the published VAE; NULL: none known */
     struct publication published;
 };
@@ -384,10 +402,16 @@ bool slot_is_extra(const struct slot *slot);
 const struct recipe *models_find_extra(const char *name, int *slot);
 /* True if the slot accepts this family under this tensor name prefix. Does not call slot.matches. */
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
+/* True if a file that was recognised as this family may fill the slot (family_files.same_tensors). */
+bool slot_fits_family(const struct slot *slot, const struct family *family);
 /* Finds the first recipe (if denoiser is not NULL: with this denoiser) that has a slot for the family and
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
+/* Index of the slot whose output the text encoder of this slot reads (slot.reads); SLOTS_MAX: none. */
+int recipe_source_slot(const struct recipe *recipe, int slot);
+/* Index of the slot whose text encoder reads the output of this slot; SLOTS_MAX: none. */
+int recipe_reader_slot(const struct recipe *recipe, int slot);
 /* Number of parts into which a condition's encoder output is split by columns; the parts are concatenated
  * along the token axis of prompt_embeds (condition.states_by_rows). */
 int condition_parts(const struct condition *condition);

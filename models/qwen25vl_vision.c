@@ -1,5 +1,5 @@
 /* Vision encoder of Qwen2.5-VL (transformers: Qwen2_5_VisionTransformerPretrainedModel). Its output tokens
- * are part of the prompt of the language model (qwen_text.c).
+ * are part of the prompt of the language model (qwen25vl.c).
  *
  * Patches of 14x14 pixels become tokens. Tokens are ordered window by window, and within a window in merge
  * blocks of 2x2, so that tokens that attend to each other, or are merged, are contiguous. A layer: x +=

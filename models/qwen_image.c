@@ -261,15 +261,13 @@ BLOCK(qwen_image_kind_final, "final", "proj_out", qwen_image_final_table, linear
 /* True for Qwen-Image and for related models with the same tensor names, which qwen_image_refuse rejects by
  * name. */
 static bool qwen_image_probe(const struct tensor_index *index) {
-    return index_find(index, "transformer_blocks.0.img_mod.1.weight") ||
-           index_find(index, "txt_in.text_norm.weight");
+    return index_find(index, "transformer_blocks.0.img_mod.1.weight");
 }
 
 static enum status qwen_image_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
         {"controlnet_", "a Qwen-Image ControlNet, not a complete model"},
         {"time_text_embed.addition_t_embedding.", "Qwen-Image-Layered, which outputs image layers"},
-        {"txt_in.text_norm.", "Qwen-Image 2.1, a different architecture"},
         {0},
     };
     return component_refuse_similar(c, relatives, "Qwen-Image, Qwen-Image-Edit or Qwen-Image-Edit-Plus", e);

@@ -45,6 +45,19 @@ const struct hf_source *recipe_source(const struct recipe *recipe, int i) {
     return NULL;
 }
 
+int recipe_source_slot(const struct recipe *recipe, int slot) {
+    const char *flag = recipe->slot[slot].reads;
+    for (int i = 0; i < slot && flag; i++)
+        if (recipe->slot[i].flag && !strcmp(recipe->slot[i].flag, flag)) return i;
+    return SLOTS_MAX;
+}
+
+int recipe_reader_slot(const struct recipe *recipe, int slot) {
+    for (int i = slot + 1; i < SLOTS_MAX && recipe->slot[i].family; i++)
+        if (recipe_source_slot(recipe, i) == slot) return i;
+    return SLOTS_MAX;
+}
+
 int slot_dimension(const struct slot *slot, const struct dimension *d) {
     for (int i = 0; i < SLOT_DIMENSIONS_MAX && slot->dimension[i].name; i++)
         if (d->name && !strcmp(slot->dimension[i].name, d->name)) return slot->dimension[i].value;
@@ -87,6 +100,10 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
     for (const char *const *p = slot->prefixes; p && *p; p++)
         if (!strcmp(*p, prefix ? prefix : "")) return true;
     return false;
+}
+
+bool slot_fits_family(const struct slot *slot, const struct family *family) {
+    return slot->family == family || (family && slot->family->files.same_tensors == family);
 }
 
 static bool find_slot(const struct recipe *recipe, const struct family *family, const char *prefix,

@@ -112,6 +112,32 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
               .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "   \
                                 "Qwen/Qwen2.5-VL-7B-Instruct",                                               \
               .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
+
+/* Qwen3-VL, in the layouts of Qwen2.5-VL. Arguments of TEXT_QWEN3VL (8B) and TEXT_QWEN3VL_4B: the recipe's own
+ * fields of text_recipe. */
+#define VISION_QWEN3VL                                                                                       \
+    {.family = &family_qwen3vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                  \
+     .optional = true, .folder = "text_encoder", .prefix = "visual.",                                        \
+     .prefixes = NAMES({"", "visual.", "model.visual.", "text_encoders.qwen3vl_8b.transformer.visual.",      \
+                        "text_encoders.llm.visual.", NULL})}
+#define QWEN3VL_PREFIXES                                                                                     \
+    {                                                                                                        \
+        "", "model.language_model.", "language_model.", "text_encoders.qwen3vl_8b.transformer.",             \
+            "text_encoders.qwen3vl_4b.transformer.", "text_encoders.llm.", NULL                              \
+    }
+#define TEXT_QWEN3VL_OF(size, class, tokens, ...)                                                            \
+    .family = &family_qwen3vl, .flag = "--llm", .folder = "text_encoder",                                    \
+    .prefixes = NAMES(QWEN3VL_PREFIXES),                                                                     \
+    .text = {.tokenizer = "BPE", .tokenizer_folder = (tokens),                                               \
+             .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},         \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "    \
+                               "Qwen/Qwen3-VL-" size "-Instruct",                                            \
+             .classes = {class, "Qwen2Tokenizer"}, __VA_ARGS__}
+#define TEXT_QWEN3VL(...)                                                                                    \
+    {TEXT_QWEN3VL_OF("8B", "Qwen3VLForConditionalGeneration", "processor", __VA_ARGS__)}
+#define TEXT_QWEN3VL_4B(...)                                                                                 \
+    {TEXT_QWEN3VL_OF("4B", "Qwen3VLModel", "tokenizer", __VA_ARGS__),                                         \
+     .dimension = {{"hidden", 2560}, {"text_ff", 9728}}}
 /* clang-format on */
 
 #endif

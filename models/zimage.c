@@ -362,8 +362,19 @@ static enum status zimage_check_dims(const struct component *c, struct error *e)
                      s->axis_dim[2], d[LAYERS]);
 }
 
+/* Z-Image-Omni and -Edit read reference images through SigLIP2; diffusers 0.42 has their code, but no weights
+ * are published. */
+static enum status zimage_refuse(const struct component *c, struct error *e) {
+    static const struct similar_architecture relatives[] = {
+        {"siglip_embedder.", "Z-Image-Omni or Z-Image-Edit, which read reference images through SigLIP2"},
+        {"siglip_refiner.", "Z-Image-Omni or Z-Image-Edit, which read reference images through SigLIP2"},
+        {0}};
+    return component_refuse_similar(c, relatives, "Z-Image or Z-Image-Turbo", e);
+}
+
+/* siglip_feat_dim: the width of SigLIP2 tokens, null except in Z-Image-Omni and -Edit. */
 static enum status zimage_configure(struct component *c, const struct config *config, struct error *e) {
-    (void)config;
+    if (config_refuse(config, "siglip_feat_dim", e) != OK) return e->code;
     return zimage_check_dims(c, e);
 }
 
@@ -504,6 +515,7 @@ const struct family family_zimage = {
               .config_key = "_class_name",
               .config_value = "ZImageTransformer2DModel",
               .probe = zimage_probe,
+              .refuse = zimage_refuse,
               .ignorable = zimage_ignorable},
     .config = {.dimensions = zimage_dimensions,
                .n_dimensions = COUNT_OF(zimage_dimensions),
@@ -529,51 +541,81 @@ const struct family family_zimage = {
 };
 
 /* clang-format off */
-static const struct hf_source zimage_files[] = {
+static const struct hf_source zimage_turbo_files[] = {
     {"Tongyi-MAI/Z-Image-Turbo", NULL, NULL, 0},
     {"Comfy-Org/z_image_turbo", "--diffusion-model", "z_image_turbo_bf16.safetensors", 12300},
     {"leejet/Z-Image-Turbo-GGUF", "--diffusion-model", "z_image_turbo-Q4_K.gguf", 0},
+    {0},
+};
+static const struct hf_source zimage_base_files[] = {
+    {"Tongyi-MAI/Z-Image", NULL, NULL, 0},
+    {"Comfy-Org/z_image", "--diffusion-model", "z_image_bf16.safetensors", 12300},
+    {0},
+};
+static const struct hf_source zimage_files[] = {
     {"Comfy-Org/z_image_turbo", "--llm", "qwen_3_4b.safetensors", 8040},
     {"unsloth/Qwen3-4B-Instruct-2507-GGUF", "--llm", "Qwen3-4B-Instruct-2507-Q4_K_M.gguf", 2500},
     {"Comfy-Org/z_image_turbo", "--vae", "ae.safetensors", 335},
     {"madebyollin/taef1", "--taesd", TAE, 0},
     {0},
 };
+
+/* Z-Image. Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled
+ * adds no think block). Strength: pipeline_z_image_img2img.py. Arguments: the shift of scheduler_config.json,
+ * by default and as a range that tells the two models apart. */
+#define ZIMAGE(shift, least, below, ...)                                                                     \
+    .slot = {{.family = &family_qwen3,                                                                       \
+              .flag = "--llm",                                                                               \
+              .folder = "text_encoder",                                                                      \
+              .prefixes = NAMES({"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.", NULL}),    \
+              .text = {.template_before = "<|im_start|>user\n",                                              \
+                       .template_after = "<|im_end|>\n<|im_start|>assistant\n",                              \
+                       .tokens_max = 512,                                                                    \
+                       .special_tokens = {"<|im_start|>", "<|im_end|>"},                                     \
+                       .tokenizer = "BPE",                                                                   \
+                       .tokenizer_folder = "tokenizer",                                                      \
+                       .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging " \
+                                         "Face folder, or tokenizer.json of Qwen/Qwen3-4B",                  \
+                       .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},                                        \
+             DENOISER(family_zimage),                                                                        \
+             VAE_KL},                                                                                        \
+    .selection = {.pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline", "ZImageInpaintPipeline"},         \
+                  .shift_least = (least),                                                                    \
+                  .shift_below = (below),                                                                    \
+                  __VA_ARGS__},                                                                              \
+    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}}},               \
+             .n_conditions = 1},                                                                             \
+    .images.samples_posterior = true,                                                                        \
+    .denoising = {.span = {{1, INFINITY}},                                                                   \
+                  .guide = guidance_cfg,                                                                     \
+                  .sampling = {.prediction = &prediction_flow_inverted,                                      \
+                               .schedule = &schedule_flow,                                                   \
+                               .sampler = &sampler_euler},                                                   \
+                  .shift_rule = FLOW_SHIFT_FIXED,                                                            \
+                  .flow_shift = (shift)},                                                                    \
+    .patch = 2, .colours = &latent_colours_flux
 /* clang-format on */
 
-/* Z-Image. Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking
- * enabled adds no think block). Sizes, steps and guidance are those of Z-Image-Turbo, which is distilled.
- * Strength: pipeline_z_image_img2img.py. */
+/* Published shifts are 3 (Turbo) and 6 (Tongyi-MAI/Z-Image, scheduler/scheduler_config.json). */
+#define SHIFT_BETWEEN 4.5
+
+/* Z-Image-Turbo, which is distilled. */
 const struct recipe recipe_zimage = {
     .name = "zimage",
-    .slot = {{.family = &family_qwen3,
-              .flag = "--llm",
-              .folder = "text_encoder",
-              .prefixes = NAMES({"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.", NULL}),
-              .text = {.template_before = "<|im_start|>user\n",
-                       .template_after = "<|im_end|>\n<|im_start|>assistant\n",
-                       .tokens_max = 512,
-                       .special_tokens = {"<|im_start|>", "<|im_end|>"},
-                       .tokenizer = "BPE",
-                       .tokenizer_folder = "tokenizer",
-                       .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging "
-                                         "Face folder, or tokenizer.json of Qwen/Qwen3-4B",
-                       .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
-             DENOISER(family_zimage),
-             VAE_KL},
-    .selection.pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
-    .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.layers = {-2}}}},
-             .n_conditions = 1},
-    .images.samples_posterior = true,
-    .denoising = {.span = {{1, INFINITY}},
-                  .guide = guidance_cfg,
-                  .sampling = {.prediction = &prediction_flow_inverted,
-                               .schedule = &schedule_flow,
-                               .sampler = &sampler_euler},
-                  .shift_rule = FLOW_SHIFT_FIXED,
-                  .flow_shift = 3.0},
+    ZIMAGE(3, 0, SHIFT_BETWEEN, ),
     .defaults = {.width = 1024, .height = 1024, .steps = 8, .cfg_scale = 1, .strength = 0.6},
-    .patch = 2,
-    .colours = &latent_colours_flux,
-    .published = {.title = "Z-Image, Z-Image-Turbo", .reference = DIFFUSERS, .sources = {zimage_files}},
+    .published = {.title = "Z-Image-Turbo",
+                  .reference = DIFFUSERS,
+                  .sources = {zimage_turbo_files, zimage_files}},
+};
+
+/* Z-Image. Files: z_image_bf16.safetensors, next to z_image_turbo_bf16.safetensors. Steps and guidance: the
+ * example of the model card, 50 steps and guidance_scale 4 of diffusers, whose formula is cond +
+ * guidance_scale (cond - uncond). */
+const struct recipe recipe_zimage_base = {
+    .name = "zimage_base",
+    ZIMAGE(6, SHIFT_BETWEEN, INFINITY, .name_word = "base", .name_aliases = {"z_image", "z-image"},
+           .name_excludes = "turbo"),
+    .defaults = {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 5, .strength = 0.6},
+    .published = {.title = "Z-Image", .reference = DIFFUSERS, .sources = {zimage_base_files, zimage_files}},
 };

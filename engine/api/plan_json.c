@@ -104,6 +104,8 @@ static json_t *request_json(const struct job *job) {
     json_put(json, "scheduler", json_string(sampling_schedule_name(&job->settings.sampling)));
     json_put(json, "prediction", json_string(job->settings.sampling.prediction->name));
     if (r->cfg_scale_low != 0) json_put(json, "cfg_scale_low", json_real(r->cfg_scale_low));
+    if (r->cfg_norm > 0) json_put(json, "cfg_norm", json_real(r->cfg_norm));
+    if (r->cfg_until < 1) json_put(json, "cfg_until", json_real(r->cfg_until));
     if (job->model->boundary > 0) json_put(json, "boundary", json_real(job->model->boundary));
     if (job->settings.n_prompts > 1 && recipe->text.default_negative &&
         r->negative_prompt == recipe->text.default_negative)
@@ -185,6 +187,8 @@ static json_t *stage_json(const struct job *job, int s) {
         if (n) json_put(json, limit->key, json_integer(n));
     }
     if (job->layout.kind[s]->full_frames) json_put(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
+    if (stage->component->family->lanes.prefix && !job->need->stage[s].hoists)
+        json_put(json, "prefix", json_string(stage->lanes->keeps_prefix ? "kept" : "recomputed"));
     if (job->need->separate) {
         json_put(json, "pool_bytes", json_integer(integer(p.pool_bytes)));
         json_put(json, "staging_bytes", json_integer(integer(p.staging_bytes)));

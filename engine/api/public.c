@@ -79,6 +79,8 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         .cfg_scale_low = model->cfg_scale_low,
         .guidance = model->guidance,
         .strength = model->strength,
+        .cfg_norm = model->cfg_norm,
+        .cfg_until = model->cfg_until,
         .slg_scale = 2.8,
         .slg_start = 0.01,
         .slg_end = 0.2,

@@ -48,6 +48,22 @@ static void warn_of_guidance(const struct sluice_session_options *to, const stru
              requested);
 }
 
+/* Warns of --cfg-norm and --cfg-until without effect. */
+static void warn_of_guidance_limits(const struct sluice_session_options *to, const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    const struct job_schedule *s = &job->schedule;
+    bool limits = r->cfg_norm > 0, ends = r->cfg_until < 1;
+    if (job->settings.decode_only || (!limits && !ends)) return;
+    const char *flag = !ends     ? "--cfg-norm has"
+                       : !limits ? "--cfg-until has"
+                                 : "--cfg-norm and --cfg-until have";
+    if (job->settings.n_prompts == 1)
+        log_line(to, SLUICE_WARNING, "%s no effect without guidance (--cfg-scale is 1)", flag);
+    else if (ends && s->calls[s->n_calls - 1].scale != 1)
+        log_line(to, SLUICE_WARNING, "--cfg-until %g has no effect: the last step begins at %.3g",
+                 r->cfg_until, 1 - (double)s->calls[s->n_calls - 1].at.timestep / TRAINED_TIMESTEPS);
+}
+
 /* Warns of an input image that has no influence because the first step begins with pure noise. */
 static void warn_of_strength(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
@@ -189,6 +205,7 @@ void warn_run(const struct sluice_session_options *to, const struct job *job, do
     warn_of_truncation(to, job);
     warn_of_prompt_weights(to, job);
     warn_of_guidance(to, job, requested_scale);
+    warn_of_guidance_limits(to, job);
     warn_of_strength(to, job);
     warn_of_slg(to, job);
     warn_of_preview_colours(to, job);

@@ -39,6 +39,23 @@ const char *index_type_name(const struct index_entry *entry) {
     return entry->type_name ? entry->type_name : dtype_name(entry->dtype);
 }
 
+void index_add_scales(struct index_entry *entry, const struct index_entry *scales, int32_t rows) {
+    entry->scales.section[entry->scales.n++] =
+        (struct scale_section){scales->source, scales->offset, scales->bytes, rows};
+    entry->scales.bytes += scales->bytes;
+}
+
+enum status index_read_scales(const struct tensor_index *index, const struct index_entry *entry, void *to,
+                              struct error *e) {
+    char *at = to;
+    for (int i = 0; i < entry->scales.n && e->code == OK; i++) {
+        const struct scale_section *section = &entry->scales.section[i];
+        source_read(&index->sources[section->source], at, section->bytes, section->offset, e);
+        at += section->bytes;
+    }
+    return e->code;
+}
+
 bool index_contains(const struct tensor_index *index, const struct index_entry *entry) {
     return entry->view == index->view;
 }

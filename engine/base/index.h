@@ -10,10 +10,21 @@
 #include "engine/base/source.h"
 #include "engine/base/tensor.h"
 
-/* Scales of a quantised tensor: a separate tensor in the file, in the layout of tensor.scales. */
-struct index_scales {
+enum { SCALE_SECTIONS_MAX = 3 };
+
+/* One section of a quantised tensor's scales: a separate tensor in the file. rows: how many rows of the
+ * weight share one part of the section (1; 128 for tiles); 0: the section belongs to all rows. */
+struct scale_section {
     int source;
-    uint64_t offset, bytes; /* bytes 0: no scales */
+    uint64_t offset, bytes;
+    int32_t rows;
+};
+
+/* Scales of a quantised tensor, in the layout of tensor.scales: the sections in order, without gaps. */
+struct index_scales {
+    uint64_t bytes; /* bytes of all sections; 0: no scales */
+    int n;
+    struct scale_section section[SCALE_SECTIONS_MAX];
 };
 
 struct index_entry {
@@ -72,6 +83,11 @@ static inline int64_t index_elements(const struct index_entry *entry) {
     return n;
 }
 
+/* Appends a section to a tensor's scales. */
+void index_add_scales(struct index_entry *entry, const struct index_entry *scales, int32_t rows);
+/* Reads all scales of a tensor (entry->scales.bytes). Errors of source_read. */
+enum status index_read_scales(const struct tensor_index *index, const struct index_entry *entry, void *to,
+                              struct error *e);
 /* Reads n values of an array and converts them to floats. offset: file byte where the array starts; first:
  * index of the first value to read. UNSUPPORTED: types other than F32, F16, BF16. Errors of source_read. */
 enum status source_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stddef.h>
 
+enum { GROUP_VALUES = 16 }; /* values that share a group scale of I4_ROT256 */
 enum { WEIGHT = 1, QUANTISED = 2, ROW_SCALES = 4, ROTATED = 8 };
 
 /* Values and bytes per quantisation block of each type. Sources: ggml-common.h of ggml, OCP Microscaling 1.0,
@@ -43,9 +44,11 @@ static const struct {
     [DTYPE_NVFP4] = {"NVFP4", 64, 36, WEIGHT | QUANTISED, 0},
     [DTYPE_NVFP4_TILED] = {"NVFP4_TILED", 16, 8, WEIGHT | QUANTISED, 16},
     [DTYPE_MXFP8_TILED] = {"MXFP8_TILED", 32, 32, WEIGHT | QUANTISED, 32},
+    [DTYPE_NVFP4_AWQ] = {"NVFP4_AWQ", 16, 8, WEIGHT | QUANTISED, 16},
     [DTYPE_I8_ROT16] = {"I8_ROT16", 16, 16, WEIGHT | QUANTISED | ROW_SCALES | ROTATED, 0},
     [DTYPE_I8_ROT64] = {"I8_ROT64", 64, 64, WEIGHT | QUANTISED | ROW_SCALES | ROTATED, 0},
     [DTYPE_I8_ROT256] = {"I8_ROT256", 256, 256, WEIGHT | QUANTISED | ROW_SCALES | ROTATED, 0},
+    [DTYPE_I4_ROT256] = {"I4_ROT256", 256, 128, WEIGHT | QUANTISED | ROW_SCALES | ROTATED, 0},
     [DTYPE_OTHER] = {"OTHER", 0, 0, 0, 0},
 };
 
@@ -93,6 +96,7 @@ struct tensor tensor_make(void *data, enum dtype dtype, int rank, const int32_t 
     struct tensor t = {.data = data, .scale = 1, .dtype = dtype, .rank = rank};
     for (int i = 0; i < rank; i++) t.dim[i] = dim[i];
     t.row_bytes = dtype_bytes(dtype, tensor_columns(&t));
+    t.scale_rows = (int32_t)tensor_rows(&t);
     return t;
 }
 
@@ -116,12 +120,20 @@ int64_t tensor_bytes(const struct tensor *t) {
     return dtype_bytes(t->dtype, tensor_elements(t));
 }
 
+int64_t tensor_scales_head(const struct tensor *t) {
+    enum { LEVELS = 16, FACTOR_BYTES = 2 };
+    if (t->dtype == DTYPE_I4_ROT256) return LEVELS * (int64_t)sizeof(float);
+    return t->dtype == DTYPE_NVFP4_AWQ ? FACTOR_BYTES * (int64_t)tensor_columns(t) : 0;
+}
+
 int64_t tensor_scales_bytes(const struct tensor *t) {
-    int64_t rows = t->scale_row + tensor_rows(t);
+    int64_t rows = t->scale_row + tensor_rows(t), head = tensor_scales_head(t);
     if (!t->scales) return 0;
+    if (t->dtype == DTYPE_I4_ROT256)
+        return head + t->scale_rows * (int64_t)sizeof(float) + rows * (tensor_columns(t) / GROUP_VALUES);
     if (!dtypes[t->dtype].tiled) return rows * (int64_t)sizeof(float);
     int64_t blocks = (tensor_columns(t) + dtypes[t->dtype].tiled - 1) / dtypes[t->dtype].tiled;
-    return (rows + 127) / 128 * 128 * ((blocks + 3) / 4 * 4);
+    return head + (rows + 127) / 128 * 128 * ((blocks + 3) / 4 * 4);
 }
 
 bool tensor_runs_on(const struct tensor *t) {
@@ -164,6 +176,7 @@ struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim) {
     r.scale = t.scale;
     r.scales = t.scales;
     r.scale_row = t.scale_row;
+    r.scale_rows = t.scale_rows;
     r.adapters = t.adapters;
     r.adapter_row = t.adapter_row;
     return r;

@@ -45,12 +45,21 @@ enum dtype {
      * in tiles of 128 rows by 4 blocks. */
     DTYPE_NVFP4_TILED, /* two E2M1 values a byte, the first in the high half; one E4M3 scale per 16 values */
     DTYPE_MXFP8_TILED, /* E4M3 values; one E8M0 scale per 32 values */
+    /* NVFP4_TILED whose columns have BF16 factors (ComfyUI's nvfp4 with AWQ's pre_quant_scale): value =
+     * number
+     * * block scale * tensor scale * factor of the column. tensor.scales: the factors, then the tiles. */
+    DTYPE_NVFP4_AWQ,
     /* I8 of ComfyUI's safetensors files with rotated columns (ConvRot): each group of columns of a row w is
      * stored as w H. H is the Kronecker power of 1/2 [1 1 1 -1; 1 1 -1 1; 1 -1 1 1; -1 1 1 1], its own
      * inverse. A group is one block. */
     DTYPE_I8_ROT16,
     DTYPE_I8_ROT64,
     DTYPE_I8_ROT256,
+    /* I8_ROT256 in 4 bits (ComfyUI's w4a8, asym_w4a8_int8): two codes a byte, the first in the low half. The
+     * I8 code of a value is level[code] * group scale, rounded to nearest even and limited to -127..127; NaN
+     * gives 0. tensor.scales is never NULL: 16 F32 levels, then an F32 scale per row, then an E4M3 scale per
+     * 16 values, rows in order. */
+    DTYPE_I4_ROT256,
     DTYPE_OTHER, /* an element type that is valid in files but not supported for computation */
     N_DTYPES,
 };
@@ -66,8 +75,8 @@ int64_t dtype_bytes(enum dtype dtype, int64_t n);
 bool dtype_is_weight(enum dtype dtype);
 /* True if values of this type need scales or blocks to be decoded. */
 bool dtype_is_quantised(enum dtype dtype);
-/* Number of values that share a block scale in tensor.scales; 0 if tensor.scales has no block scales for this
- * type. */
+/* Number of values that share a block scale in tiles in tensor.scales; 0 if tensor.scales has no block scales
+ * for this type. */
 int dtype_tiled_values(enum dtype dtype);
 /* True if a matrix of this type can have an f32 scale per row in tensor.scales. */
 bool dtype_scales_rows(enum dtype dtype);
@@ -79,10 +88,12 @@ const char *dtype_name(enum dtype dtype);
 struct low_rank;
 struct tensor {
     void *data;
-    /* F32 scale per row (F8, I8, rotated types), or tiles of block scales (tiled types); else NULL. */
+    /* F32 scale per row (F8, I8, I8_ROT), tiles of block scales (tiled types), or several sections
+     * (NVFP4_AWQ, I4_ROT256); else NULL. */
     const void *scales;
-    int32_t scale_row; /* row of `scales` that belongs to row 0 of the tensor */
-    float scale;       /* factor of the whole tensor, multiplied with block, row or tile scales */
+    int32_t scale_row;  /* row of `scales` that belongs to row 0 of the tensor */
+    int32_t scale_rows; /* number of rows that `scales` holds: I4_ROT256 needs it to find the group scales */
+    float scale;        /* factor of the whole tensor, multiplied with block, row or tile scales */
     enum dtype dtype;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];
@@ -112,6 +123,9 @@ int32_t tensor_columns(const struct tensor *t);
 int64_t tensor_bytes(const struct tensor *t);
 /* Bytes of `scales` up to the last scale that this tensor uses; 0 if there are none. */
 int64_t tensor_scales_bytes(const struct tensor *t);
+/* Bytes of `scales` before the scales of rows or tiles: the factors of NVFP4_AWQ's columns, the levels of
+ * I4_ROT256; else 0. */
+int64_t tensor_scales_head(const struct tensor *t);
 /* True if quantisation blocks continue across rows; the tensor is then packed. Reasons: rows of convolution
  * kernels have 3 values, and some files flatten matrices before quantising. */
 bool tensor_runs_on(const struct tensor *t);

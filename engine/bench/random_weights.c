@@ -25,6 +25,14 @@ static const double e2m1_size = 2.926, tile_size = 1.0973;
 /* Root mean square of all int8 codes, -127 to 127. */
 static const double i8_size = 73.6;
 
+/* I4_ROT256: levels of comfy-kitchen 0.2.40 (w4a8_packed.py), and the root mean square of the int8 codes that
+ * they give with group scales GROUP_CODE to GROUP_CODE + GROUP_CODES - 1 in E4M3, 80 to 112. */
+enum { LEVELS = 16, GROUP_CODE = 0x6a, GROUP_CODES = 5 };
+static const float levels[LEVELS] = {-0.980602f, -0.794529f, -0.638165f, -0.500986f, -0.377321f, -0.263187f,
+                                     -0.155210f, -0.050720f, 0.052541f,  0.156985f,  0.265284f,  0.379533f,
+                                     0.502636f,  0.638953f,  0.794876f,  0.980671f};
+static const double i4_size = 53.88;
+
 static uint16_t random_to_bf16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -156,7 +164,10 @@ float random_weights_scale(const struct tensor *shape, double init_scale) {
     case DTYPE_I8_ROT64:
     case DTYPE_I8_ROT256:
         return (float)(size / i8_size);
+    case DTYPE_I4_ROT256:
+        return (float)(size / i4_size);
     case DTYPE_NVFP4_TILED:
+    case DTYPE_NVFP4_AWQ:
         return (float)(size / (e2m1_size * tile_size));
     default:
         return 1;
@@ -187,6 +198,8 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double in
             ((int8_t *)to)[i] = (int8_t)((int)(random_next(random) % 255) - 127);
         break;
     case DTYPE_NVFP4_TILED:
+    case DTYPE_NVFP4_AWQ:
+    case DTYPE_I4_ROT256:
         fill_random(random, to, bytes);
         break;
     default:
@@ -194,12 +207,30 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double in
     }
 }
 
+/* Fills levels, row scales and group scales; bytes counts all three. */
+static void fill_i4_scales(uint64_t *random, const struct tensor *shape, void *to, uint64_t bytes) {
+    float *rows = (float *)to + LEVELS;
+    memcpy(to, levels, sizeof levels);
+    for (int32_t i = 0; i < shape->scale_rows; i++)
+        rows[i] = shape->scale * (float)(0.75 + 0.5 * random_unit(random));
+    unsigned char *group = (unsigned char *)(rows + shape->scale_rows), *end = (unsigned char *)to + bytes;
+    while (group < end) *group++ = (unsigned char)(GROUP_CODE + random_next(random) % GROUP_CODES);
+}
+
 void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                                 uint64_t bytes) {
     enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3 codes for scales from 0.75 to 1.5 */
-    unsigned char *codes = to;
+    if (shape->dtype == DTYPE_I4_ROT256) {
+        fill_i4_scales(random, shape, to, bytes);
+        return;
+    }
+    unsigned char *codes = (unsigned char *)to + tensor_scales_head(shape);
+    for (int32_t i = 0; i < tensor_columns(shape) && shape->dtype == DTYPE_NVFP4_AWQ; i++)
+        ((uint16_t *)to)[i] = random_to_bf16((float)(0.75 + 0.5 * random_unit(random)));
+    bytes -= (uint64_t)tensor_scales_head(shape);
+    bool nvfp4 = shape->dtype == DTYPE_NVFP4_TILED || shape->dtype == DTYPE_NVFP4_AWQ;
     double size = random_size(shape, init_scale) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
-    for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_NVFP4_TILED; i++)
+    for (uint64_t i = 0; i < bytes && nvfp4; i++)
         codes[i] = (unsigned char)(TILE_CODE + random_next(random) % TILE_CODES);
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_MXFP8_TILED; i++)
         codes[i] = pick_e8m0(random, size);

@@ -41,9 +41,13 @@ static void add_entry(struct sha256_ctx *sha, const struct tensor_index *index,
     add(sha, &entry->scale, sizeof entry->scale);
     add_number(sha, entry->source);
     add_number(sha, (int64_t)entry->offset);
-    add_number(sha, entry->scales.source);
-    add_number(sha, (int64_t)entry->scales.offset);
-    add_number(sha, (int64_t)entry->scales.bytes);
+    add_number(sha, entry->scales.n);
+    for (int i = 0; i < entry->scales.n; i++) {
+        const struct scale_section *section = &entry->scales.section[i];
+        add_number(sha, section->source);
+        add_number(sha, (int64_t)section->offset);
+        add_number(sha, (int64_t)section->bytes);
+    }
 }
 
 static void add_component(struct sha256_ctx *sha, const struct component *c) {
@@ -75,23 +79,29 @@ static void add_adapters(struct sha256_ctx *sha, const struct session_adapters *
     }
 }
 
-void prompt_cache_key(const struct prompt_cache_input *input, uint8_t key[PROMPT_CACHE_KEY_BYTES]) {
+/* Adds the encoder, its adapters and the prompt's tokens. */
+static void add_encoder(struct sha256_ctx *sha, const struct prompt_cache_input *input) {
     const struct prompt_tokens *tokens = input->tokens;
     size_t n = (size_t)tokens->n_ids;
+    add_component(sha, input->component);
+    add_adapters(sha, input->adapters, input->slot);
+    add_number(sha, tokens->n_ids);
+    if (n) add(sha, tokens->ids, n * sizeof *tokens->ids);
+    add_number(sha, tokens->weights != NULL);
+    if (tokens->weights) add(sha, tokens->weights, n * sizeof *tokens->weights);
+    add_number(sha, tokens->first_key);
+    add_number(sha, tokens->n_keys);
+    add_number(sha, tokens->window);
+    add_number(sha, tokens->pooled_row);
+}
+
+void prompt_cache_key(const struct prompt_cache_input *input, uint8_t key[PROMPT_CACHE_KEY_BYTES]) {
     struct sha256_ctx sha;
     sha256_init(&sha);
     add_text(&sha, SLUICE_SOURCES);
     add_text(&sha, input->fingerprint);
-    add_component(&sha, input->component);
-    add_adapters(&sha, input->adapters, input->slot);
-    add_number(&sha, tokens->n_ids);
-    add(&sha, tokens->ids, n * sizeof *tokens->ids);
-    add_number(&sha, tokens->weights != NULL);
-    if (tokens->weights) add(&sha, tokens->weights, n * sizeof *tokens->weights);
-    add_number(&sha, tokens->first_key);
-    add_number(&sha, tokens->n_keys);
-    add_number(&sha, tokens->window);
-    add_number(&sha, tokens->pooled_row);
+    add_encoder(&sha, input);
+    if (input->source) add_encoder(&sha, input->source);
     add_number(&sha, input->clip_skip);
     add_number(&sha, input->precision);
     add_number(&sha, input->weights);

@@ -16,6 +16,7 @@ struct prompt_cache_input {
     int clip_skip;
     enum precision precision;
     enum dtype weights; /* weight type requested by --type; N_DTYPES: the types in the files */
+    const struct prompt_cache_input *source; /* the text encoder whose output this one reads; NULL: none */
 };
 
 /* Computes the key of one prompt for one text encoder. The key covers: token ids and weights (hence template

@@ -67,6 +67,7 @@ static enum status read_rows(struct conversion *c, const struct index_entry *ent
     read->scale = entry->scale;
     read->scales = entry->scales.bytes ? c->buffers.scales : NULL;
     read->scale_row = (int32_t)first;
+    read->scale_rows = whole.scale_rows;
     return source_read(&c->whole.sources[entry->source], c->buffers.stored, row_bytes * (uint64_t)rows,
                        entry->offset + row_bytes * (uint64_t)first, e);
 }
@@ -199,10 +200,7 @@ static enum status make_more(struct conversion *c, int i, struct error *e) {
     if (b->item != i) {
         b->item = i;
         b->row = 0;
-        const struct index_scales *scales = &item->entry->scales;
-        if (scales->bytes &&
-            source_read(&c->whole.sources[scales->source], b->scales, scales->bytes, scales->offset, e) != OK)
-            return e->code;
+        if (index_read_scales(&c->whole, item->entry, b->scales, e) != OK) return e->code;
         if (c->merge && merge_load(c->merge, item->entry, e) != OK) return e->code;
     }
     if (report_progress(c, item, e) != OK) return e->code;

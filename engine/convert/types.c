@@ -31,7 +31,7 @@ static bool is_f8(enum dtype dtype) {
 }
 
 static bool is_int8(enum dtype dtype) {
-    return dtype == DTYPE_I8 || dtype_is_rotated(dtype);
+    return dtype == DTYPE_I8 || (dtype_is_rotated(dtype) && dtype != DTYPE_I4_ROT256);
 }
 
 /* True for types with separate scale tensors, which only safetensors files have. */

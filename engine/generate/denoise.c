@@ -7,6 +7,7 @@
 #include "engine/generate/running.h"
 #include "engine/job/job.h"
 
+#include <math.h>
 #include <string.h>
 
 void scale_model_input(const struct job *job, int image, int i_call) {
@@ -62,9 +63,12 @@ static enum status move_sample(struct running *r, int i_call, int image, int pla
                  (s->sampler->draws_noise == NOISE_EVERY_EVALUATION || call->ends_step);
     /* Guidance. */
     if (call->slg_scale != 0) guidance_slg_begin(skipped, guided, call->slg_scale);
-    if (call->scale != 1)
+    if (call->scale != 1) {
+        double norm = job->request.cfg_norm > 0 ? job->request.cfg_norm * guidance_norm(guided) : INFINITY;
         recipe->denoising.guide(guided, l->prediction[l->images_per_group + place], recipe->patch,
                                 call->scale);
+        if (norm < INFINITY) guidance_limit_norm(guided, norm);
+    }
     if (call->slg_scale != 0) guidance_slg_add(guided, skipped);
     if (previews) preview_capture(job, image, i_call, output);
     /* Calls the sampler's update with the denoiser's output converted to the prediction type that the sampler

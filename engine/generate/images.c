@@ -51,6 +51,8 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
         .negative_prompt = job->settings.n_prompts > 1 ? job->request.negative_prompt : NULL,
         .video_sha256 = last ? report->image_sha256[image] : NULL,
         .slg_scale = job_branches(job) > job->settings.n_prompts ? job->request.slg_scale : 0,
+        .cfg_norm = job->settings.decode_only ? 0 : job->request.cfg_norm,
+        .cfg_until = job->settings.decode_only ? 1 : job->request.cfg_until,
         .decoder = tiny ? tiny->family->name : NULL,
         .alpha = job->layout.alpha.data,
     };

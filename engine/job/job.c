@@ -69,18 +69,29 @@ static void fill_grid(struct job *job) {
     to->n_steps -= first;
 }
 
+/* True if --cfg-until allows guidance in a step that begins at this noise level. Flow models: 1 - sigma; eps
+ * and v models: the same function of the training timestep. Source: diffusers 0.42, pipelines/z_image,
+ * cfg_truncation (f32 level, f64 comparison). */
+static bool is_guided_at(const struct job *job, const struct grid_point *at) {
+    const struct job_schedule *s = &job->schedule;
+    float timestep = at->timestep;
+    if (s->grid.continuous_timesteps) timestep = (float)noise_table_timestep(s->noise, (double)at->sigma);
+    float level = (TRAINED_TIMESTEPS - timestep) / TRAINED_TIMESTEPS;
+    return (double)level <= job->request.cfg_until || job->request.cfg_until >= 1;
+}
+
 /* Appends the denoiser calls of a step, one per evaluation of the sampler. */
-static void list_step(struct job *job, int step) {
+static void list_step(struct job *job, int step, bool guided) {
     const struct sluice_request *r = &job->request;
     struct job_schedule *to = &job->schedule;
     const struct sampling *s = &job->settings.sampling;
     struct job_span *span = &to->spans[to->n_spans - 1];
-    struct denoiser_call call = {.step = step, .scale = span->scale};
+    struct denoiser_call call = {.step = step, .scale = guided ? span->scale : 1};
     /* Skip-layer guidance applies to guided steps. As in diffusers 0.42 (pipelines/stable_diffusion_3), steps
      * that run are counted from 0 and the interval is open at both ends; img2img also counts from its first
      * step that runs. */
     bool in_interval = step > to->n_steps * r->slg_start && step < to->n_steps * r->slg_end;
-    if (span->scale != 1 && r->n_slg_layers && in_interval) call.slg_scale = r->slg_scale;
+    if (call.scale != 1 && r->n_slg_layers && in_interval) call.slg_scale = r->slg_scale;
     for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
         call.at = to->grid.step[step].at;
         if (call.evaluation && !s->sampler->evaluation_point(&to->grid, step, call.evaluation, &call.at))
@@ -91,6 +102,7 @@ static void list_step(struct job *job, int step) {
         to->calls[to->n_calls] = call;
         to->timestep_inputs[to->n_calls++] = s->prediction->timestep_input(call.at.timestep);
         span->n_calls++;
+        if (call.scale != 1) span->n_guided_calls = span->n_calls;
     }
     to->calls[to->n_calls - 1].ends_step = true;
 }
@@ -111,17 +123,19 @@ enum status schedule_make(struct job *job, struct error *e) {
         return error_set(e, MEMORY, "no memory for %zu steps", n);
     if (adds) noise_table_fill(to->noise, &job->settings.sampling.noise);
     fill_grid(job);
+    bool guided = true;
     for (int step = 0; step < to->grid.n; step++) {
+        guided = guided && is_guided_at(job, &to->grid.step[step].at);
         /* Models with two denoisers (WAN 2.2) use the second one below the boundary timestep. */
         float timestep = to->grid.step[step].at.timestep;
         bool low = m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
-        double scale = low ? job->request.cfg_scale_low : job->request.cfg_scale;
+        double scale = !guided ? 1 : low ? job->request.cfg_scale_low : job->request.cfg_scale;
         if (!to->n_spans || to->spans[to->n_spans - 1].slot != recipe->denoising.span[low].slot)
             to->spans[to->n_spans++] = (struct job_span){.slot = recipe->denoising.span[low].slot,
                                                          .first_call = to->n_calls,
                                                          .scale = scale,
                                                          .n_prompts = scale == 1 ? 1 : 2};
-        list_step(job, step);
+        list_step(job, step, guided);
     }
     return OK;
 }

@@ -161,7 +161,9 @@ struct denoiser_call {
 struct job_span {
     int slot, first_call, n_calls;
     int n_prompts;      /* number of prompts evaluated: 2 with guidance, else 1 */
-    double scale;       /* guidance scale */
+    double scale;       /* guidance scale; 1: no call is guided */
+    int n_guided_calls; /* number of leading calls with guidance; the unconditional lanes compute only these
+                         */
     int first_slg_call; /* first call with skip-layer guidance lanes, counted from first_call */
     int n_slg_calls;
 };
@@ -185,9 +187,10 @@ struct job_schedule {
 
 /* What a layout may choose. No choice changes the job's result. */
 struct layout_choice {
-    int groups;       /* number of groups of images; a denoiser call evaluates one group after another */
-    bool tiled;       /* true: the VAE's full-frame buffers are as small as possible (--vae-tiling on) */
-    unsigned hoisted; /* bit set: spans of the schedule whose timestep rows are computed before step 1 */
+    int groups;        /* number of groups of images; a denoiser call evaluates one group after another */
+    bool tiled;        /* true: the VAE's full-frame buffers are as small as possible (--vae-tiling on) */
+    unsigned hoisted;  /* bit set: spans of the schedule whose timestep rows are computed before step 1 */
+    bool keeps_prefix; /* true: keys and values of the prefix are kept for all blocks (lane.keeps_prefix) */
 };
 
 /* Tensors of one encoded picture. The pictures and moments of all encoded pictures share memory. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static void connect_text(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
-    int slot = l->slot[s];
+    int slot = l->slot[s], source = recipe_source_slot(job->model->recipe, slot);
     for (int i = 0; i < l->stages[s].n_lanes; i++) {
         int prompt = job->prompts.hits.misses[slot][i];
         const struct prompt_tokens *tokens = &job->prompts.tokens[slot][prompt];
@@ -21,6 +21,7 @@ static void connect_text(const struct job *job, const struct layout *l, int s, s
                                  .pooled_row = tokens->pooled_row,
                                  .text = l->encoder_text[slot][prompt],
                                  .pooled = l->encoder_pooled[slot][prompt]};
+        if (source < SLOTS_MAX) lanes[i].source = l->encoder_text[source][prompt];
         prompts_list_vision_spans(job, slot, prompt, lanes[i].vision_spans);
         for (int k = 0, n = 0; k < job->pictures.n_encoded; k++)
             if (job->pictures.encoded[k].kind == ENCODED_VISION && lanes[i].vision_spans[n].height)
@@ -53,6 +54,21 @@ static void fill_time_ids(const struct job *job, struct lane *lane) {
     lane->n_add_time_ids = SCORE + 1;
 }
 
+/* Lists the places of the reference images in the rows of prompt_embeds that a text encoder with
+ * image_prompt.pad writes. */
+static void list_picture_places(const struct job *job, int prompt,
+                                struct vision_span vision_spans[LANE_REFERENCES_MAX]) {
+    const struct recipe *recipe = job->model->recipe;
+    const struct text_places places = prompts_place_texts(job, prompt);
+    for (int i = 0; i < recipe->text.n_conditions; i++) {
+        int slot = recipe->text.condition[i].slot;
+        if (!recipe->slot[slot].text.image_prompt.pad || prompt >= job->settings.n_encoded_prompts) continue;
+        prompts_list_vision_spans(job, slot, prompt, vision_spans);
+        for (int k = 0; k < LANE_REFERENCES_MAX && vision_spans[k].height; k++)
+            vision_spans[k].first += places.row[i] - job->prompts.tokens[slot][prompt].drop_idx;
+    }
+}
+
 /* Lanes of a group of images: the lane index is branch * images_per_group + image. Branches: conditional,
  * unconditional, then skip-layer guidance of the conditional prompt. Groups smaller than the largest have
  * padding lanes. */
@@ -78,14 +94,18 @@ static void connect_denoise(const struct job *job, const struct layout *l, int s
                                  .guidance = (float)job->request.guidance,
                                  .operand = job->device->operands.in[job->settings.precision],
                                  .hoisted = hoisted,
+                                 .keeps_prefix = l->choice.keeps_prefix,
                                  .padding = place >= n};
         if (skips) {
             lanes[i].skip_layers = job->request.slg_layers;
             lanes[i].n_skip_layers = job->request.n_slg_layers;
             lanes[i].evaluations.first = span->first_slg_call * groups;
             lanes[i].evaluations.n = span->n_slg_calls * groups;
+        } else if (branch && span->n_guided_calls < span->n_calls) {
+            lanes[i].evaluations.n = span->n_guided_calls * groups;
         }
         memcpy(lanes[i].reference, l->reference, sizeof l->reference);
+        list_picture_places(job, prompt, lanes[i].vision_spans);
         fill_time_ids(job, &lanes[i]);
     }
 }
@@ -134,6 +154,21 @@ static void make_texts(const struct job *job, struct layout *l, struct arena *ar
                 l->encoder_text[slot][prompt] =
                     whole ? l->text[prompt] : arena_tensor(arena, DTYPE_F32, 2, own, ok);
             }
+        }
+    }
+}
+
+/* Makes the outputs of text encoders that other text encoders read: one for each prompt that runs. */
+static void make_sources(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    const struct prompt_cache_hits *hits = &job->prompts.hits;
+    for (int k = 0; k < job->prompts.n_texts; k++) {
+        int slot = job->prompts.text_slot[k];
+        if (recipe_reader_slot(job->model->recipe, slot) == SLOTS_MAX) continue;
+        for (int i = 0; i < hits->n_misses[slot]; i++) {
+            int prompt = hits->misses[slot][i];
+            int32_t rows[] = {job->prompts.tokens[slot][prompt].n_ids,
+                              job->model->component[slot].text_columns};
+            l->encoder_text[slot][prompt] = arena_tensor(arena, DTYPE_F32, 2, rows, ok);
         }
     }
 }
@@ -224,6 +259,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
     memcpy(concat, latent, sizeof concat);
     concat[0] = job->settings.decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
     if (!job->settings.decode_only) make_texts(job, l, arena, ok);
+    if (!job->settings.decode_only) make_sources(job, l, arena, ok);
     int32_t video[4] = {size->C, size->F - size->n_reference_frames, size->Y, size->X};
     for (int i = 0; i < size->batch; i++) {
         l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);

@@ -214,13 +214,15 @@ static uint64_t add_candidate(struct job *job, struct layout_choice choice, cons
     return peak;
 }
 
-/* Switches the job to the candidate layout with this number of image groups and this VAE tiling. Fails with
- * BUDGET if there is no such candidate. */
-static enum status lay_out_candidate(struct job *job, int groups, bool tiled, struct error *e) {
+/* Switches the job to the candidate layout of this choice; which spans are hoisted is not compared. Fails
+ * with BUDGET if there is no such candidate. */
+static enum status lay_out_candidate(struct job *job, struct layout_choice choice, struct error *e) {
     int i = 0;
-    while (i < job->candidates.n &&
-           (job->candidates.choices[i].groups != groups || job->candidates.choices[i].tiled != tiled))
-        i++;
+    for (; i < job->candidates.n; i++) {
+        const struct layout_choice *c = &job->candidates.choices[i];
+        if (c->groups == choice.groups && c->tiled == choice.tiled && c->keeps_prefix == choice.keeps_prefix)
+            break;
+    }
     if (i < job->candidates.n) {
         struct run_need *need = job->candidates.needs[i];
         if (job->need == need) return OK;
@@ -229,11 +231,20 @@ static enum status lay_out_candidate(struct job *job, int groups, bool tiled, st
         layout_close(job->sys, &job->layout);
         return layout_open(job, job->candidates.choices[i], NULL, &job->layout, e);
     }
-    return error_set(e, BUDGET,
-                     "this request cannot run with the image groups and VAE tiling of the plan file" FOUND
-                     "%d groups of %d images, vae_tiling %s" EXPECTED
-                     "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request",
-                     groups, job->latents.batch, tiled ? "on" : "off");
+    return error_set(
+        e, BUDGET,
+        "this request cannot run with the image groups, VAE tiling and prefix of the plan file" FOUND
+        "%d groups of %d images, vae_tiling %s, prefix %s" EXPECTED
+        "\"groups\" and \"prefix\" as `sluice plan` chooses, \"vae_tiling\" as in the request",
+        choice.groups, job->latents.batch, choice.tiled ? "on" : "off",
+        choice.keeps_prefix ? "kept" : "recomputed");
+}
+
+/* True if the job's denoiser has a prefix whose keys and values can be kept for later evaluations. */
+static bool may_keep_prefix(const struct job *job) {
+    const struct component *c =
+        job->settings.decode_only ? NULL : model_component(job->model, FAMILY_DENOISER);
+    return c && c->family->lanes.prefix && job->schedule.n_calls > 1;
 }
 
 enum status candidates_measure(struct job *job, struct error *e) {
@@ -245,7 +256,8 @@ enum status candidates_measure(struct job *job, struct error *e) {
     if (job->request.rates && rates_read(job->device->name, job->request.rates_name, job->request.rates,
                                          job->device->threads, &rates, e) != OK)
         return e->code;
-    struct layout_choice choice = {1, false, choose_hoisted(job, e)}, tiled = choice;
+    bool may_keep = may_keep_prefix(job);
+    struct layout_choice choice = {1, false, choose_hoisted(job, e), may_keep}, tiled = choice;
     tiled.tiled = true;
     /* VAE tiling takes less memory for large images, and more or as much for small ones. */
     bool matters = e->code == OK && picture_bytes(job, choice, e) != picture_bytes(job, tiled, e);
@@ -255,6 +267,7 @@ enum status candidates_measure(struct job *job, struct error *e) {
      * arrays. */
     job->candidates.n = 0;
     for (int groups = 1; groups; groups = next_groups(most, groups)) job->candidates.n += both ? 2 : 1;
+    job->candidates.n *= may_keep ? 2 : 1;
     /* Plus one: --vae-tiling on measures the tiled and the untiled layout. */
     size_t n_max = (size_t)job->candidates.n + 1;
     job->candidates.needs = sys_new(job->sys, n_max, sizeof *job->candidates.needs, "the plan", e);
@@ -272,11 +285,15 @@ enum status candidates_measure(struct job *job, struct error *e) {
         n = 1;
         choice.groups = next_groups(most, 1);
     }
-    for (; choice.groups && e->code == OK; choice.groups = next_groups(most, choice.groups))
-        add_candidate(job, choice, &rates, &n, e);
-    for (; both && tiled.groups && e->code == OK; tiled.groups = next_groups(most, tiled.groups))
-        add_candidate(job, tiled, &rates, &n, e);
-    return e->code == OK ? lay_out_candidate(job, 1, job->candidates.choices[0].tiled, e) : e->code;
+    for (int keeps = may_keep; keeps >= 0; keeps--) {
+        choice.keeps_prefix = tiled.keeps_prefix = keeps;
+        for (; choice.groups && e->code == OK; choice.groups = next_groups(most, choice.groups))
+            add_candidate(job, choice, &rates, &n, e);
+        for (; both && tiled.groups && e->code == OK; tiled.groups = next_groups(most, tiled.groups))
+            add_candidate(job, tiled, &rates, &n, e);
+        choice.groups = tiled.groups = 1;
+    }
+    return e->code == OK ? lay_out_candidate(job, job->candidates.choices[0], e) : e->code;
 }
 
 const struct plan_copier_limit plan_copier_limits[PLAN_COPIER_LIMITS] = {
@@ -327,8 +344,8 @@ static const char *value_text(const json_t *value, char out[48]) {
 /* Fails with BUDGET if the plan file's request differs from the job's in a field that changes visits or
  * tensor sizes. A field that the plan file lacks is not compared. Prompts and seeds may differ. */
 static enum status check_same_request(const struct job *job, const json_t *theirs, struct error *e) {
-    static const char *const keys[] = {"family", "width",   "height", "frames",  "steps",
-                                       "batch",  "sampler", "decode", "strength"};
+    static const char *const keys[] = {"family", "width",   "height", "frames",   "steps",
+                                       "batch",  "sampler", "decode", "strength", "cfg_until"};
     char found[48], expected[48];
     const struct sluice_request *r = &job->request;
     json_t *ours = json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "family", job->model->recipe->name, "width",
@@ -339,6 +356,7 @@ static enum status check_same_request(const struct job *job, const json_t *their
         json_put(ours, "sampler", json_string(job->settings.sampling.sampler->name));
     if (ours && !job->settings.decode_only && r->init_image && job->model->init == INIT_IMG2IMG)
         json_put(ours, "strength", json_real(r->strength));
+    if (ours && r->cfg_until < 1) json_put(ours, "cfg_until", json_real(r->cfg_until));
     if (!ours) return error_set(e, MEMORY, "no memory to compare the plan with the request");
     for (size_t i = 0; i < sizeof keys / sizeof *keys && e->code == OK; i++) {
         const json_t *a = json_object_get(theirs, keys[i]), *b = json_object_get(ours, keys[i]);
@@ -450,18 +468,23 @@ static json_t *stage_value(const struct job *job, json_t *stages, const struct s
     return value;
 }
 
-/* Lays the job out with the plan's number of image groups (absent: 1) and VAE tiling (absent: unchanged). */
+/* Lays the job out with the plan's number of image groups (absent: 1), VAE tiling and prefix (absent:
+ * unchanged). */
 static enum status read_layout(struct job *job, json_t *stages, struct error *e) {
     json_t *groups = stage_value(job, stages, &stage_denoise, "groups");
     json_t *tiling = stage_value(job, stages, &stage_decode, "vae_tiling");
-    const char *how = json_string_value(tiling);
+    json_t *prefix = stage_value(job, stages, &stage_denoise, "prefix");
+    const char *how = json_string_value(tiling), *kept = json_string_value(prefix);
     json_int_t n = groups ? json_integer_value(groups) : 1;
     bool tiled = tiling ? how && !strcmp(how, "on") : job->layout.choice.tiled;
     if ((groups && !json_is_integer(groups)) || n < 1 || n > BATCH_MAX)
         return plan_invalid(job, e, "\"groups\" is not a whole number from 1 to the batch limit", "denoise");
     if (tiling && (!how || (!tiled && strcmp(how, "off"))))
         return plan_invalid(job, e, "\"vae_tiling\" is neither \"on\" nor \"off\"", "decode");
-    return lay_out_candidate(job, (int)n, tiled, e);
+    bool keeps = prefix ? kept && !strcmp(kept, "kept") : job->layout.choice.keeps_prefix;
+    if (prefix && (!kept || (!keeps && strcmp(kept, "recomputed"))))
+        return plan_invalid(job, e, "\"prefix\" is neither \"kept\" nor \"recomputed\"", "denoise");
+    return lay_out_candidate(job, (struct layout_choice){(int)n, tiled, 0, keeps}, e);
 }
 
 /* Fails with BUDGET if the plan was made for another device, precision, weight type or other adapters. */
@@ -562,8 +585,7 @@ enum status planner_choose(struct job *job, struct error *e) {
     int chosen = plan_choose((const struct run_need *const *)job->candidates.needs, job->candidates.n,
                              ram ? ram : machine_default_budget(),
                              vram ? vram : device_default_budget(job->device), &job->plan);
-    return lay_out_candidate(job, job->candidates.choices[chosen].groups,
-                             job->candidates.choices[chosen].tiled, e);
+    return lay_out_candidate(job, job->candidates.choices[chosen], e);
 }
 
 enum status planner_decide(struct job *job, struct error *e) {

@@ -53,7 +53,8 @@ static enum status encode_longest(const struct job *job, const struct text_recip
         tokens->picture[i] = tokens->n_ids + before;
         tokens->n_ids = tokens->picture[i] + vision_tokens[i] + after;
     }
-    tokens->n_ids += recipe->tokens_max - recipe->drop_idx;
+    tokens->n_ids +=
+        (recipe->tokens_planned ? recipe->tokens_planned : recipe->tokens_max) - recipe->drop_idx;
     tokens->ids = sys_new(job->sys, (size_t)tokens->n_ids, sizeof *tokens->ids, "tokens", e);
     return e->code;
 }
@@ -137,21 +138,29 @@ bool prompts_hit(const struct job *job, int slot, int prompt) {
 static void look_up_slot(struct job *job, int slot) {
     struct prompt_cache_hits *hits = &job->prompts.hits;
     struct prompt_cache *c = job->context.prompt_cache;
+    int source = recipe_source_slot(job->model->recipe, slot);
     bool pictured = job->model->recipe->slot[slot].text.image_prompt.pad && job->pictures.n_encoded;
     hits->cacheable[slot] =
         c && (c->limit_bytes || c->folder) && job->request.prompt && !job->model->published && !pictured;
     for (int i = 0; i < job->settings.n_encoded_prompts; i++) {
         uint8_t *key = hits->key[slot][i];
         if (hits->cacheable[slot]) {
-            prompt_cache_key(&(struct prompt_cache_input){.fingerprint = c->fingerprint,
-                                                          .component = &job->model->component[slot],
-                                                          .adapters = job->context.adapters,
-                                                          .slot = slot,
-                                                          .tokens = &job->prompts.tokens[slot][i],
-                                                          .clip_skip = job->request.clip_skip,
-                                                          .precision = job->settings.text_precision,
-                                                          .weights = job->settings.weights.type},
-                             key);
+            struct prompt_cache_input read = {0}, input = {.fingerprint = c->fingerprint,
+                                                           .component = &job->model->component[slot],
+                                                           .adapters = job->context.adapters,
+                                                           .slot = slot,
+                                                           .tokens = &job->prompts.tokens[slot][i],
+                                                           .clip_skip = job->request.clip_skip,
+                                                           .precision = job->settings.text_precision,
+                                                           .weights = job->settings.weights.type};
+            if (source < SLOTS_MAX) {
+                read = input;
+                read.component = &job->model->component[source];
+                read.slot = source;
+                read.tokens = &job->prompts.tokens[source][i];
+                input.source = &read;
+            }
+            prompt_cache_key(&input, key);
             hits->entry[slot][i] = prompt_cache_get(c, key);
         }
         if (hits->cacheable[slot] && !hits->entry[slot][i] && c->folder) {
@@ -176,13 +185,26 @@ static void sum_entry_bytes(const struct job *job, uint64_t *cached, uint64_t *a
         }
 }
 
+/* A text encoder that another one reads runs for the prompts that the reader lacks in the prompt cache; its
+ * output is not cached itself. It skips a prompt without tokens: the reader then has no source. */
+static void list_source_misses(struct job *job, int slot, int reader) {
+    struct prompt_cache_hits *hits = &job->prompts.hits;
+    for (int i = 0; i < hits->n_misses[reader]; i++) {
+        int prompt = hits->misses[reader][i];
+        if (job->prompts.tokens[slot][prompt].n_ids) hits->misses[slot][hits->n_misses[slot]++] = prompt;
+    }
+}
+
 /* Looking up a hit moves the entry to the front of the list, so hits are evicted last. New entries are added
  * only if all entries of the job fit the memory limit. */
 static void find_hits(struct job *job) {
     struct prompt_cache_hits *hits = &job->prompts.hits;
     struct prompt_cache *c = job->context.prompt_cache;
     uint64_t cached = 0, added = 0;
-    for (int i = 0; i < job->prompts.n_texts; i++) look_up_slot(job, job->prompts.text_slot[i]);
+    for (int i = job->prompts.n_texts - 1; i >= 0; i--) {
+        int slot = job->prompts.text_slot[i], reader = recipe_reader_slot(job->model->recipe, slot);
+        reader < SLOTS_MAX ? list_source_misses(job, slot, reader) : look_up_slot(job, slot);
+    }
     /* A vision encoder runs for every prompt; vision encoder outputs are not cached. */
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct family *family = job->model->component[slot].family;

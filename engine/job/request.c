@@ -56,6 +56,8 @@ static const struct number {
     {REAL(guidance), "--guidance", 0, 0, NEEDS_GUIDANCE_INPUT,
      "no --guidance: this model is not guidance-distilled (use --cfg-scale)"},
     {REAL(guidance), "--guidance", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(cfg_norm), "--cfg-norm", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(cfg_until), "--cfg-until", SLUICE_CFG_UNTIL_LEAST, 1, NEEDS_NOTHING, NULL},
     {REAL(slg_scale), "--slg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(slg_start), "--slg-start", 0, 1, NEEDS_NOTHING, NULL},
     {REAL(slg_end), "--slg-end", 0, 1, NEEDS_NOTHING, NULL},
@@ -545,6 +547,7 @@ static void fill_defaults(struct job *job) {
     if (!r->fps) r->fps = m->fps;
     if (!r->batch) r->batch = 1;
     if (!r->preview_every) r->preview_every = 1;
+    if (r->cfg_until == 0) r->cfg_until = 1;
     if (!r->negative_prompt) r->negative_prompt = m->recipe->text.default_negative;
     if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
     job->settings.terminal = r->flow_shift == 0 ? m->shift_terminal : 0;
@@ -554,7 +557,7 @@ static void fill_defaults(struct job *job) {
     const struct flow_shift_line *line = &m->shift_line;
     r->flow_shift = job->settings.decode_only ? 1 : m->flow_shift;
     if (job->settings.decode_only || m->flow_shift != 0 || m->shift_rule == FLOW_SHIFT_FIXED) return;
-    int64_t tokens = (int64_t)(r->width / m->size_step) * (r->height / m->size_step);
+    int64_t tokens = (int64_t)(r->width / m->token_side) * (r->height / m->token_side);
     double shift = m->shift_rule == FLOW_SHIFT_FLUX2
                        ? schedule_shift_flux2(tokens, r->steps)
                        : schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift,

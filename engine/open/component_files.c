@@ -201,7 +201,7 @@ bool part_named_for_other_slot(const struct component_files *files, const struct
  * returns rank_of instead. 0: the component does not fit. */
 static int rate_fit(const struct component_files *files, const struct component_file *file,
                     const struct slot *slot, bool alone) {
-    if (file->family != slot->family || !rank_of(file)) return 0;
+    if (!slot_fits_family(slot, file->family) || !rank_of(file)) return 0;
     if (slot_is_extra(slot) && !file->flag) return 0;
     struct tensor_index view = parts_view(files, file);
     if (slot->matches && !slot->matches(&view)) return 0;

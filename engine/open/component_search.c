@@ -110,13 +110,15 @@ enum status component_files_locate(struct sys *sys, const struct sluice_model_op
     if (!o->model || !path_is_folder(o->model)) return OK;
     /* Hugging Face's layout has model_index.json, or a component's folder whose name occurs only in this
      * layout. The folder must have files, because ComfyUI's `models` folder has an empty folder `unet`. */
-    static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
+    static const char *const signs[] = {"model_index.json", "modular_model_index.json", "transformer", "unet",
+                                        "text_encoder"};
     for (size_t i = 0; i < sizeof signs / sizeof *signs && !files->by_name; i++) {
         char *sign = path_existing(sys, o->model, signs[i], e);
         files->by_name = sign && has_files(sys, sign);
         sys->release(sys, sign);
     }
     files->pipeline = path_existing(sys, o->model, "model_index.json", e);
+    if (!files->pipeline) files->pipeline = path_existing(sys, o->model, "modular_model_index.json", e);
     if (!o->decodes_only) {
         files->scheduler = path_existing(sys, o->model, "scheduler/scheduler_config.json", e);
         files->defaults = path_existing(sys, o->model, "sluice.json", e);
@@ -231,9 +233,12 @@ struct model_folder {
 };
 
 /* True if model_index.json has [null, null] for a folder: the pipeline has no such component, even if the
- * folder exists. */
+ * folder exists. In modular_model_index.json a third element tells where the component is. */
 static bool is_declared_null(const struct model_folder *model, const char *folder) {
     char key[64];
+    size_t n = (size_t)snprintf(key, sizeof key, "%s.2.", folder);
+    for (int i = 0; i < model->index.n_values; i++)
+        if (!strncmp(model->index.values[i].key, key, n)) return false;
     snprintf(key, sizeof key, "%s.0", folder);
     const struct config_value *library = config_find(&model->index, key);
     return library && library->kind == CONFIG_NULL;

@@ -107,9 +107,13 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
         is |= contents_is_architecture(*f, name);
     if (is) return OK;
     for (const struct family *const *f = families; *f; f++)
-        for (const char *const *a = (*f)->files.architectures; a && *a && bytes < sizeof known; a++)
-            if (!first || first == *f)
+        for (const char *const *a = (*f)->files.architectures; a && *a && bytes < sizeof known; a++) {
+            bool listed = first && first != *f;
+            for (const struct family *const *g = families; g < f && !first; g++)
+                listed |= contents_is_architecture(*g, *a);
+            if (!listed)
                 bytes += (size_t)snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "", *a);
+        }
     error_set(e, UNSUPPORTED, "%s" WHERE "%s, general.architecture" FOUND "\"%s\"",
               first ? "the GGUF architecture contradicts the tensors" : "unsupported GGUF architecture",
               whole->sources[0].path, name);

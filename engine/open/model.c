@@ -91,9 +91,11 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     if (m->decodes_only) return n;
     n = note_all_absent(m, lines, n);
     if (!m->has_schedule) note_schedule(m, lines[n++]);
-    /* With index_key or `edit`, model_index.json or --edit selected the recipe, not a word in the model's
-     * name. */
-    bool by_index = m->pipeline_named && (m->recipe->selection.index_key || m->recipe->selection.edit);
+    /* With index_key, `edit` or a range of shifts, model_index.json, --edit or scheduler_config.json selected
+     * the recipe, not a word in the model's name. */
+    const struct recipe_selection *selection = &m->recipe->selection;
+    bool by_shift = m->has_schedule && selection->shift_below > 0;
+    bool by_index = m->pipeline_named && (selection->index_key || selection->edit || by_shift);
     if ((!by_index && pipeline_note_by_name(m->recipe, lines[n], MODEL_NOTE_BYTES)) ||
         (!m->pipeline_named && pipeline_note_ambiguous(m->recipe, lines[n], MODEL_NOTE_BYTES)))
         n++;

@@ -40,12 +40,15 @@ struct sluice_model {
     int references_max;        /* largest number of reference images that a request may have */
     int width, height, frames, fps, steps; /* default values of a request; fps is 0 for an image model */
     double cfg_scale, guidance, strength;
-    double cfg_scale_low; /* default for the second (low-noise) denoiser; 0: same as cfg_scale */
-    double boundary;      /* diffusers' boundary_ratio: share of the second denoiser; 0: one denoiser */
-    int size_step;        /* width and height must be multiples of this number of pixels */
-    uint64_t host_bytes;  /* bytes allocated by the open model */
-    uint64_t open_bytes;  /* temporary bytes of opening the model, on top of host_bytes */
-    bool no_hoist;        /* disables the hoist stage, for tests */
+    double cfg_norm, cfg_until; /* default limits of guidance; 0 and 1: none */
+    double cfg_scale_low;       /* default for the second (low-noise) denoiser; 0: same as cfg_scale */
+    double boundary;            /* diffusers' boundary_ratio: share of the second denoiser; 0: one denoiser */
+    int token_side;             /* side of a denoiser's token in pixels of the image */
+    int size_step;              /* width and height must be multiples of this number of pixels */
+    float sample_sigmas[SAMPLE_SIGMAS_MAX]; /* sampling.grid.sample_sigmas, from model_index.json */
+    uint64_t host_bytes;                    /* bytes allocated by the open model */
+    uint64_t open_bytes;                    /* temporary bytes of opening the model, on top of host_bytes */
+    bool no_hoist;                          /* disables the hoist stage, for tests */
 };
 
 /* Opens a model (model_open.c). sys: system functions, kept; NULL: the operating system's. On

@@ -180,6 +180,11 @@ static enum status check_components(const struct sluice_model *m, struct error *
             if (ids > rows || rows - ids > PADDING_ROWS_MOST)
                 mismatch(c, "token ids", ids, "tokenizer", rows, table, e);
         }
+        int source = recipe_source_slot(m->recipe, slot);
+        const struct component *read = source < SLOTS_MAX ? &m->component[source] : NULL;
+        if (e->code == OK && read && read->text_columns != c->source_columns)
+            mismatch(read, "text features", read->text_columns, read->family->display_name, c->source_columns,
+                     c->family->display_name, e);
         if (e->code == OK && c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
         if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
         if (c->family && c->family->kind == FAMILY_VISION) check_vision(m, c, e);
@@ -277,6 +282,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = !dynamic ? FLOW_SHIFT_FIXED : rule == FLOW_SHIFT_FIXED ? FLOW_SHIFT_BY_TOKENS : rule;
     if (m->shift_rule == FLOW_SHIFT_FLUX2) return config_expect(config, "time_shift_type", "exponential", e);
+    if (dynamic && m->recipe->denoising.keeps_shift_line) return OK;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
     if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default flow shift */
     return config_float(config, shift_key(m, config), SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,
@@ -356,6 +362,28 @@ static enum status detect_prediction(struct sluice_model *m, struct error *e) {
     return OK;
 }
 
+/* Reads the sigmas of a distilled model's steps, before the shift. */
+static enum status read_sample_sigmas(struct sluice_model *m, const struct config *config, struct error *e) {
+    static const char key[] = "sample_sigmas";
+    int n = config_list_length(config, key);
+    if (n > SAMPLE_SIGMAS_MAX || (n && m->sampling.schedule != &schedule_flow))
+        return error_set(e, UNSUPPORTED,
+                         "unsupported sample_sigmas in model_index.json" FOUND
+                         "%d values, schedule %s" EXPECTED
+                         "at most %d values, FlowMatchEulerDiscreteScheduler",
+                         n, m->sampling.schedule->name, SAMPLE_SIGMAS_MAX);
+    for (int i = 0; i < n && e->code == OK; i++) {
+        char name[32];
+        double sigma = 0;
+        snprintf(name, sizeof name, "%s.%d", key, i);
+        config_float(config, name, 1e-6, 1, &sigma, e);
+        m->sample_sigmas[i] = (float)sigma;
+    }
+    m->sampling.grid.sample_sigmas = n ? m->sample_sigmas : NULL;
+    m->sampling.grid.n_sample_sigmas = n;
+    return e->code;
+}
+
 /* Reads the pipeline's settings. path: model_index.json, or NULL. */
 static enum status read_pipeline(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
@@ -365,6 +393,7 @@ static enum status read_pipeline(struct sluice_model *m, const char *path, struc
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) != OK) goto out;
     config_bool(&config, "force_zeros_for_empty_prompt", &m->force_zeros_for_empty_prompt, e);
+    if (read_sample_sigmas(m, &config, e) != OK) goto out;
     if (m->boundary > 0) {
         const struct config_value *value = config_find(&config, "boundary_ratio");
         if (value && value->kind == CONFIG_NULL)
@@ -405,8 +434,10 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
     m->width = side ? side : m->recipe->defaults.width;
     m->height = side ? side : m->recipe->defaults.height;
     m->steps = is_distilled(m) ? m->recipe->defaults.distilled.steps : m->recipe->defaults.steps;
+    if (m->sampling.grid.n_sample_sigmas) m->steps = m->sampling.grid.n_sample_sigmas;
     m->cfg_scale = is_distilled(m) ? 1 : m->recipe->defaults.cfg_scale;
     m->cfg_scale_low = m->boundary > 0 ? m->recipe->defaults.cfg_scale_low : 0;
+    m->cfg_until = 1;
     m->frames = m->recipe->defaults.frames ? m->recipe->defaults.frames : 1;
     m->fps = m->recipe->defaults.fps;
     m->guidance = m->recipe->defaults.guidance;
@@ -420,6 +451,8 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
         config_float(&config, "cfg_scale", 0, SLUICE_SCALE_MAX, &m->cfg_scale, e);
         if (m->boundary > 0)
             config_float(&config, "cfg_scale_low", 0, SLUICE_SCALE_MAX, &m->cfg_scale_low, e);
+        config_float(&config, "cfg_norm", 0, SLUICE_SCALE_MAX, &m->cfg_norm, e);
+        config_float(&config, "cfg_until", SLUICE_CFG_UNTIL_LEAST, 1, &m->cfg_until, e);
         if (m->recipe->frames_max) config_int(&config, "frames", 1, m->recipe->frames_max, &m->frames, e);
         if (m->recipe->frames_max) config_int(&config, "fps", 1, SLUICE_FPS_MAX, &m->fps, e);
         if (m->recipe->denoising.takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
@@ -526,7 +559,8 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
         model_close(m);
         return e->code;
     }
-    m->size_step = m->recipe->patch * model_decoder(m)->pixel_factor;
+    m->token_side = m->recipe->patch * model_decoder(m)->pixel_factor;
+    m->size_step = m->token_side * (m->recipe->size_tokens ? m->recipe->size_tokens : 1);
     struct memory_use use = sys_memory_use(m->sys);
     m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before) + m->tokenizer_bytes;
     uint64_t temporary = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);

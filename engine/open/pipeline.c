@@ -169,6 +169,26 @@ static bool has_index_value(const struct component_files *files, const struct co
     return value == recipe->selection.index_value;
 }
 
+/* Reads `shift` of the model's scheduler_config.json; 0 if absent. Also errors of config_read. */
+static enum status read_shift(const struct component_files *files, struct sys *sys, double *shift,
+                              struct error *e) {
+    struct config config = {0};
+    *shift = 0;
+    if (config_read(sys, files->scheduler, &config, e) == OK)
+        config_float(&config, "shift", 0, SLUICE_FLOW_SHIFT_MAX, shift, e);
+    config_destroy(&config);
+    return e->code;
+}
+
+/* True if the name of the model or of the denoiser's file selects a recipe with a name_word. */
+static bool name_selects(const struct component_files *files, const struct component_file *denoiser,
+                         const struct recipe_selection *s) {
+    bool has = part_name_has_word(files, denoiser, s->name_word);
+    for (const char *const *alias = s->name_aliases; *alias; alias++)
+        has |= part_name_has_word(files, denoiser, *alias);
+    return has && !(s->name_excludes && part_name_has_word(files, denoiser, s->name_excludes));
+}
+
 /* True if the recipe applies only to models whose name has its name_word. name: pipeline in model_index.json,
  * "" if unknown. If all recipes for the denoiser with this pipeline have a name_word, the pipeline alone
  * selects the recipe, and the model's name does not matter. */
@@ -193,11 +213,17 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
             continue;
         /* Where model_index.json names the pipeline, index_key replaces name_word. */
         bool by_index = *name && files->pipeline && (*r)->selection.index_key;
-        bool by_word = !by_index && needs_word(*r, denoiser, name);
+        /* scheduler_config.json belongs to the model's own denoiser, not to one chosen by a flag. */
+        const struct recipe_selection *selection = &(*r)->selection;
+        bool by_shift = files->scheduler && !found->flag && selection->shift_below > 0;
+        double shift;
+        if (by_shift && read_shift(files, denoiser->sys, &shift, e) != OK) return e->code;
+        if (by_shift && (shift < selection->shift_least || shift >= selection->shift_below)) continue;
+        bool by_word = !by_index && !by_shift && needs_word(*r, denoiser, name);
         bool other_index = by_index && !has_index_value(files, denoiser, *r, e);
         if (e->code != OK) return e->code;
         if (other_index) continue;
-        if (by_word && !part_name_has_word(files, found, (*r)->selection.name_word)) continue;
+        if (by_word && !name_selects(files, found, selection)) continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
         if (by_word) n += SLOTS_MAX;
         /* Prefers a recipe with as many denoisers as model_index.json lists. An absent denoiser is then a
@@ -269,16 +295,21 @@ bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes
             recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
             has_pipeline(recipe, (*r)->selection.pipelines[0]))
             other = *r;
-    if (recipe->selection.name_word)
-        snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"",
-                 recipe->name, recipe->selection.name_word);
-    else if (other)
+    const struct recipe_selection *own = &recipe->selection;
+    if (own->name_word) {
+        int n = snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"",
+                         recipe->name, own->name_word);
+        for (const char *const *alias = own->name_aliases; *alias; alias++)
+            n += snprintf(line + n, bytes - (size_t)n, " or \"%s\"", *alias);
+        if (own->name_excludes) snprintf(line + n, bytes - (size_t)n, ", and not \"%s\"", own->name_excludes);
+    }
+    if (!own->name_word && other)
         snprintf(
             line, bytes,
             "model taken for %s: the model's name lacks the word \"%s\" of %s (--steps %d --cfg-scale %g)",
             recipe->name, other->selection.name_word, other->name, other->defaults.steps,
             other->defaults.cfg_scale);
-    return recipe->selection.name_word || other;
+    return own->name_word || other;
 }
 
 bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t bytes) {
@@ -441,7 +472,7 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
         const struct slot *slot = NULL;
         for (const struct slot *s = recipe->slot; s->family && (!slot || slot->family != file->family); s++)
             if (s->flag && !strcmp(s->flag, file->flag)) slot = s;
-        if (slot && slot->family == file->family) continue;
+        if (slot && slot_fits_family(slot, file->family)) continue;
         if (slot) {
             snprintf(wanted, sizeof wanted, "%s (%s)", slot->family->display_name, slot->family->name);
             return fail_misplaced(files, file, wanted, file->flag, e);

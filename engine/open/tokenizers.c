@@ -156,7 +156,7 @@ static enum status expect_tokenizer(const struct lookup *l, struct error *e) {
         if (!source->flag && !source->files) repository = source->repository;
     if (n < 2 || !repository) return error_expected(e, "%s", l->text->tokenizer_from);
     return error_expected(
-        e, "--tokenizer DIR with %s in DIR: hf download %s --include 'tokenizer*' --local-dir DIR", folders,
+        e, "--tokenizer DIR with %s in DIR: hf download %s --include '*tokenizer*' --local-dir DIR", folders,
         repository);
 }
 

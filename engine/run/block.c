@@ -116,9 +116,12 @@ static enum dtype in_smaller_blocks(enum dtype dtype) {
 
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted) {
-    enum { SMALL_TENSOR_VALUES = 1024 };
+    enum {
+        SMALL_TENSOR_VALUES = 1024,
+        VECTORS = 6
+    }; /* fewer rows: a table of vectors, such as a modulation */
     const int32_t *dim = entry->dim;
-    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] == 1) return entry->dtype;
+    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] <= VECTORS) return entry->dtype;
     if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;
     if (kind && (kind->never_quantised || kind->embedding_table)) return entry->dtype;
     if ((int64_t)dim[0] * dim[1] <= SMALL_TENSOR_VALUES) return entry->dtype;
@@ -192,7 +195,7 @@ static enum status check_weight(const struct index_entry *entry, bool fused, boo
         wanted = "rows that are a multiple of the type's block size";
     else if (entry->scales.bytes && rank != 2)
         wanted = "one scale for the whole tensor";
-    else if (dtype_tiled_values(entry->dtype) && block->kind->embedding_table)
+    else if ((dtype_tiled_values(entry->dtype) || entry->scales.n > 1) && block->kind->embedding_table)
         wanted = "a type whose rows can be read separately";
     if (!wanted) return OK;
     return error_set(e, UNSUPPORTED,
@@ -252,17 +255,19 @@ static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
     return (uint64_t)(tensor_bytes(shape) / shape->dim[0] * rows);
 }
 
-/* Appends a weight's scales, which lie in another tensor, after its values. A tile of scales covers 128 rows.
- * Only the first part of a weight may start within a tile, and only the last may end within one. */
-static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
-                                  const struct weight_parts *parts, struct packed_tensor *t,
-                                  struct error *e) {
-    enum { TILE_ROWS = 128 };
-    int32_t step = dtype_tiled_values(entry->dtype) > 0 ? TILE_ROWS : 1;
+/* Appends one section of a weight's scales. A tile of scales covers 128 rows. Only the first part of a weight
+ * may start within a tile, and only the last may end within one. */
+static enum status lay_out_section(struct block *block, const struct index_entry *entry,
+                                   const struct scale_section *section, const struct weight_parts *parts,
+                                   struct error *e) {
+    const struct byte_source *source = &block->index->sources[section->source];
+    int32_t step = section->rows;
+    if (!step) {
+        add_segment(block, source, section->offset, section->bytes);
+        return OK;
+    }
     int32_t all = (entry->dim[0] + step - 1) / step;
-    uint64_t step_bytes = entry->scales.bytes / (uint64_t)all;
-    t->scales_offset = block->bytes;
-    t->shape.scale_row = parts->at[0].first % step;
+    uint64_t step_bytes = section->bytes / (uint64_t)all;
     for (int i = 0; i < parts->n; i++) {
         int32_t first = parts->at[i].first, end = first + parts->at[i].rows;
         int32_t from = first / step, to = (end + step - 1) / step;
@@ -270,16 +275,29 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
             return error_set(e, UNSUPPORTED,
                              "fused tensor '%s' is split at a row where its scales cannot be split" WHERE
                              "%s" FOUND "rows %" PRId32 " to %" PRId32 EXPECTED "multiples of %d rows",
-                             entry->name, block->index->sources[entry->source].path, first, end, TILE_ROWS);
-        add_segment(block, &block->index->sources[entry->scales.source],
-                    entry->scales.offset + (uint64_t)from * step_bytes, (uint64_t)(to - from) * step_bytes);
+                             entry->name, block->index->sources[entry->source].path, first, end, (int)step);
+        add_segment(block, source, section->offset + (uint64_t)from * step_bytes,
+                    (uint64_t)(to - from) * step_bytes);
+    }
+    return OK;
+}
+
+/* Appends a weight's scales, which lie in other tensors, after its values. */
+static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
+                                  const struct weight_parts *parts, struct packed_tensor *t,
+                                  struct error *e) {
+    t->scales_offset = block->bytes;
+    for (int i = 0; i < entry->scales.n; i++) {
+        const struct scale_section *section = &entry->scales.section[i];
+        if (section->rows) t->shape.scale_row = parts->at[0].first % section->rows;
+        if (lay_out_section(block, entry, section, parts, e) != OK) return e->code;
     }
     block->bytes = align_up(block->bytes, ARENA_ALIGN);
     return OK;
 }
 
 /* Largest number of row ranges of a fused tensor that a weight consists of, under any of the weight's names.
- * Each range has a segment of values and one of scales. */
+ * Each range has a segment of values and one for each section of scales. */
 static int most_parts(const struct block_ref *ref, const struct weight_spec *spec) {
     const char *pattern;
     int most = 1;
@@ -305,7 +323,8 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
              block_weight_name(kind->format, ref->number, name));
     int n_segments = 1;
     for (int i = 0; i < kind->n_weights; i++)
-        if (block_has_weight(&kind->weights[i], dims)) n_segments += 2 * most_parts(ref, &kind->weights[i]);
+        if (block_has_weight(&kind->weights[i], dims))
+            n_segments += (1 + SCALE_SECTIONS_MAX) * most_parts(ref, &kind->weights[i]);
     if (begin_block(sys, block, n_segments, e) != OK) return e->code;
     for (const struct weight_spec *spec = kind->weights; spec < kind->weights + kind->n_weights; spec++) {
         const char *pattern;
@@ -323,6 +342,8 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
         int axis = spec->input_parts ? 1 : spec->rank - 2;
         int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_FILE_RANK_MAX];
         int rank = file_shape(spec, pattern, dims, whole);
+        if (spec->flat && entry->rank == 1 && (int64_t)whole[0] * whole[1] == entry->dim[0])
+            rank = 1, whole[0] = entry->dim[0];
         if (check_weight(entry, fused, !fused && n_slices == 1, block, rank, whole, e) != OK) return e->code;
         for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
         if (!fused) parts.n = 1, parts.at[0].first = 0, parts.at[0].rows = dim[0];

@@ -129,6 +129,7 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
             .number = block->number,
             .chunk = stage->n_chunks ? evaluation % stage->n_chunks : 0,
             .first = visit->evaluation <= 0,
+            .first_of_prompt = lane_first_of_prompt(lanes, i) == i,
             .timestep = timestep,
             .n_timesteps = visit->evaluation < 0 ? visit->n_hoisted : 1,
             .timesteps = stage->timesteps ? stage->timesteps + timestep : NULL,
@@ -156,9 +157,9 @@ static bool same_size(const struct tensor *a, const struct tensor *b) {
 
 /* True if the two lanes run the same operators on the same shapes. */
 static bool lanes_alike(const struct lane *a, const struct lane *b) {
-    bool same = a->prompt == b->prompt && a->n_tokens == b->n_tokens && a->pooled_row == b->pooled_row &&
-                a->n_clean_frames == b->n_clean_frames && a->hoisted == b->hoisted && a->tiled == b->tiled &&
-                a->padding == b->padding;
+    bool same = a->prompt == b->prompt && a->n_tokens == b->n_tokens && a->keeps_prefix == b->keeps_prefix &&
+                a->pooled_row == b->pooled_row && a->n_clean_frames == b->n_clean_frames &&
+                a->hoisted == b->hoisted && a->tiled == b->tiled && a->padding == b->padding;
     for (int i = 0; i < LANE_REFERENCES_MAX; i++)
         same = same && same_size(&a->reference[i], &b->reference[i]);
     return same && same_size(&a->text, &b->text) && same_size(&a->pooled, &b->pooled) &&
@@ -167,25 +168,61 @@ static bool lanes_alike(const struct lane *a, const struct lane *b) {
            same_size(&a->picture, &b->picture) && same_size(&a->moments, &b->moments);
 }
 
-/* True if all lanes of groups a and b have the same shapes. */
-static bool groups_alike(const struct stage *stage, int a, int b) {
+/* True if two evaluations of one phase run the same operators: the lanes of their groups have the same
+ * shapes, and neither is the only evaluation that computes kept prefixes. */
+static bool evaluations_alike(const struct stage *stage, int a, int b) {
+    if (stage->lanes->keeps_prefix && (!a || !b)) return false;
+    const struct lane *of_a = stage->lanes + a % stage->n_groups * stage->n_lanes;
+    const struct lane *of_b = stage->lanes + b % stage->n_groups * stage->n_lanes;
     for (int i = 0; i < stage->n_lanes; i++)
-        if (!lanes_alike(&stage->lanes[a * stage->n_lanes + i], &stage->lanes[b * stage->n_lanes + i]))
-            return false;
+        if (!lanes_alike(&of_a[i], &of_b[i])) return false;
     return true;
 }
 
-/* A range of consecutive evaluations that compute the same lanes. */
+/* The evaluations of a stage that compute the same lanes and, if the stage keeps a prefix, equally belong to
+ * the first step or to a later one. They need not be consecutive. */
 struct phase {
-    int first, n;
+    int like;       /* index of the phase's first evaluation */
+    int n;          /* number of evaluations */
+    int n_measured; /* evaluations whose visits were measured or skipped so far, the current one included */
 };
 
-static struct phase phase_of(const struct stage *stage, int evaluation) {
-    const struct lane *last = &stage->lanes[stage->n_lanes - 1];
-    int first = last->evaluations.first, n = last->evaluations.n;
-    if (!n) return (struct phase){0, stage->evaluations};
-    if (lane_is_of(last, evaluation)) return (struct phase){first, n};
-    return (struct phase){first ? 0 : n, stage->evaluations - n};
+/* Two ranges of evaluations (guidance, skip-layer guidance) and the first step make at most 8 phases. */
+enum { PHASES_MAX = 8 };
+struct phases {
+    int n;
+    struct phase phase[PHASES_MAX];
+};
+
+/* True if evaluations a and b belong to one phase. */
+static bool phase_holds(const struct stage *stage, int a, int b) {
+    bool keeps = stage->lanes->keeps_prefix;
+    if (keeps && (a < stage->n_groups) != (b < stage->n_groups)) return false;
+    for (int i = 0; i < stage->n_lanes; i++)
+        if (lane_is_of(&stage->lanes[i], a) != lane_is_of(&stage->lanes[i], b)) return false;
+    return true;
+}
+
+static struct phase *phase_of(const struct stage *stage, struct phases *phases, int evaluation) {
+    int i = 0;
+    while (i < phases->n && !phase_holds(stage, phases->phase[i].like, evaluation)) i++;
+    return i < phases->n ? &phases->phase[i] : NULL;
+}
+
+/* Lists the phases of a stage. Fails with INTERNAL if there are more than PHASES_MAX. */
+static enum status list_phases(const struct stage *stage, struct phases *phases, struct error *e) {
+    *phases = (struct phases){0};
+    for (int i = 0; i < stage->evaluations; i++) {
+        struct phase *phase = phase_of(stage, phases, i);
+        if (!phase) {
+            if (phases->n == PHASES_MAX)
+                return error_set(e, INTERNAL, "stage '%s' has more than %d phases", stage->name, PHASES_MAX);
+            phase = &phases->phase[phases->n++];
+            *phase = (struct phase){.like = i};
+        }
+        phase->n++;
+    }
+    return OK;
 }
 
 /* Dry-run measurement of one visit, summed over its lanes. */
@@ -203,7 +240,10 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     *m = (struct measured){0};
     for (int left = visit->n_lanes, n; left; left -= n, one.first_lane += n) {
         const struct lane *first = lanes + one.first_lane;
-        for (n = 1; n < left && lanes_alike(first, first + n);) n++;
+        /* The first lane of each prompt is measured alone: it computes the prefix for the others. */
+        bool computes_prefix = stage->component->family->lanes.prefix &&
+                               lane_first_of_prompt(lanes, one.first_lane) == one.first_lane;
+        for (n = 1; n < left && !computes_prefix && lanes_alike(first, first + n);) n++;
         one.n_lanes = 1;
         x->flops = x->adapter_flops = dry->seconds = 0;
         dry->picture_bytes = 0;
@@ -230,6 +270,8 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
      * all if the lanes' pictures differ in size. n_alike: number of these that the current measurement
      * covers; 0: an earlier measurement covers them. */
     int unlike = stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1), n_alike = 1, evaluation = -1;
+    struct phases phases;
+    if (list_phases(stage, &phases, x->error) != OK) return x->error->code;
     for (int i = 1; i < stage->n_lanes; i++)
         if (!same_size(&stage->lanes[i].picture, &stage->lanes->picture)) unlike = stage->evaluations;
     for (int i = 0; i < run->visits->n_visits; i++) {
@@ -237,30 +279,32 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         struct measured m;
         if (visit->stage != i_stage) continue;
         bool once = visit->evaluation < 0;
-        struct phase phase = once ? (struct phase){0, 1} : phase_of(stage, visit->evaluation);
-        int k = once ? 0
-                     : visit->evaluation -
-                           phase.first; /* index among the evaluations that compute the same lanes */
+        struct phase single = {.n = 1}, *phase = once ? &single : phase_of(stage, &phases, visit->evaluation);
         if (!once) need->block_repeats[visit->block] = true;
+        bool begins = visit->evaluation != evaluation;
+        evaluation = visit->evaluation;
+        if (begins && !once) phase->n_measured++;
+        int k = once ? 0 : phase->n_measured - 1; /* index among the evaluations of the phase */
         if (k >= unlike) continue;
-        if (visit->evaluation != evaluation) {
+        if (begins) {
             n_alike = 1;
             /* Each chunk of video frames is measured separately. */
             if (!once && stage->n_groups == unlike) {
-                if (k && groups_alike(stage, k - 1, k)) n_alike = 0;
-                while (n_alike && k + n_alike < unlike && groups_alike(stage, k, k + n_alike)) n_alike++;
+                if (k && evaluations_alike(stage, evaluation - 1, evaluation)) n_alike = 0;
+                while (n_alike && k + n_alike < unlike &&
+                       evaluations_alike(stage, evaluation, evaluation + n_alike))
+                    n_alike++;
             }
         }
-        evaluation = visit->evaluation;
         if (!n_alike) continue;
         if (measure_visit(x, dry, stage, visit, weights, &m) != OK) break;
         int of = once ? 1 : unlike;
-        double share = once ? 1 : (double)phase.n / stage->evaluations;
+        double share = once ? 1 : (double)phase->n / stage->evaluations;
         need->block_seconds[visit->block] += m.seconds * n_alike / of * share;
         if (need->picture_bytes)
             need->block_picture_bytes[visit->block] += m.picture_bytes * (unsigned)n_alike / (unsigned)of;
-        need->flops += m.flops * n_alike * phase.n / of;
-        need->adapter_flops += m.adapter_flops * n_alike * phase.n / of;
+        need->flops += m.flops * n_alike * phase->n / of;
+        need->adapter_flops += m.adapter_flops * n_alike * phase->n / of;
     }
     return x->error->code;
 }

@@ -55,10 +55,15 @@ enum status component_refuse_similar(const struct component *c, const struct sim
 bool family_ignores(const struct family *family, const char *name) {
     for (const char *const *prefix = family->files.ignorable; prefix && *prefix; prefix++)
         if (!strncmp(name, *prefix, strlen(*prefix))) return true;
-    /* logit_scale is CLIP's temperature, not a scale of quantised weights. */
-    static const char temperature[] = "logit_scale";
-    size_t n = strlen(name), tail = sizeof temperature - 1;
-    return n >= tail && !strcmp(name + n - tail, temperature);
+    /* logit_scale is CLIP's temperature, not a scale of quantised weights. _extra_state is PyTorch's name for
+     * state of a module that is no weight (Cosmos). */
+    static const char *const endings[] = {"logit_scale", "_extra_state"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t tail = strlen(endings[i]);
+        if (n >= tail && !strcmp(name + n - tail, endings[i])) return true;
+    }
+    return false;
 }
 
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {

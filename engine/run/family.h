@@ -102,6 +102,9 @@ struct family_files {
     const char *const *config_others; /* further values of config_key, NULL-terminated; NULL: none */
     /* True if the index holds the family's characteristic tensors. */
     bool (*probe)(const struct tensor_index *index);
+    /* A family whose tensors have the same names and shapes. If nothing else in a file tells the two apart, it
+     * is recognised as that family, and slots of this family accept it. NULL: none. */
+    const struct family *same_tensors;
     /* Rejects other architectures with the same tensor names, before dims are read. May be NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
     /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. NULL: none. */
@@ -195,6 +198,9 @@ struct family_lanes {
      * evaluation starts from the lane's first chunk, which reads no state. Function NULL: one chunk per
      * latent frame. */
     int (*chunks)(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
+    /* For denoisers: true if some tokens (the prefix) depend on prompt and references alone. The first lane
+     * of a prompt computes the prefix, in each evaluation or only in the first one (lane.keeps_prefix). */
+    bool prefix;
     /* For vision encoders: the token grid for an image of this size in pixels. */
     struct vision_grid (*vision_grid)(const struct component *c, int width, int height);
 };
@@ -242,6 +248,7 @@ struct component {
     /* Properties that the components of a pipeline must agree on; 0 if not applicable. */
     int text_columns;   /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
     int pooled_columns; /* columns of a text encoder's pooled row, or of a denoiser's pooled_projections */
+    int source_columns; /* columns of lane.source that a text encoder expects; 0: it reads no source */
     /* valid range of clip_skip of a text encoder; 0: not supported */
     int skip_least, skip_most;
     int latent_channels;  /* latent channels of a denoiser or VAE */

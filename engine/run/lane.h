@@ -61,11 +61,11 @@ struct lane {
      * in all lanes of one prompt. */
     float add_time_ids[ADD_TIME_IDS_MAX];
     int n_add_time_ids;
-    /* Skip-layer guidance: numbers of the blocks that this lane skips. evaluations: range in which the lane
-     * is computed; n = 0: all. All lanes with a range have the same range and come after lanes without a
-     * range. */
+    /* Skip-layer guidance: numbers of the blocks that this lane skips. */
     const int *skip_layers;
     int n_skip_layers;
+    /* Range of evaluations in which the lane is computed; n = 0: all. Each lane's range lies within the range
+     * of the lane before it, so the lanes of an evaluation are the first lanes of the stage. */
     struct {
         int first, n;
     } evaluations;
@@ -86,8 +86,8 @@ struct lane {
     void *state;
 };
 
-/* True if the lane is computed in this evaluation. A skip-layer guidance lane is computed in a range of
- * evaluations only. */
+/* True if the lane is computed in this evaluation. Unconditional lanes (--cfg-until) and skip-layer guidance
+ * lanes may be computed in a range of evaluations only. */
 static inline bool lane_is_of(const struct lane *lane, int evaluation) {
     int after = evaluation - lane->evaluations.first;
     return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
@@ -126,9 +126,10 @@ struct visit_scope {
     const void *settings;                      /* settings structure of the component's family */
     const struct latent_format *latent_format; /* scaling of the component's latents, for a VAE decoder */
     const struct lane *lane;
-    int number; /* number of the block: the %d in its tensor names */
-    int chunk;  /* index of the chunk of video frames, in a VAE's stage */
-    bool first; /* a visit of the stage's first evaluation, or before it */
+    int number;           /* number of the block: the %d in its tensor names */
+    int chunk;            /* index of the chunk of video frames, in a VAE's stage */
+    bool first;           /* a visit of the stage's first evaluation, or before it */
+    bool first_of_prompt; /* the lane is the first one of its prompt, and computes the prompt's prefix */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
      * hoisted; none in other visits before the first evaluation. */
     int timestep, n_timesteps;

@@ -81,7 +81,8 @@ static void add_block(const struct visit_builder *l, int i, struct visit visit) 
     case UPDATE_PER_TIMESTEP_AND_PROMPT: /* computed only for the first lane of each prompt */
         visit.n_lanes = 1;
         for (; visit.first_lane < l->n_lanes; visit.first_lane++)
-            if (lane_first_of_prompt(l->lanes, visit.first_lane) == visit.first_lane)
+            if (lane_first_of_prompt(l->lanes, visit.first_lane) == visit.first_lane &&
+                (visit.evaluation < 0 || lane_is_of(&l->lanes[visit.first_lane], visit.evaluation)))
                 visit_add(l->list, visit, l->e);
         break;
     }

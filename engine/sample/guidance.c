@@ -59,6 +59,20 @@ void guidance_cfg_limit_norm(struct tensor cond, struct tensor uncond, int patch
     guide_tokens(cond, uncond, patch, scale, true);
 }
 
+double guidance_norm(struct tensor prediction) {
+    const float *values = prediction.data;
+    double sum = 0;
+    for (int64_t i = 0; i < tensor_elements(&prediction); i++) sum += (double)values[i] * (double)values[i];
+    return sqrt(sum);
+}
+
+void guidance_limit_norm(struct tensor guided, double most) {
+    float *values = guided.data;
+    double norm = guidance_norm(guided);
+    float factor = (float)(most / norm);
+    for (int64_t i = 0; norm > most && i < tensor_elements(&guided); i++) values[i] *= factor;
+}
+
 void guidance_slg_begin(struct tensor skipped, struct tensor cond, double scale) {
     float *s = skipped.data, factor = (float)scale;
     const float *c = cond.data;

@@ -19,6 +19,12 @@ guidance_rule guidance_cfg_keep_norm;
  * cond: diffusers 0.42, pipelines/longcat_image (enable_cfg_renorm with cfg_renorm_min 0). */
 guidance_rule guidance_cfg_limit_norm;
 
+/* Limit of guidance (--cfg-norm): guidance_norm returns the L2 norm over all values of a prediction, f32.
+ * guidance_limit_norm scales a guided prediction down to the norm `most` if its norm is larger (diffusers
+ * 0.42, pipelines/z_image, cfg_normalization). */
+double guidance_norm(struct tensor prediction);
+void guidance_limit_norm(struct tensor guided, double most);
+
 /* Skip-layer guidance (--slg-layers): guided + scale (cond - skipped). skipped: prediction of the same prompt
  * without some blocks; cond: prediction before classifier-free guidance. Before classifier-free guidance
  * guidance_slg_begin sets skipped := scale (cond - skipped); after classifier-free guidance guidance_slg_add

@@ -106,6 +106,7 @@ static void schedule_fill_flow(const struct schedule *self, const struct schedul
     for (int i = 0; i < n; i++) {
         float u =
             o->grid_f64 ? (float)linspace_numpy(1, 1.0 / n, i, n) : linspace_torch(1, (float)(1.0 / n), i, n);
+        if (o->sample_sigmas && n == o->n_sample_sigmas) u = o->sample_sigmas[i];
         float sigma = o->exponential_shift ? s / (s + (1 / u - 1)) : shifted_f32(o, u);
         if (o->shift_twice) {
             /* A diffusers scheduler whose pipeline passes no sigmas: evenly spaced between the largest and

@@ -23,8 +23,14 @@ extern const char *const spacing_names[];
  * (use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas). */
 enum sigma_spacing { SIGMAS_OF_TIMESTEPS, SIGMAS_KARRAS, SIGMAS_EXPONENTIAL, SIGMAS_BETA };
 
+enum { SAMPLE_SIGMAS_MAX = 64 };
+
 struct schedule_options {
-    int n;                  /* number of steps, at least 1 */
+    int n; /* number of steps, at least 1 */
+    /* schedule_flow: sigmas before the shift of a model with n_sample_sigmas steps, in place of evenly spaced
+     * ones (sample_sigmas of QwenImage21Pipeline). Not used with another number of steps. NULL: none. */
+    const float *sample_sigmas;
+    int n_sample_sigmas;
     bool grid_f64;          /* flow models: sigmas from numpy.linspace in f64; false: torch.linspace in f32 */
     bool exponential_shift; /* flow models: shift by s / (s + (1/u - 1)); false: s u / (1 + (s - 1) u) */
     bool is_flow;           /* true for flow models, false for eps and v models */

@@ -143,16 +143,10 @@ static void quantise_in(const void *context, int64_t first, int64_t end, int mem
         w->scales[i] = quantise(w->in + i * w->layout->k, &w->op->in[0], i, w->layout, row, INT8_ZERO);
 }
 
-/* Copies row i of a rotated type to l->k codes, padded with zeros. Returns the row's scale. */
+/* Writes row i of a rotated type as l->k codes, padded with zeros. Returns the row's scale. */
 static float copy_codes(uint8_t *codes, const struct tensor *from, int64_t i, const struct int8_layout *l) {
-    int64_t k = from->dim[1];
-    float scale = 1;
-    memcpy(codes, tensor_row(from, i), (size_t)k);
-    memset(codes + k, 0, (size_t)(l->k - k));
-    if (from->scales)
-        memcpy(&scale, (const char *)from->scales + (from->scale_row + i) * (int64_t)sizeof scale,
-               sizeof scale);
-    return scale * from->scale;
+    memset(codes + from->dim[1], 0, (size_t)(l->k - from->dim[1]));
+    return weights_int8_row((int8_t *)codes, from, i);
 }
 
 /* Writes a panel of weight codes in oneDNN's layout, and each output's scale and sum of codes. */

@@ -27,8 +27,8 @@ WIDE static double sum_values(const float *x, int64_t n) {
 
 /* Vectors of an RMS norm. */
 struct vectors {
-    const float *factor,
-        *gate; /* factor vector: weight * (1 + scale); gate vector: tanh(gate), NULL without a gate */
+    const float *factor;       /* weight * (1 + scale) */
+    const float *gate, *shift; /* tanh(gate); shift; each NULL if absent */
 };
 
 static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
@@ -43,19 +43,23 @@ static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     float *factor = (float *)workspace,
           *gate = (float *)(workspace + align_up((uint64_t)c * sizeof(float), ARENA_ALIGN));
     weights_widen(factor, &op->in[1], 0, 1);
+    for (int64_t i = 0; op->zero_centered && i < c; i++) factor[i] += 1;
     const float *scale = weights_vector(&op->modulation.scale, gate);
     for (int64_t i = 0; scale && i < c; i++) factor[i] *= 1.0f + scale[i];
     const float *plain = weights_vector(&op->modulation.gate, gate);
     for (int64_t i = 0; plain && i < c; i++) gate[i] = tanhf(plain[i]);
-    return (struct vectors){factor, plain ? gate : NULL};
+    return (struct vectors){factor, plain ? gate : NULL, op->modulation.shift.data};
 }
 
 /* Applies an RMS norm to one row of c values and adds the residual row `base`, unless NULL. `base` and `from`
  * may alias `to`. */
 WIDE static void rms_apply(float *to, const float *from, float rstd, const struct vectors *v,
                            const float *base, int64_t c) {
-    const float *factor = v->factor, *gate = v->gate;
-    if (base && gate)
+    const float *factor = v->factor, *gate = v->gate, *shift = v->shift;
+    if (shift)
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = from[i] * rstd * factor[i] + shift[i];
+    else if (base && gate)
 #pragma omp simd
         for (int64_t i = 0; i < c; i++) to[i] = base[i] + gate[i] * (from[i] * rstd * factor[i]);
     else if (base)
@@ -74,7 +78,7 @@ static float rms_rstd(const float *x, float eps, int64_t c) {
 }
 
 void rms_norm_run(float *to, const float *from, const float *factor, float eps, int64_t c) {
-    rms_apply(to, from, rms_rstd(from, eps, c), &(struct vectors){factor, NULL}, NULL, c);
+    rms_apply(to, from, rms_rstd(from, eps, c), &(struct vectors){.factor = factor}, NULL, c);
 }
 
 struct rms_work {

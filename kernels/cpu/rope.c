@@ -6,9 +6,15 @@
 #include <math.h>
 #include <string.h>
 
+/* A pair of a head: its frequency, and the axis whose position it turns by. */
+struct turned_pair {
+    double frequency;
+    int axis;
+};
+
 static void table_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
-    cost->workspace_bytes = sizeof(double) * (uint64_t)op->out.dim[1];
+    cost->workspace_bytes = sizeof(struct turned_pair) * (uint64_t)op->out.dim[1];
 }
 
 /* Returns the number of tokens of a RoPE table's position grid number `grid`. */
@@ -41,7 +47,7 @@ static void token_position(const struct rope_options *rope, int64_t token, int32
 
 struct table_work {
     const struct op *op;
-    const double *frequencies; /* RoPE frequency of each pair of a head */
+    const struct turned_pair *pairs; /* pairs of a head */
 };
 
 static void table_rows(const void *context, int64_t first, int64_t end, int member) {
@@ -50,24 +56,23 @@ static void table_rows(const void *context, int64_t first, int64_t end, int memb
     const struct rope_options *rope = &w->op->rope;
     float *to = (float *)w->op->out.data + first * w->op->out.dim[1] * 2;
     for (int64_t t = first; t < end; t++) {
-        const double *frequency = w->frequencies;
-        int32_t position[ROPE_AXES_MAX];
+        int32_t position[ROPE_AXES_MAX] = {0};
         token_position(rope, t, position);
-        for (int a = 0; a < rope->n_axes; a++)
-            for (int i = 0; i < rope->axis_dim[a] / 2; i++, to += 2) {
-                double angle = position[a] * *frequency++;
-                if (!rope->f64_angles) angle = (double)(float)angle;
-                to[0] = (float)cos(angle);
-                to[1] = (float)sin(angle);
-            }
+        for (int32_t i = 0; i < w->op->out.dim[1]; i++, to += 2) {
+            double angle = position[w->pairs[i].axis] * w->pairs[i].frequency;
+            if (!rope->f64_angles) angle = (double)(float)angle;
+            to[0] = (float)cos(angle);
+            to[1] = (float)sin(angle);
+        }
     }
 }
 
 static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
-    double *frequencies = (double *)workspace;
-    struct table_work work = {op, frequencies};
-    for (int32_t i = 0; i < op->out.dim[1]; i++) frequencies[i] = rope_frequency(&op->rope, i);
+    struct turned_pair *pairs = (struct turned_pair *)workspace;
+    struct table_work work = {op, pairs};
+    for (int32_t i = 0; i < op->out.dim[1]; i++)
+        pairs[i] = (struct turned_pair){rope_frequency(&op->rope, i), rope_axis(&op->rope, i)};
     thread_pool_run(cpu->thread_pool, op->out.dim[0], table_rows, &work);
     return OK;
 }
@@ -125,6 +130,7 @@ static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *work
     (void)e;
     struct rope_work work = {op, op->in[2].rank ? (float *)workspace : NULL};
     if (work.factor) weights_widen((float *)workspace, &op->in[2], 0, 1);
+    for (int32_t i = 0; op->zero_centered && i < op->in[2].dim[0]; i++) ((float *)workspace)[i] += 1;
     thread_pool_run(cpu->thread_pool, op->out.dim[0], rope_rows, &work);
     return OK;
 }

@@ -379,6 +379,57 @@ INLINE void rotate_codes(float *restrict to, const unsigned char *restrict from,
     for (int i = 0; i < group; i++) to[i] = (float)codes[i] * factor;
 }
 
+/* Row of I4_ROT256's scales: levels, group scales of the row (E4M3), scale of the row. */
+struct i4_scales {
+    float level[LANES];
+    const unsigned char *group;
+    float row;
+};
+
+static struct i4_scales i4_scales_of(const struct tensor *w, int64_t row) {
+    const unsigned char *scales = w->scales, *rows = scales + tensor_scales_head(w);
+    struct i4_scales s;
+    memcpy(s.level, scales, sizeof s.level);
+    memcpy(&s.row, rows + (w->scale_row + row) * (int64_t)sizeof s.row, sizeof s.row);
+    s.group =
+        rows + w->scale_rows * (int64_t)sizeof s.row + (w->scale_row + row) * (tensor_columns(w) / LANES);
+    return s;
+}
+
+/* Decodes groups of 16 4-bit codes to int8: level * group scale, rounded to nearest even by adding 1.5 *
+ * 2^23. from, group: the first code and the first group scale. */
+WIDE static void decode_i4(int8_t *restrict to, const unsigned char *restrict from, const float *level,
+                           const unsigned char *group, int64_t groups) {
+    const float whole = 12582912;
+    for (int64_t g = 0; g < groups; g++, to += LANES, from += LANES / 2) {
+        code_table code;
+        uint8_t low_first[LANES];
+        float scale = e4m3_f32(group[g]);
+        for (int j = 0; j < LANES; j++) {
+            float v = level[j] * scale;
+            v = v > 127 ? 127 : v < -127 ? -127 : v;
+            code[j] = (int8_t)(v == v ? (v + whole) - whole : 0);
+        }
+        for (int j = 0; j < LANES; j++) low_first[j] = from[j / 2] >> j % 2 * 4 & 15;
+        look_up(low_first, (const code_table *)&code, LANES);
+        memcpy(to, low_first, LANES);
+    }
+}
+
+float weights_int8_row(int8_t *to, const struct tensor *w, int64_t row) {
+    const unsigned char *from = (const unsigned char *)w->data + row * w->row_bytes;
+    float scale = 1;
+    if (w->dtype == DTYPE_I4_ROT256) {
+        struct i4_scales s = i4_scales_of(w, row);
+        decode_i4(to, from, s.level, s.group, w->dim[1] / LANES);
+        return s.row * w->scale;
+    }
+    memcpy(to, from, (size_t)w->dim[1]);
+    if (w->scales)
+        memcpy(&scale, (const char *)w->scales + (w->scale_row + row) * (int64_t)sizeof scale, sizeof scale);
+    return scale * w->scale;
+}
+
 #define ROTATED_DECODER(group, factor)                                                                       \
     WIDE static void decode_i8_rot##group(float *restrict to, const unsigned char *restrict from,            \
                                           int64_t n) {                                                       \
@@ -387,6 +438,18 @@ INLINE void rotate_codes(float *restrict to, const unsigned char *restrict from,
 ROTATED_DECODER(16, 0x1p-2f)
 ROTATED_DECODER(64, 0x1p-3f)
 ROTATED_DECODER(256, 0x1p-4f)
+
+/* Decodes n blocks of a row of I4_ROT256 without the scale of the row, from block `first` on. */
+static void decode_i4_blocks(float *to, const unsigned char *from, const struct i4_scales *s, int64_t first,
+                             int64_t n) {
+    enum { VALUES = 256 };
+    for (int64_t i = 0; i < n; i++) {
+        int8_t codes[VALUES];
+        decode_i4(codes, from + i * (VALUES / 2), s->level, s->group + (first + i) * (VALUES / LANES),
+                  VALUES / LANES);
+        decode_i8_rot256(to + i * VALUES, (const unsigned char *)codes, 1);
+    }
+}
 
 /* Decodes n consecutive blocks to f32. Types without blocks have one value per block. */
 typedef void block_decoder(float *to, const unsigned char *from, int64_t n);
@@ -413,6 +476,7 @@ static block_decoder *const decoders[N_DTYPES] = {
     [DTYPE_MXFP4] = decode_mxfp4,
     [DTYPE_NVFP4] = decode_nvfp4,
     [DTYPE_NVFP4_TILED] = decode_e2m1,
+    [DTYPE_NVFP4_AWQ] = decode_e2m1,
     [DTYPE_MXFP8_TILED] = decode_tiled_e4m3,
     [DTYPE_I8_ROT16] = decode_i8_rot16,
     [DTYPE_I8_ROT64] = decode_i8_rot64,
@@ -464,17 +528,31 @@ struct place {
     int64_t block;
 };
 
+/* Multiplies by the bf16 factors of NVFP4_AWQ's columns, from column `first` on. */
+WIDE static void scale_columns(float *restrict to, const unsigned char *restrict factors, int64_t first,
+                               int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] *= half_bf16_f32((uint16_t)u16_at(factors + 2 * (first + i)));
+}
+
 static void widen_blocks(float *to, const struct tensor *w, struct place at, int64_t n) {
     int64_t values = n * dtype_block_values(w->dtype);
-    decoders[w->dtype](to, at.line + at.block * dtype_block_bytes(w->dtype), n);
+    const unsigned char *from = at.line + at.block * dtype_block_bytes(w->dtype);
+    if (w->dtype == DTYPE_I4_ROT256) {
+        struct i4_scales s = i4_scales_of(w, at.row);
+        decode_i4_blocks(to, from, &s, at.block, n);
+        multiply(to, s.row, values);
+        if (w->scale != 1) multiply(to, w->scale, values);
+        return;
+    }
+    decoders[w->dtype](to, from, n);
     if (dtype_tiled_values(w->dtype)) {
         /* Scales of 128 rows x 4 blocks form a tile of 32 groups: group r has 4 block scales each of rows r,
          * r + 32, r + 64 and r + 96. Source: cuBLAS 13, "1D block scaling factors layout". */
         int64_t blocks = tensor_columns(w) / dtype_tiled_values(w->dtype), row = w->scale_row + at.row;
-        const unsigned char *scales = (const unsigned char *)w->scales +
+        const unsigned char *scales = (const unsigned char *)w->scales + tensor_scales_head(w) +
                                       row / 128 * ((blocks + 3) / 4) * TILE_BYTES + row % 32 * 16 +
                                       row % 128 / 32 * 4;
-        (w->dtype == DTYPE_NVFP4_TILED ? scale_nvfp4 : scale_mxfp8)(to, scales, at.block, n);
+        (w->dtype == DTYPE_MXFP8_TILED ? scale_mxfp8 : scale_nvfp4)(to, scales, at.block, n);
     } else if (w->scales) {
         float scale; /* row scales in f32, one per row, at any address */
         memcpy(&scale, (const char *)w->scales + (w->scale_row + at.row) * (int64_t)sizeof scale,
@@ -482,6 +560,7 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
         multiply(to, scale, values);
     }
     if (w->scale != 1) multiply(to, w->scale, values);
+    if (w->dtype == DTYPE_NVFP4_AWQ) scale_columns(to, w->scales, at.block * LANES, values);
 }
 
 /* Converts n values of a weight to f32, from value `first` on, counted from address at.line. */

@@ -220,10 +220,13 @@ static enum status multiply_int8_panel(const struct call *c, int32_t first, int3
     char *scales = static_cast<char *>(const_cast<void *>(weight.scales));
     struct int8_product p = {};
     p.in = int8_matrix_at(c->workspace + c->l.in, c->workspace + c->l.in_scales);
-    p.weight = int8_matrix_at(static_cast<char *>(weight.data),
-                              scales ? scales + sizeof(float) * (size_t)weight.scale_row : NULL);
+    if (scales) scales += tensor_scales_head(&weight) + sizeof(float) * (size_t)weight.scale_row;
+    p.weight = int8_matrix_at(static_cast<char *>(weight.data), scales);
     p.weight_scale = weight.scale;
-    if (c->l.converts) {
+    if (weight.dtype == DTYPE_I4_ROT256) {
+        p.weight.codes = reinterpret_cast<int8_t *>(c->workspace + c->l.weight);
+        cuda_decode_i4(p.weight.codes, &weight, c->cuda->compute);
+    } else if (c->l.converts) {
         p.weight = int8_matrix_at(c->workspace + c->l.weight, c->workspace + c->l.weight_scales);
         p.weight_scale = 1;
         cuda_quantise_rows(p.weight, &weight, int8_group(&op->in[1]), c->cuda->compute);

@@ -21,6 +21,9 @@ struct int8_matrix {
  * int8_group of the product; k is a multiple of it. The caller checks for errors with cuda_launched. */
 void cuda_quantise_rows(struct int8_matrix to, const struct tensor *from, int32_t group, cudaStream_t stream);
 
+/* Decodes a weight of type I4_ROT256 to 8-bit codes. The row scales are those of the weight. */
+void cuda_decode_i4(int8_t *to, const struct tensor *from, cudaStream_t stream);
+
 struct int8_product {
     struct int8_matrix in, weight; /* in [m, k]; weight [n, k]: rows of the weight for n columns of out */
     float weight_scale;            /* factor of all row scales of the weight */

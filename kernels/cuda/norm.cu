@@ -17,15 +17,17 @@
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/norm.cuh"
 
-/* Computes an RMS norm's vectors: factor = weight (1 + scale), gate = tanh(gate). Grid: rows_grid_of one row;
+/* Computes an RMS norm's vectors: factor = weight (1 + scale), with 1 + weight for the weight if it is
+ * zero-centered; gate = tanh(gate). Grid: rows_grid_of one row;
  * no shared memory; 32 registers. Bytes: 8 per channel plus the sources. The launch takes longer than the
  * transfer. CUDA's tanhf is within 2 ulp. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     cuda_rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,
-                     struct rows gate, int32_t c) {
+                     struct rows gate, int32_t c, bool zero_centered) {
     int64_t i = 4 * first_quad();
     if (i >= c || first_row() > 0) return;
     float4 factor = rows_load(weight, 0, i, c);
+    if (zero_centered) factor = add_four(all_four(1), factor);
     if (scale.data) factor = multiply_four(factor, add_four(all_four(1), rows_load(scale, 0, i, c)));
     rows_store(to_factor, 0, i, c, factor);
     if (!gate.data) return;
@@ -34,17 +36,17 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
 }
 
 struct rms_call {
-    struct rows out, in, factor, gate, base;
+    struct rows out, in, factor, shift, gate, base;
     struct runs runs;
     float eps;
     enum activation activation;
 };
 
-/* out = base + gate (in rstd factor). `out` may alias `in` or `base`: a thread reads four values before
- * writing these values. Grid: one team per run (norm_team_of), blocks of 128 threads or one team; shared
- * memory: 128 bytes; 26 registers with one group of four per thread, 40 with four; unaligned rows 30 and 45.
- * Bytes: 8 per value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share of
- * peak: not measured yet. */
+/* out = base + gate (in rstd factor + shift). `out` may alias `in` or `base`: a thread reads four values
+ * before writing these values. Grid: one team per run (norm_team_of), blocks of 128 threads or one team;
+ * shared memory: 128 bytes; 26 registers with one group of four per thread, 40 with four; unaligned rows 30
+ * and 45. Bytes: 8 per value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share
+ * of peak: not measured yet. */
 template <int HELD, enum rows_kind K, bool ACTIVATED>
 __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
     struct run run = run_of(r.runs);
@@ -63,6 +65,7 @@ __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = multiply_four(quad_of<HELD, K>(held, r.in, run, j, i), rstd);
         v = multiply_four(v, rows_load_plain(r.factor, 0, i, c));
+        if (r.shift.data) v = add_four(v, rows_load_f32(r.shift, 0, i, c));
         if (ACTIVATED) v = activate_four(v, r.activation);
         if (r.gate.data) v = multiply_four(rows_load_f32(r.gate, 0, i, c), v);
         if (r.base.data) v = add_four(load_quad<K>(r.base, run, i), v);
@@ -94,7 +97,7 @@ static void rms_prepare_vectors(struct cuda *cuda, const struct op *op, const st
     if (gate.data) call->gate = rows_at(workspace + l->gate, 0, DTYPE_F32);
     struct rows_grid g = rows_grid_of(1, ((int64_t)c + 3) / 4);
     LAUNCH(cuda_rms_vectors, g.grid, g.block, 0, cuda->compute, call->factor, call->gate, weight,
-           rows_vector(&op->modulation.scale), gate, c);
+           rows_vector(&op->modulation.scale), gate, c, op->zero_centered);
 }
 
 static enum status cuda_rms_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
@@ -106,6 +109,7 @@ static enum status cuda_rms_run(struct cuda *cuda, const struct op *op, char *wo
     call.in = rows_of_runs(&op->in[0], &call.runs);
     call.out = rows_of_runs(&op->out, &call.runs);
     call.base = rows_of_runs(&op->modulation.base, &call.runs);
+    call.shift = rows_vector(&op->modulation.shift);
     rms_prepare_vectors(cuda, op, &l, workspace, &call);
     enum rows_kind kind = rows_kind_of(call.out, call.in, call.base, call.runs.c);
     call.activation = op->modulation.activation;

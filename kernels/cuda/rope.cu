@@ -12,9 +12,9 @@
 struct table_part {
     struct rope_options rope;
     double frequency[ROPE_PAIRS_AT_ONCE];
-    int32_t axis[ROPE_AXES_MAX]; /* number of each axis's first pair */
-    int32_t first, n;            /* number of this launch's first pair; number of pairs of this launch */
-    int32_t pairs;               /* pairs per token of the whole table */
+    unsigned char axis[ROPE_PAIRS_AT_ONCE]; /* axis whose position turns the pair */
+    int32_t first, n; /* number of this launch's first pair; number of pairs of this launch */
+    int32_t pairs;    /* pairs per token of the whole table */
 };
 
 /* Cosine and sine of an angle up to 2^31 with an error below 2^-50, rounded to f32: the nearest float except
@@ -71,8 +71,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     table_pairs(float *out, const struct table_part part, int64_t tokens) {
     int64_t pair = first_quad();
     if (pair >= part.n) return;
-    int axis = 0;
-    while (axis + 1 < part.rope.n_axes && part.first + pair >= part.axis[axis + 1]) axis++;
+    int axis = part.axis[pair];
     for (int64_t token = first_row(); token < tokens; token += next_row()) {
         int32_t position = position_of(part.rope, token, axis);
         double angle = position * part.frequency[pair];
@@ -88,11 +87,13 @@ static enum status cuda_table_run(struct cuda *cuda, const struct op *op, char *
     int64_t tokens = op->out.dim[0];
     struct table_part part = {op->rope};
     part.pairs = op->out.dim[1];
-    for (int a = 1; a < op->rope.n_axes; a++) part.axis[a] = part.axis[a - 1] + op->rope.axis_dim[a - 1] / 2;
     for (part.first = 0; part.first < part.pairs; part.first += ROPE_PAIRS_AT_ONCE) {
         int32_t left = part.pairs - part.first;
         part.n = left < ROPE_PAIRS_AT_ONCE ? left : ROPE_PAIRS_AT_ONCE;
-        for (int32_t i = 0; i < part.n; i++) part.frequency[i] = rope_frequency(&op->rope, part.first + i);
+        for (int32_t i = 0; i < part.n; i++) {
+            part.frequency[i] = rope_frequency(&op->rope, part.first + i);
+            part.axis[i] = (unsigned char)rope_axis(&op->rope, part.first + i);
+        }
         struct rows_grid g = rows_grid_of(tokens, part.n);
         LAUNCH(table_pairs, g.grid, g.block, 0, cuda->compute, static_cast<float *>(op->out.data), part,
                tokens);
@@ -108,7 +109,8 @@ struct rope_call {
     struct rows out, in, table, norm; /* norm: weight of the RMS norm of each head; may be absent */
     struct runs runs;                 /* runs of the RMS norm: one run per head */
     float eps;
-    bool halves; /* true: pairs to rotate are (i, i + D / 2); false: (2i, 2i + 1) */
+    bool zero_centered; /* the norm is multiplied by 1 + weight */
+    bool halves;        /* true: pairs to rotate are (i, i + D / 2); false: (2i, 2i + 1) */
 };
 
 __device__ static inline float2 rotate_pair(float a, float b, float c, float s) {
@@ -173,8 +175,11 @@ static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope
 #pragma unroll
     for (int j = 0; j < HELD; j++) {
         int64_t i = column_of(r.runs, run, j);
-        if (r.norm.data)
-            held[j] = multiply_four(multiply_four(held[j], rstd), rows_load_plain(r.norm, 0, i, c));
+        if (r.norm.data) {
+            float4 weight = rows_load_plain(r.norm, 0, i, c);
+            if (r.zero_centered) weight = add_four(all_four(1), weight);
+            held[j] = multiply_four(multiply_four(held[j], rstd), weight);
+        }
         if (r.halves)
             st128(head + i, make_uint4(__float_as_uint(held[j].x), __float_as_uint(held[j].y),
                                        __float_as_uint(held[j].z), __float_as_uint(held[j].w)));
@@ -197,6 +202,7 @@ static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *w
     struct rope_call call = {};
     call.runs = runs_of(op, c, &team);
     call.eps = op->eps;
+    call.zero_centered = op->zero_centered;
     call.halves = op->pairs == ROPE_HALVES;
     call.in = rows_of_runs(&op->in[0], &call.runs);
     call.out = rows_of_runs(&op->out, &call.runs);

@@ -13,8 +13,9 @@
 struct rows {
     char *data;         /* address of the first row; NULL: absent tensor */
     int64_t step;       /* row stride in bytes; 0: every row is the same row */
-    const char *scales; /* quantisation scales; scales, scale_row and scale as in struct tensor */
-    int64_t scale_step; /* bytes of the scale tiles of 128 rows, for types with tiled scales */
+    const char *scales; /* scales of rows or tiles; scale_row and scale as in struct tensor */
+    const char *others; /* NVFP4_AWQ: bf16 factors of the columns; I4_ROT256: scales of groups */
+    int64_t scale_step; /* tiled types: bytes of the tiles of 128 rows; I4_ROT256: group scales per row */
     int32_t scale_row;
     float scale;
     enum dtype dtype;
@@ -29,13 +30,19 @@ static inline uintptr_t rows_unit(enum dtype dtype) {
 
 static inline struct rows rows_at(const void *data, int64_t step, enum dtype dtype) {
     bool wide = ((uintptr_t)data | (uintptr_t)step) % rows_unit(dtype) == 0;
-    return {static_cast<char *>(const_cast<void *>(data)), step, NULL, 0, 0, 1, dtype, wide};
+    return {static_cast<char *>(const_cast<void *>(data)), step, NULL, NULL, 0, 0, 1, dtype, wide};
 }
 
 /* Adds a tensor's quantisation scales to its row access. */
 static inline struct rows rows_scaled(struct rows rows, const struct tensor *t) {
     int tiled = dtype_tiled_values(t->dtype);
-    rows.scales = static_cast<const char *>(t->scales);
+    const char *scales = static_cast<const char *>(t->scales);
+    rows.scales = scales ? scales + tensor_scales_head(t) : NULL;
+    if (t->dtype == DTYPE_NVFP4_AWQ) rows.others = scales;
+    if (t->dtype == DTYPE_I4_ROT256) {
+        rows.others = rows.scales + sizeof(float) * (size_t)t->scale_rows;
+        rows.scale_step = tensor_columns(t) / 16;
+    }
     rows.scale_row = t->scale_row;
     rows.scale = t->scale;
     if (tiled) rows.scale_step = ((int64_t)tensor_columns(t) / tiled + 3) / 4 * 512;
@@ -159,6 +166,32 @@ template <int N> __device__ static inline void scale_values(float to[N], float s
     for (int j = 0; j < N; j++) to[j] = __fmul_rn(to[j], scale);
 }
 
+/* Returns the codes, levels and group scales of a row of I4_ROT256. */
+__device__ static inline i4_row i4_row_of(const struct rows &rows, int64_t row) {
+    int64_t of_row = rows.scale_row + (rows.step ? row : 0);
+    return {reinterpret_cast<block_bytes>(rows.data + row * rows.step),
+            reinterpret_cast<block_bytes>(rows.others + of_row * rows.scale_step),
+            reinterpret_cast<const float *>(rows.scales) - 16};
+}
+
+/* Multiplies by the factors of NVFP4_AWQ's columns i to i + N - 1. The factors start at a multiple of 16
+ * bytes. */
+template <int N> __device__ static inline void scale_columns(float to[N], const char *factors, int64_t i) {
+    uint32_t pairs[(N + 1) / 2];
+    if constexpr (N == 8) {
+        uint4 v = ld128(factors + 2 * i);
+        pairs[0] = v.x, pairs[1] = v.y, pairs[2] = v.z, pairs[3] = v.w;
+    } else if constexpr (N == 4) {
+        uint2 v = *reinterpret_cast<const uint2 *>(factors + 2 * i);
+        pairs[0] = v.x, pairs[1] = v.y;
+    } else {
+        pairs[0] = *reinterpret_cast<const uint16_t *>(factors + 2 * i);
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        to[j] = __fmul_rn(to[j], cuda_bf16_f32((uint16_t)(pairs[j / 2] >> 16 * (j % 2))));
+}
+
 /* Loads N (1, 4 or 8) values of a row of any weight type, with scales applied; i is a multiple of N. */
 template <enum dtype D, int N>
 __device__ static inline void weights_load(float to[N], const struct rows &rows, int64_t row, int64_t i,
@@ -166,13 +199,23 @@ __device__ static inline void weights_load(float to[N], const struct rows &rows,
     const char *from = rows.data + row * rows.step;
     if constexpr (D == DTYPE_F32 || D == DTYPE_F16 || D == DTYPE_BF16)
         load_plain<D, N>(to, from, i, n, rows.wide);
-    else
+    else if constexpr (D == DTYPE_I4_ROT256) {
+        if (i >= n) { /* blocks fill rows, so a thread's values are all present or all absent */
+#pragma unroll
+            for (int j = 0; j < N; j++) to[j] = 0;
+            return;
+        }
+        load_i4<N>(to, i4_row_of(rows, row), i, rows.wide);
+    } else
         load_quantised<D, N>(to, from, i, n, rows.wide);
     if (scaled_elsewhere(D) && rows.scales && i < n) {
         int64_t of_row = rows.scale_row + (rows.step ? row : 0);
         scale_values<N>(to, cuda_row_scale<D>(rows.scales, of_row, i, rows.scale_step));
     }
     if (rows.scale != 1) scale_values<N>(to, rows.scale);
+    if constexpr (D == DTYPE_NVFP4_AWQ) {
+        if (i < n) scale_columns<N>(to, rows.others, i); /* blocks fill rows: all N columns are present */
+    }
     if (i + N <= n) return;
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -324,6 +367,8 @@ __device__ static inline float4 activate_four(float4 v, enum activation activati
         return make_float4(gelu_erf(v.x), gelu_erf(v.y), gelu_erf(v.z), gelu_erf(v.w));
     case ACTIVATION_RELU:
         return make_float4(v.x < 0 ? 0 : v.x, v.y < 0 ? 0 : v.y, v.z < 0 ? 0 : v.z, v.w < 0 ? 0 : v.w);
+    case ACTIVATION_SIGMOID:
+        return make_float4(gated_by(1, v.x), gated_by(1, v.y), gated_by(1, v.z), gated_by(1, v.w));
     }
     return v;
 }

@@ -39,14 +39,16 @@
     _(DTYPE_MXFP4)                                                                                           \
     _(DTYPE_NVFP4)                                                                                           \
     _(DTYPE_NVFP4_TILED)                                                                                     \
-    _(DTYPE_MXFP8_TILED)
+    _(DTYPE_MXFP8_TILED)                                                                                     \
+    _(DTYPE_NVFP4_AWQ)
 
 /* All types for which dtype_is_weight is true. */
 #define WEIGHT_TYPES(_)                                                                                      \
     UNROTATED_WEIGHT_TYPES(_)                                                                                \
     _(DTYPE_I8_ROT16)                                                                                        \
     _(DTYPE_I8_ROT64)                                                                                        \
-    _(DTYPE_I8_ROT256)
+    _(DTYPE_I8_ROT256)                                                                                       \
+    _(DTYPE_I4_ROT256)
 
 /* Layout of packed codes of `bits` bits in a quantisation block, from byte `at` on in runs of `run` bytes:
  * the lowest bits of a run are its first `run` codes, the next bits the next `run` codes. */
@@ -97,6 +99,7 @@ __host__ __device__ static constexpr struct block_layout block_layout_of(enum dt
     case DTYPE_NVFP4:
         return {64, 36, 4, {4, 8, 4}, {0, 0, 0}, 0};
     case DTYPE_NVFP4_TILED:
+    case DTYPE_NVFP4_AWQ:
         return {16, 8, 4, {0, 0, 4}, {0, 0, 0}, 0};
     case DTYPE_I8_ROT16:
         return {16, 16, 8, {0, 16, 8}, {0, 0, 0}, 0};
@@ -104,20 +107,28 @@ __host__ __device__ static constexpr struct block_layout block_layout_of(enum dt
         return {64, 64, 8, {0, 64, 8}, {0, 0, 0}, 0};
     case DTYPE_I8_ROT256:
         return {256, 256, 8, {0, 256, 8}, {0, 0, 0}, 0};
+    case DTYPE_I4_ROT256:
+        return {256, 128, 4, {0, 0, 4}, {0, 0, 0}, 0};
     default:
         return {};
     }
 }
 
-/* True for rotated types (convrot int8), where each value is a sum over all codes of its block. */
+/* True for rotated types (convrot), where each value is a sum over all codes of its block. */
 __host__ __device__ static constexpr bool rotated(enum dtype dtype) {
-    return dtype == DTYPE_I8_ROT16 || dtype == DTYPE_I8_ROT64 || dtype == DTYPE_I8_ROT256;
+    return dtype == DTYPE_I8_ROT16 || dtype == DTYPE_I8_ROT64 || dtype == DTYPE_I8_ROT256 ||
+           dtype == DTYPE_I4_ROT256;
+}
+
+/* True for ComfyUI's nvfp4, whose block scales are tiles in a separate tensor. */
+__host__ __device__ static constexpr bool nvfp4_tiled(enum dtype dtype) {
+    return dtype == DTYPE_NVFP4_TILED || dtype == DTYPE_NVFP4_AWQ;
 }
 
 /* True for types without scales inside the block; scales, if any, are in a separate tensor. */
 __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
-    return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 ||
-           dtype == DTYPE_NVFP4_TILED || dtype == DTYPE_MXFP8_TILED || rotated(dtype);
+    return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 || nvfp4_tiled(dtype) ||
+           dtype == DTYPE_MXFP8_TILED || rotated(dtype);
 }
 
 typedef const unsigned char *block_bytes;
@@ -182,7 +193,7 @@ __device__ static inline void load_nibbles(uint32_t to[(N + 3) / 4], block_bytes
 template <enum dtype D, int N>
 __device__ static inline void load_codes(uint32_t to[(N + 3) / 4], block_bytes block, int first, bool wide) {
     constexpr struct block_layout l = block_layout_of(D);
-    if constexpr (D == DTYPE_NVFP4_TILED) {
+    if constexpr (nvfp4_tiled(D)) {
         load_nibbles<N, l.unit>(to, block, first, wide);
     } else {
         constexpr int per_byte = 8 / l.low.bits;
@@ -266,6 +277,7 @@ template <enum dtype D> __device__ static inline float cuda_number_of(uint32_t c
     case DTYPE_NVFP4: /* the integer table has no negative zero */
         return (float)(code & 8 ? -e2m1_doubled(code) : e2m1_doubled(code));
     case DTYPE_NVFP4_TILED:
+    case DTYPE_NVFP4_AWQ:
         return 0.5f * (code & 8 ? -(float)e2m1_doubled(code) : (float)e2m1_doubled(code));
     default:
         return (float)((int32_t)code - block_layout_of(D).less);
@@ -367,6 +379,22 @@ __device__ static inline void rotated_alone(int32_t to[N], block_bytes block, in
     }
 }
 
+/* The part of sums first to first + N - 1 that comes from codes k to k + 7, the bytes of two words. */
+template <int N>
+__device__ static inline void rotated_alone(int32_t to[N], const uint32_t codes[2], int first, int k) {
+#pragma unroll
+    for (int i = 0; i < N; i++) to[i] = 0;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        int32_t code = (int8_t)(codes[j / 4] >> 8 * (j % 4));
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            uint32_t apart = (uint32_t)((first + i) ^ (k + j)), threes = apart & apart >> 1 & 0x55;
+            to[i] += __popc(threes) % 2 ? -code : code;
+        }
+    }
+}
+
 /* Unpacks two integers in a word, low + 65536 high. Both integers are added and multiplied in one operation;
  * carries cancel in the end. */
 __device__ static inline int32_t pair_low(uint32_t pair) {
@@ -413,6 +441,55 @@ template <enum dtype D> __device__ static inline void rotated_sums(int32_t to[8]
         if (lanes >= 32) y = rotate_lanes(mask, y, 8);
         to[i] = pair_low(y), to[i + 4] = pair_high(y);
     }
+}
+
+/* Decodes a row of I4_ROT256 to 8-bit codes. */
+struct i4_row {
+    block_bytes codes, groups; /* groups: E4M3 scales of 16 values each */
+    const float *level;        /* 16 levels */
+};
+
+/* Returns the 8-bit code of a level: the product rounded to nearest even and limited; NaN becomes 0. */
+__device__ static inline int32_t i4_code(float level, float scale) {
+    return max(min(__float2int_rn(__fmul_rn(level, scale)), 127), -127);
+}
+
+/* Decodes codes first to first + 7, a multiple of 8, to the bytes of two words. wide: 4-byte aligned. */
+__device__ static inline void load_i4_codes(uint32_t to[2], const i4_row &row, int64_t first, bool wide) {
+    float scale = e4m3_f32(row.groups[first / 16]);
+    uint32_t nibbles;
+    load_bytes<4, 4>(&nibbles, row.codes + first / 2, wide);
+    to[0] = to[1] = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        to[i / 4] |= (uint32_t)(i4_code(row.level[nibbles >> 4 * i & 15], scale) & 255) << 8 * (i % 4);
+}
+
+/* Like load_rotated, for I4_ROT256. */
+template <int N>
+__device__ static inline void load_i4(float to[N], const i4_row &row, int64_t first, bool wide) {
+    constexpr int size = block_layout_of(DTYPE_I4_ROT256).values;
+    int32_t sums[N];
+    if constexpr (N == 8) {
+        uint32_t codes[2];
+        load_i4_codes(codes, row, first, wide);
+        rotated_sums<DTYPE_I4_ROT256>(sums, codes);
+    } else {
+        int64_t start = first / size * size;
+#pragma unroll
+        for (int i = 0; i < N; i++) sums[i] = 0;
+#pragma unroll 1
+        for (int k = 0; k < size; k += 8) {
+            uint32_t codes[2];
+            int32_t part[N];
+            load_i4_codes(codes, row, start + k, wide);
+            rotated_alone<N>(part, codes, (int)(first - start), k);
+#pragma unroll
+            for (int i = 0; i < N; i++) sums[i] += part[i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) to[i] = (float)sums[i] * rotated_factor(DTYPE_I4_ROT256);
 }
 
 /* Like load_values, for rotated types: groups of 8 values are decoded by all lanes of a block together,
@@ -469,6 +546,7 @@ template <enum dtype D>
 __device__ static inline float cuda_row_scale(const char *scales, int64_t row, int64_t first, int64_t step) {
     switch (D) {
     case DTYPE_NVFP4_TILED:
+    case DTYPE_NVFP4_AWQ:
         return e4m3_f32(tile_code(scales, row, first / 16, step));
     case DTYPE_MXFP8_TILED:
         return e8m0_f32(tile_code(scales, row, first / 32, step));

@@ -52,11 +52,12 @@ static void add_int8_panels(struct work_list *list, const struct op *op, const s
     double share = (double)panels * columns / op->in[1].dim[0], weight = bytes_of(&op->in[1]);
     double scales = panels * FLOAT * (m + columns);
     if (l->converts) {
-        work_add(list, (struct work){.kernel = "quantise_rows",
+        bool decodes = op->in[1].dtype == DTYPE_I4_ROT256; /* to codes whose row scales are stored */
+        work_add(list, (struct work){.kernel = decodes ? "decode_i4" : "quantise_rows",
                                      .class = WORK_PASS,
                                      .launches = panels,
                                      .read_bytes = share * weight,
-                                     .written_bytes = (double)panels * columns * (k + FLOAT)});
+                                     .written_bytes = (double)panels * columns * (decodes ? k : k + FLOAT)});
         weight = op->in[1].dim[0] * k;
     }
     struct work product = {.kernel = "multiply_int8", .class = WORK_PRODUCT_INT8, .launches = panels};
@@ -222,7 +223,8 @@ static void rms_work(const struct op *op, struct work_list *list) {
         vectors = made;
     }
     work_add_pass(list, m->activation ? "rms_activated" : "rms_runs", op_flops(op),
-                  bytes_of(&op->in[0]) + bytes_of(&m->base) + vectors, bytes_of(&op->out));
+                  bytes_of(&op->in[0]) + bytes_of(&m->base) + bytes_of(&m->shift) + vectors,
+                  bytes_of(&op->out));
 }
 
 static void rope_work(const struct op *op, struct work_list *list) {
@@ -312,6 +314,7 @@ static void pass_work(const struct op *op, struct work_list *list) {
         [OP_GLU] = {"glu_rows", 0},
         [OP_ADD] = {"add_rows", 0},
         [OP_COPY] = {"copy_rows", 0},
+        [OP_ADD_POSITIONS] = {"add_table", 0},
         [OP_BROADCAST_ROW] = {"copy_rows", 0},
         [OP_PATCHIFY] = {"move_patches", 0},
         [OP_UNPATCHIFY] = {"move_patches", 0},

@@ -133,10 +133,10 @@ TEST(rounding_to_bf16) {
     }
 }
 
-/* Repeats the matrix's rows up to 64; a type with tiled scales uses its first 64 rows unchanged. */
+/* Repeats the matrix's rows up to 64; a matrix of more rows is cut. */
 static struct tensor repeated(const struct quantised *q) {
     int32_t rows = q->values.dim[0];
-    if (dtype_tiled_values(q->weights.dtype)) return tensor_slice(q->weights, 0, 64);
+    if (rows > 64) return tensor_slice(q->weights, 0, 64);
     struct tensor w = tensor_make(NULL, q->weights.dtype, 2, (int32_t[]){64, q->values.dim[1]});
     float *scales = take(64 * sizeof *scales);
     w.data = take((size_t)tensor_bytes(&w));

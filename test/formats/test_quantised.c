@@ -102,6 +102,16 @@ struct row {
 #define IS(form)      ".comfy_quant U8 '{\"format\": \"" form "\"}"
 #define ROTATED(more) ".comfy_quant U8 '{\"format\": \"int8_tensorwise\", \"convrot\": true" more "}"
 #define ROTATED_BY(n) ROTATED(", \"convrot_groupsize\": " n)
+/* A w4a8 weight of 4 rows and 256 columns; W4 lacks the description. */
+#define LEVELS     "; .weight_codebook F32 16"
+#define CHANNELS   "; .weight_s_channel F32 4"
+#define GROUPS     "; .weight_s_rel F8_E4M3 4 16"
+#define PACKED     ".weight I8 4 128"
+#define W4         PACKED LEVELS CHANNELS GROUPS "; "
+#define W4A8(more) ".comfy_quant U8 '{\"format\": \"asym_w4a8_int8\"" more "}"
+/* An nvfp4 weight of 144 rows and 64 columns, with factors of its columns (AWQ). */
+#define NVFP4         ".weight U8 144 32; .weight_scale F8_E4M3 256 4; .weight_scale_2 F32 = 0.5; "
+#define FACTORS(more) ".pre_quant_scale BF16 64" more "; "
 #define LAYER(text)   "{\\\"layers\\\": {\\\"a.b\\\": " text "}}"
 #define FORM(form)    "{\\\"format\\\": \\\"" form "\\\"}"
 
@@ -159,7 +169,6 @@ static const struct row rows[] = {
     {"Q04 numbers", E4M3 "; .comfy_quant F32 4", FAILS(META, "F32")},
     {"Q04 foo", E4M3 "; " IS("foo"), FAILS(UNSUPPORTED, "\"foo\"")},
     {"Q04 convrot_w4a4", ".weight U8 16 8; " IS("convrot_w4a4"), FAILS(UNSUPPORTED, "convrot_w4a4")},
-    {"Q04 w4a8", ".weight I8 16 8; " IS("asym_w4a8_int8"), FAILS(UNSUPPORTED, "asym_w4a8_int8")},
     {"Q04 awq", ".weight I8 16 8; " IS("awq_w4a16"), FAILS(UNSUPPORTED, "awq_w4a16")},
     {"Q04 of nothing", E4M3 "; a.c.comfy_quant U8 '{\"format\": \"nvfp4\"}", FAILS(MISSING, "'a.c.weight'")},
     {"described fp8",
@@ -172,6 +181,65 @@ static const struct row rows[] = {
      ".weight U8 144 32; .weight_scale F8_E4M3 256 4; .weight_scale_2 F32 = 0.5; .input_scale F32 = 9; " IS(
          "nvfp4"),
      LOADS(DTYPE_NVFP4_TILED, 0.5, 1024, 64, 0)},
+    {"nvfp4 awq", NVFP4 FACTORS("") IS("nvfp4"), LOADS(DTYPE_NVFP4_AWQ, 0.5, 1152, 64, 0)},
+    {"nvfp4 awq, full precision",
+     NVFP4 FACTORS(" = 2") ".input_scale F32 = 9; .comfy_quant U8 '{\"format\": \"nvfp4\", "
+                           "\"full_precision_matrix_mult\": true}",
+     LOADS(DTYPE_NVFP4_AWQ, 0.5, 1152, 64, 0)},
+    {"Q07 factors of f32", NVFP4 ".pre_quant_scale F32 64; " IS("nvfp4"),
+     FAILS(SHAPE, "found F32 [64], expected BF16 [64]")},
+    {"Q07 too few factors", NVFP4 ".pre_quant_scale BF16 32; " IS("nvfp4"),
+     FAILS(SHAPE, "found BF16 [32], expected BF16 [64]")},
+    {"Q07 factors in rows", NVFP4 ".pre_quant_scale BF16 1 64; " IS("nvfp4"), FAILS(SHAPE, "BF16 [1, 64]")},
+    {"Q07 a factor that is NaN", NVFP4 FACTORS(" = nan") IS("nvfp4"), FAILS(META, "nan in column 63")},
+    {"Q07 a factor that is infinite", NVFP4 FACTORS(" = -inf") IS("nvfp4"), FAILS(META, "-inf in column 63")},
+    {"Q07 factors without tiles", ".weight U8 144 32; .weight_scale_2 F32 = 0.5; " FACTORS("") IS("nvfp4"),
+     FAILS(MISSING, "weight_scale'")},
+    {"Q07 factors of fp8: refused where they are used",
+     E4M3 "; .weight_scale F32 = 2; .pre_quant_scale BF16 8; " IS("float8_e4m3fn"),
+     LOADS(DTYPE_F8_E4M3, 2, 0, 8, 1)},
+    {"w4a8", W4 W4A8(""), LOADS(DTYPE_I4_ROT256, 1, 144, 256, 0)},
+    {"w4a8 with settings", W4 W4A8(", \"group_size\": 16, \"convrot_groupsize\": 256, \"convrot\": true"),
+     LOADS(DTYPE_I4_ROT256, 1, 144, 256, 0)},
+    {"w4a8 with nested settings and bytes as scales",
+     PACKED LEVELS CHANNELS "; .weight_s_rel U8 4 16; " W4A8(", \"params\": {\"group_size\": 16}"),
+     LOADS(DTYPE_I4_ROT256, 1, 144, 256, 0)},
+    {"Q08 groups of 32", W4 W4A8(", \"group_size\": 32"),
+     FAILS(UNSUPPORTED, "group_size 32, convrot_groupsize 256, expected group_size 16")},
+    {"Q08 nested groups of 32", W4 W4A8(", \"params\": {\"group_size\": 32}"),
+     FAILS(UNSUPPORTED, "group_size 32")},
+    {"Q08 rotated in 64s", W4 W4A8(", \"convrot_groupsize\": 64"),
+     FAILS(UNSUPPORTED, "convrot_groupsize 64, expected")},
+    {"Q08 groups of no number", W4 W4A8(", \"group_size\": \"16\""), FAILS(META, "number for group_size")},
+    {"Q08 groups of 0", W4 W4A8(", \"group_size\": 0"), FAILS(META, "number for group_size")},
+    {"Q08 six bits", ".weight I8 4 192" LEVELS CHANNELS GROUPS "; " W4A8(""),
+     FAILS(UNSUPPORTED, "found 6 bits a value, expected 4 bits a value")},
+    {"Q08 a correction", W4 ".weight_correction BF16 16 4; " W4A8(""),
+     FAILS(UNSUPPORTED, "a.b.weight_correction")},
+    {"Q08 odd columns", ".weight I8 4 127" LEVELS CHANNELS GROUPS "; " W4A8(""),
+     FAILS(SHAPE, "columns a multiple of 128 bytes")},
+    {"Q08 a vector", ".weight I8 128" LEVELS CHANNELS GROUPS "; " W4A8(""), FAILS(SHAPE, "a matrix")},
+    {"Q08 bytes without signs", ".weight U8 4 128" LEVELS CHANNELS GROUPS "; " W4A8(""),
+     FAILS(META, "I8 for asym_w4a8_int8")},
+    {"Q08 no levels", PACKED CHANNELS GROUPS "; " W4A8(""), FAILS(MISSING, "a.b.weight_codebook")},
+    {"Q08 no row scales", PACKED LEVELS GROUPS "; " W4A8(""), FAILS(MISSING, "a.b.weight_s_channel")},
+    {"Q08 no group scales", PACKED LEVELS CHANNELS "; " W4A8(""), FAILS(MISSING, "a.b.weight_s_rel")},
+    {"Q08 group scales of another shape", PACKED LEVELS CHANNELS "; .weight_s_rel F8_E4M3 4 8; " W4A8(""),
+     FAILS(SHAPE, "found F8_E4M3 [4, 8], expected F8_E4M3 [4, 16]")},
+    {"Q08 group scales of f32", PACKED LEVELS CHANNELS "; .weight_s_rel F32 4 16; " W4A8(""),
+     FAILS(SHAPE, "found F32 [4, 16], expected F8_E4M3 [4, 16]")},
+    {"Q08 too many row scales", PACKED LEVELS GROUPS "; .weight_s_channel F32 5; " W4A8(""),
+     FAILS(SHAPE, "found F32 [5], expected F32 [4]")},
+    {"Q08 row scales of bf16", PACKED LEVELS GROUPS "; .weight_s_channel BF16 4; " W4A8(""),
+     FAILS(SHAPE, "found BF16 [4], expected F32 [4]")},
+    {"Q08 8 levels", PACKED CHANNELS GROUPS "; .weight_codebook F32 8; " W4A8(""),
+     FAILS(SHAPE, "found F32 [8], expected F32 [16]")},
+    {"Q08 a level that is NaN", PACKED LEVELS " = nan" CHANNELS GROUPS "; " W4A8(""),
+     FAILS(META, "nan in level 15")},
+    {"Q08 an infinite row scale", PACKED LEVELS CHANNELS " = inf" GROUPS "; " W4A8(""),
+     FAILS(META, "inf in row 3")},
+    {"Q08 w4a8 by metadata", PACKED LEVELS CHANNELS GROUPS, LOADS(DTYPE_I4_ROT256, 1, 144, 256, 0),
+     .metadata = LAYER(FORM("asym_w4a8_int8"))},
     {"Q05 scales as they come",
      ".weight U8 144 32; .weight_scale F8_E4M3 144 4; .weight_scale_2 F32 = 0.5; " IS("nvfp4"),
      FAILS(SHAPE, "[256, 4]")},
@@ -235,6 +303,10 @@ static const struct row rows[] = {
      ".weight I8 4 64; .weight_scale F32 = 0.5; .comfy_quant U8 '{\"format\": \"int8_tensorwise\", "
      "\"convrot\": false, \"convrot_groupsize\": 64}",
      LOADS(DTYPE_I8, 0.5, 0, 64, 0)},
+    {"rotated in 64s by nested settings",
+     ".weight I8 4 64; .weight_scale F32 = 0.5; .comfy_quant U8 '{\"format\": \"int8_tensorwise\", "
+     "\"params\": {\"convrot\": true, \"convrot_groupsize\": 64}}",
+     LOADS(DTYPE_I8_ROT64, 0.5, 0, 64, 0)},
     {"Q06 rotated in 4s", ".weight I8 4 64; .weight_scale F32 = 1; " ROTATED_BY("4"),
      FAILS(UNSUPPORTED, "groups of 4 for 64 columns")},
     {"Q06 rotated in 1024s", ".weight I8 4 1024; .weight_scale F32 = 1; " ROTATED_BY("1024"),
@@ -349,7 +421,7 @@ TEST(scale_in_another_shard) {
                          "\"a.b.weight_scale\":\"2.safetensors\",\"c.weight_scale\":\"1.safetensors\"}}");
     assert_int_equal(open_file("model.safetensors.index.json", &e), OK);
     assert_true(weight.quant_described && weight.scales.bytes == 16);
-    assert_int_not_equal(weight.scales.source, weight.source);
+    assert_int_not_equal(weight.scales.section[0].source, weight.source);
     assert_int_equal(n_unused, 1);
 }
 

@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+import anima.bf16
+import anima.specs
 import chroma.bf16
 import chroma.specs
 import flux.bf16
@@ -30,6 +32,8 @@ import longcat.bf16
 import longcat.specs
 import flux2.bf16
 import flux2.specs
+import krea.bf16
+import krea.specs
 import ovis.bf16
 import ovis.specs
 import qwen.bf16
@@ -42,6 +46,7 @@ import unet.bf16
 import unet.specs
 import wan.bf16
 import wan.specs
+import zimage_pipelines
 
 SHAPES = [(1, 40, 9), (3, 5, 7), (17, 33, 65), (64, 160, 96), (37, 111, 523), (5, 700, 1201), (130, 65, 2050)]
 
@@ -227,12 +232,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)))
     families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
+    families |= {name: types.SimpleNamespace(everything=zimage_pipelines.everything, add_names=lambda _errors: None, independent=None, renamed={})
+                 for name in zimage_pipelines.FORMS}
     families |= {name: longcat.bf16.family for name in longcat.specs.FORMS}
     families |= {name: chroma.bf16.family for name in chroma.specs.FORMS}
     families |= {name: flux2.bf16.family for name in flux2.specs.FORMS}
     families |= {name: ovis.bf16.family for name in ovis.specs.FORMS}
+    families |= {name: krea.bf16.family for name in krea.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
+    families |= {name: anima.bf16.family for name in anima.specs.FORMS}
     parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)

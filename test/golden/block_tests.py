@@ -166,6 +166,33 @@ def ovis(f):
     ], bf16=True)
 
 
+def krea2(f):
+    about = f.blocks["block"]
+    T, case0 = two_streams(f, "krea2", {})
+    lanes = dict(case0=case0)
+    begin = [open_("case0"), run("text_fusion.layerwise_blocks.0")]  # also fills rope
+
+    def fusion(kind, name, state):
+        return test(kind, *begin, put(f"block.{kind}.in", state), run(f"text_fusion.{name}.{about[kind]}"),
+                    expect(state, f"block.{kind}.out", f"block.{kind}"))
+
+    final = final_layers(f, lanes, [run("final_layer")], [put("block.temb", "time")], lambda rows: "tokens[1:]", "channels_first")
+    small = [put("embed.small_text.in", "fused[0:8]"), run("txt_in"), expect("text[0:8]", "embed.small_text.out", "embed.small_text")]
+    return suite("krea2", lanes, [
+        test("conditioning", open_("case0"), run("time_embed"), expect("time", "block.temb", "block.temb"), put("block.temb", "time"),
+             run("time_mod_proj"), expect("modulation", "block.modulation", "block.modulation")),
+        fusion("taps", "layerwise_blocks", "taps"),
+        test("projector", *begin, put("block.taps.out", "taps"), run("text_fusion.projector"), expect("fused", "block.fused", "block.fused")),
+        fusion("refiner", "refiner_blocks", "fused"),
+        test("embedders", *begin, expect("rope", "rope", "rope"), put("embed.text.in", "fused"), run("txt_in"), *joined(T, run("img_in")),
+             *small),
+        test("layer", *begin, put("block.modulation", "modulation"), put("block.layer.in", "tokens"),
+             run(f"transformer_blocks.{about['layer']}"), expect("tokens", "block.layer.out", "block.layer")),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
+
+
 def qwen_image(f):
     about = f.blocks["block"]
     T, case0 = two_streams(f, "qwen_image", {})
@@ -189,6 +216,42 @@ def qwen_image(f):
         test("last", *block("last"), expect(f"tokens[{T}:{T + drawn}]", "block.last.out", "block.last")),
         test("final", *mmdit_final(f, lanes)),
         test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
+
+
+def qwen_image_21(f):
+    about = f.blocks["block"]
+    prefix, drop, drawn = about["prefix"], about["drop"], f.shape("block.last.out")[1]
+    ids, spans, references, at = f.ints("case0.ids.cond"), [], [], drop
+    while f.has(f"case0.encoded.reference_{len(spans):03}"):
+        references.append(f"case0.encoded.reference_{len(spans):03}[0]")
+        height, width = (side // 2 for side in f.shape(f"case0.encoded.reference_{len(spans):03}")[2:])
+        at = ids.index(image_pad(f, "processor"), at)
+        spans.append(dict(first=at - drop, height=height, width=width))
+        at += height * width
+    case0 = dict(component="qwen_image_21") | case_latent() | (dict(reference=references, vision_spans=spans) if spans else {})
+    lanes = dict(case0=case0)
+    conditioning = [put("block.temb[0:1]", "condition"), put("block.modulation[0:1]", "modulation"), put("block.modulation[1:2]", "prefix_modulation")]
+    begin = [open_("case0"), run("txt_in"), run("img_in"), *conditioning]
+
+    def layer(kind):
+        return [*begin, put(f"block.{kind}.in", "tokens"), run(f"transformer_blocks.{about[kind]}")]
+
+    final = []
+    for name in ("block.final", "block.final_small"):
+        rows, channels = f.shape(f"{name}.out")[1:]
+        lanes[name] = dict(component="qwen_image_21", text="case0.hidden.cond[0:1]", latent=zeros(channels, 2, rows // 2))
+        final += [open_(name), put("block.temb[0:1]", "condition"), put(f"{name}.in[0]", "tokens[1:]"), run("norm_out"), run("proj_out"),
+                  expect("lane.prediction[:,0] cyx->yxc", f"{name}.out[0]", name)]
+    return suite("qwen_image_21", lanes, [
+        test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb[0:1]", "block.temb"), *conditioning[:1],
+             run("modulation"), expect("modulation", "block.modulation[0:1]", "block.modulation"),
+             expect("prefix_modulation", "block.modulation[1:2]", "block.modulation")),
+        test("embedders", *begin, expect("rope", "rope", "rope"), expect("tokens", "block.sequence[0]", "embed")),
+        test("layer", *layer("layer"), expect("tokens", "block.layer.out", "block.layer")),
+        test("last", *layer("last"), expect(f"tokens[{prefix}:{prefix + drawn}]", "block.last.out", "block.last")),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL, expect("lane.prediction[:,0] cyx->yxc", "block.velocity[0]", "block.velocity")),
     ], bf16=True)
 
 
@@ -216,6 +279,40 @@ def sd3(f):
         test("layers", *layers),
         test("final", *mmdit_final(f, lanes)),
         test("transformer", *calls),
+    ], bf16=True)
+
+
+def anima(f):
+    about = f.blocks["block"]
+    text = [f"case0.hidden.cond[0:{about['prompt']}]", zeros(about["zeros"], f.shape("case0.hidden.cond")[1])]
+    lanes = dict(case0=dict(component="anima") | case_latent() | dict(text=text))
+    number = about["layer"]
+    layer = f"transformer_blocks.{number}"
+    begin = [open_("case0"), run("transformer_blocks.0.text_kv")]  # the first of these blocks also fills the rope table
+    conditioning = [put("block.time", "time"), put("block.shared", "shared")]
+    final = final_layers(f, lanes, [run("proj_out")], [put("block.final_modulation", "final_modulation")], lambda rows: "tokens", "channels_last")
+    return suite("anima", lanes, [
+        test("conditioning", open_("case0"), run("time_embed"), expect("time", "block.time", "block.time"), expect("shared", "block.shared", "block.shared"),
+             *conditioning, run(f"{layer}.modulation"), expect(f"modulation[{3 * number}:{3 * number + 3},0]", "block.modulation", "block.modulation"),
+             run("norm_out"), expect("final_modulation", "block.final_modulation", "block.final_modulation")),
+        test("embedders", *begin, expect("rope", "rope", "rope"), run("patch_embed"), expect("tokens", "embed.image.out", "embed.image")),
+        dict(test("text", *begin, run(f"{layer}.text_kv"), expect(f"keys[{number}]", "block.keys", "block.keys"),
+                  expect(f"values[{number}]", "block.values", "block.values")), bf16=False),
+        test("layer", *begin, run(f"{layer}.text_kv"), *conditioning, run(f"{layer}.modulation"), put("block.layer.in", "tokens"), run(layer),
+             expect("tokens", "block.layer.out", "block.layer")),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL, expect("lane.prediction[:,0]", "block.velocity[0]", "block.velocity")),
+    ], bf16=True)
+
+
+def anima_adapter(f):
+    about, (rows, columns) = f.blocks["block.adapter"], f.shape("adapter.embedding")
+    lanes = dict(case0=dict(component="anima_adapter", tokens="case0.ids_2.cond", text=zeros(rows, columns), source="source"))
+    begin, text = [open_("case0"), dict(table=0)], "lane.text"
+    return suite("anima_adapter", lanes, [
+        test("adapter layer", *begin, expect(text, "adapter.embedding", "adapter.embedding"), put("block.adapter.in", text),
+             run(f"blocks.{about['layer']}"), expect(text, "block.adapter.out", "block.adapter")),
+        test("adapter", *begin, run("blocks.*"), run("out_proj"), expect(text, "adapter.out", "adapter")),
     ], bf16=True)
 
 
@@ -426,8 +523,8 @@ def qwen3(f, component="qwen3", name="block.text"):
     ], bf16=True)
 
 
-def image_pad(f):
-    added = f.json("model", "tokenizer", "tokenizer_config.json")["added_tokens_decoder"]
+def image_pad(f, folder="tokenizer"):
+    added = f.json("model", folder, "tokenizer_config.json")["added_tokens_decoder"]
     return next(int(number) for number, token in added.items() if token["content"] == "<|image_pad|>")
 
 
@@ -714,12 +811,15 @@ def suites(f):
         kinds = dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder, vae_flux2=vae_halves, vae_qwen21=vae_halves)
         return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
+    if family == "zimage_base":  # its weights are those of zimage_a
+        return []
     denoisers = dict(flux=flux,
                      flux2=flux2,
                      longcat_image=longcat_image,
                      chroma=chroma,
                      ovis=ovis,
-                     qwen=qwen_image, sd3=sd3, zimage=zimage, unet=unet, wan=wan)
+                     krea2=krea2,
+                     qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
     out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]
@@ -729,6 +829,8 @@ def suites(f):
         out.append(clip_vision(f))
     if f.has("block.text.in"):
         out.append(qwen3(f))
+    if f.has("block.adapter.in"):
+        out.append(anima_adapter(f))
     if f.has("block.mistral.in"):
         out.append(qwen3(f, "mistral", "block.mistral"))
     if f.has("block.language.in"):

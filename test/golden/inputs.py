@@ -48,6 +48,12 @@ def picture_of(rng, width, height):
     return np.clip(coarse + rng.integers(-40, 41, coarse.shape), 0, 255).astype(np.uint8)
 
 
+def alpha_of(rng, width, height):
+    """Generates an alpha channel [H, W, 1]: opaque, transparent and half-transparent patches."""
+    coarse = rng.choice([0, 0, 96, 200, 255, 255], [height // 8 + 1, width // 8 + 1, 1]).repeat(8, 0).repeat(8, 1)[:height, :width]
+    return np.clip(coarse + rng.integers(-20, 21, coarse.shape), 0, 255).astype(np.uint8)
+
+
 def mask_of(rng, width, height):
     """Generates a mask: one half black and white, the other half colours around the threshold."""
     mask = rng.choice([0, 255], [height // 4 + 1, width // 4 + 1, 1]).repeat(4, 0).repeat(4, 1).repeat(3, 2)[:height, :width]
@@ -71,4 +77,6 @@ def pictures_of(spec, case, unit=1):
             out["mask"][:] = out["mask"][:, :, :1]
     for i, (width, height) in enumerate(case.get("references", [])):
         out[f"reference_{i:03}"] = picture_of(rng, width * unit, height * unit)
+        if i in case.get("alpha", []):
+            out[f"reference_{i:03}"] = np.concatenate([out[f"reference_{i:03}"], alpha_of(rng, width * unit, height * unit)], axis=2)
     return out

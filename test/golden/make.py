@@ -63,6 +63,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 
+import anima.make
+import anima.specs
 import chroma.make
 import chroma.specs
 import files
@@ -74,10 +76,14 @@ import folder
 import inputs
 import longcat.make
 import longcat.specs
+import krea.make
+import krea.specs
 import ovis.make
 import ovis.specs
 import qwen.make
 import qwen.specs
+import qwen21.make
+import qwen21.specs
 import reference_tensors
 import sd3.make
 import sd3.specs
@@ -87,6 +93,7 @@ import unet.make
 import unet.specs
 import wan.make
 import wan.specs
+import zimage_pipelines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -185,15 +192,20 @@ def main():
     parser.add_argument("--seed", type=int, default=specs.DEFAULT_SEED)
     parser.add_argument("--out", default=HERE)
     # in this order, because a fixture may link to earlier ones
-    families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    families = {name: (specs, make) for name in sorted(specs.FORMS)} | {
+        name: (zimage_pipelines, zimage_pipelines.make) for name in zimage_pipelines.FORMS}
+    families |= {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (longcat.specs, longcat.make.make) for name in longcat.specs.FORMS}
     families |= {name: (flux2.specs, flux2.make.make) for name in flux2.specs.FORMS}
     families |= {name: (chroma.specs, chroma.make.make) for name in chroma.specs.FORMS}
     families |= {name: (ovis.specs, ovis.make.make) for name in ovis.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
+    families |= {name: (krea.specs, krea.make.make) for name in krea.specs.FORMS}
+    families |= {name: (qwen21.specs, qwen21.make.make) for name in qwen21.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
+    families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()

@@ -7,11 +7,11 @@ Needs requirements.txt and gguf==0.19.0.  test_dequantise.c and the devices' tes
 Each file quantised/TYPE.safetensors contains
   bytes   U8 [rows, row_bytes]     all codes, ordinary and extreme scales (0, subnormal, negative, Inf, NaN)
   values  F32 [rows, columns]      decoded values; NaN is 0x7fc00000
-  scales  F32 [rows] or U8 tiles   for types with scales in another tensor
+  scales  F32 [rows], U8 tiles, or U8 sections (tensor.h)   for types with scales in other tensors
   scale   F32 [1]                  likewise
   sweep   U8 [32]                  SHA-256 of the f32 values of the sweep below, little-endian, NaN as above
 GGUF types are decoded by the gguf package, E4M3, E5M2 and E8M0 by PyTorch, E2M1 by the table of OCP Microscaling 1.0.
-Rotations (I8_ROT) are products with comfy-kitchen's matrix. Tiles of scales have the layout of cuBLAS 13's manual (block
+Rotations (I8_ROT, I4_ROT) are products with comfy-kitchen's matrix. Tiles of scales have the layout of cuBLAS 13's manual (block
 scaling factors, 128x4).
 
 A sweep consists of noise() bytes with scales in their places: every f16 as d (and dmin), every E8M0 or E4M3 as a block's
@@ -192,6 +192,63 @@ def mxfp8_values(codes, scales, scale):
         return with_canonical_nan(torch_values(codes, torch.float8_e4m3fn) * factors.repeat(32, 1) * scale)
 
 
+# Levels of comfy-kitchen 0.2.40, tensor/w4a8_packed.py.
+I4_LEVELS = np.array([-0.980602, -0.794529, -0.638165, -0.500986, -0.377321, -0.263187, -0.155210, -0.050720,
+                      0.052541, 0.156985, 0.265284, 0.379533, 0.502636, 0.638953, 0.794876, 0.980671], np.float32)
+
+
+def i4_codes(packed, levels, groups):
+    """Decodes I4_ROT256 rows to int8 codes, as comfy-kitchen's _dequant_int4_grouped_to_int8; NaN gives 0."""
+    codes = np.stack([packed & 15, packed >> 4], -1).reshape(packed.shape[0], -1)
+    with np.errstate(all="ignore"):
+        numbers = np.rint(levels[codes] * torch_values(groups, torch.float8_e4m3fn).repeat(16, 1))
+        return np.nan_to_num(np.clip(numbers, -127, 127), nan=0).astype(np.int8).view(np.uint8)
+
+
+def i4_sections(levels, scales, groups):
+    return np.concatenate([part.reshape(-1).view(np.uint8) for part in (levels, scales, groups)])
+
+
+def make_i4():
+    sweep_scales = noise(0, 1024).view(np.uint32).view(np.float32)
+    groups = np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, 16))
+    sweep = hashlib.sha256(rotated(256, i4_codes(ramp(128), I4_LEVELS, groups), sweep_scales, np.float32(1)).tobytes())
+    rng = np.random.default_rng(4)
+    rows, columns = 66, 512
+    scales = rng.uniform(1e-4, 1e-2, rows).astype(np.float32)
+    scales[58:] = [0, -0., 1e-45, -3e-39, 3e38, np.inf, -np.inf, np.nan]
+    levels = np.sort(rng.uniform(-1, 1, 16)).astype(np.float32)
+    scale = np.array([0.37], np.float32)
+    packed = rng.integers(0, 256, (rows, columns // 2), np.uint8)
+    groups = rng.permutation(np.arange(rows * columns // 16) & 255).astype(np.uint8).reshape(rows, -1)
+    values = rotated(256, i4_codes(packed, levels, groups), scales, scale[0])
+    save("I4_ROT256", sweep, bytes=packed, values=values, scales=i4_sections(levels, scales, groups), scale=scale)
+
+
+def bf16_values(codes):
+    return (codes.astype(np.uint32) << 16).view(np.float32)
+
+
+def awq_values(packed, scales, scale, factors):
+    with np.errstate(all="ignore"):
+        return with_canonical_nan(nvfp4_values(packed, scales, scale) * bf16_values(factors))
+
+
+def make_awq():
+    scales = np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, 16))
+    factors = noise(0, 512).view(np.uint16)
+    sweep = hashlib.sha256(awq_values(ramp(128), scales, np.float32(1), factors).tobytes())
+    rng = np.random.default_rng(17)
+    rows, blocks = 160, 5
+    codes = rng.integers(0, 256, (rows, blocks * 8), np.uint8)
+    scales = rng.permutation(np.arange(rows * blocks) & 255).astype(np.uint8).reshape(rows, blocks)
+    scale = np.array([0.0137], np.float32)
+    factors = (rng.uniform(0.1, 8, blocks * 16).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    factors[:6] = [0x0000, 0x8000, 0x0001, 0x7f7f, 0x7f80, 0x7fc0]
+    save("NVFP4_AWQ", sweep, bytes=codes, values=awq_values(codes, scales, scale[0], factors),
+         scales=np.concatenate([factors.view(np.uint8), tiles(scales)]), scale=scale)
+
+
 def make_tiled(name, values, bytes_each, block):
     scales = np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, 256 // block))
     sweep = hashlib.sha256(values(ramp(256 * bytes_each // block), scales, np.float32(1)).tobytes())
@@ -215,6 +272,8 @@ def main():
         make_rotated(group)
     make_tiled("NVFP4_TILED", nvfp4_values, 8, 16)
     make_tiled("MXFP8_TILED", mxfp8_values, 32, 32)
+    make_awq()
+    make_i4()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from watch import without_frame
 
 def unpack(pipe, packed, case):
     """Unpacks latents [1, tokens, 4 C] to [1, C, h, w] if the pipeline packs them."""
+    packed = without_frame(packed)
     if packed.dim() == 4:
         return packed
     if hasattr(pipe, "_unpack_latents_with_ids"):  # Flux.2: noise is drawn packed, and a token is one latent pixel
@@ -47,7 +48,9 @@ class Recording:
         self.pipe.vae.encode = encode_and_record
         self.hooks = [
             self.pipe.vae.decoder.register_forward_hook(lambda _m, _i, out: self.decoded.append(without_frame(out).clone())),
-            self.pipe.transformer.register_forward_pre_hook(lambda _m, _a, kw: self.inputs.append(kw["hidden_states"].clone()), with_kwargs=True)]
+            self.pipe.transformer.register_forward_pre_hook(
+                # Z-Image's first argument is a list of latents [C, 1, h, w]
+                lambda _m, a, kw: self.inputs.append(torch.stack(a[0])[:, :, 0] if a else kw["hidden_states"].clone()), with_kwargs=True)]
         return self
 
     def on_step(self, _pipe, _i, _t, values):
@@ -62,8 +65,13 @@ class Recording:
 
 def _start(image, case):
     """Returns the transformer's first input of one lane, without concatenated conditioning."""
-    packed = image.inputs[0][:1]
-    return unpack(image.pipe, packed if packed.dim() == 4 else packed[:, :case["image_tokens"], :4 * case["channels"]], case)
+    packed = without_frame(image.inputs[0][:1])
+    if packed.dim() == 4:
+        return packed
+    n = case["image_tokens"]
+    # in Qwen-Image-2.1 the references precede the image
+    drawn = packed[:, -n:] if hasattr(image.pipe, "prompt_template_ti2i") else packed[:, :n]
+    return unpack(image.pipe, drawn[..., :4 * case["channels"]], case)
 
 
 def _of_images(images, case, references):

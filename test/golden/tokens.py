@@ -61,8 +61,8 @@ PIECES = [
 ]
 
 
-def train(merges, seed):
-    """Returns vocabulary (piece -> id) and merges in rank order."""
+def train(merges, seed, more=()):
+    """Returns vocabulary (piece -> id) and merges in rank order; more: texts that follow the corpus."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -72,7 +72,7 @@ def train(merges, seed):
     trainer = trainers.BpeTrainer(
         vocab_size=256 + merges, min_frequency=1, show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.train_from_iterator([*CORPUS, *more], trainer)
     model = json.loads(tokenizer.to_str())["model"]
     pairs = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
     # Ids are shuffled, so that code which uses ids as merge ranks fails.

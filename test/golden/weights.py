@@ -80,6 +80,22 @@ SD3 = [
     ("net.0", 0.8, 0.3), ("net.2", 0.5, 0.1),
     ("proj_out", 0.6, 0.2),
 ]
+# No layer has a bias: modulation and queries vary by larger gains.
+ANIMA = [
+    ("attn1.norm_", 1.7, 0), ("attn2.norm_", 1.7, 0),
+    ("t_embedder.linear_1", 1.0, 0), ("t_embedder.linear_2", 1.0, 0),
+    ("linear_1", 1.5, 0), ("linear_2", 0.7, 0),
+    ("patch_embed", 0.3, 0),
+    ("to_q", 0.15, 0), ("to_k", 0.15, 0), ("attn2.to_v", 1.5, 0), ("to_v", 0.7, 0), ("to_out", 1.2, 0),
+    ("net.0", 1.2, 0), ("net.2", 0.8, 0),
+    ("proj_out", 0.6, 0),
+]
+ANIMA_ADAPTER = [
+    ("q_norm", 1.7, 0), ("k_norm", 1.7, 0),
+    ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 1.0, 0), ("o_proj", 0.5, 0),
+    ("mlp.0", 1.0, 0.3), ("mlp.2", 0.3, 0.05),
+    ("embed", 1.0, 0), ("out_proj", 1.0, 0.2),
+]
 SD3_NORMED = [
     ("attn.norm_", 1.7, 0), ("attn2.norm_", 1.6, 0),
     ("to_q", 0.15, 0.15), ("to_k", 0.15, 0.15), ("add_q_proj", 0.2, 0.3), ("add_k_proj", 0.2, 0.3),
@@ -124,6 +140,15 @@ QWEN_TEXT = [
     ("q_proj", 0.9, 0.5), ("k_proj", 0.9, 0.5), ("v_proj", 0.5, 0.1), ("o_proj", 0.2, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
+KREA2 = [
+    ("attn.norm_", 1.7, 0),
+    ("img_in", 0.3, 0.06), ("txt_in.linear_1", 0.8, 0.2), ("txt_in.linear_2", 0.5, 0.06),
+    ("time_embed.linear_1", 1.0, 0.3), ("time_embed.linear_2", 0.8, 0.3), ("time_mod_proj", 0.5, 0.3),
+    ("projector", 1.0, 0),
+    ("to_q", 0.15, 0), ("to_k", 0.15, 0), ("to_v", 0.9, 0), ("to_gate", 1.0, 0), ("to_out", 0.9, 0),
+    ("ff.gate", 1.2, 0), ("ff.up", 1.0, 0), ("ff.down", 0.7, 0),
+    ("final_layer.linear", 0.6, 0.2),
+]
 # Queries and keys are not normed.
 MISTRAL = [("q_proj", 1.0, 0), ("k_proj", 1.0, 0), *TEXT]
 QWEN_TOWER = [
@@ -132,6 +157,23 @@ QWEN_TOWER = [
     ("gate_proj", 1.0, 0.3), ("up_proj", 1.0, 0.3), ("down_proj", 0.2, 0.05),
     # gives text embeddings their usual magnitude
     ("mlp.0", 1.0, 0.3), ("mlp.2", 0.15, 0.05),
+]
+# No layer has a bias, as in FLUX2.
+QWEN21 = [
+    ("attn.norm_", 1.7, 0),
+    ("modulation", 0.8, 0), ("norm_out.linear", 0.7, 0),
+    ("img_in", 0.3, 0), ("txt_in.in_layer", 0.8, 0), ("txt_in.out_layer", 0.8, 0),
+    ("embedder.linear_1", 1.0, 0), ("embedder.linear_2", 2.0, 0),
+    ("to_q", 0.15, 0), ("to_k", 0.15, 0), ("to_v", 0.7, 0), ("to_out", 0.9, 0),
+    ("gate_layer", 1.0, 0), ("img_mlp.proj", 1.0, 0), ("img_mlp.out", 0.7, 0),
+    ("proj_out", 0.6, 0),
+]
+QWEN3VL_TOWER = [
+    ("patch_embed", 0.2, 0.05), ("pos_embed", 1.0, 0),
+    ("qkv", 0.9, 0.4), ("attn.proj", 0.3, 0.05),
+    # the mergers' results have the usual magnitude of text embeddings
+    ("merger_list", 0.4, 0.1), ("merger.linear_fc1", 1.0, 0.3), ("merger.linear_fc2", 0.15, 0.05),
+    ("linear_fc1", 1.0, 0.3), ("linear_fc2", 0.2, 0.05),
 ]
 WAN = [
     ("attn1.norm_", 1.6, 0), ("attn2.norm_", 1.5, 0),
@@ -160,6 +202,17 @@ VAE_WAN = [
     ("post_quant_conv", 1.0, 0.4), ("quant_conv", 1.0, 0.4),
     ("conv_out", 1.5, 0.1),
 ]
+# Rules of Qwen-Image-2.1's VAE, whose kernels are two-dimensional.
+VAE_QWEN21 = [
+    ("decoder.conv_out", 0.5, 0.1),
+    ("conv_in", 0.5, 0.3),
+    ("conv_shortcut", 0.8, 0.2),
+    ("resample.1", 0.6, 0.2), ("time_conv", 0.5, 0.1),
+    ("to_qkv", 1.0, 0.6), ("proj", 0.6, 0.2),
+    ("conv1", 0.7, 0.4), ("conv2", 0.7, 0.3),
+    ("post_quant_conv", 1.0, 0.4), ("quant_conv", 1.0, 0.4),
+    ("conv_out", 0.9, 0.1),
+]
 VAE = [
     ("decoder.conv_out", 0.9, 0.1),
     ("conv_in", 0.08, 0.06),
@@ -176,6 +229,9 @@ VAE = [
 # Name endings of parameters that are neither matrices nor norms.
 TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding")
 
+# Norms whose stored weight is the scale minus 1.
+ZERO_CENTRED = ("text_norm.weight",)
+
 
 def _rule(name, rules):
     for part, gain, bias in rules:
@@ -188,6 +244,8 @@ def _draw(name, tensor, rules, seed):
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
     normal = torch.randn(tensor.shape, generator=generator)
     if name.endswith(TABLES):
+        return 0.3 * normal
+    if name.endswith(ZERO_CENTRED):
         return 0.3 * normal
     if "norm" in name.split(".")[-2]:
         if name.endswith("bias"):

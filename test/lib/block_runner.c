@@ -108,6 +108,8 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
                                 .lane = &b->lane,
                                 .number = block->number,
                                 .chunk = b->chunk,
+                                .first = true,
+                                .first_of_prompt = true,
                                 .n_timesteps = 1,
                                 .timesteps = &timestep};
     b->scratch.used = 0;

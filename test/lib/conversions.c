@@ -78,9 +78,7 @@ float *numbers_of(const struct opened *o, const struct index_entry *entry) {
     void *scales = malloc(entry->scales.bytes + 1);
     if (!t.data || !scales || !numbers) abort();
     source_read(&o->index.sources[entry->source], t.data, entry->bytes, entry->offset, &e);
-    if (entry->scales.bytes)
-        source_read(&o->index.sources[entry->scales.source], scales, entry->scales.bytes,
-                    entry->scales.offset, &e);
+    index_read_scales(&o->index, entry, scales, &e);
     check(e.code == OK, "reading %s: %s", entry->name, e.what);
     t.scale = entry->scale;
     t.scales = entry->scales.bytes ? scales : NULL;

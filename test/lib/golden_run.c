@@ -138,6 +138,12 @@ static void set_skip_layers(const json_t *c, struct sluice_request *r) {
     r->slg_end = json_number_value(json_object_get(c, "slg_end"));
 }
 
+/* Sets --cfg-norm and --cfg-until from expect.json; 0 if absent: the default. */
+static void set_guidance_limits(const json_t *c, struct sluice_request *r) {
+    r->cfg_norm = json_number_value(json_object_get(c, "cfg_norm"));
+    r->cfg_until = json_number_value(json_object_get(c, "cfg_until"));
+}
+
 static void set_images(const struct golden *g, const json_t *c, struct sluice_request *r) {
     int n = (int)json_array_size(json_object_get(c, "references"));
     const struct sluice_picture **references = test_memory(sizeof *references * (size_t)(n + 1));
@@ -195,6 +201,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     if (json_object_get(c, "frames")) r.frames = number_of(c, "frames");
     r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: cfg_scale */
     r.sampler = text_of(c, "sampler");
+    set_guidance_limits(c, &r);
     set_skip_layers(c, &r);
     set_images(p->golden, c, &r);
     set_control(p->golden, c, &r);

@@ -59,6 +59,8 @@ double activated(enum activation activation, double v) {
         return v / 2 * erfc(-0.70710678118654752440 * v);
     case ACTIVATION_RELU:
         return v < 0 ? 0 : v;
+    case ACTIVATION_SIGMOID:
+        return sigmoid(v);
     default:
         return v;
     }
@@ -145,25 +147,29 @@ void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_d
     op_expect(OP_RELATIVE_BIAS, &out, truth);
 }
 
-void case_rms_norm(struct rms_case r) {
+static void check_rms_norm(struct rms_case r, bool zero_centered, bool shifted) {
     int32_t t = r.t, c = r.c, groups = r.groups;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c * groups), r.gap, 5), out = in;
     struct tensor weight = tensor_random(r.dtype, SHAPE(c), 0, 1);
-    struct modulation m = {.activation = r.activation};
+    struct modulation m = {.activation = r.activation, .zero_centered = zero_centered};
     if (r.modulated || !r.in_place) out = tensor_random(DTYPE_F32, SHAPE(t, c * groups), 2 * r.gap, 1);
     if (r.modulated) {
         m.scale = tensor_random(r.dtype, SHAPE(c), 0, 1);
         m.gate = tensor_random(DTYPE_F32, SHAPE(c), 0, 2);
         m.base = out;
     }
+    if (shifted) m.scale = tensor_random(r.dtype, SHAPE(c), 0, 1);
+    if (shifted) m.shift = tensor_random(DTYPE_F32, SHAPE(c), 0, 1);
     double *truth = op_truth(&out);
     for (int32_t i = 0; i < t; i++)
         for (int32_t g = 0; g < groups; g++) {
             double sum = 0;
             for (int32_t j = 0; j < c; j++) sum += pow(load(&in, i, g * c + j), 2);
             for (int32_t j = 0; j < c; j++) {
-                double value = load(&in, i, g * c + j) / sqrt(sum / c + 1e-5f) * load(&weight, 0, j);
+                double value = load(&in, i, g * c + j) / sqrt(sum / c + 1e-5f);
+                value *= load(&weight, 0, j) + zero_centered;
+                if (shifted) value = value * (1 + load(&m.scale, 0, j)) + load(&m.shift, 0, j);
                 if (r.modulated) value *= (1 + load(&m.scale, 0, j)) * tanh(load(&m.gate, 0, j));
                 truth[((int64_t)i * groups + g) * c + j] =
                     activated(r.activation, value) + (r.modulated ? load(&out, i, g * c + j) : 0);
@@ -171,6 +177,14 @@ void case_rms_norm(struct rms_case r) {
         }
     op_rms_norm(&x, out, in, weight, 1e-5f, m);
     op_expect(OP_RMS_NORM, &out, truth);
+}
+
+void case_rms_norm(struct rms_case r) {
+    check_rms_norm(r, false, false);
+}
+
+void case_rms_zero_centered(struct rms_case r, bool shifted) {
+    check_rms_norm(r, true, shifted);
 }
 
 void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place) {
@@ -229,12 +243,13 @@ void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool 
     op_expect(OP_GROUP_NORM, &out, normed);
 }
 
-void case_rope(struct rope_case r) {
+static void check_rope(struct rope_case r, bool zero_centered) {
     int32_t t = r.t, heads = r.heads, d = r.d;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, heads * d), r.gap, 1), out = in;
     struct tensor table = tensor_random(DTYPE_F32, SHAPE(t, d / 2, 2), 0, 1);
-    struct rotation rotation = {.heads = heads, .pairs = r.pairs, .eps = 1e-3f};
+    struct rotation rotation = {
+        .heads = heads, .pairs = r.pairs, .eps = 1e-3f, .zero_centered = zero_centered};
     if (r.normed) rotation.norm = tensor_random(r.norm, SHAPE(d), 0, 1);
     if (!r.in_place) out = tensor_random(DTYPE_F32, SHAPE(t, heads * d), 2 * r.gap, 1);
     double *truth = op_truth(&out), *head = pool_alloc(sizeof *head * (size_t)d);
@@ -244,7 +259,8 @@ void case_rope(struct rope_case r) {
             double squares = 0;
             for (int32_t k = 0; k < d; k++) head[k] = load(&in, i, h * d + k), squares += head[k] * head[k];
             for (int32_t k = 0; r.normed && k < d; k++)
-                head[k] *= load(&rotation.norm, 0, k) / sqrt(squares / d + (double)rotation.eps);
+                head[k] *=
+                    (load(&rotation.norm, 0, k) + zero_centered) / sqrt(squares / d + (double)rotation.eps);
             for (int32_t p = 0; p < d / 2; p++) {
                 int32_t a = r.pairs == ROPE_HALVES ? p : 2 * p, b = a + (r.pairs == ROPE_HALVES ? d / 2 : 1);
                 double c = load(&table, i * (d / 2) + p, 0), s = load(&table, i * (d / 2) + p, 1);
@@ -254,6 +270,14 @@ void case_rope(struct rope_case r) {
         }
     op_rope(&x, out, in, table, rotation);
     op_expect(OP_ROPE, &out, truth);
+}
+
+void case_rope(struct rope_case r) {
+    check_rope(r, false);
+}
+
+void case_rope_zero_centered(struct rope_case r) {
+    check_rope(r, true);
 }
 
 void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation) {

@@ -97,6 +97,9 @@ struct rms_case {
 };
 
 void case_rms_norm(struct rms_case r);
+/* Checks an RMS norm whose weight is stored minus 1. shifted: with a scale and a shift; not if r.modulated.
+ */
+void case_rms_zero_centered(struct rms_case r, bool shifted);
 
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
 
@@ -106,7 +109,7 @@ void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place);
 /* Checks the statistics of a group norm, then the norm. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 /* Checks the first n of the RoPE tables: grids as in the supported families, at small sizes. */
-enum { ROPE_TABLES = 8 };
+enum { ROPE_TABLES = 11 };
 void case_rope_tables(int n);
 
 struct rope_case {
@@ -119,6 +122,8 @@ struct rope_case {
 };
 
 void case_rope(struct rope_case c);
+/* Checks RoPE after an RMS norm whose weight is stored minus 1. */
+void case_rope_zero_centered(struct rope_case c);
 
 /* Checks a gated linear unit. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over
  * `b`. */
@@ -127,6 +132,8 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 /* Checks a sum. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b` (f32, shaped
  * like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
+/* dtype: type of the table; gap: floats between rows */
+void case_add_positions(struct position_grid grid, int32_t c, enum dtype dtype, int gap, bool in_place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 /* Checks the split of an image into patches, and back. rows, columns: numbers of patches. */
 void case_patchify(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);

@@ -37,17 +37,26 @@ static int32_t extent_of(const struct rope_options *o, const struct rope_grid *g
 
 /* Computes RoPE's cos and sin for each pair of values of one token. */
 static double *rope_row(const struct rope_options *o, const int32_t *position, double *at) {
-    int32_t all = 0, dim = 0;
+    int32_t all = 0, dim = 0, turned[256];
     for (int a = 0; a < o->n_axes; a++) all += o->axis_dim[a];
+    for (int a = 0; a < o->n_axes; a++)
+        for (int j = 0; j < o->axis_dim[a]; j += 2) turned[dim++] = position[a];
+    /* interleaved M-RoPE, as transformers: every third pair, from 1 and 2 on, is overwritten */
+    for (int a = 1; a < 3 && o->mrope_interleaved; a++) {
+        for (int i = 0; i < dim && a == 1; i++) turned[i] = position[0];
+        for (int i = a; i < dim && i < 3 * o->axis_dim[a] / 2; i += 3) turned[i] = position[a];
+    }
+    dim = 0;
     for (int a = 0; a < o->n_axes; a++)
         for (int j = 0; j < o->axis_dim[a]; j += 2, dim += 2) {
             int32_t numerator = o->mrope ? dim : j, of = o->mrope ? all : o->axis_dim[a];
-            double frequency = pow(o->theta, -(double)numerator / of);
+            double theta = o->theta_factor[a] > 0 ? o->theta * o->theta_factor[a] : o->theta;
+            double frequency = pow(theta, -(double)numerator / of);
             if (o->f32_frequencies) {
-                float power = (float)pow(o->theta, (double)((float)numerator / (float)of));
+                float power = (float)pow(theta, (double)((float)numerator / (float)of));
                 frequency = (double)(1.0f / power);
             }
-            double angle = position[a] * frequency;
+            double angle = turned[dim / 2] * frequency;
             if (!o->f64_angles) angle = (double)(float)angle;
             *at++ = cos(angle);
             *at++ = sin(angle);
@@ -130,6 +139,24 @@ void case_rope_tables(int n) {
          .grid = {{.extent = {7}, .diagonal = true},
                   {.start = {7, 7, 7}, .extent = {1, 4, 6}},
                   {.start = {13, 13, 13}, .extent = {300}, .diagonal = true}}},
+        /* the same prompt with alternating axes: the published sections, and sections of a small head */
+        {.theta = 5e6,
+         .n_axes = 3,
+         .axis_dim = {48, 40, 40},
+         .mrope = true,
+         .mrope_interleaved = true,
+         .f32_frequencies = true,
+         .n_grids = 3,
+         .grid = {{.extent = {7}, .diagonal = true},
+                  {.start = {7, 7, 7}, .extent = {1, 4, 6}},
+                  {.start = {13, 13, 13}, .extent = {300}, .diagonal = true}}},
+        {.theta = 100,
+         .n_axes = 3,
+         .axis_dim = {2, 6, 4},
+         .mrope = true,
+         .mrope_interleaved = true,
+         .n_grids = 1,
+         .grid = {{.start = {3, -9, 2}, .extent = {3, 7, 5}}}},
         /* a vision tower's windows cropped at both edges */
         {.theta = 10000,
          .n_axes = 2,
@@ -149,8 +176,37 @@ void case_rope_tables(int n) {
          .f64_angles = true,
          .n_grids = 1,
          .grid = {{.start = {20, 0, 70}, .extent = {2, 4, 10}}}},
+        {.theta = 10000, /* rows and columns with a larger theta (Anima) */
+         .n_axes = 3,
+         .axis_dim = {44, 42, 42},
+         .theta_factor = {0, 4.2870938501451725, 3},
+         .f32_frequencies = true,
+         .n_grids = 1,
+         .grid = {{.start = {3, 0, 0}, .extent = {2, 5, 120}}}},
     };
     for (int i = 0; i < n; i++) case_rope_table(&tables[i]);
+}
+
+void case_add_positions(struct position_grid grid, int32_t c, enum dtype dtype, int gap, bool in_place) {
+    case_begin();
+    int32_t tokens = grid.rows * grid.columns, side = grid.side;
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(tokens, c), gap, 3),
+                  table = tensor_random(dtype, SHAPE(side * side, c), 0, 1),
+                  out = in_place ? a : tensor_random(DTYPE_F32, SHAPE(tokens, c), 2 * gap, 1);
+    struct token_coords *places = walk_places(grid.token_order, grid.rows, grid.columns);
+    double *truth = op_truth(&out);
+    for (int64_t i = 0; i < (int64_t)tokens * c; i++) {
+        struct token_coords place = places[i / c];
+        double y = grid.rows > 1 ? (double)place.row * (side - 1) / (grid.rows - 1) : 0;
+        double xx = grid.columns > 1 ? (double)place.column * (side - 1) / (grid.columns - 1) : 0;
+        truth[i] = load(&a, i / c, i % c);
+        for (int32_t row = 0; row < side; row++)
+            for (int32_t column = 0; column < side; column++)
+                truth[i] += fmax(0, 1 - fabs(y - row)) * fmax(0, 1 - fabs(xx - column)) *
+                            load(&table, row * side + column, i % c);
+    }
+    op_add_positions(&x, out, a, table, grid);
+    op_expect(OP_ADD_POSITIONS, &out, truth);
 }
 
 /* Element (row, column, channel) of an image: planes of channels, or pixels. */

@@ -12,6 +12,7 @@ int ops_on, ops_random_cases, ops_pictures;
 #define GELU_TANH   ACTIVATION_GELU_TANH
 #define GELU_QUICK  ACTIVATION_GELU_QUICK
 #define RELU        ACTIVATION_RELU
+#define SIGMOID     ACTIVATION_SIGMOID
 #define GELU_ERF    ACTIVATION_GELU_ERF
 #define APART       RESIDUAL_APART
 #define OVER_OUT    RESIDUAL_OUT
@@ -110,6 +111,8 @@ void test_norms(void **state) {
         {300, 64, 3, F16, 0, false, true, PLAIN},    {2, 5120, 1, BF16, 0, false, false, PLAIN},
     };
     bool small = ops_on == ON_TSAN;
+    case_rms_zero_centered((struct rms_case){5, 44, 3, BF16, 4, false, true, PLAIN}, true);
+    case_rms_zero_centered((struct rms_case){3, 37, 1, BF16, 1, true, false, PLAIN}, false);
     for (size_t i = 0; i < (small ? 5 : sizeof rms / sizeof *rms); i++) case_rms_norm(rms[i]);
     case_affine(1, 3, 0, 0, false);
     case_affine(5, 333, 3, WITH_SCALE, true);
@@ -118,6 +121,8 @@ void test_norms(void **state) {
     case_group_norm(5, 7, 36, 4, true);
     case_group_norm(300, 1, 2, 1, false); /* more rows than one thread block of group norm sums */
     if (small) return;
+    case_rms_zero_centered((struct rms_case){2, 6144, 1, F32, 0, false, false, SILU}, true);
+    case_rms_zero_centered((struct rms_case){40, 128, 20, BF16, 0, false, true, PLAIN}, false);
     case_affine(50, 333, 3, WITH_SCALE, true);
     case_affine(2, 5120, 0, WITH_SCALE, false);
     case_affine(9, 3840, 0, WITH_SCALE, false);
@@ -147,6 +152,8 @@ void test_rope(void **state) {
     };
     bool small = ops_on == ON_TSAN;
     for (size_t i = 0; i < (small ? 5 : sizeof cases / sizeof *cases); i++) case_rope(cases[i]);
+    case_rope_zero_centered((struct rope_case){6, 3, 40, 2, ROPE_INTERLEAVED, true, BF16, false});
+    case_rope_zero_centered((struct rope_case){6, 3, 40, 1, ROPE_HALVES, true, F32, true});
     case_timestep(2, 0, TIMESTEP_USUAL);
     case_timestep(256, 999.5f, TIMESTEP_USUAL);
     case_timestep(256, 6500.25f, TIMESTEP_TO_END);
@@ -161,6 +168,7 @@ void test_elementwise(void **state) {
         case_glu(9, 33, 0, place, GELU_QUICK);
         case_glu(7, 65, 2, place, GELU_ERF);
         case_glu(6, 51, 1, place, RELU);
+        case_glu(8, 49, 1, place, SIGMOID);
         case_add(7, 45, F32, 2, false, place);
     }
     case_glu(1, 1, 0, 0, SILU);
@@ -172,6 +180,9 @@ void test_elementwise(void **state) {
     case_add(6, 33, F32, 4, true, 0);
     case_relative_bias(1, 1, 4, 2, F32, 0);
     case_relative_bias(77, 5, 32, 128, BF16, 3);
+    case_add_positions((struct position_grid){1, 1, 1, {0}}, 1, F32, 0, false);
+    case_add_positions((struct position_grid){5, 3, 7, {0}}, 33, F16, 3, false);
+    case_add_positions((struct position_grid){4, 10, 6, {0, 2}}, 12, BF16, 0, true);
     case_copy(5, 33, F16, 3);
     case_copy(5, 33, BF16, 0);
     case_copy(1, 7, F32, 0);
@@ -189,6 +200,7 @@ void test_elementwise(void **state) {
     case_add(40, 2560, BF16, 0, true, 1);
     case_relative_bias(600, 3, 16, 1000, F16, 0);
     case_relative_bias(600, 3, 128, 1000, F16, 0); /* 600 x 1000 values of bias take two launches */
+    case_add_positions((struct position_grid){16, 12, 20, {0, 2}}, 1160, BF16, 0, true);
     case_copy(40, 2560, BF16, 0);
     case_patch_orders(16, 64, 48, 2, 0);
     case_token_orders();

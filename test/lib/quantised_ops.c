@@ -14,7 +14,10 @@ static unsigned char ordinary(enum dtype dtype, bool scale, unsigned char noise)
         return (unsigned char)((noise & 0x87) | 0x38);
     case DTYPE_NVFP4:
     case DTYPE_NVFP4_TILED:
+    case DTYPE_NVFP4_AWQ:
         return scale ? (unsigned char)(0x28 + noise % 32) : noise;
+    case DTYPE_I4_ROT256: /* group scales from 30 to 208 */
+        return scale ? (unsigned char)(0x5f + noise % 23) : noise;
     case DTYPE_MXFP4:
         return scale ? (unsigned char)(118 + noise % 8) : noise;
     default:
@@ -37,8 +40,11 @@ static void fill_scales(struct tensor *t) {
     unsigned char *to = operand_memory((size_t)tensor_scales_bytes(t));
     for (int64_t i = 0; i < tensor_scales_bytes(t); i++)
         to[i] = ordinary(t->dtype, true, (unsigned char)random_bits());
-    for (int64_t i = 0; !dtype_tiled_values(t->dtype) && i < tensor_scales_bytes(t); i += 4)
-        ((float *)(void *)to)[i / 4] = 0.01f + 0.01f * random_value();
+    int64_t head = tensor_scales_head(t);
+    if (t->dtype == DTYPE_I4_ROT256) memcpy(to, quantised_levels, sizeof quantised_levels);
+    for (int64_t i = 0; t->dtype == DTYPE_NVFP4_AWQ && i < head; i += 2) to[i + 1] = 0x3f; /* 0.5 to 2 */
+    for (int64_t i = 0; !dtype_tiled_values(t->dtype) && i < t->scale_rows; i++)
+        ((float *)(void *)(to + head))[i] = 0.01f + 0.01f * random_value();
     t->scales = to;
 }
 
@@ -74,7 +80,7 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
 /* Makes a vector weight (bias, norm) for a test of a quantised matrix type. Tiled types do not apply to
  * vectors, and quantisation blocks must fill the vector. */
 static struct twins make_vector(enum dtype dtype, int32_t n) {
-    enum dtype type = dtype_tiled_values(dtype) ? DTYPE_Q6_K : dtype;
+    enum dtype type = dtype_tiled_values(dtype) || dtype == DTYPE_I4_ROT256 ? DTYPE_Q6_K : dtype;
     return make_twins(n % dtype_block_values(type) ? DTYPE_BF16 : type, SHAPE(n));
 }
 
@@ -126,6 +132,16 @@ static void same_add(enum dtype dtype, int32_t rows, int32_t columns, bool one_r
                  out = make_results(SHAPE(rows, columns), 1);
     for (int i = 0; i < 2; i++) op_add(&x, out.of[i], a, b.of[i]);
     expect_same(dtype, &out, one_row ? "add of one row" : "add");
+}
+
+static void same_positions(enum dtype dtype, int32_t side, int32_t columns) {
+    case_begin();
+    struct position_grid grid = {side, 4, 6, {0, 2}};
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(24, columns), 0, 1);
+    struct twins table = make_twins(dtype, SHAPE(side * side, columns)),
+                 out = make_results(SHAPE(24, columns), 1);
+    for (int i = 0; i < 2; i++) op_add_positions(&x, out.of[i], a, table.of[i], grid);
+    expect_same(dtype, &out, "add_positions");
 }
 
 static void same_norms(enum dtype dtype, int32_t rows, int32_t columns) {
@@ -189,6 +205,7 @@ void same_everywhere(enum dtype dtype) {
     }
     same_add(dtype, 3, n + odd, false);
     same_add(dtype, 3, n + odd, true);
+    same_positions(dtype, 3, n + odd);
     same_norms(dtype, small_operands ? 1 : 6, n + (block < 8 ? 4 : 0));
     same_relative_bias(dtype, 3, n);
 }

@@ -1,10 +1,10 @@
 #include "test/lib/quantised_vectors.h"
 
 const enum dtype quantised_types[N_QUANTISED] = {
-    DTYPE_I8,          DTYPE_F8_E4M3,  DTYPE_F8_E5M2,  DTYPE_Q4_0,      DTYPE_Q4_1,  DTYPE_Q5_0,
-    DTYPE_Q5_1,        DTYPE_Q8_0,     DTYPE_Q2_K,     DTYPE_Q3_K,      DTYPE_Q4_K,  DTYPE_Q5_K,
-    DTYPE_Q6_K,        DTYPE_IQ4_NL,   DTYPE_IQ4_XS,   DTYPE_MXFP4,     DTYPE_NVFP4, DTYPE_NVFP4_TILED,
-    DTYPE_MXFP8_TILED, DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256,
+    DTYPE_I8,          DTYPE_F8_E4M3,  DTYPE_F8_E5M2,  DTYPE_Q4_0,      DTYPE_Q4_1,      DTYPE_Q5_0,
+    DTYPE_Q5_1,        DTYPE_Q8_0,     DTYPE_Q2_K,     DTYPE_Q3_K,      DTYPE_Q4_K,      DTYPE_Q5_K,
+    DTYPE_Q6_K,        DTYPE_IQ4_NL,   DTYPE_IQ4_XS,   DTYPE_MXFP4,     DTYPE_NVFP4,     DTYPE_NVFP4_TILED,
+    DTYPE_MXFP8_TILED, DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256, DTYPE_NVFP4_AWQ, DTYPE_I4_ROT256,
 };
 void *(*quantised_alloc)(size_t bytes);
 
@@ -81,17 +81,26 @@ static void sweep_block(enum dtype dtype, uint32_t block, unsigned char *to) {
     for (int k = 0; k < s.bytes; k++) to[k] = (unsigned char)(block * (uint32_t)s.bytes + (uint32_t)k);
 }
 
+/* Levels of w4a8 files: comfy-kitchen 0.2.40, tensor/w4a8_packed.py. */
+const float quantised_levels[16] = {-0.980602f, -0.794529f, -0.638165f, -0.500986f, -0.377321f, -0.263187f,
+                                    -0.155210f, -0.050720f, 0.052541f,  0.156985f,  0.265284f,  0.379533f,
+                                    0.502636f,  0.638953f,  0.794876f,  0.980671f};
+
 /* Makes the sweep tensor of types whose scales are a separate tensor: 256 rows of 256 values. */
 static struct tensor sweep_ramp(enum dtype dtype) {
     struct tensor t = tensor_make(quantised_alloc(1 << 16), dtype, 2, (int32_t[]){256, 256});
     int64_t row_bytes = t.row_bytes, step = 256 / row_bytes, tiled = dtype_tiled_values(dtype);
-    int64_t n_scales = tiled ? 256 * 256 / tiled : 256 * (int64_t)sizeof(float);
-    unsigned char *codes = t.data, *scales = quantised_alloc((size_t)n_scales);
+    t.scales = t.data; /* any pointer but NULL, so that tensor_scales_bytes counts */
+    int64_t n_scales = tensor_scales_bytes(&t), head = tensor_scales_head(&t), row_scales = 256 * 4;
+    unsigned char *codes = t.data, *scales = quantised_alloc((size_t)n_scales), *at = scales + head;
     for (int64_t i = 0; i < 256 * row_bytes; i++)
         codes[i] = (unsigned char)(i / row_bytes + i % row_bytes * step);
-    for (int64_t i = 0; i < n_scales; i++) {
+    for (int64_t i = 0; i < head; i++) scales[i] = sweep_noise((uint32_t)i);
+    if (dtype == DTYPE_I4_ROT256) memcpy(scales, quantised_levels, sizeof quantised_levels);
+    for (int64_t i = 0; i < n_scales - head; i++) {
         int64_t row = i / (256 / (tiled ? tiled : 1) * 128) * 128 + i % 512 / 16 + i % 16 / 4 * 32;
-        scales[i] = tiled ? (unsigned char)row : sweep_noise((uint32_t)i);
+        at[i] = tiled ? (unsigned char)row : sweep_noise((uint32_t)i);
+        if (!tiled && i >= row_scales) at[i] = (unsigned char)((i - row_scales) / 16); /* group scales */
     }
     t.scales = scales;
     return t;

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_QUANTISED = 22 };
+enum { N_QUANTISED = 24 };
 
 /* All weight types with quantisation blocks or scales. */
 extern const enum dtype quantised_types[N_QUANTISED];
@@ -30,6 +30,9 @@ struct quantised {
     struct tensor weights, values; /* a quantised matrix, and the f32 values of the matrix */
     unsigned char sweep[32];       /* SHA-256 of the f32 values of the type's sweep (all codes and scales) */
 };
+
+/* Usual levels of I4_ROT256. */
+extern const float quantised_levels[16];
 
 struct quantised quantised_read(enum dtype dtype);
 

@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { WHOLE, FIRST, SECOND, THIRD, COLUMNS, SIDE, TWO_PARTS, N_DIMS };
-enum { FILE_BYTES = 1 << 21, TILE_BYTES = 512 };
+enum { FILE_BYTES = 1 << 21, TILE_BYTES = 512, GROUP_VALUES = 16 };
 
 static unsigned char *file;
 static uint64_t file_used;
@@ -79,22 +79,33 @@ static uint64_t take(uint64_t bytes) {
     return at;
 }
 
+/* Adds a section of scales and returns its bytes in the file. */
+static unsigned char *add_section(struct index_entry *entry, uint64_t bytes, int32_t rows) {
+    struct index_entry scales = {.offset = take(bytes), .bytes = bytes};
+    index_add_scales(entry, &scales, rows);
+    return file + scales.offset;
+}
+
 static void add_row_scales(struct index_entry *entry) {
-    entry->scales = (struct index_scales){.bytes = (uint64_t)entry->dim[0] * sizeof(float)};
-    entry->scales.offset = take(entry->scales.bytes);
+    unsigned char *to = add_section(entry, (uint64_t)entry->dim[0] * sizeof(float), 1);
     for (int32_t r = 0; r < entry->dim[0]; r++) {
         float scale = (float)(r + 1);
-        memcpy(file + entry->scales.offset + (uint64_t)r * sizeof scale, &scale, sizeof scale);
+        memcpy(to + (uint64_t)r * sizeof scale, &scale, sizeof scale);
     }
+}
+
+/* Adds the group scales of I4_ROT256: tile_code of row and group. */
+static void add_group_scales(struct index_entry *entry) {
+    int64_t groups = entry->dim[1] / GROUP_VALUES;
+    unsigned char *to = add_section(entry, (uint64_t)(entry->dim[0] * groups), 1);
+    for (int64_t i = 0; i < entry->dim[0] * groups; i++) to[i] = tile_code(i / groups, i % groups);
 }
 
 static void add_tiles(struct index_entry *entry) {
     int64_t blocks = entry->dim[1] / dtype_tiled_values(entry->dtype), tiles = (blocks + 3) / 4;
-    entry->scales.bytes = (uint64_t)((entry->dim[0] + 127) / 128 * tiles * TILE_BYTES);
-    entry->scales.offset = take(entry->scales.bytes);
+    unsigned char *to = add_section(entry, (uint64_t)((entry->dim[0] + 127) / 128 * tiles * TILE_BYTES), 128);
     for (int64_t r = 0; r < entry->dim[0]; r++)
-        for (int64_t b = 0; b < blocks; b++)
-            file[entry->scales.offset + (uint64_t)tile_place(r, b, tiles)] = tile_code(r, b);
+        for (int64_t b = 0; b < blocks; b++) to[tile_place(r, b, tiles)] = tile_code(r, b);
 }
 
 struct file_of_one_tensor {
@@ -102,6 +113,11 @@ struct file_of_one_tensor {
     struct byte_source source;
     struct tensor_index index;
 };
+
+static int64_t head_bytes(const struct index_entry *entry) {
+    struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
+    return tensor_scales_head(&t);
+}
 
 static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales, int rank,
                  const int32_t *dim) {
@@ -115,7 +131,11 @@ static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales
     file_used = 5;
     m->entry.bytes = (uint64_t)dtype_bytes(dtype, values);
     m->entry.offset = take(m->entry.bytes);
+    for (int64_t i = 0, head = head_bytes(&m->entry); i < head; i++)
+        (i ? file + m->entry.scales.section[0].offset : add_section(&m->entry, (uint64_t)head, 0))[i] =
+            (unsigned char)(i + 1);
     if (row_scales) add_row_scales(&m->entry);
+    if (dtype == DTYPE_I4_ROT256) add_group_scales(&m->entry);
     if (dtype_tiled_values(dtype)) add_tiles(&m->entry);
 }
 
@@ -153,14 +173,20 @@ static void check_row(const struct file_of_one_tensor *m, const struct tensor *t
     assert_int_equal(t->scales != NULL, m->entry.scales.bytes > 0);
     if (!t->scales) return;
     int values = dtype_tiled_values(t->dtype);
+    int64_t head = tensor_scales_head(t);
+    const unsigned char *scales = t->scales;
+    for (int64_t i = 0; i < head; i++) assert_int_equal(scales[i], (unsigned char)(i + 1));
+    scales += head;
     if (!values) {
-        assert_true(((const float *)t->scales)[scale_row] == (float)(from + 1));
+        assert_true(((const float *)(const void *)scales)[scale_row] == (float)(from + 1));
+        int64_t groups = t->dtype == DTYPE_I4_ROT256 ? tensor_columns(t) / GROUP_VALUES : 0;
+        scales += t->scale_rows * (int64_t)sizeof(float) + scale_row * groups;
+        for (int64_t i = 0; i < groups; i++) assert_int_equal(scales[i], tile_code(from, i));
         return;
     }
     int64_t blocks = tensor_columns(t) / values;
     for (int64_t b = 0; b < blocks; b++)
-        assert_int_equal(((const unsigned char *)t->scales)[tile_place(scale_row, b, (blocks + 3) / 4)],
-                         tile_code(from, b));
+        assert_int_equal(scales[tile_place(scale_row, b, (blocks + 3) / 4)], tile_code(from, b));
 }
 
 static void check_rows(const struct file_of_one_tensor *m, const struct tensor *t, int64_t first,
@@ -171,11 +197,11 @@ static void check_rows(const struct file_of_one_tensor *m, const struct tensor *
 static const struct {
     enum dtype dtype;
     bool row_scales;
-} stored[] = {{DTYPE_BF16, false},        {DTYPE_F8_E4M3, false}, {DTYPE_F8_E4M3, true},
-              {DTYPE_F8_E5M2, true},      {DTYPE_I8, false},      {DTYPE_I8, true},
-              {DTYPE_Q4_0, false},        {DTYPE_Q8_0, false},    {DTYPE_Q6_K, false},
-              {DTYPE_MXFP4, false},       {DTYPE_NVFP4, false},   {DTYPE_NVFP4_TILED, false},
-              {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}};
+} stored[] = {
+    {DTYPE_BF16, false},        {DTYPE_F8_E4M3, false}, {DTYPE_F8_E4M3, true},    {DTYPE_F8_E5M2, true},
+    {DTYPE_I8, false},          {DTYPE_I8, true},       {DTYPE_Q4_0, false},      {DTYPE_Q8_0, false},
+    {DTYPE_Q6_K, false},        {DTYPE_MXFP4, false},   {DTYPE_NVFP4, false},     {DTYPE_NVFP4_TILED, false},
+    {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}, {DTYPE_NVFP4_AWQ, false}, {DTYPE_I4_ROT256, true}};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
 /* Row counts of three parts of a fused tensor: multiples of the 128 rows of a scale tile, fractions of a
@@ -265,7 +291,7 @@ static void test_embedding_lookup_rows(void **state) {
         struct error e;
         make(&m, stored[s].dtype, stored[s].row_scales, 2, (int32_t[]){300, 512});
         enum status code = bind(&m, &table, dims, &whole_table, &e);
-        if (dtype_tiled_values(stored[s].dtype)) {
+        if (dtype_tiled_values(stored[s].dtype) || stored[s].dtype == DTYPE_I4_ROT256) {
             assert_int_equal(code, UNSUPPORTED);
             assert_non_null(strstr(e.expected, "rows can be read separately"));
             block_destroy(&sys, &whole_table);

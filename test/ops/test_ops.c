@@ -16,6 +16,7 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_UNPATCHIFY] = {2.53e-08, 0}, [OP_TIMESTEP] = {1.93e-08, 0},
     [OP_CONV2D] = {1.12e-06, 0},     [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
     [OP_ADD] = {2.88e-08, 0},        [OP_MEAN_DOWN] = {5e-08, 0},
+    [OP_ADD_POSITIONS] = {3.2e-08, 0},
 };
 
 static void test_result_of_row_is_independent(void **state) {
@@ -113,18 +114,24 @@ static void test_exp(void **state) {
     assert_true(isnan(exp_f32(NAN)));
 }
 
-/* Errors of activation functions are relative to |x|, because below x = -6 the result is nearly 0. */
+/* Errors of activation functions are relative to |x|, because below x = -6 the result is nearly 0. Errors of
+ * the sigmoid are absolute. */
 static void test_activations(void **state) {
-    static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32, gelu_erf_f32};
-    for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_ERF; a++) {
+    static float (*const of[])(float) = {[ACTIVATION_SILU] = silu_f32,
+                                         [ACTIVATION_GELU_TANH] = gelu_tanh_f32,
+                                         [ACTIVATION_GELU_QUICK] = gelu_quick_f32,
+                                         [ACTIVATION_GELU_ERF] = gelu_erf_f32,
+                                         [ACTIVATION_SIGMOID] = sigmoid_f32};
+    for (int a = ACTIVATION_SILU; a <= ACTIVATION_SIGMOID; a++) {
         double worst = 0;
+        if (!of[a]) continue;
         for (int sign = 0; sign < 2; sign++)
             for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u; bits += 389) { /* |x| from 2^-100 to 2^63 */
                 union float_bits f = {.bits = bits | (uint32_t)sign << 31};
                 double x_f64 = f.value, wrong = fabs((double)of[a](f.value) - activated(a, x_f64));
-                worst = fmax(worst, wrong / fabs(x_f64));
+                worst = fmax(worst, a == ACTIVATION_SIGMOID ? wrong : wrong / fabs(x_f64));
             }
-        printf("  activation %d: %.3g |x|\n", a, worst);
+        printf("  activation %d: %.3g%s\n", a, worst, a == ACTIVATION_SIGMOID ? "" : " |x|");
         assert_true(worst < 1.2e-7);
         assert_true(isnan(of[a](NAN)));
     }
@@ -194,6 +201,17 @@ static void test_invalid_token_layouts_are_rejected(void **state) {
     o.grid[0] = (struct rope_grid){.extent = {24}, .diagonal = true, .token_order.window = 1};
     op_rope_table(&x, table, &o);
     expect_error_text("whole blocks of tokens");
+    o = (struct rope_options){.theta = 2,
+                              .n_axes = 2,
+                              .axis_dim = {4, 4},
+                              .mrope = true,
+                              .mrope_interleaved = true,
+                              .n_grids = 1,
+                              .grid = {{.extent = {4, 6}}}};
+    op_rope_table(&x, table, &o);
+    expect_error_text("expected 1 to 4 even axes");
+    op_add_positions(&x, tokens, tokens, weight, (struct position_grid){1, 4, 6, {0, 4}});
+    expect_error_text("expected tokens in whole blocks");
     struct conv_options conv = {.upsample = 1, .pixel_norm.weight = tensor_slice(row, 0, 4)};
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1);
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, conv);
