@@ -205,6 +205,7 @@ void test_elementwise(void **state) {
     case_patch_orders(16, 64, 48, 2, 0);
     case_token_orders();
     case_picture(3, 100, 130);
+    case_picture(RGBA, 33, 50);
 }
 
 void test_rgb_rounding(void **state) {
