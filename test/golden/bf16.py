@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+import anima.bf16
+import anima.specs
 import chroma.bf16
 import chroma.specs
 import flux.bf16
@@ -239,6 +241,7 @@ def main():
     families |= {name: krea.bf16.family for name in krea.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
+    families |= {name: anima.bf16.family for name in anima.specs.FORMS}
     parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)

@@ -95,7 +95,7 @@ static const struct stored wan_gguf = {
 const struct fixture fixtures[] = {
     {PIPELINE("zimage_a")},
     {PIPELINE("zimage_b"), .gate = &gate_zimage},
-    {PIPELINE("zimage_base")},
+    {PIPELINE("zimage_base"), .gate = &gate_zimage_base},
     {PIPELINE("flux_a"), .gate = &gate_flux},
     {PIPELINE("flux_b"), .gate = &gate_flux_schnell},
     {PIPELINE("flux_kontext"), .gate = &gate_flux_kontext},
@@ -127,6 +127,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("sd3_medium"), .gpu_tolerances = large_latents, .gate = &gate_sd3_medium},
     {PIPELINE("sd35_medium"), .gate = &gate_sd35_medium},
     {PIPELINE("sd35_large"), .gate = &gate_sd35_large},
+    {PIPELINE("anima_base"), .gpu_tolerances = few_channels, .gate = &gate_anima},
     {.name = "zimage_wide", .model = wide_checkpoint, .gate = &gate_zimage_wide},
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
     {.name = "flux_published", .model = published_flux_checkpoint},
