@@ -23,6 +23,7 @@ import chroma.influence
 import flux.influence
 import flux2.influence
 import longcat.influence
+import krea.influence
 import ovis.influence
 import qwen.influence
 import sd3.influence
@@ -35,6 +36,7 @@ FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
             "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
+            "krea2": krea.influence,
             "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence, "sd3": sd3.influence,
             "anima": anima.influence}
 

@@ -95,7 +95,7 @@ static const struct stored wan_gguf = {
 const struct fixture fixtures[] = {
     {PIPELINE("zimage_a")},
     {PIPELINE("zimage_b"), .gate = &gate_zimage},
-    {PIPELINE("zimage_base")},
+    {PIPELINE("zimage_base"), .gate = &gate_zimage_base},
     {PIPELINE("flux_a"), .gate = &gate_flux},
     {PIPELINE("flux_b"), .gate = &gate_flux_schnell},
     {PIPELINE("flux_kontext"), .gate = &gate_flux_kontext},

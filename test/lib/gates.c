@@ -61,6 +61,13 @@ void gates_begin(void) {
 #define FILLED(batch_)       FROM_PICTURE(batch_), .cfg_scale = 1, .guidance = 30, .mask = &mask
 #define REFERRING            DRAWN, .references = references, .n_references = 2
 
+/* Four steps with 1 - sigma 0, 0.05, 0.14, 0.33: the last two have no guidance. */
+const struct gate gate_zimage_base = {
+    .request = REQUEST(.steps = 4, .batch = 3, .cfg_scale = 2.5, .cfg_norm = 0.8, .cfg_until = 0.1),
+    .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 2.5, .cfg_until = 0.1, .mask = &mask),
+    .threads = 2,
+    .always = true};
+
 const struct gate gate_flux = {.request = REQUEST(DRAWN),
                                .other = REQUEST(SCHNELL(2), .guidance = 3.5, .mask = &mask),
                                .threads = 1,

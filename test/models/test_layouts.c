@@ -217,6 +217,7 @@ static double number_of(const struct sluice_model *m, const char *name) {
         {"steps", m->steps},
         {"cfg_scale", m->cfg_scale},
         {"guidance", m->guidance},
+        {"strength", m->strength},
         {"flow_shift", m->flow_shift},
         {"shift_rule", m->shift_rule},
         {"base_shift", m->shift_line.base_shift},
