@@ -175,6 +175,7 @@ const struct fixture fixtures[] = {
     {.name = "adapters/wan22", .has_adapters = true},
     {.name = "adapters/sd35", .has_adapters = true},
     {.name = "adapters/sd3_medium", .has_adapters = true},
+    {.name = "adapters/anima", .has_adapters = true},
     {.name = "adapters/zimage_gguf", .has_adapters = true},
     {.name = "adapters/wan_gguf", .has_adapters = true},
 };
