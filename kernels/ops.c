@@ -538,6 +538,19 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
     ops_dispatch(&c, &(struct op){.kind = OP_ADD, .out = out, .in = {a, b}});
 }
 
+void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,
+                      struct position_grid grid) {
+    struct check c = check_begin(x, OP_ADD_POSITIONS);
+    int64_t tokens = (int64_t)grid.rows * grid.columns;
+    ops_check_tensor(&c, "a", &a, F32, 2, DIMS(tokens, -1));
+    check_like(&c, "out", &out, &a);
+    check_true(
+        &c, grid.rows > 0 && grid.columns > 0 && token_order_fits(grid.token_order, grid.rows, grid.columns),
+        "a", &a, "tokens in whole blocks");
+    ops_check_tensor(&c, "table", &table, WEIGHTS, 2, DIMS((int64_t)grid.side * grid.side, a.dim[1]));
+    ops_dispatch(&c, &(struct op){.kind = OP_ADD_POSITIONS, .out = out, .in = {a, table}, .positions = grid});
+}
+
 void op_copy(struct context *x, struct tensor out, struct tensor in) {
     struct check c = check_begin(x, OP_COPY);
     check_true(&c, in.rank >= 1, "in", &in, "rows, rank at least 1");

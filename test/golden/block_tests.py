@@ -166,6 +166,33 @@ def ovis(f):
     ], bf16=True)
 
 
+def krea2(f):
+    about = f.blocks["block"]
+    T, case0 = two_streams(f, "krea2", {})
+    lanes = dict(case0=case0)
+    begin = [open_("case0"), run("text_fusion.layerwise_blocks.0")]  # also fills rope
+
+    def fusion(kind, name, state):
+        return test(kind, *begin, put(f"block.{kind}.in", state), run(f"text_fusion.{name}.{about[kind]}"),
+                    expect(state, f"block.{kind}.out", f"block.{kind}"))
+
+    final = final_layers(f, lanes, [run("final_layer")], [put("block.temb", "time")], lambda rows: "tokens[1:]", "channels_first")
+    small = [put("embed.small_text.in", "fused[0:8]"), run("txt_in"), expect("text[0:8]", "embed.small_text.out", "embed.small_text")]
+    return suite("krea2", lanes, [
+        test("conditioning", open_("case0"), run("time_embed"), expect("time", "block.temb", "block.temb"), put("block.temb", "time"),
+             run("time_mod_proj"), expect("modulation", "block.modulation", "block.modulation")),
+        fusion("taps", "layerwise_blocks", "taps"),
+        test("projector", *begin, put("block.taps.out", "taps"), run("text_fusion.projector"), expect("fused", "block.fused", "block.fused")),
+        fusion("refiner", "refiner_blocks", "fused"),
+        test("embedders", *begin, expect("rope", "rope", "rope"), put("embed.text.in", "fused"), run("txt_in"), *joined(T, run("img_in")),
+             *small),
+        test("layer", *begin, put("block.modulation", "modulation"), put("block.layer.in", "tokens"),
+             run(f"transformer_blocks.{about['layer']}"), expect("tokens", "block.layer.out", "block.layer")),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
+
+
 def qwen_image(f):
     about = f.blocks["block"]
     T, case0 = two_streams(f, "qwen_image", {})
@@ -204,25 +231,29 @@ def qwen_image_21(f):
         at += height * width
     case0 = dict(component="qwen_image_21") | case_latent() | (dict(reference=references, vision_spans=spans) if spans else {})
     lanes = dict(case0=case0)
-    conditioning = [put("block.temb[0:1]", "condition"), put("block.modulation[0:1]", "modulation"), put("block.modulation[1:2]", "prefix_modulation")]
-    begin = [open_("case0"), run("txt_in"), run("img_in"), *conditioning]
+    condition = [put("block.temb[0:1]", "condition"), put("block.temb[1:2]", "prefix_condition")]
+    begin = [open_("case0"), run("txt_in"), put("block.modulation[0:1]", "modulation"), put("block.modulation[1:2]", "prefix_modulation")]
 
     def layer(kind):
-        return [*begin, put(f"block.{kind}.in", "tokens"), run(f"transformer_blocks.{about[kind]}")]
+        return [*begin, put(f"block.{kind}.in[0]", "tokens"), run(f"transformer_blocks.{about[kind]}")]
 
     final = []
     for name in ("block.final", "block.final_small"):
         rows, channels = f.shape(f"{name}.out")[1:]
-        lanes[name] = dict(component="qwen_image_21", text="case0.hidden.cond[0:1]", latent=zeros(channels, 2, rows // 2))
-        final += [open_(name), put("block.temb[0:1]", "condition"), put(f"{name}.in[0]", "tokens[1:]"), run("norm_out"), run("proj_out"),
+        lanes[name] = dict(component="qwen_image_21", text="case0.hidden.cond[0:1]", latent=zeros(channels, 1, rows))
+        final += [open_(name), put("block.final_scale", "final_scale"), put(f"{name}.in[0]", "tokens[1:]"), run("proj_out"),
                   expect("lane.prediction[:,0] cyx->yxc", f"{name}.out[0]", name)]
     return suite("qwen_image_21", lanes, [
-        test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb[0:1]", "block.temb"), *conditioning[:1],
+        test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb[0:1]", "block.temb"),
+             expect("prefix_condition", "block.temb[1:2]", "block.temb"), *condition,
              run("modulation"), expect("modulation", "block.modulation[0:1]", "block.modulation"),
-             expect("prefix_modulation", "block.modulation[1:2]", "block.modulation")),
-        test("embedders", *begin, expect("rope", "rope", "rope"), expect("tokens", "block.sequence[0]", "embed")),
-        test("layer", *layer("layer"), expect("tokens", "block.layer.out", "block.layer")),
-        test("last", *layer("last"), expect(f"tokens[{prefix}:{prefix + drawn}]", "block.last.out", "block.last")),
+             expect("prefix_modulation", "block.modulation[1:2]", "block.modulation"),
+             run("norm_out"), expect("final_scale", "block.final_scale", "block.final_scale")),
+        test("embedders", *begin, run("img_in"), expect("rope", "rope", "rope"), expect("text", "embed.text.out[0]", "embed.text"),
+             expect("tokens", "block.sequence[0]", "embed.image")),
+        test("layer", *layer("layer"), expect("keys", "block.layer.keys", "block.layer.keys"),
+             expect("values", "block.layer.values", "block.layer.values"), expect("tokens", "block.layer.out[0]", "block.layer")),
+        test("last", *layer("last"), expect(f"tokens[{prefix}:{prefix + drawn}]", "block.last.out[0]", "block.last")),
         test("final", *final),
         test("transformer", open_("case0"), RUN_ALL, expect("lane.prediction[:,0] cyx->yxc", "block.velocity[0]", "block.velocity")),
     ], bf16=True)
@@ -285,7 +316,7 @@ def anima_adapter(f):
     return suite("anima_adapter", lanes, [
         test("adapter layer", *begin, expect(text, "adapter.embedding", "adapter.embedding"), put("block.adapter.in", text),
              run(f"blocks.{about['layer']}"), expect(text, "block.adapter.out", "block.adapter")),
-        test("adapter", *begin, run("blocks.*"), run("out_proj"), expect(text, "case0.hidden.cond", "adapter")),
+        test("adapter", *begin, run("blocks.*"), run("out_proj"), expect(text, "adapter.out", "adapter")),
     ], bf16=True)
 
 
@@ -791,6 +822,7 @@ def suites(f):
                      longcat_image=longcat_image,
                      chroma=chroma,
                      ovis=ovis,
+                     krea2=krea2,
                      qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
     out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):

@@ -125,6 +125,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("sd3_medium"), .gpu_tolerances = large_latents, .gate = &gate_sd3_medium},
     {PIPELINE("sd35_medium"), .gate = &gate_sd35_medium},
     {PIPELINE("sd35_large"), .gate = &gate_sd35_large},
+    {PIPELINE("anima_base"), .gpu_tolerances = few_channels, .gate = &gate_anima},
     {.name = "zimage_wide", .model = wide_checkpoint, .gate = &gate_zimage_wide},
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
     {.name = "flux_published", .model = published_flux_checkpoint},

@@ -234,6 +234,12 @@ const struct gate gate_sd35_large = {.request = REQUEST(FROM_PICTURE(2), .cfg_sc
                                      .threads = 2,
                                      .always = true};
 
+const struct gate gate_anima = {.request = REQUEST(GUIDED(2)),
+                                .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                .threads = 2,
+                                .always = true,
+                                .in_bf16 = true};
+
 static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,
                                                  .width = 8,
                                                  .height = 4,

@@ -37,6 +37,7 @@ extern const struct gate gate_qwen_image, gate_qwen_edit, gate_qwen_edit_plus;
 extern const struct gate gate_wan21, gate_wan_i2v, gate_wan_flf2v, gate_wan_ti2v, gate_wan22, gate_wan22_i2v,
     gate_wan_vace;
 extern const struct gate gate_sd3_medium, gate_sd35_medium, gate_sd35_large;
+extern const struct gate gate_anima;
 extern const struct gate gate_synthetic;
 
 /* Fills the input images; call before running any request. */

@@ -65,6 +65,7 @@ static const struct {
     FLAG("--high-noise-diffusion-model", high_noise),
     FLAG("--llm", llm),
     FLAG("--llm_vision", llm_vision),
+    FLAG("--llm_adapter", llm_adapter),
     FLAG("--clip_l", clip_l),
     FLAG("--clip_g", clip_g),
     FLAG("--clip_vision", clip_vision),

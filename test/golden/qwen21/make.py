@@ -17,7 +17,9 @@ Cases of kind "text" have ids; the first two also hidden states.
 
 Block reference tensors, from one forward at case 0's step 1 (in: latent_001, hidden.cond; batch of one). prefix: tokens
 before the drawn image's
-  block.t block.temb block.modulation   timestep / 1000; [2, dim], [2, 4 dim]: row 0 of the timestep, row 1 of timestep 0
+  block.t block.temb block.modulation   timestep / 1000; [2, dim], [2, 4 dim]: row 0 of the timestep, row 1 of timestep 0;
+                             modulation: scale, tanh(gate), scale, tanh(gate)
+  block.final_scale          [1, dim]
   block.sequence             [1, tokens, dim]: the first block's input
   block.layer.{in,out}       [1, tokens, dim] of the block named in expect.json; .keys .values [prefix, dim]: after norm and rope
   block.last.{in,out}        of the last block; out: the drawn image's rows only, as used later
