@@ -19,6 +19,7 @@ const char *op_name(enum op_kind kind) {
         [OP_GLU] = "glu",
         [OP_ADD] = "add",
         [OP_COPY] = "copy",
+        [OP_ADD_POSITIONS] = "add_positions",
         [OP_BROADCAST_ROW] = "broadcast_row",
         [OP_PATCHIFY] = "patchify",
         [OP_UNPATCHIFY] = "unpatchify",
@@ -88,7 +89,7 @@ static const unsigned char flops_per_output[N_OP_KINDS] = {
     [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3,
     [OP_ROPE_TABLE] = 2,   [OP_GLU] = 4,        [OP_ADD] = 1,
     [OP_UNPATCHIFY] = 1,   [OP_TIMESTEP] = 2,   [OP_LATENT_TO_IMAGE] = 2,
-    [OP_IMAGE_TO_RGB] = 3, [OP_REPEAT_UP] = 1,
+    [OP_IMAGE_TO_RGB] = 3, [OP_REPEAT_UP] = 1,  [OP_ADD_POSITIONS] = 8,
 };
 
 double op_flops(const struct op *op) {

@@ -349,8 +349,8 @@ void op_attention(struct context *x, struct tensor out, struct tensor q, struct 
     check_operand(&c, "q", &q, DIMS(-1, -1));
     check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
                "a multiple of the key heads");
-    check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= 1024, "q", &q,
-               "heads of at most 1024 columns");
+    check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= ATTENTION_HEAD_MAX,
+               "q", &q, "heads of at most 1152 columns");
     int64_t columns = c.ok ? (int64_t)q.dim[1] / heads.queries * heads.keys : 0;
     check_operand(&c, "k", &k, DIMS(-1, columns));
     check_operand(&c, "v", &v, DIMS(k.dim[0], columns));
@@ -536,6 +536,19 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
     for (int i = 0; i < a.rank; i++) dim[i] = i + 1 < a.rank && tensor_rows(&b) == 1 ? 1 : a.dim[i];
     ops_check_tensor(&c, "b", &b, WEIGHTS, a.rank, dim);
     ops_dispatch(&c, &(struct op){.kind = OP_ADD, .out = out, .in = {a, b}});
+}
+
+void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,
+                      struct position_grid grid) {
+    struct check c = check_begin(x, OP_ADD_POSITIONS);
+    int64_t tokens = (int64_t)grid.rows * grid.columns;
+    ops_check_tensor(&c, "a", &a, F32, 2, DIMS(tokens, -1));
+    check_like(&c, "out", &out, &a);
+    check_true(
+        &c, grid.rows > 0 && grid.columns > 0 && token_order_fits(grid.token_order, grid.rows, grid.columns),
+        "a", &a, "tokens in whole blocks");
+    ops_check_tensor(&c, "table", &table, WEIGHTS, 2, DIMS((int64_t)grid.side * grid.side, a.dim[1]));
+    ops_dispatch(&c, &(struct op){.kind = OP_ADD_POSITIONS, .out = out, .in = {a, table}, .positions = grid});
 }
 
 void op_copy(struct context *x, struct tensor out, struct tensor in) {

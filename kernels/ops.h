@@ -50,6 +50,8 @@ enum op_kind {
     OP_GLU,        /* gated linear unit: out = act(a) * b */
     OP_ADD,        /* sum of two tensors: out = a + b */
     OP_COPY,       /* copy: out = in, where `in` has any weight type */
+    OP_ADD_POSITIONS, /* out[T,C] = a[T,C] + table[S*S,C], interpolated bilinearly to the rows and columns of
+                       * an image, with aligned corners */
     OP_BROADCAST_ROW, /* every row of out[T,C] = in[1,C] */
     OP_PATCHIFY,      /* tokens[Y/p*X/p, p*p*C], columns in order (py,px,c), (c,py,px) or (c,px,py), from
                        * latent[C,Y,X] or image[Y,X,C] */
@@ -139,6 +141,13 @@ struct token_order {
     int32_t window, block; /* sides of a window and of a block, in tokens */
 };
 
+/* Image whose tokens get interpolated rows of a learned table of side * side positions (OP_ADD_POSITIONS).
+ * The token in row r lies at r (side - 1) / (rows - 1) in the table's rows; columns alike. */
+struct position_grid {
+    int32_t side, rows, columns;
+    struct token_order token_order;
+};
+
 struct token_coords {
     int32_t row, column;
 };
@@ -218,8 +227,8 @@ struct rope_options {
     double theta_factor[ROPE_AXES_MAX];  /* multiplies theta for the pairs of an axis; 0: 1; not with mrope */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
-    bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] / 2,
-                               else to axis 0; false: the pairs of an axis are adjacent */
+    bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] /
+                               2, else to axis 0; false: the pairs of an axis are adjacent */
     bool f32_frequencies; /* true: each step of a frequency is rounded to f32, as in PyTorch; false: computed
                              in double */
     bool f64_angles; /* true: cos and sin of the angle in double (Wan); false: of the angle rounded to f32 */
@@ -251,14 +260,15 @@ struct op {
         struct modulation modulation; /* parameters of op_rms_norm */
         struct group_norm group_norm; /* parameters of op_group_norm */
         struct conv_options conv;
-        struct rope_options rope;    /* parameters of op_rope_table */
-        enum rope_pairs pairs;       /* parameter of op_rope */
-        struct patches patches;      /* parameters of op_patchify and op_unpatchify */
-        int32_t rows_before;         /* image rows above this band; in[1] has the running sums */
-        int32_t max_distance;        /* largest distance of op_relative_bias, in tokens */
-        struct shortcut shortcut;    /* parameters of op_mean_down and op_repeat_up */
-        struct latent_format format; /* parameters of op_latent_to_image */
-        enum timestep_form form;     /* parameter of op_timestep */
+        struct rope_options rope;       /* parameters of op_rope_table */
+        enum rope_pairs pairs;          /* parameter of op_rope */
+        struct patches patches;         /* parameters of op_patchify and op_unpatchify */
+        struct position_grid positions; /* parameters of op_add_positions */
+        int32_t rows_before;            /* image rows above this band; in[1] has the running sums */
+        int32_t max_distance;           /* largest distance of op_relative_bias, in tokens */
+        struct shortcut shortcut;       /* parameters of op_mean_down and op_repeat_up */
+        struct latent_format format;    /* parameters of op_latent_to_image */
+        enum timestep_form form;        /* parameter of op_timestep */
     };
     struct tensor down_product; /* op_linear with adapters: f32 [T,R], in . down^T of all adapters of the
                                  * weight in[1], side by side; absent without adapters */
@@ -286,8 +296,10 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
 /* Like op_linear for a few rows; the activation applies to `in`. A row's bits do not depend on other rows. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
-/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. q, k, v and out may have the rounded
- * operand type (see context_operand); k and v must have the same type. out may alias q, but not k or v. */
+enum { ATTENTION_HEAD_MAX = 1152 };
+/* q, out [T,H*D]; k, v [S,G*D]; D at most ATTENTION_HEAD_MAX. Rows may be strided. q, k, v and out may have
+ * the rounded operand type (see context_operand); k and v must have the same type. out may alias q, but not k
+ * or v. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct attention_options heads);
 /* out [H,2T-1], table [buckets,H]; buckets: a multiple of 4, at most 128. Buckets are computed in f32 as in
@@ -331,6 +343,18 @@ void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor
 /* Sum of tensors. b has a's shape or is one row that is added to every row of `a`; any weight type. Rows may
  * be strided. `out` may alias `a`, or `b` if `b` has the shape of `a`. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
+/* Adds learned positions to the tokens of an image, in token order. a, out [rows * columns, C]; table
+ * [side * side, C] of any weight type, in raster order. Rows may be strided; `out` may alias `a`. */
+void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,
+                      struct position_grid grid);
+/* Place of one row (or column) of an image in a learned table: between rows `first` and `second`, with
+ * `fraction` of the way to the second. */
+struct table_place {
+    int32_t first, second;
+    float fraction;
+};
+/* Returns the place of row (or column) i of n in a table with `side` rows, rounded as in transformers. */
+struct table_place table_place_at(int32_t i, int32_t n, int32_t side);
 /* Copies and converts `in` to `out`. Rows may be strided; `out` may have the rounded operand type (see
  * context_operand). */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
@@ -377,7 +401,8 @@ void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct
 /* Converts a latent [C,Y,X] to the VAE decoder's input [Y,X,C]. */
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
                         struct latent_format format);
-/* Converts an f32 image in -1..1 to bytes; NaN becomes 0. */
+enum { RGBA = 4 }; /* channels of an image with alpha */
+/* Converts an f32 image in -1..1, of any number of channels, to bytes; NaN becomes 0. */
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
 /* Returns an operator's name for messages, such as "linear". */

@@ -70,6 +70,12 @@ struct token_coords token_coords_at(struct token_order order, int32_t rows, int3
                                  corner.column + (int32_t)(block % across) * side + inside % side};
 }
 
+struct table_place table_place_at(int32_t i, int32_t n, int32_t side) {
+    float at = (float)(i * (side - 1)) / (float)(n > 1 ? n - 1 : 1);
+    int32_t first = (int32_t)at;
+    return (struct table_place){first, first + 1 < side ? first + 1 : first, at - (float)first};
+}
+
 /* Rounds to f32 wherever diffusers does (TimestepEmbedder; get_guidance_scale_embedding of
  * pipelines/latent_consistency_models): at t = 1000 a double angle differs by 3e-5. PyTorch's exp differs by
  * one ulp in 2 of 128 frequencies. */

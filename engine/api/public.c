@@ -61,6 +61,10 @@ void sluice_model_close(sluice_model *model) {
     model_close(model);
 }
 
+bool sluice_model_has_alpha(const sluice_model *model) {
+    return model && component_picture_channels(model_decoder(model)) == RGBA;
+}
+
 void sluice_request_defaults(const sluice_model *model, struct sluice_request *request) {
     if (!model || !request) return;
     struct sluice_request ours = {

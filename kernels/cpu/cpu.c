@@ -17,6 +17,7 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
     [OP_GLU] = &cpu_glu,
     [OP_ADD] = &cpu_add,
     [OP_COPY] = &cpu_copy,
+    [OP_ADD_POSITIONS] = &cpu_add_positions,
     [OP_BROADCAST_ROW] = &cpu_broadcast_row,
     [OP_PATCHIFY] = &cpu_patchify,
     [OP_UNPATCHIFY] = &cpu_unpatchify,

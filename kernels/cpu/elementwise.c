@@ -1,7 +1,9 @@
-/* Elementwise operators: glu, add, copy, broadcast_row. */
+/* Elementwise operators: glu, add, add_positions, copy, broadcast_row. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
+
+#include <string.h>
 
 /* Defines a glu function for one row; `to` may alias `a` or `b`. */
 #define GLU(name, of)                                                                                        \
@@ -55,6 +57,41 @@ static void add_rows(const void *context, int64_t first, int64_t end, int member
 }
 
 const struct cpu_operator cpu_add = {.rows = add_rows};
+
+/* to += factor * from. */
+WIDE static void add_scaled(float *to, const float *from, float factor, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] += factor * from[i];
+}
+
+/* Adds the four table rows around a token, weighted, piece by piece as add_rows. */
+static void position_rows(const void *context, int64_t first, int64_t end, int member) {
+    enum { PIECE = 1024 };
+    const struct op *op = context;
+    const struct position_grid *grid = &op->positions;
+    int64_t columns = tensor_columns(&op->out);
+    (void)member;
+    for (int64_t token = first; token < end; token++) {
+        float piece[PIECE], sum[PIECE], *to = tensor_row(&op->out, token), *a = tensor_row(&op->in[0], token);
+        struct token_coords at = token_coords_at(grid->token_order, grid->rows, grid->columns, token);
+        struct table_place y = table_place_at(at.row, grid->rows, grid->side);
+        struct table_place x = table_place_at(at.column, grid->columns, grid->side);
+        for (int64_t i = 0, n; i < columns; i += n) {
+            n = columns - i < PIECE ? columns - i : PIECE;
+            memset(sum, 0, (size_t)n * sizeof *sum);
+            for (int corner = 0; corner < 4; corner++) {
+                int64_t row = (int64_t)(corner < 2 ? y.first : y.second) * grid->side;
+                float down = corner < 2 ? 1 - y.fraction : y.fraction;
+                float across = corner % 2 ? x.fraction : 1 - x.fraction;
+                weights_widen_part(piece, &op->in[1], row + (corner % 2 ? x.second : x.first), i, n);
+                add_scaled(sum, piece, down * across, n);
+            }
+            add_values(to + i, a + i, sum, n);
+        }
+    }
+}
+
+const struct cpu_operator cpu_add_positions = {.rows = position_rows};
 
 static void copy_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;

@@ -33,7 +33,7 @@ extern const struct cpu_operator cpu_linear, cpu_linear_int8, cpu_linear_few, cp
     cpu_relative_bias, cpu_conv2d;
 extern const struct cpu_operator cpu_rms_norm, cpu_layer_norm, cpu_group_statistics, cpu_group_norm;
 extern const struct cpu_operator cpu_rope_table, cpu_rope, cpu_timestep;
-extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row;
+extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row, cpu_add_positions;
 extern const struct cpu_operator cpu_patchify, cpu_unpatchify, cpu_latent_to_image, cpu_image_to_rgb;
 extern const struct cpu_operator cpu_mean_down, cpu_repeat_up;
 

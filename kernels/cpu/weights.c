@@ -396,8 +396,8 @@ static struct i4_scales i4_scales_of(const struct tensor *w, int64_t row) {
     return s;
 }
 
-/* Decodes groups of 16 4-bit codes to int8: level * group scale, rounded to nearest even by adding 1.5 * 2^23.
- * from, group: the first code and the first group scale. */
+/* Decodes groups of 16 4-bit codes to int8: level * group scale, rounded to nearest even by adding 1.5 *
+ * 2^23. from, group: the first code and the first group scale. */
 WIDE static void decode_i4(int8_t *restrict to, const unsigned char *restrict from, const float *level,
                            const unsigned char *group, int64_t groups) {
     const float whole = 12582912;

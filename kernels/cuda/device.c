@@ -65,6 +65,7 @@ static const struct cuda_operator *const operators[N_OP_KINDS] = {
     [OP_GLU] = &cuda_glu,
     [OP_ADD] = &cuda_add,
     [OP_COPY] = &cuda_copy,
+    [OP_ADD_POSITIONS] = &cuda_add_positions,
     [OP_BROADCAST_ROW] = &cuda_broadcast_row,
     [OP_PATCHIFY] = &cuda_patchify,
     [OP_UNPATCHIFY] = &cuda_unpatchify,

@@ -1,5 +1,6 @@
-/* Elementwise operators: glu, add, copy, broadcast_row. No workspace. */
+/* Elementwise operators: glu, add, add_positions, copy, broadcast_row. No workspace. */
 #include "kernels/cuda/row_access.cuh"
+#include "kernels/cuda/token_coords.cuh"
 
 /* GLU: out = act(a) b. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 37. Bytes: 12 per
  * value, 10 for a bf16 result; FLOPs: 4. Bound by memory; share of peak: not measured yet. An f32 `out` may
@@ -67,6 +68,55 @@ static const void *const add_kernels[] = {KERNEL(add_rows<ROWS_ANY, true>), KERN
                                           KERNEL(add_rows<ROWS_F32, true>), NULL};
 
 const struct cuda_operator cuda_add = {NULL, cuda_add_run, add_kernels};
+
+__device__ static inline float4 add_scaled(float4 sum, float4 v, float factor) {
+    return make_float4(fmaf(v.x, factor, sum.x), fmaf(v.y, factor, sum.y), fmaf(v.z, factor, sum.z),
+                       fmaf(v.w, factor, sum.w));
+}
+
+/* Adds the four table rows around each token, weighted. Grid: rows_grid_of; no shared memory. Bytes: 8 per
+ * value plus the table, whose rows neighbouring tokens read again from the cache; FLOPs: 8. Bound by memory;
+ * share of peak: not measured yet. `out` may alias `a`, as in glu_rows. */
+template <bool PLAIN>
+static __global__ void __launch_bounds__(ROWS_THREADS)
+    add_table(struct rows out, struct rows a, struct rows table, const struct position_grid grid,
+              int64_t columns) {
+    int64_t i = 4 * first_quad(), tokens = (int64_t)grid.rows * grid.columns;
+    if (i >= columns) return;
+    for (int64_t token = first_row(); token < tokens; token += next_row()) {
+        struct token_coords at =
+            cuda_token_coords_at(grid.token_order, grid.rows, grid.columns, (uint32_t)token);
+        struct table_place y = cuda_table_place_at(at.row, grid.rows, grid.side);
+        struct table_place x = cuda_table_place_at(at.column, grid.columns, grid.side);
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+        for (int corner = 0; corner < 4; corner++) {
+            int64_t row = (int64_t)(corner < 2 ? y.first : y.second) * grid.side;
+            float down = corner < 2 ? 1 - y.fraction : y.fraction;
+            float across = corner % 2 ? x.fraction : 1 - x.fraction;
+            row += corner % 2 ? x.second : x.first;
+            sum = add_scaled(sum, rows_load_of<PLAIN>(table, row, i, columns), down * across);
+        }
+        rows_store_kind<ROWS_ANY>(out, token, i, columns, add_four(rows_load_f32(a, token, i, columns), sum));
+    }
+}
+
+static enum status cuda_add_positions_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                          struct error *e) {
+    (void)workspace;
+    int64_t columns = tensor_columns(&op->out);
+    struct rows_grid g = rows_grid_of(tensor_rows(&op->out), (columns + 3) / 4);
+    struct rows out = rows_of(&op->out), a = rows_of(&op->in[0]), table = rows_of(&op->in[1]);
+    if (weight_is_plain(&op->in[1]))
+        LAUNCH(add_table<true>, g.grid, g.block, 0, cuda->compute, out, a, table, op->positions, columns);
+    else
+        LAUNCH(add_table<false>, g.grid, g.block, 0, cuda->compute, out, a, table, op->positions, columns);
+    return cuda_launched(op, e);
+}
+
+static const void *const add_positions_kernels[] = {KERNEL(add_table<true>), KERNEL(add_table<false>), NULL};
+
+const struct cuda_operator cuda_add_positions = {NULL, cuda_add_positions_run, add_positions_kernels};
 
 /* out = in, from any weight type to f32 or bf16; a stride of 0 repeats one row. Grid: rows_grid_of; no shared
  * memory; 20 registers, quantised 40. Bytes: 4 per value, or 2, plus the source. Bound by memory; share of

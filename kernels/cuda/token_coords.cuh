@@ -1,4 +1,5 @@
-/* Positions of an image's tokens on the GPU, by the same steps as token_coords_at of positions.c. */
+/* Positions of an image's tokens on the GPU, and their places in a learned table, by the same steps as
+ * token_coords_at and table_place_at of positions.c. */
 #ifndef SLUICE_CUDA_TOKEN_COORDS_CUH
 #define SLUICE_CUDA_TOKEN_COORDS_CUH
 
@@ -26,6 +27,12 @@ __device__ static inline struct token_coords cuda_token_coords_at(const struct t
     uint32_t block = i / (side * side), inside = i % (side * side);
     return {row + (int32_t)(block / across * side + inside / side),
             column + (int32_t)(block % across * side + inside % side)};
+}
+
+__device__ static inline struct table_place cuda_table_place_at(int32_t i, int32_t n, int32_t side) {
+    float at = (float)(i * (side - 1)) / (float)(n > 1 ? n - 1 : 1);
+    int32_t first = (int32_t)at;
+    return {first, first + 1 < side ? first + 1 : first, at - (float)first};
 }
 
 #endif

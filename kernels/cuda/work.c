@@ -314,6 +314,7 @@ static void pass_work(const struct op *op, struct work_list *list) {
         [OP_GLU] = {"glu_rows", 0},
         [OP_ADD] = {"add_rows", 0},
         [OP_COPY] = {"copy_rows", 0},
+        [OP_ADD_POSITIONS] = {"add_table", 0},
         [OP_BROADCAST_ROW] = {"copy_rows", 0},
         [OP_PATCHIFY] = {"move_patches", 0},
         [OP_UNPATCHIFY] = {"move_patches", 0},

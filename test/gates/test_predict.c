@@ -60,6 +60,7 @@ static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan, 81 frames: WT tokens; 512 text tokens */
 /* Stable Diffusion 3: ST tokens, hidden size SC, feed-forward size SF */
 static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
+static const double AT = 4096, AC = 2048; /* Anima: image tokens, hidden size; 512 text tokens of 1024 */
 /* Qwen2.5-VL's vision encoder: VT patches; VW * VW query-key pairs within windows of at most 8x8 patches */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2;
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
@@ -80,10 +81,12 @@ TEST(flops_match_formulas) {
         {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
         {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},
         {&family_sd3, ST, 2 * ST * (4 * SC * SC + 2 * SC * SF), 4 * ST * ST * SC, 0},
+        {&family_anima, AT, 2 * AT * (6 + 8) * AC * AC, 4 * AT * (AT + 512) * AC, 0},
         {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
          0},
         {&family_mistral, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 32768) * 5120,
          4 * 512.0 * 513 / 2 * 4096, 0},
+        {&family_anima_adapter, 512, 2 * 512.0 * (8 + 8) * 1024 * 1024, 2 * 4 * 512.0 * 512 * 1024, 0},
         {&family_qwen25vl, 512, 2 * 512.0 * (2 * 3584 + 2 * 512 + 3 * 18944) * 3584,
          4 * 512.0 * 513 / 2 * 3584, 0},
         {&family_qwen25vl_vision, VT, 2 * VT * (4 * 1280 + 3 * 3420) * 1280, 4 * VW * VW * 1280, 0},

@@ -166,6 +166,33 @@ def ovis(f):
     ], bf16=True)
 
 
+def krea2(f):
+    about = f.blocks["block"]
+    T, case0 = two_streams(f, "krea2", {})
+    lanes = dict(case0=case0)
+    begin = [open_("case0"), run("text_fusion.layerwise_blocks.0")]  # also fills rope
+
+    def fusion(kind, name, state):
+        return test(kind, *begin, put(f"block.{kind}.in", state), run(f"text_fusion.{name}.{about[kind]}"),
+                    expect(state, f"block.{kind}.out", f"block.{kind}"))
+
+    final = final_layers(f, lanes, [run("final_layer")], [put("block.temb", "time")], lambda rows: "tokens[1:]", "channels_first")
+    small = [put("embed.small_text.in", "fused[0:8]"), run("txt_in"), expect("text[0:8]", "embed.small_text.out", "embed.small_text")]
+    return suite("krea2", lanes, [
+        test("conditioning", open_("case0"), run("time_embed"), expect("time", "block.temb", "block.temb"), put("block.temb", "time"),
+             run("time_mod_proj"), expect("modulation", "block.modulation", "block.modulation")),
+        fusion("taps", "layerwise_blocks", "taps"),
+        test("projector", *begin, put("block.taps.out", "taps"), run("text_fusion.projector"), expect("fused", "block.fused", "block.fused")),
+        fusion("refiner", "refiner_blocks", "fused"),
+        test("embedders", *begin, expect("rope", "rope", "rope"), put("embed.text.in", "fused"), run("txt_in"), *joined(T, run("img_in")),
+             *small),
+        test("layer", *begin, put("block.modulation", "modulation"), put("block.layer.in", "tokens"),
+             run(f"transformer_blocks.{about['layer']}"), expect("tokens", "block.layer.out", "block.layer")),
+        test("final", *final),
+        test("transformer", open_("case0"), RUN_ALL, velocity(f, "block.velocity")),
+    ], bf16=True)
+
+
 def qwen_image(f):
     about = f.blocks["block"]
     T, case0 = two_streams(f, "qwen_image", {})
@@ -289,7 +316,7 @@ def anima_adapter(f):
     return suite("anima_adapter", lanes, [
         test("adapter layer", *begin, expect(text, "adapter.embedding", "adapter.embedding"), put("block.adapter.in", text),
              run(f"blocks.{about['layer']}"), expect(text, "block.adapter.out", "block.adapter")),
-        test("adapter", *begin, run("blocks.*"), run("out_proj"), expect(text, "case0.hidden.cond", "adapter")),
+        test("adapter", *begin, run("blocks.*"), run("out_proj"), expect(text, "adapter.out", "adapter")),
     ], bf16=True)
 
 
@@ -796,6 +823,7 @@ def suites(f):
                      longcat_image=longcat_image,
                      chroma=chroma,
                      ovis=ovis,
+                     krea2=krea2,
                      qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
     out = [denoisers[family](f)]
     if family == "flux" and f.has("block.clip.in"):

@@ -47,9 +47,9 @@ int block_test_slot(const struct golden *g, const char *family, const char *fold
 #define TENSOR_FIELD(field)                                                                                  \
     { #field, offsetof(struct lane, field) }
 static const struct state_tensor lane_tensors[] = {
-    TENSOR_FIELD(text),    TENSOR_FIELD(pooled), TENSOR_FIELD(source), TENSOR_FIELD(latent),
-    TENSOR_FIELD(concat),  TENSOR_FIELD(image),  TENSOR_FIELD(prediction), TENSOR_FIELD(picture),
-    TENSOR_FIELD(moments)};
+    TENSOR_FIELD(text),       TENSOR_FIELD(pooled),  TENSOR_FIELD(source),
+    TENSOR_FIELD(latent),     TENSOR_FIELD(concat),  TENSOR_FIELD(image),
+    TENSOR_FIELD(prediction), TENSOR_FIELD(picture), TENSOR_FIELD(moments)};
 static const struct state_tensor lane_numbers[] = {
     TENSOR_FIELD(n_tokens),       TENSOR_FIELD(window),     TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
     TENSOR_FIELD(n_clean_frames), TENSOR_FIELD(keys.first), TENSOR_FIELD(keys.n)};

@@ -132,6 +132,8 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 /* Checks a sum. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b` (f32, shaped
  * like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
+/* dtype: type of the table; gap: floats between rows */
+void case_add_positions(struct position_grid grid, int32_t c, enum dtype dtype, int gap, bool in_place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 /* Checks the split of an image into patches, and back. rows, columns: numbers of patches. */
 void case_patchify(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);

@@ -187,6 +187,28 @@ void case_rope_tables(int n) {
     for (int i = 0; i < n; i++) case_rope_table(&tables[i]);
 }
 
+void case_add_positions(struct position_grid grid, int32_t c, enum dtype dtype, int gap, bool in_place) {
+    case_begin();
+    int32_t tokens = grid.rows * grid.columns, side = grid.side;
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(tokens, c), gap, 3),
+                  table = tensor_random(dtype, SHAPE(side * side, c), 0, 1),
+                  out = in_place ? a : tensor_random(DTYPE_F32, SHAPE(tokens, c), 2 * gap, 1);
+    struct token_coords *places = walk_places(grid.token_order, grid.rows, grid.columns);
+    double *truth = op_truth(&out);
+    for (int64_t i = 0; i < (int64_t)tokens * c; i++) {
+        struct token_coords place = places[i / c];
+        double y = grid.rows > 1 ? (double)place.row * (side - 1) / (grid.rows - 1) : 0;
+        double xx = grid.columns > 1 ? (double)place.column * (side - 1) / (grid.columns - 1) : 0;
+        truth[i] = load(&a, i / c, i % c);
+        for (int32_t row = 0; row < side; row++)
+            for (int32_t column = 0; column < side; column++)
+                truth[i] += fmax(0, 1 - fabs(y - row)) * fmax(0, 1 - fabs(xx - column)) *
+                            load(&table, row * side + column, i % c);
+    }
+    op_add_positions(&x, out, a, table, grid);
+    op_expect(OP_ADD_POSITIONS, &out, truth);
+}
+
 /* Element (row, column, channel) of an image: planes of channels, or pixels. */
 static double element(const struct tensor *image, bool pixels, int32_t y, int32_t xx, int32_t channel) {
     if (pixels) return load(image, (int64_t)y * image->dim[1] + xx, channel);

@@ -180,6 +180,9 @@ void test_elementwise(void **state) {
     case_add(6, 33, F32, 4, true, 0);
     case_relative_bias(1, 1, 4, 2, F32, 0);
     case_relative_bias(77, 5, 32, 128, BF16, 3);
+    case_add_positions((struct position_grid){1, 1, 1, {0}}, 1, F32, 0, false);
+    case_add_positions((struct position_grid){5, 3, 7, {0}}, 33, F16, 3, false);
+    case_add_positions((struct position_grid){4, 10, 6, {0, 2}}, 12, BF16, 0, true);
     case_copy(5, 33, F16, 3);
     case_copy(5, 33, BF16, 0);
     case_copy(1, 7, F32, 0);
@@ -197,10 +200,12 @@ void test_elementwise(void **state) {
     case_add(40, 2560, BF16, 0, true, 1);
     case_relative_bias(600, 3, 16, 1000, F16, 0);
     case_relative_bias(600, 3, 128, 1000, F16, 0); /* 600 x 1000 values of bias take two launches */
+    case_add_positions((struct position_grid){16, 12, 20, {0, 2}}, 1160, BF16, 0, true);
     case_copy(40, 2560, BF16, 0);
     case_patch_orders(16, 64, 48, 2, 0);
     case_token_orders();
     case_picture(3, 100, 130);
+    case_picture(RGBA, 33, 50);
 }
 
 void test_rgb_rounding(void **state) {

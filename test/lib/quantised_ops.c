@@ -134,6 +134,16 @@ static void same_add(enum dtype dtype, int32_t rows, int32_t columns, bool one_r
     expect_same(dtype, &out, one_row ? "add of one row" : "add");
 }
 
+static void same_positions(enum dtype dtype, int32_t side, int32_t columns) {
+    case_begin();
+    struct position_grid grid = {side, 4, 6, {0, 2}};
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(24, columns), 0, 1);
+    struct twins table = make_twins(dtype, SHAPE(side * side, columns)),
+                 out = make_results(SHAPE(24, columns), 1);
+    for (int i = 0; i < 2; i++) op_add_positions(&x, out.of[i], a, table.of[i], grid);
+    expect_same(dtype, &out, "add_positions");
+}
+
 static void same_norms(enum dtype dtype, int32_t rows, int32_t columns) {
     static const char *const names[] = {"rms_norm", "rms_norm with a scale", "layer_norm", "group_norm"};
     case_begin();
@@ -195,6 +205,7 @@ void same_everywhere(enum dtype dtype) {
     }
     same_add(dtype, 3, n + odd, false);
     same_add(dtype, 3, n + odd, true);
+    same_positions(dtype, 3, n + odd);
     same_norms(dtype, small_operands ? 1 : 6, n + (block < 8 ? 4 : 0));
     same_relative_bias(dtype, 3, n);
 }

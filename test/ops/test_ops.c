@@ -16,6 +16,7 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_UNPATCHIFY] = {2.53e-08, 0}, [OP_TIMESTEP] = {1.93e-08, 0},
     [OP_CONV2D] = {1.12e-06, 0},     [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
     [OP_ADD] = {2.88e-08, 0},        [OP_MEAN_DOWN] = {5e-08, 0},
+    [OP_ADD_POSITIONS] = {3.2e-08, 0},
 };
 
 static void test_result_of_row_is_independent(void **state) {
@@ -209,6 +210,8 @@ static void test_invalid_token_layouts_are_rejected(void **state) {
                               .grid = {{.extent = {4, 6}}}};
     op_rope_table(&x, table, &o);
     expect_error_text("expected 1 to 4 even axes");
+    op_add_positions(&x, tokens, tokens, weight, (struct position_grid){1, 4, 6, {0, 4}});
+    expect_error_text("expected tokens in whole blocks");
     struct conv_options conv = {.upsample = 1, .pixel_norm.weight = tensor_slice(row, 0, 4)};
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1);
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, conv);
